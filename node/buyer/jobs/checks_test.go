@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
@@ -22,6 +23,8 @@ import (
 //	S9  CloseAccount with no open lease; Ended after counted, released, anchored, judged.
 //	S10 Step leaves its receiver alone and is deterministic.
 //	S11 S1 to S9 hold across crashes at any effect.
+//	S12 A chain is ended only when no rank holds it, or the job settles.
+//	R5 to R8 as the package comment has them. A stop that was accepted without command is carried out with it.
 //	L2  A job that waits for no answer has a deadline, and no deadline is in the past.
 type checks struct {
 	w       *world
@@ -31,7 +34,8 @@ type checks struct {
 	plans   map[uint64][]seat
 	most    market.Amount // highest budget ever
 	version uint64
-	answers map[jobs.Req]int // requests that are not answered
+	before  market.Amount // budget before a scale-up
+	stop    bool          // a stop was accepted
 }
 
 // seat is one member of a plan.
@@ -75,6 +79,7 @@ func (c *checks) check(was jobs.State, ev jobs.Event, next jobs.State, fx []jobs
 		}
 	}
 	c.unwanted(ev, next, fx)
+	c.rules(was, ev, next)
 	c.progress(was, ev, next)
 	c.plan(was, next, fx)
 	c.ledger()
@@ -109,6 +114,9 @@ func (c *checks) effect(was, next jobs.State, e jobs.Effect, later []jobs.Effect
 	case jobs.OrderGang:
 		c.ordered(e)
 		c.affordable(was, next, e)
+		if next.Phase < jobs.Stopping && slices.ContainsFunc(next.Leases, func(l jobs.Lease) bool { return l.Ending }) {
+			w.fatalf("R5: an order while the cost of a lease is not known")
+		}
 		if late(func(o jobs.Effect) bool { cancel, ok := o.(jobs.CancelGang); return ok && cancel.Gang == e.Gang }) {
 			w.fatalf("S3: an order in phase %s", next.Phase)
 		}
@@ -121,6 +129,9 @@ func (c *checks) effect(was, next jobs.State, e jobs.Effect, later []jobs.Effect
 		c.affordable(was, next, e)
 	case jobs.EndLease:
 		c.ending[e.Chain] = true
+		if next.Phase < jobs.Settling && slices.ContainsFunc(next.Ranks, func(r jobs.Rank) bool { return r.Lease == e.Chain }) {
+			w.fatalf("S12: a chain in use is ended: %s", e.Reason)
+		}
 	case jobs.StartExecution:
 		c.started(e)
 		if late(func(o jobs.Effect) bool { stop, ok := o.(jobs.StopExecution); return ok && stop.Exec == e.Exec }) {
@@ -194,10 +205,51 @@ func (c *checks) unwanted(ev jobs.Event, next jobs.State, fx []jobs.Effect) {
 	for _, l := range formed.Leases {
 		held := slices.ContainsFunc(next.Ranks, func(r jobs.Rank) bool { return r.Lease == l.Chain })
 		ended := slices.ContainsFunc(fx, func(e jobs.Effect) bool { end, ok := e.(jobs.EndLease); return ok && end.Chain == l.Chain })
-		if !held && !ended {
+		if !held && !ended && !c.ending[l.Chain] {
 			c.w.fatalf("S5: the lease of rank %d is neither held nor ended", l.Rank)
 		}
 	}
+}
+
+// rules checks R6 to R8 and stops.
+func (c *checks) rules(was jobs.State, ev jobs.Event, next jobs.State) {
+	w := c.w
+	used := next.Outcome.Code == jobs.CodePayment && was.Outcome.Code == 0 && strings.HasPrefix(next.Outcome.Reason, "payment.budget")
+	if used && len(next.Gangs)+len(next.Renewals) > 0 {
+		w.fatalf("R6: the budget is used up while an answer may free some of it")
+	}
+	if _, ok := ev.(jobs.ScaleRequested); ok && was.Scale == nil && next.Scale != nil {
+		c.before = was.Params.Budget
+	}
+	if sc := was.Scale; sc != nil && sc.Target > sc.From && next.Scale == nil && len(next.Ranks) == int(sc.From) && next.Params.Budget != c.before {
+		w.fatalf("R7: the budget is %d after a failed scale-up, %d before", next.Params.Budget, c.before)
+	}
+	if x, ok := execOf(ev); ok && int(x.Rank) < min(len(was.Ranks), len(next.Ranks)) {
+		r := was.Ranks[x.Rank]
+		lost := next.Ranks[x.Rank].Losses > r.Losses && was.Scale == nil
+		if lost && r.LostBy == jobs.CauseExpired && r.Unextended == "" && next.Outcome.Code != jobs.CodePayment {
+			w.fatalf("R8: rank %d used its lease up, and the outcome is %v", x.Rank, next.Outcome)
+		}
+	}
+	if _, ok := ev.(jobs.StopRequested); ok {
+		c.stop = true
+	}
+	if c.stop && !next.Command.Lost && next.Phase < jobs.Stopping {
+		w.fatalf("a stop was accepted, and the job is %s", next.Phase)
+	}
+}
+
+// execOf returns the execution that an event ends.
+func execOf(ev jobs.Event) (jobs.Exec, bool) {
+	switch ev := ev.(type) {
+	case jobs.ExecutionExited:
+		return ev.Exec, true
+	case jobs.ExecutionLost:
+		return ev.Exec, true
+	case jobs.OutputsGathered:
+		return ev.Exec, true
+	}
+	return jobs.Exec{}, false
 }
 
 // progress checks S7 and S9.

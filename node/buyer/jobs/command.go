@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -174,16 +173,12 @@ func (ev Recovered) applyQuiet(t *step) error {
 	return nil
 }
 
-// know replaces the known leases by reported ones. A renewal whose successor is reported is answered (R3).
+// know replaces the known leases by reported ones.
 func (t *step) know(leases []Lease) {
-	s := &t.s
-	s.Leases = nil
+	t.s.Leases = nil
 	for _, l := range leases {
 		t.leases().learn(l)
 	}
-	s.Renewals = slices.DeleteFunc(s.Renewals, func(n Renewal) bool {
-		return slices.ContainsFunc(s.Leases, func(l Lease) bool { return l.Chain == n.Chain && l.End >= n.Until })
-	})
 }
 
 // recover clears all activities and continues from the durable state and the leases.
@@ -208,7 +203,7 @@ func (t *step) recover(leases []Lease) {
 	case s.Scale.up():
 		t.resize().undo(fmt.Errorf("%w: the buyer was restarted", ErrScale))
 	}
-	// What an earlier process asked for and did not get is asked for again, while it is of use.
+	// A renewal without an answer is requested again, while it is of use.
 	renewals := s.Renewals
 	s.Renewals = nil
 	for _, n := range renewals {

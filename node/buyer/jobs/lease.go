@@ -126,7 +126,8 @@ func (t leases) newest(chain market.LeaseID) (last *Lease) {
 	return last
 }
 
-// continues reports whether a renewal, as a record has it, extends a usable lease and names its cost.
+// continues reports whether a renewal, as a record has it, extends a usable lease and names its cost. If its successor
+// is known, it was answered, and its money counts as that lease (R3).
 func (t leases) continues(n Renewal) bool {
 	last := t.newest(n.Chain)
 	if last == nil || last.ID != n.Of || n.Until <= last.End {

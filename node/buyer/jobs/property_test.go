@@ -11,7 +11,7 @@ import (
 
 // turn lets one thing happen in any order: rooms and providers are slow, and users and crashes come at any time.
 func (w *world) turn() {
-	switch n := w.pick("turn", 13); {
+	switch n := w.pick("turn", 14); {
 	case n <= 2 && len(w.inbox) > 0:
 		w.deliver()
 	case n <= 5 && len(w.pending) > 0:
@@ -27,7 +27,7 @@ func (w *world) turn() {
 	case n == 10:
 		w.sleep(time.Duration(rapid.IntRange(1, 5000).Draw(w.t, "ms")) * time.Millisecond)
 		_ = w.step(jobs.Ticked{})
-	case n == 11:
+	case n == 11 || n == 13:
 		w.user()
 	}
 }
@@ -36,6 +36,9 @@ func (w *world) deliver() {
 	ev := w.inbox[0]
 	w.inbox = w.inbox[1:]
 	_ = w.step(ev)
+	if w.coin("reported again", 8) {
+		_ = w.step(ev)
+	}
 }
 
 func (w *world) carryOut() {
@@ -47,24 +50,25 @@ func (w *world) carryOut() {
 // user is a request of the API, a crash, or a change of command.
 func (w *world) user() {
 	budget := w.s.Params.Budget * market.Amount(w.pick("budget", 3))
-	switch n := w.pick("user", 30); n {
+	switch n := w.pick("user", 24); n {
 	case 0:
 		_ = w.step(jobs.StopRequested{Req: 1})
 	case 1, 2, 3:
 		_ = w.step(jobs.ExtendRequested{Req: 2, By: time.Minute, Budget: budget})
-	case 4, 5, 6, 7:
-		_ = w.step(jobs.ScaleRequested{Req: 3, Count: uint32(w.pick("size", 5) + 1), Budget: budget})
-	case 8, 9:
-		_ = w.step(jobs.PauseRequested{Req: 4, Pause: n == 8})
-	case 10, 11, 12:
+	case 4, 5:
+		_ = w.step(jobs.PauseRequested{Req: 4, Pause: n == 4})
+	case 6, 7, 8:
 		w.crash()
-	case 13, 14:
-		w.depose()
-	case 15, 16:
-		_ = w.step(jobs.ClusterUse{Busy: n == 15})
-	case 17, 18:
-		if w.s.Command.Lost && !w.s.Command.Owner {
+	case 9, 10:
+		_ = w.step(jobs.ClusterUse{Busy: n == 9})
+	case 11, 12, 13, 14, 15, 16:
+		switch {
+		case w.s.Params.Cluster != nil:
+			_ = w.step(jobs.ScaleRequested{Req: 3, Count: uint32(w.pick("size", 5) + 1), Budget: budget})
+		case w.s.Command.Lost && !w.s.Command.Owner:
 			w.grant()
+		default:
+			w.depose()
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 )
 
 // rankStep is one rank within a step.
@@ -133,6 +134,9 @@ func (ev OutputsGathered) apply(t *step) error {
 	if !ok || r.Doing != Gathering {
 		return nil
 	}
+	if !validOutputs(ev.Outputs) {
+		return fmt.Errorf("%w: outputs of rank %d", ErrEvent, r.i)
+	}
 	r.Outputs, r.Doing = slices.Clone(ev.Outputs), Idle
 	r.decide()
 	return nil
@@ -160,7 +164,11 @@ func (ev ProviderHeard) apply(t *step) error {
 }
 
 func (ev CheckpointKept) apply(t *step) error {
-	if r, ok := t.current(ev.Exec); ok {
+	r, ok := t.current(ev.Exec)
+	if ok && !ev.File.valid() {
+		return fmt.Errorf("%w: checkpoint of rank %d", ErrEvent, r.i)
+	}
+	if ok {
 		r.Checkpoint = ev.File
 	}
 	return nil
@@ -236,8 +244,8 @@ func (r rankStep) lose(cause Cause, reason string) {
 	if cause.fault() {
 		r.emit(ReportFault{chain, reason})
 	}
-	if cause != CauseAbsent && !slices.Contains(r.s.Avoid, r.Provider) {
-		r.s.Avoid = append(r.s.Avoid, r.Provider)
+	if cause != CauseAbsent {
+		r.avoid(r.Provider)
 	}
 	r.note(NoteLost, r.i, "%s", reason)
 	r.leases().end(chain, reason)
@@ -261,6 +269,16 @@ func (r rankStep) lose(cause Cause, reason string) {
 			code = CodeTimeout
 		}
 		r.end(ResultFailed, code, fmt.Sprintf("rank %d was lost %d times: %s", r.i, r.Losses, reason))
+	}
+}
+
+// avoid has later orders prefer other providers. The oldest of many is forgotten.
+func (t *step) avoid(provider sign.Key) {
+	if !slices.Contains(t.s.Avoid, provider) {
+		t.s.Avoid = append(t.s.Avoid, provider)
+	}
+	if n := len(t.s.Avoid); n > maxAvoid {
+		t.s.Avoid = t.s.Avoid[n-maxAvoid:]
 	}
 }
 

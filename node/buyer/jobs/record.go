@@ -18,6 +18,7 @@ const (
 	maxRecord     = 16 << 20 // bytes
 	maxOutputs    = 16       // files of one execution
 	maxList       = 1 << 16  // entries of a list that grows with a job's life
+	maxAvoid      = 1024
 	maxPath       = 4096
 	maxCID        = 128
 	maxReason     = 1024
@@ -104,7 +105,7 @@ func (s *State) validate() error {
 		return bad("ranks", len(s.Ranks))
 	case s.Params.Checked && len(s.Judged) != len(s.Ranks), !s.Params.Checked && s.Judged != nil:
 		return bad("judged", len(s.Judged))
-	case !s.Carry.valid() || len(s.Plan.Epochs) > MaxRanks || len(s.Avoid) > maxList:
+	case !s.Carry.valid() || len(s.Plan.Epochs) > MaxRanks || len(s.Avoid) > maxAvoid:
 		return bad("carry, plan or avoid", "out of range")
 	}
 	for i := range s.Ranks {
@@ -121,24 +122,36 @@ func (c *Scale) valid(s *State) bool {
 		c.Target >= 1 && c.Target <= MaxRanks
 }
 
+// furthest is the last state that a rank can have.
+func (p Phase) furthest() RankState {
+	switch p {
+	case Engaging:
+		return RankWaiting
+	case Placing: // a lease that another supervisor took
+		return RankLeased
+	case Working, Reducing:
+		return RankDone
+	}
+	return RankStopped
+}
+
 // validateRank reports the first rule that a rank breaks.
 func (s *State) validateRank(i int) error {
 	r := &s.Ranks[i]
 	bad := func(name string, got any) error { return fmt.Errorf("%w: rank %d: %s: %v", ErrRecord, i, name, got) }
-	ending := s.Phase >= Stopping
 	held := r.State == RankLeased || r.State == RankRunning
 	switch {
-	case r.State < RankWaiting || r.State > RankStopped, (r.State == RankFailed || r.State == RankStopped) && !ending:
+	case r.State < RankWaiting:
 		return bad("state", r.State)
 	case held && r.Lease.IsZero() || r.State == RankWaiting && !r.Lease.IsZero():
 		return bad("lease", r.Lease)
-	case r.State == RankRunning && r.Seq == 0 || s.Phase < Working && r.State != RankWaiting:
+	case r.State == RankRunning && r.Seq == 0 || r.State > s.Phase.furthest():
 		return bad("state", r.State)
 	case r.Joining != (s.Scale.up() && uint32(i) >= s.Scale.From) || r.Joining && r.State != RankWaiting:
 		return bad("joining", r.Joining)
 	case r.Epoch == ^uint32(0) || r.Losses > maxList || r.Restarts > maxRestart:
 		return bad("epoch, losses or restarts", "out of range")
-	case len(r.Outputs) > maxOutputs || slices.ContainsFunc(r.Outputs, func(f File) bool { return !f.valid() }):
+	case !validOutputs(r.Outputs):
 		return bad("outputs", len(r.Outputs))
 	case !r.Checkpoint.valid():
 		return bad("checkpoint", r.Checkpoint.CID)
@@ -172,6 +185,10 @@ func (s *State) validateLists() error {
 		}
 	}
 	return nil
+}
+
+func validOutputs(files []File) bool {
+	return len(files) <= maxOutputs && !slices.ContainsFunc(files, func(f File) bool { return !f.valid() })
 }
 
 // valid reports whether f can name a file: a printable path, an alphanumeric content id, a size. The zero File is

@@ -1,6 +1,9 @@
 package jobs
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // settle closes the account once no lease can cost more, and ends the job once all is counted, refunded, anchored and
 // judged. Another peer than the owner only ends the leases.
@@ -50,10 +53,14 @@ func (ev ReceiptsAnchored) apply(t *step) error {
 }
 
 func (ev Reduced) apply(t *step) error {
-	if t.s.Phase == Reducing && ev.Round == t.s.Round {
-		t.s.Carry = ev.Carry
-		t.nextRound()
+	if t.s.Phase != Reducing || ev.Round != t.s.Round {
+		return nil
 	}
+	if !ev.Carry.valid() {
+		return fmt.Errorf("%w: carry of round %d", ErrEvent, ev.Round)
+	}
+	t.s.Carry = ev.Carry
+	t.nextRound()
 	return nil
 }
 
@@ -72,8 +79,15 @@ func (ev ReplicaWanted) apply(t *step) error {
 		return nil
 	}
 	most := min(ev.Most, s.left())
-	if s.Phase != Settling || !s.checking() || most == 0 && s.Params.Rate > 0 {
-		t.emit(RefuseReplica{ev.Rank, ev.Attempt, "the budget is used up"})
+	reason := ""
+	switch {
+	case s.Phase != Settling || !s.checking() || int64(ev.Rank) >= int64(len(s.Ranks)) || len(s.Grants) >= maxList:
+		reason = "no result is to be checked"
+	case most == 0 && s.Params.Rate > 0:
+		reason = "the budget is used up"
+	}
+	if reason != "" {
+		t.emit(RefuseReplica{ev.Rank, ev.Attempt, reason})
 		return nil
 	}
 	s.Grants = append(s.Grants, Grant{ev.Rank, ev.Attempt, most})
@@ -91,6 +105,9 @@ func (ev ResultJudged) apply(t *step) error {
 	s := &t.s
 	if s.Phase != Settling || !s.checking() || int64(ev.Rank) >= int64(len(s.Judged)) || s.Judged[ev.Rank] {
 		return nil
+	}
+	if !validOutputs(ev.Outputs) {
+		return fmt.Errorf("%w: outputs of rank %d", ErrEvent, ev.Rank)
 	}
 	s.Judged[ev.Rank] = true
 	if ev.Outputs != nil {

@@ -215,7 +215,8 @@ func (t *step) end(result Result, code Code, reason string) {
 	}
 	if c := s.Params.Cluster; c != nil && c.HeadEnds && result == ResultSucceeded {
 		for i := range s.Ranks {
-			if r := &s.Ranks[i]; r.State != RankRunning {
+			if r := t.rank(i); r.State != RankRunning {
+				r.idle()
 				r.State = RankDone
 			}
 		}

@@ -18,7 +18,7 @@ func (w *world) depose() {
 	_ = w.step(jobs.CommandLost{Epoch: w.others})
 	for range w.pick("acts of another supervisor", 3) {
 		s, err := jobs.Decode(standing)
-		if err != nil || s.Phase != jobs.Working {
+		if err != nil || s.Phase != jobs.Working && s.Phase != jobs.Placing {
 			return
 		}
 		s.Command.Epoch = w.others

@@ -81,7 +81,7 @@ func drawParams(t *rapid.T) jobs.Params {
 	}
 	p.Reduce = p.Rounds > 1 && rapid.Bool().Draw(t, "reduce")
 	cost, _ := p.Rate.Owed(1220)
-	p.Budget = cost * market.Amount(p.Count) * market.Amount(rapid.IntRange(1, 3).Draw(t, "budget"))
+	p.Budget = cost * market.Amount(p.Count) * market.Amount(rapid.IntRange(2, 6).Draw(t, "budget")) / 2
 	switch rapid.IntRange(0, 3).Draw(t, "kind of job") {
 	case 1:
 		p.Rounds, p.Reduce = 1, false
