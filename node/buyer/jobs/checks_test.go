@@ -24,7 +24,7 @@ import (
 //	S10 Step leaves its receiver alone and is deterministic.
 //	S11 S1 to S9 hold across crashes at any effect.
 //	S12 A chain is ended only when no rank holds it, or the job settles.
-//	R5 to R8 as the package comment has them. A stop that was accepted without command is carried out with it.
+//	R2 and R5 to R8 as the package comment has them. A stop that was accepted without command is carried out with it.
 //	L2  A job that waits for no answer has a deadline, and no deadline is in the past.
 type checks struct {
 	w       *world
@@ -211,7 +211,7 @@ func (c *checks) unwanted(ev jobs.Event, next jobs.State, fx []jobs.Effect) {
 	}
 }
 
-// rules checks R6 to R8 and stops.
+// rules checks R2, R6 to R8, and that stops are carried out.
 func (c *checks) rules(was jobs.State, ev jobs.Event, next jobs.State) {
 	w := c.w
 	used := next.Outcome.Code == jobs.CodePayment && was.Outcome.Code == 0 && strings.HasPrefix(next.Outcome.Reason, "payment.budget")
@@ -229,6 +229,14 @@ func (c *checks) rules(was jobs.State, ev jobs.Event, next jobs.State) {
 		lost := next.Ranks[x.Rank].Losses > r.Losses && was.Scale == nil
 		if lost && r.LostBy == jobs.CauseExpired && r.Unextended == "" && next.Outcome.Code != jobs.CodePayment {
 			w.fatalf("R8: rank %d used its lease up, and the outcome is %v", x.Rank, next.Outcome)
+		}
+	}
+	if _, ok := ev.(jobs.CommandGranted); ok {
+		for _, g := range was.Gangs {
+			kept := func(o jobs.Gang) bool { return o.ID == g.ID && (o.Dropped || next.Command.Lost || !was.Command.Lost) }
+			if !slices.ContainsFunc(next.Gangs, kept) {
+				w.fatalf("R2: gang %d is forgotten, and not answered", g.ID)
+			}
 		}
 	}
 	if _, ok := ev.(jobs.StopRequested); ok {
