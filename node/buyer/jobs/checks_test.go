@@ -78,7 +78,7 @@ func (c *checks) check(was jobs.State, ev jobs.Event, next jobs.State, fx []jobs
 			}
 		}
 	}
-	c.unwanted(ev, next, fx)
+	c.unwanted(ev, next)
 	c.rules(was, ev, next)
 	c.progress(was, ev, next)
 	c.plan(was, next, fx)
@@ -129,7 +129,8 @@ func (c *checks) effect(was, next jobs.State, e jobs.Effect, later []jobs.Effect
 		c.affordable(was, next, e)
 	case jobs.EndLease:
 		c.ending[e.Chain] = true
-		if next.Phase < jobs.Settling && slices.ContainsFunc(next.Ranks, func(r jobs.Rank) bool { return r.Lease == e.Chain }) {
+		held := slices.ContainsFunc(next.Ranks, func(r jobs.Rank) bool { return r.Lease == e.Chain })
+		if held && next.Phase < jobs.Settling {
 			w.fatalf("S12: a chain in use is ended: %s", e.Reason)
 		}
 	case jobs.StartExecution:
@@ -197,15 +198,14 @@ func (c *checks) started(e jobs.StartExecution) {
 }
 
 // unwanted checks S5.
-func (c *checks) unwanted(ev jobs.Event, next jobs.State, fx []jobs.Effect) {
+func (c *checks) unwanted(ev jobs.Event, next jobs.State) {
 	formed, ok := ev.(jobs.GangFormed)
 	if !ok || next.Command.Lost {
 		return
 	}
 	for _, l := range formed.Leases {
 		held := slices.ContainsFunc(next.Ranks, func(r jobs.Rank) bool { return r.Lease == l.Chain })
-		ended := slices.ContainsFunc(fx, func(e jobs.Effect) bool { end, ok := e.(jobs.EndLease); return ok && end.Chain == l.Chain })
-		if !held && !ended && !c.ending[l.Chain] {
+		if !held && !c.ending[l.Chain] {
 			c.w.fatalf("S5: the lease of rank %d is neither held nor ended", l.Rank)
 		}
 	}
@@ -214,14 +214,16 @@ func (c *checks) unwanted(ev jobs.Event, next jobs.State, fx []jobs.Effect) {
 // rules checks R2, R6 to R8, and that stops are carried out.
 func (c *checks) rules(was jobs.State, ev jobs.Event, next jobs.State) {
 	w := c.w
-	used := next.Outcome.Code == jobs.CodePayment && was.Outcome.Code == 0 && strings.HasPrefix(next.Outcome.Reason, "payment.budget")
-	if used && len(next.Gangs)+len(next.Renewals) > 0 {
+	used := next.Outcome.Code == jobs.CodePayment && strings.HasPrefix(next.Outcome.Reason, "payment.budget")
+	if used && was.Outcome.Code == 0 && len(next.Gangs)+len(next.Renewals) > 0 {
 		w.fatalf("R6: the budget is used up while an answer may free some of it")
 	}
 	if _, ok := ev.(jobs.ScaleRequested); ok && was.Scale == nil && next.Scale != nil {
 		c.before = was.Params.Budget
 	}
-	if sc := was.Scale; sc != nil && sc.Target > sc.From && next.Scale == nil && len(next.Ranks) == int(sc.From) && next.Params.Budget != c.before {
+	sc := was.Scale
+	failed := sc != nil && sc.Target > sc.From && next.Scale == nil && len(next.Ranks) == int(sc.From)
+	if failed && next.Params.Budget != c.before {
 		w.fatalf("R7: the budget is %d after a failed scale-up, %d before", next.Params.Budget, c.before)
 	}
 	if x, ok := execOf(ev); ok && int(x.Rank) < min(len(was.Ranks), len(next.Ranks)) {
@@ -233,7 +235,7 @@ func (c *checks) rules(was jobs.State, ev jobs.Event, next jobs.State) {
 	}
 	if _, ok := ev.(jobs.CommandGranted); ok {
 		for _, g := range was.Gangs {
-			kept := func(o jobs.Gang) bool { return o.ID == g.ID && (o.Dropped || next.Command.Lost || !was.Command.Lost) }
+			kept := func(o jobs.Gang) bool { return o.ID == g.ID }
 			if !slices.ContainsFunc(next.Gangs, kept) {
 				w.fatalf("R2: gang %d is forgotten, and not answered", g.ID)
 			}
@@ -272,7 +274,9 @@ func (c *checks) progress(was jobs.State, ev jobs.Event, next jobs.State) {
 		w.fatalf("S7: outcome %v after %v at %T", next.Outcome, was.Outcome, ev)
 	}
 	checking := next.Outcome.Result == jobs.ResultSucceeded || next.Outcome.Code == jobs.CodeVerify
-	if a := next.Account; next.Phase == jobs.Ended && (!a.Counted || !a.Released || !a.Anchored || checking && slices.Contains(next.Judged, false)) {
+	a := next.Account
+	settled := a.Counted && a.Released && a.Anchored && !(checking && slices.Contains(next.Judged, false))
+	if next.Phase == jobs.Ended && !settled {
 		w.fatalf("S9: ended with %+v, judged %v", a, next.Judged)
 	}
 	for i := range min(len(was.Ranks), len(next.Ranks)) {
@@ -292,8 +296,10 @@ func (c *checks) plan(was, next jobs.State, fx []jobs.Effect) {
 	if next.Params.Cluster == nil {
 		return
 	}
-	if now, before := membersOf(next), membersOf(was); !slices.Equal(now, before) && next.Phase < jobs.Stopping && next.Plan.Version != was.Plan.Version+1 {
-		w.fatalf("S8: the membership changed from %v to %v, the version from %d to %d", before, now, was.Plan.Version, next.Plan.Version)
+	now, before := membersOf(next), membersOf(was)
+	counted := slices.Equal(now, before) || next.Plan.Version == was.Plan.Version+1
+	if next.Phase < jobs.Stopping && !counted {
+		w.fatalf("S8: members %v became %v, version %d became %d", before, now, was.Plan.Version, next.Plan.Version)
 	}
 	for _, e := range fx {
 		p, ok := e.(jobs.PublishPlan)
@@ -346,9 +352,12 @@ func (c *checks) waits(s jobs.State) {
 	if !next.IsZero() && !next.After(w.now.Time) {
 		w.fatalf("L2: the next deadline is %v before now", w.now.Time.Sub(next))
 	}
+	ending := slices.ContainsFunc(s.Leases, func(l jobs.Lease) bool { return l.Ending })
+	asked := slices.ContainsFunc(s.Ranks, func(r jobs.Rank) bool {
+		return r.Doing == jobs.Gathering || r.Doing == jobs.Reclaiming
+	})
 	answers := s.Command.Lost || s.Phase == jobs.Engaging || s.Phase == jobs.Reducing || s.Phase >= jobs.Settling ||
-		len(s.Gangs) > 0 || len(s.Renewals) > 0 || slices.ContainsFunc(s.Leases, func(l jobs.Lease) bool { return l.Ending }) ||
-		slices.ContainsFunc(s.Ranks, func(r jobs.Rank) bool { return r.Doing == jobs.Gathering || r.Doing == jobs.Reclaiming })
+		len(s.Gangs) > 0 || len(s.Renewals) > 0 || ending || asked
 	if !answers && next.IsZero() {
 		w.fatalf("L2: the job waits for nothing in phase %s", s.Phase)
 	}

@@ -107,7 +107,7 @@ func (t *step) acquire() {
 }
 
 func (ev CommandGranted) apply(t *step) error {
-	if t.s.Params.Guarded && ev.Epoch > t.s.Command.Epoch {
+	if t.s.Params.Guarded && t.s.Phase > Engaging && ev.Epoch > t.s.Command.Epoch {
 		return ev.applyQuiet(t)
 	}
 	return nil
@@ -122,6 +122,7 @@ func (ev CommandGranted) applyQuiet(t *step) error {
 		own := t.s
 		*s = ev.Theirs.clone()
 		s.Command, s.Gangs, s.Gang, s.Placed = own.Command, own.Gangs, own.Gang, own.Placed
+		s.WantStop = s.WantStop || own.WantStop // it may be newer than the merge
 		for i := range min(len(s.Ranks), len(own.Ranks)) {
 			s.Ranks[i].Epoch = max(s.Ranks[i].Epoch, own.Ranks[i].Epoch)
 		}

@@ -50,8 +50,8 @@ func (d draw) amount() market.Amount {
 func (d draw) fact() jobs.Lease {
 	id := market.LeaseID{byte(d.n("id", 8)), 5}
 	l := jobs.Lease{
-		ID: id, Chain: id, Rank: d.rank(), Epoch: uint32(d.n("epoch", 5)), Provider: sign.Key{id[0]}, End: market.Slot(d.n("end", 5000)),
-		Rate: market.Rate(d.n("rate", 3)) * 1_000_000, Most: d.amount(), Open: d.yes("open"), Usable: d.yes("usable"),
+		ID: id, Chain: id, Rank: d.rank(), Epoch: uint32(d.n("epoch", 5)), Provider: sign.Key{id[0]},
+		End: market.Slot(d.n("end", 5000)), Rate: market.Rate(d.n("rate", 3)) * 1_000_000, Most: d.amount(), Open: d.yes("open"), Usable: d.yes("usable"),
 	}
 	if d.yes("successor") {
 		l.Chain = d.lease()
@@ -72,7 +72,8 @@ func (d draw) facts() (out []jobs.Lease) {
 }
 
 func (d draw) file() jobs.File {
-	return rapid.SampledFrom([]jobs.File{{}, {Path: "/out", CID: "c", Bytes: 1}, {CID: "../c"}, {Path: "\x00"}, {Bytes: -1}}).Draw(d.t, "file")
+	files := []jobs.File{{}, {Path: "/out", CID: "c", Bytes: 1}, {CID: "../c"}, {Path: "\x00"}, {Bytes: -1}}
+	return rapid.SampledFrom(files).Draw(d.t, "file")
 }
 
 func (d draw) cause() jobs.Cause { return jobs.Cause(d.n("cause", 9) + 1) }
@@ -136,7 +137,8 @@ func (d draw) execution(n int) jobs.Event {
 	case 0, 1:
 		return jobs.ExecutionSeen{Exec: x, Stage: jobs.Stage(d.n("stage", 4) + 1)}
 	case 2:
-		return jobs.ExecutionExited{Exec: x, Exit: jobs.Exit{Code: d.n("code", 2), Broken: d.yes("broken"), Hopeless: d.yes("hopeless")}}
+		exit := jobs.Exit{Code: d.n("code", 2), Broken: d.yes("broken"), Hopeless: d.yes("hopeless")}
+		return jobs.ExecutionExited{Exec: x, Exit: exit}
 	case 3:
 		return jobs.OutputsGathered{Exec: x, Outputs: []jobs.File{d.file()}}
 	case 4:
@@ -185,8 +187,8 @@ func (d draw) hook(n int) jobs.Event {
 	return jobs.Ticked{}
 }
 
-// TestAnyEvent sends events that no room would send, in any order. Step refuses them or takes them in: it never panics, the
-// journal can be read, and no deadline is in the past.
+// TestAnyEvent sends events that no room would send, in any order. Step refuses them or takes them in: it never panics,
+// the journal can be read, and no deadline is in the past.
 func TestAnyEvent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -203,7 +205,8 @@ func TestAnyEvent(t *testing.T) {
 				t.Fatalf("Step changed its receiver at %T%+v", ev, ev)
 			}
 			if err != nil {
-				if !errors.Is(err, jobs.ErrEvent) && !errors.Is(err, jobs.ErrDropped) || fx != nil || !reflect.DeepEqual(next, s) {
+				known := errors.Is(err, jobs.ErrEvent) || errors.Is(err, jobs.ErrDropped)
+				if !known || fx != nil || !reflect.DeepEqual(next, s) {
 					t.Fatalf("%T%+v: %v, with %v", ev, ev, err, fx)
 				}
 				continue
@@ -265,7 +268,8 @@ func TestInvalidEvents(t *testing.T) {
 	}{
 		{s, jobs.ScaleRequested{Count: 0}, jobs.ErrEvent}, {s, jobs.ScaleRequested{Count: jobs.MaxRanks + 1}, jobs.ErrEvent},
 		{s, jobs.ExtendRequested{}, jobs.ErrEvent}, {s, jobs.ExtendRequested{By: -1}, jobs.ErrEvent},
-		{s, jobs.ExtendRequested{By: 1<<63 - 1}, jobs.ErrEvent}, {s, jobs.OrderPlaced{Gang: 1, Order: market.OrderID{1}}, jobs.ErrDropped},
+		{s, jobs.ExtendRequested{By: 1<<63 - 1}, jobs.ErrEvent},
+		{s, jobs.OrderPlaced{Gang: 1, Order: market.OrderID{1}}, jobs.ErrDropped},
 		{s, jobs.OrderPlaced{Gang: 9, Order: market.OrderID{1}}, jobs.ErrDropped},
 		{s, jobs.CheckpointKept{Exec: x, File: jobs.File{Bytes: -1}}, jobs.ErrEvent},
 		{gathering, jobs.OutputsGathered{Exec: x, Outputs: []jobs.File{{CID: "/"}}}, jobs.ErrEvent},

@@ -78,8 +78,7 @@ func (w *world) settleDown() {
 	w.kind = true
 	for i := 0; !w.s.Done() || w.s.Command.Lost; i++ {
 		if i > 5000 {
-			w.fatalf("L1: the job hangs in %s: %+v\npending %v, inbox %v, gangs %d, renewals %v", w.s.Phase, w.s, w.pending, w.inbox,
-				len(w.gangs), w.renewing)
+			w.fatalf("L1: the job hangs in %s: %+v\npending %v, inbox %v", w.s.Phase, w.s, w.pending, w.inbox)
 		}
 		switch {
 		case len(w.inbox) > 0:

@@ -17,8 +17,8 @@ import (
 // plain are the params of an ordinary job of n ranks.
 func plain(n uint32) jobs.Params {
 	return jobs.Params{
-		Count: n, Rounds: 1, Restart: jobs.Restart{Max: 3, Backoff: time.Second, MostBackoff: time.Minute}, Queue: 20 * time.Second,
-		Run: 2 * time.Minute, Grace: 2 * time.Second, LostAfter: 5 * time.Second, Rate: 1_000_000, Budget: 1 << 40,
+		Count: n, Rounds: 1, Restart: jobs.Restart{Max: 3, Backoff: time.Second, MostBackoff: time.Minute},
+		Queue: 20 * time.Second, Run: 2 * time.Minute, Grace: 2 * time.Second, LostAfter: 5 * time.Second, Rate: 1_000_000, Budget: 1 << 40,
 		SlotMillis: 100, Interval: 10, Seed: 7,
 	}
 }
@@ -334,7 +334,9 @@ func seeds(t testing.TB) []jobs.State {
 	own, _ := guardedPair(t)
 	now := jobs.Now{Time: epoch.Add(time.Second), Slot: 1010}
 	out := []jobs.State{fresh, running(t, plain(1)), own}
-	for _, ev := range []jobs.Event{jobs.ScaleRequested{Count: 3}, jobs.ScaleRequested{Count: 1}, jobs.ExtendRequested{By: time.Minute}} {
+	for _, ev := range []jobs.Event{
+		jobs.ScaleRequested{Count: 3}, jobs.ScaleRequested{Count: 1}, jobs.ExtendRequested{By: time.Minute},
+	} {
 		s, _, err := running(t, cluster).Step(now, ev)
 		if err != nil {
 			t.Fatal(err)
@@ -350,7 +352,8 @@ func leasesOf(s jobs.State) (out []jobs.Lease) {
 	for i, r := range s.Ranks {
 		if !r.Lease.IsZero() && i < 16 {
 			out = append(out, jobs.Lease{
-				ID: r.Lease, Chain: r.Lease, Rank: uint32(i), Epoch: r.Epoch, End: 1 << 40, Rate: 1, Most: 1, Open: true, Usable: true,
+				ID: r.Lease, Chain: r.Lease, Rank: uint32(i), Epoch: r.Epoch, End: 1 << 40, Rate: 1, Most: 1,
+				Open: true, Usable: true,
 			})
 		}
 	}

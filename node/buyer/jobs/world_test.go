@@ -54,7 +54,8 @@ type worldExec struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, now: jobs.Now{Time: epoch}, follows: map[jobs.Exec]bool{}, spent: map[[2]uint32]market.Amount{}, others: 1}
+	w := &world{t: t, now: jobs.Now{Time: epoch}, others: 1}
+	w.follows, w.spent = map[jobs.Exec]bool{}, map[[2]uint32]market.Amount{}
 	w.checks = newChecks(w)
 	p := drawParams(t)
 	owner := !p.Guarded || !rapid.Bool().Draw(t, "guardian")
@@ -87,7 +88,8 @@ func drawParams(t *rapid.T) jobs.Params {
 		p.Rounds, p.Reduce = 1, false
 		p.Cluster = &jobs.Engine{
 			HeadEnds: rapid.Bool().Draw(t, "head ends"), Binds: rapid.Bool().Draw(t, "binds"),
-			HeadFirst: rapid.Bool().Draw(t, "head first"), Autostop: time.Duration(rapid.IntRange(0, 1).Draw(t, "autostop")) * time.Minute,
+			HeadFirst: rapid.Bool().Draw(t, "head first"),
+			Autostop:  time.Duration(rapid.IntRange(0, 1).Draw(t, "autostop")) * time.Minute,
 		}
 	case 2:
 		p.Guarded, p.Standbys = true, uint32(rapid.IntRange(0, 2).Draw(t, "standbys"))
@@ -328,7 +330,8 @@ func (w *world) stepGang(i int) {
 	case g.cancelled && !w.coin("formed all the same", 3):
 		answer(dropped)
 	case !g.placed:
-		if err := w.step(jobs.OrderPlaced{Gang: g.Gang, Order: market.OrderID{byte(g.Gang), byte(g.Gang >> 8), 1}}); err != nil {
+		order := market.OrderID{byte(g.Gang), byte(g.Gang >> 8), 1}
+		if err := w.step(jobs.OrderPlaced{Gang: g.Gang, Order: order}); err != nil {
 			answer(dropped)
 			return
 		}
@@ -364,7 +367,8 @@ func (w *world) stepLease(l *worldLease) {
 			w.lose(l.Chain, jobs.CauseExpired)
 		}
 	case w.coin("lease is lost", 30):
-		w.lose(l.Chain, rapid.SampledFrom([]jobs.Cause{jobs.CauseDefaulted, jobs.CauseCondemned, jobs.CauseVoid}).Draw(w.t, "cause"))
+		causes := []jobs.Cause{jobs.CauseDefaulted, jobs.CauseCondemned, jobs.CauseVoid}
+		w.lose(l.Chain, rapid.SampledFrom(causes).Draw(w.t, "cause"))
 	}
 }
 
