@@ -15,8 +15,8 @@ type Store interface {
 	List(ctx context.Context, kind, prefix string, fn func(key string, value []byte) error) error
 }
 
-// Batch collects changes of records. It has each record once: a later change replaces an earlier one. The zero value is an
-// empty batch. A Batch is not safe for concurrent use.
+// Batch collects changes of records. It has each record once: a later change replaces an earlier one. The zero value
+// is an empty batch. A Batch is not safe for concurrent use.
 type Batch struct {
 	changes []change
 	index   map[[2]string]int // position in changes, by kind and key
@@ -52,8 +52,8 @@ func (b *Batch) fail(err error) {
 // Len returns the number of records that the batch changes.
 func (b *Batch) Len() int { return len(b.changes) }
 
-// Commit makes the batch durable: all of it when it returns nil, nothing otherwise, except after store.ErrBroken. An empty
-// batch costs no write. It returns store.ErrRecord if a record can never be written, and the store's errors.
+// Commit makes the batch durable: all of it when it returns nil, nothing otherwise, except after store.ErrBroken. An
+// empty batch costs no write. It returns store.ErrRecord if a record can never be written, and the store's errors.
 func (b *Batch) Commit(ctx context.Context, s Store) error {
 	if b.err != nil || len(b.changes) == 0 {
 		return b.err

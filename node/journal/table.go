@@ -15,8 +15,8 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// Table is one kind of record. K is a type whose underlying type is string or an unsigned integer, or one with MarshalText
-// and UnmarshalText. V is encoded as JSON.
+// Table is one kind of record. K is a type whose underlying type is string or an unsigned integer, or one with
+// MarshalText and UnmarshalText. V is encoded as JSON.
 type Table[K comparable, V any] struct{ kind string }
 
 // defined has the kinds that have a table.
@@ -62,8 +62,8 @@ func (t Table[K, V]) change(b *Batch, k K, encode func() ([]byte, error)) {
 	b.add(change{t.kind, key, encode})
 }
 
-// List calls fn for each record whose key begins with prefix, in the order of their keys. It returns fn's first error. A
-// record with an unknown field is an error, because a newer version of the program wrote it.
+// List calls fn for each record whose key begins with prefix, in the order of their keys. It returns fn's first
+// error. A record with an unknown field is an error, because a newer version of the program wrote it.
 func (t Table[K, V]) List(ctx context.Context, s Store, prefix string, fn func(K, V) error) error {
 	return s.List(ctx, t.kind, prefix, func(key string, value []byte) error {
 		k, err := keyFrom[K](key)

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// BenchmarkRunner compares a runner with a mutex that is held over each write, on one journal and in turns. It reports the
-// ratio of their times, and events of the runner by write.
+// BenchmarkRunner compares a runner with a mutex that is held over each write, on one journal and in turns. It
+// reports the ratio of their times, and events of the runner by write.
 func BenchmarkRunner(b *testing.B) {
 	for _, load := range []struct{ machines, callers int }{{1, 1}, {1, 64}, {1000, 1000}} {
 		b.Run(fmt.Sprintf("machines=%d/callers=%d", load.machines, load.callers), func(b *testing.B) {

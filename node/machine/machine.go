@@ -32,8 +32,8 @@ type Machine[M, E, F any] interface {
 	Step(now Now, ev E) (M, []F, error)
 	// Next returns when the machine wants its next tick; zero means never. It is asked after each turn.
 	Next(now Now) time.Time
-	// Done reports that no effect is outstanding and no tick is wanted. Such a machine is not resumed after a restart, and
-	// may be removed.
+	// Done reports that no effect is outstanding and no tick is wanted. Such a machine is not resumed after a
+	// restart, and may be removed.
 	Done() bool
 }
 
@@ -41,12 +41,12 @@ type Machine[M, E, F any] interface {
 type Shell[K comparable, M, E, F any] interface {
 	// Load calls add for each machine in the journal.
 	Load(ctx context.Context, add func(K, M)) error
-	// Record adds to the batch everything that must be durable before the effects of a step leave. It may sign with a local
-	// key, and must not block otherwise.
+	// Record adds to the batch everything that must be durable before the effects of a step leave. It may sign with a
+	// local key, and must not block otherwise.
 	Record(b *journal.Batch, k K, old, next M, effects []F)
-	// Carry carries out an effect at once, or returns a call to run on a goroutine of its own; the call's results are posted
-	// to the machine. Carry may post events and add machines. It must not ask, wait for a disk or the network, nor for a
-	// lock that is held over either. A call may do all that. After a restart an effect may come again.
+	// Carry carries out an effect at once, or returns a call to run on a goroutine of its own; the call's results are
+	// posted to the machine. Carry may post events and add machines. It must not ask, wait for a disk or the network,
+	// nor for a lock that is held over either. A call may do all that. After a restart an effect may come again.
 	Carry(k K, f F) (call func(context.Context) []E)
 }
 

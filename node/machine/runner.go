@@ -67,8 +67,8 @@ func New[K comparable, M Machine[M, E, F], E, F any](
 	ctx context.Context, shell Shell[K, M, E, F], cfg Config[E],
 ) (*Runner[K, M, E, F], error) {
 	r := &Runner[K, M, E, F]{
-		cfg: cfg, shell: shell, calls: make(chan struct{}, maxCalls), broken: make(chan struct{}), ended: make(chan struct{}),
-		all: map[K]*instance[K, M, E, F]{},
+		cfg: cfg, shell: shell, all: map[K]*instance[K, M, E, F]{},
+		calls: make(chan struct{}, maxCalls), broken: make(chan struct{}), ended: make(chan struct{}),
 	}
 	err := shell.Load(ctx, func(k K, m M) {
 		if r.Add(k, m); !m.Done() {
@@ -109,8 +109,8 @@ func (r *Runner[K, M, E, F]) Run(ctx context.Context) error {
 	return r.fatal
 }
 
-// Add adds a machine and its first events, and reports whether it did: a machine of that key stays as it is. The journal has
-// the new machine with the first step that Record notes.
+// Add adds a machine and its first events, and reports whether it did: a machine of that key stays as it is. The
+// journal has the new machine with the first step that Record notes.
 func (r *Runner[K, M, E, F]) Add(k K, m M, first ...E) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,8 +126,8 @@ func (r *Runner[K, M, E, F]) Add(k K, m M, first ...E) bool {
 	return true
 }
 
-// Remove removes a machine that is Done, has no events and no calls under way, and returns its last state. It reports whether
-// it did. The machine's records stay.
+// Remove removes a machine that is Done, has no events and no calls under way, and returns its last state. It reports
+// whether it did. The machine's records stay.
 func (r *Runner[K, M, E, F]) Remove(k K) (m M, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,8 +152,9 @@ func (r *Runner[K, M, E, F]) Keys() []K {
 	return slices.Collect(maps.Keys(r.all))
 }
 
-// Ask sends an event, and returns its effects once they are durable. It waits for the journal, not for calls. It returns the
-// machine's refusal, ErrUnknown, ErrBusy, ErrRetry or ErrStopped. If ctx ends first, the event may still take effect.
+// Ask sends an event, and returns its effects once they are durable. It waits for the journal, not for calls. It
+// returns the machine's refusal, ErrUnknown, ErrBusy, ErrRetry or ErrStopped. If ctx ends first, the event may still
+// take effect.
 func (r *Runner[K, M, E, F]) Ask(ctx context.Context, k K, ev E) ([]F, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -186,8 +187,8 @@ func (r *Runner[K, M, E, F]) Ask(ctx context.Context, k K, ev E) ([]F, error) {
 	}
 }
 
-// Post sends an event and does not wait. It returns ErrUnknown or ErrStopped. Requests of peers go through Ask, whose inbox
-// is bounded.
+// Post sends an event and does not wait. It returns ErrUnknown or ErrStopped. Requests of peers go through Ask, whose
+// inbox is bounded.
 func (r *Runner[K, M, E, F]) Post(k K, ev E) error {
 	_, err := r.enqueue(k, item[E, F]{ev: ev})
 	return err

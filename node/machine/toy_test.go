@@ -15,7 +15,8 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// ledger is a machine that owes amounts to a counterparty: it sends each under the next number until that is acknowledged.
+// ledger is a machine that owes amounts to a counterparty: it sends each under the next number until that is
+// acknowledged.
 type ledger struct {
 	Version int            `json:"version"` // counts the changes that are journalled
 	Amounts []int          `json:"amounts"` // by number
@@ -184,8 +185,8 @@ func (s *shell) heard() []string {
 	return slices.Clone(s.told)
 }
 
-// peer is a counterparty. It takes each number once, refuses another amount under the same number, and expects that all it
-// gets was journalled before. Every third answer is lost.
+// peer is a counterparty. It takes each number once, refuses another amount under the same number, and expects that
+// all it gets was journalled before. Every third answer is lost.
 type peer struct {
 	t    *testing.T
 	disk *store.Memory
@@ -201,7 +202,7 @@ func (p *peer) take(k string, f send) event {
 	var kept ledger
 	err := ledgers.List(context.Background(), p.disk, k, func(_ string, l ledger) error { kept = l; return nil })
 	if err != nil || f.number >= len(kept.Amounts) || kept.Amounts[f.number] != f.amount {
-		p.t.Errorf("%s: %d under number %d was sent before it was journalled: %+v, %v", k, f.amount, f.number, kept, err)
+		p.t.Errorf("%s: number %d was sent before it was journalled: %+v, %v", k, f.number, kept, err)
 	}
 	if p.got[k] == nil {
 		p.got[k] = map[int]int{}

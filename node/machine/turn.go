@@ -172,7 +172,8 @@ func (r *Runner[K, M, E, F]) refused(in *instance[K, M, E, F], it item[E, F], er
 	log("event refused", "machine", r.cfg.Name, "key", in.k, "event", fmt.Sprintf("%T", it.ev), "err", err)
 }
 
-// call runs a call of an effect and posts its results. What ends because the runner does is no result: Resume repeats it.
+// call runs a call of an effect and posts its results. What ends because the runner does is no result: Resume repeats
+// it.
 func (r *Runner[K, M, E, F]) call(in *instance[K, M, E, F], call func(context.Context) []E) {
 	r.mu.Lock()
 	in.calls++
@@ -204,7 +205,8 @@ func (r *Runner[K, M, E, F]) failed(in *instance[K, M, E, F], batch []item[E, F]
 	broken := errors.Is(err, store.ErrBroken) || errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrCrashed)
 	poison := errors.Is(err, store.ErrRecord)
 	drop := poison && len(batch) == 1
-	r.cfg.Log.Error("step not journalled", "machine", r.cfg.Name, "key", in.k, "events", len(batch), "dropped", drop, "err", err)
+	log := r.cfg.Log.With("machine", r.cfg.Name, "key", in.k)
+	log.Error("step not journalled", "events", len(batch), "dropped", drop, "err", err)
 	var again []item[E, F]
 	for _, it := range batch {
 		switch {
