@@ -268,7 +268,7 @@ func (b *bench) follow(ctx context.Context, spec job.Job) (buyer.Job, []buyer.St
 
 // put uploads a program to the buying peer.
 func (b *bench) put(ctx context.Context, program []byte) (job.Blob, error) {
-	m, err := b.client.PutBlob(ctx, bytes.NewReader(program), false)
+	m, err := api.PutBlob.Call(ctx, b.client, api.Upload{Data: bytes.NewReader(program)})
 	return job.Blob(m), err
 }
 

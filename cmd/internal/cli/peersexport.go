@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/reputation"
 )
@@ -28,7 +29,7 @@ peer. This peer's own leases are not in it: receipts export has those. FILE may 
 			if err != nil {
 				return err
 			}
-			f, err := client.AnchoredFacts(c.Context(), args[0])
+			f, err := api.GetFacts.Call(c.Context(), client, api.ByPeer{Peer: args[0]})
 			if err != nil {
 				return err
 			}

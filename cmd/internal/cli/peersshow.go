@@ -34,13 +34,13 @@ such: another peer, which has seen something else, has another one. verify/PROTO
 			if err != nil {
 				return err
 			}
-			p, err := client.Reputation(c.Context(), args[0])
+			p, err := api.GetPeer.Call(c.Context(), client, api.ByPeer{Peer: args[0]})
 			if err != nil {
 				return err
 			}
 			var g market.Genesis
 			if a.output == outputTable {
-				n, err := client.Node(c.Context())
+				n, err := api.GetNode.Call(c.Context(), client, api.None{})
 				if err != nil {
 					return err
 				}
