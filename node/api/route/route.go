@@ -92,6 +92,9 @@ func (o Operation) Path() string {
 	return path
 }
 
+// Answer is the type of the JSON of the answer, or nil for a Raw.
+func (o Operation) Answer() reflect.Type { return o.answer }
+
 // Operation describes the route.
 func (r Route[Req, Resp]) Operation() Operation {
 	o := Operation{
