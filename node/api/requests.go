@@ -48,14 +48,14 @@ type Upload struct {
 
 // Submit is a job to submit.
 type Submit struct {
-	Once string     `header:"Idempotency-Key" doc:"however often a request with one key is repeated, it submits one job"`
+	Once string     `header:"Idempotency-Key" doc:"requests with one key submit one job"`
 	Body Submission `body:"application/json"`
 }
 
 // Rerun is a job to submit once more.
 type Rerun struct {
 	ID   string      `path:"id"`
-	Once string      `header:"Idempotency-Key" doc:"however often a request with one key is repeated, it submits one job"`
+	Once string      `header:"Idempotency-Key" doc:"requests with one key submit one job"`
 	Body job.Changes `body:"application/json"`
 }
 

@@ -187,7 +187,8 @@ func readBody(v reflect.Value, from io.Reader, contentType string) error {
 	var big *http.MaxBytesError
 	b, err := io.ReadAll(from)
 	if errors.As(err, &big) {
-		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "reading the request: " + err.Error()}
+		message := "reading the request: " + err.Error()
+		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: message}
 	}
 	if err != nil {
 		return malformed("reading the request: %v", err)

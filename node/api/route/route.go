@@ -181,8 +181,11 @@ func (r Raw[Req]) Bind(do func(w http.ResponseWriter, q *http.Request, req Req) 
 	}}
 }
 
-// Mux returns a handler for all routes. Each request goes through guard, which calls serve and writes its error.
-func Mux(routes []Bound, guard func(o Operation, w http.ResponseWriter, r *http.Request, serve func(*http.Request) error)) (http.Handler, error) {
+// Guard answers a request to a route: it calls serve, unless it refuses the request, and writes the error.
+type Guard func(o Operation, w http.ResponseWriter, r *http.Request, serve func(*http.Request) error)
+
+// Mux returns a handler for all routes. Each request goes through guard. A route that is bound twice is an error.
+func Mux(routes []Bound, guard Guard) (http.Handler, error) {
 	mux, bound := http.NewServeMux(), map[string]bool{}
 	for _, b := range routes {
 		if bound[b.Pattern] {

@@ -19,6 +19,12 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
+const (
+	hintLog   = "the peer's own log says more"
+	hintNode  = "`starling node` shows the chain's state and the balance"
+	hintSpend = "`starling spend` shows what was spent and what is left"
+)
+
 // class is the answer to some errors of the peer.
 type class struct {
 	of     []error
@@ -29,7 +35,7 @@ type class struct {
 
 // The first class that fits an error counts: those of own, then those of streams, then those of others.
 var own = []class{
-	{[]error{buyer.ErrLimit}, http.StatusPaymentRequired, api.CodePayment, "`starling spend` shows what was spent and what is left"},
+	{[]error{buyer.ErrLimit}, http.StatusPaymentRequired, api.CodePayment, hintSpend},
 	{[]error{buyer.ErrQuery, block.ErrEntry}, http.StatusBadRequest, "bad_request", ""},
 	{[]error{buyer.ErrKey}, http.StatusBadRequest, "bad_key", "`starling key ls` lists them"},
 	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling block ls` lists them"},
@@ -45,8 +51,8 @@ var others = []class{
 	{[]error{blob.ErrNotFound}, http.StatusNotFound, "not_found", ""},
 	{[]error{blob.ErrBadCID}, http.StatusBadRequest, "bad_cid", ""},
 	{[]error{blob.ErrFull, blob.ErrDiskFull, store.ErrFull}, http.StatusInsufficientStorage, api.CodeFull, ""},
-	{[]error{store.ErrBroken, store.ErrCorrupt, store.ErrClosed}, http.StatusInternalServerError, api.CodePeer, "the peer's own log says more"},
-	{[]error{buyer.ErrFunds, slots.ErrUnknown}, http.StatusPaymentRequired, api.CodePayment, "`starling node` shows the chain's state and the balance"},
+	{[]error{store.ErrBroken, store.ErrCorrupt, store.ErrClosed}, http.StatusInternalServerError, api.CodePeer, hintLog},
+	{[]error{buyer.ErrFunds, slots.ErrUnknown}, http.StatusPaymentRequired, api.CodePayment, hintNode},
 	{[]error{buyer.ErrRefused}, http.StatusUnprocessableEntity, "refused", ""},
 	{nil, http.StatusInternalServerError, "internal", ""},
 }

@@ -33,6 +33,7 @@ const quoteWait = 30 * time.Second
 
 // BindJobs binds the routes of jobs.
 func BindJobs(jobs Jobs) []route.Bound {
+	stop := func(ctx context.Context, id string) (none api.None, err error) { return none, jobs.Stop(ctx, id) }
 	return []route.Bound{
 		api.SubmitJob.Bind(func(ctx context.Context, q api.Submit) (j buyer.Job, err error) {
 			if err := checkOnce(q.Once); err != nil {
@@ -58,8 +59,18 @@ func BindJobs(jobs Jobs) []route.Bound {
 			return jobs.Quote(ctx, q.Body.Job)
 		}),
 		api.GetJob.Bind(func(_ context.Context, q api.ByID) (buyer.Job, error) { return jobs.Job(q.ID) }),
-		api.StopJob.Bind(func(ctx context.Context, q api.ByID) (none api.None, err error) { return none, jobs.Stop(ctx, q.ID) }),
+		api.StopJob.Bind(byID(stop)),
 	}
+}
+
+// byID adapts a function of a job's id.
+func byID[Resp any](do func(context.Context, string) (Resp, error)) func(context.Context, api.ByID) (Resp, error) {
+	return func(ctx context.Context, q api.ByID) (Resp, error) { return do(ctx, q.ID) }
+}
+
+// noRequest adapts a function without a request.
+func noRequest[Resp any](do func(context.Context) (Resp, error)) func(context.Context, api.None) (Resp, error) {
+	return func(ctx context.Context, _ api.None) (Resp, error) { return do(ctx) }
 }
 
 // maxOnce bounds an idempotency key, bytes.
@@ -99,7 +110,7 @@ func BindRecords(of Records) []route.Bound {
 			}
 			return err
 		}),
-		api.JobReceipts.Bind(func(ctx context.Context, q api.ByID) ([]buyer.LeaseAccount, error) { return of.Receipts(ctx, q.ID) }),
+		api.JobReceipts.Bind(byID(of.Receipts)),
 		api.JobProbes.Bind(func(ctx context.Context, q api.ByID) ([][]byte, error) {
 			records, err := of.Probes(ctx, q.ID)
 			raw := make([][]byte, 0, len(records))

@@ -67,7 +67,9 @@ func guardMetrics(_ route.Operation, w http.ResponseWriter, r *http.Request, ser
 		host = r.Host
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		route.Fail(w, &api.Error{Status: http.StatusForbidden, Code: "not_local", Message: "metrics are asked for by a loopback address or localhost"})
+		route.Fail(w, &api.Error{
+			Status: http.StatusForbidden, Code: "not_local", Message: "metrics are asked for by a loopback address or localhost",
+		})
 		return
 	}
 	_ = serve(r) // what it has begun to answer ends where it fails

@@ -60,8 +60,8 @@ type Lifetimes interface {
 // BindLifetimes binds the routes that change how long a job runs.
 func BindLifetimes(of Lifetimes) []route.Bound {
 	return []route.Bound{
-		api.PauseJob.Bind(func(ctx context.Context, q api.ByID) (buyer.Job, error) { return of.Pause(ctx, q.ID) }),
-		api.ResumeJob.Bind(func(ctx context.Context, q api.ByID) (buyer.Job, error) { return of.Resume(ctx, q.ID) }),
+		api.PauseJob.Bind(byID(of.Pause)),
+		api.ResumeJob.Bind(byID(of.Resume)),
 		api.ExtendJob.Bind(func(ctx context.Context, q api.Extend) (buyer.Extension, error) {
 			return of.Extend(ctx, q.ID, time.Duration(q.Body.By), q.Body.Budget)
 		}),

@@ -24,9 +24,9 @@ type Evidence interface {
 // BindEvidence binds the routes of proofs.
 func BindEvidence(of Evidence) []route.Bound {
 	return []route.Bound{
-		api.ListEvidence.Bind(func(ctx context.Context, _ api.None) ([]evidence.Kept, error) { return of.Kept(ctx) }),
-		api.ListDissents.Bind(func(ctx context.Context, _ api.None) ([]evidence.Dissent, error) { return of.Dissents(ctx) }),
-		api.ListLies.Bind(func(ctx context.Context, _ api.None) ([]evidence.KeptLie, error) { return of.Lies(ctx) }),
+		api.ListEvidence.Bind(noRequest(of.Kept)),
+		api.ListDissents.Bind(noRequest(of.Dissents)),
+		api.ListLies.Bind(noRequest(of.Lies)),
 		api.ListWatched.Bind(func(context.Context, api.None) ([]evidence.Watched, error) { return of.Watching(), nil }),
 		api.WatchUnit.Bind(func(ctx context.Context, w evidence.Watched) ([]evidence.Watched, error) {
 			if err := of.Watch(ctx, w); err != nil {
@@ -57,7 +57,7 @@ type Audits interface {
 func BindAudits(of Audits) []route.Bound {
 	return []route.Bound{
 		api.ListAudits.Bind(func(context.Context, api.None) ([]audit.Past, error) { return of.Audits() }),
-		api.RunAudit.Bind(func(ctx context.Context, _ api.None) ([]audit.Past, error) { return of.Audit(ctx) }),
+		api.RunAudit.Bind(noRequest(of.Audit)),
 		api.GetAudit.Bind(func(ctx context.Context, q api.Audited) (audit.Kept, error) {
 			return of.AuditRecord(ctx, q.Peer, q.Hash)
 		}),
@@ -75,6 +75,6 @@ type Rewards interface {
 func BindRewards(of Rewards) []route.Bound {
 	return []route.Bound{
 		api.GetRewards.Bind(func(context.Context, api.None) (rewards.Status, error) { return of.Rewards() }),
-		api.ClaimRewards.Bind(func(ctx context.Context, _ api.None) (rewards.Status, error) { return of.ClaimRewards(ctx) }),
+		api.ClaimRewards.Bind(noRequest(of.ClaimRewards)),
 	}
 }
