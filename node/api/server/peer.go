@@ -183,8 +183,12 @@ func BindOperator(of Operator) []route.Bound {
 	}
 	return []route.Bound{
 		api.GetOwnOffers.Bind(func(context.Context, api.None) (api.OwnOffers, error) { return of.OwnOffers() }),
-		api.PauseOffers.Bind(func(ctx context.Context, _ api.None) (api.OwnOffers, error) { return then(of.PauseOffers(ctx, false)) }),
-		api.DrainOffers.Bind(func(ctx context.Context, _ api.None) (api.OwnOffers, error) { return then(of.PauseOffers(ctx, true)) }),
+		api.PauseOffers.Bind(func(ctx context.Context, _ api.None) (api.OwnOffers, error) {
+			return then(of.PauseOffers(ctx, false))
+		}),
+		api.DrainOffers.Bind(func(ctx context.Context, _ api.None) (api.OwnOffers, error) {
+			return then(of.PauseOffers(ctx, true))
+		}),
 		api.ResumeOffers.Bind(func(ctx context.Context, q api.ResumeRequest) (api.OwnOffers, error) {
 			return then(of.ResumeOffers(ctx, q.Devices))
 		}),
