@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"path"
 	"reflect"
 	"strings"
 	"testing"
@@ -67,8 +68,8 @@ func (d direct) Do(ctx context.Context, method, path string, body io.Reader, hea
 func TestRequestsArrive(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		// A path of dots is another path.
-		id := rapid.String().Filter(func(s string) bool { return s != "" && s != "." && s != ".." }).Draw(t, "id")
+		// ServeMux redirects what path.Clean changes.
+		id := rapid.String().Filter(func(s string) bool { return s != "" && path.Clean("/"+s) == "/"+s }).Draw(t, "id")
 		want := sample{
 			ID: id, Limit: rapid.IntRange(0, 1<<40).Draw(t, "limit"), Follow: rapid.Bool().Draw(t, "follow"),
 			Key: rapid.Ptr(rapid.String(), true).Draw(t, "key"), Once: rapid.StringMatching(`[!-~]{0,20}`).Draw(t, "once"),
