@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/api/server"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/verify/audit"
@@ -24,7 +25,7 @@ func (n *Node) newEvidence(ctx context.Context) (*evidence.Keeper, error) {
 func (n *Node) Evidence() *evidence.Keeper { return n.evidence }
 
 // proofs is Evidence for the local API.
-func (n *Node) proofs() api.Evidence {
+func (n *Node) proofs() server.Evidence {
 	if n.p.Light != nil {
 		return lightProofs{n.evidence}
 	}
@@ -34,7 +35,7 @@ func (n *Node) proofs() api.Evidence {
 // lightProofs are those of a light peer, which looks after no units.
 type lightProofs struct{ *evidence.Keeper }
 
-// Watch implements api.Evidence.
+// Watch implements server.Evidence.
 func (lightProofs) Watch(context.Context, evidence.Watched) error {
 	return &api.Error{Status: 409, Code: "light", Message: "a light client looks after no units: it takes no part in the network"}
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/api/server"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
@@ -161,7 +162,7 @@ type Node struct {
 	funds      fundsSeen
 	outsides   outsides
 	gossip     context.CancelFunc
-	api        atomic.Pointer[api.Server] // while it runs
+	api        atomic.Pointer[server.Server] // while it runs
 }
 
 // classCPU is the class of a machine's own processor and memory.
@@ -304,16 +305,16 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		}
 		defer clients.Close()
 	}
-	var srv *api.Server
+	var srv *server.Server
 	if !n.p.NoAPI {
-		if srv, err = api.Listen(n.p.Config.API, filepath.Join(n.p.Home, FileAPI), n.buyer, n, n.blocks, n.proofs(), n.p.Log); err != nil {
+		if srv, err = server.Listen(n.p.Config.API, filepath.Join(n.p.Home, FileAPI), n.buyer, n.routes(), n.p.Log); err != nil {
 			return err
 		}
 		n.api.Store(srv)
 	}
-	var measured *api.MetricsServer
+	var measured *server.MetricsServer
 	if at := n.p.Config.Metrics.Listen; at != "" {
-		if measured, err = api.ListenMetrics(at, n, n.p.Log); err != nil {
+		if measured, err = server.ListenMetrics(at, n, n.p.Log); err != nil {
 			return err
 		}
 	}

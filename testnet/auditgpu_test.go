@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/gpu"
@@ -114,7 +115,7 @@ func TestAuditOfGPU(t *testing.T) {
 		if err := c.Events(ctx, id, nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		j, err := c.Job(ctx, id)
+		j, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +229,7 @@ func TestAuditOfGPU(t *testing.T) {
 		})
 	}
 	eventually(t, "only the good one is offered as proven", func() bool {
-		offers, err := c.Offers(t.Context(), string(h100))
+		offers, err := api.ListOffers.Call(t.Context(), c, api.ByClass{Class: string(h100)})
 		if err != nil {
 			t.Fatal(err)
 		}

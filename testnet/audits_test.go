@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/testnet"
@@ -88,7 +89,7 @@ func TestAudits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, err := c.Rewards(t.Context())
+			st, err := api.GetRewards.Call(t.Context(), c, api.None{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func audits(t *testing.T, p *testnet.Peer) []audit.Past {
 	if err != nil {
 		t.Fatal(err)
 	}
-	past, err := c.Audits(t.Context())
+	past, err := api.ListAudits.Call(t.Context(), c, api.None{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -269,7 +269,7 @@ func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, e
 func (b *bench) calm(ctx context.Context, most int) error {
 	for {
 		for _, id := range slices.Clone(b.unsettled) {
-			j, err := b.client.Job(ctx, id)
+			j, err := api.GetJob.Call(ctx, b.client, api.ByID{ID: id})
 			if err != nil {
 				return err
 			}
@@ -322,7 +322,7 @@ func (b *bench) follow(ctx context.Context, spec job.Job) (buyer.Job, []buyer.St
 
 // put uploads a program to the buying peer.
 func (b *bench) put(ctx context.Context, program []byte) (job.Blob, error) {
-	m, err := b.client.PutBlob(ctx, bytes.NewReader(program), false)
+	m, err := api.PutBlob.Call(ctx, b.client, api.Upload{Data: bytes.NewReader(program)})
 	return job.Blob(m), err
 }
 

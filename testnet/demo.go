@@ -232,7 +232,7 @@ func (d *demo) train(ctx context.Context) error {
 	if err = errors.Join(err, w.err); err != nil {
 		return err
 	}
-	if d.job, err = d.client.Job(ctx, d.job.ID); err != nil {
+	if d.job, err = api.GetJob.Call(ctx, d.client, api.ByID{ID: d.job.ID}); err != nil {
 		return err
 	}
 	if d.job.State != buyer.Succeeded {
@@ -261,7 +261,7 @@ func (d *demo) spec(ctx context.Context) (job.Job, error) {
 		if err != nil {
 			return spec, err
 		}
-		b, err := d.client.PutBlob(ctx, f, false)
+		b, err := api.PutBlob.Call(ctx, d.client, api.Upload{Data: f})
 		f.Close()
 		if err != nil {
 			return spec, fmt.Errorf("uploading %s: %w", source, err)

@@ -137,7 +137,7 @@ func (d *detach) address(ctx context.Context, i int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	info, err := c.Node(ctx)
+	info, err := api.GetNode.Call(ctx, c, api.None{})
 	if err != nil {
 		return "", err
 	}
@@ -275,7 +275,7 @@ func (d *detach) guarded(ctx context.Context, p *Peer) (api.GuardedJob, error) {
 	if err != nil {
 		return api.GuardedJob{}, err
 	}
-	jobs, err := c.Guarded(ctx)
+	jobs, err := api.ListGuarded.Call(ctx, c, api.None{})
 	if err != nil {
 		return api.GuardedJob{}, err
 	}
@@ -364,7 +364,7 @@ func (d *detach) back(ctx context.Context) error {
 		return err
 	}
 	for !d.job.State.Ended() {
-		if d.job, err = c.Job(ctx, d.job.ID); err != nil {
+		if d.job, err = api.GetJob.Call(ctx, c, api.ByID{ID: d.job.ID}); err != nil {
 			return err
 		}
 		if err := pause(ctx, "the job is not settled: "+d.job.Summary()); err != nil {
@@ -375,7 +375,7 @@ func (d *detach) back(ctx context.Context) error {
 		return fmt.Errorf("the job %s: %s", d.job.State, d.job.Reason)
 	}
 	for !d.job.Escrows[0].Closed {
-		if d.job, err = c.Job(ctx, d.job.ID); err != nil {
+		if d.job, err = api.GetJob.Call(ctx, c, api.ByID{ID: d.job.ID}); err != nil {
 			return err
 		}
 		if err := pause(ctx, "the escrow is not closed: "+d.job.Escrows[0].Waiting); err != nil {
@@ -438,5 +438,5 @@ func (d *detach) accounts(ctx context.Context) ([]buyer.LeaseAccount, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.Receipts(ctx, d.job.ID)
+	return api.JobReceipts.Call(ctx, c, api.ByID{ID: d.job.ID})
 }

@@ -29,7 +29,7 @@ func light(t *testing.T, n *testnet.Network) (*client.Client, *testnet.Peer, api
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := c.Node(t.Context())
+	info, err := api.GetNode.Call(t.Context(), c, api.None{})
 	if err != nil {
 		t.Fatal(err)
 	}

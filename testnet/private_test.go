@@ -86,7 +86,7 @@ func (o outsider) up(t *testing.T, n *testnet.Network, boot string, args ...stri
 	})
 	until(t, "the peer answers", log, func() bool {
 		if c, err = api.Dial(o.home, node.FileAPI); err == nil {
-			_, err = c.Node(t.Context())
+			_, err = api.GetNode.Call(t.Context(), c, api.None{})
 		}
 		return err == nil
 	})
@@ -120,7 +120,7 @@ func TestPrivateNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := c.Node(t.Context())
+	info, err := api.GetNode.Call(t.Context(), c, api.None{})
 	if err != nil || !info.Reach.Private {
 		t.Fatalf("the network is private: %v, %v", info.Reach.Private, err)
 	}
@@ -156,7 +156,7 @@ func TestPrivateNetwork(t *testing.T) {
 				c, log := newOutsider(t).up(t, n, at, p.args...)
 				if p.why == "" {
 					until(t, "the peer has joined", log, func() bool {
-						info, err := c.Node(t.Context())
+						info, err := api.GetNode.Call(t.Context(), c, api.None{})
 						return err == nil && info.Peers > 0
 					})
 					return
@@ -164,11 +164,11 @@ func TestPrivateNetwork(t *testing.T) {
 				until(t, "the peer says why it does not join", log, func() bool {
 					return strings.Contains(log(), "cannot join by a peer") && strings.Contains(log(), p.why) && strings.Contains(log(), "swarm.key")
 				})
-				r, err := c.Ping(t.Context(), at, 1)
+				r, err := api.PingPeer.Call(t.Context(), c, api.PingRequest{Peer: at, Count: 1})
 				if err != nil || r.Problem == nil || r.Problem.Reason != string(p2p.ReasonOtherKey) || !strings.Contains(r.Problem.Text, p.why) {
 					t.Errorf("ping: %+v, %v", r.Problem, err)
 				}
-				if info, err := c.Node(t.Context()); err != nil || info.Peers != 0 {
+				if info, err := api.GetNode.Call(t.Context(), c, api.None{}); err != nil || info.Peers != 0 {
 					t.Errorf("connected to %d peers, %v", info.Peers, err)
 				}
 			})

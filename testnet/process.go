@@ -153,7 +153,7 @@ func (p *Peer) ready(ctx context.Context, peers int) (api.NodeInfo, error) {
 		c, err := p.Client()
 		if err == nil {
 			var info api.NodeInfo
-			if info, err = c.Node(ctx); err == nil {
+			if info, err = api.GetNode.Call(ctx, c, api.None{}); err == nil {
 				switch {
 				case !info.ChainUp:
 					err = fmt.Errorf("it does not see the chain: %s", info.ChainErr)
@@ -185,7 +185,7 @@ func errOr(err error, text string) error {
 // waitFree waits until all units of a peer are free.
 func waitFree(ctx context.Context, c *api.Client) error {
 	for {
-		info, err := c.Node(ctx)
+		info, err := api.GetNode.Call(ctx, c, api.None{})
 		if err == nil && info.FreeUnits == info.Units {
 			return nil
 		}
@@ -200,7 +200,7 @@ func waitFree(ctx context.Context, c *api.Client) error {
 // waitOffers waits until a peer has found so many offers in the DHT and their providers have answered it.
 func waitOffers(ctx context.Context, c *api.Client, want int) error {
 	for {
-		offers, err := c.Offers(ctx, "cpu")
+		offers, err := api.ListOffers.Call(ctx, c, api.ByClass{Class: "cpu"})
 		answered := 0
 		for _, o := range offers {
 			if o.Answered {

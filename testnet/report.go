@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/proof"
 )
@@ -159,7 +160,7 @@ func (d *demo) balances(ctx context.Context) (map[string]market.Amount, error) {
 // verify checks every receipt, the anchors on chain, and every balance.
 func (d *demo) verify(ctx context.Context) error {
 	d.title("5. Receipts and money")
-	accounts, err := d.client.Receipts(ctx, d.job.ID)
+	accounts, err := api.JobReceipts.Call(ctx, d.client, api.ByID{ID: d.job.ID})
 	if err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func (d *demo) escrows(ctx context.Context) (err error) {
 			return fmt.Errorf("the job's escrows are not closed after %v: %+v", closeTime, d.job.Escrows)
 		case <-time.After(200 * time.Millisecond):
 		}
-		if d.job, err = d.client.Job(ctx, d.job.ID); err != nil {
+		if d.job, err = api.GetJob.Call(ctx, d.client, api.ByID{ID: d.job.ID}); err != nil {
 			return err
 		}
 	}

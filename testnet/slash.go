@@ -214,7 +214,7 @@ func (s *slash) sell(ctx context.Context) error {
 		return err
 	}
 	for i, c := range clients {
-		if err := c.Stop(ctx, s.jobs[i].ID); err != nil {
+		if err := api.StopJob.Send(ctx, c, api.ByID{ID: s.jobs[i].ID}); err != nil {
 			return fmt.Errorf("%s: %w", buyers[i].Name, err)
 		}
 	}
@@ -229,7 +229,7 @@ func (s *slash) sell(ctx context.Context) error {
 // rent submits a job that waits until it is stopped.
 func (s *slash) rent(ctx context.Context, c *api.Client) (buyer.Job, error) {
 	const module = "wait.wasm"
-	b, err := c.PutBlob(ctx, bytes.NewReader(sleepFor(slashTime)), false)
+	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: bytes.NewReader(sleepFor(slashTime))})
 	if err != nil {
 		return buyer.Job{}, err
 	}
@@ -244,7 +244,7 @@ func (s *slash) rent(ctx context.Context, c *api.Client) (buyer.Job, error) {
 // waitRunning waits until the job's only rank runs.
 func waitRunning(ctx context.Context, c *api.Client, id string) error {
 	for {
-		j, err := c.Job(ctx, id)
+		j, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
 		switch {
 		case err != nil:
 			return err
@@ -291,10 +291,10 @@ func (s *slash) end(ctx context.Context, p *Peer, c *api.Client, i int) error {
 		return err
 	}
 	var err error
-	if s.jobs[i], err = c.Job(ctx, id); err != nil {
+	if s.jobs[i], err = api.GetJob.Call(ctx, c, api.ByID{ID: id}); err != nil {
 		return err
 	}
-	accounts, err := c.Receipts(ctx, id)
+	accounts, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: id})
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (s *slash) prove(ctx context.Context) error {
 	}
 	var kept []evidence.Kept
 	for len(kept) == 0 {
-		if kept, err = c.Evidence(ctx); err != nil {
+		if kept, err = api.ListEvidence.Call(ctx, c, api.None{}); err != nil {
 			return err
 		}
 		if err := pause(ctx, third.Name+" found no proof"); err != nil {

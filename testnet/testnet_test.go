@@ -127,7 +127,7 @@ var (
 
 func submit(t *testing.T, c *api.Client, count uint32, pay job.Payment) buyer.Job {
 	t.Helper()
-	b, err := c.PutBlob(t.Context(), strings.NewReader(string(hello)), false)
+	b, err := api.PutBlob.Call(t.Context(), c, api.Upload{Data: strings.NewReader(string(hello))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func end(t *testing.T, c *api.Client, id string) buyer.Job {
 	if err := c.Events(ctx, id, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	j, err := c.Job(t.Context(), id)
+	j, err := api.GetJob.Call(t.Context(), c, api.ByID{ID: id})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestFreeNetwork(t *testing.T) {
 			t.Errorf("rank %d said %q and %q, %v", rank, out.String(), errs.String(), err)
 		}
 	}
-	accounts, err := c.Receipts(t.Context(), j.ID)
+	accounts, err := api.JobReceipts.Call(t.Context(), c, api.ByID{ID: j.ID})
 	if err != nil || len(accounts) != 3 {
 		t.Fatalf("%d accounts, %v", len(accounts), err)
 	}
@@ -209,7 +209,7 @@ func TestEscrowNetwork(t *testing.T) {
 		t.Fatalf("%s: owed %d, paid %d in %v; %+v", j.Summary(), j.Owed, j.Paid, j.Transactions, j.Escrows)
 	}
 	for ctx, e := t.Context(), j.Escrows[0]; !e.Closed; e = j.Escrows[0] { // the test's own time limit ends it
-		if j, err = c.Job(ctx, j.ID); err != nil {
+		if j, err = api.GetJob.Call(ctx, c, api.ByID{ID: j.ID}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -223,7 +223,7 @@ func TestEscrowNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		i, err := c.Node(t.Context())
+		i, err := api.GetNode.Call(t.Context(), c, api.None{})
 		if err != nil || i.Earnings == nil || i.Earnings.Lost > 0 {
 			t.Fatalf("%s earned %+v, %v", p.Name, i.Earnings, err)
 		}

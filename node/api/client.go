@@ -12,11 +12,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
+	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
 )
 
 // ErrNoPeer says that no peer is running on this home directory.
@@ -28,26 +29,34 @@ type Client struct {
 	http *http.Client
 }
 
-// Dial reads the endpoint file in home. It does not connect.
+// Dial reads the endpoint file in home. It does not connect. It returns ErrNoPeer if there is no such file.
 func Dial(home, file string) (*Client, error) {
 	b, err := os.ReadFile(filepath.Join(home, file))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNoPeer, home)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading where the peer listens: %w", err)
+		return nil, fmt.Errorf("reading the endpoint file: %w", err)
 	}
 	var ep Endpoint
 	if err := json.Unmarshal(b, &ep); err != nil {
-		return nil, fmt.Errorf("reading where the peer listens: %w", err)
+		return nil, fmt.Errorf("reading the endpoint file: %w", err)
 	}
-	return &Client{ep: ep, http: ep.HTTP()}, nil
+	return New(ep), nil
 }
+
+// New returns a client of the API at an endpoint.
+func New(ep Endpoint) *Client { return &Client{ep: ep, http: ep.HTTP()} }
+
+// Endpoint is the client's endpoint.
+func (c *Client) Endpoint() Endpoint { return c.ep }
 
 // PID is the peer's process.
 func (c *Client) PID() int { return c.ep.PID }
 
-func (c *Client) do(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
+// Do sends a request with the peer's token. The path has its query. An answer without success is an *Error; it returns
+// ErrNoPeer if the peer does not answer.
+func (c *Client) Do(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
 	var source *bodyReader
 	if body != nil {
 		source = &bodyReader{r: body}
@@ -76,14 +85,7 @@ func (c *Client) do(ctx context.Context, method, path string, body io.Reader, he
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	var e struct {
-		Error *Error `json:"error"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&e); err != nil || e.Error == nil {
-		return nil, fmt.Errorf("the peer answered %s", resp.Status)
-	}
-	e.Error.Status = resp.StatusCode
-	return nil, e.Error
+	return nil, route.ReadError(resp)
 }
 
 // bodyReader remembers why a body could not be read, so that this is not taken for the peer's silence.
@@ -107,91 +109,43 @@ func (b *bodyReader) failed() error {
 	return nil
 }
 
-func (c *Client) get(ctx context.Context, path string, into any) error {
-	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return err
+// Submit submits a job with its secrets. However often it is repeated with one key, it submits one job.
+func (c *Client) Submit(ctx context.Context, spec job.Job, v job.Values, key string) (buyer.Job, error) {
+	return SubmitJob.Call(ctx, c, Submit{Once: key, Body: Submission{Job: spec, Values: v}})
+}
+
+// Jobs lists all jobs that match, newest first, page by page.
+func (c *Client) Jobs(ctx context.Context, q buyer.Query) ([]buyer.Job, error) {
+	out := []buyer.Job{}
+	for {
+		p, err := ListJobs.Call(ctx, c, JobsQuery(q))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p.Jobs...)
+		if p.Next == "" {
+			return out, nil
+		}
+		if p.Next == q.After {
+			return nil, fmt.Errorf("listing jobs: the peer gives the same page again")
+		}
+		q.After = p.Next
 	}
-	defer resp.Body.Close()
-	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// Node describes the peer.
-func (c *Client) Node(ctx context.Context) (n NodeInfo, err error) {
-	return n, c.get(ctx, "/v1/node", &n)
-}
-
-// Peers lists the peer's connections.
-func (c *Client) Peers(ctx context.Context) (p []PeerInfo, err error) {
-	return p, c.get(ctx, "/v1/peers", &p)
-}
-
-// Offers lists the offers of a class that the peer can find; "" means all classes it knows.
-func (c *Client) Offers(ctx context.Context, class string) (o []OfferInfo, err error) {
-	return o, c.get(ctx, "/v1/offers?class="+url.QueryEscape(class), &o)
-}
-
-// Leases lists what the peer has sold.
-func (c *Client) Leases(ctx context.Context) (l []SoldLease, err error) {
-	return l, c.get(ctx, "/v1/leases", &l)
-}
-
-// PutBlob stores what r has; tree marks it as the tar of a directory.
-func (c *Client) PutBlob(ctx context.Context, r io.Reader, tree bool) (b buyer.Blob, err error) {
-	path := "/v1/blobs"
-	if tree {
-		path += "?tree=1"
-	}
-	resp, err := c.do(ctx, http.MethodPost, path, r, nil)
-	if err != nil {
-		return b, err
-	}
-	defer resp.Body.Close()
-	return b, json.NewDecoder(resp.Body).Decode(&b)
-}
-
-// GetBlob reads a stored file.
+// GetBlob reads a stored file. The caller closes it.
 func (c *Client) GetBlob(ctx context.Context, cid string) (io.ReadCloser, error) {
-	resp, err := c.do(ctx, http.MethodGet, "/v1/blobs/"+url.PathEscape(cid), nil, nil)
+	resp, err := GetBlob.Do(ctx, c, ByCID{CID: cid})
 	if err != nil {
 		return nil, err
 	}
 	return resp.Body, nil
 }
 
-// Job returns one job; a unique beginning of its id is enough.
-func (c *Client) Job(ctx context.Context, id string) (j buyer.Job, err error) {
-	return j, c.get(ctx, "/v1/jobs/"+url.PathEscape(id), &j)
-}
-
-// Guarded lists the jobs of others that the peer guards.
-func (c *Client) Guarded(ctx context.Context) (jobs []GuardedJob, err error) {
-	return jobs, c.get(ctx, "/v1/guarded", &jobs)
-}
-
-// Stop stops a job.
-func (c *Client) Stop(ctx context.Context, id string) error {
-	resp, err := c.do(ctx, http.MethodDelete, "/v1/jobs/"+url.PathEscape(id), nil, nil)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
-}
-
-// Why returns the job's decision trace so far.
-func (c *Client) Why(ctx context.Context, id string) (s []buyer.Step, err error) {
-	return s, c.get(ctx, "/v1/jobs/"+url.PathEscape(id)+"/why", &s)
-}
-
-// Receipts returns the job's leases with their receipts and vouchers.
-func (c *Client) Receipts(ctx context.Context, id string) (a []buyer.LeaseAccount, err error) {
-	return a, c.get(ctx, "/v1/jobs/"+url.PathEscape(id)+"/receipts", &a)
-}
-
 // Events follows a job: every step of its trace and the job after each change,
 // until it has ended. Either function may be nil.
 func (c *Client) Events(ctx context.Context, id string, step func(buyer.Step), change func(buyer.Job)) error {
-	resp, err := c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"/events?follow=1", nil, nil)
+	resp, err := JobEvents.Do(ctx, c, Events{ID: id, Follow: true})
 	if err != nil {
 		return err
 	}
@@ -233,11 +187,7 @@ func (c *Client) Events(ctx context.Context, id string, step func(buyer.Step), c
 
 // Log copies one rank's log to the two writers.
 func (c *Client) Log(ctx context.Context, id string, rank int, follow bool, stdout, stderr io.Writer) error {
-	q := "?rank=" + strconv.Itoa(rank)
-	if follow {
-		q += "&follow=1"
-	}
-	resp, err := c.do(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id)+"/logs"+q, nil, nil)
+	resp, err := JobLog.Do(ctx, c, Log{ID: id, Rank: rank, Follow: follow})
 	if err != nil {
 		return err
 	}

@@ -1,21 +1,9 @@
 package api
 
-import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
-	"net/url"
-	"time"
-
-	book "github.com/starling-network/starling/node/reputation"
-)
+import "time"
 
 // MaxPings is how many round trips one request measures at most.
 const MaxPings = 100
-
-const maxPingBody = 4 << 10
 
 // ConnInfo is one connection to a peer.
 type ConnInfo struct {
@@ -74,61 +62,4 @@ type Problem struct {
 	Advice string    `json:"advice"`
 	Seen   time.Time `json:"lastSeen,omitzero"`
 	Detail string    `json:"detail,omitempty"` // what each address said
-}
-
-// Reputation explains what the peer makes of another one, given by id or key.
-func (c *Client) Reputation(ctx context.Context, peer string) (p PeerReputation, err error) {
-	return p, c.get(ctx, "/v1/peers/"+url.PathEscape(peer), &p)
-}
-
-func (s *Server) reputation(w http.ResponseWriter, r *http.Request) error {
-	p, err := s.node.Reputation(r.PathValue("peer"))
-	if err != nil {
-		return err
-	}
-	return reply(w, p)
-}
-
-// AnchoredFacts are the receipts of others that count for or against a peer, given by id or key, with their anchors.
-func (c *Client) AnchoredFacts(ctx context.Context, peer string) (f book.File, err error) {
-	return f, c.get(ctx, "/v1/peers/"+url.PathEscape(peer)+"/facts", &f)
-}
-
-func (s *Server) anchoredFacts(w http.ResponseWriter, r *http.Request) error {
-	f, err := s.node.AnchoredFacts(r.Context(), r.PathValue("peer"))
-	if err != nil {
-		return err
-	}
-	return reply(w, f)
-}
-
-// Ping measures the way from the peer to another one.
-func (c *Client) Ping(ctx context.Context, target string, count int) (r PingResult, err error) {
-	b, err := json.Marshal(PingRequest{Peer: target, Count: count})
-	if err != nil {
-		return r, err
-	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/ping", bytes.NewReader(b), nil)
-	if err != nil {
-		return r, err
-	}
-	defer resp.Body.Close()
-	return r, json.NewDecoder(resp.Body).Decode(&r)
-}
-
-func (s *Server) ping(w http.ResponseWriter, r *http.Request) error {
-	var req PingRequest
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPingBody))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&req); err != nil {
-		return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: "reading the request: " + err.Error()}
-	}
-	if req.Count < 1 || req.Count > MaxPings {
-		return &Error{Status: http.StatusBadRequest, Code: "bad_request", Message: fmt.Sprintf("count: %d is not between 1 and %d", req.Count, MaxPings)}
-	}
-	res, err := s.node.Ping(r.Context(), req.Peer, req.Count)
-	if err != nil {
-		return err
-	}
-	return reply(w, res)
 }

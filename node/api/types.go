@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api/route"
 	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/verify/reputation"
 )
@@ -23,15 +24,8 @@ const (
 	CodePeer = "peer"
 )
 
-// Error is what the API answers when it cannot do what was asked.
-type Error struct {
-	Status  int    `json:"-"`
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-func (e *Error) Error() string { return e.Message }
+// Error is an answer without success.
+type Error = route.Error
 
 // NodeInfo is this peer as its user sees it.
 type NodeInfo struct {

@@ -130,6 +130,9 @@ func (t Timeouts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(timeoutsJSON{Span(t.Queue), Span(t.Pull), Span(t.Start), Span(t.Run), Span(t.Stop)})
 }
 
+// JSONForm returns a value of the type whose JSON MarshalJSON writes, for documentation.
+func (Timeouts) JSONForm() any { return timeoutsJSON{} }
+
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (t *Timeouts) UnmarshalJSON(b []byte) error {
 	var text timeoutsJSON

@@ -85,7 +85,7 @@ func (w *world) one(ctx context.Context, home string, n int) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	b, err := c.PutBlob(ctx, bytes.NewReader(w.tick), false)
+	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: bytes.NewReader(w.tick)})
 	if err != nil {
 		return 0, err
 	}
@@ -195,11 +195,11 @@ func (w *world) after(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if saw, err := scenarios.Until(ctx, func() (bool, string, error) {
-			n, err := c.Node(ctx)
+			n, err := api.GetNode.Call(ctx, c, api.None{})
 			if err != nil {
 				return false, "", err
 			}
-			peers, err := c.Peers(ctx)
+			peers, err := api.ListPeers.Call(ctx, c, api.None{})
 			if err != nil {
 				return false, "", err
 			}
@@ -209,7 +209,7 @@ func (w *world) after(ctx context.Context) (string, error) {
 					strangers++
 				}
 			}
-			offers, err := c.Offers(ctx, string(job.DefaultClass))
+			offers, err := api.ListOffers.Call(ctx, c, api.ByClass{Class: string(job.DefaultClass)})
 			answered := 0
 			for _, o := range offers {
 				if o.Answered {

@@ -48,7 +48,7 @@ func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, k
 	defer cancel()
 	_, err := Until(ctx, func() (bool, string, error) {
 		var err error
-		if j, err = c.Job(ctx, id); err != nil {
+		if j, err = api.GetJob.Call(ctx, c, api.ByID{ID: id}); err != nil {
 			return false, "", err
 		}
 		if checked = paid(ctx, net, c, j, killed); checked == nil {
@@ -61,7 +61,7 @@ func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, k
 
 // paid is Paid as it stands.
 func paid(ctx context.Context, net *testnet.Network, c *api.Client, j buyer.Job, killed []sign.Key) error {
-	accounts, err := c.Receipts(ctx, j.ID)
+	accounts, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: j.ID})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/proof"
 	rules "github.com/starling-network/starling/verify/audit"
@@ -56,7 +57,7 @@ loses stake for a UUID, for anybody can copy one.`,
 			if err != nil {
 				return err
 			}
-			past, err := client.Audits(c.Context())
+			past, err := api.ListAudits.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}
@@ -139,7 +140,7 @@ not answer twice.`,
 				return err
 			}
 			a.say("waiting for the window's first block, for the instant if it draws an audit, then for the committee")
-			past, err := client.Audit(c.Context())
+			past, err := api.RunAudit.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}
@@ -178,7 +179,7 @@ once its peer has anchored it, with the path to the root that is on chain.`,
 					return Usagef("%q: %v", clip(args[0], 70), err)
 				}
 			} else {
-				past, err := client.Audits(c.Context())
+				past, err := api.ListAudits.Call(c.Context(), client, api.None{})
 				if err != nil {
 					return err
 				}
@@ -188,7 +189,7 @@ once its peer has anchored it, with the path to the root that is on chain.`,
 				}
 				hash = p.Record
 			}
-			kept, err := client.AuditRecord(c.Context(), of, hash)
+			kept, err := api.GetAudit.Call(c.Context(), client, api.Audited{Peer: of, Hash: hash})
 			if err != nil {
 				return err
 			}

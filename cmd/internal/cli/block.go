@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/block"
 )
 
@@ -47,7 +48,7 @@ func newBlockAdd(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if e, err = client.Block(c.Context(), e); err != nil {
+			if e, err = api.AddBlock.Call(c.Context(), client, api.Block{Peer: e.Peer.String(), Body: e}); err != nil {
 				return err
 			}
 			if a.output != outputTable {
@@ -77,7 +78,7 @@ func newBlockRm(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return client.Unblock(c.Context(), p)
+			return api.RemoveBlock.Send(c.Context(), client, api.ByPeer{Peer: p.String()})
 		},
 	}
 }
@@ -93,7 +94,7 @@ func newBlockLs(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := client.Blocks(c.Context())
+			list, err := api.ListBlocks.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}

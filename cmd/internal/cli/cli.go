@@ -101,6 +101,7 @@ var commands = []func(*App) *cobra.Command{
 	newTestnet,
 	newInit,
 	newGenesis,
+	newAPI,
 	newVersion,
 }
 

@@ -64,12 +64,12 @@ func newClientStatus(a *App) *cobra.Command {
 			info := clientInfo{Home: home}
 			pid := 0
 			if client := answering(c.Context(), home); client != nil {
-				n, err := client.Node(c.Context())
+				n, err := api.GetNode.Call(c.Context(), client, api.None{})
 				if err != nil {
 					return err
 				}
 				info.Running, info.Node, pid = true, &n, client.PID()
-				if info.Conns, err = client.Peers(c.Context()); err != nil {
+				if info.Conns, err = api.ListPeers.Call(c.Context(), client, api.None{}); err != nil {
 					return err
 				}
 			}

@@ -87,7 +87,7 @@ func (a *App) cluster(ctx context.Context, c *api.Client, name string) (buyer.Jo
 	case len(ended) > 0:
 		return ended[0], nil
 	}
-	j, err := c.Job(ctx, name)
+	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: name})
 	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Status == http.StatusNotFound {
 		return j, WithHint(Usagef("no cluster is called %q", name), "`starling cluster ls` lists them")
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/api/route"
+	"github.com/starling-network/starling/node/api/server"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
@@ -42,8 +44,10 @@ spec:
 
 // fakeBuyer is a buying side with clusters that need no machines, behind a peer's real API. What it does not do is not asked of it here.
 type fakeBuyer struct {
-	api.Jobs
-	api.Node
+	server.Jobs
+	server.Records
+	server.Programs
+	server.Market
 	home string
 
 	mu    sync.Mutex
@@ -72,12 +76,16 @@ func newFakeBuyer(t *testing.T) *fakeBuyer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := api.Listen("", filepath.Join(f.home, node.FileAPI), f, f, nil, nil, p2ptest.Quiet())
+	s, err := server.Listen("", filepath.Join(f.home, node.FileAPI), f, f.routes(), p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	p2ptest.Go(t, s.Run)
 	return f
+}
+
+func (f *fakeBuyer) routes() []route.Bound {
+	return slices.Concat(server.BindJobs(f), server.BindRecords(f), server.BindClusters(f), server.BindPrograms(f, p2ptest.Quiet()), server.BindMarket(f))
 }
 
 // cli runs a command.

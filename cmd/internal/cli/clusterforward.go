@@ -80,15 +80,15 @@ yourself (starling cluster token). A job of Ray ends with the head that it was g
 			if err != nil {
 				return err
 			}
-			token := ""
+			var token api.TokenAnswer
 			if !raw && rank == 0 && j.Spec.Cluster.Engine == "ray" {
-				if token, err = client.ClusterToken(ctx, j.ID); err != nil {
+				if token, err = api.ClusterToken.Call(ctx, client, api.ByID{ID: j.ID}); err != nil {
 					closeForwards(fs)
 					return err
 				}
 			}
 			runForwards(fs, func(f *forward) func() {
-				if token == "" || f.port != cluster.PortRayDashboard {
+				if token.Token == "" || f.port != cluster.PortRayDashboard {
 					run := f.plain(ctx)
 					if rank == 0 {
 						a.ownClient(j, f)
@@ -102,7 +102,7 @@ yourself (starling cluster token). A job of Ray ends with the head that it was g
 				}
 				fmt.Fprintf(a.Out, "http://%s -> port %d of rank %d, with the cluster's token\n", at, f.port, rank)
 				a.say("  ray job submit --address http://%s --working-dir . -- python script.py", at)
-				proxy := dashboard.NewProxy(at, dashboard.Config{Token: token, Dial: dialRank(ctx, client, j.ID, 0, cluster.PortRayDashboard)}, f.say)
+				proxy := dashboard.NewProxy(at, dashboard.Config{Token: token.Token, Dial: dialRank(ctx, client, j.ID, 0, cluster.PortRayDashboard)}, f.say)
 				return func() { f.serve(ctx, proxy) }
 			})
 			return nil
@@ -188,11 +188,11 @@ ray.init("ray://…") and what runs elsewhere need it. Whoever has it and reache
 			if e := j.Spec.Cluster.Engine; e != "ray" {
 				return Usagef("cluster %s runs %s, which takes no token", j.Spec.Name, e)
 			}
-			token, err := client.ClusterToken(c.Context(), j.ID)
+			token, err := api.ClusterToken.Call(c.Context(), client, api.ByID{ID: j.ID})
 			if err != nil {
 				return err
 			}
-			return a.Show(api.TokenAnswer{Token: token}, func(t *Table) { t.Row(token) })
+			return a.Show(token, func(t *Table) { t.Row(token.Token) })
 		},
 	}
 }

@@ -132,7 +132,7 @@ func readCluster(ctx context.Context, c *api.Client, g market.Genesis, j buyer.J
 	if j.State == buyer.Running {
 		s.Until = j.Until()
 	}
-	leases, err := c.Receipts(ctx, j.ID)
+	leases, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: j.ID})
 	if err != nil {
 		return s, err
 	}
@@ -206,7 +206,7 @@ members before their leases were signed: the shortest round trip, and what a sho
 				return err
 			}
 			if paths {
-				if s.Paths, err = client.Paths(c.Context(), j.ID); err != nil {
+				if s.Paths, err = api.ClusterPaths.Call(c.Context(), client, api.ByID{ID: j.ID}); err != nil {
 					return err
 				}
 			}

@@ -50,7 +50,7 @@ beyond its options minNodes and maxNodes.`,
 			}
 			was := len(j.Ranks)
 			done := a.waiting("cluster %s: from %d to %d members", j.Spec.Name, was, size)
-			j, err = client.Scale(ctx, j.ID, req)
+			j, err = api.ScaleCluster.Call(ctx, client, api.Scale{ID: j.ID, Body: req})
 			done()
 			switch {
 			case ctx.Err() != nil:

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/audit"
@@ -251,7 +252,7 @@ whoever rented it have it. Units that this peer buys or sells are looked after a
 			}
 			var units []evidence.Watched
 			if len(args) == 0 {
-				units, err = client.Watched(c.Context())
+				units, err = api.ListWatched.Call(c.Context(), client, api.None{})
 			} else {
 				var of evidence.Watched
 				if of.Provider, err = a.peerKey(c.Context(), args[0]); err != nil {
@@ -262,7 +263,11 @@ whoever rented it have it. Units that this peer buys or sells are looked after a
 					return Usagef("%.80q is no unit's id: 64 hexadecimal digits", args[1])
 				}
 				of.Unit = market.UnitID(h)
-				units, err = client.Watch(c.Context(), of, end)
+				watch := api.WatchUnit
+				if end {
+					watch = api.UnwatchUnit
+				}
+				units, err = watch.Call(c.Context(), client, of)
 			}
 			if err != nil {
 				return err

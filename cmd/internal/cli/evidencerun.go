@@ -26,9 +26,9 @@ type proofs struct {
 // allProofs asks the peer for them.
 func allProofs(ctx context.Context, c *api.Client) (p proofs, err error) {
 	var errs [3]error
-	p.kept, errs[0] = c.Evidence(ctx)
-	p.dissents, errs[1] = c.Dissents(ctx)
-	p.lies, errs[2] = c.Lies(ctx)
+	p.kept, errs[0] = api.ListEvidence.Call(ctx, c, api.None{})
+	p.dissents, errs[1] = api.ListDissents.Call(ctx, c, api.None{})
+	p.lies, errs[2] = api.ListLies.Call(ctx, c, api.None{})
 	for _, e := range errs {
 		if e != nil {
 			return p, e

@@ -46,7 +46,7 @@ allows. A budget that was the most the job could cost grows with it; any other s
 		if err != nil {
 			return err
 		}
-		x, err := client.Extend(c.Context(), args[0], req)
+		x, err := api.ExtendJob.Call(c.Context(), client, api.Extend{ID: args[0], Body: req})
 		if err != nil {
 			return fmt.Errorf("extending job %s: %w", args[0], err)
 		}

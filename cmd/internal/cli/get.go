@@ -47,7 +47,7 @@ Of a job whose results are checked (run --verify replicate) nothing is given bef
 			if err != nil {
 				return err
 			}
-			j, err := client.Job(c.Context(), args[0])
+			j, err := api.GetJob.Call(c.Context(), client, api.ByID{ID: args[0]})
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/node/api"
 )
 
 func newGuarded(a *App) *cobra.Command {
@@ -23,7 +25,7 @@ supervises each. guard in config.yaml says how many it takes, and for what share
 			if err != nil {
 				return err
 			}
-			jobs, err := client.Guarded(c.Context())
+			jobs, err := api.ListGuarded.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 )
 
@@ -52,7 +53,7 @@ day (2006-01-02, UTC); --state a state, or open or ended.`,
 		if err != nil {
 			return err
 		}
-		p, err := client.List(c.Context(), q)
+		p, err := api.ListJobs.Call(c.Context(), client, api.JobsQuery(q))
 		if err != nil {
 			return err
 		}

@@ -64,7 +64,7 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n, err := c.Node(ctx); err == nil && n.Warning != "" {
+	if n, err := api.GetNode.Call(ctx, c, api.None{}); err == nil && n.Warning != "" {
 		a.say("warning: %s", n.Warning)
 	}
 	if g, err := node.LoadGenesis(home); err == nil && !pinned {
@@ -82,7 +82,7 @@ func (a *App) dialsAs(c *api.Client) error {
 	if !a.direct {
 		return nil
 	}
-	n, err := c.Node(a.ctx)
+	n, err := api.GetNode.Call(a.ctx, c, api.None{})
 	if err == nil && !n.Direct {
 		err = &Error{
 			Code: ExitUsage, Err: errors.New("--direct: the light client runs already, without it"),
@@ -119,7 +119,7 @@ func answering(ctx context.Context, home string) *api.Client {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if _, err := c.Node(ctx); err != nil {
+	if _, err := api.GetNode.Call(ctx, c, api.None{}); err != nil {
 		return nil
 	}
 	return c

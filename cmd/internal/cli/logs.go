@@ -21,7 +21,9 @@ has ended; its exit code then is that of the job.`,
   starling logs -f jk3v5q2a
   starling logs --rank 2 jk3v5q2a > rank2.txt`,
 		GroupID: groupJobs,
-	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (buyer.Job, error) { return c.Job(ctx, id) })
+	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (buyer.Job, error) {
+		return api.GetJob.Call(ctx, c, api.ByID{ID: id})
+	})
 }
 
 // logsCommand makes c write the logs of the job or cluster that find returns for c's argument.
@@ -64,7 +66,7 @@ func (a *App) logs(ctx context.Context, client *api.Client, j buyer.Job, rank in
 	if err != nil {
 		return err
 	}
-	if j, err = client.Job(ctx, j.ID); err != nil {
+	if j, err = api.GetJob.Call(ctx, client, api.ByID{ID: j.ID}); err != nil {
 		return err
 	}
 	return WithHint(JobError(j), "starling why %s", j.ID)
@@ -110,10 +112,10 @@ waits until the payment is final. Stopping a job that has ended does nothing.`,
 func (a *App) stop(ctx context.Context, client *api.Client, ids []string, wait bool) error {
 	jobs := []buyer.Job{}
 	for _, id := range ids {
-		if err := client.Stop(ctx, id); err != nil {
+		if err := api.StopJob.Send(ctx, client, api.ByID{ID: id}); err != nil {
 			return err
 		}
-		j, err := client.Job(ctx, id)
+		j, err := api.GetJob.Call(ctx, client, api.ByID{ID: id})
 		if err != nil {
 			return err
 		}
@@ -163,7 +165,7 @@ func newWait(a *App) *cobra.Command {
 
 // waitFor returns the job when it has ended.
 func waitFor(ctx context.Context, c *api.Client, id string) (buyer.Job, error) {
-	j, err := c.Job(ctx, id)
+	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
 	if err != nil || j.State.Ended() {
 		return j, err
 	}

@@ -29,7 +29,7 @@ by it.`,
 			if err != nil {
 				return err
 			}
-			n, err := client.Node(c.Context())
+			n, err := api.GetNode.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ says have one: only those are sold to orders without --unproven. -o json has why
 			if err != nil {
 				return err
 			}
-			offers, err := client.Offers(c.Context(), class)
+			offers, err := api.ListOffers.Call(c.Context(), client, api.ByClass{Class: class})
 			if err != nil {
 				return err
 			}
@@ -208,11 +208,11 @@ was paid of it from the buyer's escrow, before the network's fee.`,
 			if err != nil {
 				return err
 			}
-			leases, err := client.Leases(c.Context())
+			leases, err := api.ListLeases.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}
-			node, err := client.Node(c.Context())
+			node, err := api.GetNode.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}

@@ -47,7 +47,9 @@ floors") are proven as their family, and sold so: to orders for class gpu, not f
   starling offer ls -o json`,
 		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.offers(func(client *api.Client) (api.OwnOffers, error) { return client.OwnOffers(c.Context()) })
+			return a.offers(func(client *api.Client) (api.OwnOffers, error) {
+				return api.GetOwnOffers.Call(c.Context(), client, api.None{})
+			})
 		},
 	}
 }
@@ -61,7 +63,9 @@ func newOfferPause(a *App) *cobra.Command {
 		Example: `  starling offer pause`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.offers(func(client *api.Client) (api.OwnOffers, error) { return client.PauseOffers(c.Context()) })
+			return a.offers(func(client *api.Client) (api.OwnOffers, error) {
+				return api.PauseOffers.Call(c.Context(), client, api.None{})
+			})
 		},
 	}
 }
@@ -76,7 +80,9 @@ withdrawn because something was wrong with them; a device that still has it is w
   starling offer resume GPU-5a1b0c1e-2d3f-4a5b-8c6d-7e8f9a0b1c2d`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.offers(func(client *api.Client) (api.OwnOffers, error) { return client.ResumeOffers(c.Context(), args...) })
+			return a.offers(func(client *api.Client) (api.OwnOffers, error) {
+				return api.ResumeOffers.Call(c.Context(), client, api.ResumeRequest{Devices: args})
+			})
 		},
 	}
 }
@@ -95,7 +101,7 @@ stopped. An interrupt ends only the waiting; "offer resume" sells again.`,
 			if err != nil {
 				return err
 			}
-			o, err := client.DrainOffers(c.Context())
+			o, err := api.DrainOffers.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}
@@ -131,7 +137,7 @@ func (a *App) drained(ctx context.Context, client *api.Client, o api.OwnOffers) 
 			return o, ctx.Err()
 		case <-time.After(drainEvery):
 		}
-		next, err := client.OwnOffers(ctx)
+		next, err := api.GetOwnOffers.Call(ctx, client, api.None{})
 		if err != nil {
 			return o, err
 		}
@@ -162,7 +168,7 @@ under provide.floor. It holds, also when the peer is started again, until the co
 				return Usagef("price: %v", err)
 			}
 			return a.offers(func(client *api.Client) (api.OwnOffers, error) {
-				return client.PriceOffer(c.Context(), class, market.Price(price))
+				return api.PriceOffer.Call(c.Context(), client, api.PriceRequest{Class: class, Price: market.Price(price)})
 			})
 		},
 	}

@@ -1,16 +1,15 @@
 package cli
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/buyer"
 )
 
 func newPause(a *App) *cobra.Command {
-	c := pauseCommand(a, "paused", (*api.Client).Pause)
+	c := pauseCommand(a, "paused", api.PauseJob)
 	c.Use, c.Short = "pause ID...", "Freeze a job's programs"
 	c.Long = `Freezes the programs of all ranks where they are, until resume; one that begins meanwhile is frozen too. Their memory and
 units stay theirs, so a paused job is metered and paid for like any other, and timeouts.run goes on. Stopping a paused job
@@ -21,14 +20,14 @@ lets its programs go on first, so that they can save their work.`
 }
 
 func newResume(a *App) *cobra.Command {
-	c := pauseCommand(a, "running", (*api.Client).Resume)
+	c := pauseCommand(a, "running", api.ResumeJob)
 	c.Use, c.Short = "resume ID...", "Let a paused job go on"
 	c.Long = `Lets the programs of a paused job go on where they were.`
 	c.Example = `  starling resume jk3v5q2a`
 	return c
 }
 
-func pauseCommand(a *App, done string, do func(*api.Client, context.Context, string) (buyer.Job, error)) *cobra.Command {
+func pauseCommand(a *App, done string, do route.Route[api.ByID, buyer.Job]) *cobra.Command {
 	return &cobra.Command{
 		GroupID: groupJobs,
 		Args: func(c *cobra.Command, args []string) error {
@@ -44,7 +43,7 @@ func pauseCommand(a *App, done string, do func(*api.Client, context.Context, str
 			}
 			jobs := []buyer.Job{}
 			for _, id := range args {
-				j, err := do(client, c.Context(), id)
+				j, err := do.Call(c.Context(), client, api.ByID{ID: id})
 				if err != nil {
 					return err
 				}

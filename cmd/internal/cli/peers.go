@@ -37,7 +37,7 @@ more speaks against a peer than for it. starling peers show PEER has every term.
 			if err != nil {
 				return err
 			}
-			peers, err := client.Peers(c.Context())
+			peers, err := api.ListPeers.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}
@@ -106,7 +106,7 @@ is on another network; the pre-shared keys of a private network differ; somebody
 			if err != nil {
 				return err
 			}
-			r, err := client.Ping(c.Context(), name, count)
+			r, err := api.PingPeer.Call(c.Context(), client, api.PingRequest{Peer: name, Count: count})
 			if err != nil {
 				return err
 			}

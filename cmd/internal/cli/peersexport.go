@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/reputation"
 )
@@ -32,7 +33,7 @@ peer. This peer's own leases are not in it: receipts export has those. FILE may 
 			if err != nil {
 				return err
 			}
-			f, err := client.AnchoredFacts(c.Context(), name)
+			f, err := api.GetFacts.Call(c.Context(), client, api.ByPeer{Peer: name})
 			if err != nil {
 				return err
 			}

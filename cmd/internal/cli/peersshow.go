@@ -38,13 +38,13 @@ such: another peer, which has seen something else, has another one. verify/PROTO
 			if err != nil {
 				return err
 			}
-			p, err := client.Reputation(c.Context(), name)
+			p, err := api.GetPeer.Call(c.Context(), client, api.ByPeer{Peer: name})
 			if err != nil {
 				return err
 			}
 			var g market.Genesis
 			if a.output == outputTable {
-				n, err := client.Node(c.Context())
+				n, err := api.GetNode.Call(c.Context(), client, api.None{})
 				if err != nil {
 					return err
 				}

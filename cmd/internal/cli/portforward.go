@@ -42,7 +42,7 @@ to standard output, one line each.`,
 			if err != nil {
 				return err
 			}
-			j, err := client.Job(ctx, args[0])
+			j, err := api.GetJob.Call(ctx, client, api.ByID{ID: args[0]})
 			if err != nil {
 				return err
 			}

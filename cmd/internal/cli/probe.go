@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/exclusive"
 	rules "github.com/starling-network/starling/verify/exclusive"
@@ -48,7 +49,7 @@ after it ended: temperature, clocks, memory errors, Xid errors.`,
 			if err != nil {
 				return err
 			}
-			j, err := client.Job(c.Context(), args[0])
+			j, err := api.GetJob.Call(c.Context(), client, api.ByID{ID: args[0]})
 			if err != nil {
 				return err
 			}
@@ -138,7 +139,7 @@ func (a *App) probes(c *cobra.Command, id string) (g market.Genesis, records []r
 	if g, err = a.genesis(); err != nil {
 		return g, nil, err
 	}
-	raw, err := client.Probes(c.Context(), id)
+	raw, err := api.JobProbes.Call(c.Context(), client, api.ByID{ID: id})
 	if err != nil {
 		return g, nil, err
 	}

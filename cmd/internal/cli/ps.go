@@ -170,7 +170,7 @@ func newStatus(a *App) *cobra.Command {
 }
 
 func readStatus(ctx context.Context, c *api.Client, id string) (jobStatus, error) {
-	j, err := c.Job(ctx, id)
+	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
 	if err != nil {
 		return jobStatus{}, err
 	}
@@ -178,7 +178,7 @@ func readStatus(ctx context.Context, c *api.Client, id string) (jobStatus, error
 	if j.State.Ended() {
 		return s, nil
 	}
-	leases, err := c.Receipts(ctx, j.ID)
+	leases, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: j.ID})
 	if err != nil {
 		return s, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 )
@@ -66,7 +67,7 @@ func (a *App) quote(ctx context.Context, spec job.Job) error {
 	if err != nil {
 		return err
 	}
-	q, err := client.Quote(ctx, spec)
+	q, err := api.QuoteJob.Call(ctx, client, api.Quote{Body: api.Spec{Job: spec}})
 	if err != nil {
 		return err
 	}

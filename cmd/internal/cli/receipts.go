@@ -214,10 +214,10 @@ func (a *App) accounts(ctx context.Context, id string) (g market.Genesis, j buye
 		return g, j, nil, err
 	}
 	// The job first: its transactions come after its last receipt.
-	if j, err = client.Job(ctx, id); err != nil {
+	if j, err = api.GetJob.Call(ctx, client, api.ByID{ID: id}); err != nil {
 		return g, j, nil, err
 	}
-	leases, err = client.Receipts(ctx, j.ID)
+	leases, err = api.JobReceipts.Call(ctx, client, api.ByID{ID: j.ID})
 	return g, j, leases, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -78,7 +79,7 @@ what the flags change. A budget that was the most the job could cost becomes tha
 		if _, err := rand.Read(key[:]); err != nil {
 			return err
 		}
-		j, err := client.Rerun(c.Context(), args[0], ch, hex.EncodeToString(key[:]))
+		j, err := api.RerunJob.Call(c.Context(), client, api.Rerun{ID: args[0], Body: ch, Once: hex.EncodeToString(key[:])})
 		if err != nil {
 			return fmt.Errorf("running job %s again: %w", args[0], err)
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/rewards"
 )
 
@@ -44,7 +45,7 @@ them where the pool has enough. The last column says what it waits for. Why noth
 			if err != nil {
 				return err
 			}
-			st, err := client.Rewards(c.Context())
+			st, err := api.GetRewards.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}
@@ -66,7 +67,7 @@ however often it is claimed, and can be claimed for three months; the peer's key
 			if err != nil {
 				return err
 			}
-			st, err := client.ClaimRewards(c.Context())
+			st, err := api.ClaimRewards.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}

@@ -221,7 +221,7 @@ func (a *App) untilHeld(ctx context.Context, c *api.Client, j buyer.Job) (buyer.
 	defer p.clear()
 	for {
 		var err error
-		if j, err = c.Job(ctx, j.ID); err != nil {
+		if j, err = api.GetJob.Call(ctx, c, api.ByID{ID: j.ID}); err != nil {
 			return j, fmt.Errorf("handing job %s to its guardians: %w", j.ID, err)
 		}
 		switch {
@@ -347,7 +347,7 @@ func (a *App) dryRun(ctx context.Context, spec job.Job) error {
 	c, err := a.Client()
 	var offers []api.OfferInfo
 	if err == nil {
-		offers, err = c.Offers(ctx, string(spec.Resources.Class))
+		offers, err = api.ListOffers.Call(ctx, c, api.ByClass{Class: string(spec.Resources.Class)})
 	}
 	switch {
 	case errors.Is(err, api.ErrNoPeer):

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 )
 
@@ -34,7 +35,7 @@ buy.limits in config.yaml for the whole peer, those of ` + "`starling key add`" 
 			if err != nil {
 				return err
 			}
-			s, err := client.Spend(c.Context(), days)
+			s, err := api.GetSpending.Call(c.Context(), client, api.Days{Days: days})
 			if err != nil {
 				return err
 			}
@@ -142,7 +143,7 @@ func newKeyAdd(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			k, err := client.AddKey(c.Context(), args[0], l)
+			k, err := api.AddKey.Call(c.Context(), client, api.NewKey{Name: args[0], Limits: l})
 			if err != nil {
 				return err
 			}
@@ -174,7 +175,7 @@ func newKeyLs(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keys, err := client.Keys(c.Context())
+			keys, err := api.ListKeys.Call(c.Context(), client, api.None{})
 			if err != nil {
 				return err
 			}
@@ -199,7 +200,7 @@ func newKeyRm(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return client.RemoveKey(c.Context(), args[0])
+			return api.RemoveKey.Send(c.Context(), client, api.ByName{Name: args[0]})
 		},
 	}
 }

@@ -142,7 +142,7 @@ func (a *App) inventory(ctx context.Context, peer sign.Key) (sign.Hash, error) {
 	client, err := a.Client()
 	var info api.NodeInfo
 	if err == nil {
-		info, err = client.Node(ctx)
+		info, err = api.GetNode.Call(ctx, client, api.None{})
 	}
 	switch {
 	case errors.Is(err, api.ErrNoPeer):

@@ -244,7 +244,7 @@ func (a *App) showTestnet(c *cobra.Command, n *testnet.Network) error {
 		client, err := p.Client()
 		if err == nil {
 			var info api.NodeInfo
-			if info, err = client.Node(c.Context()); err == nil {
+			if info, err = api.GetNode.Call(c.Context(), client, api.None{}); err == nil {
 				line.Up, line.Info, line.Balance = true, &info, info.Genesis.FormatAmount(info.Balance)
 			}
 		}

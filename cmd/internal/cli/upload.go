@@ -60,6 +60,6 @@ func uploadOne(ctx context.Context, c *api.Client, path string) (job.Blob, error
 	default:
 		return job.Blob{}, Usagef("%s is neither a file nor a directory", path)
 	}
-	b, err := c.PutBlob(ctx, body, info.IsDir())
+	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: body, Tree: info.IsDir()})
 	return job.Blob{CID: b.CID, Size: b.Size, Tree: b.Tree}, err
 }

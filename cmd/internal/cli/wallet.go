@@ -72,7 +72,7 @@ signs for it and pays the chain's fees in SOL. The balance is shown while the pe
 			client, err := a.Client()
 			if err == nil {
 				var n api.NodeInfo
-				if n, err = client.Node(c.Context()); err == nil {
+				if n, err = api.GetNode.Call(c.Context(), client, api.None{}); err == nil {
 					w.Balance = n.Genesis.FormatAmount(n.Balance)
 					if n.Funds != nil {
 						w.SOL = chain.FormatSOL(n.Funds.Lamports)
@@ -181,7 +181,7 @@ func (a *App) peerBalance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := client.Node(ctx)
+	n, err := api.GetNode.Call(ctx, client, api.None{})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 )
 
@@ -32,11 +33,11 @@ its class's topic.`,
 			if err != nil {
 				return err
 			}
-			j, err := client.Job(c.Context(), args[0])
+			j, err := api.GetJob.Call(c.Context(), client, api.ByID{ID: args[0]})
 			if err != nil {
 				return err
 			}
-			steps, err := client.Why(c.Context(), j.ID)
+			steps, err := api.JobSteps.Call(c.Context(), client, api.ByID{ID: j.ID})
 			if err != nil {
 				return err
 			}

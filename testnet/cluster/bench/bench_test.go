@@ -178,7 +178,7 @@ func newWorld(b *testing.B) *world {
 // found waits until the buyer knows what all sell.
 func (w *world) found(ctx context.Context) error {
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
-		offers, err := w.client.Offers(ctx, "cpu")
+		offers, err := api.ListOffers.Call(ctx, w.client, api.ByClass{Class: "cpu"})
 		answered := 0
 		for _, o := range offers {
 			if o.Answered {
@@ -224,7 +224,7 @@ func (w *world) up(ctx context.Context) (up risen, err error) {
 		if n, err = gcs.nodes(ctx); err == nil {
 			return n, nil
 		}
-		if j, jerr := w.client.Job(ctx, id); jerr == nil && j.State.Ended() {
+		if j, jerr := api.GetJob.Call(ctx, w.client, api.ByID{ID: id}); jerr == nil && j.State.Ended() {
 			err = fmt.Errorf("%w: %s", errOver, j.Reason)
 		}
 		return 0, err
@@ -238,13 +238,13 @@ func (w *world) up(ctx context.Context) (up risen, err error) {
 	if _, err := command.Wait(ctx); err != nil {
 		return up, err
 	}
-	j, err := w.client.Job(ctx, id)
+	j, err := api.GetJob.Call(ctx, w.client, api.ByID{ID: id})
 	if err != nil {
 		return up, err
 	}
 	up.task = cluster.Task{ID: id, Size: members, Begun: members, Class: j.Spec.Cluster.Network, Options: j.Spec.Cluster.Options,
 		MilliCPU: j.Spec.Resources.PerUnit.MilliCPU, MemoryMiB: j.Spec.Resources.PerUnit.MemoryMiB, RTT: time.Duration(j.Network.RTTMicros) * time.Microsecond}
-	steps, err := w.client.Why(ctx, id)
+	steps, err := api.JobSteps.Call(ctx, w.client, api.ByID{ID: id})
 	if err != nil {
 		return up, err
 	}
@@ -284,11 +284,11 @@ func (w *world) store(ctx context.Context, name string) (id string, s *store, er
 	if err != nil {
 		return "", nil, err
 	}
-	token, err := w.client.ClusterToken(ctx, id)
+	token, err := api.ClusterToken.Call(ctx, w.client, api.ByID{ID: id})
 	if err != nil {
 		return "", nil, err
 	}
-	return id, newStore(token, func(ctx context.Context) (net.Conn, error) {
+	return id, newStore(token.Token, func(ctx context.Context) (net.Conn, error) {
 		c, err := w.client.Forward(context.WithoutCancel(ctx), id, 0, cluster.PortRay)
 		if err != nil {
 			return nil, err
@@ -299,11 +299,11 @@ func (w *world) store(ctx context.Context, name string) (id string, s *store, er
 
 // down ends a cluster and waits until nothing of it is left.
 func (w *world) down(ctx context.Context, id string) error {
-	if err := w.client.Stop(ctx, id); err != nil {
+	if err := api.StopJob.Send(ctx, w.client, api.ByID{ID: id}); err != nil {
 		return err
 	}
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
-		j, err := w.client.Job(ctx, id)
+		j, err := api.GetJob.Call(ctx, w.client, api.ByID{ID: id})
 		if err != nil {
 			return false, "", err
 		}

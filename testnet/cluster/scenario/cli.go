@@ -90,7 +90,7 @@ func (w *world) job(ctx context.Context, name string) (buyer.Job, error) {
 	if i < 0 {
 		return buyer.Job{}, fmt.Errorf("there is no cluster %s", name)
 	}
-	return c.Job(ctx, jobs[i].ID)
+	return api.GetJob.Call(ctx, c, api.ByID{ID: jobs[i].ID})
 }
 
 // at is the machine that runs a rank, or nil.

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/images"
@@ -310,7 +311,7 @@ func (w *world) rayEngines(ctx context.Context) (got string, err error) {
 	if err != nil {
 		return "", err
 	}
-	steps, err := c.Why(ctx, j.ID)
+	steps, err := api.JobSteps.Call(ctx, c, api.ByID{ID: j.ID})
 	if err != nil {
 		return "", err
 	}

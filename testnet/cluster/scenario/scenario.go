@@ -19,6 +19,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/images"
@@ -253,7 +254,7 @@ func (w *world) found(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if _, err := scenarios.Until(ctx, func() (bool, string, error) {
-			n, err := c.Node(ctx)
+			n, err := api.GetNode.Call(ctx, c, api.None{})
 			return err == nil && len(n.Reach.Relays) > 0, fmt.Sprintf("%s is %s, with no relay", m.name, n.Reach.State), err
 		}); err != nil {
 			return "", err
@@ -264,7 +265,7 @@ func (w *world) found(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return scenarios.Until(ctx, func() (bool, string, error) {
-		offers, err := c.Offers(ctx, "cpu")
+		offers, err := api.ListOffers.Call(ctx, c, api.ByClass{Class: "cpu"})
 		answered := 0
 		for _, o := range offers {
 			if o.Answered {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
@@ -188,7 +189,7 @@ func TestConnectionOutlivesPeers(t *testing.T) {
 	c, err := l.buyer().Client()
 	l.must(err)
 	l.until("both that sell are found and answer", func() (bool, string) {
-		offers, err := c.Offers(t.Context(), "cpu")
+		offers, err := api.ListOffers.Call(t.Context(), c, api.ByClass{Class: "cpu"})
 		answered := 0
 		for _, o := range offers {
 			if o.Answered {
@@ -202,7 +203,7 @@ func TestConnectionOutlivesPeers(t *testing.T) {
 	id := strings.TrimSpace(l.starling("submit", "-d", file))
 	job := func() buyer.Job {
 		l.Helper()
-		j, err := c.Job(t.Context(), id)
+		j, err := api.GetJob.Call(t.Context(), c, api.ByID{ID: id})
 		l.must(err)
 		return j
 	}

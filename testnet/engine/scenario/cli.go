@@ -57,7 +57,7 @@ func (w *world) job(ctx context.Context, id string) (buyer.Job, error) {
 	if err != nil {
 		return buyer.Job{}, err
 	}
-	return c.Job(ctx, id)
+	return api.GetJob.Call(ctx, c, api.ByID{ID: id})
 }
 
 // provider is the provider of rank 0 of a job.

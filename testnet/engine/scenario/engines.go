@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/scenarios"
@@ -68,7 +69,7 @@ func (w *world) moves(ctx context.Context, r running, from int) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	steps, err := c.Why(ctx, r.id)
+	steps, err := api.JobSteps.Call(ctx, c, api.ByID{ID: r.id})
 	if err != nil {
 		return "", err
 	}

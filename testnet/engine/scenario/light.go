@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/testnet/pty"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -52,7 +53,7 @@ func (w *world) light(ctx context.Context) (got string, err error) {
 	if err != nil {
 		return "", err
 	}
-	info, err := c.Node(ctx)
+	info, err := api.GetNode.Call(ctx, c, api.None{})
 	if err != nil {
 		return "", err
 	}

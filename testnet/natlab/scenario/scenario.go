@@ -201,7 +201,7 @@ func (w *world) ping(ctx context.Context, a, b *machine) (api.PingResult, error)
 	if err != nil {
 		return api.PingResult{}, err
 	}
-	return c.Ping(ctx, id.String(), 3)
+	return api.PingPeer.Call(ctx, c, api.PingRequest{Peer: id.String(), Count: 3})
 }
 
 // describe is a ping's result in a few words.
@@ -221,7 +221,7 @@ func describe(r api.PingResult) string {
 
 // submit hands in a job of so many ticks to the one worker in a region.
 func (w *world) submit(ctx context.Context, c *api.Client, worker string, ticks int) (buyer.Job, error) {
-	b, err := c.PutBlob(ctx, strings.NewReader(string(w.tick)), false)
+	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: strings.NewReader(string(w.tick))})
 	if err != nil {
 		return buyer.Job{}, err
 	}

@@ -30,7 +30,7 @@ func (w *world) reserved(ctx context.Context) (string, error) {
 			return "", err
 		}
 		if _, err := scenarios.Until(ctx, func() (bool, string, error) {
-			n, err := c.Node(ctx)
+			n, err := api.GetNode.Call(ctx, c, api.None{})
 			return err == nil && len(n.Reach.Relays) == 2, fmt.Sprintf("%s is %s, %d relays", m.name, n.Reach.State, len(n.Reach.Relays)), err
 		}); err != nil {
 			return "", err
@@ -92,7 +92,7 @@ func (w *world) finish(ctx context.Context, c *api.Client, id string, want int) 
 	if err := c.Events(ctx, id, nil, nil); err != nil {
 		return buyer.Job{}, err
 	}
-	j, err := c.Job(ctx, id)
+	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
 	if err != nil {
 		return j, err
 	}
@@ -129,7 +129,7 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 		return "", err
 	}
 	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
-		got, err := c.Job(ctx, j.ID)
+		got, err := api.GetJob.Call(ctx, c, api.ByID{ID: j.ID})
 		if err == nil && got.State.Ended() {
 			return false, "", fmt.Errorf("%w: the job %s: %s", scenarios.ErrFinal, got.State, got.Reason)
 		}
@@ -191,7 +191,7 @@ func (w *world) same(ctx context.Context, c *api.Client, id string) error {
 		return err
 	}
 	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
-		got, err := c.Job(ctx, id)
+		got, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
 		if err == nil && got.State != buyer.Running {
 			return false, "", fmt.Errorf("%w: the job %s: %s", scenarios.ErrFinal, got.State, got.Reason)
 		}
@@ -200,11 +200,11 @@ func (w *world) same(ctx context.Context, c *api.Client, id string) error {
 	}); err != nil {
 		return err
 	}
-	leases, err := c.Receipts(ctx, id)
+	leases, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: id})
 	if err == nil && len(leases) != 1 {
 		err = fmt.Errorf("the job took %d leases: the first one did not survive", len(leases))
 	}
-	if err = errors.Join(err, c.Stop(ctx, id)); err != nil {
+	if err = errors.Join(err, api.StopJob.Send(ctx, c, api.ByID{ID: id})); err != nil {
 		return err
 	}
 	return c.Events(ctx, id, nil, nil) // until it has ended
@@ -238,7 +238,7 @@ func (w *world) locked(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return scenarios.Until(ctx, func() (bool, string, error) {
-		r, err := c.Ping(ctx, fmt.Sprintf("/ip4/%s/tcp/%d/p2p/%s", m.site.Public, scenarios.Port, id), 1)
+		r, err := api.PingPeer.Call(ctx, c, api.PingRequest{Peer: fmt.Sprintf("/ip4/%s/tcp/%d/p2p/%s", m.site.Public, scenarios.Port, id), Count: 1})
 		if err != nil || r.Problem == nil {
 			return false, "connected", errors.Join(scenarios.ErrFinal, err)
 		}

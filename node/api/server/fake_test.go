@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
@@ -30,12 +31,12 @@ type fake struct {
 	wake     chan struct{}
 	log      func(w io.Writer) error
 	err      error // of Submit and of what an operator says
-	own      OwnOffers
+	own      api.OwnOffers
 	keys     map[string]int
 	blobs    map[string][]byte
 	blobKeys map[string]string // which key uploaded what
 
-	proofs Evidence
+	proofs proofs
 
 	last   buyer.Submission
 	query  buyer.Query
@@ -171,22 +172,22 @@ func (f *fake) Probes(_ context.Context, id string) ([]exclusive.Record, error) 
 	return nil, f.known(id)
 }
 
-func (f *fake) Info(context.Context) NodeInfo { return NodeInfo{Peer: "me"} }
+func (f *fake) Info(context.Context) api.NodeInfo { return api.NodeInfo{Peer: "me"} }
 func (f *fake) AnchoredFacts(_ context.Context, peer string) (book.File, error) {
 	if peer != "somebody" {
-		return book.File{}, &Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
+		return book.File{}, &api.Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
 	}
 	return book.File{Peer: sign.Key{7}, Receipts: [][]byte{{1}}}, nil
 }
 
-func (f *fake) Reputation(peer string) (PeerReputation, error) {
+func (f *fake) Reputation(peer string) (api.PeerReputation, error) {
 	if peer != "somebody" {
-		return PeerReputation{}, &Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
+		return api.PeerReputation{}, &api.Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
 	}
-	return PeerReputation{Peer: peer, Provider: reputation.Explanation{Stranger: reputation.Stranger}}, nil
+	return api.PeerReputation{Peer: peer, Provider: reputation.Explanation{Stranger: reputation.Stranger}}, nil
 }
-func (f *fake) Peers() []PeerInfo     { return []PeerInfo{} }
-func (f *fake) Guarded() []GuardedJob { return nil }
+func (f *fake) Peers() []api.PeerInfo     { return []api.PeerInfo{} }
+func (f *fake) Guarded() []api.GuardedJob { return nil }
 
 func (f *fake) Audits() ([]audit.Past, error)               { return []audit.Past{{Failed: "late"}}, nil }
 func (f *fake) Audit(context.Context) ([]audit.Past, error) { return nil, audit.ErrTooEarly }
@@ -197,23 +198,23 @@ func (f *fake) AuditRecord(_ context.Context, of sign.Key, _ sign.Hash) (audit.K
 	return audit.Kept{Record: []byte("record"), Anchor: []byte("anchor")}, nil
 }
 
-func (f *fake) Leases() []SoldLease { return []SoldLease{} }
+func (f *fake) Leases() []api.SoldLease { return []api.SoldLease{} }
 
-func (f *fake) Ping(_ context.Context, target string, count int) (PingResult, error) {
+func (f *fake) Ping(_ context.Context, target string, count int) (api.PingResult, error) {
 	if target == "" {
-		return PingResult{}, &Error{Status: 400, Code: "bad_peer", Message: "no peer"}
+		return api.PingResult{}, &api.Error{Status: 400, Code: "bad_peer", Message: "no peer"}
 	}
-	return PingResult{Peer: target, RTTs: make([]float64, count)}, nil
+	return api.PingResult{Peer: target, RTTs: make([]float64, count)}, nil
 }
 
-func (f *fake) Offers(_ context.Context, class string) ([]OfferInfo, error) {
+func (f *fake) Offers(_ context.Context, class string) ([]api.OfferInfo, error) {
 	if class != "cpu" {
-		return nil, &Error{Status: 400, Code: "bad_class", Message: "no class"}
+		return nil, &api.Error{Status: 400, Code: "bad_class", Message: "no class"}
 	}
-	return []OfferInfo{}, nil
+	return []api.OfferInfo{}, nil
 }
 
-func (f *fake) OwnOffers() (OwnOffers, error) { return f.own, f.err }
+func (f *fake) OwnOffers() (api.OwnOffers, error) { return f.own, f.err }
 
 func (f *fake) PauseOffers(_ context.Context, drain bool) error {
 	f.own.State = map[bool]string{false: "paused", true: "draining"}[drain]
@@ -252,5 +253,5 @@ func (f *fake) OpenBlob(key, text string) (io.ReadCloser, int64, error) {
 func (f *fake) Rewards() (rewards.Status, error) { return rewards.Status{Epoch: 7}, nil }
 
 func (f *fake) ClaimRewards(context.Context) (rewards.Status, error) {
-	return rewards.Status{}, &Error{Status: 409, Code: "no_rewards", Message: "none"}
+	return rewards.Status{}, &api.Error{Status: 409, Code: "no_rewards", Message: "none"}
 }

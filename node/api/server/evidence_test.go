@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/evidence"
 )
 
@@ -44,31 +45,27 @@ func (p *proofs) Unwatch(_ context.Context, w evidence.Watched) error {
 func TestEvidence(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	f.proofs = &proofs{}
 	c, _ := serve(t, f)
-	kept, err := c.Evidence(t.Context())
+	kept, err := api.ListEvidence.Call(t.Context(), c, api.None{})
 	if err != nil || len(kept) != 1 || kept[0].ID != "0123456789abcdef" || len(kept[0].Conflict) != 2 || !kept[0].Mine {
 		t.Errorf("kept %+v: %v", kept, err)
 	}
-	if differ, err := c.Dissents(t.Context()); err != nil || len(differ) != 1 || differ[0].ID != "fedcba9876543210" || len(differ[0].Proof) != 1 {
+	if differ, err := api.ListDissents.Call(t.Context(), c, api.None{}); err != nil || len(differ) != 1 || differ[0].ID != "fedcba9876543210" || len(differ[0].Proof) != 1 {
 		t.Errorf("dissents %+v: %v", differ, err)
 	}
-	if lies, err := c.Lies(t.Context()); err != nil || len(lies) != 1 || lies[0].ID != "00ff00ff00ff00ff" || lies[0].State != evidence.LieKept || len(lies[0].Proof) != 1 {
+	if lies, err := api.ListLies.Call(t.Context(), c, api.None{}); err != nil || len(lies) != 1 || lies[0].ID != "00ff00ff00ff00ff" || lies[0].State != evidence.LieKept || len(lies[0].Proof) != 1 {
 		t.Errorf("lies %+v: %v", lies, err)
 	}
 	w := evidence.Watched{Provider: sign.NewPrivate([32]byte{1}).Key(), Unit: market.UnitID{7}}
-	if got, err := c.Watch(t.Context(), w, false); err != nil || len(got) != 1 || got[0] != w {
+	if got, err := api.WatchUnit.Call(t.Context(), c, w); err != nil || len(got) != 1 || got[0] != w {
 		t.Errorf("watched %+v: %v", got, err)
 	}
-	_, err = c.Watch(t.Context(), w, false)
+	_, err = api.WatchUnit.Call(t.Context(), c, w)
 	wantError(t, err, http.StatusConflict, "too_many")
-	if got, err := c.Watched(t.Context()); err != nil || len(got) != 1 {
+	if got, err := api.ListWatched.Call(t.Context(), c, api.None{}); err != nil || len(got) != 1 {
 		t.Errorf("watched %+v: %v", got, err)
 	}
-	if got, err := c.Watch(t.Context(), w, true); err != nil || len(got) != 0 {
+	if got, err := api.UnwatchUnit.Call(t.Context(), c, w); err != nil || len(got) != 0 {
 		t.Errorf("still watched %+v: %v", got, err)
 	}
-	light, _ := serve(t, newFake())
-	_, err = light.Evidence(t.Context())
-	wantError(t, err, http.StatusConflict, "light")
 }

@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+
+	"github.com/starling-network/starling/node/api"
 )
 
 // fileSocket is the unix socket of the API in the peer's home.
@@ -85,11 +87,11 @@ func (d door) gone() (err error) {
 }
 
 // endpoint is how clients reach it.
-func (d door) endpoint() Endpoint {
+func (d door) endpoint() api.Endpoint {
 	if d.socket != "" {
-		return Endpoint{URL: "http://" + socketHost, Socket: d.socket}
+		return api.Endpoint{URL: "http://" + socketHost, Socket: d.socket}
 	}
-	return Endpoint{URL: "http://" + d.Addr().String()}
+	return api.Endpoint{URL: "http://" + d.Addr().String()}
 }
 
 // socketHost stands for the peer in URLs where a socket is connected to.
@@ -103,38 +105,6 @@ func loopback(addr string) error {
 	}
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
 		return fmt.Errorf("address %q is not a loopback address such as 127.0.0.1:0", addr)
-	}
-	return nil
-}
-
-// MetricsServer answers /metrics, and nothing else, without a token to every user of this machine.
-type MetricsServer struct {
-	ln  net.Listener
-	h   http.Handler
-	log *slog.Logger
-}
-
-// ListenMetrics opens it on addr, which must be a loopback address. It serves nothing before Run.
-func ListenMetrics(addr string, m Metered, log *slog.Logger) (*MetricsServer, error) {
-	if err := loopback(addr); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("opening the port of metrics: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", local(m.Metrics()))
-	return &MetricsServer{ln: ln, h: mux, log: log}, nil
-}
-
-// Addr is where it listens.
-func (m *MetricsServer) Addr() net.Addr { return m.ln.Addr() }
-
-// Run serves until ctx ends.
-func (m *MetricsServer) Run(ctx context.Context) error {
-	if err := serveHTTP(ctx, m.ln, m.h, m.log); err != nil {
-		return fmt.Errorf("serving metrics: %w", err)
 	}
 	return nil
 }

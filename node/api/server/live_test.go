@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
@@ -150,13 +151,13 @@ func TestExec(t *testing.T) {
 		code   string
 	}{{[]string{"refused"}, http.StatusConflict, "runtime"}, {[]string{"lost"}, http.StatusBadGateway, "unreachable"}, {nil, http.StatusBadRequest, "bad_request"}} {
 		_, err := c.Attach(t.Context(), f.job.ID, 0, buyer.Program{Args: want.args})
-		var answer *Error
+		var answer *api.Error
 		if !errors.As(err, &answer) || answer.Status != want.status || answer.Code != want.code {
 			t.Errorf("%v: %v", want.args, err)
 		}
 	}
-	resp, err := c.do(t.Context(), http.MethodPost, "/v1/jobs/"+f.job.ID+"/exec", strings.NewReader(`{"args":["x"]}`), nil)
-	var answer *Error
+	resp, err := c.Do(t.Context(), http.MethodPost, "/v1/jobs/"+f.job.ID+"/exec", strings.NewReader(`{"args":["x"]}`), nil)
+	var answer *api.Error
 	if !errors.As(err, &answer) || answer.Status != http.StatusUpgradeRequired {
 		t.Errorf("without an upgrade: %v, %v", resp, err)
 	}
@@ -217,7 +218,7 @@ func TestFiles(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
 	go func() { _, _ = w.Write([]byte("begun")) }()
-	var answer *Error
+	var answer *api.Error
 	if err := c.CopyIn(t.Context(), f.job.ID, 1, "/full", false, r); !errors.As(err, &answer) || answer.Status != http.StatusUnprocessableEntity {
 		t.Errorf("without room: %v", err)
 	}
@@ -227,15 +228,15 @@ func TestExtend(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	x, err := c.Extend(t.Context(), f.job.ID, ExtendRequest{By: job.Span(2 * time.Hour), Budget: 7})
+	x, err := api.ExtendJob.Call(t.Context(), c, api.Extend{ID: f.job.ID, Body: api.ExtendRequest{By: job.Span(2 * time.Hour), Budget: 7}})
 	if err != nil || time.Duration(x.Run) != 3*time.Hour || x.Budget != 7 || len(x.Ranks) != 1 || x.Ranks[0].State != buyer.Extended {
 		t.Errorf("%+v, %v", x, err)
 	}
-	var answer *Error
-	if _, err := c.Extend(t.Context(), f.job.ID, ExtendRequest{}); !errors.As(err, &answer) || answer.Status != http.StatusUnprocessableEntity {
+	var answer *api.Error
+	if _, err := api.ExtendJob.Call(t.Context(), c, api.Extend{ID: f.job.ID, Body: api.ExtendRequest{}}); !errors.As(err, &answer) || answer.Status != http.StatusUnprocessableEntity {
 		t.Error(err)
 	}
-	if _, err := c.Extend(t.Context(), "jnone", ExtendRequest{By: job.Span(time.Hour)}); !errors.As(err, &answer) || answer.Status != http.StatusNotFound {
+	if _, err := api.ExtendJob.Call(t.Context(), c, api.Extend{ID: "jnone", Body: api.ExtendRequest{By: job.Span(time.Hour)}}); !errors.As(err, &answer) || answer.Status != http.StatusNotFound {
 		t.Error(err)
 	}
 }
@@ -244,11 +245,11 @@ func TestPauseResume(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	if j, err := c.Pause(t.Context(), f.job.ID); err != nil || !j.Paused {
+	if j, err := api.PauseJob.Call(t.Context(), c, api.ByID{ID: f.job.ID}); err != nil || !j.Paused {
 		t.Errorf("%v, %v", j.Paused, err)
 	}
-	var answer *Error
-	if _, err := c.Resume(t.Context(), f.job.ID); !errors.As(err, &answer) || answer.Status != http.StatusConflict || answer.Code != "not_running" {
+	var answer *api.Error
+	if _, err := api.ResumeJob.Call(t.Context(), c, api.ByID{ID: f.job.ID}); !errors.As(err, &answer) || answer.Status != http.StatusConflict || answer.Code != "not_running" {
 		t.Error(err)
 	}
 }

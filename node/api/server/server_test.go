@@ -1,7 +1,6 @@
-package api
+package server
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,12 +8,15 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/slots"
@@ -30,26 +32,55 @@ func spec() job.Job {
 	}
 }
 
+// bindings binds every route to the fake.
+func bindings(f *fake) []route.Bound {
+	return slices.Concat(BindJobs(f), BindRecords(f), BindClusters(f), BindPrograms(f, p2ptest.Quiet()), BindLifetimes(f), BindBlobs(f), BindKeys(f),
+		BindPeer(f), BindBlocks(f), BindMarket(f), BindOperator(f), BindEvidence(&f.proofs), BindAudits(f), BindRewards(f), BindMetrics(f))
+}
+
+// withToken is a client of the same peer with another token.
+func withToken(c *api.Client, token string) *api.Client {
+	ep := c.Endpoint()
+	ep.Token = token
+	return api.New(ep)
+}
+
+// ask sends a request as it is.
+func ask(t *testing.T, c *api.Client, method, path, body string, header http.Header) error {
+	t.Helper()
+	resp, err := c.Do(t.Context(), method, path, strings.NewReader(body), header)
+	if err == nil {
+		err = resp.Body.Close()
+	}
+	return err
+}
+
 // serve runs the API over the fake and returns a client and its home.
-func serve(t *testing.T, f *fake) (*Client, string) {
+func serve(t *testing.T, f *fake) (*api.Client, string) {
 	t.Helper()
 	home := t.TempDir()
-	s, err := Listen("", filepath.Join(home, "api.json"), f, f, f, f.proofs, p2ptest.Quiet())
+	s, err := Listen("", filepath.Join(home, "api.json"), f, bindings(f), p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
 	p2ptest.Go(t, s.Run)
-	c, err := Dial(home, "api.json")
+	c, err := api.Dial(home, "api.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c, home
 }
 
+func stop(t *testing.T, c *api.Client, id string) error {
+	t.Helper()
+	_, err := api.StopJob.Call(t.Context(), c, api.ByID{ID: id})
+	return err
+}
+
 // wantError checks status and code of an error of the API.
 func wantError(t *testing.T, err error, status int, code string) {
 	t.Helper()
-	if e, ok := errors.AsType[*Error](err); !ok || e.Status != status || e.Code != code {
+	if e, ok := errors.AsType[*api.Error](err); !ok || e.Status != status || e.Code != code {
 		t.Errorf("got %#v, want status %d, code %s", err, status, code)
 	}
 }
@@ -57,7 +88,7 @@ func wantError(t *testing.T, err error, status int, code string) {
 func TestListenOnLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{"0.0.0.0:0", ":0", "192.0.2.1:0", "localhost:0", "nonsense"} {
-		if _, err := Listen(addr, filepath.Join(t.TempDir(), "api.json"), newFake(), newFake(), newFake(), nil, p2ptest.Quiet()); err == nil {
+		if _, err := Listen(addr, filepath.Join(t.TempDir(), "api.json"), newFake(), bindings(newFake()), p2ptest.Quiet()); err == nil {
 			t.Errorf("listens on %q", addr)
 		}
 	}
@@ -72,10 +103,10 @@ func TestEndpointFile(t *testing.T) {
 
 func testEndpointFile(t *testing.T, addr string) {
 	home := t.TempDir()
-	if _, err := Dial(home, "api.json"); !errors.Is(err, ErrNoPeer) {
+	if _, err := api.Dial(home, "api.json"); !errors.Is(err, api.ErrNoPeer) {
 		t.Errorf("no peer: %v", err)
 	}
-	s, err := Listen(addr, filepath.Join(home, "api.json"), newFake(), newFake(), newFake(), nil, p2ptest.Quiet())
+	s, err := Listen(addr, filepath.Join(home, "api.json"), newFake(), bindings(newFake()), p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,19 +114,19 @@ func testEndpointFile(t *testing.T, addr string) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the token's file: %v, %v", info, err)
 	}
-	c, err := Dial(home, "api.json")
+	c, err := api.Dial(home, "api.json")
 	if err != nil || c.PID() != os.Getpid() {
 		t.Fatalf("%v", err)
 	}
 	stop := p2ptest.Go(t, s.Run)
-	if _, err := c.Node(t.Context()); err != nil {
+	if _, err := api.GetNode.Call(t.Context(), c, api.None{}); err != nil {
 		t.Error(err)
 	}
 	stop()
 	if _, err := os.Stat(filepath.Join(home, "api.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the token's file outlives the peer: %v", err)
 	}
-	if _, err := c.Node(t.Context()); !errors.Is(err, ErrNoPeer) {
+	if _, err := api.GetNode.Call(t.Context(), c, api.None{}); !errors.Is(err, api.ErrNoPeer) {
 		t.Errorf("after its end: %v", err)
 	}
 }
@@ -103,17 +134,20 @@ func testEndpointFile(t *testing.T, addr string) {
 func TestToken(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, newFake())
-	resp, err := c.http.Get(c.ep.URL + "/healthz")
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Errorf("healthz without a token: %v, %v", resp, err)
+	for _, path := range []string{"/healthz", "/v1/openapi.json", "/metrics"} {
+		resp, err := c.Endpoint().HTTP().Get(c.Endpoint().URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s without a token: %s", path, resp.Status)
+		}
 	}
-	good := c.ep.Token
+	good := c.Endpoint().Token
 	for _, token := range []string{"", "x", good[1:], good + "0", strings.ToUpper(good) + " "} {
-		c.ep.Token = token
-		_, err := c.Jobs(t.Context(), buyer.Query{})
+		_, err := withToken(c, token).Jobs(t.Context(), buyer.Query{})
 		wantError(t, err, http.StatusUnauthorized, "unauthorized")
 	}
-	c.ep.Token = good
 	if _, err := c.Jobs(t.Context(), buyer.Query{}); err != nil {
 		t.Error(err)
 	}
@@ -125,31 +159,31 @@ func TestOperator(t *testing.T) {
 	c, _ := serve(t, f)
 	ctx := t.Context()
 	for _, say := range []struct {
-		do   func() (OwnOffers, error)
+		do   func() (api.OwnOffers, error)
 		want string
 	}{
-		{func() (OwnOffers, error) { return c.PauseOffers(ctx) }, "paused"},
-		{func() (OwnOffers, error) { return c.DrainOffers(ctx) }, "draining"},
-		{func() (OwnOffers, error) { return c.ResumeOffers(ctx) }, "selling "},
-		{func() (OwnOffers, error) { return c.ResumeOffers(ctx, "GPU-1", "GPU-2") }, "selling GPU-1 GPU-2"},
-		{func() (OwnOffers, error) { return c.PriceOffer(ctx, "gpu/h100", 7) }, "gpu/h100 7"},
-		{func() (OwnOffers, error) { return c.OwnOffers(ctx) }, "gpu/h100 7"},
+		{func() (api.OwnOffers, error) { return api.PauseOffers.Call(ctx, c, api.None{}) }, "paused"},
+		{func() (api.OwnOffers, error) { return api.DrainOffers.Call(ctx, c, api.None{}) }, "draining"},
+		{func() (api.OwnOffers, error) { return api.ResumeOffers.Call(ctx, c, api.ResumeRequest{}) }, "selling "},
+		{func() (api.OwnOffers, error) {
+			return api.ResumeOffers.Call(ctx, c, api.ResumeRequest{Devices: []string{"GPU-1", "GPU-2"}})
+		}, "selling GPU-1 GPU-2"},
+		{func() (api.OwnOffers, error) {
+			return api.PriceOffer.Call(ctx, c, api.PriceRequest{Class: "gpu/h100", Price: 7})
+		}, "gpu/h100 7"},
+		{func() (api.OwnOffers, error) { return api.GetOwnOffers.Call(ctx, c, api.None{}) }, "gpu/h100 7"},
 	} {
 		if o, err := say.do(); err != nil || o.State != say.want {
 			t.Errorf("%+v, %v, want %q", o, err, say.want)
 		}
 	}
 	for _, body := range []string{"", "[]", `{"unknown":1}`, `{"price":-1}`} {
-		resp, err := c.do(ctx, http.MethodPost, "/v1/offers/own/price", strings.NewReader(body), nil)
-		if err == nil {
-			resp.Body.Close()
-		}
-		wantError(t, err, http.StatusBadRequest, "bad_request")
+		wantError(t, ask(t, c, http.MethodPost, "/v1/offers/own/price", body, nil), http.StatusBadRequest, "bad_request")
 	}
-	f.err = &Error{Status: http.StatusConflict, Code: "sells_nothing", Message: "this peer sells nothing"}
-	_, err := c.PauseOffers(ctx)
+	f.err = &api.Error{Status: http.StatusConflict, Code: "sells_nothing", Message: "this peer sells nothing"}
+	_, err := api.PauseOffers.Call(ctx, c, api.None{})
 	wantError(t, err, http.StatusConflict, "sells_nothing")
-	_, err = c.OwnOffers(ctx)
+	_, err = api.GetOwnOffers.Call(ctx, c, api.None{})
 	wantError(t, err, http.StatusConflict, "sells_nothing")
 }
 
@@ -162,16 +196,12 @@ func TestSubmit(t *testing.T) {
 		t.Errorf("%v, %v, %v", j, err, f.keys)
 	}
 	post := func(body, key string) error {
-		resp, err := c.do(t.Context(), http.MethodPost, "/v1/jobs", strings.NewReader(body), http.Header{"Idempotency-Key": {key}})
-		if err == nil {
-			resp.Body.Close()
-		}
-		return err
+		return ask(t, c, http.MethodPost, "/v1/jobs", body, http.Header{"Idempotency-Key": {key}})
 	}
 	for _, body := range []string{"", "{}", "null", `{"name":"x","unknown":1}`, strings.Repeat("[", 10000)} {
 		wantError(t, post(body, ""), http.StatusBadRequest, "bad_job")
 	}
-	wantError(t, post(strings.Repeat(" ", maxJobBody+1), ""), http.StatusRequestEntityTooLarge, "too_large")
+	wantError(t, post(strings.Repeat(" ", api.MaxJob+1), ""), http.StatusRequestEntityTooLarge, "too_large")
 	good, err := job.Marshal(spec())
 	if err != nil {
 		t.Fatal(err)
@@ -183,8 +213,8 @@ func TestSubmit(t *testing.T) {
 		code   string
 	}{
 		{fmt.Errorf("%w: no", buyer.ErrRefused), http.StatusUnprocessableEntity, "refused"},
-		{fmt.Errorf("%w: %w", buyer.ErrRefused, buyer.ErrFunds), http.StatusPaymentRequired, CodePayment},
-		{fmt.Errorf("%w: %w", buyer.ErrRefused, slots.ErrUnknown), http.StatusPaymentRequired, CodePayment},
+		{fmt.Errorf("%w: %w", buyer.ErrRefused, buyer.ErrFunds), http.StatusPaymentRequired, api.CodePayment},
+		{fmt.Errorf("%w: %w", buyer.ErrRefused, slots.ErrUnknown), http.StatusPaymentRequired, api.CodePayment},
 		{errors.New("disk on fire"), http.StatusInternalServerError, "internal"},
 	} {
 		f.err = c.err
@@ -196,19 +226,19 @@ func TestUnknown(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, newFake())
 	ctx := t.Context()
-	_, err := c.Job(ctx, "jother")
+	_, err := api.GetJob.Call(ctx, c, api.ByID{ID: "jother"})
 	wantError(t, err, http.StatusNotFound, "not_found")
-	_, err = c.Why(ctx, "../node")
+	_, err = api.JobSteps.Call(ctx, c, api.ByID{ID: "../node"})
 	wantError(t, err, http.StatusNotFound, "not_found")
-	_, err = c.Receipts(ctx, "jother")
+	_, err = api.JobReceipts.Call(ctx, c, api.ByID{ID: "jother"})
 	wantError(t, err, http.StatusNotFound, "not_found")
-	wantError(t, c.Stop(ctx, "jother"), http.StatusNotFound, "not_found")
+	wantError(t, stop(t, c, "jother"), http.StatusNotFound, "not_found")
 	wantError(t, c.Events(ctx, "jother", nil, nil), http.StatusNotFound, "not_found")
 	wantError(t, c.Log(ctx, "jother", 0, true, io.Discard, io.Discard), http.StatusNotFound, "not_found")
 	wantError(t, c.Log(ctx, "jabcdefgh", -1, true, io.Discard, io.Discard), http.StatusBadRequest, "bad_request")
 	_, err = c.GetBlob(ctx, "bafkreih")
 	wantError(t, err, http.StatusNotFound, "not_found")
-	_, err = c.Offers(ctx, "gpu/?&x=1")
+	_, err = api.ListOffers.Call(ctx, c, api.ByClass{Class: "gpu/?&x=1"})
 	wantError(t, err, http.StatusBadRequest, "bad_class")
 }
 
@@ -216,25 +246,25 @@ func TestPing(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, newFake())
 	for count, want := range map[int]int{1: 1, 100: 100} {
-		if r, err := c.Ping(t.Context(), "p", count); err != nil || r.Peer != "p" || len(r.RTTs) != want {
+		if r, err := api.PingPeer.Call(t.Context(), c, api.PingRequest{Peer: "p", Count: count}); err != nil || r.Peer != "p" || len(r.RTTs) != want {
 			t.Errorf("%d: %+v, %v", count, r, err)
 		}
 	}
-	_, err := c.Ping(t.Context(), "", 1)
+	_, err := api.PingPeer.Call(t.Context(), c, api.PingRequest{Peer: "", Count: 1})
 	wantError(t, err, http.StatusBadRequest, "bad_peer")
 	for _, count := range []int{-1, 0, 101, 1 << 30} {
-		_, err := c.Ping(t.Context(), "p", count)
+		_, err := api.PingPeer.Call(t.Context(), c, api.PingRequest{Peer: "p", Count: count})
 		wantError(t, err, http.StatusBadRequest, "bad_request")
 	}
-	_, err = c.Ping(t.Context(), strings.Repeat("x", 5000), 1)
-	wantError(t, err, http.StatusBadRequest, "bad_request")
+	_, err = api.PingPeer.Call(t.Context(), c, api.PingRequest{Peer: strings.Repeat("x", 5000), Count: 1})
+	wantError(t, err, http.StatusRequestEntityTooLarge, "too_large")
 }
 
 func TestBlobs(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, newFake())
 	content := strings.Repeat("starling ", 100_000)
-	b, err := c.PutBlob(t.Context(), strings.NewReader(content), true)
+	b, err := api.PutBlob.Call(t.Context(), c, api.Upload{Data: strings.NewReader(content), Tree: true})
 	if err != nil || !b.Tree || b.Size != int64(len(content)) || b.CID != blob.Sum([]byte(content)).String() {
 		t.Fatalf("%v, %v", b, err)
 	}
@@ -255,7 +285,7 @@ func TestPutBroken(t *testing.T) {
 	c, _ := serve(t, newFake())
 	broken := errors.New("disk on fire")
 	r := io.MultiReader(strings.NewReader("begins well"), iotest.ErrReader(broken))
-	if _, err := c.PutBlob(t.Context(), r, false); !errors.Is(err, broken) || errors.Is(err, ErrNoPeer) {
+	if _, err := api.PutBlob.Call(t.Context(), c, api.Upload{Data: r}); !errors.Is(err, broken) || errors.Is(err, api.ErrNoPeer) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -294,7 +324,7 @@ func TestEventsNumbered(t *testing.T) {
 	f := newFake()
 	f.steps = []buyer.Step{{Kind: buyer.StepAsked}, {Kind: buyer.StepQuoted}, {Kind: buyer.StepChosen}}
 	c, _ := serve(t, f)
-	resp, err := c.do(t.Context(), http.MethodGet, "/v1/jobs/jabcdefgh/events?after=2", nil, nil)
+	resp, err := c.Do(t.Context(), http.MethodGet, "/v1/jobs/jabcdefgh/events?after=2", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,88 +335,16 @@ func TestEventsNumbered(t *testing.T) {
 	}
 }
 
-// frame is one frame of a log.
-func frame(stream byte, text string) []byte {
-	b := []byte{stream, 0, 0, 0, byte(len(text) >> 24), byte(len(text) >> 16), byte(len(text) >> 8), byte(len(text))}
-	return append(b, text...)
-}
-
-func TestLog(t *testing.T) {
-	t.Parallel()
-	f := newFake()
-	c, _ := serve(t, f)
-	var all []byte
-	for i := range 1000 {
-		all = append(all, frame(byte(1+i%2), fmt.Sprint(i, "\n"))...)
-	}
-	f.log = func(w io.Writer) error {
-		for rest := all; len(rest) > 0; { // in pieces that respect no frame
-			n := min(len(rest), 7)
-			if _, err := w.Write(rest[:n]); err != nil {
-				return err
-			}
-			rest = rest[n:]
-		}
-		return nil
-	}
-	var out, errOut bytes.Buffer
-	if err := c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.HasPrefix(out.String(), "0\n2\n4\n") || !strings.HasPrefix(errOut.String(), "1\n3\n5\n") || strings.Count(out.String()+errOut.String(), "\n") != 1000 {
-		t.Errorf("out %.40q, err %.40q", &out, &errOut)
-	}
-	// A log that breaks off is an error, not a shorter log.
-	f.log = func(w io.Writer) error {
-		if _, err := w.Write(frame(1, "whole")); err != nil {
-			return err
-		}
-		return errors.New("disk on fire")
-	}
-	out.Reset()
-	if err := c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut); err == nil || out.String() != "whole" {
-		t.Errorf("%q, %v", &out, err)
-	}
-	f.log = func(io.Writer) error { return errors.New("cannot be opened") }
-	wantError(t, c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut), http.StatusInternalServerError, "internal")
-}
-
-func FuzzDemultiplex(f *testing.F) {
-	f.Add(append(frame(1, "out"), frame(2, "err")...))
-	f.Add(frame(1, ""))
-	f.Add(frame(3, "x"))
-	f.Add(frame(1, "cut")[:10])
-	f.Add([]byte{1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var out, errOut bytes.Buffer
-		err := Demultiplex(bytes.NewReader(b), &out, &errOut)
-		if out.Len()+errOut.Len() > len(b) {
-			t.Fatalf("%d bytes of %d", out.Len()+errOut.Len(), len(b))
-		}
-		if err != nil {
-			return
-		}
-		// What was read is what there is, less the headers: one stream after the other reads as the same.
-		again := append(frame(1, out.String()), frame(2, errOut.String())...)
-		var out2, errOut2 bytes.Buffer
-		if out.Len() <= maxFrame && errOut.Len() <= maxFrame {
-			if err := Demultiplex(bytes.NewReader(again), &out2, &errOut2); err != nil || out2.String() != out.String() || errOut2.String() != errOut.String() {
-				t.Fatalf("%v: %q and %q", err, &out2, &errOut2)
-			}
-		}
-	})
-}
-
 // Every error has one shape.
 func TestErrorsAreJSON(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, newFake())
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.ep.URL+"/v1/jobs/none", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Endpoint().URL+"/v1/jobs/none", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+c.ep.Token)
-	resp, err := c.http.Do(req)
+	req.Header.Set("Authorization", "Bearer "+c.Endpoint().Token)
+	resp, err := c.Endpoint().HTTP().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,19 +360,19 @@ func TestErrorsAreJSON(t *testing.T) {
 func TestReputation(t *testing.T) {
 	t.Parallel()
 	c, _ := serve(t, newFake())
-	p, err := c.Reputation(t.Context(), "somebody")
+	p, err := api.GetPeer.Call(t.Context(), c, api.ByPeer{Peer: "somebody"})
 	if err != nil || p.Peer != "somebody" || p.Provider.Stranger != reputation.Stranger {
 		t.Errorf("%+v, %v", p, err)
 	}
-	var bad *Error
-	if _, err := c.Reputation(t.Context(), "no/body"); !errors.As(err, &bad) || bad.Code != "bad_peer" {
+	var bad *api.Error
+	if _, err := api.GetPeer.Call(t.Context(), c, api.ByPeer{Peer: "no/body"}); !errors.As(err, &bad) || bad.Code != "bad_peer" {
 		t.Errorf("nobody: %v", err)
 	}
-	f, err := c.AnchoredFacts(t.Context(), "somebody")
+	f, err := api.GetFacts.Call(t.Context(), c, api.ByPeer{Peer: "somebody"})
 	if err != nil || f.Peer != (sign.Key{7}) || len(f.Receipts) != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if _, err := c.AnchoredFacts(t.Context(), "no/body"); !errors.As(err, &bad) || bad.Code != "bad_peer" {
+	if _, err := api.GetFacts.Call(t.Context(), c, api.ByPeer{Peer: "no/body"}); !errors.As(err, &bad) || bad.Code != "bad_peer" {
 		t.Errorf("nobody: %v", err)
 	}
 }

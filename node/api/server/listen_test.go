@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
@@ -17,7 +18,7 @@ func TestAttackAnotherUser(t *testing.T) {
 	t.Parallel()
 	listen := func(addr, home string) *Server {
 		t.Helper()
-		s, err := Listen(addr, filepath.Join(home, "api.json"), newFake(), newFake(), newFake(), nil, p2ptest.Quiet())
+		s, err := Listen(addr, filepath.Join(home, "api.json"), newFake(), bindings(newFake()), p2ptest.Quiet())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,18 +34,18 @@ func TestAttackAnotherUser(t *testing.T) {
 	if err := first.ln.Listener.Close(); err != nil { // the peer is killed
 		t.Fatal(err)
 	}
-	c, err := Dial(home, "api.json")
+	c, err := api.Dial(home, "api.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Node(t.Context()); !errors.Is(err, ErrNoPeer) {
+	if _, err := api.GetNode.Call(t.Context(), c, api.None{}); !errors.Is(err, api.ErrNoPeer) {
 		t.Errorf("of a killed peer: %v", err)
 	}
 	stop := p2ptest.Go(t, listen("", home).Run) // in the place of its socket
-	if c, err = Dial(home, "api.json"); err != nil {
+	if c, err = api.Dial(home, "api.json"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Node(t.Context()); err != nil {
+	if _, err := api.GetNode.Call(t.Context(), c, api.None{}); err != nil {
 		t.Error(err)
 	}
 	stop()
@@ -63,13 +64,13 @@ func TestAttackAnotherUser(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	stop = p2ptest.Go(t, s.Run)
-	if c, err = Dial(home, "api.json"); err != nil {
+	if c, err = api.Dial(home, "api.json"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Node(t.Context()); err != nil {
+	if _, err := api.GetNode.Call(t.Context(), c, api.None{}); err != nil {
 		t.Error(err)
 	}
-	resp, err := c.http.Get(c.ep.URL + "/metrics")
+	resp, err := c.Endpoint().HTTP().Get(c.Endpoint().URL + "/metrics")
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("metrics over the socket: %v, %v", resp, err)
 	}
@@ -80,10 +81,10 @@ func TestAttackAnotherUser(t *testing.T) {
 
 	home = t.TempDir()
 	p2ptest.Go(t, listen("127.0.0.1:0", home).Run)
-	if c, err = Dial(home, "api.json"); err != nil {
+	if c, err = api.Dial(home, "api.json"); err != nil {
 		t.Fatal(err)
 	}
-	resp, err = http.Get(c.ep.URL + "/metrics")
+	resp, err = http.Get(c.Endpoint().URL + "/metrics")
 	if err != nil || resp.StatusCode != http.StatusNotFound {
 		t.Errorf("metrics over TCP: %v, %v", resp, err)
 	}

@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
@@ -36,7 +37,7 @@ func TestSubmission(t *testing.T) {
 	_, err := c.Submit(t.Context(), j, job.Values{}, "")
 	wantError(t, err, http.StatusBadRequest, "bad_job")
 	for _, body := range []string{`{"job":{},"values":{"secrets":{"t":"hush-hush"}}}`, `{"job":1,"values":"hush-hush"}`, `hush-hush`} {
-		if _, err := ReadSubmission(SubmissionType, []byte(body)); err == nil || strings.Contains(err.Error(), "hush") {
+		if _, err := api.ReadSubmission(api.SubmissionType, []byte(body)); err == nil || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -47,13 +48,13 @@ func TestRerun(t *testing.T) {
 	f := newFake()
 	c, _ := serve(t, f)
 	n := uint32(7)
-	j, err := c.Rerun(t.Context(), "jabcdefgh", job.Changes{Count: &n}, "once")
+	j, err := api.RerunJob.Call(t.Context(), c, api.Rerun{ID: "jabcdefgh", Body: job.Changes{Count: &n}, Once: "once"})
 	if err != nil || j.Spec.Count != 7 || f.last.Once != "once" {
 		t.Errorf("%+v, %v", j, err)
 	}
-	_, err = c.Rerun(t.Context(), "jnone", job.Changes{}, "")
+	_, err = api.RerunJob.Call(t.Context(), c, api.Rerun{ID: "jnone", Body: job.Changes{}, Once: ""})
 	wantError(t, err, http.StatusNotFound, "not_found")
-	err = c.send(t.Context(), http.MethodPost, "/v1/jobs/jabcdefgh/rerun", map[string]int{"ranks": 1}, nil, nil)
+	err = ask(t, c, http.MethodPost, "/v1/jobs/jabcdefgh/rerun", `{"ranks":1}`, nil)
 	wantError(t, err, http.StatusBadRequest, "bad_request")
 }
 
@@ -72,9 +73,9 @@ func TestPages(t *testing.T) {
 	if !reflect.DeepEqual(f.query, q) {
 		t.Errorf("asked for %+v, want %+v", f.query, q)
 	}
-	_, err = c.List(t.Context(), buyer.Query{After: "x"})
+	_, err = api.ListJobs.Call(t.Context(), c, api.JobsQuery(buyer.Query{After: "x"}))
 	wantError(t, err, http.StatusBadRequest, "bad_request")
-	err = c.get(t.Context(), "/v1/jobs?since=x", &buyer.Page{})
+	err = ask(t, c, http.MethodGet, "/v1/jobs?since=x", "", nil)
 	wantError(t, err, http.StatusBadRequest, "bad_request")
 }
 
@@ -83,50 +84,49 @@ func TestAPIKeys(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	own, _ := serve(t, f)
-	k, err := own.AddKey(t.Context(), "ci", buyer.Limits{PerDay: 5})
+	k, err := api.AddKey.Call(t.Context(), own, api.NewKey{Name: "ci", Limits: buyer.Limits{PerDay: 5}})
 	if err != nil || k.Token != keyToken || k.Limits.PerDay != 5 {
 		t.Fatalf("%+v, %v", k, err)
 	}
-	_, err = own.AddKey(t.Context(), "", buyer.Limits{})
+	_, err = api.AddKey.Call(t.Context(), own, api.NewKey{Name: "", Limits: buyer.Limits{}})
 	wantError(t, err, http.StatusBadRequest, "bad_key")
-	if keys, err := own.Keys(t.Context()); err != nil || len(keys) != 1 {
+	if keys, err := api.ListKeys.Call(t.Context(), own, api.None{}); err != nil || len(keys) != 1 {
 		t.Errorf("%v, %v", keys, err)
 	}
-	if err := own.RemoveKey(t.Context(), "ci"); err != nil {
+	if _, err := api.RemoveKey.Call(t.Context(), own, api.ByName{Name: "ci"}); err != nil {
 		t.Error(err)
 	}
-	c := &Client{ep: own.ep, http: own.http}
-	c.ep.Token = keyToken
+	c := withToken(own, keyToken)
 	if _, err := c.Submit(t.Context(), spec(), job.Values{}, "x"); err != nil || f.last.Key != "ci" {
 		t.Errorf("submitted with key %q: %v", f.last.Key, err)
 	}
-	if _, err := c.List(t.Context(), buyer.Query{}); err != nil || f.query.Key == nil || *f.query.Key != "ci" {
+	if _, err := api.ListJobs.Call(t.Context(), c, api.JobsQuery(buyer.Query{})); err != nil || f.query.Key == nil || *f.query.Key != "ci" {
 		t.Errorf("lists the jobs of %v: %v", f.query.Key, err)
 	}
 	other := "other"
-	if _, err := c.List(t.Context(), buyer.Query{Key: &other}); err != nil || *f.query.Key != "ci" {
+	if _, err := api.ListJobs.Call(t.Context(), c, api.JobsQuery(buyer.Query{Key: &other})); err != nil || *f.query.Key != "ci" {
 		t.Errorf("lists the jobs of %v: %v", *f.query.Key, err)
 	}
-	if s, err := c.Spend(t.Context(), 3); err != nil || s.Days[0].Key != "ci" || s.Days[0].Jobs != 3 || len(s.Keys) != 0 {
+	if s, err := api.GetSpending.Call(t.Context(), c, api.Days{Days: 3}); err != nil || s.Days[0].Key != "ci" || s.Days[0].Jobs != 3 || len(s.Keys) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	_, err = c.Job(t.Context(), "jabcdefgh")
+	_, err = api.GetJob.Call(t.Context(), c, api.ByID{ID: "jabcdefgh"})
 	wantError(t, err, http.StatusNotFound, "not_found")
-	wantError(t, c.Stop(t.Context(), "jabcdefgh"), http.StatusNotFound, "not_found")
+	wantError(t, stop(t, c, "jabcdefgh"), http.StatusNotFound, "not_found")
 	f.change(func() { f.job.Key = "ci" })
-	if _, err := c.Job(t.Context(), "jabcdefgh"); err != nil {
+	if _, err := api.GetJob.Call(t.Context(), c, api.ByID{ID: "jabcdefgh"}); err != nil {
 		t.Errorf("its own job: %v", err)
 	}
-	_, err = c.AddKey(t.Context(), "more", buyer.Limits{})
+	_, err = api.AddKey.Call(t.Context(), c, api.NewKey{Name: "more", Limits: buyer.Limits{}})
 	wantError(t, err, http.StatusForbidden, "forbidden")
-	_, err = c.Leases(t.Context())
+	_, err = api.ListLeases.Call(t.Context(), c, api.None{})
 	wantError(t, err, http.StatusForbidden, "forbidden")
-	_, err = c.Blocks(t.Context())
+	_, err = api.ListBlocks.Call(t.Context(), c, api.None{})
 	wantError(t, err, http.StatusForbidden, "forbidden")
 	f.change(func() { f.err = buyer.ErrLimit })
 	_, err = c.Submit(t.Context(), spec(), job.Values{}, "y")
-	wantError(t, err, http.StatusPaymentRequired, CodePayment)
-	_, err = c.Spend(t.Context(), 1000)
+	wantError(t, err, http.StatusPaymentRequired, api.CodePayment)
+	_, err = api.GetSpending.Call(t.Context(), c, api.Days{Days: 1000})
 	wantError(t, err, http.StatusBadRequest, "bad_request")
 }
 
@@ -135,19 +135,18 @@ func TestAttackKeyReadsOthersFiles(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	own, _ := serve(t, f)
-	key := &Client{ep: own.ep, http: own.http}
-	key.ep.Token = keyToken
-	secret, err := own.PutBlob(t.Context(), strings.NewReader("secret"), false)
+	key := withToken(own, keyToken)
+	secret, err := api.PutBlob.Call(t.Context(), own, api.Upload{Data: strings.NewReader("secret")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = key.GetBlob(t.Context(), secret.CID)
 	wantError(t, err, http.StatusNotFound, "not_found")
-	mine, err := key.PutBlob(t.Context(), strings.NewReader("mine"), false)
+	mine, err := api.PutBlob.Call(t.Context(), key, api.Upload{Data: strings.NewReader("mine")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []*Client{key, own} {
+	for _, c := range []*api.Client{key, own} {
 		r, err := c.GetBlob(t.Context(), mine.CID)
 		if err != nil {
 			t.Fatal(err)
@@ -161,28 +160,29 @@ func TestBlocks(t *testing.T) {
 	f := newFake()
 	c, _ := serve(t, f)
 	p := sign.NewPrivate([32]byte{7}).Key()
-	e, err := c.Block(t.Context(), block.Entry{Peer: p, Roles: []block.Role{block.Buyer}, Reason: "x"})
+	e, err := api.AddBlock.Call(t.Context(), c, api.Block{Peer: block.Entry{Peer: p, Roles: []block.Role{block.Buyer}, Reason: "x"}.Peer.String(), Body: block.Entry{Peer: p, Roles: []block.Role{block.Buyer}, Reason: "x"}})
 	if err != nil || e.Peer != p || e.At.IsZero() {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if list, err := c.Blocks(t.Context()); err != nil || len(list) != 1 || list[0].Reason != "x" {
+	if list, err := api.ListBlocks.Call(t.Context(), c, api.None{}); err != nil || len(list) != 1 || list[0].Reason != "x" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	_, err = c.Block(t.Context(), block.Entry{Peer: p})
+	_, err = api.AddBlock.Call(t.Context(), c, api.Block{Peer: block.Entry{Peer: p}.Peer.String(), Body: block.Entry{Peer: p}})
 	wantError(t, err, http.StatusBadRequest, "bad_request")
-	wantError(t, c.Unblock(t.Context(), p), http.StatusNotFound, "not_found")
-	wantError(t, c.send(t.Context(), http.MethodDelete, "/v1/blocks/me", nil, nil, nil), http.StatusBadRequest, "bad_peer")
+	_, err = api.RemoveBlock.Call(t.Context(), c, api.ByPeer{Peer: p.String()})
+	wantError(t, err, http.StatusNotFound, "not_found")
+	wantError(t, ask(t, c, http.MethodDelete, "/v1/blocks/me", "", nil), http.StatusBadRequest, "bad_peer")
 }
 
 func TestQuote(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	if q, err := c.Quote(t.Context(), spec()); err != nil || !q.Places {
+	if q, err := api.QuoteJob.Call(t.Context(), c, api.Quote{Body: api.Spec{Job: spec()}}); err != nil || !q.Places {
 		t.Errorf("%+v, %v", q, err)
 	}
-	_, err := c.Quote(t.Context(), job.Job{})
-	var e *Error
+	_, err := api.QuoteJob.Call(t.Context(), c, api.Quote{Body: api.Spec{Job: job.Job{}}})
+	var e *api.Error
 	if !errors.As(err, &e) || e.Code != "bad_job" {
 		t.Error(err)
 	}
@@ -191,14 +191,14 @@ func TestQuote(t *testing.T) {
 // FuzzSubmission: what is read is written and read back equal, and an error never repeats a secret.
 func FuzzSubmission(f *testing.F) {
 	j, v := secretSpec()
-	b, err := json.Marshal(Submission{Job: j, Values: v})
+	b, err := json.Marshal(api.Submission{Job: j, Values: v})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
 	f.Add([]byte(`{"job":{},"values":{"secrets":{"t":"aHVzaA=="}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		sub, err := ReadSubmission(SubmissionType, data)
+		sub, err := api.ReadSubmission(api.SubmissionType, data)
 		if err != nil {
 			if !errors.Is(err, job.ErrInvalid) && !errors.Is(err, job.ErrNotSupported) {
 				t.Fatalf("%v is of no kind", err)
@@ -209,7 +209,7 @@ func FuzzSubmission(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := ReadSubmission(SubmissionType, b)
+		again, err := api.ReadSubmission(api.SubmissionType, b)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
@@ -33,9 +34,9 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	_, err := c.Scale(t.Context(), f.job.ID, ScaleRequest{Size: 3})
+	_, err := api.ScaleCluster.Call(t.Context(), c, api.Scale{ID: f.job.ID, Body: api.ScaleRequest{Size: 3}})
 	wantError(t, err, http.StatusConflict, "no_cluster")
-	_, err = c.ClusterToken(t.Context(), f.job.ID)
+	_, err = api.ClusterToken.Call(t.Context(), c, api.ByID{ID: f.job.ID})
 	wantError(t, err, http.StatusConflict, "no_cluster")
 	spec, err := job.Parse([]byte("{apiVersion: v1, kind: Cluster, metadata: {name: sweep}, spec: {size: 2, engine: ray, payment: {maxPrice: 1},\n"+
 		"  image: rayproject/ray@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}"), job.Token{Decimals: 6})
@@ -43,22 +44,22 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.change(func() { f.job.Spec = spec })
-	if j, err := c.Scale(t.Context(), f.job.ID, ScaleRequest{Size: 3, Budget: 77}); err != nil || j.Spec.Count != 3 || j.Spec.Payment.Budget != 77 {
+	if j, err := api.ScaleCluster.Call(t.Context(), c, api.Scale{ID: f.job.ID, Body: api.ScaleRequest{Size: 3, Budget: 77}}); err != nil || j.Spec.Count != 3 || j.Spec.Payment.Budget != 77 {
 		t.Errorf("%+v, %v", j.Spec, err)
 	}
-	if token, err := c.ClusterToken(t.Context(), f.job.ID); err != nil || token != "secret of "+f.job.ID {
+	if token, err := api.ClusterToken.Call(t.Context(), c, api.ByID{ID: f.job.ID}); err != nil || token.Token != "secret of "+f.job.ID {
 		t.Errorf("%q, %v", token, err)
 	}
-	if paths, err := c.Paths(t.Context(), f.job.ID); err != nil || len(paths) != 1 || paths[0].RTTMicros != 7 {
+	if paths, err := api.ClusterPaths.Call(t.Context(), c, api.ByID{ID: f.job.ID}); err != nil || len(paths) != 1 || paths[0].RTTMicros != 7 {
 		t.Errorf("%+v, %v", paths, err)
 	}
-	_, err = c.Scale(t.Context(), f.job.ID, ScaleRequest{Size: 0})
+	_, err = api.ScaleCluster.Call(t.Context(), c, api.Scale{ID: f.job.ID, Body: api.ScaleRequest{Size: 0}})
 	wantError(t, err, http.StatusBadRequest, "bad_request")
-	_, err = c.Scale(t.Context(), "jother", ScaleRequest{Size: 3})
+	_, err = api.ScaleCluster.Call(t.Context(), c, api.Scale{ID: "jother", Body: api.ScaleRequest{Size: 3}})
 	wantError(t, err, http.StatusNotFound, "not_found")
-	_, err = c.ClusterToken(t.Context(), "jother")
+	_, err = api.ClusterToken.Call(t.Context(), c, api.ByID{ID: "jother"})
 	wantError(t, err, http.StatusNotFound, "not_found")
 	f.change(func() { f.err = buyer.ErrRefused })
-	_, err = c.Scale(t.Context(), f.job.ID, ScaleRequest{Size: 3})
+	_, err = api.ScaleCluster.Call(t.Context(), c, api.Scale{ID: f.job.ID, Body: api.ScaleRequest{Size: 3}})
 	wantError(t, err, http.StatusUnprocessableEntity, "refused")
 }

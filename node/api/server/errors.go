@@ -1,0 +1,102 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/api/route"
+	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/block"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/live"
+	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+const (
+	hintLog   = "the peer's own log says more"
+	hintNode  = "`starling node` shows the chain's state and the balance"
+	hintSpend = "`starling spend` shows what was spent and what is left"
+)
+
+// class is the answer to some errors of the peer.
+type class struct {
+	of     []error
+	status int
+	code   string
+	hint   string
+}
+
+// The first class that fits an error counts: those of own, then those of streams, then those of others.
+var own = []class{
+	{[]error{buyer.ErrLimit}, http.StatusPaymentRequired, api.CodePayment, hintSpend},
+	{[]error{buyer.ErrQuery, block.ErrEntry}, http.StatusBadRequest, "bad_request", ""},
+	{[]error{buyer.ErrKey}, http.StatusBadRequest, "bad_key", "`starling key ls` lists them"},
+	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling block ls` lists them"},
+	{[]error{buyer.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found", "`starling ps` lists the jobs of this peer"},
+	{[]error{buyer.ErrNotRunning}, http.StatusConflict, "not_running", ""},
+	{[]error{evidence.ErrMany}, http.StatusConflict, "too_many", "starling evidence watch --end"},
+	{[]error{audit.ErrTooEarly}, http.StatusConflict, "too_early", "starling audit ls shows what was audited"},
+	{[]error{audit.ErrNoRecord}, http.StatusNotFound, "not_found", "only the newest record of each unit is kept"},
+}
+
+var others = []class{
+	{[]error{stream.ErrUnreachable, live.ErrCut}, http.StatusBadGateway, api.CodeUnreachable, api.HintAway},
+	{[]error{blob.ErrNotFound}, http.StatusNotFound, "not_found", ""},
+	{[]error{blob.ErrBadCID}, http.StatusBadRequest, "bad_cid", ""},
+	{[]error{blob.ErrFull, blob.ErrDiskFull, store.ErrFull}, http.StatusInsufficientStorage, api.CodeFull, ""},
+	{[]error{store.ErrBroken, store.ErrCorrupt, store.ErrClosed}, http.StatusInternalServerError, api.CodePeer, hintLog},
+	{[]error{buyer.ErrFunds, slots.ErrUnknown}, http.StatusPaymentRequired, api.CodePayment, hintNode},
+	{[]error{buyer.ErrRefused}, http.StatusUnprocessableEntity, "refused", ""},
+	{nil, http.StatusInternalServerError, "internal", ""},
+}
+
+// asError returns the answer to an error of the peer.
+func asError(err error) *api.Error {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return e
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &api.Error{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: err.Error()}
+	}
+	for _, find := range []func(error) *api.Error{among(own), ofStream, among(others)} {
+		if e := find(err); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+func among(classes []class) func(error) *api.Error {
+	return func(err error) *api.Error {
+		for _, c := range classes {
+			if c.of == nil || slices.ContainsFunc(c.of, func(e error) bool { return errors.Is(err, e) }) {
+				return &api.Error{Status: c.status, Code: c.code, Message: err.Error(), Hint: c.hint}
+			}
+		}
+		return nil
+	}
+}
+
+// ofStream returns the answer to an error that a provider sent, or to a broken relay.
+func ofStream(err error) *api.Error {
+	if refused, ok := errors.AsType[*stream.Refused](err); ok {
+		return &api.Error{Status: http.StatusConflict, Code: refused.Code, Message: refused.Reason}
+	}
+	if malformed, ok := errors.AsType[*stream.Malformed](err); ok {
+		return route.BadRequest("bad_request", "%s", malformed.Reason)
+	}
+	if _, ok := errors.AsType[*live.Error](err); ok || errors.Is(err, live.ErrCopy) || errors.Is(err, live.ErrRoom) {
+		return &api.Error{Status: http.StatusUnprocessableEntity, Code: "failed", Message: err.Error()}
+	}
+	if _, ok := errors.AsType[*stream.Relayed](err); ok {
+		return &api.Error{Status: http.StatusBadGateway, Code: api.CodeUnreachable, Message: err.Error(), Hint: stream.RelayAdvice}
+	}
+	return nil
+}

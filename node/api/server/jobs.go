@@ -1,0 +1,240 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/api/route"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/verify/exclusive"
+)
+
+// Jobs is the buying side: jobs and their quotes.
+type Jobs interface {
+	Submit(ctx context.Context, sub buyer.Submission) (buyer.Job, error)
+	Rerun(ctx context.Context, id string, c job.Changes, once, key string) (buyer.Job, error)
+	List(ctx context.Context, q buyer.Query) (buyer.Page, error)
+	Quote(ctx context.Context, spec job.Job) (buyer.Quotation, error)
+	Job(id string) (buyer.Job, error)
+	Stop(ctx context.Context, id string) error
+}
+
+// quoteWait is the longest that a quote takes, beside the window for quotes.
+const quoteWait = 30 * time.Second
+
+// BindJobs binds the routes of jobs.
+func BindJobs(jobs Jobs) []route.Bound {
+	stop := func(ctx context.Context, id string) (none api.None, err error) { return none, jobs.Stop(ctx, id) }
+	return []route.Bound{
+		api.SubmitJob.Bind(func(ctx context.Context, q api.Submit) (j buyer.Job, err error) {
+			if err := checkOnce(q.Once); err != nil {
+				return j, err
+			}
+			return jobs.Submit(ctx, buyer.Submission{Spec: q.Body.Job, Values: q.Body.Values, Once: q.Once, Key: keyName(ctx)})
+		}),
+		api.RerunJob.Bind(func(ctx context.Context, q api.Rerun) (j buyer.Job, err error) {
+			if err := checkOnce(q.Once); err != nil {
+				return j, err
+			}
+			return jobs.Rerun(ctx, q.ID, q.Body, q.Once, keyName(ctx))
+		}),
+		api.ListJobs.Bind(func(ctx context.Context, q api.JobsQuery) (buyer.Page, error) {
+			if name := keyName(ctx); name != "" {
+				q.Key = &name
+			}
+			return jobs.List(ctx, buyer.Query(q))
+		}),
+		api.QuoteJob.Bind(func(ctx context.Context, q api.Quote) (buyer.Quotation, error) {
+			ctx, cancel := context.WithTimeout(ctx, quoteWait)
+			defer cancel()
+			return jobs.Quote(ctx, q.Body.Job)
+		}),
+		api.GetJob.Bind(func(_ context.Context, q api.ByID) (buyer.Job, error) { return jobs.Job(q.ID) }),
+		api.StopJob.Bind(byID(stop)),
+	}
+}
+
+// byID adapts a function of a job's id.
+func byID[Resp any](do func(context.Context, string) (Resp, error)) func(context.Context, api.ByID) (Resp, error) {
+	return func(ctx context.Context, q api.ByID) (Resp, error) { return do(ctx, q.ID) }
+}
+
+// noRequest adapts a function without a request.
+func noRequest[Resp any](do func(context.Context) (Resp, error)) func(context.Context, api.None) (Resp, error) {
+	return func(ctx context.Context, _ api.None) (Resp, error) { return do(ctx) }
+}
+
+// maxOnce bounds an idempotency key, bytes.
+const maxOnce = 128
+
+func checkOnce(key string) error {
+	if len(key) > maxOnce {
+		return route.BadRequest("bad_key", "Idempotency-Key is longer than %d bytes", maxOnce)
+	}
+	return nil
+}
+
+// Records is what is kept of a job's course.
+type Records interface {
+	Job(id string) (buyer.Job, error)
+	// Trace returns the steps from after on, and a channel that closes when there are more.
+	Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error)
+	Log(ctx context.Context, id string, rank int, follow bool, w io.Writer) error
+	Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount, error)
+	Probes(ctx context.Context, id string) ([]exclusive.Record, error)
+}
+
+// BindRecords binds the routes of a job's steps, log, receipts and probes.
+func BindRecords(of Records) []route.Bound {
+	return []route.Bound{
+		api.JobEvents.Bind(func(w http.ResponseWriter, r *http.Request, q api.Events) error { return sendEvents(of, w, r, q) }),
+		api.JobSteps.Bind(func(_ context.Context, q api.ByID) ([]buyer.Step, error) {
+			steps, _, err := of.Trace(q.ID, 0)
+			return steps, err
+		}),
+		api.JobLog.Bind(func(w http.ResponseWriter, r *http.Request, q api.Log) error {
+			w.Header().Set("Content-Type", "application/vnd.starling.log")
+			f := &flusher{w: w, rc: http.NewResponseController(w)}
+			err := of.Log(r.Context(), q.ID, q.Rank, q.Follow, f)
+			if err != nil && f.begun {
+				panic(http.ErrAbortHandler) // frames have gone out: only a broken connection says that some are missing
+			}
+			return err
+		}),
+		api.JobReceipts.Bind(byID(of.Receipts)),
+		api.JobProbes.Bind(func(ctx context.Context, q api.ByID) ([][]byte, error) {
+			records, err := of.Probes(ctx, q.ID)
+			raw := make([][]byte, 0, len(records))
+			for _, x := range records {
+				raw = append(raw, x.Marshal())
+			}
+			return raw, err
+		}),
+	}
+}
+
+// sendEvents sends the trace, each step with its number as event id, and the job itself whenever it changed, until it
+// has ended.
+func sendEvents(of Records, w http.ResponseWriter, r *http.Request, q api.Events) error {
+	if _, err := of.Job(q.ID); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	rc := http.NewResponseController(w)
+	// An error after this ends the stream: its end is the answer.
+	for after := q.After; ; {
+		steps, more, err := of.Trace(q.ID, after)
+		if err != nil {
+			return nil
+		}
+		for _, st := range steps {
+			after++
+			if sendEvent(w, "id: "+strconv.Itoa(after)+"\nevent: step", st) != nil {
+				return nil
+			}
+		}
+		j, err := of.Job(q.ID)
+		if err != nil || sendEvent(w, "event: job", j) != nil {
+			return nil
+		}
+		if err := rc.Flush(); err != nil || !q.Follow || (j.State.Ended() && len(steps) == 0) {
+			return nil
+		}
+		if j.State.Ended() {
+			continue // take what came in between
+		}
+		select {
+		case <-r.Context().Done():
+			return nil
+		case <-more:
+		}
+	}
+}
+
+func sendEvent(w io.Writer, head string, v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s\ndata: %s\n\n", head, b)
+	}
+	return err
+}
+
+// flusher sends every write on at once, so that a log is live.
+type flusher struct {
+	w     io.Writer
+	rc    *http.ResponseController
+	begun bool
+}
+
+func (f *flusher) Write(b []byte) (int, error) {
+	f.begun = true
+	n, err := f.w.Write(b)
+	if err == nil {
+		err = f.rc.Flush()
+	}
+	return n, err
+}
+
+// Clusters is the buying side of jobs that are clusters.
+type Clusters interface {
+	Job(id string) (buyer.Job, error)
+	// ScaleWithin gives a cluster another number of members, and another budget unless that is 0, and returns when it
+	// has so many.
+	ScaleWithin(ctx context.Context, id string, size uint32, budget market.Amount) (buyer.Job, error)
+	ClusterToken(id string) (string, error)
+	Paths(ctx context.Context, id string) ([]cluster.Path, error)
+}
+
+// BindClusters binds the routes of clusters.
+func BindClusters(of Clusters) []route.Bound {
+	find := func(id string) (buyer.Job, error) {
+		j, err := of.Job(id)
+		if err == nil && j.Spec.Cluster == nil {
+			err = &api.Error{
+				Status: http.StatusConflict, Code: "no_cluster", Message: "job " + j.ID + " is a plain job, not a cluster",
+				Hint: "`starling cluster ls` lists the clusters",
+			}
+		}
+		return j, err
+	}
+	return []route.Bound{
+		api.ScaleCluster.Bind(func(ctx context.Context, q api.Scale) (buyer.Job, error) {
+			if q.Body.Size == 0 {
+				return buyer.Job{}, &api.Error{
+					Status: http.StatusBadRequest, Code: "bad_request", Message: "size: a cluster has at least one member",
+					Hint: "`starling cluster down` ends it",
+				}
+			}
+			j, err := find(q.ID)
+			if err != nil {
+				return j, err
+			}
+			return of.ScaleWithin(ctx, j.ID, q.Body.Size, q.Body.Budget)
+		}),
+		api.ClusterToken.Bind(func(_ context.Context, q api.ByID) (a api.TokenAnswer, err error) {
+			j, err := find(q.ID)
+			if err == nil {
+				a.Token, err = of.ClusterToken(j.ID)
+			}
+			return a, err
+		}),
+		api.ClusterPaths.Bind(func(ctx context.Context, q api.ByID) ([]cluster.Path, error) {
+			j, err := find(q.ID)
+			if err != nil {
+				return nil, err
+			}
+			paths, err := of.Paths(ctx, j.ID)
+			return append([]cluster.Path{}, paths...), err
+		}),
+	}
+}

@@ -1,0 +1,144 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/live"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// RelayedHeader says of a stream over a relay why it will break when it does.
+const RelayedHeader = "Starling-Relayed"
+
+// These trailers say why the archive before them is incomplete, as an Error does.
+const (
+	ErrorTrailer = "Starling-Error"
+	CodeTrailer  = "Starling-Error-Code"
+	HintTrailer  = "Starling-Error-Hint"
+)
+
+// HintAway is the hint where a provider cannot be reached.
+const HintAway = "the provider may be back in a moment; a job whose provider stays away is taken to another"
+
+// Attach runs a program beside that of a rank. The frames on the connection are those of node/live.
+func (c *Client) Attach(ctx context.Context, id string, rank int, p buyer.Program) (live.Conn, error) {
+	return upgrade(ctx, func(ctx context.Context) (*http.Response, error) {
+		return ExecProgram.Do(ctx, c, Exec{ID: id, Rank: rank, Body: p})
+	})
+}
+
+// Forward connects to a TCP port of a rank's program.
+func (c *Client) Forward(ctx context.Context, id string, rank int, port uint16) (live.Conn, error) {
+	return upgrade(ctx, func(ctx context.Context) (*http.Response, error) {
+		return ForwardPort.Do(ctx, c, Forward{ID: id, Rank: rank, Port: int(port)})
+	})
+}
+
+// upgrade makes the connection of a request a stream, which ends with ctx.
+func upgrade(ctx context.Context, ask func(context.Context) (*http.Response, error)) (live.Conn, error) {
+	resp, err := ask(context.WithoutCancel(ctx))
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := resp.Body.(live.Conn)
+	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the peer answered %s instead of a stream", resp.Status)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	return &upgraded{Conn: conn, ctx: ctx, relayed: live.Clean(resp.Header.Get(RelayedHeader)), stop: stop}, nil
+}
+
+type upgraded struct {
+	live.Conn
+	ctx     context.Context
+	relayed string // what is said when it breaks; "": it goes over no relay
+	stop    func() bool
+
+	mu    sync.Mutex // one write at a time
+	wrote error      // why the last one failed
+}
+
+// Read tells a broken connection from its end: of two calls under way the system tells one of the break, and the other of an end.
+func (u *upgraded) Read(p []byte) (int, error) {
+	n, err := u.Conn.Read(p)
+	if err == io.EOF {
+		wrote := make(chan error, 1)
+		go func() {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			wrote <- u.wrote
+		}()
+		select {
+		case failed := <-wrote:
+			if failed != nil {
+				err = failed
+			}
+		case <-time.After(breakTime): // it writes on: an end it was
+		case <-u.ctx.Done():
+		}
+	}
+	return n, u.broken(err)
+}
+
+// breakTime is how long a write takes at the most to fail on a connection that broke.
+const breakTime = time.Second
+
+func (u *upgraded) Write(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n, err := u.Conn.Write(p)
+	if err != nil {
+		u.wrote = err
+	}
+	return n, u.broken(err)
+}
+
+// broken gives a stream that broke the reason that is likely.
+func (u *upgraded) broken(err error) error {
+	if err == nil || err == io.EOF || u.ctx.Err() != nil {
+		return err
+	}
+	e := &Error{Status: http.StatusBadGateway, Code: CodeUnreachable, Message: "the connection was reset", Hint: HintAway}
+	if u.relayed != "" {
+		e.Message, e.Hint = u.relayed, stream.RelayAdvice
+	}
+	return e
+}
+
+func (u *upgraded) Close() error {
+	u.stop()
+	return u.Conn.Close()
+}
+
+// CopyOut writes a tar archive of a file or directory of a rank's program to w.
+func (c *Client) CopyOut(ctx context.Context, id string, rank int, file string, w io.Writer) error {
+	resp, err := GetFiles.Do(ctx, c, Files{ID: id, Rank: rank, Path: file})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("copying %s: %w", file, err)
+	}
+	if text := resp.Trailer.Get(ErrorTrailer); text != "" {
+		said := func(name string) string { return live.Clean(resp.Trailer.Get(name)) }
+		return &Error{Status: http.StatusBadGateway, Code: said(CodeTrailer), Message: live.Clean(text), Hint: said(HintTrailer)}
+	}
+	return nil
+}
+
+// CopyIn unpacks a tar archive beneath a path of a rank's program, as [buyer.Buyer.CopyIn] does.
+func (c *Client) CopyIn(ctx context.Context, id string, rank int, file string, directory bool, r io.Reader) error {
+	resp, err := PutFiles.Do(ctx, c, Unpack{ID: id, Rank: rank, Path: file, Directory: directory, Data: r})
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}

@@ -1,0 +1,18 @@
+package node
+
+import (
+	"slices"
+
+	"github.com/starling-network/starling/node/api/route"
+	"github.com/starling-network/starling/node/api/server"
+)
+
+// routes are the routes of the local API, each bound to the part of the peer that it is about.
+func (n *Node) routes() []route.Bound {
+	return slices.Concat(
+		server.BindJobs(n.buyer), server.BindRecords(n.buyer), server.BindClusters(n.buyer), server.BindLifetimes(n.buyer),
+		server.BindPrograms(n.buyer, n.p.Log), server.BindKeys(n.buyer), server.BindBlobs(n),
+		server.BindPeer(n), server.BindBlocks(n.blocks), server.BindMarket(n), server.BindOperator(n),
+		server.BindEvidence(n.proofs()), server.BindAudits(n), server.BindRewards(n), server.BindMetrics(n),
+	)
+}
