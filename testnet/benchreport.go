@@ -310,6 +310,33 @@ func thisMachine(dir string) (m Machine, err error) {
 	return m, nil
 }
 
+// judgeOrders adds the lines of orders to the table.
+func (r *BenchReport) judgeOrders(
+	line func(name, unit string, measured float64), held func(name, unit string, measured, limit float64, atLeast bool),
+) {
+	if r.Direct.Orders == 0 {
+		return
+	}
+	held("order to signed lease, direct, p50", "ms", r.Direct.Signed.P50, 50, false)
+	held("order to signed lease, direct, p99", "ms", r.Direct.Signed.P99, 200, false)
+	line("order to signed lease, gossip only, p50", "ms", r.Gossip.Signed.P50)
+	held("order to signed lease, gossip only, p99", "ms", r.Gossip.Signed.P99, 1000, false)
+	for _, o := range []struct {
+		name string
+		of   RouteReport
+	}{{"direct", r.Direct}, {"gossip only", r.Gossip}} {
+		line(fmt.Sprintf("order to funded lease, %s, p50", o.name), "ms", o.of.ToLease.P50)
+		line(fmt.Sprintf("order to funded lease, %s, p99", o.name), "ms", o.of.ToLease.P99)
+	}
+	for _, g := range []struct {
+		name string
+		of   RouteReport
+	}{{"direct", r.GangDirect}, {"gossip only", r.GangGossip}} {
+		line(fmt.Sprintf("order to %d leases, %s, p50", g.of.Leases, g.name), "ms", g.of.ToLease.P50)
+		line(fmt.Sprintf("order to %d leases, %s, p99", g.of.Leases, g.name), "ms", g.of.ToLease.P99)
+	}
+}
+
 // judge makes the table and the ratios and counts the targets that were missed.
 func (r *BenchReport) judge() (missed int) {
 	line := func(name, unit string, measured float64) {
@@ -325,26 +352,7 @@ func (r *BenchReport) judge() (missed int) {
 		}
 		r.Targets = append(r.Targets, Target{Name: name, Unit: unit, Measured: measured, Limit: &limit, AtLeast: atLeast, Pass: &pass})
 	}
-	if r.Direct.Orders > 0 {
-		held("order to signed lease, direct, p50", "ms", r.Direct.Signed.P50, 50, false)
-		held("order to signed lease, direct, p99", "ms", r.Direct.Signed.P99, 200, false)
-		line("order to signed lease, gossip only, p50", "ms", r.Gossip.Signed.P50)
-		held("order to signed lease, gossip only, p99", "ms", r.Gossip.Signed.P99, 1000, false)
-		for _, o := range []struct {
-			name string
-			of   RouteReport
-		}{{"direct", r.Direct}, {"gossip only", r.Gossip}} {
-			line(fmt.Sprintf("order to funded lease, %s, p50", o.name), "ms", o.of.ToLease.P50)
-			line(fmt.Sprintf("order to funded lease, %s, p99", o.name), "ms", o.of.ToLease.P99)
-		}
-		for _, g := range []struct {
-			name string
-			of   RouteReport
-		}{{"direct", r.GangDirect}, {"gossip only", r.GangGossip}} {
-			line(fmt.Sprintf("order to %d leases, %s, p50", g.of.Leases, g.name), "ms", g.of.ToLease.P50)
-			line(fmt.Sprintf("order to %d leases, %s, p99", g.of.Leases, g.name), "ms", g.of.ToLease.P99)
-		}
-	}
+	r.judgeOrders(line, held)
 	for _, s := range r.Simulated {
 		what := fmt.Sprintf("order to lease, simulated, %s", s.Name)
 		line(what+", p50", "ms", s.P50)

@@ -38,7 +38,6 @@ var Bars = []Bar{
 	{"test-percent", 50, true, 5, "a package over 500 lines has half as many lines of tests beside it"},
 	{"pure-test-percent", 100, true, 5, "a core over 500 lines has as many lines of tests beside it: it needs no network to test"},
 	{"undocumented", 0, false, 1, "an exported name without a comment is a promise without a text"},
-	{"undocumented-routes", 0, false, 1, "a route of the API that its reference leaves out is found by nobody"},
 	{"word-what", 15, false, 5, "per 10,000 words of comment: a clause with `what` stands where a noun is missing"},
 	{"word-who", 5, false, 2, "per 10,000 words of comment: roles have names: buyer, provider, caller"},
 	{"word-tell", 2, false, 1, "per 10,000 words of comment: programs notify, report, request, publish and return"},

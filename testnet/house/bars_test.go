@@ -82,8 +82,6 @@ func TestBarsCanFail(t *testing.T) {
 		{"config-functions", "p2p/a.go", head + "type aConfig struct { a, b, c, d func() }\n", "p2p.aConfig", 4},
 		{"store-calls", "node/a.go", head + "type t struct { s store.Store }\nfunc f(x t) { x.s.Get() }\n", "node", 1},
 		{"undocumented", "p2p/a.go", head + "func F() {}\n// T is one.\ntype T int\n", "p2p", 1},
-		{"undocumented-routes", "node/api/a.go", "// Package x has GET  /a[?b=1].\npackage x\n" +
-			"var a, b, c = \"GET /a\", \"POST /a\", R{\"PUT /a\", \"Set it\"}\n", "node/api", 1},
 		{"word-what", "p2p/a.go", head + filler + "// what\n// what\n", "p2p", 20},
 		{"word-who", "p2p/a.go", head + filler + "// whose\n", "p2p", 10},
 		{"word-tell", "p2p/a.go", head + filler + "// tells\n", "p2p", 9},

@@ -1,11 +1,7 @@
 package house
 
 import (
-	"bytes"
 	"go/ast"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -47,10 +43,9 @@ func words(files []File) []Figure {
 
 func notInWord(r rune) bool { return (r < 'a' || r > 'z') && r != '\'' }
 
-// documentation counts exported functions, methods and types without a comment, and routes of the API that its
-// reference does not have.
+// documentation counts exported functions, methods and types without a comment.
 func documentation(files []File) []Figure {
-	missing, routes := counts{}, counts{}
+	missing := counts{}
 	for _, f := range files {
 		if !production(f) || f.AST.Name.Name == "main" {
 			continue
@@ -59,13 +54,7 @@ func documentation(files []File) []Figure {
 			missing[f.Dir] += undocumented(d)
 		}
 	}
-	reference := apiReference(files)
-	for _, f := range files {
-		if production(f) && Within(f.Dir, APIFolder) {
-			routes[f.Dir] += undocumentedRoutes(f, reference)
-		}
-	}
-	return append(missing.figures("undocumented"), routes.figures("undocumented-routes")...)
+	return missing.figures("undocumented")
 }
 
 // undocumented counts the exported names of a declaration that have no comment. A group's comment is that of its types.
@@ -94,61 +83,4 @@ var wellKnown = map[string]bool{
 	"String": true, "Error": true, "Unwrap": true, "Is": true, "Close": true, "Len": true, "Less": true, "Swap": true,
 	"Read": true, "Write": true, "MarshalJSON": true, "UnmarshalJSON": true, "MarshalText": true, "UnmarshalText": true,
 	"ServeHTTP": true, "Push": true, "Pop": true,
-}
-
-// APIFolder holds the routes of the local API and, in its package comment, their reference.
-const APIFolder = "node/api"
-
-var (
-	routePattern   = regexp.MustCompile(`^(GET|POST|PUT|PATCH|DELETE) /[^ ]*$`)
-	referenceRoute = regexp.MustCompile(`\b(GET|POST|PUT|PATCH|DELETE) +(/[^ \[?\n]*)`)
-)
-
-// apiReference returns the routes in the package comments of APIFolder: "GET /v1/jobs".
-func apiReference(files []File) map[string]bool {
-	reference := map[string]bool{}
-	for _, f := range files {
-		if f.Test || !Within(f.Dir, APIFolder) || f.AST.Doc == nil {
-			continue
-		}
-		for _, m := range referenceRoute.FindAllStringSubmatch(f.AST.Doc.Text(), -1) {
-			reference[m[1]+" "+m[2]] = true
-		}
-	}
-	return reference
-}
-
-// undocumentedRoutes counts the patterns in a file that are neither in the reference nor followed by a summary, as in
-// Route{"GET /v1/jobs/{id}", "Show a job"}.
-func undocumentedRoutes(f File, reference map[string]bool) int {
-	summarised := map[ast.Expr]bool{}
-	n := 0
-	ast.Inspect(f.AST, func(node ast.Node) bool {
-		switch node := node.(type) {
-		case *ast.CompositeLit:
-			for i := 0; i+1 < len(node.Elts); i++ {
-				summarised[node.Elts[i]] = stringOf(node.Elts[i+1]) != ""
-			}
-		case *ast.BasicLit:
-			route := stringOf(node)
-			if routePattern.MatchString(route) && !reference[route] && !summarised[node] {
-				n++
-			}
-		}
-		return true
-	})
-	return n
-}
-
-// stringOf returns the value of a string literal, and "" for any other expression.
-func stringOf(e ast.Expr) string {
-	lit, ok := e.(*ast.BasicLit)
-	if !ok || !slices.Contains([]byte("\"`"), lit.Value[0]) {
-		return ""
-	}
-	s, err := strconv.Unquote(lit.Value)
-	if err != nil {
-		return ""
-	}
-	return string(bytes.TrimSpace([]byte(s)))
 }

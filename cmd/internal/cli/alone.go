@@ -8,7 +8,7 @@ import (
 
 // warnAlone warns if the peer is connected to no other, which is why it finds nothing.
 func (a *App) warnAlone(ctx context.Context, c *api.Client) {
-	n, err := c.Node(ctx)
+	n, err := api.GetNode.Call(ctx, c, api.None{})
 	if err != nil || n.Peers > 0 {
 		return
 	}

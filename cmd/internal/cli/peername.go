@@ -82,7 +82,7 @@ func (a *App) wholeKeys(ctx context.Context, texts []string) error {
 }
 
 func connectedKeys(ctx context.Context, c *api.Client) (keys []sign.Key, err error) {
-	peers, err := c.Peers(ctx)
+	peers, err := api.ListPeers.Call(ctx, c, api.None{})
 	for _, p := range peers {
 		keys = append(keys, p.Key)
 	}
@@ -90,7 +90,7 @@ func connectedKeys(ctx context.Context, c *api.Client) (keys []sign.Key, err err
 }
 
 func blockedKeys(ctx context.Context, c *api.Client) (keys []sign.Key, err error) {
-	blocks, err := c.Blocks(ctx)
+	blocks, err := api.ListBlocks.Call(ctx, c, api.None{})
 	for _, b := range blocks {
 		keys = append(keys, b.Peer)
 	}
@@ -98,7 +98,7 @@ func blockedKeys(ctx context.Context, c *api.Client) (keys []sign.Key, err error
 }
 
 func offeringKeys(ctx context.Context, c *api.Client) (keys []sign.Key, err error) {
-	offers, err := c.Offers(ctx, "")
+	offers, err := api.ListOffers.Call(ctx, c, api.ByClass{})
 	for _, o := range offers {
 		keys = append(keys, o.Provider)
 	}
