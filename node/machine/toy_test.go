@@ -104,13 +104,13 @@ func (l ledger) Step(now Now, ev event) (ledger, []effect, error) {
 	case note:
 		next.Version++
 		next.Note = ev.text
-		out = append(out, told{ev.text})
+		out = append(out, told(ev))
 	case bang:
 		next.Amounts[0]++ // of a clone
 		panic("bang")
 	case misdo:
 		next.Version++
-		out = append(out, fail{ev.where})
+		out = append(out, fail(ev))
 	}
 	return next, out, nil
 }

@@ -49,7 +49,7 @@ func TestUnschedulable(t *testing.T) {
 		{"region", func(j *job.Job) { j.Placement.Regions = []market.Region{"mars"} }, []string{"region", "mars", "local"}},
 		{"units", func(j *job.Job) { j.Resources.Units = 3 }, []string{"3 units", "2"}},
 		{"memory", func(j *job.Job) { j.Resources.PerUnit.MemoryMiB = 1 << 20 }, []string{"memory"}},
-		{"runtime limit", func(j *job.Job) { j.Timeouts.Run, j.Payment.Budget = 48*time.Hour, 900_000_000 }, []string{"slots"}},
+		{"runtime limit", func(j *job.Job) { j.Timeouts.Run, j.Payment.Budget = 48*time.Hour, 900_000_000 }, []string{"duration", "24h0m0s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -122,7 +122,8 @@ func (ev CommandGranted) applyQuiet(t *step) error {
 		own := t.s
 		*s = ev.Theirs.clone()
 		s.Command, s.Gangs, s.Gang, s.Placed = own.Command, own.Gangs, own.Gang, own.Placed
-		s.WantStop = s.WantStop || own.WantStop // it may be newer than the merge
+		// A stop that was accepted may be newer than the merge.
+		s.WantStop = s.WantStop || own.WantStop || own.Outcome.Result == ResultStopped && s.Phase < Stopping
 		for i := range min(len(s.Ranks), len(own.Ranks)) {
 			s.Ranks[i].Epoch = max(s.Ranks[i].Epoch, own.Ranks[i].Epoch)
 		}

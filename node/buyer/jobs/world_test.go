@@ -254,9 +254,9 @@ func (w *world) doWork(e jobs.Effect) {
 		}
 	case jobs.PollProvider:
 		if w.coin("poll fails", 4) {
-			w.post(jobs.ProviderSilent{Exec: e.Exec})
+			w.post(jobs.ProviderSilent(e))
 		} else {
-			w.post(jobs.ProviderHeard{Exec: e.Exec})
+			w.post(jobs.ProviderHeard(e))
 		}
 	case jobs.SetFrozen:
 		if w.coin("freeze refused", 4) {
