@@ -27,6 +27,8 @@ const (
 	// endPatience is how long a container may take to be gone after its guard.
 	endPatience = 10 * time.Second
 	endPoll     = 50 * time.Millisecond
+	// oomPatience is how much later than a container's end the engine may learn that the kernel ended it for its memory.
+	oomPatience = 2 * time.Second
 	// A container that cannot be removed is tried again after tidyFirst, then after twice as long each time, up to tidyMost.
 	tidyFirst = time.Second
 	tidyMost  = time.Minute
@@ -287,6 +289,7 @@ func (e *execution) postMortem() guard.Report {
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
 	go e.hurry() // does nothing if it is over by then
+	var ended time.Time
 	for {
 		info, err := e.engine.ContainerInspect(ctx, e.container)
 		if err != nil || info.State == nil { // the engine is gone too, or the container
@@ -295,13 +298,22 @@ func (e *execution) postMortem() guard.Report {
 		if !info.State.Running {
 			if info.State.OOMKilled {
 				why, code = runtime.ReasonOOM, runtime.CodeKilled
+				break
 			}
-			break
+			if ended.IsZero() {
+				ended = time.Now()
+			}
+			if time.Since(ended) > oomPatience || e.explained() {
+				break
+			}
 		}
 		select { // its processes are being ended by the kernel
 		case <-time.After(endPoll):
 			continue
 		case <-ctx.Done():
+		}
+		if !ended.IsZero() {
+			break
 		}
 		_ = e.engine.ContainerKill(context.WithoutCancel(ctx), e.container, "SIGKILL")
 		break
@@ -320,6 +332,13 @@ func (e *execution) postMortem() guard.Report {
 		r.Started = r.Ended
 	}
 	return r
+}
+
+// explained reports whether this peer ended the program, and so knows why.
+func (e *execution) explained() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.killing || e.late || e.full
 }
 
 // kill ends the program and returns when its end is settled: through the guard, which writes its report, then by the engine.
