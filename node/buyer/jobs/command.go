@@ -118,7 +118,8 @@ func (ev CommandGranted) applyQuiet(t *step) error {
 	if ev.Epoch < s.Command.Epoch || ev.Epoch <= s.Command.Other {
 		return nil // of an earlier time
 	}
-	if ev.Theirs != nil {
+	// A merge from before this supervisor went on is outdated, as Merge would say now.
+	if ev.Theirs != nil && (ev.Theirs.Phase >= s.Phase || ev.Theirs.Phase == Working && s.Phase == Reducing) {
 		own := t.s
 		*s = ev.Theirs.clone()
 		s.Command, s.Gangs, s.Gang, s.Placed = own.Command, own.Gangs, own.Gang, own.Placed
