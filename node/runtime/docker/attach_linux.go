@@ -231,3 +231,25 @@ func (s *stdio) close() {
 	guard.CloseFiles(s.theirs)
 	guard.CloseFiles(s.ours)
 }
+
+// next waits for an answer.
+func (e *execution) next(ctx context.Context, answers <-chan answer) (answer, error) {
+	select {
+	case a, ok := <-answers:
+		if !ok {
+			select {
+			case <-e.gone:
+				return answer{}, runtime.ErrClosed
+			default:
+				return answer{}, runtime.ErrEnded
+			}
+		}
+		if a.Error != "" {
+			guard.CloseFiles(a.files)
+			return answer{}, errors.New(a.Error)
+		}
+		return a, nil
+	case <-ctx.Done():
+		return answer{}, ctx.Err()
+	}
+}

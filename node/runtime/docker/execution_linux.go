@@ -27,8 +27,7 @@ const (
 	// endPatience is how long a container may take to be gone after its guard.
 	endPatience = 10 * time.Second
 	endPoll     = 50 * time.Millisecond
-	// oomPatience is how much later than a container's end the engine may learn that the kernel ended it for its memory.
-	oomPatience = 2 * time.Second
+	oomPatience = time.Second // how much later the engine may learn that the kernel ended a program for its memory
 	// A container that cannot be removed is tried again after tidyFirst, then after twice as long each time, up to tidyMost.
 	tidyFirst = time.Second
 	tidyMost  = time.Minute
@@ -240,28 +239,6 @@ func (e *execution) begin(req guard.Request, files ...*os.File) (answers <-chan 
 	}, nil
 }
 
-// next waits for an answer.
-func (e *execution) next(ctx context.Context, answers <-chan answer) (answer, error) {
-	select {
-	case a, ok := <-answers:
-		if !ok {
-			select {
-			case <-e.gone:
-				return answer{}, runtime.ErrClosed
-			default:
-				return answer{}, runtime.ErrEnded
-			}
-		}
-		if a.Error != "" {
-			guard.CloseFiles(a.files)
-			return answer{}, errors.New(a.Error)
-		}
-		return a, nil
-	case <-ctx.Done():
-		return answer{}, ctx.Err()
-	}
-}
-
 // settle reads the guard's report, or writes one for it if it left none.
 func (e *execution) settle() runtime.Exit {
 	r, err := readReport(e.dir)
@@ -289,8 +266,7 @@ func (e *execution) postMortem() guard.Report {
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
 	go e.hurry() // does nothing if it is over by then
-	var ended time.Time
-	for {
+	for again := true; ; {
 		info, err := e.engine.ContainerInspect(ctx, e.container)
 		if err != nil || info.State == nil { // the engine is gone too, or the container
 			break
@@ -298,22 +274,17 @@ func (e *execution) postMortem() guard.Report {
 		if !info.State.Running {
 			if info.State.OOMKilled {
 				why, code = runtime.ReasonOOM, runtime.CodeKilled
-				break
+			} else if again {
+				again = false
+				time.Sleep(oomPatience)
+				continue
 			}
-			if ended.IsZero() {
-				ended = time.Now()
-			}
-			if time.Since(ended) > oomPatience || e.explained() {
-				break
-			}
+			break
 		}
 		select { // its processes are being ended by the kernel
 		case <-time.After(endPoll):
 			continue
 		case <-ctx.Done():
-		}
-		if !ended.IsZero() {
-			break
 		}
 		_ = e.engine.ContainerKill(context.WithoutCancel(ctx), e.container, "SIGKILL")
 		break
@@ -332,13 +303,6 @@ func (e *execution) postMortem() guard.Report {
 		r.Started = r.Ended
 	}
 	return r
-}
-
-// explained reports whether this peer ended the program, and so knows why.
-func (e *execution) explained() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.killing || e.late || e.full
 }
 
 // kill ends the program and returns when its end is settled: through the guard, which writes its report, then by the engine.
