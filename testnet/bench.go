@@ -242,34 +242,28 @@ func (b *bench) put(ctx context.Context, program []byte) (job.Blob, error) {
 // settled waits until every job has ended and checks that it paid its debt: nothing if its lease ended in the slot in
 // which it began.
 func (b *bench) settled(ctx context.Context) error {
-	for {
-		jobs, err := b.client.Jobs(ctx, buyer.Query{Limit: buyer.PageMax})
-		if err != nil {
-			return err
-		}
-		p := PaymentReport{Jobs: len(b.jobs)}
-		for _, j := range jobs {
-			if !j.State.Ended() {
-				continue
-			}
-			if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed {
-				return fmt.Errorf("job %s %s, owes %d and paid %d: %s", j.ID, j.State, j.Owed, j.Paid, j.Reason)
-			}
-			p.Settled++
-			p.Owed += j.Owed
-			p.Paid += j.Paid + j.Held
-			p.Receipts += j.Receipts
-		}
-		if p.Settled == p.Jobs {
-			b.report.Payment.add(p)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d jobs are settled: %w", p.Settled, p.Jobs, ctx.Err())
-		case <-time.After(200 * time.Millisecond):
-		}
+	if err := b.calm(ctx, 0); err != nil {
+		return err
 	}
+	jobs, err := b.client.Jobs(ctx, buyer.Query{Limit: buyer.PageMax})
+	if err != nil {
+		return err
+	}
+	p := PaymentReport{Jobs: len(b.jobs)}
+	for _, j := range jobs {
+		if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed {
+			return fmt.Errorf("job %s %s, owes %d and paid %d: %s", j.ID, j.State, j.Owed, j.Paid, j.Reason)
+		}
+		p.Settled++
+		p.Owed += j.Owed
+		p.Paid += j.Paid + j.Held
+		p.Receipts += j.Receipts
+	}
+	if p.Settled != p.Jobs {
+		return fmt.Errorf("%d jobs are listed as settled, %d were submitted", p.Settled, p.Jobs)
+	}
+	b.report.Payment.add(p)
+	return nil
 }
 
 // idle measures the processes while nothing happens.

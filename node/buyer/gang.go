@@ -189,6 +189,12 @@ func (f *forming) wrong(rank uint32, hold market.HoldID, p sign.Key, err error) 
 	return gang.Lost{Rank: rank, Hold: hold, Reason: market.Refuse(market.ReasonLost, "%v", err)}
 }
 
+// took notes that a provider answered, and how long it took.
+func (f *forming) took(kind StepKind, rank uint32, p sign.Key, start time.Time) {
+	r := int(rank)
+	f.s.trace.add(Step{At: time.Now(), Kind: kind, Rank: &r, Provider: p.String(), Took: time.Since(start)})
+}
+
 func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	start := time.Now()
 	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
@@ -215,7 +221,7 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 		f.s.trace.add(Step{At: time.Now(), Kind: StepInfeasible, Rank: &r, Provider: e.Provider.String(), Detail: err.Error()})
 		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)} // what it holds is released
 	}
-	f.s.trace.add(Step{At: time.Now(), Kind: StepHeld, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
+	f.took(StepHeld, e.Rank, e.Provider, start)
 	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units, Overlay: key}
 }
 
@@ -286,8 +292,7 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	f.mu.Lock()
 	d.lease = bought
 	f.mu.Unlock()
-	r := int(e.Rank)
-	f.s.trace.add(Step{At: time.Now(), Kind: StepSigned, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
+	f.took(StepSigned, e.Rank, e.Provider, start)
 	return gang.Signed{Rank: e.Rank, Hold: e.Hold, Lease: bought.id, ActivateBefore: d.core.ActivateBefore}
 }
 
@@ -350,8 +355,7 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	r := int(e.Rank)
-	f.s.trace.add(Step{At: time.Now(), Kind: StepActivated, Rank: &r, Provider: e.Provider.String(), Took: time.Since(start)})
+	f.took(StepActivated, e.Rank, e.Provider, start)
 	return gang.Activated{Rank: e.Rank, Hold: e.Hold}
 }
 
