@@ -77,7 +77,7 @@ func TestAttackDiskStarvedMeasured(t *testing.T) {
 	if e := wait(t, r, h); e.Reason != runtime.ReasonDisk || e.Code != runtime.CodeKilled {
 		t.Errorf("%+v\n%s", e, output(t, h, runtime.Stderr))
 	}
-	if used, err := measure([]string{out}, 1<<40); err != nil || used.bytes > 1<<30 || used.files > 60_000 {
+	if used, err := measure([]string{out}, 1<<40); err != nil || used.bytes > 4<<30 || used.files > 60_000 {
 		t.Errorf("%+v, %v", used, err)
 	}
 }
