@@ -3,12 +3,16 @@ package provider
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -80,52 +84,90 @@ func (b *remembered) add(ctx context.Context, buyer sign.Key, now time.Time) err
 	return b.store.Write(ctx, puts...)
 }
 
-// starts bounds the work that is begun before its deposit was seen: a lease takes one of maxStarts, and gives it back when its deposit is
-// there; the others come back over startsOver. Keys are free, so the bound is for all buyers together.
-type starts struct {
-	mu     sync.Mutex
-	early  map[market.LeaseID]bool
-	spent  float64   // of maxStarts
-	seenAt time.Time // spent is as of then
+// record is the lease as the book has it now.
+func (x *escrowed) record(s *sale) (lease.Record, bool) {
+	x.p.mu.Lock()
+	defer x.p.mu.Unlock()
+	return x.p.book.Lease(s.rec.Lease)
 }
 
-const (
-	maxStarts  = 16
-	startsOver = time.Hour
-)
-
-// take reports whether a lease may begin early. It says the same until end.
-func (s *starts) take(l market.LeaseID, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.early[l] {
-		return true
+// watch looks for a lease's escrow until the book has it, or FundBy has passed. It goes on after the end of a lease: what
+// began early is given back to starts only once its escrow was seen.
+func (x *escrowed) watch(ctx context.Context, s *sale) {
+	log := x.p.cfg.Log.With("lease", s.rec.Lease)
+	funded := false
+	defer func() {
+		x.starts.Return(s.rec.Lease, funded)
+		close(s.funding)
+	}()
+	missing := false // the chain answered, and had no such escrow
+	inTime := false  // the lease ended before its escrow had to be there
+	for pause := fundingFirst; ; pause = min(2*pause, fundingLook) {
+		r, ok := x.record(s)
+		if !ok || r.FundBy == 0 {
+			funded = ok
+			return
+		}
+		over := r.State != lease.Active
+		if now, err := x.p.cfg.Slots.Now(time.Now()); over && err == nil {
+			if now > r.FundBy {
+				if missing && !inTime {
+					x.distrust(*r.Core, s.promised())
+				}
+				return
+			}
+			inTime = true
+		}
+		landed, wrong, err := x.look(ctx, r)
+		missing = errors.Is(err, escrow.ErrNoEscrow) || errors.Is(err, escrow.ErrNoTranche)
+		switch {
+		case over && err == nil:
+			funded = wrong == nil
+			return
+		case wrong != nil:
+			x.distrust(*r.Core, s.promised())
+			log.Warn("a lease's escrow is not what its buyer promised", "escrow", r.Escrow, "err", wrong)
+			_, err = x.p.step(ctx, lease.FundingWrong{Lease: r.Lease, Reason: wrong.Error()})
+		case err == nil:
+			_, err = x.p.step(ctx, lease.FundingSeen{Lease: r.Lease, Landed: landed})
+		}
+		if err == nil {
+			continue // the book has it
+		}
+		log.Debug("a lease's escrow is not on chain yet", "escrow", r.Escrow, "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
 	}
-	s.spent = max(s.spent-maxStarts*now.Sub(s.seenAt).Seconds()/startsOver.Seconds(), 0)
-	if s.seenAt = now; s.spent > maxStarts-1 {
-		return false
-	}
-	if s.early == nil {
-		s.early = map[market.LeaseID]bool{}
-	}
-	s.spent++
-	s.early[l] = true
-	return true
 }
 
-// took reports whether a lease began early.
-func (s *starts) took(l market.LeaseID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.early[l]
+// look reads the lease's escrow and returns the slot in which its leaf landed, or the fault of the escrow. An error
+// says nothing about that: the escrow may be there, or come to be.
+func (x *escrowed) look(ctx context.Context, r lease.Record) (landed market.Slot, wrong, err error) {
+	net, f, err := x.funding(ctx, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, protocol.QuickAnswer)
+	defer cancel()
+	view, err := x.Chain.Look(ctx, r.Escrow, []uint16{f.Tranche}, escrow.Confirmed)
+	if err != nil {
+		return 0, nil, err
+	}
+	landed, err = escrow.CheckFunding(net, view, *r.Core, r.Keys, f)
+	if err == nil || errors.Is(err, escrow.ErrNoEscrow) || errors.Is(err, escrow.ErrNoTranche) {
+		return landed, nil, err
+	}
+	return 0, err, nil
 }
 
-// end forgets a lease; funded says that its deposit was seen.
-func (s *starts) end(l market.LeaseID, funded bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.early[l] && funded {
-		s.spent = max(s.spent-1, 0)
+func (x *escrowed) funding(ctx context.Context, r lease.Record) (escrow.Net, escrow.Funding, error) {
+	net, err := x.Network.Get(ctx)
+	if err != nil {
+		return net, escrow.Funding{}, err
 	}
-	delete(s.early, l)
+	f, err := escrow.UnmarshalFunding(r.Funding)
+	return net, f, err
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
 )
@@ -47,37 +46,5 @@ func TestBrokenPromises(t *testing.T) {
 	left := 0
 	if err := journal.List(t.Context(), kindBroken, "", func(string, []byte) error { left++; return nil }); err != nil || left > 0 {
 		t.Errorf("%d of long ago are in the journal: %v", left, err)
-	}
-}
-
-// However many keys there are, so much work is begun before its deposit was seen; what is funded gives its start back.
-func TestStarts(t *testing.T) {
-	t.Parallel()
-	var s starts
-	now := time.UnixMilli(1_700_000_000_000)
-	id := func(n int) market.LeaseID { return market.LeaseID{byte(n), byte(n >> 8)} }
-	begun := 0
-	for i := range 100 {
-		if s.take(id(i), now) {
-			begun++
-		}
-	}
-	if begun != maxStarts || !s.take(id(0), now) || !s.took(id(0)) || s.took(id(99)) {
-		t.Fatalf("%d of 100 begin early", begun)
-	}
-	s.end(id(0), true)
-	s.end(id(1), false)
-	if !s.take(id(200), now) || s.take(id(201), now) || s.took(id(0)) {
-		t.Error("one that was funded gives one start back, one that was not gives none")
-	}
-	now = now.Add(startsOver)
-	begun = 0
-	for i := range 100 {
-		if s.take(id(300+i), now) {
-			begun++
-		}
-	}
-	if begun != maxStarts {
-		t.Errorf("%d begin early an hour later", begun)
 	}
 }

@@ -111,14 +111,16 @@ func (p *Provider) handleExec(ctx context.Context, from peer.ID, req *nodepb.Exe
 // start runs a workload under a live lease.
 func (p *Provider) start(ctx context.Context, from peer.ID, req *nodepb.ExecRequest, w *nodepb.Workload) (*execution, error) {
 	r, err := p.record(from, req.Lease)
+	if err == nil && r.State == lease.Active {
+		if err = p.pay.may(ctx, r); err == nil {
+			r, err = p.record(from, req.Lease) // it may have ended meanwhile
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if r.State != lease.Active {
 		return nil, stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
-	}
-	if err := p.pay.may(r); err != nil {
-		return nil, err
 	}
 	if err := p.taken(r); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -23,8 +23,9 @@ type payments interface {
 	promised(ctx context.Context, r lease.Record, funding []byte) (sign.Key, error)
 	// activation is the book's event for a lease with a first voucher checked in slot now.
 	activation(s *sale, funding []byte, now market.Slot) lease.Event
-	// may says why work may not begin yet under an active lease; nil when it may.
-	may(r lease.Record) error
+	// may returns nil when work may begin under an active lease, and else a refusal. It waits a moment for the lease's
+	// funds.
+	may(ctx context.Context, r lease.Record) error
 	// opened is called when the loop of a lease begins, also after a restart. Its goroutines end with ctx.
 	opened(ctx context.Context, s *sale)
 	// earned is called for a lease that may have a new best voucher, or that is settled.
@@ -52,7 +53,7 @@ func (free) activation(s *sale, _ []byte, now market.Slot) lease.Event {
 	return lease.FundingSeen{Lease: s.rec.Lease, Landed: now}
 }
 
-func (free) may(lease.Record) error                      { return nil }
+func (free) may(context.Context, lease.Record) error     { return nil }
 func (free) opened(context.Context, *sale)               {}
 func (free) earned(*sale)                                {}
 func (free) run(context.Context)                         {}
@@ -70,8 +71,18 @@ type Escrows struct {
 	WaitFunded bool
 }
 
-// fundingLook is how often an escrow is looked for that is not on chain yet.
-const fundingLook = 500 * time.Millisecond
+const (
+	// maxStarts is the number of leases in startsOver whose work begins before their escrow was seen. Keys are free, so the
+	// bound is for all buyers together.
+	maxStarts  = 16
+	startsOver = time.Hour
+	// fundingFirst is the pause after the first look for an escrow that is not on chain yet. Pauses double up to fundingLook.
+	fundingFirst = 50 * time.Millisecond
+	fundingLook  = 500 * time.Millisecond
+	// fundingWait bounds the time in which the start of a program waits for its lease's escrow, before it is refused and
+	// asked for again.
+	fundingWait = 2 * time.Second
+)
 
 // escrowed claims the vouchers' amounts from the buyers' escrows.
 type escrowed struct {
@@ -80,13 +91,13 @@ type escrowed struct {
 	claims *settle.Keeper[escrow.Claims]
 	broken *remembered
 	payers *remembered
-	starts starts
+	starts *rates.Credit[market.LeaseID] // leases whose work began before their escrow was seen
 	lapses *lapses
 	purses *purses
 }
 
 func newEscrowed(ctx context.Context, p *Provider, e Escrows) (*escrowed, error) {
-	x := &escrowed{Escrows: e, p: p, purses: newPurses(e.Chain)}
+	x := &escrowed{Escrows: e, p: p, purses: newPurses(e.Chain), starts: rates.NewCredit[market.LeaseID](maxStarts, startsOver)}
 	var err error
 	if x.lapses, err = loadLapses(ctx, p.cfg.Store, time.Now()); err != nil {
 		return nil, err
@@ -179,7 +190,7 @@ func (x *escrowed) activation(s *sale, funding []byte, now market.Slot) lease.Ev
 // has not paid here gets that, and all together only so often.
 func (x *escrowed) early(buyer sign.Key, l market.LeaseID) bool {
 	now := time.Now()
-	return !x.WaitFunded && x.payers.has(buyer, now) && !x.broken.has(buyer, now) && x.starts.take(l, now)
+	return !x.WaitFunded && x.payers.has(buyer, now) && !x.broken.has(buyer, now) && x.starts.Take(l, now)
 }
 
 // distrust records a buyer that did not fund its promise, and the earnings that can never be claimed.
@@ -191,11 +202,24 @@ func (x *escrowed) distrust(c market.LeaseCore, lost market.Amount) {
 	}
 }
 
-func (x *escrowed) may(r lease.Record) error {
-	if r.FundBy > 0 && !x.starts.took(r.Lease) {
-		return stream.Refuse(stream.CodeBusy, "the lease's escrow is not on chain yet; ask again")
+func (x *escrowed) may(ctx context.Context, r lease.Record) error {
+	if r.FundBy == 0 || x.starts.Has(r.Lease) {
+		return nil
 	}
-	return nil
+	x.p.mu.Lock()
+	s := x.p.sales[r.Lease]
+	x.p.mu.Unlock()
+	if s != nil {
+		select {
+		case <-s.funding:
+		case <-time.After(fundingWait):
+		case <-ctx.Done():
+		}
+		if r, ok := x.record(s); ok && r.FundBy == 0 {
+			return nil
+		}
+	}
+	return stream.Refuse(stream.CodeBusy, "the lease's escrow is not on chain yet; ask again")
 }
 
 // opened keeps the claims of a lease, and looks for its leaf until that is there or the book ends the lease.
@@ -210,84 +234,12 @@ func (x *escrowed) opened(ctx context.Context, s *sale) {
 	}
 }
 
-// record is the lease as the book has it now.
-func (x *escrowed) record(s *sale) (lease.Record, bool) {
-	x.p.mu.Lock()
-	defer x.p.mu.Unlock()
-	return x.p.book.Lease(s.rec.Lease)
-}
-
-func (x *escrowed) watch(ctx context.Context, s *sale) {
-	log := x.p.cfg.Log.With("lease", s.rec.Lease)
-	funded := false
-	defer func() { x.starts.end(s.rec.Lease, funded) }()
-	missing := false // the chain answered, and had no such escrow
-	for {
-		r, ok := x.record(s)
-		if !ok || r.State != lease.Active || r.FundBy == 0 {
-			funded = ok && r.FundBy == 0
-			if now, err := x.p.cfg.Slots.Now(time.Now()); ok && missing && err == nil && r.FundBy > 0 && now > r.FundBy {
-				x.distrust(*r.Core, s.promised())
-			}
-			return
-		}
-		landed, wrong, err := x.look(ctx, r)
-		missing = errors.Is(err, escrow.ErrNoEscrow) || errors.Is(err, escrow.ErrNoTranche)
-		switch {
-		case wrong != nil:
-			x.distrust(*r.Core, s.promised())
-			log.Warn("a lease's escrow is not what its buyer promised", "escrow", r.Escrow, "err", wrong)
-			_, err = x.p.step(ctx, lease.FundingWrong{Lease: r.Lease, Reason: wrong.Error()})
-		case err == nil:
-			_, err = x.p.step(ctx, lease.FundingSeen{Lease: r.Lease, Landed: landed})
-		}
-		if err == nil {
-			continue // the book has it
-		}
-		log.Debug("a lease's escrow is not on chain yet", "escrow", r.Escrow, "err", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(fundingLook):
-		}
-	}
-}
-
-// look reads the lease's escrow and returns the slot in which its leaf landed, or the fault of the escrow. An error
-// says nothing about that: the escrow may be there, or come to be.
-func (x *escrowed) look(ctx context.Context, r lease.Record) (landed market.Slot, wrong, err error) {
-	net, f, err := x.funding(ctx, r)
-	if err != nil {
-		return 0, nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, protocol.QuickAnswer)
-	defer cancel()
-	view, err := x.Chain.Look(ctx, r.Escrow, []uint16{f.Tranche}, escrow.Confirmed)
-	if err != nil {
-		return 0, nil, err
-	}
-	landed, err = escrow.CheckFunding(net, view, *r.Core, r.Keys, f)
-	if err == nil || errors.Is(err, escrow.ErrNoEscrow) || errors.Is(err, escrow.ErrNoTranche) {
-		return landed, nil, err
-	}
-	return 0, err, nil
-}
-
 // promised is the amount of a lease's best voucher.
 func (s *sale) promised() market.Amount {
 	if v, _, _ := s.best(); v != nil {
 		return v.Cumulative
 	}
 	return 0
-}
-
-func (x *escrowed) funding(ctx context.Context, r lease.Record) (escrow.Net, escrow.Funding, error) {
-	net, err := x.Network.Get(ctx)
-	if err != nil {
-		return net, escrow.Funding{}, err
-	}
-	f, err := escrow.UnmarshalFunding(r.Funding)
-	return net, f, err
 }
 
 // claim keeps the claims of a lease, once.

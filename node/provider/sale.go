@@ -43,6 +43,7 @@ type sale struct {
 	ending     string                // not empty: end the work, for this reason
 	handed     bool                  // the execution went over to a successor
 	poke       chan struct{}         // holds one token when ending was set
+	funding    chan struct{}         // closed when its escrow is not looked for any more
 	claimed    *verify.SignedVoucher // the last one that was given to the claimer
 	claimedAll bool                  // and that there will be no other
 	claimedFor market.Amount         // and of how much both have signed
@@ -83,7 +84,7 @@ func (p *Provider) loadSale(ctx context.Context, r lease.Record, slot market.Slo
 	if err != nil {
 		return nil, err
 	}
-	s = &sale{p: p, rec: r, buyer: buyer, poke: make(chan struct{}, 1)}
+	s = &sale{p: p, rec: r, buyer: buyer, poke: make(chan struct{}, 1), funding: make(chan struct{})}
 	state, err := p.cfg.Store.Get(ctx, kindSeller, r.Lease.String())
 	switch {
 	case err == nil:

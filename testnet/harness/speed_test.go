@@ -88,3 +88,42 @@ func (p *Peer) leased(t *testing.T, id string) time.Duration {
 		<-more
 	}
 }
+
+// toStart waits until a job has ended well, and returns how long after its lease its program was seen running.
+func (p *Peer) toStart(t *testing.T, id string) time.Duration {
+	t.Helper()
+	if j := p.Wait(id, time.Minute); j.State != buyer.Succeeded {
+		t.Fatalf("%s\n%s", j.Summary(), p.Why(id))
+	}
+	steps, _, err := p.Node.Buyer().Trace(id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[buyer.StepKind]time.Time{}
+	for _, s := range steps {
+		at[s.Kind] = s.At
+	}
+	return at[buyer.StepStarted].Sub(at[buyer.StepLeased])
+}
+
+// A newcomer's program starts as soon as its lease's escrow was seen. Those of a buyer that has paid start before, as
+// many as there are: leases that end before their escrow was seen use up nothing.
+func TestProgramsOfPayersStartAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 1, Programs: programs, Log: Logger()})
+		time.Sleep(3 * time.Second)
+		b := n.Buyer(0)
+		short := b.Job("hello", 1)
+		first := b.toStart(t, b.Submit(b.Job("work", 1, "2")).ID)
+		time.Sleep(time.Minute) // it is claimed
+		var last time.Duration
+		for range 20 {
+			last = b.toStart(t, b.Submit(short).ID)
+		}
+		t.Logf("a newcomer's program starts %v after its lease, a payer's %v", first, last)
+		if last > 100*time.Millisecond || first < last {
+			t.Errorf("a newcomer's program starts %v after its lease, a payer's %v", first, last)
+		}
+	})
+}
