@@ -11,7 +11,7 @@ const (
 	// restTime is for how long a daemon must not have collected garbage to be at rest.
 	restTime = 5 * time.Second
 	// worthGiving is from how many bytes on memory is given back.
-	worthGiving = 3 << 20
+	worthGiving = 2 << 20
 )
 
 // giveBack returns the memory of finished bursts of work to the system, until ctx ends. A peer is idle most of the time
