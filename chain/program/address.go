@@ -3,6 +3,7 @@ package program
 import (
 	"crypto/sha256"
 	"errors"
+	"sync"
 
 	"github.com/starling-network/starling/market/sign"
 )
@@ -17,12 +18,44 @@ const marker = "ProgramDerivedAddress"
 //
 // is no point of the curve, so that no key exists for it. Each seed has at most 32 bytes.
 func FindAddress(program sign.Key, seeds ...[]byte) (sign.Key, uint8) {
+	first := derive(program, 255, seeds) // the other candidates differ in the bump alone
+	found.Lock()
+	a, ok := found.at[first]
+	found.Unlock()
+	if ok {
+		return a.key, a.bump
+	}
+	a = search(program, seeds)
+	found.Lock()
+	defer found.Unlock()
+	if len(found.at) >= maxFound {
+		clear(found.at)
+	}
+	found.at[first] = a
+	return a.key, a.bump
+}
+
+// found holds the newest addresses: each costs some checks of points on the curve, and the same few are asked for at
+// each look at the chain.
+var found = struct {
+	sync.Mutex
+	at map[sign.Key]derived
+}{at: map[sign.Key]derived{}}
+
+const maxFound = 1024
+
+type derived struct {
+	key  sign.Key
+	bump uint8
+}
+
+func search(program sign.Key, seeds [][]byte) derived {
 	for bump := 255; bump >= 0; bump-- {
 		if k := derive(program, uint8(bump), seeds); offCurve(k) {
-			return k, uint8(bump)
+			return derived{k, uint8(bump)}
 		}
 	}
-	return sign.Key{}, 0 // of 256 hashes half are points: this has a chance of 2^-256
+	return derived{} // of 256 hashes half are points: this has a chance of 2^-256
 }
 
 func derive(program sign.Key, bump uint8, seeds [][]byte) sign.Key {

@@ -79,9 +79,7 @@ func (c crashCase) run(t *testing.T) (kind string, writes []string) {
 		if c.lose {
 			n.Provider(crashProvider).Restart()
 		}
-		for range 60 {
-			wait(500 * time.Millisecond)
-		}
+		m.rest()
 		j := job()
 		n.check(t, b, j, buyer.Succeeded)
 		n.checkPayer(t, b)

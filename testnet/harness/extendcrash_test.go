@@ -57,9 +57,7 @@ func (c extendCase) run(t *testing.T) (kind string, writes []string) {
 				t.Fatalf("the job hangs: %s\n%s", job().Summary(), b.Why(id))
 			}
 		}
-		for range 60 {
-			wait(500 * time.Millisecond)
-		}
+		m.rest()
 		j := job()
 		accounts := n.check(t, b, j, buyer.Succeeded)
 		n.checkPayer(t, b)

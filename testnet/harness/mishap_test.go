@@ -25,6 +25,16 @@ func (m *mishap) wait(d time.Duration) {
 	}
 }
 
+// rest waits for what may still happen after a job's end: half a minute, or ten seconds once it has happened.
+func (m *mishap) rest() {
+	const beat = 500 * time.Millisecond
+	for after, since := time.Duration(0), time.Duration(0); after < 30*time.Second && since < 10*time.Second; after += beat {
+		if m.wait(beat); m.cut == nil {
+			since += beat
+		}
+	}
+}
+
 // do does what asks a peer for something, again for as long as it is cut short.
 func (m *mishap) do(ask func() error) error {
 	for {
