@@ -195,9 +195,9 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 func (b *bench) size(info device.Info) error {
 	if b.Small {
 		b.sizes = sizes{
-			shape: challenge.Shape{Rows: 128, Columns: 192, Depth: 256, Products: 2},
+			shape: challenge.Shape{Rows: 128, Columns: 128, Depth: 128, Products: 1},
 			walk:  challenge.Walk{Cells: 1 << 14, Work: 4, Walkers: 256, Steps: 64},
-			steps: []uint64{1 << 16, 1 << 18, 1 << 19}, repeat: 2, shapes: 4, most: 1 << 24, tiles: 8,
+			steps: []uint64{1 << 14, 1 << 16, 1 << 17}, repeat: 2, shapes: 2, most: 1 << 22, tiles: 4,
 			load: challenge.Shape{Rows: 64, Columns: 64, Depth: 128, Products: 1}, loadTime: time.Second,
 		}
 		return nil
