@@ -51,6 +51,9 @@ type counter struct {
 
 var errFull = errors.New("no more than three")
 
+// unlucky is a slot over which a counter panics.
+const unlucky = 100
+
 func (c counter) state() []byte {
 	if c.ended {
 		return []byte{c.funded, 1}
@@ -75,6 +78,9 @@ func (c counter) Step(now time.Time, ev escrow.Event) (counter, []escrow.Effect,
 		next.next = now.Add(time.Second)
 		return next, []escrow.Effect{escrow.Look{}}, nil
 	case escrow.Looked: // one more lease for each slot that was seen
+		if ev.Final.Slot == unlucky {
+			panic("unlucky")
+		}
 		if next.funded = uint8(ev.Final.Slot); next.funded > c.funded {
 			return next, []escrow.Effect{escrow.Persist{State: next.state()}}, nil
 		}

@@ -90,7 +90,8 @@ func (k *Keeper[M]) carry(ctx context.Context, name string, q *queue) {
 }
 
 // ask carries out an effect on the chain, until the machine has taken the answer or ctx ends. While the journal fails,
-// the chain is asked again: a view or a signed transaction that waits for a full disk is out of date afterwards.
+// the chain is asked again: a view or a signed transaction that waits for a full disk is out of date afterwards. So it
+// is if the machine panics over the answer, because it waits for one.
 func (k *Keeper[M]) ask(ctx context.Context, name string, l escrow.Ledger, f escrow.Effect) {
 	for ctx.Err() == nil {
 		var others []sign.Signer
@@ -102,7 +103,7 @@ func (k *Keeper[M]) ask(ctx context.Context, name string, l escrow.Ledger, f esc
 			return // it may have failed for that; the next process repeats it
 		}
 		_, err := k.runner.Ask(ctx, name, answer)
-		if !errors.Is(err, machine.ErrRetry) && !errors.Is(err, machine.ErrBusy) {
+		if !errors.Is(err, machine.ErrRetry) && !errors.Is(err, machine.ErrBusy) && !errors.Is(err, machine.ErrPanic) {
 			return // taken, or refused for ever
 		}
 		select {

@@ -116,3 +116,19 @@ func TestKeeperLooksAgain(t *testing.T) {
 		}
 	})
 }
+
+// A machine that panics over an answer gets another one.
+func TestKeeperPanicsOverAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &slots{began: time.Now()}
+		time.Sleep(unlucky * time.Second)
+		k, stop := keeper(t, store.NewMemory(), l, &notes{})
+		defer stop()
+		k.Add("a", counter{})
+		m, err := k.Until(t.Context(), "a", func(c counter) bool { return c.funded > 0 })
+		if err != nil || m.funded != unlucky+1 {
+			t.Errorf("funded are %d, %v", m.funded, err)
+		}
+	})
+}
