@@ -109,8 +109,11 @@ func (c Claims) Reason() string {
 // Next is when Ticked should come. Zero: nothing to wait for. At the beginning, and after restoring, Ticked should come
 // at once.
 func (c Claims) Next() time.Time {
-	if c.Done() {
+	switch {
+	case c.Done():
 		return time.Time{}
+	case c.looking: // the answer says when to look again
+		return c.fleet.soonest(time.Time{})
 	}
 	return c.fleet.soonest(c.lookAt)
 }

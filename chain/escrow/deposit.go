@@ -239,8 +239,11 @@ func (d *Deposit) funding(b *batch, j int) Funding {
 
 // Next is when Ticked should come. Zero: nothing to wait for. After restoring, Ticked should come at once.
 func (d Deposit) Next() time.Time {
-	if d.closed {
+	switch {
+	case d.closed:
 		return time.Time{}
+	case d.looking: // the answer says when to look again
+		return d.fleet.soonest(time.Time{})
 	}
 	return d.fleet.soonest(d.lookAt)
 }

@@ -3,7 +3,6 @@ package escrow
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/starling-network/starling/chain"
@@ -74,36 +73,4 @@ func push(ctx context.Context, l Ledger, e Push) Event {
 	}
 	out.Status = status
 	return out
-}
-
-// Drive steps the machine with ev and with every answer that follows, until there is nothing to do before its Next. It
-// returns the effects that are meant for people. save is given the machine as it will be and its state, which must be
-// durable when it returns.
-//
-// On an error of save the machine it returns is not the one in the journal: drop it, and restore. Other errors are
-// Step's; the machine is as before the event.
-func Drive[M Machine[M]](ctx context.Context, l Ledger, save func(next M, state []byte) error, m M, now time.Time, ev Event, others ...sign.Signer) (M, []Effect, error) {
-	var notes []Effect
-	events := []Event{ev}
-	for len(events) > 0 {
-		next, effects, err := m.Step(now, events[0])
-		if err != nil {
-			return m, notes, err
-		}
-		m, events = next, events[1:]
-		for _, e := range effects {
-			if persist, ok := e.(Persist); ok {
-				if err := save(next, persist.State); err != nil {
-					return m, notes, fmt.Errorf("saving escrow: %w", err)
-				}
-				continue
-			}
-			if answer := Do(ctx, l, e, others...); answer != nil {
-				events = append(events, answer)
-				continue
-			}
-			notes = append(notes, e)
-		}
-	}
-	return m, notes, nil
 }

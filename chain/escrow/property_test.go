@@ -137,17 +137,19 @@ func (u *trouble) step() {
 		u.s.fork(u.n("blocks", 1, 4), rapid.Bool().Draw(u.t, "come back"))
 	case 1:
 		w := rapid.SampledFrom(u.wallets()).Draw(u.t, "whose")
-		switch u.n("trouble", 0, 2) {
+		switch u.n("trouble", 0, 3) {
 		case 0:
 			w.down = true
 		case 1:
 			w.lose = true
 		case 2:
 			w.old = u.n("moments", 1, 60)
+		case 3:
+			w.slow = true
 		}
 		u.pass(u.n("slots", 1, u.most(4, 80)), u.land)
 		if u.fair || rapid.Bool().Draw(u.t, "well again") {
-			w.down, w.lose, w.old = false, false, 0
+			w.down, w.lose, w.slow, w.old = false, false, false, 0
 		}
 	case 2:
 		at := u.n("write", 1, 3) * (2*u.n("after", 0, 1) - 1)
@@ -202,7 +204,7 @@ func (u *trouble) most(fair, unfair int) int {
 // finale: the chain works again, every lease ends one way or another, and so must everything.
 func (u *trouble) finale() {
 	for _, w := range u.wallets() {
-		w.down, w.lose, w.old = false, false, 0
+		w.down, w.lose, w.slow, w.old = false, false, false, 0
 	}
 	for _, r := range u.leases {
 		if rapid.Bool().Draw(u.t, "final receipt") {

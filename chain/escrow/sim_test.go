@@ -214,6 +214,7 @@ type wallet struct {
 	by   sign.Private
 	down bool
 	lose bool // what is sent gets lost
+	slow bool // it answers one question a moment, and late
 	old  int  // the endpoint shows only what was final so many moments ago; 0: all there is
 }
 

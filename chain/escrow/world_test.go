@@ -1,9 +1,11 @@
 package escrow_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/chain/escrow"
@@ -40,6 +42,9 @@ type actor[M escrow.Machine[M]] struct {
 	next    func(M) time.Time
 	tick    bool // at once, after a restart
 	crash   int  // at which write from now; 0: never. Negative: after it
+
+	waits  []escrow.Effect // for the chain, one after the other
+	answer escrow.Event    // of a slow chain, on its way
 }
 
 func (a *actor[M]) save(_ M, state []byte) error {
@@ -63,19 +68,77 @@ func (a *actor[M]) save(_ M, state []byte) error {
 // tell drives the machine with an event; when it dies on the way it is restored, and told again.
 func (a *actor[M]) tell(now time.Time, ev escrow.Event) error {
 	for {
-		m, notes, err := escrow.Drive(context.Background(), a.wallet, a.save, a.m, now, ev, a.others...)
-		for _, e := range notes {
-			a.hear(e)
+		err := a.step(now, ev)
+		if err == nil && !a.wallet.slow {
+			err = a.carry(now)
 		}
 		if !errors.Is(err, errCrash) {
-			a.m = m
 			return err
 		}
 		if a.m, err = a.restore(a.journal); err != nil {
 			a.t.Fatalf("restoring: %v", err)
 		}
-		a.tick = true
+		a.tick, a.waits, a.answer = true, nil, nil
 	}
+}
+
+// step takes the machine through one event. What it is going to do waits then.
+func (a *actor[M]) step(now time.Time, ev escrow.Event) error {
+	before := a.state()
+	next, effects, err := a.m.Step(now, ev)
+	if !bytes.Equal(before, a.state()) {
+		a.t.Fatalf("a step with %T changed the state before it", ev)
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range effects {
+		switch f := f.(type) {
+		case escrow.Persist:
+			if err := a.save(next, f.State); err != nil {
+				return err
+			}
+		case escrow.Push:
+			if i := slices.IndexFunc(a.waits, func(x escrow.Effect) bool { p, ok := x.(escrow.Push); return ok && p.No == f.No }); i >= 0 {
+				a.waits[i] = f
+				continue
+			}
+			a.waits = append(a.waits, f)
+		case escrow.Sign, escrow.Look:
+			a.waits = append(a.waits, f)
+		default:
+			a.hear(f)
+		}
+	}
+	a.m = next
+	return nil
+}
+
+func (a *actor[M]) state() []byte { return any(a.m).(interface{ Marshal() []byte }).Marshal() }
+
+// carry asks the chain until there is nothing more to ask.
+func (a *actor[M]) carry(now time.Time) error {
+	for a.ask(); a.answer != nil; a.ask() {
+		if err := a.hand(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ask does the first that waits; its answer is on its way then.
+func (a *actor[M]) ask() {
+	if a.answer == nil && len(a.waits) > 0 {
+		a.answer = escrow.Do(context.Background(), a.wallet, a.waits[0], a.others...)
+		a.waits = a.waits[1:]
+	}
+}
+
+// hand gives the machine the answer on its way.
+func (a *actor[M]) hand(now time.Time) error {
+	ev := a.answer
+	a.answer = nil
+	return a.step(now, ev)
 }
 
 func (a *actor[M]) live(now time.Time) {
@@ -83,6 +146,20 @@ func (a *actor[M]) live(now time.Time) {
 		a.tick = false
 		if err := a.tell(now, escrow.Ticked{}); err != nil {
 			a.t.Fatalf("tick: %v", err)
+		}
+	}
+	if ev := a.answer; ev != nil { // a slow chain has one answer at a time, and other events come before it
+		a.answer = nil
+		if err := a.tell(now, ev); err != nil {
+			a.t.Fatalf("an answer: %v", err)
+		}
+	}
+	a.ask()
+	if !a.wallet.slow && a.answer != nil {
+		ev := a.answer
+		a.answer = nil
+		if err := a.tell(now, ev); err != nil {
+			a.t.Fatalf("an answer: %v", err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
@@ -31,7 +32,7 @@ type peer[M escrow.Machine[M]] struct {
 
 func (p *peer[M]) tell(ev escrow.Event) {
 	p.Helper()
-	m, notes, err := escrow.Drive(p.Context(), p.ledger, func(M, []byte) error { return nil }, p.m, time.Now(), ev, p.others...)
+	m, notes, err := chaintest.Drive(p.Context(), p.ledger, func(M, []byte) error { return nil }, p.m, time.Now(), ev, p.others...)
 	if err != nil {
 		p.Fatalf("%T: %v", ev, err)
 	}

@@ -203,7 +203,7 @@ func drive(t *testing.T, l escrow.Ledger, m escrow.Claims, ev escrow.Event) {
 	defer cancel()
 	save := func(escrow.Claims, []byte) error { return nil }
 	for {
-		next, _, err := escrow.Drive(ctx, l, save, m, time.Now(), ev)
+		next, _, err := chaintest.Drive(ctx, l, save, m, time.Now(), ev)
 		ev = escrow.Ticked{}
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,7 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 )
 
 var (
@@ -49,10 +48,10 @@ const (
 	MaxEntries = 10_000
 	// MaxReason bounds why, bytes.
 	MaxReason = 256
-
-	maxEncoded = 4 << 10
-	kind       = "block" // of the journal, by the peer's address
 )
+
+// entries has the list by the peers' addresses.
+var entries = journal.Define[sign.Key, Entry]("block")
 
 // Check holds an entry to its rules.
 func (e Entry) Check() error {
@@ -72,91 +71,83 @@ func (e Entry) Check() error {
 	return nil
 }
 
-// Marshal is the entry as the journal has it.
-func (e Entry) Marshal() ([]byte, error) {
-	if err := e.Check(); err != nil {
-		return nil, err
-	}
-	return json.Marshal(e)
-}
-
-// Unmarshal reads what Marshal wrote. ErrEntry otherwise.
-func Unmarshal(b []byte) (Entry, error) {
-	var e Entry
-	if len(b) > maxEncoded {
-		return e, fmt.Errorf("%w: %d bytes, at most %d", ErrEntry, len(b), maxEncoded)
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&e); err != nil {
-		return Entry{}, fmt.Errorf("%w: %w", ErrEntry, err)
-	}
-	if dec.More() {
-		return Entry{}, fmt.Errorf("%w: bytes after its end", ErrEntry)
-	}
-	return e, e.Check()
-}
-
 // List is the block list of one peer. All methods may be called from many goroutines.
 type List struct {
-	store store.Store
+	store  journal.Store
+	change chan struct{} // has a token while the list is changed and journalled
 
 	mu sync.Mutex
 	m  map[sign.Key]Entry
 }
 
 // Open reads the list from the journal.
-func Open(ctx context.Context, st store.Store) (*List, error) {
-	l := &List{store: st, m: map[sign.Key]Entry{}}
-	err := st.List(ctx, kind, "", func(key string, value []byte) error {
-		e, err := Unmarshal(value)
-		if err != nil {
-			return fmt.Errorf("reading block list: %s: %w", key, err)
+func Open(ctx context.Context, st journal.Store) (*List, error) {
+	l := &List{store: st, change: make(chan struct{}, 1), m: map[sign.Key]Entry{}}
+	err := entries.List(ctx, st, "", func(k sign.Key, e Entry) error {
+		err := e.Check()
+		if err == nil && e.Peer != k {
+			err = fmt.Errorf("%w: it is of %s", ErrEntry, e.Peer)
 		}
-		l.m[e.Peer] = e
+		if err != nil {
+			return fmt.Errorf("reading block list: %s: %w", k, err)
+		}
+		l.m[k] = e
 		return nil
 	})
 	return l, err
 }
 
+// get returns the entry of a peer, and the length of the list.
+func (l *List) get(p sign.Key) (e Entry, there bool, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e, there = l.m[p]
+	return e, there, len(l.m)
+}
+
 // Add puts a peer on the list, in place of what the list had of it. ErrEntry.
 func (l *List) Add(ctx context.Context, e Entry) error {
 	e.Roles = slices.Compact(slices.Sorted(slices.Values(e.Roles)))
-	b, err := e.Marshal()
-	if err != nil {
+	if err := e.Check(); err != nil {
+		return err
+	}
+	l.change <- struct{}{}
+	defer func() { <-l.change }()
+	if _, there, n := l.get(e.Peer); !there && n >= MaxEntries {
+		return fmt.Errorf("%w: it has %d peers, at most %d fit", ErrEntry, n, MaxEntries)
+	}
+	var b journal.Batch
+	entries.Put(&b, e.Peer, e)
+	if err := b.Commit(ctx, l.store); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, there := l.m[e.Peer]; !there && len(l.m) >= MaxEntries {
-		return fmt.Errorf("%w: it has %d peers, at most %d fit", ErrEntry, len(l.m), MaxEntries)
-	}
-	if err := l.store.Write(ctx, store.Put{Kind: kind, Key: e.Peer.String(), Value: b}); err != nil {
-		return err
-	}
 	l.m[e.Peer] = e
 	return nil
 }
 
 // Remove takes a peer off the list. ErrNotListed.
 func (l *List) Remove(ctx context.Context, p sign.Key) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, there := l.m[p]; !there {
+	l.change <- struct{}{}
+	defer func() { <-l.change }()
+	if _, there, _ := l.get(p); !there {
 		return fmt.Errorf("%s is %w", p, ErrNotListed)
 	}
-	if err := l.store.Write(ctx, store.Put{Kind: kind, Key: p.String()}); err != nil {
+	var b journal.Batch
+	entries.Delete(&b, p)
+	if err := b.Commit(ctx, l.store); err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	delete(l.m, p)
 	return nil
 }
 
 // Blocked reports whether a peer is on the list in a role, and why.
 func (l *List) Blocked(p sign.Key, r Role) (reason string, blocked bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e, ok := l.m[p]
+	e, ok, _ := l.get(p)
 	if !ok || !slices.Contains(e.Roles, r) {
 		return "", false
 	}

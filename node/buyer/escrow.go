@@ -48,15 +48,19 @@ type Escrow struct {
 }
 
 const (
-	kindDeposit = "deposit" // escrow.Deposit by job and order
-	kindHire    = "hire"    // escrow.Hire by job and order
-	kindEscrow  = "escrow"  // Escrow, likewise
+	kindEscrow = "escrow" // Escrow by job and order
 
 	fundsTimeout = 2 * time.Second
 	// fundTime is how long the money of leases may take to be set aside: until its transaction is ready to be sent.
 	fundTime = 10 * time.Second
 	// spareTime is how much longer an escrow lasts than twice its leases, which may be extended.
 	spareTime = time.Hour
+)
+
+// By job and order: an escrow.Deposit, and an escrow.Hire.
+var (
+	depositTable = settle.Define("deposit")
+	hireTable    = settle.Define("hire")
 )
 
 // escrowed pays from escrows: one for each order, filled before its leases begin. Providers claim what vouchers say; what they
@@ -95,7 +99,7 @@ func newEscrowed(ctx context.Context, b *Buyer, e Escrows) (*escrowed, error) {
 		return nil, err
 	}
 	x.deposits, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Deposit]{
-		Kind: kindDeposit, Ledger: e.Chain, Store: b.cfg.Store, Over: escrow.Deposit.Closed, Told: x.told, Log: b.cfg.Log,
+		Table: depositTable, Ledger: e.Chain, Store: b.cfg.Store, Over: escrow.Deposit.Closed, Notify: x.told, Log: b.cfg.Log,
 		Observer: settle.Observer{Looked: x.looked, Landed: x.landed}, Program: b.cfg.Genesis.Program,
 		Restore: func(ctx context.Context, state []byte) (escrow.Deposit, error) {
 			net, err := e.Network.Get(ctx)
@@ -104,13 +108,13 @@ func newEscrowed(ctx context.Context, b *Buyer, e Escrows) (*escrowed, error) {
 			}
 			return escrow.RestoreDeposit(state, net, e.Params)
 		},
-		Others: func(name string, _ escrow.Deposit) []sign.Signer { return x.witnesses(name) },
+		Others: x.witnesses,
 	})
 	if err != nil {
 		return nil, err
 	}
 	x.hires, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Hire]{
-		Kind: kindHire, Ledger: e.Chain, Store: b.cfg.Store, Over: escrow.Hire.Closed, Told: x.toldHire, Log: b.cfg.Log, Program: b.cfg.Genesis.Program,
+		Table: hireTable, Ledger: e.Chain, Store: b.cfg.Store, Over: escrow.Hire.Closed, Notify: x.toldHire, Log: b.cfg.Log, Program: b.cfg.Genesis.Program,
 		Observer: settle.Observer{Looked: func(string, escrow.View) {}, Landed: func(string, settle.Landed) {}}, // its owner's deposit shows the escrow
 		Restore: func(ctx context.Context, state []byte) (escrow.Hire, error) {
 			net, err := e.Network.Get(ctx)
@@ -119,7 +123,7 @@ func newEscrowed(ctx context.Context, b *Buyer, e Escrows) (*escrowed, error) {
 			}
 			return escrow.RestoreHire(state, net, e.Params)
 		},
-		Others: func(name string, _ escrow.Hire) []sign.Signer { return x.witnesses(name) },
+		Others: x.witnesses,
 	})
 	return x, err
 }
@@ -338,7 +342,7 @@ func (x *escrowed) hire(ctx context.Context, net escrow.Net, s *supervisor, leas
 	for _, l := range leases {
 		ev.Leases = append(ev.Leases, l.core)
 	}
-	if err := x.hires.Tell(ctx, name, ev); err != nil {
+	if err := x.hires.Ask(ctx, name, ev); err != nil {
 		x.next(name)
 		return nil, fmt.Errorf("hiring %d standbys: %w", len(leases), err)
 	}
@@ -395,7 +399,7 @@ func (x *escrowed) giveBack(l *bought) error {
 	if err == nil && name != "" {
 		err = x.deposits.Post(name, escrow.Retire{Leases: []escrow.Retired{r}})
 	}
-	if err != nil && !errors.Is(err, settle.ErrUnkept) {
+	if err != nil && !errors.Is(err, settle.ErrUnknown) {
 		return err
 	}
 	l.mu.Lock()
@@ -419,7 +423,7 @@ func (x *escrowed) unused(job string, o market.OrderID) {
 	if x.standing(name) { // settle winds it up
 		return
 	}
-	if err := x.deposits.Post(name, escrow.End{}); err != nil && !errors.Is(err, settle.ErrUnkept) {
+	if err := x.deposits.Post(name, escrow.End{}); err != nil && !errors.Is(err, settle.ErrUnknown) {
 		x.b.cfg.Log.Error("an escrow without leases is not wound up yet", "escrow", name, "err", err)
 	}
 }
@@ -509,7 +513,7 @@ func (x *escrowed) windUp(ctx context.Context, job string, leases []*bought) err
 		}
 	}
 	for _, name := range x.of(job) {
-		if err := x.deposits.Tell(ctx, name, escrow.End{}); err != nil {
+		if err := x.deposits.Ask(ctx, name, escrow.End{}); err != nil {
 			return fmt.Errorf("winding up an escrow: %w", err)
 		}
 	}

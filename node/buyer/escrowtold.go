@@ -60,7 +60,7 @@ func (x *escrowed) letGo(job string) (gone []store.Put, end func(bool), ok bool)
 		}
 		return true
 	}
-	if !drop(kindDeposit, x.deposits.Names(), x.deposits.Drop) || !drop(kindHire, x.hires.Names(), x.hires.Drop) {
+	if !drop(depositTable.Kind(), x.deposits.Names(), x.deposits.Drop) || !drop(hireTable.Kind(), x.hires.Names(), x.hires.Drop) {
 		end(false)
 		return nil, nil, false
 	}

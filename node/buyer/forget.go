@@ -95,7 +95,7 @@ func (x *escrowed) giveUp(job string) error {
 		if m, _, err := x.hires.Get(name); jobOf(name) != job || err != nil || m.Ending() {
 			continue
 		}
-		if err := x.hires.Post(name, escrow.End{}); err != nil && !errors.Is(err, settle.ErrUnkept) {
+		if err := x.hires.Post(name, escrow.End{}); err != nil && !errors.Is(err, settle.ErrUnknown) {
 			return fmt.Errorf("winding up what was hired: %w", err)
 		}
 	}

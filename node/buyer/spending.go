@@ -53,7 +53,7 @@ func (x *escrowed) deposit(ctx context.Context, name string, m escrow.Deposit, e
 		return fmt.Errorf("setting %s aside: %w", x.b.cfg.Genesis.FormatAmount(need), err)
 	}
 	x.deposits.Add(name, m)
-	if err := x.deposits.Tell(ctx, name, ev); err != nil {
+	if err := x.deposits.Ask(ctx, name, ev); err != nil {
 		return fmt.Errorf("funding %d leases: %w", len(ev.Leases), err)
 	}
 	return nil

@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	kindWage = "wage" // escrow.Claims by job and escrow
-
 	// wageTick is how often each job that is guarded is looked at: its other guardians are asked, and the chain, much less often.
 	wageTick = time.Second
 	// wageRetry is how long after a failure it is tried again.
@@ -34,6 +32,9 @@ const (
 	// unfundedAfter is when a wage that was promised and is not on chain is complained of.
 	unfundedAfter = 2 * time.Minute
 )
+
+// wageTable has an escrow.Claims by job and escrow.
+var wageTable = settle.Define("wage")
 
 // wages claims what this peer is paid for guarding other people's jobs: it has the other guardians sign what it has earned, and goes on
 // until all of it is paid for ever. A wage's money lies in the job's escrow, where the owner says in the job's state.
@@ -77,9 +78,9 @@ func newWages(ctx context.Context, b *Buyer, e Escrows) (*wages, error) {
 	x := &wages{Escrows: e, b: b, free: make(chan struct{}, wagesAtOnce), jobs: map[sign.Hash]*earner{}}
 	var err error
 	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Claims]{
-		Kind: kindWage, Program: b.cfg.Genesis.Program,
+		Table: wageTable, Program: b.cfg.Genesis.Program,
 		Over:     func(m escrow.Claims) bool { over, _ := m.Over(); return over },
-		Observer: settle.Observer{Looked: x.looked, Landed: func(string, settle.Landed) {}}, Ledger: e.Chain, Store: b.cfg.Store, Told: x.told, Log: b.cfg.Log,
+		Observer: settle.Observer{Looked: x.looked, Landed: func(string, settle.Landed) {}}, Ledger: e.Chain, Store: b.cfg.Store, Notify: x.told, Log: b.cfg.Log,
 		Restore: func(ctx context.Context, state []byte) (escrow.Claims, error) {
 			net, err := e.Network.Get(ctx)
 			if err != nil {
@@ -318,7 +319,7 @@ func (x *wages) draw(ctx context.Context, w guardian.Ward, e *earner, name strin
 		if err != nil {
 			return err
 		}
-		if err := x.claims.Tell(ctx, name, escrow.VoucherKept{Voucher: v, Earned: v.Cumulative}); err != nil {
+		if err := x.claims.Ask(ctx, name, escrow.VoucherKept{Voucher: v, Earned: v.Cumulative}); err != nil {
 			return err
 		}
 		amount = v.Cumulative
@@ -328,7 +329,7 @@ func (x *wages) draw(ctx context.Context, w guardian.Ward, e *earner, name strin
 	if !over {
 		return nil
 	}
-	if err := x.claims.Tell(ctx, name, escrow.LeaseOver{Owed: amount}); err != nil {
+	if err := x.claims.Ask(ctx, name, escrow.LeaseOver{Owed: amount}); err != nil {
 		return err
 	}
 	x.note(e, name, func(d *drawn) { d.over = true })

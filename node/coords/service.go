@@ -3,7 +3,6 @@ package coords
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
@@ -22,9 +22,7 @@ import (
 )
 
 const (
-	// kindCoordinate is where this peer was last: market.Coordinate under one key.
-	kindCoordinate = "coordinate"
-	ownKey         = "own"
+	ownKey = "own" // of the record in coordinates
 
 	// soonest and latest are the waits between rounds: the first follows soon, each later one after twice as long.
 	soonest, latest = 2 * time.Second, time.Minute
@@ -36,11 +34,14 @@ const (
 	savedBy = time.Millisecond
 )
 
+// coordinates has the last coordinate of this peer.
+var coordinates = journal.Define[string, market.Coordinate]("coordinate")
+
 // Config is the configuration of a Service.
 type Config struct {
 	Host    *p2p.Host
 	Network string // tag of the genesis
-	Store   store.Store
+	Store   journal.Store
 	Log     *slog.Logger
 }
 
@@ -54,15 +55,12 @@ type Service struct {
 // New begins where the journal says that the peer was.
 func New(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg}
-	b, err := cfg.Store.Get(ctx, kindCoordinate, ownKey)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return nil, fmt.Errorf("reading where this peer was in the network: %w", err)
-	}
-	if err == nil {
-		if s.saved, err = market.UnmarshalCoordinate(b); err != nil { // it is found out again
+	var err error
+	if s.saved, err = coordinates.Get(ctx, cfg.Store, ownKey); err != nil {
+		if !errors.Is(err, store.ErrNotFound) { // it is found out again
 			cfg.Log.Warn("where this peer was in the network is forgotten", "err", err)
-			s.saved = market.Coordinate{}
 		}
+		s.saved = market.Coordinate{}
 	}
 	s.space, err = NewSpace(s.saved)
 	return s, err
@@ -161,7 +159,9 @@ func (s *Service) save(ctx context.Context) {
 		return
 	}
 	c = s.space.Coordinate()
-	if err := s.cfg.Store.Write(ctx, store.Put{Kind: kindCoordinate, Key: ownKey, Value: c.Marshal()}); err != nil {
+	var b journal.Batch
+	coordinates.Put(&b, ownKey, c)
+	if err := b.Commit(ctx, s.cfg.Store); err != nil {
 		s.cfg.Log.Warn("where this peer is in the network was not journalled", "err", err)
 		return
 	}

@@ -47,7 +47,7 @@ func TestService(t *testing.T) {
 		if err != nil || again.Coordinate().Distance(services[1].Coordinate()) < rtt/2 || again.Coordinate().Error < doubted*1e6 {
 			t.Error(again.Coordinate(), err)
 		}
-		if err := journals[0].Write(t.Context(), store.Put{Kind: kindCoordinate, Key: ownKey, Value: []byte{1, 2}}); err != nil {
+		if err := journals[0].Write(t.Context(), store.Put{Kind: coordinates.Kind(), Key: ownKey, Value: []byte(`"0102"`)}); err != nil {
 			t.Fatal(err)
 		}
 		again, err = New(t.Context(), Config{Host: net.Hosts[0], Network: p2ptest.Network, Store: journals[0], Log: p2ptest.Quiet()})

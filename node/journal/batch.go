@@ -11,6 +11,8 @@ import (
 type Store interface {
 	// Write makes all puts durable in one step, or none of them.
 	Write(ctx context.Context, puts ...store.Put) error
+	// Get returns a record, or store.ErrNotFound.
+	Get(ctx context.Context, kind, key string) ([]byte, error)
 	// List calls fn for the records of a kind whose key begins with prefix, in the order of their keys.
 	List(ctx context.Context, kind, prefix string, fn func(key string, value []byte) error) error
 }
@@ -27,6 +29,17 @@ type Batch struct {
 type change struct {
 	kind, key string
 	encode    func() ([]byte, error) // nil removes the record
+}
+
+// Add adds records that are encoded already, of kinds that have no table yet.
+func (b *Batch) Add(puts ...store.Put) {
+	for _, p := range puts {
+		c := change{kind: p.Kind, key: p.Key}
+		if p.Value != nil {
+			c.encode = func() ([]byte, error) { return p.Value, nil }
+		}
+		b.add(c)
+	}
 }
 
 func (b *Batch) add(c change) {

@@ -210,3 +210,49 @@ func TestListOrder(t *testing.T) {
 		}
 	})
 }
+
+// Records can be read one by one, and encoded ones join those of tables in one write.
+func TestGetAndAdd(t *testing.T) {
+	t.Parallel()
+	s := &counting{Memory: store.NewMemory()}
+	put, err := accounts.Encode("ann", account{Name: "Ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := places.Encode(3, []string{"x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b journal.Batch
+	places.Put(&b, 3, []string{"y"})
+	accounts.Put(&b, "bob", account{Name: "Bob"})
+	gone.Value = nil
+	b.Add(put, gone)
+	if err := b.Commit(t.Context(), s); err != nil || s.writes != 1 {
+		t.Fatalf("%d writes, %v", s.writes, err)
+	}
+	if got, want := all(t, s, accounts, ""), []string{"ann={Ann 0}", "bob={Bob 0}"}; !slices.Equal(got, want) {
+		t.Errorf("accounts are %v, want %v", got, want)
+	}
+	if got, err := accounts.Get(t.Context(), s, "ann"); err != nil || got.Name != "Ann" {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if _, err := places.Get(t.Context(), s, 3); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a record that was removed: %v", err)
+	}
+	if _, err := signed.Get(t.Context(), s, -1); err == nil {
+		t.Error("a key that cannot be encoded is read")
+	}
+	if _, err := signed.Encode(-1, 1); !errors.Is(err, store.ErrRecord) {
+		t.Errorf("a key that cannot be encoded: %v", err)
+	}
+	if _, err := shapes.Encode("s", math.NaN()); !errors.Is(err, store.ErrRecord) {
+		t.Errorf("a value that cannot be encoded: %v", err)
+	}
+	if err := s.Memory.Write(t.Context(), store.Put{Kind: "test account", Key: "ann", Value: []byte(`{"limit":3}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := accounts.Get(t.Context(), s, "ann"); err == nil || !strings.Contains(err.Error(), "reading test account ann") {
+		t.Errorf("a record of a newer version: %v", err)
+	}
+}

@@ -50,6 +50,19 @@ func (t Table[K, V]) Put(b *Batch, k K, v V) {
 	t.change(b, k, func() ([]byte, error) { return json.Marshal(v) })
 }
 
+// Encode returns a record as the store takes it, for a caller that writes it beside records without a table.
+func (t Table[K, V]) Encode(k K, v V) (store.Put, error) {
+	key, err := keyText(k)
+	var value []byte
+	if err == nil {
+		value, err = json.Marshal(v)
+	}
+	if err != nil {
+		return store.Put{}, fmt.Errorf("%w: %s %v: %w", store.ErrRecord, t.kind, k, err)
+	}
+	return store.Put{Kind: t.kind, Key: key, Value: value}, nil
+}
+
 // Delete adds the removal of a record to the batch. A record that does not exist may be removed.
 func (t Table[K, V]) Delete(b *Batch, k K) { t.change(b, k, nil) }
 
@@ -60,6 +73,22 @@ func (t Table[K, V]) change(b *Batch, k K, encode func() ([]byte, error)) {
 		return
 	}
 	b.add(change{t.kind, key, encode})
+}
+
+// Get returns a record. It returns store.ErrNotFound if there is none. A record with an unknown field is an error.
+func (t Table[K, V]) Get(ctx context.Context, s Store, k K) (v V, err error) {
+	key, err := keyText(k)
+	if err != nil {
+		return v, fmt.Errorf("reading %s %v: %w", t.kind, k, err)
+	}
+	value, err := s.Get(ctx, t.kind, key)
+	if err == nil {
+		err = decode(value, &v)
+	}
+	if err != nil {
+		return v, fmt.Errorf("reading %s %s: %w", t.kind, key, err)
+	}
+	return v, nil
 }
 
 // List calls fn for each record whose key begins with prefix, in the order of their keys. It returns fn's first

@@ -84,6 +84,9 @@ const (
 	fundingWait = 2 * time.Second
 )
 
+// claimsTable has an escrow.Claims by lease id.
+var claimsTable = settle.Define("claims")
+
 // escrowed claims the vouchers' amounts from the buyers' escrows.
 type escrowed struct {
 	Escrows
@@ -109,9 +112,9 @@ func newEscrowed(ctx context.Context, p *Provider, e Escrows) (*escrowed, error)
 		return nil, err
 	}
 	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Claims]{
-		Kind: kindClaims, Program: p.cfg.Genesis.Program,
+		Table: claimsTable, Program: p.cfg.Genesis.Program,
 		Over:     escrow.Claims.Done,
-		Observer: settle.Observer{Looked: x.looked, Landed: x.landed}, Ledger: e.Chain, Store: p.cfg.Store, Told: x.told, Log: p.cfg.Log,
+		Observer: settle.Observer{Looked: x.looked, Landed: x.landed}, Ledger: e.Chain, Store: p.cfg.Store, Notify: x.told, Log: p.cfg.Log,
 		Restore: func(ctx context.Context, state []byte) (escrow.Claims, error) {
 			net, err := e.Network.Get(ctx)
 			if err != nil {

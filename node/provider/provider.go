@@ -48,7 +48,6 @@ const (
 	kindOffer    = "offer"    // the last sequence number, under the class
 	kindOperator = "operator" // the operator's settings at run time: operatorState
 	kindMetered  = "metered"  // the highest slot in which anything was metered
-	kindClaims   = "claims"   // escrow.Claims by lease id
 )
 
 // Config is the configuration of a Provider. All of it is required, except fields with a stated meaning of nil.

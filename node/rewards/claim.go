@@ -2,7 +2,6 @@ package rewards
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -27,7 +27,7 @@ type Mine struct {
 // claim claims accepted rewards for this peer's wallet, once. The amount is journalled before the claim; the chain
 // shows whether it was paid.
 func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payout) error {
-	m, err := get[Mine](ctx, s.keep, kindMine, of.key())
+	m, err := mineTable.Get(ctx, s.cfg.Store, of.key())
 	if err == nil && m.Root == p.Root && (m.Paid || m.Amount == 0) && m.Wallet == l.mine.Payout {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 	if err == nil {
 		m.Amount, m.Paid = amount, p.WasPaid(index)
 	}
-	if err := put(ctx, s.keep, kindMine, of.key(), m); err != nil {
+	if err := put(ctx, s.cfg.Store, mineTable, of.key(), m); err != nil {
 		return err
 	}
 	if m.Amount == 0 || m.Paid {
@@ -60,7 +60,7 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 	}
 	m.Paid = true
 	s.cfg.Log.Info("a reward was paid", "epoch", of.epoch, "source", of.source, "amount", amount, "wallet", m.Wallet)
-	return put(ctx, s.keep, kindMine, of.key(), m)
+	return put(ctx, s.cfg.Store, mineTable, of.key(), m)
 }
 
 // awardOf returns the payees under an accepted root: from the journal, or from any peer that has them, since the root
@@ -108,20 +108,17 @@ func (s *Service) tidy(ctx context.Context, l *look) error {
 			errs = append(errs, err)
 		}
 	}
-	err := s.cfg.Store.List(ctx, kindVote, "", func(key string, b []byte) error {
-		var v voted
-		at, err := sign.ParseKey(key)
-		if err == nil {
-			err = json.Unmarshal(b, &v)
+	err := voteTable.List(ctx, s.cfg.Store, "", func(at sign.Key, v voted) error {
+		if uint64(l.now) <= v.Ends {
+			return nil
 		}
-		if err != nil || uint64(l.now) <= v.Ends {
-			return err
-		}
-		_, err = s.cfg.Chain.Run(ctx, []program.Instruction{program.CloseVote{Vote: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program)})
+		_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CloseVote{Vote: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program)})
 		if err != nil && !errors.Is(err, program.ErrKind) && !errors.Is(err, program.ErrOwner) { // it is gone, or never was
 			return err
 		}
-		return s.cfg.Store.Write(ctx, store.Put{Kind: kindVote, Key: key})
+		var b journal.Batch
+		voteTable.Delete(&b, at)
+		return b.Commit(ctx, s.cfg.Store)
 	})
 	return errors.Join(append(errs, err)...)
 }
@@ -203,7 +200,7 @@ func (s *Service) past(ctx context.Context, l *look, of subject, guarded []rewar
 		p.State, p.Sum = "accepted", paid.Sum
 	}
 	p.Claims, p.Wage = l.guards(guarded, of).Of(s.cfg.Key)
-	m, err := get[Mine](ctx, s.keep, kindMine, of.key())
+	m, err := mineTable.Get(ctx, s.cfg.Store, of.key())
 	if err == nil {
 		p.Amount, p.Paid = m.Amount, m.Paid
 	} else if !errors.Is(err, store.ErrNotFound) {

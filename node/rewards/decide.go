@@ -84,10 +84,10 @@ func (l *look) due(of subject, turns rewards.Turns) (out []due, carried *due) {
 func (s *Service) turns(ctx context.Context, l *look, of subject) (rewards.Turns, error) {
 	v := l.network.Params.Votes
 	end := v.EpochEnd(of.epoch)
-	block, err := get[chain.Block](ctx, s.keep, kindBlock, hex16(of.epoch))
+	block, err := blockTable.Get(ctx, s.cfg.Store, of.epoch)
 	if errors.Is(err, store.ErrNotFound) {
 		if block, err = s.cfg.Chain.Block(ctx, market.Slot(end)); err == nil {
-			err = put(ctx, s.keep, kindBlock, hex16(of.epoch), block)
+			err = put(ctx, s.cfg.Store, blockTable, of.epoch, block)
 		}
 	}
 	if err != nil {
@@ -299,14 +299,14 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 	if err := s.keep.table(ctx, t, a); err != nil {
 		return err
 	}
-	was, err := get[opened](ctx, s.keep, kindOpened, of.key())
+	was, err := openedTable.Get(ctx, s.cfg.Store, of.key())
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
 	mine := s.address(*l.mine)
 	if err != nil || was.Turn != turn || uint64(l.now) > was.Slot+program.OpeningSlots {
 		was = opened{Turn: turn, Slot: uint64(l.now), Ballot: program.BallotAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, mine, uint64(l.now))}
-		if err := put(ctx, s.keep, kindOpened, of.key(), was); err != nil {
+		if err := put(ctx, s.cfg.Store, openedTable, of.key(), was); err != nil {
 			return err
 		}
 	}
@@ -336,7 +336,7 @@ func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint6
 func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b program.Ballot) error {
 	mine := s.address(*l.mine)
 	note := program.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)
-	if err := put(ctx, s.keep, kindVote, note.String(), voted{b.Ends}); err != nil {
+	if err := put(ctx, s.cfg.Store, voteTable, note, voted{b.Ends}); err != nil {
 		return err
 	}
 	s.cfg.Log.Info("confirming an epoch's rewards", "epoch", b.Rewards.Epoch, "source", b.Rewards.Source, "sum", b.Rewards.Sum)

@@ -48,7 +48,7 @@ func (s *Service) Document(ctx context.Context, d Document) ([]byte, error) {
 	var err error
 	switch d.Kind {
 	case Table:
-		out, err = s.cfg.Store.Get(ctx, kindTable, awardKey(d.Epoch, d.Root))
+		out, err = tableTable.Get(ctx, s.cfg.Store, awardKey(d.Epoch, d.Root))
 	case Payees:
 		out, err = s.keep.awarded(ctx, d.Epoch, d.Root)
 	case Units, Certificates:

@@ -3,8 +3,6 @@ package rewards
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,14 +35,14 @@ func (s *Service) noteWards(ctx context.Context, l *look) error {
 		now = l.last + 1
 	}
 	for _, escrow := range s.cfg.Wards() {
-		w, err := get[warded](ctx, s.keep, kindWard, escrow.String())
+		w, err := wardTable.Get(ctx, s.cfg.Store, escrow)
 		if err == nil && w.Epoch == now {
 			continue
 		}
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		if err := put(ctx, s.keep, kindWard, escrow.String(), warded{now}); err != nil {
+		if err := put(ctx, s.cfg.Store, wardTable, escrow, warded{now}); err != nil {
 			return err
 		}
 	}
@@ -52,10 +50,9 @@ func (s *Service) noteWards(ctx context.Context, l *look) error {
 		return nil
 	}
 	var escrows []sign.Key
-	if err := s.cfg.Store.List(ctx, kindWard, "", func(key string, _ []byte) error {
-		k, err := sign.ParseKey(key)
+	if err := wardTable.List(ctx, s.cfg.Store, "", func(k sign.Key, _ warded) error {
 		escrows = append(escrows, k)
-		return err
+		return nil
 	}); err != nil {
 		return err
 	}
@@ -84,25 +81,20 @@ func (s *Service) settled() uint64 { return s.grace() / 3 }
 
 // claimed is a claim that was paid under the word of several, from the journal or the chain, and is kept.
 func (s *Service) claimed(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
-	key := hex.EncodeToString(id[:])
-	g, err := get[rewards.Guarded](ctx, s.keep, kindGuarded, key)
+	g, err := guardedTable.Get(ctx, s.cfg.Store, id)
 	if !errors.Is(err, store.ErrNotFound) {
 		return g, err
 	}
 	if g, err = s.cfg.Chain.Guarded(ctx, id); err != nil {
 		return rewards.Guarded{}, err
 	}
-	return g, put(ctx, s.keep, kindGuarded, key, g)
+	return g, put(ctx, s.cfg.Store, guardedTable, id, g)
 }
 
 // guarded are the claims that are kept.
 func (s *Service) guarded(ctx context.Context) ([]rewards.Guarded, error) {
 	var out []rewards.Guarded
-	return out, s.cfg.Store.List(ctx, kindGuarded, "", func(key string, b []byte) error {
-		var g rewards.Guarded
-		if err := json.Unmarshal(b, &g); err != nil {
-			return fmt.Errorf("reading claim %s: %w", key, err)
-		}
+	return out, guardedTable.List(ctx, s.cfg.Store, "", func(_ sign.Signature, g rewards.Guarded) error {
 		out = append(out, g)
 		return nil
 	})

@@ -197,7 +197,7 @@ func TestNames(t *testing.T) {
 	if kept, err := s.guarded(t.Context()); err != nil || len(kept) != 0 {
 		t.Errorf("kept of epochs that nobody counts any more: %+v, %v", kept, err)
 	}
-	if _, err := get[warded](t.Context(), s.keep, kindWard, sign.Key{9}.String()); !errors.Is(err, store.ErrNotFound) {
+	if _, err := wardTable.Get(t.Context(), s.cfg.Store, sign.Key{9}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a ward of long ago: %v", err)
 	}
 }

@@ -3,38 +3,39 @@ package rewards
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Kinds of the journal.
-const (
-	kindSeen        = "rewardseen"  // audit.Seen by window
-	kindCertificate = "rewardcert"  // audit.Certificate by provider/unit/window
-	kindTable       = "rewardtable" // rewards.Table by epoch/hash
-	kindBlock       = "rewardblock" // chain.Block by epoch: the first after it
-	kindAward       = "rewardaward" // source u8 ‖ payees, by epoch/root
-	kindOpened      = "rewardopen"  // opened, by epoch/source: a ballot of this peer
-	kindVote        = "rewardvote"  // voted, by address
-	kindMine        = "rewardmine"  // Mine, by epoch/source
-	kindGuarded     = "rewardclaim" // rewards.Guarded by transaction
-	kindWard        = "rewardward"  // warded, by escrow: one that this peer guards, or did
+// Records of the journal. Epochs and windows in text keys are hexadecimal, so that they sort.
+var (
+	seenTable        = journal.Define[audit.Window, audit.Seen]("rewardseen")
+	certificateTable = journal.Define[string, []byte]("rewardcert")                   // audit.Certificate by provider/unit/window
+	tableTable       = journal.Define[string, []byte]("rewardtable")                  // rewards.Table by epoch/hash
+	blockTable       = journal.Define[uint64, chain.Block]("rewardblock")             // the first after an epoch
+	awardTable       = journal.Define[string, awarded]("rewardaward")                 // by epoch/root
+	openedTable      = journal.Define[string, opened]("rewardopen")                   // by epoch/source: a ballot of this peer
+	voteTable        = journal.Define[sign.Key, voted]("rewardvote")                  // by address
+	mineTable        = journal.Define[string, Mine]("rewardmine")                     // by epoch/source
+	guardedTable     = journal.Define[sign.Signature, rewards.Guarded]("rewardclaim") // by transaction
+	wardTable        = journal.Define[sign.Key, warded]("rewardward")                 // by escrow: one that this peer guards, or did
 )
 
 // keep is the journal, with the last counts of each epoch's certificates.
 type keep struct {
-	store store.Store
+	store journal.Store
 
 	mu      sync.Mutex
 	counted map[uint64]*counted // by epoch, of those that were counted in this process
@@ -47,7 +48,13 @@ type counted struct {
 	stale   map[rewards.UnitKey]bool
 }
 
-func newKeep(st store.Store) *keep { return &keep{store: st, counted: map[uint64]*counted{}} }
+func newKeep(st journal.Store) *keep { return &keep{store: st, counted: map[uint64]*counted{}} }
+
+// awarded is the payees under a root.
+type awarded struct {
+	Source uint8  `json:"source"`
+	Payees []byte `json:"payees"` // rewards.Award
+}
 
 // opened is a ballot that this peer opens in a turn: written before it is sent.
 type opened struct {
@@ -65,31 +72,19 @@ func hex16(n uint64) string { return fmt.Sprintf("%016x", n) }
 
 func (of subject) key() string { return hex16(of.epoch) + "/" + fmt.Sprint(of.source) }
 
-func get[T any](ctx context.Context, k *keep, kind, key string) (v T, err error) {
-	b, err := k.store.Get(ctx, kind, key)
-	if err != nil {
-		return v, err
-	}
-	if err := json.Unmarshal(b, &v); err != nil {
-		return v, fmt.Errorf("reading %s %s: %w", kind, key, err)
-	}
-	return v, nil
-}
-
-func put(ctx context.Context, k *keep, kind, key string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return k.store.Write(ctx, store.Put{Kind: kind, Key: key, Value: b})
+// put journals one record.
+func put[K comparable, V any](ctx context.Context, st journal.Store, t journal.Table[K, V], k K, v V) error {
+	var b journal.Batch
+	t.Put(&b, k, v)
+	return b.Commit(ctx, st)
 }
 
 func (k *keep) seen(ctx context.Context, w audit.Window) (audit.Seen, error) {
-	return get[audit.Seen](ctx, k, kindSeen, hex16(uint64(w)))
+	return seenTable.Get(ctx, k.store, w)
 }
 
 func (k *keep) see(ctx context.Context, w audit.Window, seen audit.Seen) error {
-	return put(ctx, k, kindSeen, hex16(uint64(w)), seen)
+	return put(ctx, k.store, seenTable, w, seen)
 }
 
 func unitPrefix(u rewards.UnitKey) string { return u.Provider.String() + "/" + u.Unit.String() + "/" }
@@ -101,11 +96,11 @@ func certificateKey(t audit.Target) string {
 // add keeps certificates. Of two of one unit and window the one with the lower hash stays, so that peers that know both
 // have the same.
 func (k *keep) add(ctx context.Context, cs []audit.Certificate) error {
-	var puts []store.Put
+	var b journal.Batch
 	var came []audit.Target
 	for _, c := range cs {
 		key := certificateKey(c.Target())
-		old, err := k.store.Get(ctx, kindCertificate, key)
+		old, err := certificateTable.Get(ctx, k.store, key)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 		case err != nil:
@@ -115,17 +110,18 @@ func (k *keep) add(ctx context.Context, cs []audit.Certificate) error {
 			if err != nil {
 				return fmt.Errorf("reading certificate %s: %w", key, err)
 			}
-			a, b := had.Hash(), c.Hash()
-			if bytes.Compare(a[:], b[:]) <= 0 {
+			x, y := had.Hash(), c.Hash()
+			if bytes.Compare(x[:], y[:]) <= 0 {
 				continue
 			}
 		}
-		puts, came = append(puts, store.Put{Kind: kindCertificate, Key: key, Value: c.Marshal()}), append(came, c.Target())
+		certificateTable.Put(&b, key, c.Marshal())
+		came = append(came, c.Target())
 	}
-	if len(puts) == 0 {
+	if len(came) == 0 {
 		return nil
 	}
-	err := k.store.Write(ctx, puts...)
+	err := b.Commit(ctx, k.store)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, at := range came { // also where it is not known whether they were written
@@ -140,7 +136,7 @@ func (k *keep) add(ctx context.Context, cs []audit.Certificate) error {
 
 // each calls fn for the kept certificates of an epoch under a prefix, by unit and window.
 func (k *keep) each(ctx context.Context, e rewards.Epoch, prefix string, fn func(rewards.UnitKey, audit.Certificate)) error {
-	return k.store.List(ctx, kindCertificate, prefix, func(key string, b []byte) error {
+	return certificateTable.List(ctx, k.store, prefix, func(key string, b []byte) error {
 		c, _, err := audit.CutCertificate(b)
 		if err != nil {
 			return fmt.Errorf("reading certificate %s: %w", key, err)
@@ -240,20 +236,17 @@ func (k *keep) table(ctx context.Context, t rewards.Table, a rewards.Award) erro
 	if err := k.award(ctx, a); err != nil {
 		return err
 	}
-	return k.store.Write(ctx, store.Put{Kind: kindTable, Key: awardKey(t.Epoch, t.Hash()), Value: t.Marshal()})
+	return put(ctx, k.store, tableTable, awardKey(t.Epoch, t.Hash()), t.Marshal())
 }
 
 func (k *keep) award(ctx context.Context, a rewards.Award) error {
-	return k.store.Write(ctx, store.Put{Kind: kindAward, Key: awardKey(a.Epoch, a.Rewards().Root), Value: append([]byte{a.Source}, a.Marshal()...)})
+	return put(ctx, k.store, awardTable, awardKey(a.Epoch, a.Rewards().Root), awarded{a.Source, a.Marshal()})
 }
 
 // awarded are the payees under a root, by their bytes.
 func (k *keep) awarded(ctx context.Context, epoch uint64, root sign.Hash) ([]byte, error) {
-	b, err := k.store.Get(ctx, kindAward, awardKey(epoch, root))
-	if err != nil {
-		return nil, err
-	}
-	return b[1:], nil
+	a, err := awardTable.Get(ctx, k.store, awardKey(epoch, root))
+	return a.Payees, err
 }
 
 // forget deletes the data of epochs before one of which nothing can be accepted any more. This peer's payments stay.
@@ -265,36 +258,39 @@ func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots 
 	k.mu.Lock()
 	maps.DeleteFunc(k.counted, func(n uint64, _ *counted) bool { return n < epoch })
 	k.mu.Unlock()
-	var puts []store.Put
-	drop := func(kind string, old func(key string, b []byte) bool) error {
-		return k.store.List(ctx, kind, "", func(key string, b []byte) error {
-			if old(key, b) && len(puts) < 10_000 {
-				puts = append(puts, store.Put{Kind: kind, Key: key})
-			}
-			return nil
-		})
-	}
+	var b journal.Batch
+	begins := v.EpochEnd(epoch) - v.EpochSlots
+	month := epoch - min(epoch, 3*uint64(v.EpochsOfMonth))
 	err = errors.Join(
-		drop(kindSeen, func(key string, _ []byte) bool { return key < hex16(uint64(e.From)) }),
-		drop(kindCertificate, func(_ string, b []byte) bool {
-			c, _, err := audit.CutCertificate(b)
+		drop(ctx, k, &b, seenTable, func(w audit.Window, _ audit.Seen) bool { return w < e.From }),
+		drop(ctx, k, &b, certificateTable, func(_ string, raw []byte) bool {
+			c, _, err := audit.CutCertificate(raw)
 			return err != nil || c.Target().Window < e.From
 		}),
-		drop(kindGuarded, func(_ string, b []byte) bool {
-			var g rewards.Guarded
-			return json.Unmarshal(b, &g) != nil || uint64(g.Slot) < v.EpochEnd(epoch)-v.EpochSlots
-		}),
-		drop(kindWard, func(_ string, b []byte) bool {
-			var w warded
-			return json.Unmarshal(b, &w) != nil || w.Epoch < epoch
-		}),
-		drop(kindTable, func(key string, _ []byte) bool { return key < hex16(epoch) }),
-		drop(kindOpened, func(key string, _ []byte) bool { return key < hex16(epoch) }),
-		drop(kindBlock, func(key string, _ []byte) bool { return key < hex16(epoch) }),
-		drop(kindAward, func(key string, _ []byte) bool { return key < hex16(epoch-min(epoch, 3*uint64(v.EpochsOfMonth))) }),
+		drop(ctx, k, &b, guardedTable, func(_ sign.Signature, g rewards.Guarded) bool { return uint64(g.Slot) < begins }),
+		drop(ctx, k, &b, wardTable, func(_ sign.Key, w warded) bool { return w.Epoch < epoch }),
+		drop(ctx, k, &b, tableTable, func(key string, _ []byte) bool { return key < hex16(epoch) }),
+		drop(ctx, k, &b, openedTable, func(key string, _ opened) bool { return key < hex16(epoch) }),
+		drop(ctx, k, &b, blockTable, func(of uint64, _ chain.Block) bool { return of < epoch }),
+		drop(ctx, k, &b, awardTable, func(key string, _ awarded) bool { return key < hex16(month) }),
 	)
-	if err != nil || len(puts) == 0 {
+	if err != nil {
 		return err
 	}
-	return k.store.Write(ctx, puts...)
+	return b.Commit(ctx, k.store)
+}
+
+// maxDrop is the number of records that are removed at a time.
+const maxDrop = 10_000
+
+// drop adds the removal of old records of a table to a batch.
+func drop[K comparable, V any](
+	ctx context.Context, k *keep, b *journal.Batch, t journal.Table[K, V], old func(K, V) bool,
+) error {
+	return t.List(ctx, k.store, "", func(key K, v V) error {
+		if b.Len() < maxDrop && old(key, v) {
+			t.Delete(b, key)
+		}
+		return nil
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -68,7 +69,7 @@ type Config struct {
 	Chain   Chain
 	Sight   Sight
 	Peers   Peers
-	Store   store.Store
+	Store   journal.Store
 	// Records are the newest records of this peer's own units; nil: it sells nothing.
 	Records func() []audit.Record
 	// Wards are the escrows that this peer signs vouchers of as a guardian; nil: none.

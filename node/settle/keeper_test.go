@@ -15,8 +15,32 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/machine"
 	"github.com/starling-network/starling/node/store"
 )
+
+var counterTable = journal.Define[string, Record]("counter")
+
+// journalled returns the state of a counter in a journal.
+func journalled(t *testing.T, s journal.Store, name string) (state []byte) {
+	t.Helper()
+	err := counterTable.List(t.Context(), s, name, func(_ string, r Record) error { state = r.State; return nil })
+	if err != nil {
+		t.Error(err)
+	}
+	return state
+}
+
+// write journals the state of a counter.
+func write(t *testing.T, s journal.Store, name string, state ...byte) {
+	t.Helper()
+	var b journal.Batch
+	counterTable.Put(&b, name, Record{State: state})
+	if err := b.Commit(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // counter is a machine that keeps how many leases it was told to fund, and looks at each tick until it was told to end.
 type counter struct {
@@ -26,6 +50,9 @@ type counter struct {
 }
 
 var errFull = errors.New("no more than three")
+
+// unlucky is a slot over which a counter panics.
+const unlucky = 100
 
 func (c counter) state() []byte {
 	if c.ended {
@@ -50,6 +77,14 @@ func (c counter) Step(now time.Time, ev escrow.Event) (counter, []escrow.Effect,
 	case escrow.Ticked:
 		next.next = now.Add(time.Second)
 		return next, []escrow.Effect{escrow.Look{}}, nil
+	case escrow.Looked: // one more lease for each slot that was seen
+		if ev.Final.Slot == unlucky {
+			panic("unlucky")
+		}
+		if next.funded = uint8(ev.Final.Slot); next.funded > c.funded {
+			return next, []escrow.Effect{escrow.Persist{State: next.state()}}, nil
+		}
+		return c, nil, nil
 	}
 	return next, nil, nil
 }
@@ -77,6 +112,15 @@ func (l *blind) Sign(context.Context, []program.Instruction, []program.Table, ..
 func (l *blind) Send(context.Context, chain.Prepared) error { return chain.ErrDown }
 func (l *blind) Status(context.Context, chain.Prepared) (chain.TxStatus, error) {
 	return chain.TxStatus{}, chain.ErrDown
+}
+
+// take returns how often somebody looked since the last call.
+func (l *blind) take() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.looks
+	l.looks = 0
+	return n
 }
 
 // refusing is a journal that refuses writes while told to.
@@ -107,17 +151,24 @@ type notes struct {
 	all []escrow.Effect
 }
 
-func (n *notes) told(_ string, e escrow.Effect) {
+func (n *notes) add(_ string, e escrow.Effect) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, e)
 }
 
-// keeper runs a Keeper of counters on a journal until the test is over.
-func keeper(t *testing.T, s store.Store, l *blind, n *notes) (k *Keeper[counter], stop func()) {
+// keeper runs a Keeper of counters on a journal until stop is called.
+func keeper(t *testing.T, s store.Store, l escrow.Ledger, n *notes) (k *Keeper[counter], stop func()) {
+	t.Helper()
+	k = stopped(t, s, l, n)
+	return k, run(k)
+}
+
+// stopped makes a Keeper of counters that does not run.
+func stopped(t *testing.T, s store.Store, l escrow.Ledger, n *notes) *Keeper[counter] {
 	t.Helper()
 	k, err := NewKeeper(t.Context(), KeeperConfig[counter]{
-		Kind: "counter", Ledger: l, Store: s, Told: n.told, Log: slog.New(slog.DiscardHandler),
+		Table: counterTable, Ledger: l, Store: s, Notify: n.add, Log: slog.New(slog.DiscardHandler),
 		Over:     func(c counter) bool { return c.ended },
 		Observer: Observer{Looked: func(string, escrow.View) {}, Landed: func(string, Landed) {}},
 		Restore: func(_ context.Context, b []byte) (counter, error) {
@@ -127,34 +178,40 @@ func keeper(t *testing.T, s store.Store, l *blind, n *notes) (k *Keeper[counter]
 	if err != nil {
 		t.Fatal(err)
 	}
+	return k
+}
+
+// run runs a Keeper until the function that it returns is called.
+func run(k *Keeper[counter]) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		k.Run(ctx)
 	}()
-	return k, func() { cancel(); <-done }
+	return func() { cancel(); <-done }
 }
 
 func fund(n int) escrow.Fund { return escrow.Fund{Leases: make([]market.LeaseCore, n)} }
 
-// What a machine is told is in the journal when Tell returns, its refusals are Tell's, and the next process goes on from there.
+// What a machine is told is in the journal when Ask returns, its refusals are Ask's, and the next process goes on
+// from there.
 func TestKeeper(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		journal, l, n := store.NewMemory(), &blind{}, &notes{}
 		k, stop := keeper(t, journal, l, n)
-		if err := k.Tell(t.Context(), "a", fund(1)); !errors.Is(err, ErrUnkept) {
+		if err := k.Ask(t.Context(), "a", fund(1)); !errors.Is(err, machine.ErrUnknown) {
 			t.Errorf("a machine that is not kept: %v", err)
 		}
 		k.Add("a", counter{})
-		if err := k.Tell(t.Context(), "a", fund(2)); err != nil {
+		if err := k.Ask(t.Context(), "a", fund(2)); err != nil {
 			t.Fatal(err)
 		}
-		if b, err := journal.Get(t.Context(), "counter", "a"); err != nil || !slices.Equal(b, []byte{2, 0}) {
-			t.Errorf("the journal has %v, %v", b, err)
+		if b := journalled(t, journal, "a"); !slices.Equal(b, []byte{2, 0}) {
+			t.Errorf("the journal has %v", b)
 		}
-		if err := k.Tell(t.Context(), "a", fund(2)); !errors.Is(err, errFull) {
+		if err := k.Ask(t.Context(), "a", fund(2)); !errors.Is(err, errFull) {
 			t.Errorf("two more than three: %v", err)
 		}
 		k.Add("a", counter{}) // stays what it is
@@ -164,19 +221,19 @@ func TestKeeper(t *testing.T) {
 		if err != nil || m.ended {
 			t.Errorf("the next process has %+v, %v", m, err)
 		}
-		l.looks = 0
+		l.take()
 		time.Sleep(10*time.Second + time.Millisecond)
-		if l.looks < 10 || l.looks > 11 {
-			t.Errorf("it looked %d times in ten seconds", l.looks)
+		if n := l.take(); n < 10 || n > 11 {
+			t.Errorf("it looked %d times in ten seconds", n)
 		}
-		if err := k.Tell(t.Context(), "a", escrow.End{}); err != nil {
+		if err := k.Ask(t.Context(), "a", escrow.End{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		l.looks = 0
+		l.take()
 		time.Sleep(10 * time.Second)
-		if l.looks > 0 {
-			t.Errorf("it looked %d times after its end", l.looks)
+		if n := l.take(); n > 0 {
+			t.Errorf("it looked %d times after its end", n)
 		}
 		stop()
 		if want := []escrow.Effect{escrow.Refunded{Amount: 2}}; !slices.Equal(n.all, want) {
@@ -185,8 +242,8 @@ func TestKeeper(t *testing.T) {
 	})
 }
 
-// A machine that is over still answers, in the process in which it ended and in the next: who winds up again after a crash is not
-// kept waiting for ever.
+// A machine that is over still answers, in the process in which it ended and in the next: who winds up again after a
+// crash is not kept waiting for ever.
 func TestKeeperToldAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,7 +253,7 @@ func TestKeeperToldAfterItsEnd(t *testing.T) {
 		for range 2 {
 			for range 2 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				if err := k.Tell(ctx, "a", escrow.End{}); err != nil {
+				if err := k.Ask(ctx, "a", escrow.End{}); err != nil {
 					t.Errorf("told to end: %v", err)
 				}
 				cancel()
@@ -206,8 +263,10 @@ func TestKeeperToldAfterItsEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			if c := k.kept["a"]; len(c.inbox) > 0 || c.running {
+			if back, ok := k.Drop("a"); !ok {
 				t.Error("what it was told after its end stays")
+			} else {
+				back()
 			}
 			stop()
 			k, stop = keeper(t, journal, l, n)
@@ -221,14 +280,12 @@ func TestKeeperTicksOnceAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		journal, l := store.NewMemory(), &blind{}
-		if err := journal.Write(t.Context(), store.Put{Kind: "counter", Key: "a", Value: []byte{1, 1}}); err != nil {
-			t.Fatal(err)
-		}
+		write(t, journal, "a", 1, 1)
 		_, stop := keeper(t, journal, l, &notes{})
 		time.Sleep(time.Minute)
 		stop()
-		if l.looks != 1 {
-			t.Errorf("it had %d ticks", l.looks)
+		if n := l.take(); n != 1 {
+			t.Errorf("it had %d ticks", n)
 		}
 	})
 }
@@ -238,14 +295,12 @@ func TestKeeperDrops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		journal, l, n := store.NewMemory(), &blind{}, &notes{}
-		if err := journal.Write(t.Context(), store.Put{Kind: "counter", Key: "old", Value: []byte{1, 1}}); err != nil {
-			t.Fatal(err)
-		}
-		k, stop := keeper(t, journal, l, n)
-		defer stop()
+		write(t, journal, "old", 1, 1)
+		k := stopped(t, journal, l, n)
 		if _, ok := k.Drop("old"); ok {
 			t.Error("a machine is dropped before it had its tick")
 		}
+		defer run(k)()
 		k.Add("a", counter{})
 		synctest.Wait()
 		for _, name := range []string{"a", "b"} {
@@ -253,7 +308,7 @@ func TestKeeperDrops(t *testing.T) {
 				t.Errorf("machine %s is dropped, which is not over, or not there", name)
 			}
 		}
-		if err := k.Tell(t.Context(), "a", escrow.End{}); err != nil {
+		if err := k.Ask(t.Context(), "a", escrow.End{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -262,11 +317,11 @@ func TestKeeperDrops(t *testing.T) {
 			if !ok {
 				t.Fatal("a machine that is over stays")
 			}
-			if err := k.Post("a", escrow.End{}); !errors.Is(err, ErrUnkept) {
+			if err := k.Post("a", escrow.End{}); !errors.Is(err, machine.ErrUnknown) {
 				t.Errorf("a machine that was dropped is told: %v", err)
 			}
 			back()
-			if err := k.Tell(t.Context(), "a", escrow.End{}); err != nil {
+			if err := k.Ask(t.Context(), "a", escrow.End{}); err != nil {
 				t.Errorf("a machine that is back is told: %v", err)
 			}
 			synctest.Wait()
@@ -277,8 +332,8 @@ func TestKeeperDrops(t *testing.T) {
 	})
 }
 
-// An event that the journal does not take is refused to who waits for it, and kept for who does not; the machine is then what the
-// journal has.
+// An event that the journal does not take is refused to who waits for it, and kept for who does not; the machine is
+// then what the journal has.
 func TestKeeperJournalFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -286,11 +341,11 @@ func TestKeeperJournalFails(t *testing.T) {
 		k, stop := keeper(t, journal, &blind{}, &notes{})
 		defer stop()
 		k.Add("a", counter{})
-		if err := k.Tell(t.Context(), "a", fund(1)); err != nil {
+		if err := k.Ask(t.Context(), "a", fund(1)); err != nil {
 			t.Fatal(err)
 		}
 		journal.fail(full)
-		if err := k.Tell(t.Context(), "a", fund(1)); !errors.Is(err, full) {
+		if err := k.Ask(t.Context(), "a", fund(1)); !errors.Is(err, full) {
 			t.Errorf("a journal that fails: %v", err)
 		}
 		if err := k.Post("a", fund(2)); err != nil {
@@ -304,8 +359,8 @@ func TestKeeperJournalFails(t *testing.T) {
 		if _, err := k.Until(t.Context(), "a", func(c counter) bool { return c.funded == 3 }); err != nil {
 			t.Error(err)
 		}
-		if b, err := journal.Get(t.Context(), "counter", "a"); err != nil || !slices.Equal(b, []byte{3, 0}) {
-			t.Errorf("the journal has %v, %v", b, err)
+		if b := journalled(t, journal, "a"); !slices.Equal(b, []byte{3, 0}) {
+			t.Errorf("the journal has %v", b)
 		}
 	})
 }

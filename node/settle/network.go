@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -39,19 +40,24 @@ type Chain interface {
 type Network struct {
 	genesis market.Genesis
 	chain   Chain
-	store   store.Store
+	store   journal.Store
 
 	net    atomic.Pointer[escrow.Net]
 	asking chan struct{} // holds one token while the chain is asked
 }
 
 // NewNetwork asks nothing yet.
-func NewNetwork(g market.Genesis, c Chain, s store.Store) *Network {
+func NewNetwork(g market.Genesis, c Chain, s journal.Store) *Network {
 	return &Network{genesis: g, chain: c, store: s, asking: make(chan struct{}, 1)}
 }
 
-// kindNetwork is the kind of the journal record with the network's account, by its address.
-const kindNetwork = "network"
+// networkRecord is the network's account in the journal, as the chain has it.
+type networkRecord struct {
+	Account []byte `json:"account"`
+}
+
+// networks has the account by its address.
+var networks = journal.Define[sign.Key, networkRecord]("network")
 
 // Get returns the network, from the journal or else from the chain, which is asked by one at a time: who waits for the answer waits no
 // longer than ctx.
@@ -68,18 +74,17 @@ func (n *Network) Get(ctx context.Context) (escrow.Net, error) {
 	if net := n.net.Load(); net != nil {
 		return *net, nil
 	}
-	key := n.genesis.Escrow.String()
 	var account program.Network
-	b, err := n.store.Get(ctx, kindNetwork, key)
+	rec, err := networks.Get(ctx, n.store, n.genesis.Escrow)
 	kept := err == nil
 	switch {
 	case kept:
-		account, err = program.UnmarshalNetwork(b)
+		account, err = program.UnmarshalNetwork(rec.Account)
 	case errors.Is(err, store.ErrNotFound):
 		account, err = n.chain.Network(ctx)
 	}
 	if err != nil {
-		return escrow.Net{}, fmt.Errorf("reading the network's account %s: %w", key, err)
+		return escrow.Net{}, fmt.Errorf("reading the network's account %s: %w", n.genesis.Escrow, err)
 	}
 	return n.keep(ctx, account, !kept)
 }
@@ -94,7 +99,9 @@ func (n *Network) keep(ctx context.Context, account program.Network, write bool)
 		return escrow.Net{}, fmt.Errorf("%w: the network's account is %s, not %s", chain.ErrMalformed, net.Address(), n.genesis.Escrow)
 	}
 	if write {
-		if err := n.store.Write(ctx, store.Put{Kind: kindNetwork, Key: n.genesis.Escrow.String(), Value: account.Marshal()}); err != nil {
+		var b journal.Batch
+		networks.Put(&b, n.genesis.Escrow, networkRecord{account.Marshal()})
+		if err := b.Commit(ctx, n.store); err != nil {
 			return escrow.Net{}, err
 		}
 	}

@@ -17,7 +17,7 @@ type Landed struct {
 	Fee   uint64     `json:"fee,omitempty"` // lamports; 0 where an earlier process signed it
 }
 
-// Observer follows what a machine sees and does on chain. It is told in the machine's own goroutine.
+// Observer follows what a machine sees and does on chain, one thing at a time for each machine.
 type Observer struct {
 	Looked func(name string, v escrow.View) // at level Confirmed
 	Landed func(name string, l Landed)

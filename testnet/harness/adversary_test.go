@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -66,7 +67,7 @@ func (a *adversary) fund(h held) funded {
 		a.t.Fatal(err)
 	}
 	for ev := escrow.Event(escrow.Fund{Leases: []market.LeaseCore{h.core}, Deadline: h.core.End + 10*marginSlots}); ; ev = (escrow.Ticked{}) {
-		if m, _, err = escrow.Drive(a.t.Context(), ledger, func(escrow.Deposit, []byte) error { return nil }, m, time.Now(), ev); err != nil {
+		if m, _, err = chaintest.Drive(a.t.Context(), ledger, func(escrow.Deposit, []byte) error { return nil }, m, time.Now(), ev); err != nil {
 			a.t.Fatal(err)
 		}
 		if f, ok := m.Funding(id); ok {

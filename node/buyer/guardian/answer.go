@@ -11,10 +11,10 @@ import (
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/sealed"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
 )
@@ -275,18 +275,12 @@ func (s *Service) keepState(ctx context.Context, w *ward, st said) error {
 	if next.Over = st.Over; st.Over && next.OverAt == 0 {
 		next.OverAt, _ = s.slot() // a wage does not end where the chain was never seen
 	}
-	puts := []store.Put{}
-	for _, r := range []struct {
-		kind string
-		v    any
-	}{{kindState, st}, {kindWard, next}} {
-		if p, err := put(r.kind, w.Job.String(), r.v); err != nil {
-			return err
-		} else if r.kind == kindState || next.Over != w.Over {
-			puts = append(puts, p)
-		}
+	var b journal.Batch
+	states.Put(&b, w.Job, st)
+	if next.Over != w.Over {
+		wards.Put(&b, w.Job, next)
 	}
-	if err := s.cfg.Store.Write(ctx, puts...); err != nil {
+	if err := b.Commit(ctx, s.cfg.Store); err != nil {
 		return fmt.Errorf("journalling a job's state: %w", err)
 	}
 	old := w.state
@@ -371,19 +365,18 @@ func (s *Service) keepLease(ctx context.Context, w *ward, k kept) error {
 	if old == nil && len(w.leases) >= MaxLeases || w.bytes+grown > maxKept {
 		return refuse(CodeFull, "the job has %d leases of %s", len(w.leases), stream.Size(int64(w.bytes)))
 	}
-	p, err := put(kindLease, leaseKey(w.Job, k.ID()), keptRecord{k.Lease, k.Word})
-	if err != nil {
-		return err
-	}
-	puts, counted := []store.Put{p}, 0
+	var b journal.Batch
+	leases.Put(&b, leaseKey(w.Job, k.ID()), keptRecord{k.Lease, k.Word})
+	counted := 0
 	if last := k.payer.Last(); last.Seq > 0 && (old == nil || old.payer.Last().Seq < last.Seq) && w.receipts < maxReceipts {
 		r, err := s.receipt(w, k)
 		if err != nil {
 			return err
 		}
-		puts, counted = append(puts, store.Put{Kind: kindReceipt, Key: receiptKey(w.Job, k.ID(), last.Seq), Value: r.Marshal()}), 1
+		receipts.Put(&b, receiptKey(w.Job, k.ID(), last.Seq), r.Marshal())
+		counted = 1
 	}
-	if err := s.cfg.Store.Write(ctx, puts...); err != nil {
+	if err := b.Commit(ctx, s.cfg.Store); err != nil {
 		return fmt.Errorf("journalling a lease: %w", err)
 	}
 	w.leases[k.ID()] = &k
@@ -509,7 +502,7 @@ func (s *Service) receiptsOf(ctx context.Context, w *ward, q *nodepb.GuardReques
 	}
 	id := market.LeaseID(q.Lease)
 	out := &nodepb.GuardReply_ReceiptList{}
-	err := s.cfg.Store.List(ctx, kindReceipt, leaseKey(w.Job, id)+"/", func(key string, value []byte) error {
+	err := receipts.List(ctx, s.cfg.Store, leaseKey(w.Job, id)+"/", func(key string, value []byte) error {
 		switch {
 		case key <= receiptKey(w.Job, id, q.After):
 		case len(out.Receipts) == pageBytes/verify.ReceiptSize:

@@ -205,7 +205,7 @@ func TestCrashAtEachWrite(t *testing.T) {
 
 func records(t testing.TB, disk store.Store) (n int) {
 	t.Helper()
-	for _, kind := range []string{kindWard, kindState, kindLease, kindReceipt} {
+	for _, kind := range []string{wards.Kind(), states.Kind(), leases.Kind(), receipts.Kind()} {
 		must(t, disk.List(t.Context(), kind, "", func(string, []byte) error { n++; return nil }))
 	}
 	return n

@@ -2,14 +2,13 @@ package guardian
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -25,36 +24,26 @@ func receiptKey(job sign.Hash, l market.LeaseID, seq uint64) string {
 	return fmt.Sprintf("%s/%020d", leaseKey(job, l), seq)
 }
 
-func put(kind, key string, v any) (store.Put, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return store.Put{}, fmt.Errorf("encoding %s %s: %w", kind, key, err)
-	}
-	return store.Put{Kind: kind, Key: key, Value: b}, nil
-}
-
 // write journals a ward.
 func (s *Service) write(ctx context.Context, w Ward) error {
-	p, err := put(kindWard, w.Job.String(), w)
-	if err != nil {
-		return err
-	}
-	if err := s.cfg.Store.Write(ctx, p); err != nil {
+	var b journal.Batch
+	wards.Put(&b, w.Job, w)
+	if err := b.Commit(ctx, s.cfg.Store); err != nil {
 		return fmt.Errorf("journalling a guarded job: %w", err)
 	}
 	return nil
 }
 
-// each reads the records of a kind, and which job each is of.
-func (s *Service) each(ctx context.Context, kind string, f func(job sign.Hash, key string, value []byte) error) error {
-	return s.cfg.Store.List(ctx, kind, "", func(key string, value []byte) error {
+// each reads the records of a table whose keys begin with a job.
+func each[V any](ctx context.Context, s *Service, t journal.Table[string, V], f func(job sign.Hash, v V) error) error {
+	return t.List(ctx, s.cfg.Store, "", func(key string, v V) error {
 		text, _, _ := strings.Cut(key, "/")
 		job, err := sign.ParseHash(text)
 		if err == nil {
-			err = f(job, key, value)
+			err = f(job, v)
 		}
 		if err != nil {
-			return fmt.Errorf("reading %s %s: %w", kind, key, err)
+			return fmt.Errorf("reading %s %s: %w", t.Kind(), key, err)
 		}
 		return nil
 	})
@@ -63,16 +52,13 @@ func (s *Service) each(ctx context.Context, kind string, f func(job sign.Hash, k
 // load reads the wards of an earlier process. Remains of a dismissed job, left when the process ended first, are
 // removed.
 func (s *Service) load(ctx context.Context) error {
-	err := s.each(ctx, kindWard, func(job sign.Hash, _ string, value []byte) error {
-		w := &ward{leases: map[market.LeaseID]*kept{}}
-		if err := json.Unmarshal(value, &w.Ward); err != nil {
-			return err
-		}
+	err := wards.List(ctx, s.cfg.Store, "", func(job sign.Hash, value Ward) error {
+		w := &ward{Ward: value, leases: map[market.LeaseID]*kept{}}
 		if w.Job != job || w.Epoch == 0 || len(w.Members) != len(w.Keys.Keys) {
-			return fmt.Errorf("it is of job %s", w.Job.Short())
+			return fmt.Errorf("reading ward %s: it is of job %s", job, w.Job.Short())
 		}
 		if err := w.Check(s.cfg.Genesis); err != nil {
-			return err
+			return fmt.Errorf("reading ward %s: %w", job, err)
 		}
 		s.wards[job] = w
 		return nil
@@ -81,26 +67,22 @@ func (s *Service) load(ctx context.Context) error {
 		return err
 	}
 	gone := map[sign.Hash]bool{}
-	if err := s.each(ctx, kindState, func(job sign.Hash, _ string, value []byte) error {
+	if err := states.List(ctx, s.cfg.Store, "", func(job sign.Hash, value said) error {
 		w := s.wards[job]
 		if w == nil || w.Dismissed {
 			gone[job] = true
 			return nil
 		}
-		w.state = &said{}
-		return json.Unmarshal(value, w.state)
+		w.state = &value
+		return nil
 	}); err != nil {
 		return err
 	}
-	if err := s.each(ctx, kindLease, func(job sign.Hash, _ string, value []byte) error {
+	if err := each(ctx, s, leases, func(job sign.Hash, rec keptRecord) error {
 		w := s.wards[job]
 		if w == nil || w.Dismissed {
 			gone[job] = true
 			return nil
-		}
-		var rec keptRecord
-		if err := json.Unmarshal(value, &rec); err != nil {
-			return err
 		}
 		payer, err := meter.RestorePayer(w.terms(s.cfg.Genesis, rec.Lease, rec.Word.Epoch), rec.Payer)
 		if err != nil {
@@ -112,7 +94,7 @@ func (s *Service) load(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := s.each(ctx, kindReceipt, func(job sign.Hash, _ string, _ []byte) error {
+	if err := each(ctx, s, receipts, func(job sign.Hash, _ []byte) error {
 		if w := s.wards[job]; w == nil || w.Dismissed {
 			gone[job] = true
 		} else {
@@ -154,23 +136,36 @@ const removeBatch = 1000
 
 // remove deletes the journal's records of a job beside its ward.
 func (s *Service) remove(ctx context.Context, job sign.Hash) error {
-	for _, kind := range []string{kindState, kindLease, kindReceipt} {
-		var puts []store.Put
-		if err := s.cfg.Store.List(ctx, kind, job.String(), func(key string, _ []byte) error {
-			puts = append(puts, store.Put{Kind: kind, Key: key})
-			return nil
-		}); err != nil {
-			return fmt.Errorf("reading what a job left: %w", err)
+	var b journal.Batch
+	states.Delete(&b, job)
+	if err := removeAll(ctx, s, &b, leases, job); err != nil {
+		return err
+	}
+	return removeAll(ctx, s, &b, receipts, job)
+}
+
+// removeAll deletes the records of a job in a table, after those of a batch.
+func removeAll[V any](ctx context.Context, s *Service, b *journal.Batch, t journal.Table[string, V], job sign.Hash) error {
+	var keys []string
+	if err := t.List(ctx, s.cfg.Store, job.String(), func(key string, _ V) error {
+		keys = append(keys, key)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("reading what a job left: %w", err)
+	}
+	for {
+		n := min(len(keys), removeBatch)
+		for _, key := range keys[:n] {
+			t.Delete(b, key)
 		}
-		for len(puts) > 0 {
-			n := min(len(puts), removeBatch)
-			if err := s.cfg.Store.Write(ctx, puts[:n]...); err != nil {
-				return fmt.Errorf("removing what a job left: %w", err)
-			}
-			puts = puts[n:]
+		if err := b.Commit(ctx, s.cfg.Store); err != nil {
+			return fmt.Errorf("removing what a job left: %w", err)
+		}
+		*b = journal.Batch{}
+		if keys = keys[n:]; len(keys) == 0 {
+			return nil
 		}
 	}
-	return nil
 }
 
 // forget deletes a ward at the end of its time.
@@ -182,7 +177,9 @@ func (s *Service) forget(ctx context.Context, w *ward) error {
 			return err
 		}
 	}
-	if err := s.cfg.Store.Write(ctx, store.Put{Kind: kindWard, Key: w.Job.String()}); err != nil {
+	var b journal.Batch
+	wards.Delete(&b, w.Job)
+	if err := b.Commit(ctx, s.cfg.Store); err != nil {
 		return fmt.Errorf("forgetting a job: %w", err)
 	}
 	s.mu.Lock()

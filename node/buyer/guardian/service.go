@@ -14,11 +14,11 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/slots"
-	"github.com/starling-network/starling/node/store"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/admit"
@@ -41,7 +41,7 @@ type Config struct {
 	Key     sign.Signer // of the peer
 	Payout  sign.Key    // wallet of the peer's owner
 	Policy  Policy
-	Store   store.Store
+	Store   journal.Store
 	Slots   *slots.Clock
 	Log     *slog.Logger
 
@@ -76,12 +76,12 @@ type Taken struct {
 	Panel *Panel
 }
 
-// Kinds of the journal.
-const (
-	kindWard    = "ward"        // Ward by job
-	kindState   = "wardstate"   // said by job
-	kindLease   = "wardlease"   // keptRecord by job/lease
-	kindReceipt = "wardreceipt" // verify.Receipt by job/lease/number
+// Records of the journal.
+var (
+	wards    = journal.Define[sign.Hash, Ward]("ward")         // by job
+	states   = journal.Define[sign.Hash, said]("wardstate")    // by job
+	leases   = journal.Define[string, keptRecord]("wardlease") // by job/lease
+	receipts = journal.Define[string, []byte]("wardreceipt")   // verify.Receipt by job/lease/number
 )
 
 // Service guards jobs for one peer. New starts nothing; Run does.
