@@ -7,8 +7,8 @@
 //	Run    all at the same time, each in a goroutine of its own, begun in order
 //	stop   in reverse order, one after another: the context ends, Run returns, Close
 //
-// A service that fails to start, or that ends while the peer runs, ends the peer. A peer that lacks something, such as a
-// light client or a free network, is a shorter list.
+// A service that fails to start, or that ends while the peer runs, ends the peer. A peer that lacks something, such
+// as a light client or a free network, is a shorter list.
 package service
 
 import (
@@ -41,6 +41,9 @@ type Health interface {
 	Health() error
 }
 
+// ErrConfig means that a section of the configuration cannot work; the error's text names the field.
+var ErrConfig = errors.New("configuration")
+
 var (
 	// ErrEnded means that a service returned without an error while the peer was running.
 	ErrEnded = errors.New("service ended by itself")
@@ -50,8 +53,8 @@ var (
 	ErrTwice = errors.New("two services have the same name")
 )
 
-// StopTimeout is how long a service may take to stop. Then those before it are stopped, and its goroutines are abandoned:
-// the process is about to end.
+// StopTimeout is how long a service may take to stop. Then those before it are stopped, and its goroutines are
+// abandoned: the process is about to end.
 const StopTimeout = time.Minute
 
 // List is the services of a peer. Its zero value is an empty list.
@@ -107,8 +110,8 @@ func (l loop) Name() string { return l.name }
 func (l loop) Run(ctx context.Context) error { return l.run(ctx) }
 
 // Run starts the services and runs them until ctx ends or one of them ends. It returns after all have stopped, each
-// within StopTimeout, with their errors under their names. It closes all but those that did not stop, also those that it
-// did not start.
+// within StopTimeout, with their errors under their names. It closes all but those that did not stop, also those that
+// it did not start.
 func (l *List) Run(ctx context.Context) error {
 	if err := l.unique(); err != nil {
 		return errors.Join(err, l.Close())
@@ -225,4 +228,30 @@ func stopAll(services []*running) error {
 		errs = append(errs, services[i].stop())
 	}
 	return errors.Join(errs...)
+}
+
+// Door is a handler of other peers' requests. Close returns after those under way have ended.
+type Door interface{ Close() }
+
+// Behind returns s with a door, which is open from Start to Close.
+func Behind(s Service, open func() (Door, error)) Service { return &behind{Service: s, open: open} }
+
+type behind struct {
+	Service
+	open func() (Door, error)
+	door Door // nil before Start
+}
+
+// Start implements Starter.
+func (b *behind) Start(context.Context) (err error) {
+	b.door, err = b.open()
+	return err
+}
+
+// Close implements io.Closer.
+func (b *behind) Close() error {
+	if b.door != nil {
+		b.door.Close()
+	}
+	return nil
 }

@@ -122,7 +122,10 @@ func TestEndedServiceEndsPeer(t *testing.T) {
 		err  error
 		want error
 		text string
-	}{{nil, ErrEnded, "b: service ended by itself"}, {broken, broken, "b: disk full"}, {context.Canceled, context.Canceled, "b: context canceled"}} {
+	}{
+		{nil, ErrEnded, "b: service ended by itself"}, {broken, broken, "b: disk full"},
+		{context.Canceled, context.Canceled, "b: context canceled"},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			l, all, j := rooms(3)
 			early := make(chan struct{})
@@ -192,6 +195,32 @@ func TestAbilities(t *testing.T) {
 	same(t, j, "close b", "close a")
 }
 
+type noted struct {
+	*journal
+	name string
+}
+
+func (n noted) Close() { n.note("close door", n.name) }
+
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j, none := &journal{}, errors.New("no door")
+		wait := Loop("a", func(ctx context.Context) error { <-ctx.Done(); j.note("end", "a"); return nil })
+		l := &List{}
+		l.Add(Behind(wait, func() (Door, error) { j.note("open door", "a"); return noted{j, "a"}, nil }))
+		if err := run(t, l); err != nil {
+			t.Error(err)
+		}
+		same(t, j, "open door a", "end a", "close door a")
+		l = &List{}
+		l.Add(Behind(wait, func() (Door, error) { return nil, none }))
+		if err := run(t, l); !errors.Is(err, none) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // Whatever services do, each is closed once and after those behind it, and none runs without all before it.
 func TestOrderProperty(t *testing.T) {
 	t.Parallel()
@@ -212,18 +241,25 @@ func TestOrderProperty(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			close(early)
 			err := run(t, l)
-			failed := slices.ContainsFunc(all, func(r *room) bool { return r.startErr != nil || r.early != nil || r.runErr != nil })
+			failed := slices.ContainsFunc(all, func(r *room) bool {
+				return r.startErr != nil || r.early != nil || r.runErr != nil
+			})
 			none := slices.ContainsFunc(all, func(r *room) bool { return r.startErr != nil })
 			if failed != (err != nil) {
 				t.Errorf("error %v", err)
 			}
 			at := func(step, name string) int { return slices.Index(j.steps, step+" "+name) }
 			for i, r := range all {
-				if at("close", r.name) < 0 || none != (at("end", r.name) < 0) || at("end", r.name) > at("close", r.name) {
+				closed, end := at("close", r.name), at("end", r.name)
+				if closed < 0 || none != (end < 0) || end > closed {
 					t.Errorf("service %s: %q", r.name, j.steps)
 				}
-				if i > 0 && (at("close", r.name) > at("close", all[i-1].name) || at("start", all[i-1].name) > at("start", r.name) && at("start", r.name) >= 0) {
-					t.Errorf("service %s before %s: %q", all[i-1].name, r.name, j.steps)
+				if i == 0 {
+					continue
+				}
+				before, start := all[i-1].name, at("start", r.name)
+				if closed > at("close", before) || start >= 0 && at("start", before) > start {
+					t.Errorf("service %s before %s: %q", before, r.name, j.steps)
 				}
 			}
 			if want := len(all); count(j.steps, "close") != want {
