@@ -8,8 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -17,8 +16,14 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/runtime/docker/fetch"
-	"github.com/starling-network/starling/p2p/relay"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/exchange"
+	"github.com/starling-network/starling/node/execnet"
+	"github.com/starling-network/starling/node/inventory"
+	"github.com/starling-network/starling/node/metrics"
+	"github.com/starling-network/starling/node/reach"
+	"github.com/starling-network/starling/node/runtimes"
+	"github.com/starling-network/starling/node/service"
 )
 
 // Files of a peer's home directory.
@@ -26,7 +31,7 @@ const (
 	FileConfig   = "config.yaml"   // Config
 	FileGenesis  = "genesis.json"  // market.Genesis of the network it is on
 	FileIdentity = "identity.json" // the peer's key, Solana CLI keypair format
-	FileWallet   = "wallet.json"   // the owner's key, for commands that need its signature; a running peer does not read it
+	FileWallet   = "wallet.json"   // the owner's key, for commands that need its signature; a peer does not read it
 	FileOwner    = "owner.address" // the owner's address, one line
 	FilePSK      = "swarm.key"     // where init puts the pre-shared key of a private network
 	FileJournal  = "journal.db"
@@ -44,32 +49,32 @@ type Config struct {
 	// Bootstrap are full multiaddrs (…/p2p/<peer>) of peers to join the network by. None is special.
 	Bootstrap []string `yaml:"bootstrap"`
 	// NAT says how the peer is reached when it cannot be dialled.
-	NAT NAT `yaml:"nat"`
+	NAT reach.NAT `yaml:"nat"`
 	// PlainUDP makes clusters' networks do without the kernel's offloads for UDP, for machines on which those fail.
 	PlainUDP bool `yaml:"plainUDP"`
-	// Relay says what it does for others that cannot be, and for light clients.
-	Relay Relay `yaml:"relay"`
-	// PrivateNetwork is the file with the pre-shared key of a private network, as a path from the home directory; empty means
-	// an open network.
+	// Relay is the relaying for peers that cannot be dialled, and for light clients.
+	Relay reach.Relay `yaml:"relay"`
+	// PrivateNetwork is the file with the pre-shared key of a private network, as a path from the home directory;
+	// empty means an open network.
 	PrivateNetwork string `yaml:"privateNetwork"`
 	// Block are peers that are refused: their ids, or their keys.
 	Block []string `yaml:"block"`
 	// Region is the peer's own word for where it is: [a-z0-9-]{1,32}.
 	Region string `yaml:"region"`
-	// API is the loopback address of the local HTTP API, where port 0 takes a free one; empty means a unix socket in the home
-	// directory, which other users of the machine cannot connect to.
+	// API is the loopback address of the local HTTP API, where port 0 takes a free one; empty means a unix socket in
+	// the home directory, which other users of the machine cannot connect to.
 	API string `yaml:"api"`
-	// Owner is the address of the wallet that pays and is paid; empty means the one in owner.address, and without that file the
-	// peer's own key.
+	// Owner is the address of the wallet that pays and is paid; empty means the one in owner.address, and without
+	// that file the peer's own key.
 	Owner string `yaml:"owner"`
 	// Solana says how to reach the chain.
 	Solana Solana `yaml:"solana"`
-	// Provide says what the peer sells.
-	Provide Provide `yaml:"provide"`
-	// Docker says which container engine runs what is sold.
-	Docker Docker `yaml:"docker"`
-	// Egress says what containers reach outside.
-	Egress Egress `yaml:"egress"`
+	// Provide is the units that the peer sells.
+	Provide inventory.Provide `yaml:"provide"`
+	// Docker is the container engine of units that are sold.
+	Docker runtimes.Docker `yaml:"docker"`
+	// Egress is the part of the outside that containers reach.
+	Egress execnet.Egress `yaml:"egress"`
 	// Clusters reports whether what is sold may be members of clusters.
 	Clusters Clusters `yaml:"clusters"`
 	// Buy bounds what the peer buys.
@@ -78,8 +83,8 @@ type Config struct {
 	Entry Entry `yaml:"entry"`
 	// Guard says what the peer does for jobs whose owners are away.
 	Guard Guard `yaml:"guard"`
-	// Metrics says what the peer measures of itself beside what costs nothing.
-	Metrics Metrics `yaml:"metrics"`
+	// Metrics are the measurements that cost something, and their port.
+	Metrics metrics.Section `yaml:"metrics"`
 }
 
 // Entry is what a peer does for light clients, who are no part of the network: it finds offers for them, gossips their
@@ -100,7 +105,8 @@ type Solana struct {
 	Fees Fees `yaml:"fees"`
 }
 
-// Fees are what a peer's transactions may cost. A bid is never more than a tenth of what a transaction is about, or 5,000 lamports.
+// Fees are what a peer's transactions may cost. A bid is never more than a tenth of what a transaction is about, or
+// 5,000 lamports.
 type Fees struct {
 	// MaxLamports is the most that a transaction bids; 0 means 1,000,000.
 	MaxLamports uint64 `yaml:"maxLamports"`
@@ -111,55 +117,10 @@ type Fees struct {
 // bids are the fees as the chain's ledger takes them.
 func (f Fees) bids() chain.Fees {
 	d := chain.DefaultFees()
-	return chain.Fees{Least: d.Least, Most: cmp.Or(f.MaxLamports, d.Most), TokenLamports: cmp.Or(f.TokenLamports, d.TokenLamports)}
+	return chain.Fees{
+		Least: d.Least, Most: cmp.Or(f.MaxLamports, d.Most), TokenLamports: cmp.Or(f.TokenLamports, d.TokenLamports),
+	}
 }
-
-// Docker is the container engine of a peer that sells.
-type Docker struct {
-	// Enabled is "auto" to offer containers when there is an engine, "true" to refuse to start without one, "false" to offer none.
-	Enabled string `yaml:"enabled"`
-	// Host is the engine's socket on this machine, as DOCKER_HOST has it; empty means DOCKER_HOST or the usual one.
-	Host string `yaml:"host"`
-	// Runtime is the OCI runtime that containers of leases run under, by its name in the engine's daemon.json; empty is the engine's own.
-	Runtime string `yaml:"runtime"`
-	// Registries are those of the operator's own network that images of jobs may come from, HOST or HOST:PORT: over plain HTTP too, and from
-	// private addresses. Other registries must be on the internet, with HTTPS.
-	Registries []string `yaml:"registries"`
-	// MaxImageMiB bounds an image, unpacked; 0 is 64 GiB.
-	MaxImageMiB uint32 `yaml:"maxImageMiB"`
-	// ImagesPercent is how full the engine's disk may be before images that jobs brought are removed, those that were used longest ago first;
-	// 0 is 85. Images that came otherwise stay.
-	ImagesPercent uint32 `yaml:"imagesPercent"`
-	// FreeMiB is what no image may take of the engine's disk; 0 is 4 GiB.
-	FreeMiB uint32 `yaml:"freeMiB"`
-}
-
-// runtimeName is what an engine calls an OCI runtime.
-var runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-
-// check holds what is said of the engine, its runtime and images to what it may be.
-func (d Docker) check() error {
-	if !slices.Contains([]string{"", dockerAuto, dockerOn, dockerOff}, d.Enabled) {
-		return fmt.Errorf("%w: docker.enabled: %.40q is none of auto, true and false", ErrConfig, d.Enabled)
-	}
-	if d.Runtime != "" && !runtimeName.MatchString(d.Runtime) {
-		return fmt.Errorf("%w: docker.runtime: %.40q is no name of an OCI runtime, as the engine's daemon.json has them", ErrConfig, d.Runtime)
-	}
-	if _, err := fetch.New(d.Registries); err != nil {
-		return fmt.Errorf("%w: docker.registries: %w", ErrConfig, err)
-	}
-	if d.ImagesPercent > 100 {
-		return fmt.Errorf("%w: docker.imagesPercent: %d is more than 100", ErrConfig, d.ImagesPercent)
-	}
-	return nil
-}
-
-// The values of Docker.Enabled.
-const (
-	dockerAuto = "auto"
-	dockerOn   = "true"
-	dockerOff  = "false"
-)
 
 // Clusters is what a peer that sells has to do with clusters: their members send to one another through its network.
 type Clusters struct {
@@ -169,12 +130,15 @@ type Clusters struct {
 	MaxMembers int `yaml:"maxMembers"`
 }
 
-// Unit is the size of one unit.
-type Unit struct {
-	MilliCPU  uint32 `yaml:"milliCPU"`
-	MemoryMiB uint32 `yaml:"memoryMiB"`
-	DiskMiB   uint32 `yaml:"diskMiB"`
-}
+// Sections of rooms, under the names that builders of a configuration use.
+type (
+	// Unit is the size of one unit.
+	Unit = inventory.Unit
+	// GPU is the machine's GPUs that are sold.
+	GPU = inventory.GPU
+	// Blocked is a buyer that is not served.
+	Blocked = inventory.Blocked
+)
 
 // Buy bounds what a peer buys for its user.
 type Buy struct {
@@ -182,10 +146,11 @@ type Buy struct {
 	QuoteWindow time.Duration `yaml:"quoteWindow"`
 	// MaxJobs is how many jobs may run at a time; those that only wait to be paid do not count.
 	MaxJobs int `yaml:"maxJobs"`
-	// MinReputation is the least reputation of a provider whose quote is taken, between 0 and 1; 0 means that all are, in the order
-	// of the buyer's weights.
+	// MinReputation is the least reputation of a provider whose quote is taken, between 0 and 1; 0 means that all
+	// are, in the order of the buyer's weights.
 	MinReputation float64 `yaml:"minReputation"`
-	// Limits bound what is spent, whoever asks for it; `starling key add` sets more for others than the peer's own user.
+	// Limits bound what is spent, whoever asks for it; `starling key add` sets more for others than the peer's own
+	// user.
 	Limits Limits `yaml:"limits"`
 	// Webhooks bounds where jobs may have their webhooks.
 	Webhooks Webhooks `yaml:"webhooks"`
@@ -196,27 +161,16 @@ type Buy struct {
 func DefaultConfig() Config {
 	return Config{
 		Region: "local",
-		NAT:    NAT{Auto: true, PortMap: true},
-		Relay: Relay{
-			DataMiB: relay.DefaultData >> 20, Duration: relay.DefaultDuration, Circuits: relay.DefaultCircuits,
-			PerPeer: relay.DefaultPerPeer, Reservations: relay.DefaultReservations, PerIP: relay.DefaultPerIP,
-			MiBPerSecond: relay.DefaultRate >> 20,
-		},
-		Provide: Provide{
-			Units: 1, Unit: Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 2048},
-			Price: "0.05", MinTime: time.Second, MaxTime: 24 * time.Hour,
-			Retain: 24 * time.Hour, RetainMiB: 20 << 10,
-			StartWhen: StartOptimistic, Claim: Claim{Amount: "1", Every: time.Hour},
-		},
-		Docker: Docker{Enabled: dockerAuto}, Clusters: Clusters{Accept: true},
+		NAT:    reach.NAT{Auto: true, PortMap: true}, Relay: reach.DefaultRelay(),
+		Provide: inventory.Default(), Docker: runtimes.Default(), Clusters: Clusters{Accept: true},
 		Buy:   Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
 		Entry: Entry{Serve: true},
 		Guard: Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
 	}
 }
 
-// ErrConfig says that a configuration cannot work; its text names the field.
-var ErrConfig = errors.New("configuration")
+// ErrConfig means that a configuration cannot work; the error's text names the field.
+var ErrConfig = service.ErrConfig
 
 const maxConfig = 1 << 20
 
@@ -255,24 +209,24 @@ func (c Config) Validate() error {
 			return fmt.Errorf("%w: owner: %w", ErrConfig, err)
 		}
 	}
-	if err := c.validateReach(); err != nil {
+	if err := c.reach().Check(); err != nil {
 		return err
 	}
-	if err := c.Provide.validate(); err != nil {
+	if err := c.Provide.Check(); err != nil {
 		return err
 	}
-	if err := c.Docker.check(); err != nil {
+	if err := c.Docker.Check(); err != nil {
 		return err
 	}
-	if _, _, err := c.egress(); err != nil {
-		return err
+	if _, _, err := c.Egress.Policy(); err != nil {
+		return fmt.Errorf("%w: egress: %w", ErrConfig, err)
 	}
 	switch {
 	case c.Buy.QuoteWindow <= 0 || c.Buy.QuoteWindow > time.Minute:
 		return fmt.Errorf("%w: buy.quoteWindow: %v is not between 0 and 1m", ErrConfig, c.Buy.QuoteWindow)
 	case c.Entry.Finds < 0 || c.Entry.Calls < 0 || c.Entry.Orders < 0 || c.Entry.Orders > maxEntryOrders:
-		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want none below 0 and at most %d orders a second, others pass on no more",
-			ErrConfig, c.Entry.Finds, c.Entry.Orders, c.Entry.Calls, maxEntryOrders)
+		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want none below 0 and at most %d orders a "+
+			"second, others pass on no more", ErrConfig, c.Entry.Finds, c.Entry.Orders, c.Entry.Calls, maxEntryOrders)
 	case !(c.Buy.MinReputation >= 0 && c.Buy.MinReputation < 1):
 		return fmt.Errorf("%w: buy.minReputation: %g is not at least 0 and below 1", ErrConfig, c.Buy.MinReputation)
 	case c.Clusters.MaxMembers < 0:
@@ -287,13 +241,15 @@ func (c Config) Validate() error {
 }
 
 // maxEntryOrders is how many orders a second one entry may publish for its clients: less than what others take from it.
-const maxEntryOrders = relayedPerEntry * 3 / 4
+const maxEntryOrders = exchange.PerEntry * 3 / 4
 
-// Between these lies how long results are kept: a buyer must have the time to fetch them, and disks do not grow.
-const (
-	minRetain = time.Minute
-	maxRetain = 30 * 24 * time.Hour
-)
+// reach returns the part of the configuration about the peer's place in the network.
+func (c Config) reach() reach.Config {
+	return reach.Config{
+		Listen: c.Listen, Announce: c.Announce, Bootstrap: c.Bootstrap, NAT: c.NAT, Relay: c.Relay,
+		PrivateNetwork: c.PrivateNetwork, Block: c.Block, PlainUDP: c.PlainUDP,
+	}
+}
 
 // LoadGenesis reads the facts of the network that a home directory is on.
 func LoadGenesis(home string) (market.Genesis, error) {
@@ -302,4 +258,60 @@ func LoadGenesis(home string) (market.Genesis, error) {
 		return market.Genesis{}, fmt.Errorf("reading the network's genesis: %w", err)
 	}
 	return market.ParseGenesis(b)
+}
+
+// Limits bound the spending, as decimal numbers of tokens: "2.5". Empty is no limit. Days are those of UTC.
+type Limits struct {
+	// PerJob is the most that one job may cost.
+	PerJob string `yaml:"perJob"`
+	// PerDay is the most that the jobs submitted on one day may cost together; one that runs counts what it can cost
+	// at the most, one that has ended what it did.
+	PerDay string `yaml:"perDay"`
+	// PerProviderPerDay is the same for the leases signed with one provider on one day.
+	PerProviderPerDay string `yaml:"perProviderPerDay"`
+}
+
+// check refuses texts that are no amount of any token.
+func (l Limits) check() error {
+	for name, text := range map[string]string{
+		"perJob": l.PerJob, "perDay": l.PerDay, "perProviderPerDay": l.PerProviderPerDay,
+	} {
+		if text != "" && (market.CheckDecimal(text) != nil || strings.Trim(text, "0.") == "") {
+			return noLimit(name, text)
+		}
+	}
+	return nil
+}
+
+func noLimit(name, text string) error {
+	return fmt.Errorf("%w: buy.limits.%s: %.40q is not an amount such as 2.5, above nothing", ErrConfig, name, text)
+}
+
+// amounts reads the limits for a token with so many decimals.
+func (l Limits) amounts(decimals uint8) (buyer.Limits, error) {
+	var out buyer.Limits
+	for _, f := range []struct {
+		name, text string
+		to         *market.Amount
+	}{
+		{"perJob", l.PerJob, &out.PerJob}, {"perDay", l.PerDay, &out.PerDay},
+		{"perProviderPerDay", l.PerProviderPerDay, &out.PerProviderPerDay},
+	} {
+		if f.text == "" {
+			continue
+		}
+		n, err := market.ParseDecimal(f.text, decimals)
+		if err != nil || n == 0 {
+			return out, noLimit(f.name, f.text)
+		}
+		*f.to = market.Amount(n)
+	}
+	return out, nil
+}
+
+// Webhooks bounds where a job's webhooks may be.
+type Webhooks struct {
+	// Private allows addresses of this machine and of private networks. Whoever may submit jobs can then have this
+	// peer call services that only it can reach.
+	Private bool `yaml:"private"`
 }

@@ -3,18 +3,11 @@ package node
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/ipfs/go-cid"
-
-	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/provider"
-	"github.com/starling-network/starling/p2p/blob"
 )
 
 func TestLoadConfig(t *testing.T) {
@@ -121,77 +114,18 @@ func FuzzLoadConfig(f *testing.F) {
 	})
 }
 
-func TestCPUUnits(t *testing.T) {
-	t.Parallel()
-	key := sign.NewPrivate([32]byte{7}).Key()
-	c := DefaultConfig().Provide
-	c.Units = 3
-	m, err := readMachine()
-	if err != nil {
-		t.Fatal(err)
-	}
-	units, err := cpuUnits(key, c, m)
-	if err != nil || len(units) != 3 {
-		t.Fatalf("%d units, %v", len(units), err)
-	}
-	again, err := cpuUnits(key, c, m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]bool{}
-	for i, u := range units {
-		if u.ID != again[i].ID {
-			t.Error("a unit has another id after a restart")
-		}
-		if seen[u.ID.String()] {
-			t.Error("two units have one id")
-		}
-		seen[u.ID.String()] = true
-	}
-	lots := func() []provider.Lot {
-		u, err := cpuUnits(key, c, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return []provider.Lot{{Class: classCPU, Units: u, PerUnit: u[0].Resources}}
-	}
-	m.memoryMiB, m.milliCPU = 4096, 8000
-	for _, s := range []struct {
-		share Share
-		units int
-		want  string
-	}{
-		{Share{}, 3, ""},
-		{Share{Units: 70}, 2, ""},
-		{Share{Keep: map[string]uint32{"cpu": 1}}, 2, ""},
-		{Share{Memory: 75}, 3, ""},
-		{Share{Memory: 74}, 3, "share.memory of 74% is 3031 MiB"},
-		{Share{CPU: 37}, 3, "share.cpu of 37% is 2960"},
-	} {
-		c.Share = s.share
-		l := lots()
-		if err := c.fits(l, m); len(l[0].Units) != s.units || s.want == "" && err != nil || s.want != "" && (!errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), s.want)) {
-			t.Errorf("%+v: %d units, %v", s.share, len(l[0].Units), err)
-		}
-	}
-	c.Share = Share{}
-	c.Unit.MemoryMiB = 1 << 30
-	if err := c.fits(lots(), m); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "this machine has") {
-		t.Errorf("more memory than there is: %v", err)
-	}
-}
-
 func TestOpenSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	if _, err := Open(t.Context(), home, t.TempDir(), "test", Once{}, nil); err == nil || !strings.Contains(err.Error(), "genesis") {
 		t.Errorf("without a genesis: %v", err)
 	}
-	if _, err := infos("bootstrap", []string{"/ip4/127.0.0.1/tcp/1"}); !errors.Is(err, ErrConfig) {
-		t.Errorf("an address without a peer: %v", err)
-	}
-	if _, err := infos("bootstrap", []string{"127.0.0.1:1"}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "bootstrap[0]") {
-		t.Errorf("no multiaddr: %v", err)
+	for text, want := range map[string]string{"/ip4/127.0.0.1/tcp/1": "does not end in /p2p/", "127.0.0.1:1": "bootstrap[0]"} {
+		c := DefaultConfig()
+		c.Bootstrap = []string{text}
+		if _, err := c.reach().Host(home); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
 	}
 }
 
@@ -220,18 +154,6 @@ func TestTwoPeersOfOneHome(t *testing.T) {
 	}
 }
 
-func TestGrants(t *testing.T) {
-	t.Parallel()
-	g := newGrants()
-	id := func(i int) cid.Cid { return blob.Sum([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) }
-	for i := range maxGrants + 1000 {
-		g.add("peer", id(i))
-	}
-	if len(g.m) > maxGrants || !g.allowed("peer", id(maxGrants+999)) || g.allowed("peer", id(0)) || g.allowed("other", id(maxGrants+999)) {
-		t.Errorf("%d grants are kept", len(g.m))
-	}
-}
-
 // The engine is auto, true or false, with and without quotes.
 func TestDockerConfig(t *testing.T) {
 	t.Parallel()
@@ -247,16 +169,5 @@ func TestDockerConfig(t *testing.T) {
 		if want == "-" && !errors.Is(err, ErrConfig) || want != "-" && (err != nil || cfg.Docker.Enabled != want) {
 			t.Errorf("%s: %q, %v", text, cfg.Docker.Enabled, err)
 		}
-	}
-	log := slog.New(slog.DiscardHandler)
-	none := "unix://" + filepath.Join(t.TempDir(), "no.sock")
-	if rt, err := openDocker(t.Context(), Docker{Enabled: dockerAuto, Host: none}, t.TempDir(), sign.Key{1}, log); rt != nil || err != nil {
-		t.Errorf("auto without an engine: %v, %v", rt, err)
-	}
-	if rt, err := openDocker(t.Context(), Docker{Enabled: dockerOff}, t.TempDir(), sign.Key{1}, log); rt != nil || err != nil {
-		t.Errorf("off: %v, %v", rt, err)
-	}
-	if _, err := openDocker(t.Context(), Docker{Enabled: dockerOn, Host: none}, t.TempDir(), sign.Key{1}, log); err == nil || !strings.Contains(err.Error(), "docker.enabled is true") {
-		t.Errorf("on without an engine: %v", err)
 	}
 }

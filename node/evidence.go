@@ -21,9 +21,6 @@ func (n *Node) newEvidence(ctx context.Context) (*evidence.Keeper, error) {
 	})
 }
 
-// Evidence is what publishes leases and keeps proofs of double sale; a light peer's keeps proofs that results differ alone.
-func (n *Node) Evidence() *evidence.Keeper { return n.evidence }
-
 // proofs is Evidence for the local API.
 func (n *Node) proofs() server.Evidence {
 	if n.p.Light != nil {

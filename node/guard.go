@@ -2,16 +2,13 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/guardian"
-	"github.com/starling-network/starling/node/sealed"
 )
 
 // Guard is what a peer does for other people's jobs while they are away. Jobs need guardians only where an escrow pays.
@@ -46,63 +43,31 @@ func (g Guard) check() error {
 }
 
 func (g Guard) policy() guardian.Policy {
-	return guardian.Policy{Accept: g.Accept, MaxJobs: g.MaxJobs, ShareMillionths: uint32(g.Share * 1e6), MaxBytes: int64(g.MaxMiB) << 20, Longest: g.Longest}
+	return guardian.Policy{
+		Accept: g.Accept, MaxJobs: g.MaxJobs, ShareMillionths: uint32(g.Share * 1e6), MaxBytes: int64(g.MaxMiB) << 20,
+		Longest: g.Longest,
+	}
 }
 
-// newGuardian makes the part that guards other people's jobs; nil where nobody can be paid by guardians' words.
-func (n *Node) newGuardian(ctx context.Context) (*guardian.Service, error) {
-	if n.network == nil || n.p.Light != nil {
-		return nil, nil
-	}
-	return guardian.New(ctx, guardian.Config{
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.policy(),
-		Store: n.p.Store, Slots: n.slots, Log: n.p.Log.With("role", "guardian"),
-		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
-		Backed: func(ctx context.Context, w guardian.Ward, state []byte) error { return n.buyer.Backed(ctx, w, state) },
-		Fetch:  n.fetch, Grant: n.share, Drop: n.drop,
-		TakeUp: func(ctx context.Context, t guardian.Taken) error { return n.buyer.TakeUp(ctx, t) },
-		Yield:  func(job sign.Hash, epoch uint64) { n.buyer.Yield(job, epoch) },
-	})
-}
-
-// stake is what a peer has at stake on the network.
-func (n *Node) stake(ctx context.Context, peer sign.Key) (market.Amount, error) {
-	p, _, err := n.p.Program.Provider(ctx, peer)
-	return market.Amount(p.Stake), err
-}
-
-// bond is the wallet behind a provider, and what it has at stake in the money that jobs are paid in.
-func (n *Node) bond(ctx context.Context, provider sign.Key) (sign.Key, market.Amount, error) {
-	net, err := n.network.Get(ctx)
-	if err != nil {
-		return sign.Key{}, 0, err
-	}
-	p, _, err := n.p.Program.Provider(ctx, provider)
-	if err != nil {
-		return sign.Key{}, 0, err
-	}
-	stake := market.Amount(p.Stake)
-	if net.Account.Params.StakeMint != n.p.Genesis.Mint { // what one is worth in the other nobody here knows
-		stake = 0
-	}
-	return p.Owner, stake, nil
+// guarded is the jobs that a peer guards, for the local API.
+type guarded struct {
+	*guardian.Service
+	self sign.Key
 }
 
 // Guarded lists the jobs of others that this peer guards, by their id.
-func (n *Node) Guarded() []api.GuardedJob {
+func (g guarded) Guarded() []api.GuardedJob {
 	out := []api.GuardedJob{}
-	if n.guardian == nil {
-		return out
-	}
-	for _, c := range n.guardian.Jobs() {
-		w, panel, ok := n.guardian.Guarded(c.Job)
+	for _, c := range g.Jobs() {
+		w, panel, ok := g.Service.Guarded(c.Job)
 		if !ok {
 			continue
 		}
 		panel.Close()
 		by := w.Supervisor(w.Epoch)
 		out = append(out, api.GuardedJob{
-			Job: w.Job, Owner: w.Owner, Guardians: w.Keys.Keys, Epoch: w.Epoch, Supervisor: by, Mine: by == n.p.Key.Key() && !w.Over, Over: w.Over, Until: w.Until,
+			Job: w.Job, Owner: w.Owner, Guardians: w.Keys.Keys, Epoch: w.Epoch, Supervisor: by,
+			Mine: by == g.self && !w.Over, Over: w.Over, Until: w.Until,
 		})
 	}
 	slices.SortFunc(out, func(x, y api.GuardedJob) int { return bytes.Compare(x.Job[:], y.Job[:]) })

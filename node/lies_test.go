@@ -36,7 +36,8 @@ func hearsLies(t testing.TB) (l *lies, all []audit.Lie, self peer.ID) {
 		t.Fatal(err)
 	}
 	host := p2ptest.Loopback(t, 1)[0]
-	n := &Node{p: Parts{Genesis: g, Host: host, Log: p2ptest.Quiet()}, evidence: keeper}
+	n := &Node{p: Parts{Genesis: g, Host: host, Log: p2ptest.Quiet()}}
+	n.evidence = keeper
 	l = &lies{telling: newTelling[audit.Lie](n, toldPerPeer, toldBurst), staked: map[sign.Key]bool{}}
 	l.setStakes([]program.Provider{{Peer: provider.Key(), Stake: 1}, {Peer: member.Key(), Unbonding: 1}})
 	return l, audittest.Lies(g.Domain(), provider, member, lyingWindow), host.ID()

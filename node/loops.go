@@ -2,28 +2,30 @@ package node
 
 import (
 	"context"
-	"maps"
 	"time"
 
-	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/execnet"
+	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/p2p"
 )
 
 // newProvider makes the selling loop of what this peer has.
 func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.Provider, error) {
 	c := n.p.Config.Provide
-	policy, err := c.policy()
+	policy, err := c.Policy()
 	if err != nil {
 		return nil, err
 	}
@@ -34,32 +36,35 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	}
 	var escrows *provider.Escrows
 	if n.network != nil {
-		when, err := c.Claim.when(n.p.Genesis)
+		when, err := c.Claim.When(n.p.Genesis)
 		if err != nil {
 			return nil, err
 		}
-		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when, WaitFunded: c.StartWhen == StartFunded}
+		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when, WaitFunded: c.StartWhen == inventory.StartFunded}
 	}
-	reach, _, err := n.p.Config.egress()
+	reach, _, err := n.p.Config.Egress.Policy()
 	if err != nil {
 		return nil, err
 	}
-	networks := n.networks()
-	var overlay func(market.HoldID) cluster.PrivateKey
-	if networks != nil {
-		overlay = func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(n.p.Key, h) }
+	networks := n.p.Networks
+	if networks == nil && n.p.Host.Overlay() != nil {
+		networks = n.networks
 	}
-	return provider.New(ctx, provider.Config{
+	cfg := provider.Config{
 		Escrows: escrows,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.devices, Vacate: n.kept.vacate, Health: n.health, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
+		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.Devices, Vacate: n.devices.Evict, Health: n.gpus.Health(n.slots), Network: reach.Mode, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
-		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots,
+		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next, Reply: n.replies.Send,
-		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
-		Unseal: n.unseal, Networks: networks, Overlay: overlay, Coordinate: n.coords.Coordinate,
-	})
+		Offered: n.exchange.Offer, Filed: n.receipts.file, Reputation: n.reputation, Orders: n.exchange.Next, Reply: n.replies.Send,
+		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.files.Drop,
+		Unseal: unseal(n.p.Key, n.tag), Networks: networks, Coordinate: n.coords.Coordinate,
+	}
+	if networks != nil {
+		cfg.Overlay = execnet.MemberKeys(n.p.Key)
+	}
+	return provider.New(ctx, cfg)
 }
 
 const (
@@ -72,45 +77,48 @@ const (
 	maxOutput = 64 << 30
 )
 
-// finder and publisher are the buyer's view of the market.
-type (
-	finder    = func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
-	publisher = func(ctx context.Context, o market.Order, envelope []byte) (int, error)
-)
+// marketplace is the market that a buyer orders from: the exchange, or a light peer's entries.
+type marketplace interface {
+	// Find returns offers of a class, at most so many.
+	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
+	// Publish sends an order to its providers and returns how many neighbours hear it.
+	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
+	// Size estimates how many peers take part in a class.
+	Size(c market.Class) int
+	// Shard returns the shard of an order of a class, or 0.
+	Shard(c market.Class) uint32
+	// Neighbours returns known peers that may guard jobs.
+	Neighbours() []peer.AddrInfo
+}
 
-// newBuyer makes the buying loop, which sees the market by find and publish.
-func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*buyer.Buyer, error) {
+// newBuyer makes the buying loop, which orders from m. A connection carries so many bytes if carries is not nil.
+func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64) (*buyer.Buyer, error) {
 	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	limits, err := n.p.Config.Buy.Limits.amounts(n.p.Genesis.Decimals)
 	if err != nil {
 		return nil, err
-	}
-	var carries func() int64
-	peers := n.neighbours
-	if n.p.Light != nil {
-		carries, peers = n.p.Light.Carries, n.p.Light.Peers
 	}
 	blocks, _ := n.p.Ledger.(chain.Blocks)
 	var escrows *buyer.Escrows
 	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
 	var stake func(context.Context, sign.Key) (market.Amount, error)
 	if n.network != nil {
-		stake, bond = n.stake, n.bond
+		stake, bond = n.chain.Stake, n.chain.Bond
 		when := escrow.When{}
 		if n.guardian != nil {
-			if when, err = n.p.Config.Provide.Claim.when(n.p.Genesis); err != nil {
+			if when, err = n.p.Config.Provide.Claim.When(n.p.Genesis); err != nil {
 				return nil, err
 			}
 		}
 		escrows = &buyer.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when}
 	}
 	return buyer.New(ctx, buyer.Config{
-		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: peers,
-		Carries: carries, Filed: n.filed, Blocks: blocks, Bond: bond, Dissent: n.evidence.KeepDissent, Reputation: seen{n.reputation, n}, Weights: n.weights(), Proofs: n.newProofs(),
+		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: m.Neighbours,
+		Carries: carries, Filed: n.receipts.file, Blocks: blocks, Bond: bond, Dissent: n.evidence.KeepDissent, Reputation: seen{n.reputation, n}, Weights: weights(n.p), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
-		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
-		Uploaded: func(key string, c cid.Cid) bool { return n.p.Blobs.Brought(c, keyHolder(key)) },
-		Publish:  publish, Size: n.sizeOf, Shard: n.shardFor, Find: find, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
+		Uploaded: n.files.Uploaded,
+		Publish:  m.Publish, Size: m.Size, Shard: m.Shard, Find: m.Find, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,
@@ -118,64 +126,32 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 	})
 }
 
-// neighbours are the peers that this one is connected to.
-func (n *Node) neighbours() []peer.AddrInfo {
-	var out []peer.AddrInfo
-	for _, id := range n.p.Host.Network().Peers() {
-		out = append(out, n.p.Host.Peerstore().PeerInfo(id))
-	}
-	return out
+// weights returns the buyer's preferences among providers.
+func weights(p Parts) match.Weights {
+	w := match.DefaultWeights(p.Genesis)
+	w.MinReputation = uint32(1e6 * p.Config.Buy.MinReputation)
+	return w
 }
 
-// unseal opens what a buyer sealed to this peer for a lease.
-func (n *Node) unseal(box []byte, l market.LeaseID) ([]byte, error) {
-	return sealed.Open(n.p.Key, protocol.LeaseSecrets(n.tag, l), box)
+// seen is the reputation that the buyer reports lost providers to.
+type seen struct {
+	*reputation.Book
+	n *Node
 }
 
-// collectEvery is how often the store of blobs is looked at: whether it, or the disk, is nearly full.
-const collectEvery = 15 * time.Second
-
-// collect removes blobs that nobody needs while the disk is nearly full.
-func (n *Node) collect(ctx context.Context) error {
-	every := time.NewTicker(collectEvery)
-	defer every.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-every.C:
-		}
-		removed, err := n.p.Blobs.Collect(n.needed)
-		if err != nil {
-			n.p.Log.Warn("blobs that nobody needs cannot be removed", "err", err)
-		}
-		if removed > 0 {
-			n.p.Log.Info("blobs that nobody needs were removed: the disk, or the store, was nearly full", "bytes", removed)
+// Failed blames a provider only while this peer is connected to another one: else it is most likely cut off itself.
+func (s seen) Failed(c market.LeaseCore, lost market.Amount) {
+	for _, id := range s.n.p.Host.Network().Peers() {
+		if k, err := p2p.KeyFromPeerID(id); err == nil && sign.Key(k) != c.Provider {
+			s.Book.Failed(c, lost)
+			return
 		}
 	}
 }
 
-// needed are the blobs that this peer's part in anything needs.
-func (n *Node) needed() (map[cid.Cid]bool, error) {
-	out, err := n.buyer.Blobs()
-	if err != nil {
-		return nil, err
-	}
-	if n.provider != nil {
-		maps.Copy(out, n.provider.Blobs())
-	}
-	if n.guardian != nil {
-		maps.Copy(out, n.guardian.Blobs())
-	}
-	return out, nil
-}
-
-// drop gives a blob back that the selling side does not need any more, unless a job of this peer's own has it.
-func (n *Node) drop(c cid.Cid) {
-	if n.buyer.Uses(c) {
-		return
-	}
-	if err := n.p.Blobs.Remove(c); err != nil {
-		n.p.Log.Warn("a blob that nobody needs cannot be removed", "cid", c, "err", err)
+// unseal opens boxes that buyers sealed to this peer for their leases.
+func unseal(key sign.Private, tag string) func(box []byte, l market.LeaseID) ([]byte, error) {
+	return func(box []byte, l market.LeaseID) ([]byte, error) {
+		return sealed.Open(key, protocol.LeaseSecrets(tag, l), box)
 	}
 }

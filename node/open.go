@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -22,9 +21,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/gpu"
-	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/runtime/docker"
-	"github.com/starling-network/starling/node/runtime/wasm"
+	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
@@ -47,9 +44,9 @@ type Peer struct {
 	// pidFile names the process that holds the journal.
 	pidFile string
 	blobs   *blob.Store
-	wasm    *wasm.Runtime
-	gpus    gpu.Source
-	docker  runtime.Runtime // nil without an engine
+	// runtimes are those of programs, by name.
+	runtimes runtimes.Set
+	gpus     gpu.Source
 }
 
 // Once is what a peer is to do otherwise than its configuration says, for as long as it runs.
@@ -90,9 +87,6 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	if p.blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), maxBlobs); err != nil {
 		return p, fmt.Errorf("opening the file store: %w", err)
 	}
-	if p.wasm, err = wasm.New(wasm.Config{CacheDir: filepath.Join(cache, "wasm"), Logger: log}); err != nil {
-		return p, err
-	}
 	if len(cfg.Solana.RPC) == 0 && !genesis.Free {
 		return p, fmt.Errorf("%w: solana.rpc: no address is given, want at least one of the network's chain", ErrConfig)
 	}
@@ -109,7 +103,7 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 			return p, err
 		}
 	}
-	hc, err := cfg.hostConfig(home)
+	hc, err := cfg.reach().Host(home)
 	if err != nil {
 		return p, err
 	}
@@ -122,14 +116,12 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	if p.host, err = p2p.New(hc); err != nil {
 		return p, err
 	}
-	runtimes := map[string]runtime.Runtime{wasm.Name: p.wasm}
-	if cfg.Provide.Enabled {
-		if p.docker, err = openDocker(ctx, cfg.Docker, home, key.Key(), log); err != nil {
-			return p, err
-		}
-		if p.docker != nil {
-			runtimes[docker.Name] = p.docker
-		}
+	engine := cfg.Docker
+	if !cfg.Provide.Enabled {
+		engine.Enabled = runtimes.Off
+	}
+	if p.runtimes, err = runtimes.Open(ctx, engine, home, cache, key.Key(), log); err != nil {
+		return p, err
 	}
 	if cfg.Provide.Enabled && cfg.Provide.GPU.Price != "" {
 		if p.gpus, err = gpu.Open(gpu.Config{Simulated: genesis.Simulated, Mock: cfg.Provide.GPU.Mock, MockSeed: key.Key().String()}); err != nil {
@@ -149,13 +141,13 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	p.Node, err = New(ctx, Parts{
 		Program: program, Escrow: EscrowParams(genesis), Mask: mask,
 		Config: cfg, Home: home, Genesis: genesis, Key: key, Owner: owner, Host: p.host, Store: p.store, Blobs: p.blobs, Ledger: ledger,
-		Runtimes: runtimes, GPUs: p.gpus, SlotEvery: slotEvery, RPC: forward, Metrics: metrics, Version: version, Log: log,
+		Runtimes: p.runtimes, GPUs: p.gpus, SlotEvery: slotEvery, RPC: forward, Metrics: metrics, Version: version, Log: log,
 	})
 	return p, err
 }
 
-// Ledger opens what a network has for a chain: the cluster that c says, and Starling's program on it; or on a free network the clock
-// alone.
+// Ledger opens what a network has for a chain: the cluster that c says, and Starling's program on it; or on a free
+// network the clock alone.
 func Ledger(c solana.Config, g market.Genesis) (chain.Ledger, settle.Chain, error) {
 	if g.Free {
 		return slots.Wall(g.SlotMillis), nil, nil
@@ -184,49 +176,16 @@ func EscrowParams(g market.Genesis) escrow.Params {
 // defaultSlotMillis is the length of Solana's slots.
 const defaultSlotMillis = 400
 
-// dockerTimeout bounds how long the container engine may take to be found.
-const dockerTimeout = 20 * time.Second
-
-// openDocker connects to the container engine; nil when there is none and none is asked for.
-func openDocker(ctx context.Context, c Docker, home string, key sign.Key, log *slog.Logger) (runtime.Runtime, error) {
-	if c.Enabled == dockerOff {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, dockerTimeout)
-	defer cancel()
-	rt, err := docker.New(ctx, docker.Config{
-		Peer: key.String(), Host: c.Host, Runtime: c.Runtime, Scratch: home, Logger: log,
-		Registries: c.Registries, MaxImageMiB: c.MaxImageMiB, ImagesPercent: c.ImagesPercent, FreeMiB: c.FreeMiB,
-	})
-	if err != nil && c.Enabled == dockerOn {
-		return nil, fmt.Errorf("docker.enabled is true: %w", err)
-	}
-	if err != nil {
-		level := slog.LevelInfo
-		if c.Runtime != "" { // somebody wants containers here, and none without it
-			level = slog.LevelWarn
-		}
-		log.Log(ctx, level, "containers are not offered", "reason", err)
-		return nil, nil
-	}
-	return rt, nil
-}
-
 // Close closes what Open opened.
 func (p *Peer) Close() error {
 	var errs []error
 	if p.host != nil {
 		errs = append(errs, p.host.Close())
 	}
-	if c, ok := p.docker.(io.Closer); ok {
-		errs = append(errs, c.Close())
-	}
 	if p.gpus != nil {
 		errs = append(errs, p.gpus.Close())
 	}
-	if p.wasm != nil {
-		errs = append(errs, p.wasm.Close())
-	}
+	errs = append(errs, p.runtimes.Close())
 	if p.store != nil {
 		_ = os.Remove(p.pidFile) // of no use once nobody holds the journal
 		errs = append(errs, p.store.Close())
@@ -258,8 +217,8 @@ func (p *Peer) openJournal(home string) error {
 	return nil
 }
 
-// LoadKeys reads the peer's key and the owner's address: that of the configuration, of owner.address, or else the peer's own. It reads no
-// secret of the owner. ErrConfig where there is an owner's key without its address.
+// LoadKeys reads the peer's key and the owner's address: that of the configuration, of owner.address, or else the
+// peer's own. It reads no secret of the owner. ErrConfig where there is an owner's key without its address.
 func LoadKeys(home string, cfg Config) (sign.Private, sign.Key, error) {
 	priv, err := p2p.LoadIdentity(filepath.Join(home, FileIdentity))
 	if err != nil {

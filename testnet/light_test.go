@@ -94,7 +94,7 @@ func TestLightClient(t *testing.T) {
 	if e := l.Entries(); slices.ContainsFunc(e, func(id peer.ID) bool { return id.String() == info.Peer }) {
 		t.Errorf("the killed entry is among %v", e)
 	}
-	for _, p := range l.Node().Peers() {
+	for _, p := range l.Node().Status().Peers() {
 		for _, conn := range p.Conns {
 			if conn.Via == "" && !slices.ContainsFunc(l.Entries(), func(id peer.ID) bool { return id.String() == p.Peer }) {
 				t.Errorf("connected to %s, which is no entry, by %s", p.Peer, conn.Addr)

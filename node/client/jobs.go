@@ -139,4 +139,4 @@ func (c *Client) Quote(ctx context.Context, class market.Class) ([]buyer.Known, 
 }
 
 // Status describes the client and its connections.
-func (c *Client) Status(ctx context.Context) api.NodeInfo { return c.node.Info(ctx) }
+func (c *Client) Status(ctx context.Context) api.NodeInfo { return c.node.Status().Info(ctx) }

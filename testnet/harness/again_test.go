@@ -344,7 +344,7 @@ func TestSpendingLimits(t *testing.T) {
 		spec := b.Job("work", 1, "2")
 		spec.Payment.Budget, spec.Timeouts.Run, spec.Payment.MaxPrice = each, 10*time.Hour, 1_000_000
 		for _, key := range []string{"ci", "other"} { // a key's jobs have the files that it uploaded
-			if _, _, err := b.Node.PutBlob(t.Context(), key, bytes.NewReader(runtimetest.FakeModule("work"))); err != nil {
+			if _, _, err := b.Node.Files().PutBlob(t.Context(), key, bytes.NewReader(runtimetest.FakeModule("work"))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -20,7 +20,7 @@ func anchoredFact(t *testing.T, p *Peer, of sign.Key, kind string) reputation.To
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(30 * time.Minute); ; time.Sleep(time.Second) {
-		r, err := p.Reputation(id.String())
+		r, err := p.Status().Reputation(id.String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestWhatOthersAnchoredIsKnown(t *testing.T) {
 			}
 		}
 		audit := anchoredFact(t, reader, seller.Key.Key(), "audit passed")
-		kept, err := reader.AuditRecord(t.Context(), seller.Key.Key(), audit.Record)
+		kept, err := reader.Audits().AuditRecord(t.Context(), seller.Key.Key(), audit.Record)
 		if err != nil || len(kept.Anchor) == 0 {
 			t.Errorf("record %s: %d bytes of anchor, %v", audit.Record, len(kept.Anchor), err)
 		}

@@ -19,7 +19,7 @@ const auditSlots = 200 // 20 s
 func audited(t *testing.T, p *Peer, windows int) []audit.Past {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
-		past, err := p.Audits()
+		past, err := p.Audits().Audits()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestRecordsAreAnchored(t *testing.T) {
 			}
 			passed = audited(t, p, 1)[0]
 		}
-		kept, err := n.Buyer(0).AuditRecord(t.Context(), p.Key.Key(), passed.Record)
+		kept, err := n.Buyer(0).Audits().AuditRecord(t.Context(), p.Key.Key(), passed.Record)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestAudits(t *testing.T) {
 			if passed.Failed != "" || passed.Rates.Operations == 0 {
 				t.Fatalf("%s: %+v", name(i), passed)
 			}
-			kept, err := n.Buyer(0).AuditRecord(ctx, p.Key.Key(), passed.Record)
+			kept, err := n.Buyer(0).Audits().AuditRecord(ctx, p.Key.Key(), passed.Record)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,10 +100,10 @@ func TestAudits(t *testing.T) {
 				t.Errorf("%d of three others judged %s", len(r.Verdicts), name(i))
 			}
 		}
-		if _, err := n.Buyer(0).AuditRecord(ctx, n.Provider(0).Key.Key(), sign.Hash{1}); err == nil {
+		if _, err := n.Buyer(0).Audits().AuditRecord(ctx, n.Provider(0).Key.Key(), sign.Hash{1}); err == nil {
 			t.Error("a record that nobody has")
 		}
-		if _, err := n.Buyer(0).Audit(ctx); !errors.Is(err, audit.ErrUnits) {
+		if _, err := n.Buyer(0).Audits().Audit(ctx); !errors.Is(err, audit.ErrUnits) {
 			t.Errorf("a peer that sells nothing: %v", err)
 		}
 		p := n.Provider(0)
@@ -114,7 +114,7 @@ func TestAudits(t *testing.T) {
 			t.Errorf("%d audits of %d are left after a power cut", len(again), len(before))
 		}
 		p.Sync(ctx)
-		if _, err := p.Audit(ctx); !errors.Is(err, audit.ErrTooEarly) {
+		if _, err := p.Audits().Audit(ctx); !errors.Is(err, audit.ErrTooEarly) {
 			t.Errorf("the window that it started in: %v", err)
 		}
 	})

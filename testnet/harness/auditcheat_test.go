@@ -74,7 +74,7 @@ func knows(t *testing.T, p *Peer, of sign.Key, what string) (n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := p.Reputation(id.String())
+	r, err := p.Status().Reputation(id.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestEightUnitsOneCardAndOneThatIsLate(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second) // what the others signed of the last window is on its way
-		unit := n.Provider(late).Node.Auditing().Shelf().All()[0].Unit
+		unit := n.Provider(late).Node.Audits().Service().Shelf().All()[0].Unit
 		for i := 2; i < 5; i++ {
 			// Three of the four that judge signed that it is late, so that it is no one peer's word.
 			if failed := n.Provider(i).Node.Refused().Failed(n.Provider(late).Key.Key(), unit); len(failed) == 0 {
@@ -353,12 +353,12 @@ func TestRestoredBackupAnswersNoWindowTwice(t *testing.T) {
 		p.Journal = backup
 		p.Restart()
 		p.Sync(context.Background())
-		for _, a := range must(p.Audits()) {
+		for _, a := range must(p.Audits().Audits()) {
 			if a.Window == last.Window {
 				t.Fatal("the backup knows of the last window")
 			}
 		}
-		if _, err := p.Audit(context.Background()); !errors.Is(err, audit.ErrTooEarly) {
+		if _, err := p.Audits().Audit(context.Background()); !errors.Is(err, audit.ErrTooEarly) {
 			t.Errorf("the window that it was put back in: %v", err)
 		}
 		past := audited(t, p, 2)
@@ -463,7 +463,7 @@ func TestLazyVerifierIsCaughtByACanary(t *testing.T) {
 		if l.passed[n.Provider(0).Key.Key()] == 0 {
 			t.Fatal("the lazy one judged nobody")
 		}
-		c, err := n.Provider(planter).Auditing().Plant(context.Background())
+		c, err := n.Provider(planter).Audits().Service().Plant(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}

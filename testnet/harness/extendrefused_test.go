@@ -189,7 +189,7 @@ func TestExtendSpendingLimits(t *testing.T) {
 						t.Fatal(err)
 					}
 					sub.Key = "ci"
-					if _, _, err := b.Node.PutBlob(t.Context(), "ci", bytes.NewReader(runtimetest.FakeModule("count"))); err != nil { // a key's jobs have the files that it uploaded
+					if _, _, err := b.Node.Files().PutBlob(t.Context(), "ci", bytes.NewReader(runtimetest.FakeModule("count"))); err != nil { // a key's jobs have the files that it uploaded
 						t.Fatal(err)
 					}
 				}

@@ -24,7 +24,7 @@ func TestProviderWithoutFeesSellsNothing(t *testing.T) {
 		}}})
 		p, b := n.Provider(0), n.Buyer(0)
 		time.Sleep(10 * time.Second)
-		if offers, err := b.Offers(context.Background(), "cpu"); err != nil || len(offers) != 1 {
+		if offers, err := b.Status().Offers(context.Background(), "cpu"); err != nil || len(offers) != 1 {
 			t.Fatalf("%v, %d offers", err, len(offers))
 		}
 		n.Programs.SetLamports(p.Key.Key(), 0)
@@ -35,10 +35,10 @@ func TestProviderWithoutFeesSellsNothing(t *testing.T) {
 		if err != nil || q.Places || !strings.Contains(q.Reason, "fees of claiming") {
 			t.Errorf("%v: %+v", err, q)
 		}
-		if o, err := p.OwnOffers(); err != nil || o.State != provider.Feeless || !strings.Contains(o.Reason, "holds 0.00 SOL") {
+		if o, err := p.Seller().OwnOffers(); err != nil || o.State != provider.Feeless || !strings.Contains(o.Reason, "holds 0.00 SOL") {
 			t.Errorf("%v: %+v", err, o)
 		}
-		if w := p.Info(context.Background()).Warning; !strings.HasPrefix(w, "nothing is sold: ") {
+		if w := p.Status().Info(context.Background()).Warning; !strings.HasPrefix(w, "nothing is sold: ") {
 			t.Errorf("warning %q", w)
 		}
 		n.Programs.SetLamports(p.Key.Key(), 1_000_000_000)
@@ -55,7 +55,7 @@ func TestProviderWithoutFeesSellsNothing(t *testing.T) {
 		}
 		n.Settle()
 		var earned, claimed, lost market.Amount
-		for _, a := range p.Leases() {
+		for _, a := range p.Seller().Leases() {
 			earned, claimed, lost = earned+a.Earned, claimed+a.Claimed, lost+a.Lost
 		}
 		if lost != 0 || claimed == 0 || claimed != earned {

@@ -82,7 +82,7 @@ func TestForgedProofs(t *testing.T) {
 		passed := audited(t, n.Provider(0), 1)[0]
 		audited(t, n.Provider(1), 1)
 		b := n.Buyer(0)
-		kept, err := b.AuditRecord(t.Context(), n.Provider(0).Key.Key(), passed.Record)
+		kept, err := b.Audits().AuditRecord(t.Context(), n.Provider(0).Key.Key(), passed.Record)
 		if err != nil {
 			t.Fatal(err)
 		}

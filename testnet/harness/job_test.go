@@ -198,7 +198,7 @@ func TestKilledProvider(t *testing.T) {
 			if a.Provider == dead.Key.Key() && a.Owed == 0 {
 				t.Error("the dead provider was not paid for the round it did")
 			}
-			r, err := b.Node.Reputation(a.Provider.String())
+			r, err := b.Node.Status().Reputation(a.Provider.String())
 			if err != nil || r.Provider.Good == 0 || r.Provider.Bad > 0 != (a.Provider == dead.Key.Key()) {
 				t.Errorf("the buyer makes of %s: %+v, %v", a.Provider.Short(), r.Provider, err)
 			}

@@ -28,7 +28,7 @@ func TestLiarIsToldOfAndSlashed(t *testing.T) {
 		slashed := func() bool {                     // by the proof of whichever canary came first: peers plant some of their own
 			return n.Programs.State().Providers[program.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, liar)].WasSlashed
 		}
-		c, err := n.Provider(planter).Auditing().Plant(context.Background())
+		c, err := n.Provider(planter).Audits().Service().Plant(context.Background())
 		own := planter
 		switch {
 		case err == nil && len(c.Lies) == 1 && l.passed[c.Planted.Provider] == 1:

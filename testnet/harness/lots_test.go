@@ -120,11 +120,11 @@ func TestFamilyOrders(t *testing.T) {
 				t.Errorf("a lease of %+v", s)
 			}
 		}
-		offers, err := b.Node.Offers(t.Context(), "")
+		offers, err := b.Node.Status().Offers(t.Context(), "")
 		if err != nil || len(offers) != 6 {
 			t.Errorf("%d offers of all classes, %v; want 3 of CPUs, 3 of GPUs", len(offers), err)
 		}
-		if offers, _ = b.Node.Offers(t.Context(), "gpu"); len(offers) != 3 || !offers[0].Simulated {
+		if offers, _ = b.Node.Status().Offers(t.Context(), "gpu"); len(offers) != 3 || !offers[0].Simulated {
 			t.Errorf("of the family %+v", offers)
 		}
 		j = b.Wait(b.Submit(b.Container("work", "gpu/a100", 1, "3")).ID, 2*time.Minute)
@@ -153,17 +153,17 @@ func TestDeviceFallsIll(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		m.refuse(0, "the driver reported Xid 79, a fault")
 		time.Sleep(90 * time.Second)
-		own, err := p.OwnOffers()
+		own, err := p.Seller().OwnOffers()
 		if err != nil || len(own.Withdrawn) != 1 || !own.Withdrawn[0].Leased || own.Withdrawn[0].Reason != "the driver reported Xid 79, a fault" {
 			t.Errorf("%+v, %v", own, err)
 		}
 		n.check(t, b, b.Wait(id, 5*time.Minute), buyer.Succeeded)
 		j := b.Wait(b.Submit(b.Container("work", "gpu", 1, "1")).ID, 2*time.Minute)
 		n.wants(t, b, j, buyer.Failed, buyer.CodeNoMatch, "gpu")
-		if err := p.ResumeOffers(t.Context(), []string{"GPU-9"}); err == nil || !strings.Contains(err.Error(), "GPU-9") {
+		if err := p.Seller().ResumeOffers(t.Context(), []string{"GPU-9"}); err == nil || !strings.Contains(err.Error(), "GPU-9") {
 			t.Error(err)
 		}
-		if err := p.ResumeOffers(t.Context(), []string{"GPU-0"}); err != nil {
+		if err := p.Seller().ResumeOffers(t.Context(), []string{"GPU-0"}); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Minute) // the same illness is no reason any more
@@ -218,7 +218,7 @@ func TestDrain(t *testing.T) {
 		b, p := n.Buyer(0), n.Provider(0)
 		id := b.Submit(b.Job("work", 1, "30")).ID
 		time.Sleep(5 * time.Second)
-		if err := p.Node.PauseOffers(t.Context(), true); err != nil {
+		if err := p.Node.Seller().PauseOffers(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 		state := func(want string, leases int) {
@@ -241,10 +241,10 @@ func TestDrain(t *testing.T) {
 		p.Restart()
 		time.Sleep(5 * time.Second)
 		state(provider.Drained, 0)
-		if err := p.Node.ResumeOffers(t.Context(), nil); err != nil {
+		if err := p.Node.Seller().ResumeOffers(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Node.PriceOffer(t.Context(), "cpu", 720_000); err != nil {
+		if err := p.Node.Seller().PriceOffer(t.Context(), "cpu", 720_000); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -256,7 +256,7 @@ func TestDrain(t *testing.T) {
 		}
 		p.Stop()
 		p.Restart()
-		if own, err := p.Node.OwnOffers(); err != nil || own.Offers[0].Price != 720_000 {
+		if own, err := p.Node.Seller().OwnOffers(); err != nil || own.Offers[0].Price != 720_000 {
 			t.Errorf("after a restart: %+v, %v", own, err)
 		}
 		n.Settle()

@@ -96,7 +96,7 @@ func TestProbes(t *testing.T) {
 				t.Errorf("%+v", h)
 			}
 		}
-		rep, err := b.Node.Reputation(cheat.String())
+		rep, err := b.Node.Status().Reputation(cheat.String())
 		if err != nil || rep.Provider.Bad == 0 {
 			t.Errorf("%+v, %v", rep.Provider, err)
 		}
@@ -151,7 +151,7 @@ func TestHealthOfADevice(t *testing.T) {
 		if why := b.Why(id); !strings.Contains(why, "1 uncorrectable memory errors") {
 			t.Errorf("%s", why)
 		}
-		rep, err := b.Node.Reputation(n.Provider(1).Key.Key().String())
+		rep, err := b.Node.Status().Reputation(n.Provider(1).Key.Key().String())
 		if err != nil || rep.Provider.Bad == 0 {
 			t.Errorf("%+v, %v", rep.Provider, err)
 		}

@@ -20,7 +20,7 @@ import (
 func (n *Net) unblamed(t *testing.T, b *Peer) {
 	t.Helper()
 	for i := range n.opts.Providers {
-		v, err := b.Reputation(n.Provider(i).Key.Key().String())
+		v, err := b.Status().Reputation(n.Provider(i).Key.Key().String())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,122 @@
+package auditing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/device"
+	"github.com/starling-network/starling/node/device/cpu"
+	"github.com/starling-network/starling/node/device/cuda"
+	rules "github.com/starling-network/starling/verify/audit"
+)
+
+const (
+	// processors is the class of a machine's own processor and memory.
+	processors market.Class = "cpu"
+	// maxAnchored bounds the audits among which others may ask for anchored ones.
+	maxAnchored = 256
+)
+
+// Hardware opens the device that answers audits for a unit.
+type Hardware = func(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error)
+
+// Machine is the hardware of this machine.
+func Machine(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
+	switch {
+	case u.Class.Family() == processors:
+		return cpu.New(cpu.Config{
+			Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: max(int(u.MilliCPU/1000), 1),
+		}), nil
+	case u.Simulated && !rules.Interpreted():
+		return nil, fmt.Errorf("%s is simulated, and nothing computes", u.Model)
+	}
+	return cuda.Open(ctx, cuda.Config{UUID: u.Serial})
+}
+
+// idleUnits returns the units that nobody leases, with hardware that answers for each. Those audited longest ago come
+// first.
+func (r *Room) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
+	last := map[market.UnitID]rules.Window{}
+	for _, p := range r.audits.Shelf().All() {
+		last[p.Unit] = max(last[p.Unit], p.Window)
+	}
+	idle := r.cfg.Seller.Idle()
+	r.cfg.Cache.Idle(idle)
+	slices.SortStableFunc(idle, func(a, b market.Unit) int { return cmp.Compare(last[a.ID], last[b.ID]) })
+	var out []audit.Unit
+	for _, u := range idle {
+		if len(out) == audit.MaxUnits {
+			break
+		}
+		claim := audit.Claim{ID: u.ID, Class: u.Class, Resources: u.Resources}
+		asked, err := audit.ByPlan(claim)
+		var d device.Device
+		if err == nil {
+			d, err = r.device(ctx, u, asked)
+		}
+		if err != nil {
+			r.cfg.Log.Warn("a unit cannot be audited", "unit", u.ID, "class", u.Class, "err", err)
+			continue
+		}
+		out = append(out, audit.Unit{Claim: claim, Device: d})
+	}
+	return out, func() {
+		for _, u := range out {
+			if err := u.Device.Close(); err != nil {
+				r.cfg.Log.Warn("a device is not closed", "unit", u.ID, "err", err)
+			}
+		}
+	}, nil
+}
+
+// device returns the device of a unit. That of a processor is opened anew: its dataset is small and soon filled, and an
+// idle peer need not keep it.
+func (r *Room) device(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
+	if u.Class.Family() == processors {
+		return r.cfg.Hardware(ctx, u, asked)
+	}
+	d, err := r.cfg.Cache.Take(ctx, u, func() (device.Device, error) { return r.cfg.Hardware(ctx, u, asked) })
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", u.Serial, err)
+	}
+	return d, nil
+}
+
+// Records returns the newest record of each of this peer's units.
+func (r *Room) Records() (out []rules.Record) {
+	shelf := r.audits.Shelf()
+	for _, p := range shelf.All() {
+		if p.Record.IsZero() {
+			continue
+		}
+		b, err := shelf.Record(p.Record)
+		if err != nil {
+			continue // only the newest of each unit is there
+		}
+		if r, err := rules.UnmarshalRecord(b); err == nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Anchored returns the newest records of this peer's units that are anchored, at most so many.
+func (r *Room) Anchored(most int) (out []sign.Hash) {
+	past := r.audits.Shelf().All()
+	slices.SortStableFunc(past, func(x, y audit.Past) int { return cmp.Compare(y.Window, x.Window) })
+	for _, p := range past[:min(len(past), maxAnchored)] {
+		if p.Anchored == "" || p.Record.IsZero() {
+			continue
+		}
+		// Only the newest of each unit is there.
+		if _, err := r.audits.Shelf().Record(p.Record); err == nil && len(out) < most {
+			out = append(out, p.Record)
+		}
+	}
+	return out
+}

@@ -1,0 +1,205 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/block"
+	"github.com/starling-network/starling/node/coords"
+	"github.com/starling-network/starling/node/device/cache"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/exchange"
+	"github.com/starling-network/starling/node/execnet"
+	"github.com/starling-network/starling/node/files"
+	"github.com/starling-network/starling/node/inventory"
+	"github.com/starling-network/starling/node/onchain"
+	"github.com/starling-network/starling/node/replies"
+	"github.com/starling-network/starling/node/reputation"
+	"github.com/starling-network/starling/node/runtimes"
+	"github.com/starling-network/starling/node/service"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/p2p/discovery"
+	"github.com/starling-network/starling/p2p/gossip"
+	"github.com/starling-network/starling/verify"
+)
+
+// roomsOf returns the list that makes a peer, in order of dependence. Each entry adds its services.
+func roomsOf(n *Node) []func(context.Context) error {
+	list := []func(context.Context) error{n.ground}
+	if n.p.Light != nil {
+		return append(list, n.light, n.open)
+	}
+	c, audited, token := n.p.Config, n.p.Genesis.AuditSlots > 0, n.p.Program != nil
+	list = append(list, n.meet)
+	if audited {
+		list = append(list, n.hear)
+	}
+	list = append(list, n.trade)
+	if c.Provide.Enabled {
+		list = append(list, n.sell)
+	}
+	if audited {
+		list = append(list, n.verify)
+	}
+	if token {
+		list = append(list, n.guard)
+	}
+	list = append(list, n.buy)
+	if audited && token {
+		list = append(list, n.reward)
+	}
+	list = append(list, n.anchor)
+	if c.Entry.Serve {
+		list = append(list, n.serve)
+	}
+	return append(list, n.open)
+}
+
+// ground composes the rooms below the market: chain, host, reputation, proofs and files.
+func (n *Node) ground(ctx context.Context) (err error) {
+	p := n.p
+	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
+	n.services.Add(service.Loop("slots", n.slots.Run), service.Loop("host", p.Host.Run))
+	if p.Program != nil {
+		n.network = settle.NewNetwork(p.Genesis, p.Program, p.Store)
+		n.chain = onchain.New(onchain.Config{Genesis: p.Genesis, Program: p.Program, Network: n.network, Log: p.Log})
+		n.registered = n.chain.Registry()
+		n.services.Add(n.chain)
+	}
+	if n.blocks, err = block.Open(ctx, p.Store); err != nil {
+		return err
+	}
+	known := reputation.Config{
+		Genesis: p.Genesis, Self: p.Key.Key(), Store: p.Store, Log: p.Log.With("role", "reputation"),
+		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
+	}
+	if n.chain != nil {
+		known.Stakes = n.chain.Stakes
+	}
+	if n.reputation, err = reputation.Open(ctx, known); err != nil {
+		return fmt.Errorf("setting up reputation: %w", err)
+	}
+	n.services.Add(service.Loop("reputation", n.reputation.Run))
+	n.receipts.add(func(l market.Lease, _ []market.UnitID, r verify.Receipt) { n.reputation.File(l, r) })
+	if n.sight, err = n.newSight(); err != nil {
+		return fmt.Errorf("setting up audits: %w", err)
+	}
+	if n.sight != nil && n.sight.Instants().OneIn > 1 {
+		n.services.Add(service.Loop("beacons", n.sight.Follow))
+	}
+	if n.evidence, err = n.newEvidence(ctx); err != nil {
+		return fmt.Errorf("setting up proofs: %w", err)
+	}
+	n.files = files.New(files.Config{Host: p.Host, Network: n.tag, Blobs: p.Blobs, Log: p.Log})
+	n.services.Add(n.files)
+	return nil
+}
+
+// wait is the loop of a service that only answers.
+func wait(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// meet composes how the peer meets others: DHT, gossip and coordinates, and the proofs that it publishes there.
+func (n *Node) meet(ctx context.Context) (err error) {
+	p := n.p
+	cfg := discovery.Config{Network: n.tag, Values: []discovery.Values{n.evidence.Values()}, Logger: p.Log}
+	if n.chain != nil {
+		cfg.Registered = n.chain.Staked()
+		n.services.Add(n.chain.Rules())
+	}
+	if n.discovery, err = discovery.New(p.Host, cfg); err != nil {
+		return err
+	}
+	n.services.Add(dht{n.discovery})
+	p.Host.FindWith(n.discovery.Where)
+	gctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	n.services.Add(topics{cancel})
+	if n.gossip, err = gossip.New(gctx, p.Host, gossip.Config{Network: n.tag, Logger: p.Log}); err != nil {
+		return err
+	}
+	of := coords.Config{Host: p.Host, Network: n.tag, Store: p.Store, Log: p.Log.With("role", "coords")}
+	if n.coords, err = coords.New(ctx, of); err != nil {
+		return err
+	}
+	n.services.Add(service.Loop("coordinates", n.coords.Run))
+	publish := func(ctx context.Context) error { return n.evidence.Run(ctx, n.discovery) }
+	n.services.Add(service.Loop("evidence", publish))
+	n.receipts.add(n.evidence.File)
+	if _, ok := p.Program.(evidence.Chain); ok {
+		n.services.Add(service.Loop("slashing", n.accuse))
+	}
+	return nil
+}
+
+// dht is the peer's part in the DHT as a service.
+type dht struct{ *discovery.Discovery }
+
+// Name implements service.Service.
+func (dht) Name() string { return "discovery" }
+
+// topics is the peer's part in gossip as a service. The topics are left before.
+type topics struct{ stop context.CancelFunc }
+
+// Name implements service.Service.
+func (topics) Name() string { return "gossip" }
+
+// Run implements service.Service.
+func (topics) Run(ctx context.Context) error { return wait(ctx) }
+
+// Close ends the gossip.
+func (t topics) Close() error { t.stop(); return nil }
+
+// hear composes the topics of peers that audit: proofs of lies, and units that failed.
+func (n *Node) hear(ctx context.Context) (err error) {
+	if n.lies, err = n.newLies(n.gossip); err != nil {
+		return err
+	}
+	n.services.Add(service.Loop("lies", n.lies.run))
+	if n.refused, err = audit.OpenFailed(ctx, n.p.Store, n.p.Genesis, n.sight); err != nil {
+		return err
+	}
+	if n.failed, err = n.newFailed(n.gossip); err != nil {
+		return err
+	}
+	n.services.Add(service.Loop("refusals", n.failed.run))
+	return nil
+}
+
+// trade composes the market, and the ways of quotes and of executions' packets.
+func (n *Node) trade(ctx context.Context) error {
+	p := n.p
+	m, err := inventory.ReadMachine()
+	if err != nil {
+		return err
+	}
+	n.gpus, n.devices = inventory.NewGPUs(p.GPUs), cache.New(p.Log.With("role", "audit"))
+	if n.lots, err = n.gpus.Lots(ctx, p.Config.Provide, inventory.Need{
+		Owner: p.Key.Key(), Decimals: p.Genesis.Decimals, Containers: runtimes.Containers(p.Runtimes), Log: p.Log,
+	}); err != nil {
+		return fmt.Errorf("finding the units to sell: %w", err)
+	}
+	cfg := exchange.Config{
+		Host: p.Host, Gossip: n.gossip, Discovery: n.discovery, Genesis: p.Genesis, Key: p.Key.Key(),
+		Region: p.Config.Region, Log: p.Log,
+	}
+	for _, l := range n.lots {
+		cfg.Sells = append(cfg.Sells, l.Class)
+	}
+	if p.Genesis.AuditSlots > 0 {
+		cfg.Roles = append(cfg.Roles, verifiers)
+	}
+	n.exchange = exchange.New(cfg)
+	n.replies = replies.New(replies.Config{
+		Host: p.Host, Network: n.tag, Way: quotes{n}.way, Take: quotes{n}.take,
+		Log: p.Log,
+	})
+	n.networks = execnet.New(execnet.Config{Host: p.Host, Egress: p.Config.Egress, MemoryMiB: m.MemoryMiB, Log: p.Log})
+	n.services.Add(service.Loop("replies", n.replies.Run), n.exchange, n.networks)
+	return nil
+}

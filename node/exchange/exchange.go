@@ -1,0 +1,154 @@
+// Package exchange is the market as a full peer sees it: orders over gossip, and offers in the DHT.
+//
+//	buyer ── Publish ──▸ topic of a class, or of a shard of it ──▸ Next ── provider
+//	buyer ◂──── Find ─── DHT ◂─────────────────────────────────── Offer ── provider
+//
+// Each class has a topic, and each shard of its providers another one. A peer takes part in the topics of the classes
+// that it sells, and for a while in those that it buys. Orders of a topic are checked before they are passed on:
+// signed, timely, heard for the first time, and within limits if another peer than the buyer's published them.
+package exchange
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/replies"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/discovery"
+	"github.com/starling-network/starling/p2p/gossip"
+)
+
+// common is the class whose topic every peer takes part in: processors.
+const common market.Class = "cpu"
+
+// orderTime is how long an order is in flight after it was heard.
+const orderTime = 3 * time.Second
+
+// Config is what an exchange is made of.
+type Config struct {
+	Host      *p2p.Host
+	Gossip    *gossip.Gossip
+	Discovery *discovery.Discovery
+	Genesis   market.Genesis
+	Key       sign.Key
+	// Region is the peer's region, under which its roles are found.
+	Region string
+	// Sells are the classes of the peer's offers.
+	Sells []market.Class
+	// Roles are topics of the DHT under which the peer is found beside the classes of its offers.
+	Roles []string
+	Log   *slog.Logger
+}
+
+// Exchange is a peer's part in the market. It is a service: it takes part in topics from Start to Close.
+type Exchange struct {
+	cfg    Config
+	orders *orders
+}
+
+// New makes an exchange. It takes part in no topic yet.
+func New(cfg Config) *Exchange {
+	x := &Exchange{cfg: cfg}
+	x.orders = newOrders(cfg.Gossip, cfg.Genesis.Domain(), match.ShardOf(cfg.Key), cfg.Sells, x.hints)
+	return x
+}
+
+// Name implements service.Service.
+func (*Exchange) Name() string { return "exchange" }
+
+// Start takes part in the topics of the classes that are sold, and in that of processors, as every peer does.
+func (x *Exchange) Start(ctx context.Context) error {
+	x.orders.ctx = ctx
+	if _, err := x.orders.join(common); err != nil {
+		return err
+	}
+	return x.orders.joinSold()
+}
+
+// Run waits for ctx. The topics have goroutines of their own.
+func (*Exchange) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Close leaves all topics.
+func (x *Exchange) Close() error {
+	x.orders.close()
+	return nil
+}
+
+// Next returns the next order of a class that is sold. The neighbours that passed orders on have turns.
+func (x *Exchange) Next(ctx context.Context) (market.Order, error) { return x.orders.heard.take(ctx) }
+
+// Way returns where quotes for an order go: to the neighbour that the order came from. It reports false for an order
+// that was not heard lately, and for the peer's own.
+func (x *Exchange) Way(id market.OrderID) (replies.Way, bool) {
+	w, ok := x.orders.way(id)
+	return w, ok && w.To != x.cfg.Host.ID()
+}
+
+// Publish sends an order to its shard's topic, or else its class's, and returns how many neighbours take part in it.
+func (x *Exchange) Publish(ctx context.Context, o market.Order, envelope []byte) (int, error) {
+	return x.orders.publish(ctx, o, envelope)
+}
+
+// PublishFor publishes the order of a light client, to which its quotes go.
+func (x *Exchange) PublishFor(ctx context.Context, client peer.ID, o market.Order, envelope []byte) (int, error) {
+	return x.orders.publishFor(ctx, client, o, envelope)
+}
+
+// Shard returns the shard of an order of a class: one that this peer has neighbours in, or 0 if there is none.
+func (x *Exchange) Shard(c market.Class) uint32 { return x.orders.shardFor(c) }
+
+// Busy reports whether an order was heard in the last seconds: work that can wait does.
+func (x *Exchange) Busy() bool { return time.Since(time.Unix(0, x.orders.latest.Load())) < orderTime }
+
+// Peers estimates the size of the network: by distances in the DHT, and not less than the connected peers.
+func (x *Exchange) Peers() int {
+	return max(x.cfg.Discovery.Size(), len(x.cfg.Host.Network().Peers())+1)
+}
+
+// Size estimates how many peers take part in a class: of all, the share of the neighbours that does.
+func (x *Exchange) Size(c market.Class) int {
+	size, all := x.Peers(), len(x.cfg.Host.Network().Peers())
+	of, ok := x.orders.neighbours(c)
+	if !ok || all == 0 {
+		return size
+	}
+	return max(size*of/all, of)
+}
+
+// Neighbours returns the peers that this one is connected to.
+func (x *Exchange) Neighbours() []peer.AddrInfo {
+	var out []peer.AddrInfo
+	for _, id := range x.cfg.Host.Network().Peers() {
+		out = append(out, x.cfg.Host.Peerstore().PeerInfo(id))
+	}
+	return out
+}
+
+var (
+	descDropped = prometheus.NewDesc("starling_orders_dropped_total",
+		"Orders heard over gossip that this peer's provider had no time for.", nil, nil)
+	descFlood = prometheus.NewDesc("starling_gossip_dropped_total",
+		"Messages over what a neighbour or network may send.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (*Exchange) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descDropped
+	ch <- descFlood
+}
+
+// Collect implements prometheus.Collector.
+func (x *Exchange) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(x.orders.heard.lost()))
+	ch <- prometheus.MustNewConstMetric(descFlood, prometheus.CounterValue, float64(x.cfg.Gossip.Stats().Flood))
+}

@@ -1,0 +1,76 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+const (
+	// fetchAgain is how often a fetch that broke off is taken up again without a byte more: enough for the peer to be
+	// reached over another relay.
+	fetchAgain = 4
+	// fetchPause is the pause before that; it doubles each time.
+	fetchPause = 250 * time.Millisecond
+)
+
+// Fetch brings a blob from a peer into the store. A stored one costs nothing if the peer brought it before, or may
+// read it here. Else the peer sends it all the same, to show that it has more of it than its CID: it may be another's
+// secret. A fetch that broke off in the middle, as when a relay dies or its limit is reached, goes on where it was.
+func (f *Files) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
+	blobs, holder := f.cfg.Blobs, peerHolder(from)
+	if blobs.Has(c) && (from == f.cfg.Host.ID() || f.grants.allowed(from, c) || blobs.Brought(c, holder)) {
+		return nil
+	}
+	attempt := func(progress func(done, total int64)) error {
+		return blob.Fetch(ctx, f.cfg.Host, f.cfg.Network, from, c, max, blobs, progress)
+	}
+	if blobs.Has(c) {
+		p := blob.NewProof(blobs, c)
+		attempt = func(progress func(done, total int64)) error {
+			return p.Take(ctx, f.cfg.Host, f.cfg.Network, from, max, progress)
+		}
+	}
+	if err := resume(ctx, attempt); err != nil {
+		return err
+	}
+	return blobs.Bring(c, holder)
+}
+
+// resume calls fetch until it is done, fails for good, or has come no further for fetchAgain times. One that never
+// began is not repeated, as its peer is not there, unless a relay cut it on its way. The error then has advice.
+func resume(ctx context.Context, fetch func(progress func(done, total int64)) error) error {
+	var best int64
+	pause := fetchPause
+	for idle := 0; ; idle++ {
+		was := best
+		err := fetch(func(done, _ int64) { best = max(best, done) })
+		if best > was {
+			idle, pause = 0, fetchPause
+		}
+		var cut *stream.Relayed
+		relayed := errors.As(err, &cut)
+		switch {
+		case err == nil || !errors.Is(err, stream.ErrUnreachable) || best == 0 && !relayed:
+			return err
+		case idle >= fetchAgain && relayed:
+			return fmt.Errorf("%s came through, %d times no further: %w; %s", stream.Size(best), idle, err,
+				stream.RelayAdvice)
+		case idle >= fetchAgain:
+			return err
+		}
+		select {
+		case <-time.After(pause):
+			pause *= 2
+		case <-ctx.Done():
+			return err
+		}
+	}
+}

@@ -1,0 +1,180 @@
+// Package files is the peer's store of content-addressed files, as other peers and the local API see it: which of them
+// may read which file, how files come from other peers, and which go when the disk is nearly full.
+package files
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// collectEvery is how often the store looks whether it, or the disk, is nearly full.
+const collectEvery = 15 * time.Second
+
+// Config is what Files are made of.
+type Config struct {
+	Host    *p2p.Host
+	Network string
+	Blobs   *blob.Store
+	Log     *slog.Logger
+}
+
+// Jobs is the jobs of the peer's own user.
+type Jobs interface {
+	// Holds reports whether an API key may read a blob.
+	Holds(key string, c cid.Cid) bool
+	// Uses reports whether a job needs a blob.
+	Uses(c cid.Cid) bool
+}
+
+// Files is a service: it sends files to other peers from Start to Close, and makes room while it runs.
+type Files struct {
+	cfg    Config
+	grants *grants
+	server *stream.Server // nil before Start
+	jobs   Jobs
+	needs  []func() (map[cid.Cid]bool, error)
+}
+
+// New makes the files of a store.
+func New(cfg Config) *Files { return &Files{cfg: cfg, grants: newGrants()} }
+
+// Serve sets the jobs whose API keys read files. It is called before Start.
+func (f *Files) Serve(jobs Jobs) { f.jobs = jobs }
+
+// Need adds a room whose files are kept. It is called before Start.
+func (f *Files) Need(of func() (map[cid.Cid]bool, error)) { f.needs = append(f.needs, of) }
+
+// Name implements service.Service.
+func (*Files) Name() string { return "files" }
+
+// Start begins to send files to the peers that may read them.
+func (f *Files) Start(context.Context) error {
+	f.server = blob.Serve(f.cfg.Host, f.cfg.Network, f.cfg.Blobs, f.grants.allowed)
+	return nil
+}
+
+// Close ends it.
+func (f *Files) Close() error {
+	if f.server != nil {
+		f.server.Close()
+	}
+	return nil
+}
+
+// Run removes files that nobody needs while the disk is nearly full, until ctx ends.
+func (f *Files) Run(ctx context.Context) error {
+	every := time.NewTicker(collectEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		}
+		removed, err := f.cfg.Blobs.Collect(f.needed)
+		if err != nil {
+			f.cfg.Log.Warn("blobs that nobody needs cannot be removed", "err", err)
+		}
+		if removed > 0 {
+			f.cfg.Log.Info("blobs that nobody needs were removed: the disk, or the store, was nearly full",
+				"bytes", removed)
+		}
+	}
+}
+
+// needed returns the blobs that any room needs.
+func (f *Files) needed() (map[cid.Cid]bool, error) {
+	all := map[cid.Cid]bool{}
+	for _, need := range f.needs {
+		some, err := need()
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, some)
+	}
+	return all, nil
+}
+
+// Holders of blobs: peers, and the API's keys. The peer's own blobs have none.
+func peerHolder(id peer.ID) string { return "peer " + id.String() }
+func keyHolder(name string) string { return "key " + name }
+
+// Grant lets a peer read a blob here, until the process ends.
+func (f *Files) Grant(to peer.ID, c cid.Cid) { f.grants.add(to, c) }
+
+// Share lets a peer read a blob here, and notes that it is its own too, also after a restart.
+func (f *Files) Share(to peer.ID, c cid.Cid) {
+	f.grants.add(to, c)
+	if err := f.cfg.Blobs.Bring(c, peerHolder(to)); err != nil {
+		f.cfg.Log.Warn("the holder of a blob is not written down", "cid", c, "err", err)
+	}
+}
+
+// Uploaded reports whether an API key brought a blob.
+func (f *Files) Uploaded(key string, c cid.Cid) bool { return f.cfg.Blobs.Brought(c, keyHolder(key)) }
+
+// Drop removes a blob that the selling side does not need any more, unless a job of this peer's own needs it.
+func (f *Files) Drop(c cid.Cid) {
+	if f.jobs.Uses(c) {
+		return
+	}
+	if err := f.cfg.Blobs.Remove(c); err != nil {
+		f.cfg.Log.Warn("a blob that nobody needs cannot be removed", "cid", c, "err", err)
+	}
+}
+
+// PutBlob stores the content of r, for an API key unless that is "".
+func (f *Files) PutBlob(ctx context.Context, key string, r io.Reader) (string, int64, error) {
+	c, size, err := f.cfg.Blobs.Put(ctx, r)
+	if err == nil && key != "" {
+		err = f.cfg.Blobs.Bring(c, keyHolder(key))
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	return c.String(), size, nil
+}
+
+// OpenBlob reads a stored blob. An API key has those that it uploaded and those of its jobs; "" has all.
+func (f *Files) OpenBlob(key, text string) (io.ReadCloser, int64, error) {
+	c, err := cid.Parse(text)
+	if err != nil {
+		return nil, 0, &api.Error{Status: 400, Code: "bad_cid", Message: fmt.Sprintf("%q is not a CID: %v", text, err)}
+	}
+	if key != "" && !f.jobs.Holds(key, c) {
+		return nil, 0, fmt.Errorf("%w: %s", blob.ErrNotFound, c)
+	}
+	file, err := f.cfg.Blobs.Open(c)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, 0, err
+	}
+	return file, st.Size(), nil
+}
+
+var descStored = prometheus.NewDesc("starling_stored_bytes", "Bytes of files that this peer stores.", nil, nil)
+
+// Describe implements prometheus.Collector.
+func (*Files) Describe(ch chan<- *prometheus.Desc) { ch <- descStored }
+
+// Collect implements prometheus.Collector.
+func (f *Files) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(descStored, prometheus.GaugeValue, float64(f.cfg.Blobs.Used()))
+}

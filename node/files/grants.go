@@ -1,0 +1,47 @@
+package files
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// maxGrants bounds the grants that are remembered. Work under way asks within minutes of its grant; the oldest are
+// forgotten first.
+const maxGrants = 1 << 16
+
+// grants are the blobs that each peer may read: those that its work needs, and the results of work for it.
+type grants struct {
+	mu sync.Mutex
+	m  map[grant]time.Time // when it was given last
+}
+
+type grant struct {
+	to  peer.ID
+	cid string
+}
+
+func newGrants() *grants { return &grants{m: map[grant]time.Time{}} }
+
+func (g *grants) add(to peer.ID, c cid.Cid) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.m[grant{to, c.KeyString()}] = time.Now()
+	if len(g.m) <= maxGrants {
+		return
+	}
+	times := slices.SortedFunc(maps.Values(g.m), time.Time.Compare)
+	median := times[len(times)/2]
+	maps.DeleteFunc(g.m, func(_ grant, at time.Time) bool { return at.Before(median) })
+}
+
+func (g *grants) allowed(to peer.ID, c cid.Cid) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, ok := g.m[grant{to, c.KeyString()}]
+	return ok
+}

@@ -1,0 +1,265 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/gpu"
+	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/service"
+)
+
+const (
+	// gpuEvery is how often the devices that are sold are looked at.
+	gpuEvery = time.Minute
+	// gpuTimeout bounds one look.
+	gpuTimeout = 30 * time.Second
+)
+
+// GPUs are the devices that are sold, as they were when the peer started.
+type GPUs struct {
+	source gpu.Source // nil if no GPU is sold
+
+	mu       sync.Mutex
+	sold     map[market.UnitID]gpu.Device
+	cpu      map[market.UnitID]bool
+	forgiven map[string]string // the problem of a device when its operator took it back, by UUID
+}
+
+// NewGPUs returns the devices of a source, none of which is sold yet. The source may be nil: then none is.
+func NewGPUs(source gpu.Source) *GPUs {
+	return &GPUs{
+		source: source, sold: map[market.UnitID]gpu.Device{}, cpu: map[market.UnitID]bool{},
+		forgiven: map[string]string{},
+	}
+}
+
+// Sold reports whether any GPU is sold.
+func (g *GPUs) Sold() bool { return len(g.sold) > 0 }
+
+// lots makes a lot of each class of devices that the operator sells.
+func (g *GPUs) lots(ctx context.Context, owner sign.Key, c Provide, decimals uint8) ([]provider.Lot, error) {
+	if g.source == nil {
+		return nil, errors.New("this peer was started without an inventory of GPUs")
+	}
+	text := c.GPU.Devices
+	if text == "" {
+		text = "all"
+	}
+	selector, err := gpu.ParseSelector(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: provide.gpu.devices: %w", service.ErrConfig, err)
+	}
+	inv, err := g.source.Inventory(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("looking for GPUs: %w", err)
+	}
+	devices, err := selector.Select(inv)
+	if err != nil {
+		return nil, fmt.Errorf("provide.gpu.devices: %w", errors.Join(append([]error{err}, problems(inv)...)...))
+	}
+	byClass := map[market.Class][]gpu.Device{}
+	for _, d := range devices {
+		byClass[d.Class()] = append(byClass[d.Class()], d)
+	}
+	var lots []provider.Lot
+	for _, class := range keys(byClass) {
+		of := byClass[class][:c.Share.sold(class, len(byClass[class]))]
+		if len(of) == 0 {
+			continue
+		}
+		l, err := g.lot(owner, class, of, c.GPU)
+		if err != nil {
+			return nil, err
+		}
+		price := c.GPU.Price
+		if own, ok := c.GPU.Prices[string(class)]; ok {
+			price = own
+		}
+		if l.Price, l.Floor, err = c.prices(class, price, decimals); err != nil {
+			return nil, err
+		}
+		lots = append(lots, l)
+	}
+	return lots, nil
+}
+
+func problems(inv gpu.Inventory) []error {
+	var out []error
+	for _, p := range inv.Problems {
+		out = append(out, errors.New(p))
+	}
+	return out
+}
+
+// lot makes units of devices of one class. Each of them has what the least of them has: they are one price.
+func (g *GPUs) lot(owner sign.Key, class market.Class, devices []gpu.Device, c GPU) (provider.Lot, error) {
+	l := provider.Lot{Class: class, Simulated: devices[0].Simulated, Model: modelOf(devices[0])}
+	l.PerUnit = market.Resources{
+		MilliCPU: c.MilliCPU, MemoryMiB: c.MemoryMiB, DiskMiB: c.DiskMiB, VRAMMiB: vram(devices[0]),
+	}
+	l.Capability = capabilityOf(devices[0])
+	for _, d := range devices {
+		l.PerUnit.VRAMMiB, l.Capability = min(l.PerUnit.VRAMMiB, vram(d)), min(l.Capability, capabilityOf(d))
+		if modelOf(d) != l.Model {
+			l.Model = ""
+		}
+	}
+	for _, d := range devices {
+		u, err := market.NewUnit(owner, class, modelOf(d), d.UUID, 0, l.PerUnit)
+		if err != nil {
+			return l, err
+		}
+		u.Capability, u.Simulated = capabilityOf(d), d.Simulated
+		l.Units = append(l.Units, u)
+		g.sold[u.ID] = d
+	}
+	return l, nil
+}
+
+// modelOf is a device's model as offers have it; that it is simulated, they say in a field of its own.
+func modelOf(d gpu.Device) string {
+	return market.CleanModel(strings.TrimSuffix(d.Model, " (simulated)"))
+}
+
+func vram(d gpu.Device) uint32 { return uint32(min(d.VRAMMiB, 1<<32-1)) }
+
+// capabilityOf reads "9.0" as 90; what is no compute capability is 0.
+func capabilityOf(d gpu.Device) market.Capability {
+	major, minor, ok := strings.Cut(d.Capability, ".")
+	a, err1 := strconv.ParseUint(major, 10, 8)
+	b, err2 := strconv.ParseUint(minor, 10, 8)
+	if !ok || err1 != nil || err2 != nil || b > 9 || a*10+b > uint64(market.MaxCapability) {
+		return 0
+	}
+	return market.Capability(a*10 + b)
+}
+
+// Watch looks at the devices that are sold until ctx ends.
+func (g *GPUs) Watch(ctx context.Context, withdraw func(map[market.UnitID]string)) error {
+	every := time.NewTicker(gpuEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+		}
+		lctx, cancel := context.WithTimeout(ctx, gpuTimeout)
+		inv, err := g.source.Inventory(lctx)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			inv = gpu.Inventory{Problems: []string{"the inventory does not answer: " + err.Error()}}
+		}
+		if bad := g.judge(inv); len(bad) > 0 {
+			withdraw(bad)
+		}
+	}
+}
+
+// judge returns the devices that cannot be sold any more, with the reasons.
+func (g *GPUs) judge(inv gpu.Inventory) map[market.UnitID]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	bad := map[market.UnitID]string{}
+	for id, was := range g.sold {
+		if reason := changed(was, inv); reason != "" && g.forgiven[was.UUID] != reason {
+			bad[id] = reason
+		}
+	}
+	return bad
+}
+
+// changed returns a difference between a device and what it was, or "".
+func changed(was gpu.Device, inv gpu.Inventory) string {
+	at := slices.IndexFunc(inv.Devices, func(d gpu.Device) bool { return d.UUID == was.UUID })
+	if at < 0 {
+		reason := "it is not in the inventory any more"
+		if len(inv.Problems) > 0 {
+			reason += ": " + inv.Problems[0]
+		}
+		return reason
+	}
+	switch d := inv.Devices[at]; {
+	case d.Refused != "":
+		return d.Refused
+	case d.Model != was.Model || d.Simulated != was.Simulated:
+		return fmt.Sprintf("it was a %s and says now that it is a %s", was.Model, d.Model)
+	case d.VRAMMiB < was.VRAMMiB:
+		return fmt.Sprintf("it had %d MiB of memory and has %d MiB now", was.VRAMMiB, d.VRAMMiB)
+	case d.Capability != was.Capability:
+		return fmt.Sprintf("its compute capability was %s and is %s now", was.Capability, d.Capability)
+	}
+	return ""
+}
+
+// Readmit prepares to sell devices again on their operator's word, named by UUID: the present problem of their health
+// is no reason any more. A device that is missing, or is another one than before, is refused. Without a source, all
+// are taken.
+func (g *GPUs) Readmit(ctx context.Context, uuids []string) error {
+	if g.source == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, gpuTimeout)
+	defer cancel()
+	inv, err := g.source.Inventory(ctx)
+	if err != nil {
+		return fmt.Errorf("looking for GPUs: %w", err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	forgive := map[string]string{}
+	for _, was := range g.sold {
+		if !slices.Contains(uuids, was.UUID) {
+			continue
+		}
+		now := slices.IndexFunc(inv.Devices, func(d gpu.Device) bool { return d.UUID == was.UUID })
+		if now >= 0 {
+			forgive[was.UUID] = inv.Devices[now].Refused
+			inv.Devices[now].Refused = ""
+		}
+		if reason := changed(was, inv); reason != "" {
+			return fmt.Errorf("%s cannot be sold: %s", was.UUID, reason)
+		}
+	}
+	for uuid, reason := range forgive {
+		g.forgiven[uuid] = reason
+	}
+	return nil
+}
+
+// Devices names the GPUs among units, for a container engine and for people.
+func (g *GPUs) Devices(units []market.UnitID) (ids, names []string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, id := range units {
+		d, ok := g.sold[id]
+		if !ok {
+			if !g.cpu[id] {
+				return nil, nil, fmt.Errorf("unit %s is not in this machine any more", id.Short())
+			}
+			continue
+		}
+		names = append(names, d.Model)
+		if d.Simulated {
+			continue // there is nothing to give
+		}
+		request := d.Request()
+		if request == "" {
+			return nil, nil, fmt.Errorf("%s cannot be given to a container", d.Model)
+		}
+		ids = append(ids, request)
+	}
+	return ids, names, nil
+}

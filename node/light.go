@@ -1,0 +1,76 @@
+package node
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	auditrules "github.com/starling-network/starling/verify/audit"
+)
+
+// Light is the connection of a light peer to the network, instead of discovery and gossip; see node/client.
+type Light interface {
+	LightMarket
+	LightAudits
+	LightState
+	// Run keeps the peer connected until ctx ends.
+	Run(ctx context.Context) error
+}
+
+// LightMarket is the market as a light peer sees it through its entry peers.
+type LightMarket interface {
+	// Find looks for offers of a class, at most so many, and checks them.
+	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
+	// Publish has an order gossiped and returns how many neighbours hear it.
+	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
+	// Size estimates how many peers the network has; 0 means that it is not known.
+	Size() int
+	// Peers returns full peers that are known, beside the entries in use.
+	Peers() []peer.AddrInfo
+	// Carries returns the bytes that a connection to any peer carries before its relay cuts it; 0 means no known limit.
+	Carries() int64
+}
+
+// LightAudits is the part of audits that a light peer cannot read from the chain.
+type LightAudits interface {
+	// Roster returns the set that committees of a window are drawn from.
+	Roster(ctx context.Context, w auditrules.Window) (auditrules.Roster, error)
+	// Recent returns the last two windows with an audit up to one.
+	Recent(ctx context.Context, w auditrules.Window) (auditrules.Recent, error)
+}
+
+// LightState describes a light peer's connection to its user.
+type LightState interface {
+	// Entries returns the entry peers that are connected, the one in use first.
+	Entries() []peer.ID
+	// Warning returns a problem with them for the user, or "".
+	Warning() string
+	// Dials reports whether peers are dialled by their own addresses too.
+	Dials() bool
+}
+
+// entries is a light peer's connection to the network, as a service and as the market of its buyer.
+type entries struct{ Light }
+
+// Name implements service.Service.
+func (entries) Name() string { return "entries" }
+
+// Inform adds the entry peers to the description of the peer.
+func (e entries) Inform(_ context.Context, info *api.NodeInfo) {
+	info.Direct, info.Warning = e.Dials(), e.Warning()
+	for _, id := range e.Entries() {
+		info.Entries = append(info.Entries, id.String())
+	}
+}
+
+// Size implements marketplace: the size of a class is not known.
+func (e entries) Size(market.Class) int { return e.Light.Size() }
+
+// Shard implements marketplace. An entry publishes to the whole class if it does not reach the shard.
+func (entries) Shard(market.Class) uint32 { return 1 + rand.Uint32N(market.Shards) }
+
+// Neighbours implements marketplace.
+func (e entries) Neighbours() []peer.AddrInfo { return e.Peers() }

@@ -1,0 +1,82 @@
+package onchain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const (
+	// codeEvery is how often the chain is asked whether the program is still the one that the genesis names.
+	codeEvery = 10 * time.Minute
+	// codeRetry is how long after it could not be asked.
+	codeRetry = 10 * time.Second
+)
+
+// ErrCode says that the network's program on the chain is not the one that the genesis names.
+var ErrCode = errors.New("the program on the chain is not the one that the genesis names")
+
+// followCode compares the program's code on the chain with the genesis as soon as it can be read, and every ten
+// minutes from then on, until ctx ends. It returns ErrCode if they differ: the author of other code decides over
+// every deposit and stake.
+func (w *Watch) followCode(ctx context.Context) error {
+	var last program.Deployed
+	for {
+		wait := codeRetry
+		d, err := w.cfg.Program.Deployed(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, chain.ErrNotFound), errors.Is(err, chain.ErrMalformed):
+			return fmt.Errorf("%w: %w", ErrCode, err)
+		case err != nil:
+			w.cfg.Log.Warn("the network's program cannot be read", "err", err)
+		default:
+			wait = codeEvery
+			if err := checkCode(w.cfg.Genesis.Code, d); err != nil {
+				return err
+			}
+			if d != last {
+				w.logCode(d)
+				last = d
+			}
+			w.code.Store(&d)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// checkCode compares the chain's code with the genesis, if that names any.
+func checkCode(want sign.Hash, d program.Deployed) error {
+	if !want.IsZero() && d.Code != want {
+		return fmt.Errorf("%w: it has code %s, deployed in slot %d, the genesis names %s; "+
+			"do not join until its people say why", ErrCode, d.Code, d.Slot, want)
+	}
+	return nil
+}
+
+func (w *Watch) logCode(d program.Deployed) {
+	log := w.cfg.Log.With("program", w.cfg.Genesis.Program, "code", d.Code, "slot", d.Slot)
+	if w.cfg.Genesis.Code.IsZero() {
+		log.Warn("the genesis names no code: whatever the program does is taken for right")
+	}
+	switch {
+	case d.Final():
+		log.Info("the network's program is final: nobody can change it")
+	case d.SingleKey():
+		log.Warn("the network's program can be changed by one key: whoever has it can take every deposit and stake",
+			"authority", d.Authority)
+	default:
+		log.Info("the network's program can be changed by another program, such as a multisig",
+			"authority", d.Authority)
+	}
+}

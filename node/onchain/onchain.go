@@ -1,0 +1,49 @@
+// Package onchain is a peer's watch over its network's program on the chain: that its code is the one that the genesis
+// names, the rules that were voted for, and the peers that registered with a stake. A free network has none of it.
+package onchain
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/registry"
+	"github.com/starling-network/starling/node/service"
+	"github.com/starling-network/starling/node/settle"
+)
+
+// Config is what a Watch is made of.
+type Config struct {
+	Genesis market.Genesis
+	Program settle.Chain
+	Network *settle.Network
+	Log     *slog.Logger
+}
+
+// Watch is the service that watches one network's program.
+type Watch struct {
+	cfg      Config
+	code     atomic.Pointer[program.Deployed] // nil before the chain showed it
+	registry *registry.Registry               // nil if the chain does not list registrations
+}
+
+// New makes a watch that has read nothing.
+func New(cfg Config) *Watch { return &Watch{cfg: cfg, registry: newRegistry(cfg)} }
+
+// Name implements service.Service.
+func (*Watch) Name() string { return "code" }
+
+// Run watches the program's code until ctx ends. It returns ErrCode if that is not the code of the genesis.
+func (w *Watch) Run(ctx context.Context) error { return w.followCode(ctx) }
+
+// Inform adds the program to the description of the peer, once the chain showed it.
+func (w *Watch) Inform(_ context.Context, info *api.NodeInfo) { info.Program = w.code.Load() }
+
+// Rules returns the service that watches the network's rules.
+func (w *Watch) Rules() service.Service { return service.Loop("rules", w.followRules) }
+
+// Registry returns the list of registrations that all rooms share, or nil if the chain does not list them.
+func (w *Watch) Registry() *registry.Registry { return w.registry }

@@ -1,0 +1,120 @@
+package node
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/auditing"
+	"github.com/starling-network/starling/node/block"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/coords"
+	"github.com/starling-network/starling/node/device/cache"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/exchange"
+	"github.com/starling-network/starling/node/execnet"
+	"github.com/starling-network/starling/node/files"
+	"github.com/starling-network/starling/node/inventory"
+	"github.com/starling-network/starling/node/onchain"
+	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/registry"
+	"github.com/starling-network/starling/node/replies"
+	"github.com/starling-network/starling/node/reputation"
+	"github.com/starling-network/starling/node/selling"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/node/status"
+	"github.com/starling-network/starling/p2p/discovery"
+	"github.com/starling-network/starling/p2p/gossip"
+)
+
+// Rooms are the parts of a peer. A room that its list does not have is nil.
+type Rooms struct {
+	// Of every peer.
+	slots      *slots.Clock
+	network    *settle.Network    // nil on a free network
+	chain      *onchain.Watch     // likewise
+	registered *registry.Registry // nil if nothing lists registrations
+	blocks     *block.List
+	reputation *reputation.Book
+	sight      *audit.Public // nil if nothing is audited
+	evidence   *evidence.Keeper
+	files      *files.Files
+	replies    *replies.Router
+	buyer      *buyer.Buyer
+	status     *status.Status
+	metrics    func() http.Handler
+
+	// Of a full peer; nil for a light one.
+	discovery *discovery.Discovery
+	gossip    *gossip.Gossip
+	exchange  *exchange.Exchange
+	coords    *coords.Service
+	gpus      *inventory.GPUs
+	lots      []provider.Lot
+	devices   *cache.Cache // of idle units
+	networks  *execnet.Networks
+
+	// Of a full peer that sells, and of networks with audits and stake; else nil.
+	provider *provider.Provider
+	seller   *selling.Seller
+	refused  *audit.Failed
+	lies     *lies
+	failed   *failed
+	audits   *auditing.Room
+	guardian *guardian.Service
+}
+
+// Slot returns the chain's slot as this peer sees it; 0 while it is not knowr.
+func (r *Rooms) Slot() market.Slot {
+	s, err := r.slots.Now(time.Now())
+	if err != nil {
+		return 0
+	}
+	return s
+}
+
+// Sync asks the chain for its slot at once. A light peer does it when it is connected.
+func (r *Rooms) Sync(ctx context.Context) { _ = r.slots.Sync(ctx) } // errors are logged there
+
+// Buyer returns the buying loop.
+func (r *Rooms) Buyer() *buyer.Buyer { return r.buyer }
+
+// Blocks returns the user's block list.
+func (r *Rooms) Blocks() *block.List { return r.blocks }
+
+// Files returns the peer's files.
+func (r *Rooms) Files() *files.Files { return r.files }
+
+// Evidence returns the proofs that the peer keeps. A light peer has those that results differ alone.
+func (r *Rooms) Evidence() *evidence.Keeper { return r.evidence }
+
+// Metrics answers with the metrics of this peer, in the text format of Prometheus. Nothing is measured before the first
+// request.
+func (r *Rooms) Metrics() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.metrics().ServeHTTP(w, q) })
+}
+
+// Provider returns the selling loop, or nil if nothing is sold.
+func (r *Rooms) Provider() *provider.Provider { return r.provider }
+
+// Seller returns the operator's view of the selling loop, or nil if nothing is sold.
+func (r *Rooms) Seller() *selling.Seller { return r.seller }
+
+// Status describes the peer and those that it knows.
+func (r *Rooms) Status() *status.Status { return r.status }
+
+// Audits returns the audits of this peer, or nil if nothing is audited.
+func (r *Rooms) Audits() *auditing.Room { return r.audits }
+
+// Refused returns the audits of others that failed, or nil if nothing is audited.
+func (r *Rooms) Refused() *audit.Failed { return r.refused }
+
+// Guardian returns the jobs that this peer guards, or nil if it guards none.
+func (r *Rooms) Guardian() *guardian.Service { return r.guardian }
+
+// Discovery returns the peer's part in the DHT; nil for a light peer.
+func (r *Rooms) Discovery() *discovery.Discovery { return r.discovery }

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/guardian"
+)
+
+func TestGuardSection(t *testing.T) {
+	t.Parallel()
+	good := DefaultConfig().Guard
+	if err := good.check(); err != nil {
+		t.Error(err)
+	}
+	want := guardian.Policy{Accept: true, MaxJobs: 64, ShareMillionths: 5000, MaxBytes: 4 << 30, Longest: 31 * 24 * time.Hour}
+	if got := good.policy(); got != want {
+		t.Errorf("policy %+v, want %+v", got, want)
+	}
+	for field, change := range map[string]func(*Guard){
+		"maxJobs": func(g *Guard) { g.MaxJobs = 10_001 },
+		"share":   func(g *Guard) { g.Share = maxShare * 1.01 },
+		"maxMiB":  func(g *Guard) { g.MaxMiB = -1 },
+		"longest": func(g *Guard) { g.Longest = 366 * 24 * time.Hour },
+	} {
+		g := good
+		change(&g)
+		if err := g.check(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "guard."+field+": ") {
+			t.Errorf("%s: got %v", field, err)
+		}
+	}
+	good.Share = math.NaN()
+	if err := good.check(); !errors.Is(err, ErrConfig) {
+		t.Errorf("a share that is no number: %v", err)
+	}
+}
+
+func TestLimitsSection(t *testing.T) {
+	t.Parallel()
+	l := Limits{PerJob: "2.5", PerProviderPerDay: "1"}
+	if err := l.check(); err != nil {
+		t.Error(err)
+	}
+	want := buyer.Limits{PerJob: 2_500_000, PerProviderPerDay: 1_000_000}
+	if got, err := l.amounts(6); err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	for _, text := range []string{"0", "0.000", "-1", "much", "1e3"} {
+		if err := (Limits{PerDay: text}).check(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "perDay") {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+	if _, err := (Limits{PerDay: "0.1"}).amounts(0); !errors.Is(err, ErrConfig) { // the token has no decimals
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFeesSection(t *testing.T) {
+	t.Parallel()
+	d := chain.DefaultFees()
+	if got := (Fees{}).bids(); got != d {
+		t.Errorf("%+v, want %+v", got, d)
+	}
+	if got := (Fees{MaxLamports: 7, TokenLamports: 9}).bids(); got.Most != 7 || got.TokenLamports != 9 || got.Least != d.Least {
+		t.Errorf("%+v", got)
+	}
+}

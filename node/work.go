@@ -1,0 +1,227 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+	libp2p "github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/anchored"
+	"github.com/starling-network/starling/node/auditing"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/money"
+	"github.com/starling-network/starling/node/replies"
+	"github.com/starling-network/starling/node/reputation"
+	"github.com/starling-network/starling/node/rewards"
+	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/node/selling"
+	"github.com/starling-network/starling/node/service"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/verify"
+)
+
+// sell composes the selling loop.
+func (n *Node) sell(ctx context.Context) (err error) {
+	if n.provider, err = n.newProvider(ctx, n.lots); err != nil {
+		return fmt.Errorf("setting up the provider: %w", err)
+	}
+	n.seller = selling.New(n.provider, n.gpus, n.p.Genesis.Decimals)
+	n.user.Operator, n.user.Leases = n.seller, n.seller
+	n.services.Add(n.seller)
+	n.files.Need(n.seller.Blobs)
+	return nil
+}
+
+// buy composes the buying loop, and the view of the peer's money if the network has any.
+func (n *Node) buy(ctx context.Context) error {
+	if err := n.order(ctx, n.exchange, nil); err != nil {
+		return err
+	}
+	if n.guardian != nil {
+		n.services.Add(service.Loop("guardian", n.guardian.Run)) // behind the buyer, which it hands jobs to
+	}
+	return nil
+}
+
+// order composes the buying loop, which orders from m.
+func (n *Node) order(ctx context.Context, m marketplace, carries func() int64) (err error) {
+	if n.buyer, err = n.newBuyer(ctx, m, carries); err != nil {
+		return fmt.Errorf("setting up the buyer: %w", err)
+	}
+	n.files.Serve(n.buyer)
+	n.files.Need(n.buyer.Blobs)
+	n.services.Add(service.Loop("buyer", n.buyer.Run))
+	if n.p.Program == nil {
+		return nil
+	}
+	var earns money.Seller
+	if n.provider != nil {
+		earns = n.provider
+	}
+	n.services.Add(money.New(n.p.Program, n.buyer, earns, n.p.Genesis.Decimals))
+	return nil
+}
+
+// anchor composes the exchange of receipts that peers anchored on the chain.
+func (n *Node) anchor(ctx context.Context) error {
+	p := n.p
+	cfg := anchored.Config{
+		Host: p.Host, Genesis: p.Genesis, Key: p.Key.Key(), Store: p.Store, Ledger: p.Ledger, Slots: n.slots,
+		Book: n.reputation, Buyer: n.buyer, Busy: n.exchange.Busy, Log: p.Log.With("role", "reputation"),
+	}
+	cfg.Anchors, _ = p.Program.(reputation.ProgramAnchors)
+	if n.audits != nil {
+		cfg.Audits = n.audits
+	}
+	room, err := anchored.New(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("setting up anchored receipts: %w", err)
+	}
+	n.services.Add(room)
+	return nil
+}
+
+// receipts is the rooms that learn of receipts of the peer's leases.
+type receipts []func(market.Lease, []market.UnitID, verify.Receipt)
+
+func (r *receipts) add(room func(market.Lease, []market.UnitID, verify.Receipt)) {
+	*r = append(*r, room)
+}
+
+// file passes a receipt to the rooms.
+func (r *receipts) file(l market.Lease, units []market.UnitID, of verify.Receipt) {
+	for _, file := range *r {
+		file(l, units, of)
+	}
+}
+
+// quotes is the ways of quotes, for package replies.
+type quotes struct{ *Node }
+
+// way returns where quotes for an order go: to this peer's user, or to the neighbour that the order came from.
+func (n quotes) way(o market.OrderID) (replies.Way, bool) {
+	if w, ok := n.own(o); ok {
+		return w, true
+	}
+	return n.exchange.Way(o)
+}
+
+// own returns where quotes for an order of this peer's user go.
+func (n quotes) own(o market.OrderID) (replies.Way, bool) {
+	leases, ok := n.buyer.Asks(o)
+	return replies.Way{To: n.p.Host.ID(), Leases: leases}, ok
+}
+
+// take passes a quote to this peer's user.
+func (n quotes) take(via peer.ID, o market.OrderID, box []byte) error {
+	return n.buyer.TakeQuote(via, o, box)
+}
+
+// guard composes the guarding of others' jobs, for which guardians are paid from escrows. The guardian runs behind
+// the buyer.
+func (n *Node) guard(ctx context.Context) (err error) {
+	n.guardian, err = guardian.New(ctx, guardian.Config{
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.policy(),
+		Store: n.p.Store, Slots: n.slots, Log: n.p.Log.With("role", "guardian"),
+		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
+		Backed: func(ctx context.Context, w guardian.Ward, state []byte) error { return n.buyer.Backed(ctx, w, state) },
+		Fetch:  n.files.Fetch, Grant: n.files.Share, Drop: n.files.Drop,
+		TakeUp: func(ctx context.Context, t guardian.Taken) error { return n.buyer.TakeUp(ctx, t) },
+		Yield:  func(job sign.Hash, epoch uint64) { n.buyer.Yield(job, epoch) },
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the guardian: %w", err)
+	}
+	n.user.Guards = guarded{n.guardian, n.p.Key.Key()}
+	n.files.Need(func() (map[cid.Cid]bool, error) { return n.guardian.Blobs(), nil })
+	return nil
+}
+
+// reward composes this peer's part in rewards, if the chain pays any.
+func (n *Node) reward(context.Context) error {
+	c, ok := n.p.Program.(rewards.Chain)
+	if !ok || n.registered == nil {
+		return nil
+	}
+	window := time.Duration(n.p.Genesis.AuditOneIn*n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
+	cfg := rewards.Config{
+		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewarding{c, n.registered}, Sight: n.sight, Store: n.p.Store,
+		Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Every: min(max(window/4, rewardsLeast), rewardsEvery),
+		Log: n.p.Log.With("role", "rewards"),
+	}
+	if n.provider != nil {
+		cfg.Records = n.audits.Records
+	} else {
+		cfg.Every = min(max(window/4, rewardsLeast), rewardsIdle)
+	}
+	if n.guardian != nil {
+		cfg.Wards = n.guardian.Escrows
+		cfg.Every = min(max(window/4, rewardsLeast), rewardsEvery)
+	}
+	room := rewarded{rewards.New(cfg)}
+	n.user.Rewards = room
+	open := func() (service.Door, error) { return room.Handle(n.p.Host, n.tag), nil }
+	n.services.Add(service.Behind(service.Loop("rewards", room.Run), open))
+	return nil
+}
+
+// light composes the market of a light peer: its entry peers stand for DHT and gossip.
+func (n *Node) light(ctx context.Context) error {
+	n.replies = replies.New(replies.Config{
+		Host: n.p.Host, Network: n.tag, Way: quotes{n}.own, Take: quotes{n}.take, Log: n.p.Log,
+	})
+	n.services.Add(entries{n.p.Light}, service.Loop("replies", n.replies.Run))
+	return n.order(ctx, entries{n.p.Light}, n.p.Light.Carries)
+}
+
+// serve composes the service for light clients. Circuits for them are a part of the host's relay.
+func (n *Node) serve(context.Context) error {
+	c := n.p.Config.Entry
+	cfg := entry.Config{
+		Genesis: n.p.Genesis, Find: n.exchange.FindSigned, Publish: n.exchange.PublishFor, RPC: n.p.RPC,
+		Others: func() []peer.AddrInfo { return otherEntries(n.p.Host, n.tag) },
+		Peers:  func() uint32 { return uint32(n.exchange.Peers()) }, Log: n.p.Log,
+		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
+		Slot: func() (market.Slot, bool) {
+			slot, err := n.slots.Now(time.Now())
+			return slot, err == nil && n.slots.Reachable()
+		},
+	}
+	if n.sight != nil {
+		public := auditing.Public{Public: n.sight}
+		cfg.Roster, cfg.Recent = public.Roster, public.Recent
+	}
+	n.services.Add(service.Behind(service.Loop("clients", wait), func() (service.Door, error) {
+		s, err := entry.Serve(n.p.Host, cfg)
+		if err != nil {
+			return nil, fmt.Errorf("serving light clients: %w", err)
+		}
+		return s, nil
+	}))
+	return nil
+}
+
+// otherEntries returns connected peers that serve light clients too and carry circuits for them, in random order.
+func otherEntries(h *p2p.Host, tag string) []peer.AddrInfo {
+	var out []peer.AddrInfo
+	peers := h.Network().Peers()
+	rand.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
+	for _, p := range peers {
+		if len(out) == entry.MaxOthers {
+			break
+		}
+		serves, err := h.Peerstore().SupportsProtocols(p, libp2p.ID(entry.FindID(tag)), proto.ProtoIDv2Hop)
+		if err == nil && len(serves) == 2 {
+			out = append(out, h.Peerstore().PeerInfo(p))
+		}
+	}
+	return out
+}
