@@ -18,6 +18,7 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // newProvider makes the selling loop of what this peer has.
@@ -44,22 +45,45 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	if err != nil {
 		return nil, err
 	}
-	networks := n.networks()
-	var overlay func(market.HoldID) cluster.PrivateKey
-	if networks != nil {
-		overlay = func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(n.p.Key, h) }
-	}
+	room := lessor{n}
 	return provider.New(ctx, provider.Config{
 		Escrows: escrows,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.devices, Vacate: n.kept.vacate, Health: n.health, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
+		Lots: lots, Policy: policy, Devices: room, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
-		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots,
+		Store: n.p.Store, Blobs: n.p.Blobs, Files: room, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Offered: n.offered, Filed: n.filed, Reputation: n.reputation, Orders: n.orders.next, Reply: n.replies.Send,
-		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.drop,
-		Unseal: n.unseal, Networks: networks, Overlay: overlay, Coordinate: n.coords.Coordinate,
+		Market: room, Filed: n.filed, Reputation: n.reputation, Keys: room,
+		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20,
+		Networks: n.networks(), Coordinate: n.coords.Coordinate,
 	})
+}
+
+// lessor is the node as its provider's market, files, devices and keys.
+type lessor struct{ n *Node }
+
+func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
+	return r.n.offered(ctx, offers, envelopes)
+}
+func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.orders.next(ctx) }
+func (r lessor) Reply(o market.Order, quote, offer []byte) error {
+	return r.n.replies.Send(o, quote, offer)
+}
+func (r lessor) Grant(to peer.ID, c cid.Cid)                            { r.n.grants.add(to, c) }
+func (r lessor) Drop(c cid.Cid)                                         { r.n.drop(c) }
+func (r lessor) Evict(units []market.UnitID)                            { r.n.kept.vacate(units) }
+func (r lessor) Member(h market.HoldID) cluster.PrivateKey              { return cluster.MemberKey(r.n.p.Key, h) }
+func (r lessor) Names(u []market.UnitID) (ids, names []string, _ error) { return r.n.gpus.devices(u) }
+func (r lessor) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
+	return r.n.fetch(ctx, from, c, max)
+}
+func (r lessor) Health(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error) {
+	return r.n.health(ctx, units)
+}
+
+// Open opens a box that a buyer sealed to this peer for a lease.
+func (r lessor) Open(box []byte, l market.LeaseID) ([]byte, error) {
+	return sealed.Open(r.n.p.Key, protocol.LeaseSecrets(r.n.tag, l), box)
 }
 
 const (
@@ -125,11 +149,6 @@ func (n *Node) neighbours() []peer.AddrInfo {
 		out = append(out, n.p.Host.Peerstore().PeerInfo(id))
 	}
 	return out
-}
-
-// unseal opens what a buyer sealed to this peer for a lease.
-func (n *Node) unseal(box []byte, l market.LeaseID) ([]byte, error) {
-	return sealed.Open(n.p.Key, protocol.LeaseSecrets(n.tag, l), box)
 }
 
 // collectEvery is how often the store of blobs is looked at: whether it, or the disk, is nearly full.

@@ -12,14 +12,18 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
+// leases serves the steps of leases.
+type leases struct{ p *Provider }
+
 // handleLease takes one step of a lease for the buyer that asks.
-func (p *Provider) handleLease(ctx context.Context, from peer.ID, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
+func (v leases) handleLease(
+	ctx context.Context, from peer.ID, req *marketpb.LeaseRequest,
+) (*marketpb.LeaseReply, error) {
 	k, err := p2p.KeyFromPeerID(from)
 	if err != nil {
 		return nil, &stream.Malformed{Reason: err.Error()}
@@ -28,50 +32,50 @@ func (p *Provider) handleLease(ctx context.Context, from peer.ID, req *marketpb.
 	var ev lease.Event
 	switch s := req.Step.(type) {
 	case *marketpb.LeaseRequest_Reserve:
-		ev, err = p.reserveEvent(ctx, from, s.Reserve)
+		ev, err = v.reserveEvent(ctx, from, s.Reserve)
 	case *marketpb.LeaseRequest_Sign:
-		ev, err = p.signEvent(by, s.Sign)
+		ev, err = v.signEvent(by, s.Sign)
 	case *marketpb.LeaseRequest_Activate:
-		return p.activate(ctx, by, s.Activate)
+		return v.activate(ctx, by, s.Activate)
 	case *marketpb.LeaseRequest_Extend:
-		ev, err = p.extendEvent(by, s.Extend)
+		ev, err = v.extendEvent(by, s.Extend)
 	case *marketpb.LeaseRequest_Release:
 		ev, err = releaseEvent(by, s.Release)
 	case *marketpb.LeaseRequest_Supervise:
-		return p.handleSupervise(ctx, by, s.Supervise)
+		return v.handleSupervise(ctx, by, s.Supervise)
 	default:
 		err = &stream.Malformed{Reason: "no step of a lease"}
 	}
 	if err != nil {
 		return nil, err
 	}
-	answer, err := p.step(ctx, ev)
+	answer, err := v.p.ledger.Step(ctx, ev)
 	if err != nil {
-		return nil, p.failed(err)
+		return nil, v.failed(err)
 	}
-	return p.reply(answer)
+	return v.reply(answer)
 }
 
 // failed hides an internal error from the other peer, but names a cause that it can wait for.
-func (p *Provider) failed(err error) error {
+func (v leases) failed(err error) error {
 	if errors.Is(err, slots.ErrUnknown) {
 		return stream.Refuse(stream.CodeBusy, err.Error())
 	}
 	return err
 }
 
-func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.Reserve) (lease.Event, error) {
+func (v leases) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.Reserve) (lease.Event, error) {
 	if len(r.GetHold()) != len(market.HoldID{}) {
 		return nil, &stream.Malformed{Reason: "hold id is not 16 bytes"}
 	}
-	o, err := p.orderFrom(from, r.Order)
+	o, err := v.p.quotes.orderFrom(from, r.Order)
 	if err != nil {
 		return nil, err
 	}
 	if r.Units != o.UnitsPer {
 		return nil, &stream.Malformed{Reason: fmt.Sprintf("%d units, the order says %d", r.Units, o.UnitsPer)}
 	}
-	if err := p.cfg.Genesis.CheckPrice(market.Price(r.Price)); err != nil {
+	if err := v.p.cfg.Genesis.CheckPrice(market.Price(r.Price)); err != nil {
 		return nil, refusal(err)
 	}
 	class := market.Class(r.Class)
@@ -79,36 +83,37 @@ func (p *Provider) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.R
 		return nil, &stream.Malformed{Reason: class.Check().Error()}
 	}
 	var backing *lease.Backing
-	if !p.holds(market.HoldID(r.Hold), o.Peer()) { // holds are answered even if the operator has paused meanwhile
-		if no := p.admits(ctx, o, time.Now()); no != nil {
+	if !v.holds(market.HoldID(r.Hold), o.Peer()) { // holds are answered even if the operator has paused meanwhile
+		if no := v.p.quotes.admits(ctx, o, time.Now()); no != nil {
 			return nil, refusal(no)
 		}
-		if backing, err = p.backing(ctx, o, true); err != nil {
+		if backing, err = v.p.quotes.backing(ctx, o, true); err != nil {
 			return nil, refusal(err)
 		}
 		if r.Image != "" {
-			if err := p.cfg.Policy.Images.Check(r.Image); err != nil {
+			if err := v.p.cfg.Policy.Images.Check(r.Image); err != nil {
 				return nil, refusal(err)
 			}
 		}
 		if r.Overlay {
-			if no := p.joins(ctx, o.Runtime); no != nil {
+			if no := v.p.joins(ctx, o.Runtime); no != nil {
 				return nil, refusal(no)
 			}
 		}
 	}
-	return lease.ReserveRequested{Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class, Overlay: r.Overlay, Backing: backing}, nil
+	return lease.ReserveRequested{
+		Hold: market.HoldID(r.Hold), Order: o, Price: market.Price(r.Price), Rank: r.Rank, Class: class,
+		Overlay: r.Overlay, Backing: backing,
+	}, nil
 }
 
 // holds reports whether the peer has this hold.
-func (p *Provider) holds(id market.HoldID, by sign.Key) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r, ok := p.book.Hold(id)
+func (v leases) holds(id market.HoldID, by sign.Key) bool {
+	r, ok := v.p.ledger.Book().Hold(id)
 	return ok && r.Peer() == by
 }
 
-func (p *Provider) signEvent(by sign.Key, s *marketpb.Sign) (lease.Event, error) {
+func (v leases) signEvent(by sign.Key, s *marketpb.Sign) (lease.Event, error) {
 	if len(s.GetHold()) != len(market.HoldID{}) || len(s.GetSignature()) != sign.SignatureSize {
 		return nil, &stream.Malformed{Reason: "hold id or signature has a wrong size"}
 	}
@@ -121,12 +126,14 @@ func (p *Provider) signEvent(by sign.Key, s *marketpb.Sign) (lease.Event, error)
 		return nil, &stream.Malformed{Reason: err.Error()}
 	}
 	now := time.Now()
-	if slot, err := p.cfg.Slots.Now(now); err == nil && core.End > slot {
-		if err := p.cfg.Policy.Hours.Covers(now, now.Add(p.lasts(uint64(core.End-slot)))); err != nil {
+	if slot, err := v.p.cfg.Slots.Now(now); err == nil && core.End > slot {
+		if err := v.p.cfg.Policy.Hours.Covers(now, now.Add(v.p.lasts(uint64(core.End-slot)))); err != nil {
 			return nil, stream.Refuse(string(market.ReasonClosed), err.Error())
 		}
 	}
-	return lease.SignRequested{Hold: market.HoldID(s.Hold), By: by, Core: core, Keys: keys, BuyerSig: sign.Signature(s.Signature)}, nil
+	return lease.SignRequested{
+		Hold: market.HoldID(s.Hold), By: by, Core: core, Keys: keys, BuyerSig: sign.Signature(s.Signature),
+	}, nil
 }
 
 func releaseEvent(by sign.Key, r *marketpb.Release) (lease.Event, error) {
@@ -144,7 +151,7 @@ func releaseEvent(by sign.Key, r *marketpb.Release) (lease.Event, error) {
 }
 
 // reply converts the book's answer to the message for the wire.
-func (p *Provider) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
+func (v leases) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
 	switch a := answer.(type) {
 	case lease.AnswerHeld:
 		held := &marketpb.Held{Hold: a.Hold[:], Expires: a.Expires.UnixMilli()}
@@ -156,19 +163,22 @@ func (p *Provider) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
 		}
 		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Held{Held: held}}, nil
 	case lease.AnswerSigned:
-		sig, err := a.Core.Sign(p.domain, p.cfg.Key)
+		sig, err := a.Core.Sign(v.p.domain, v.p.cfg.Key)
 		if err != nil {
 			return nil, err
 		}
-		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Signed{Signed: &marketpb.Signed{Hold: a.Hold[:], Signature: sig[:]}}}, nil
+		signed := &marketpb.Signed{Hold: a.Hold[:], Signature: sig[:]}
+		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Signed{Signed: signed}}, nil
 	case lease.AnswerExtended:
-		sig, err := a.Core.Sign(p.domain, p.cfg.Key)
+		sig, err := a.Core.Sign(v.p.domain, v.p.cfg.Key)
 		if err != nil {
 			return nil, err
 		}
-		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Extended{Extended: &marketpb.Extended{Signature: sig[:]}}}, nil
+		extended := &marketpb.Extended{Signature: sig[:]}
+		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Extended{Extended: extended}}, nil
 	case lease.AnswerActivated:
-		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Activated{Activated: &marketpb.Activated{Lease: a.Lease[:]}}}, nil
+		activated := &marketpb.Activated{Lease: a.Lease[:]}
+		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Activated{Activated: activated}}, nil
 	case lease.AnswerReleased:
 		return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Released{Released: &marketpb.Released{}}}, nil
 	case lease.AnswerRefused:
@@ -178,27 +188,20 @@ func (p *Provider) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
 }
 
 // record returns the lease in force of a line that the peer that asks commands; the line is named by its first lease.
-func (p *Provider) record(from peer.ID, id []byte) (lease.Record, error) {
+func (v leases) record(from peer.ID, id []byte) (lease.Record, error) {
 	k, err := p2p.KeyFromPeerID(from)
 	if err != nil || len(id) != len(market.LeaseID{}) {
 		return lease.Record{}, &stream.Malformed{Reason: "lease id is not 32 bytes"}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r, ok := p.book.Current(market.LeaseID(id))
+	r, ok := v.p.ledger.Book().Current(market.LeaseID(id))
 	switch {
 	case !ok:
 		return lease.Record{}, stream.Refuse("lease", "no such lease of yours here")
 	case r.Peer() != sign.Key(k) && r.Supervision > 0:
-		return lease.Record{}, stream.Refuse(string(market.ReasonSupervision), fmt.Sprintf("somebody else commands this lease, under supervision epoch %d", r.Supervision))
+		return lease.Record{}, stream.Refuse(string(market.ReasonSupervision),
+			fmt.Sprintf("somebody else commands this lease, under supervision epoch %d", r.Supervision))
 	case r.Peer() != sign.Key(k):
 		return lease.Record{}, stream.Refuse("lease", "no such lease of yours here")
 	}
 	return r, nil
-}
-
-// limits are the sum over a lease's units.
-func (p *Provider) limits(r lease.Record) runtime.Limits {
-	n := uint32(len(r.Units))
-	return runtime.Limits{MemoryMiB: n * r.PerUnit.MemoryMiB, MilliCPU: n * r.PerUnit.MilliCPU, DiskMiB: n * r.PerUnit.DiskMiB}
 }
