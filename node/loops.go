@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
@@ -13,13 +14,14 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/execnet"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // newProvider makes the selling loop of what this peer has.
@@ -50,21 +52,45 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	if networks == nil && n.p.Host.Overlay() != nil {
 		networks = n.networks
 	}
-	cfg := provider.Config{
+	room := lessor{n}
+	return provider.New(ctx, provider.Config{
 		Escrows: escrows,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Lots: lots, Policy: policy, AllowImage: policy.Images.Check, Devices: n.gpus.Devices, Vacate: n.devices.Evict, Health: n.gpus.Health(n.slots), Network: reach.Mode, Region: market.Region(n.p.Config.Region),
+		Lots: lots, Policy: policy, Devices: room, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
-		Store: n.p.Store, Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Runtimes: n.p.Runtimes, Slots: n.slots,
+		Store: n.p.Store, Blobs: n.p.Blobs, Files: room, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Offered: n.exchange.Offer, Filed: n.receipts.file, Reputation: n.reputation, Orders: n.exchange.Next, Reply: n.replies.Send,
-		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20, Drop: n.files.Drop,
-		Unseal: unseal(n.p.Key, n.tag), Networks: networks, Coordinate: n.coords.Coordinate,
-	}
-	if networks != nil {
-		cfg.Overlay = execnet.MemberKeys(n.p.Key)
-	}
-	return provider.New(ctx, cfg)
+		Market: room, Filed: n.receipts.file, Reputation: n.reputation, Keys: room,
+		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20,
+		Networks: networks, Coordinate: n.coords.Coordinate,
+	})
+}
+
+// lessor is the node as its provider's market, files, devices and keys.
+type lessor struct{ n *Node }
+
+func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
+	return r.n.exchange.Offer(ctx, offers, envelopes)
+}
+func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.exchange.Next(ctx) }
+func (r lessor) Reply(o market.Order, quote, offer []byte) error {
+	return r.n.replies.Send(o, quote, offer)
+}
+func (r lessor) Grant(to peer.ID, c cid.Cid)                            { r.n.files.Grant(to, c) }
+func (r lessor) Drop(c cid.Cid)                                         { r.n.files.Drop(c) }
+func (r lessor) Evict(units []market.UnitID)                            { r.n.devices.Evict(units) }
+func (r lessor) Member(h market.HoldID) cluster.PrivateKey              { return cluster.MemberKey(r.n.p.Key, h) }
+func (r lessor) Names(u []market.UnitID) (ids, names []string, _ error) { return r.n.gpus.Devices(u) }
+func (r lessor) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
+	return r.n.files.Fetch(ctx, from, c, max)
+}
+func (r lessor) Health(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error) {
+	return r.n.gpus.Health(r.n.slots)(ctx, units)
+}
+
+// Open opens a box that a buyer sealed to this peer for a lease.
+func (r lessor) Open(box []byte, l market.LeaseID) ([]byte, error) {
+	return sealed.Open(r.n.p.Key, protocol.LeaseSecrets(r.n.tag, l), box)
 }
 
 const (

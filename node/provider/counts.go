@@ -1,21 +1,19 @@
 package provider
 
 import (
-	"cmp"
 	"errors"
 	"maps"
 	"sync"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
-	"github.com/starling-network/starling/node/nodepb"
 )
 
-// Counts are how often things have happened since the provider started, by what came of them. The keys are few.
+// Counts are how often things have happened since the provider started, by their outcome. The keys are few.
 type Counts struct {
 	Quotes     map[string]uint64 // orders: "quoted", a market.Reason of refusal, or "error"
 	Leases     map[string]uint64 // ended leases: "expired", "released", "unfunded" or "stopped"
-	Executions map[string]uint64 // ended executions: "ok", "exit" for another code, or why it ended otherwise, such as "oom"
+	Executions map[string]uint64 // ended executions: "ok", "exit" for another code, or another reason such as "oom"
 }
 
 // counts keeps Counts.
@@ -26,17 +24,14 @@ type counts struct {
 
 // Counts returns a copy of the provider's counts.
 func (p *Provider) Counts() Counts {
-	c := p.counts
+	c := &p.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Counts{maps.Clone(c.all.Quotes), maps.Clone(c.all.Leases), maps.Clone(c.all.Executions)}
+	return Counts{maps.Clone(c.all.Quotes), maps.Clone(c.all.Leases), p.exec.Ends()}
 }
 
-// add counts one more. It does nothing on nil.
+// add counts one more.
 func (c *counts) add(of func(*Counts) *map[string]uint64, key string) {
-	if c == nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := of(&c.all)
@@ -82,16 +77,4 @@ func (c *counts) stepped(before lease.Book, ev lease.Event, effects []lease.Effe
 		}
 		c.add(func(c *Counts) *map[string]uint64 { return &c.Leases }, why)
 	}
-}
-
-// ended counts an execution by its end.
-func (c *counts) ended(s nodepb.ExecState, code int, reason string) {
-	own := "ok"
-	switch {
-	case s == nodepb.ExecState_EXEC_STATE_FAILED:
-		own = "failed"
-	case code != 0:
-		own = "exit"
-	}
-	c.add(func(c *Counts) *map[string]uint64 { return &c.Executions }, cmp.Or(reason, own))
 }

@@ -2,77 +2,123 @@ package provider
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
-	"time"
+	"sync"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/provider/policy"
 )
 
 // Errors of the operator's changes at run time.
 var (
-	// ErrNotSold says that this peer does not sell the class.
+	// ErrNotSold means that this peer does not sell the class.
 	ErrNotSold = errors.New("not sold here")
-	// ErrFloor reports that a price is under the configured floor.
+	// ErrFloor means that a price is under the configured floor.
 	ErrFloor = errors.New("under the price floor")
-	// ErrNotWithdrawn says that no withdrawn unit is meant.
+	// ErrNotWithdrawn means that no withdrawn unit is named.
 	ErrNotWithdrawn = errors.New("not among the units that are withdrawn")
 )
 
-// operatorState is the operator's settings at run time, as the journal keeps them.
-type operatorState struct {
+// settings are the operator's settings at run time, as the journal keeps them.
+type settings struct {
 	Paused   bool                       `json:"paused,omitempty"`
 	Draining bool                       `json:"draining,omitempty"` // paused for good: the peer is to be stopped
 	Prices   map[market.Class]repricing `json:"prices,omitempty"`
 }
 
-// repricing is a price said at run time. It counts until the configuration says another one than it replaced.
+// repricing is a price set at run time. It counts until the configuration has another one than it replaced.
 type repricing struct {
 	Price market.Price `json:"price"`
 	Was   market.Price `json:"was"`
 }
 
-const operatorKey = "state"
+// settingsTable has the settings under one key.
+var settingsTable = journal.Define[string, settings]("operator")
 
-func (p *Provider) loadOperator(ctx context.Context) error {
-	b, err := p.cfg.Store.Get(ctx, kindOperator, operatorKey)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
+const settingsKey = "state"
+
+// book changes the settings of the lease book. ledger.Ledger implements it.
+type book interface {
+	Book() lease.Book
+	Change(f func(lease.Book) (lease.Book, error)) error
+}
+
+// Operator has the operator's settings at run time: pauses, prices, and withdrawn units.
+type Operator struct {
+	store   journal.Store
+	lots    []Lot
+	genesis market.Genesis
+	log     *slog.Logger
+	book    book
+	changed func() // the offers may have changed
+
+	turn chan struct{} // holds one token while nobody changes a setting
+	mu   sync.Mutex
+	now  settings
+	bad  map[market.UnitID]string // units withdrawn, with the fault of each
+}
+
+// newOperator reads the settings of an earlier process. The caller sets book and changed.
+func newOperator(ctx context.Context, cfg Config) (*Operator, error) {
+	o := &Operator{
+		store: cfg.Store, lots: cfg.Lots, genesis: cfg.Genesis, log: cfg.Log,
+		turn: make(chan struct{}, 1), bad: map[market.UnitID]string{},
+	}
+	o.turn <- struct{}{}
+	err := settingsTable.List(ctx, cfg.Store, settingsKey, func(_ string, s settings) error {
+		o.now = s
 		return nil
-	case err != nil:
-		return fmt.Errorf("reading what the operator said: %w", err)
-	}
-	if err := json.Unmarshal(b, &p.op); err != nil {
-		return fmt.Errorf("reading what the operator said: %w", err)
-	}
-	return nil
+	})
+	return o, err
 }
 
-// operateLocked journals a change of the operator's settings, then applies it. p.mu is held.
-func (p *Provider) operateLocked(ctx context.Context, next operatorState) error {
-	b, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
-	if err := p.cfg.Store.Write(ctx, store.Put{Kind: kindOperator, Key: operatorKey, Value: b}); err != nil {
-		return fmt.Errorf("journalling what the operator said: %w", err)
-	}
-	p.op = next
-	p.offerChanged()
-	return nil
+// settings returns the settings as they stand.
+func (o *Operator) settings() settings {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.now
 }
 
-// asks are the prices asked now.
-func (p *Provider) asks() map[market.Class]market.Price {
+// set journals a change of the settings, then applies it.
+func (o *Operator) set(ctx context.Context, change func(*settings)) error {
+	select {
+	case <-o.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { o.turn <- struct{}{} }()
+	next := o.settings()
+	change(&next)
+	var b journal.Batch
+	settingsTable.Put(&b, settingsKey, next)
+	if err := b.Commit(ctx, o.store); err != nil {
+		return fmt.Errorf("journalling the operator's settings: %w", err)
+	}
+	o.mu.Lock()
+	o.now = next
+	o.mu.Unlock()
+	err := o.book.Change(func(b lease.Book) (lease.Book, error) {
+		limits := b.Limits()
+		limits.Asks = asks(o.lots, next)
+		return b.WithLimits(limits)
+	})
+	o.changed()
+	return err
+}
+
+// asks returns the prices asked under settings.
+func asks(lots []Lot, s settings) map[market.Class]market.Price {
 	out := map[market.Class]market.Price{}
-	for _, l := range p.cfg.Lots {
+	for _, l := range lots {
 		price := l.Price
-		if r, ok := p.op.Prices[l.Class]; ok && r.Was == l.Price {
+		if r, ok := s.Prices[l.Class]; ok && r.Was == l.Price {
 			price = r.Price
 		}
 		out[l.Class] = max(price, l.Floor)
@@ -80,98 +126,77 @@ func (p *Provider) asks() map[market.Class]market.Price {
 	return out
 }
 
-func (p *Provider) paused() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.op.Paused
+// Paused reports whether the operator has paused the offers.
+func (o *Operator) Paused() bool { return o.settings().Paused }
+
+// Pause withdraws the offers and sells nothing new; leases go on. It holds until Resume, also after a restart.
+func (o *Operator) Pause(ctx context.Context) error {
+	return o.set(ctx, func(s *settings) { s.Paused, s.Draining = true, false })
 }
 
-// Pause takes the offers back and sells nothing new; leases go on. It holds until Resume, also after a restart.
-func (p *Provider) Pause(ctx context.Context) error { return p.pause(ctx, false) }
-
-// Drain is Pause before the peer is stopped: Offers shows how many leases are left.
-func (p *Provider) Drain(ctx context.Context) error { return p.pause(ctx, true) }
-
-func (p *Provider) pause(ctx context.Context, drain bool) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	next := p.op
-	next.Paused, next.Draining = true, drain
-	return p.operateLocked(ctx, next)
+// Drain is Pause before the peer is stopped: Status shows how many leases are left.
+func (o *Operator) Drain(ctx context.Context) error {
+	return o.set(ctx, func(s *settings) { s.Paused, s.Draining = true, true })
 }
 
 // Resume sells again.
-func (p *Provider) Resume(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	next := p.op
-	next.Paused, next.Draining = false, false
-	return p.operateLocked(ctx, next)
+func (o *Operator) Resume(ctx context.Context) error {
+	return o.set(ctx, func(s *settings) { s.Paused, s.Draining = false, false })
 }
 
 // SetPrice changes the price of a class, for future quotes and leases. It holds until the configuration sets another
 // price. It returns ErrNotSold or ErrFloor.
-func (p *Provider) SetPrice(ctx context.Context, c market.Class, price market.Price) error {
-	l := p.lot(c)
+func (o *Operator) SetPrice(ctx context.Context, c market.Class, price market.Price) error {
+	l := policy.Of(o.lots, c)
 	if len(l.Units) == 0 {
 		var classes []string
-		for _, c := range p.Classes() {
+		for _, c := range policy.Classes(o.lots) {
 			classes = append(classes, string(c))
 		}
 		return fmt.Errorf("class %s: %w; sold are %s", c, ErrNotSold, strings.Join(classes, ", "))
 	}
 	if price < l.Floor {
-		money := func(v market.Price) string { return p.cfg.Genesis.FormatAmount(market.Amount(v)) }
+		money := func(v market.Price) string { return o.genesis.FormatAmount(market.Amount(v)) }
 		return fmt.Errorf("class %s at %s: %w of %s", c, money(price), ErrFloor, money(l.Floor))
 	}
-	if err := p.cfg.Genesis.CheckPrice(price); err != nil {
+	if err := o.genesis.CheckPrice(price); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	next := p.op
-	next.Prices = maps.Clone(p.op.Prices)
-	if next.Prices == nil {
-		next.Prices = map[market.Class]repricing{}
-	}
-	next.Prices[c] = repricing{Price: price, Was: l.Price}
-	if err := p.operateLocked(ctx, next); err != nil {
-		return err
-	}
-	limits := p.book.Limits()
-	limits.Asks = p.asks()
-	book, err := p.book.WithLimits(limits)
-	if err == nil {
-		p.book = book
-	}
-	return err
+	return o.set(ctx, func(s *settings) {
+		s.Prices = maps.Clone(s.Prices)
+		if s.Prices == nil {
+			s.Prices = map[market.Class]repricing{}
+		}
+		s.Prices[c] = repricing{Price: price, Was: l.Price}
+	})
 }
 
 // Withdraw stops selling units, with the fault of each. Leases on them go on. They stay withdrawn until Readmit or
 // until the peer is started again, even if they look healthy meanwhile: a unit that was broken once needs a person's
 // look.
-func (p *Provider) Withdraw(bad map[market.UnitID]string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (o *Operator) Withdraw(bad map[market.UnitID]string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for id, reason := range bad {
-		if _, known := p.bad[id]; known {
+		if _, known := o.bad[id]; known {
 			continue
 		}
-		p.bad[id] = reason
-		p.cfg.Log.Warn("a unit is withdrawn from sale", "unit", id.Short(), "reason", reason)
+		o.bad[id] = reason
+		o.log.Warn("a unit is withdrawn from sale", "unit", id.Short(), "reason", reason)
 	}
-	p.withdrawLocked()
+	o.withdraw()
 }
 
-// Readmit sells units again that were withdrawn, named by serial, which is a GPU's UUID; all or none. ErrNotWithdrawn.
-func (p *Provider) Readmit(serials []string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// Readmit sells units again that were withdrawn, named by serial, which is a GPU's UUID; all or none. It returns
+// ErrNotWithdrawn.
+func (o *Operator) Readmit(serials []string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	back := map[market.UnitID]bool{}
 	for _, serial := range serials {
 		found := false
-		for _, u := range p.book.Units() {
-			if _, bad := p.bad[u.ID]; bad && u.Serial == serial {
+		for _, u := range o.book.Book().Units() {
+			if _, bad := o.bad[u.ID]; bad && u.Serial == serial {
 				back[u.ID], found = true, true
 			}
 		}
@@ -180,104 +205,22 @@ func (p *Provider) Readmit(serials []string) error {
 		}
 	}
 	for id := range back {
-		delete(p.bad, id)
+		delete(o.bad, id)
 	}
-	p.withdrawLocked()
+	o.withdraw()
 	return nil
 }
 
-func (p *Provider) withdrawLocked() {
-	p.book = p.book.WithWithdrawn(slices.Collect(maps.Keys(p.bad)))
-	p.offerChanged()
+// withdraw puts the withdrawn units into the book. o.mu is held.
+func (o *Operator) withdraw() {
+	bad := slices.Collect(maps.Keys(o.bad))
+	_ = o.book.Change(func(b lease.Book) (lease.Book, error) { return b.WithWithdrawn(bad), nil })
+	o.changed()
 }
 
-// State of the sale.
-const (
-	Selling  = "selling"
-	Paused   = "paused"
-	Draining = "draining"
-	Drained  = "drained"
-	Closed   = "closed"
-	Feeless  = "no fees" // its key cannot pay the fees of claiming its earnings
-)
-
-// OfferStates are all states.
-var OfferStates = []string{Selling, Paused, Draining, Drained, Closed, Feeless}
-
-// Status is a provider's inventory and state.
-type Status struct {
-	State    string    // of OfferStates: Selling, Paused, Draining, Drained, Closed or Feeless
-	Reason   string    // of Feeless
-	Until    time.Time // when the hours change; the zero time if they never do
-	Hours    string
-	Leases   int // live ones and holds
-	Runtimes []string
-	Lots     []LotStatus
-	Sick     []SickUnit
-}
-
-// LotStatus is one lot as it stands.
-type LotStatus struct {
-	Lot
-	Asked     market.Price // now
-	Seq       uint64       // of the last offer; 0 before the first
-	Free      int
-	Proven    int // of those, with a fresh audit record
-	Held      int
-	Withdrawn int
-}
-
-// SickUnit is a unit that is not sold because something is wrong with it.
-type SickUnit struct {
-	Unit   market.Unit
-	Reason string
-	Leased bool // somebody has it still
-}
-
-// Status returns the current inventory and state.
-func (p *Provider) Status() Status {
-	now := time.Now()
-	open, change := p.cfg.Policy.Hours.At(now)
-	p.offerMu.Lock()
-	seqs := map[market.Class]uint64{}
-	for c, o := range p.offers {
-		seqs[c] = o.offer.Seq
-	}
-	p.offerMu.Unlock()
-	feeless := p.feeless()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := Status{State: Selling, Until: change, Hours: p.cfg.Policy.Hours.String(), Runtimes: slices.Sorted(maps.Keys(p.cfg.Runtimes))}
-	for r := range p.book.Records() {
-		if r.State.Live() {
-			s.Leases++
-		}
-	}
-	switch {
-	case p.op.Draining && s.Leases == 0:
-		s.State = Drained
-	case p.op.Draining:
-		s.State = Draining
-	case p.op.Paused:
-		s.State = Paused
-	case !open:
-		s.State = Closed
-	case feeless != "":
-		s.State, s.Reason = Feeless, feeless
-	}
-	for _, l := range p.cfg.Lots {
-		st := LotStatus{Lot: l, Asked: p.book.Limits().Asks[l.Class], Seq: seqs[l.Class], Free: p.book.Free(l.Class), Proven: p.book.Shown(l.Class)}
-		for _, u := range l.Units {
-			_, held := p.book.Holder(u.ID)
-			if held {
-				st.Held++
-			}
-			if reason, sick := p.bad[u.ID]; sick {
-				st.Withdrawn++
-				s.Sick = append(s.Sick, SickUnit{Unit: u, Reason: reason, Leased: held})
-			}
-		}
-		s.Lots = append(s.Lots, st)
-	}
-	return s
+// withdrawn returns the withdrawn units, with the fault of each.
+func (o *Operator) withdrawn() map[market.UnitID]string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.bad)
 }

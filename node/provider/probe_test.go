@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// A lease with any unit that is no hardware is told so, and not given a processor in its place.
+// A lease with any unit that is no hardware gets a refusal, and not a processor in its place.
 func TestSimulatedUnitsAreNotProbed(t *testing.T) {
 	t.Parallel()
 	p := &Provider{cfg: Config{Lots: []Lot{
@@ -14,7 +14,7 @@ func TestSimulatedUnitsAreNotProbed(t *testing.T) {
 		{Class: "cpu", Units: []market.Unit{{ID: market.UnitID{3}}}},
 	}}}
 	for want, units := range map[bool][]market.UnitID{true: {{9}, {2}}, false: {{3}, {4}}} {
-		if got := p.simulated(units); got != want {
+		if got := (room{p}).Simulated(units); got != want {
 			t.Errorf("%v: %t", units, got)
 		}
 	}

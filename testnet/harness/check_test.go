@@ -2,6 +2,7 @@ package harness
 
 import (
 	"cmp"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,7 +162,7 @@ func (n *Net) checkQuiet(t *testing.T, p *Peer, buyers ...*Peer) {
 	units := map[market.LeaseID][]market.UnitID{}
 	var recs []lease.Record
 	p.list(t, kindHold, func(value []byte) {
-		r, err := lease.UnmarshalRecord(value)
+		r, err := holdOf(value)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +194,13 @@ func (n *Net) checkQuiet(t *testing.T, p *Peer, buyers ...*Peer) {
 			spans = append(spans, span{u, r.From, r.To, r.Lease})
 		}
 	}
-	p.list(t, "sold", add)
+	p.list(t, "sold", func(value []byte) {
+		var rec struct{ Receipt []byte }
+		if err := json.Unmarshal(value, &rec); err != nil {
+			t.Fatal(err)
+		}
+		add(rec.Receipt)
+	})
 	for _, b := range buyers {
 		b.list(t, "receipt", add)
 	}

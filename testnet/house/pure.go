@@ -9,7 +9,7 @@ import (
 
 // PureFolders are the cores, NotPure the other packages below them.
 var (
-	PureFolders = []string{"market", "verify", "chain", "node/buyer/jobs"}
+	PureFolders = []string{"market", "verify", "chain", "node/buyer/jobs", "node/provider/policy"}
 	NotPure     = []string{"chain/solana", "chain/program"}
 )
 

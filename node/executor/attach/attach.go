@@ -1,0 +1,139 @@
+// Package attach connects buyers to running programs: a second program beside the first, a port, and files.
+//
+// Each function serves one stream. It refuses before it accepts the stream, and returns when the stream has ended. The
+// caller has entered the execution, and ends ctx with the program.
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/starling-network/starling/node/executor"
+	"github.com/starling-network/starling/node/live"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+const (
+	// dialTime is how long the program may take to accept a connection.
+	dialTime = 5 * time.Second
+
+	// MaxArgs bounds the arguments and variables of a program that is attached.
+	MaxArgs = 1024
+
+	maxBytes = 128 << 10 // of arguments and variables together
+	maxPath  = 4096
+)
+
+// Accept accepts a stream; refusals must come before.
+type Accept = func(*nodepb.LiveReply) (*stream.Conn, error)
+
+// Check returns stream.Malformed for a program that cannot be attached.
+func Check(a *nodepb.LiveRequest_Attach) error {
+	total, text := len(a.GetWorkDir()), utf8.ValidString(a.GetWorkDir())
+	clean := func(s string) {
+		total += len(s)
+		text = text && utf8.ValidString(s) && !strings.ContainsRune(s, 0)
+	}
+	for _, s := range a.GetArgs() {
+		clean(s)
+	}
+	for k, v := range a.GetEnv() {
+		clean(k)
+		clean(v)
+		text = text && k != "" && !strings.ContainsRune(k, '=')
+	}
+	switch {
+	case len(a.GetArgs()) == 0 || a.Args[0] == "":
+		return &stream.Malformed{Reason: "no program is named"}
+	case !text:
+		return &stream.Malformed{Reason: "arguments, variables and directory are not text without NUL"}
+	case len(a.Args)+len(a.Env) > MaxArgs || total > maxBytes || len(a.WorkDir) > maxPath:
+		reason := fmt.Sprintf("at most %d arguments and variables of %d bytes", MaxArgs, maxBytes)
+		return &stream.Malformed{Reason: reason}
+	case a.Rows > math.MaxUint16 || a.Cols > math.MaxUint16:
+		return &stream.Malformed{Reason: fmt.Sprintf("a terminal of %d × %d", a.Rows, a.Cols)}
+	}
+	return nil
+}
+
+// errOver is the error for attached clients when their program has ended.
+var errOver = errors.New("the job's program has ended, and with it what was attached")
+
+// Serve runs a second program in the execution's sandbox.
+func Serve(
+	ctx context.Context, e *executor.Execution, h runtime.Handle, a *nodepb.LiveRequest_Attach, take Accept,
+) error {
+	if err := Check(a); err != nil {
+		return err
+	}
+	run, err := Program(e, h, a)
+	if err != nil {
+		return err
+	}
+	conn, err := take(&nodepb.LiveReply{})
+	if err != nil {
+		return err
+	}
+	return live.Serve(ctx, conn, a.Rows, a.Cols, run)
+}
+
+// Program returns the function by which live.Serve runs a second program, or the refusal of it.
+func Program(
+	e *executor.Execution, h runtime.Handle, a *nodepb.LiveRequest_Attach,
+) (func(context.Context, live.Session) (int, error), error) {
+	rt, ok := e.Runtime().(runtime.Attacher)
+	if !ok {
+		return nil, stream.Refuse("runtime",
+			fmt.Sprintf("the %s runtime cannot attach a second program; use cp or logs", e.Work.Runtime))
+	}
+	if e.Paused() {
+		return nil, stream.Refuse("paused", "the job is paused; resume it first")
+	}
+	return func(ctx context.Context, s live.Session) (int, error) {
+		p := runtime.Process{
+			Args: a.Args, Env: a.Env, WorkDir: a.WorkDir, TTY: a.Tty,
+			Stdin: s.Stdin, Stdout: s.Stdout, Stderr: s.Stderr,
+		}
+		if a.Tty {
+			p.Size = s.Sizes
+		}
+		code, err := rt.Attach(ctx, h, p)
+		if err != nil && e.Alive().Err() != nil {
+			err = errOver
+		}
+		return code, err
+	}, nil
+}
+
+// Forward connects to a port of the program.
+func Forward(ctx context.Context, e *executor.Execution, h runtime.Handle, port uint32, take Accept) error {
+	if port == 0 || port > math.MaxUint16 {
+		return &stream.Malformed{Reason: fmt.Sprintf("%d is not a port", port)}
+	}
+	rt, ok := e.Runtime().(runtime.Dialer)
+	if !ok {
+		return stream.Refuse("runtime", fmt.Sprintf("the %s runtime has no ports to connect to", e.Work.Runtime))
+	}
+	if e.Paused() {
+		return stream.Refuse("paused", "the job is paused; resume it first")
+	}
+	dctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	to, err := rt.Dial(dctx, h, uint16(port))
+	if err != nil {
+		return stream.Refuse("port", fmt.Sprintf("nobody in the program answers at port %d: %v", port, err))
+	}
+	conn, err := take(&nodepb.LiveReply{})
+	if err != nil {
+		_ = to.Close()
+		return err
+	}
+	return live.Splice(ctx, to, conn)
+}

@@ -1,0 +1,104 @@
+package executor
+
+import (
+	"errors"
+
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// Texts of failures, for buyers.
+const (
+	// NoEngine is the text of a container engine that does not answer; the operator's log has more.
+	NoEngine = "this provider's container engine does not answer"
+
+	endedOutside = "its sandbox was ended from outside, as when this machine or its container engine is stopped"
+	notStarted   = "this provider could not start it; another may"
+	notStored    = "what the program left could not be stored by this provider"
+	notOffered   = "its runtime is no longer offered here"
+)
+
+// Reasons of executions that failed and not by their program, beside those of the runtime.
+const (
+	reasonLost   = string(runtime.ReasonLost)
+	reasonOutput = "output" // its outputs cannot be stored
+)
+
+// errLate reports that fetching a program's files did not end in time.
+var errLate = errors.New("fetching what it needs took too long")
+
+// reasonOf is the reason of an execution that was not started. A fault of the image would recur at every provider;
+// others may not occur at the next.
+func reasonOf(err error) string {
+	switch {
+	case errors.Is(err, runtime.ErrBadImage):
+		return protocol.ReasonImage
+	case errors.Is(err, runtime.ErrNoProgram):
+		return protocol.ReasonProgram
+	case errors.Is(err, runtime.ErrCredentials):
+		return protocol.ReasonCredentials
+	}
+	return protocol.ReasonStart
+}
+
+// unstarted is the result of an execution that was not started, or was stopped before.
+func unstarted(err error, stopped bool) Result {
+	reason := reasonOf(err)
+	if stopped {
+		reason = string(runtime.ReasonKilled)
+	}
+	return Result{State: nodepb.ExecState_EXEC_STATE_FAILED, Reason: reason, Message: BuyersText(err, notStarted)}
+}
+
+// lost is the result of an execution that the runtime does not have.
+func lost(message string) Result {
+	return Result{State: nodepb.ExecState_EXEC_STATE_FAILED, Reason: reasonLost, Message: message}
+}
+
+// classes are errors that a buyer gets as class and advice. The rest of their text may be an engine's, a file system's
+// or a stranger's, and name parts of this machine and its network.
+var classes = []struct {
+	of   error
+	text string
+}{
+	{runtime.ErrEngine, NoEngine},
+	{runtime.ErrBadImage, "image cannot be run: check its name and digest, and what it is made for"},
+	{runtime.ErrCredentials, "registry refused the credentials: check the job's registryAuth and the image's name"},
+	{runtime.ErrRegistry, "registry cannot be reached: check the image's name, or try again later"},
+	{runtime.ErrNoRoom, "this provider's disk has no room for it; another may have"},
+	{runtime.ErrDevice, "this provider could not give it its devices; another may"},
+	{runtime.ErrNoOverlay, "this provider could not give it its network; another may"},
+	{blob.ErrDigest, "what was fetched from its buyer is not what its digest says"},
+	{blob.ErrNotFound, "its buyer does not have what the job needs any more"},
+	{blob.ErrDiskFull, "this provider's disk is full; another may have room"},
+	{blob.ErrFull, "this provider's disk is full; another may have room"},
+	{stream.ErrUnreachable, "its buyer could not be reached for what the job needs"},
+}
+
+// plain are errors with a text of this program's alone, about the buyer's input or its program's output.
+var plain = []error{
+	workload.ErrWorkload, runtime.ErrNoProgram, runtime.ErrBadModule, blob.ErrTooLarge, blob.ErrTree, blob.ErrArchive,
+}
+
+// BuyersText returns a buyer's text of an error: that of its class, or else rest. The operator's log has all of it.
+func BuyersText(err error, rest string) string {
+	var f *runtime.Failure
+	if errors.As(err, &f) {
+		return f.Told()
+	}
+	for _, p := range plain {
+		if errors.Is(err, p) {
+			return err.Error()
+		}
+	}
+	for _, c := range classes {
+		if errors.Is(err, c.of) {
+			return c.text
+		}
+	}
+	return rest
+}

@@ -1,0 +1,46 @@
+package hooks
+
+import (
+	"context"
+
+	"github.com/starling-network/starling/node/executor"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/workload"
+)
+
+// Files lays out the inputs of a program, and stores its outputs.
+type Files struct {
+	Blobs workload.Blobs
+	From  executor.Files
+}
+
+var (
+	_ executor.Prestart = Files{}
+	_ executor.Exit     = Files{}
+	_ executor.Stop     = Files{}
+)
+
+// Prestart fetches the inputs from the peer that commands the execution. Outputs are in a volume where the runtime has
+// them.
+func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) (err error) {
+	e.Say("fetching its inputs")
+	var volume workload.MakeVolume
+	if v, ok := l.Runtime.(runtime.Volumer); ok && len(e.Work.Outputs) > 0 {
+		volume = v.MakeVolume
+	}
+	l.Spec.Mounts, err = e.Stage().Prepare(ctx, e.Work, e.Commander(), f.Blobs, f.From.Fetch, e.Disk(), volume)
+	return err
+}
+
+// Exited stores the outputs of a program that came to an end of its own or was stopped. It changes no file, so that it
+// can be repeated.
+func (f Files) Exited(ctx context.Context, e *executor.Execution, r *executor.Result) (err error) {
+	if r.Lost() {
+		return nil
+	}
+	r.Outputs, err = e.Stage().Collect(ctx, e.Work.Outputs, f.Blobs, e.Disk())
+	return err
+}
+
+// Stop removes the files that the program saw. Its logs stay.
+func (f Files) Stop(e *executor.Execution) error { return e.Stage().Clear() }

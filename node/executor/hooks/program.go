@@ -1,0 +1,42 @@
+package hooks
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/starling-network/starling/node/executor"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/workload"
+)
+
+// maxModule bounds the module of a workload, bytes.
+const maxModule = 512 << 20
+
+// Program brings the image or the module of a workload. It stays after the end, so that the next start is fast.
+type Program struct {
+	Blobs workload.Blobs
+	From  executor.Files
+}
+
+var _ executor.Prestart = Program{}
+
+// Prestart implements executor.Prestart.
+func (p Program) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) error {
+	if images, ok := l.Runtime.(runtime.Images); ok {
+		e.Say("pulling " + e.Work.Image)
+		l.Spec.Image = e.Work.Image
+		return images.Pull(ctx, e.Work.Image, l.Auth, e.Progress) // its errors name the image
+	}
+	id, err := workload.CID(e.Work.Module)
+	if err != nil {
+		return err
+	}
+	e.Say("fetching the program")
+	if err := p.From.Fetch(ctx, e.Commander(), id, maxModule); err != nil {
+		return fmt.Errorf("fetching the program: %w", err)
+	}
+	if l.Spec.Module, err = p.Blobs.Path(id); err != nil {
+		return fmt.Errorf("fetching the program: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package hooks
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/executor"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/workload"
+)
+
+// noteRetention is the name of Retention's note.
+const noteRetention = "retention"
+
+// kept is Retention's note of an ended execution.
+type kept struct {
+	Bytes int64 `json:"bytes"` // of its logs and outputs
+}
+
+// Retention keeps the outputs and logs of ended executions for their buyers. It is the last hook at an end, after that
+// of the outputs.
+type Retention struct {
+	Retain time.Duration
+	Files  executor.Files
+}
+
+var (
+	_ executor.Exit       = Retention{}
+	_ executor.Forgetting = Retention{}
+)
+
+// Exited records until when an execution's files are kept, and their size: its outputs are in the store of blobs, its
+// logs with the runtime.
+func (h Retention) Exited(_ context.Context, e *executor.Execution, r *executor.Result) error {
+	size := diskUse(e.Stage().Run())
+	for _, o := range r.Outputs {
+		size += int64(min(o.GetBlob().GetSize(), 1<<62))
+	}
+	wanted := e.Work.KeepMillis
+	if most := uint64(h.Retain / time.Millisecond); wanted == 0 || wanted > most {
+		wanted = most
+	}
+	e.Update(func(s *nodepb.Execution) { s.KeepUntilMillis = uint64(time.Now().UnixMilli()) + wanted })
+	return e.Note(noteRetention, kept{size})
+}
+
+// Forget releases the files of an execution that no other one has.
+func (h Retention) Forget(e *executor.Execution, _ *journal.Batch) (done func()) {
+	return func() {
+		used := map[cid.Cid]bool{}
+		for _, other := range e.All() {
+			for _, c := range files(other) {
+				used[c] = true
+			}
+		}
+		for _, c := range files(e) {
+			if !used[c] {
+				h.Files.Drop(c)
+			}
+		}
+	}
+}
+
+// diskUse returns how many bytes the files beneath dir have.
+func diskUse(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // gone, or not there: it takes nothing
+		}
+		if info, err := d.Info(); err == nil && d.Type().IsRegular() {
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum
+}
+
+// files returns the inputs and outputs of an execution.
+func files(e *executor.Execution) (out []cid.Cid) {
+	s, _, _ := e.Snapshot()
+	for _, in := range e.Work.Inputs {
+		out = appendCID(out, in.GetBlob())
+	}
+	for _, o := range s.Outputs {
+		out = appendCID(out, o.GetBlob())
+	}
+	return out
+}
+
+func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
+	if c, err := workload.CID(b); err == nil {
+		return append(to, c)
+	}
+	return to
+}
+
+// Needed returns the files that executions need: programs and inputs of those that have not ended, and outputs of all.
+func Needed(all []*executor.Execution) map[cid.Cid]bool {
+	out := map[cid.Cid]bool{}
+	for _, e := range all {
+		s, _, _ := e.Snapshot()
+		var need []cid.Cid
+		for _, o := range s.Outputs {
+			need = appendCID(need, o.GetBlob())
+		}
+		if !s.State.Ended() {
+			need = append(appendCID(need, e.Work.Module), files(e)...)
+		}
+		for _, c := range need {
+			out[c] = true
+		}
+	}
+	return out
+}
+
+const (
+	// sweepEvery is how often ended leases are looked at, and sweepAgain after how long one that cannot be removed is
+	// tried again.
+	sweepEvery = time.Second
+	sweepAgain = 10 * time.Minute
+)
+
+// Leases knows which leases are over.
+type Leases interface {
+	// Over returns the leases that are over and settled, of those that have executions, and of all others that still
+	// have to be forgotten.
+	Over(executed []market.LeaseID) []market.LeaseID
+	// Forgotten is called once nothing of a lease is left here.
+	Forgotten(l market.LeaseID)
+}
+
+// Executions are the executions of all leases. executor.Executor implements it.
+type Executions interface {
+	Under(l market.LeaseID) []*executor.Execution
+	Leases() []market.LeaseID
+	Forget(ctx context.Context, l market.LeaseID) error
+}
+
+// Sweeper removes the files of ended leases: those kept for long enough, and some of the rest while all take too much.
+type Sweeper struct {
+	Executions Executions
+	Leases     Leases
+	Retain     time.Duration
+	Bytes      int64 // that everything kept may take together; 0 means no bound
+	Log        *slog.Logger
+
+	over  map[market.LeaseID]time.Time // when a lease without executions was first seen over
+	stuck map[market.LeaseID]time.Time // leases that cannot be removed, and when that is tried again
+}
+
+// Run sweeps until ctx ends. It is a loop of its own, because a folder with a million files takes its time.
+func (w *Sweeper) Run(ctx context.Context) {
+	every := time.NewTicker(sweepEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			w.Sweep(ctx)
+		}
+	}
+}
+
+const forgottenEarly = "an ended lease is forgotten early: retained files take more than provide.retainMiB, " +
+	"and its buyer has most of them"
+
+// Sweep removes now what is due. It must not be called concurrently.
+func (w *Sweeper) Sweep(ctx context.Context) {
+	now := time.Now()
+	due := choose(w.rests(now), w.Bytes, now)
+	for _, l := range due {
+		if ctx.Err() != nil || now.Before(w.stuck[l.id]) {
+			continue
+		}
+		if now.Before(l.until) {
+			w.Log.Warn(forgottenEarly, "lease", l.id, "buyer", l.buyer, "bytes", l.size)
+		}
+		if err := w.Executions.Forget(ctx, l.id); err != nil {
+			w.Log.Warn("an ended lease could not be cleaned up", "lease", l.id, "err", err)
+			w.stuck[l.id] = now.Add(sweepAgain)
+			continue
+		}
+		delete(w.stuck, l.id)
+		delete(w.over, l.id)
+		w.Leases.Forgotten(l.id)
+	}
+}
+
+// rests returns the leases that are over, with their files. A lease without executions is kept for as long after it was
+// first seen over.
+func (w *Sweeper) rests(now time.Time) (out []rest) {
+	if w.over == nil {
+		w.over, w.stuck = map[market.LeaseID]time.Time{}, map[market.LeaseID]time.Time{}
+	}
+	for _, id := range w.Leases.Over(w.Executions.Leases()) {
+		l := rest{id: id}
+		all := w.Executions.Under(id)
+		for _, e := range all {
+			s, _, _ := e.Snapshot()
+			if at := time.UnixMilli(int64(s.KeepUntilMillis)); at.After(l.until) {
+				l.until = at
+			}
+			var k kept
+			if _, err := e.Noted(noteRetention, &k); err == nil {
+				l.size += k.Bytes
+			}
+			l.buyer = e.Commander()
+		}
+		if len(all) == 0 {
+			at, seen := w.over[id]
+			if !seen {
+				at = now
+				w.over[id] = now
+			}
+			l.until = at.Add(w.Retain)
+		}
+		out = append(out, l)
+	}
+	return out
+}

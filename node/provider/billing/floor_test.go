@@ -1,0 +1,81 @@
+package billing
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// No slot is billed twice, though the view of the current one went back with a restart.
+func TestMetered(t *testing.T) {
+	t.Parallel()
+	units := []market.UnitID{{1}, {2}, {3}}
+	disk := store.NewMemory()
+	load := func() *floor {
+		t.Helper()
+		f, err := loadFloor(t.Context(), disk, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	meter := func(f *floor, slot, until market.Slot, units []market.UnitID) {
+		t.Helper()
+		var b journal.Batch
+		f.meter(&b, slot, until, units)
+		if err := b.Commit(t.Context(), disk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := load()
+	if f.free(5, units) != 5 {
+		t.Error("a new provider bills later")
+	}
+	for _, slot := range []market.Slot{10, 30, 20} {
+		meter(f, slot, 0, units[:1])
+	}
+	next := load()
+	if got := next.free(25, units); got != 30 {
+		t.Errorf("slot 25 after slot 30 was metered: %d", got)
+	}
+	if got := next.free(31, units); got != 31 {
+		t.Errorf("slot 31: %d", got)
+	}
+	// The slot in which work ended is sold to its end, of these units.
+	meter(next, 40, 41, units[:2])
+	if a, b := next.free(40, units), next.free(40, units[2:]); a != 41 || b != 40 {
+		t.Errorf("after a lease until slot 41 its units are billed from slot %d and another from %d", a, b)
+	}
+	if got := load().free(40, units[:1]); got != 41 {
+		t.Errorf("after a restart they are billed from slot %d", got)
+	}
+	if err := disk.Write(t.Context(), store.Put{Kind: "metered", Key: "slot", Value: []byte{1}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadFloor(t.Context(), disk, nil); err == nil {
+		t.Error("a slot of one byte was read")
+	}
+}
+
+// Right after a restart a lease that is still active is not refused: it is asked for again.
+func TestTaken(t *testing.T) {
+	t.Parallel()
+	p := &Meters{all: map[market.LeaseID]*Meter{}}
+	var no *stream.Refused
+	if err := p.Taken(lease.Record{State: lease.Active}); !errors.As(err, &no) || no.Code != stream.CodeBusy {
+		t.Errorf("an active lease: %v", err)
+	}
+	if err := p.Taken(lease.Record{State: lease.Ended, EndReason: "its end"}); !errors.As(err, &no) || no.Code != "lease" || !strings.Contains(no.Reason, "its end") {
+		t.Errorf("an ended lease: %v", err)
+	}
+	p.all[market.LeaseID{1}] = &Meter{}
+	if err := p.Taken(lease.Record{State: lease.Active, Lease: market.LeaseID{1}}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,332 @@
+package billing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// Open starts the loop of a lease, once; with a reason, to end its work.
+func (p *Meters) Open(r lease.Record, reason string) {
+	p.mu.Lock()
+	run := p.ctx
+	p.mu.Unlock()
+	p.wg.Go(func() {
+		s, err := p.wait(run, r)
+		if err != nil {
+			if run.Err() == nil {
+				p.cfg.Log.Error("a lease cannot be metered", "lease", r.Lease, "err", err)
+			}
+			return
+		}
+		if reason != "" {
+			s.end(reason)
+		}
+		s.mu.Lock()
+		running := s.running
+		s.running = true
+		s.mu.Unlock()
+		if !running {
+			s.run(run)
+		}
+	})
+}
+
+// End asks the loop of a lease to end its work.
+func (p *Meters) End(r lease.Record, reason string) {
+	if s := p.Find(r.Lease); s != nil {
+		s.end(reason)
+		return
+	}
+	p.Open(r, reason) // after a restart nothing is metered any more, but something may still run
+}
+
+// wait is load that waits for the chain: after a restart it may not have been seen yet.
+func (p *Meters) wait(ctx context.Context, r lease.Record) (*Meter, error) {
+	for {
+		slot, err := p.cfg.Slots.Now(time.Now())
+		if err == nil {
+			return p.load(ctx, r, slot)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(slotRetry):
+		}
+	}
+}
+
+// Restart sets the context of all loops. It is called before the first one.
+func (p *Meters) Restart(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ctx = ctx
+}
+
+// Resume takes up ended leases that an earlier process did not settle, or claim. The book resumes live ones.
+func (p *Meters) Resume(ctx context.Context) error {
+	return sellers.List(ctx, p.cfg.Store, "", func(id market.LeaseID, state json.RawMessage) error {
+		r, ok := p.cfg.Ledger.Book().Lease(id)
+		if !ok || r.State != lease.Ended {
+			return nil // one that was never paid for has nothing to settle
+		}
+		m, err := meter.RestoreSeller(p.terms(r), state)
+		if err != nil {
+			return fmt.Errorf("reading the meter of lease %s: %w", id, err)
+		}
+		// The claimer may not have received the last voucher for an escrow.
+		if m.State() != meter.SellerSettled || !r.Escrow.IsZero() {
+			p.Open(r, r.EndReason)
+		}
+		return nil
+	})
+}
+
+func (s *Meter) end(reason string) {
+	s.mu.Lock()
+	if s.ending == "" {
+		s.ending = reason
+	}
+	s.mu.Unlock()
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
+
+// over says why the work must end, or nothing.
+func (s *Meter) over() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.seller.State(); s.ending == "" && (st == meter.SellerStopping || st == meter.SellerClosing) {
+		s.ending = "its work was over when the peer was restarted"
+	}
+	return s.ending
+}
+
+// run meters the lease until it is settled or the peer stops. Failed steps, as with a journal on a full disk, are
+// retried after a pause.
+func (s *Meter) run(ctx context.Context) {
+	p := s.p
+	p.cfg.Host.Protect(s.payer(), tagOf(s.rec.Lease))
+	defer func() { p.cfg.Host.Unprotect(s.payer(), tagOf(s.rec.Lease)) }()
+	p.cfg.Money.Opened(ctx, s)
+	var resumed, ended, settled bool
+	var failures int
+	for {
+		var effects []meter.Effect
+		var err error
+		switch {
+		case settled:
+			if err = s.free(ctx); err == nil {
+				return
+			}
+		case !resumed:
+			effects, err = s.apply(ctx, meter.Seller.Resume)
+			resumed = err == nil
+		case s.over() != "" && !ended:
+			effects, err = s.endWork(ctx)
+			ended = err == nil
+		default:
+			effects, err = s.tick(ctx)
+		}
+		done, failed := s.carryOut(ctx, effects)
+		settled = settled || done
+		p.cfg.Money.Earned(s)
+		if ctx.Err() != nil {
+			return
+		}
+		if err = errors.Join(err, failed); err != nil {
+			failures++
+			p.cfg.Log.Error("metering failed; trying again", "lease", s.rec.Lease, "failures", failures, "err", err)
+		} else if failures = 0; settled || s.over() != "" && !ended {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.poke:
+		case <-time.After(s.pause(failures)):
+		}
+	}
+}
+
+// shortest is the least time that the loop sleeps.
+const shortest = 5 * time.Millisecond
+
+// pause is how long the loop may sleep after so many failures in a row: until the meter wakes, but at most a quarter of
+// an interval, and twice as long after each failure.
+func (s *Meter) pause(failures int) time.Duration {
+	s.mu.Lock()
+	wake := s.seller.Wake()
+	s.mu.Unlock()
+	g := s.p.cfg.Genesis
+	most := max(time.Duration(g.IntervalSlots*g.SlotMillis)*time.Millisecond/4, 4*shortest)
+	if wake == 0 {
+		return most
+	}
+	return min(max(s.p.cfg.Slots.Until(time.Now(), wake), shortest<<min(failures, 20)), most)
+}
+
+func (s *Meter) tick(ctx context.Context) ([]meter.Effect, error) {
+	sampled, err := s.sample(ctx)
+	if err != nil || len(sampled) > 0 { // the sample looked at the clock too; a tick would only repeat it
+		return sampled, err
+	}
+	return s.step(ctx, meter.Ticked{})
+}
+
+// carryOut carries out the seller's effects, all of them even when one fails; done means that the lease is settled.
+func (s *Meter) carryOut(ctx context.Context, effects []meter.Effect) (done bool, failed error) {
+	for len(effects) > 0 {
+		e := effects[0]
+		effects = effects[1:]
+		switch e := e.(type) {
+		case meter.StartWork:
+			// The buyer sends the program; the lease is open from now on.
+		case meter.ProposeReceipt:
+			more, err := s.propose(ctx, e.Core)
+			failed = errors.Join(failed, err)
+			effects = append(effects, more...)
+		case meter.StopWork:
+			s.end("the provider stopped: " + string(e.Reason))
+		case meter.Settled:
+			if !e.Agreed && e.Amount > 0 { // it neither paid on nor signed its debt
+				s.p.cfg.Filed.Failed(*s.rec.Core, 0) // its best voucher is claimed
+			}
+			s.p.cfg.Log.Info("lease is settled", "lease", s.rec.Lease,
+				"amount", s.p.cfg.Genesis.FormatAmount(e.Amount), "agreed", e.Agreed)
+			done = true
+		default:
+			failed = errors.Join(failed, fmt.Errorf("unknown effect %T", e))
+		}
+	}
+	return done, failed
+}
+
+// patience is how long the buyer may take to co-sign: a buyer that is gone must
+// not keep the loop from seeing that its money is used up.
+func patience(g market.Genesis) time.Duration {
+	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
+	return min(max(interval, minPatience), protocol.QuickAnswer)
+}
+
+// propose has the buyer co-sign a receipt and takes the next voucher. A buyer
+// that does not answer is asked again at the next tick.
+func (s *Meter) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.Effect, error) {
+	sig, err := core.Sign(s.p.cfg.Domain, s.p.cfg.Key)
+	if err != nil {
+		return nil, err
+	}
+	b := core.Marshal()
+	buyer := s.payer()
+	s.p.cfg.Host.Forgive(buyer)
+	cctx, cancel := context.WithTimeout(ctx, patience(s.p.cfg.Genesis))
+	defer cancel()
+	reply, err := protocol.Meter.Call(cctx, s.p.cfg.Host, s.p.cfg.Tag, buyer, &nodepb.MeterRequest{
+		Lease: s.rec.Lease[:], Receipt: b[:], ProviderSignature: sig[:],
+	})
+	if err != nil {
+		s.p.cfg.Log.Debug("a receipt was not co-signed", "lease", s.rec.Lease, "seq", core.Seq, "err", err)
+		return nil, nil
+	}
+	var out []meter.Effect
+	if len(reply.BuyerSignature) == sign.SignatureSize {
+		more, err := s.step(ctx, meter.CosignatureReceived{Seq: core.Seq, Sig: sign.Signature(reply.BuyerSignature)})
+		if err != nil {
+			return out, s.p.blame(s.rec.Lease, err)
+		}
+		out = append(out, more...)
+	}
+	if len(reply.Voucher) > 0 {
+		v, err := verify.UnmarshalSignedVoucher(reply.Voucher)
+		if err != nil {
+			return out, s.p.blame(s.rec.Lease, err)
+		}
+		more, err := s.step(ctx, meter.VoucherReceived{Voucher: v})
+		if err != nil {
+			return out, s.p.blame(s.rec.Lease, err)
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+// blame logs the rule that a buyer's answer breaks; it counts as no answer.
+func (p *Meters) blame(l market.LeaseID, err error) error {
+	var rule *verify.RuleError
+	if errors.As(err, &rule) || errors.Is(err, market.ErrMalformed) {
+		p.cfg.Log.Warn("the buyer's answer breaks a rule", "lease", l, "err", err)
+		return nil
+	}
+	return err
+}
+
+// endWork stops the lease's execution, ends its metering and then frees its units: in this order no slot is ever billed
+// twice for one unit, whenever the peer crashes. It may be called again when it fails. An execution that goes over to a
+// successor is not stopped.
+func (s *Meter) endWork(ctx context.Context) ([]meter.Effect, error) {
+	if next, err := s.takesOver(ctx); err != nil || next != nil {
+		if err != nil {
+			return nil, err
+		}
+		return s.handOver(ctx, *next)
+	}
+	if err := s.stopWork(ctx); err != nil {
+		return nil, err
+	}
+	sampled, err := s.sample(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := s.step(ctx, workEnded(s))
+	effects := append(sampled, ended...)
+	if err != nil {
+		return effects, err
+	}
+	return effects, s.release(ctx)
+}
+
+// stopWork lets nothing more begin under the lease and waits until nothing runs, if the lease controls the execution.
+func (s *Meter) stopWork(ctx context.Context) error {
+	commands := s.p.cfg.Ledger.Book().Commands(s.rec.Lease)
+	if !commands {
+		return nil
+	}
+	return s.p.cfg.Work.End(ctx, s.rec.First(), endGrace)
+}
+
+// release frees the units if the lease still has them.
+func (s *Meter) release(ctx context.Context) error {
+	p := s.p
+	r, ok := p.cfg.Ledger.Book().Lease(s.rec.Lease)
+	if !ok || !r.State.Live() {
+		return nil
+	}
+	reason := s.over()
+	if reason == "" {
+		reason = "settled"
+	}
+	if _, err := p.cfg.Ledger.Step(ctx, lease.LeaseEnded{Lease: r.Lease, Reason: reason}); err != nil {
+		return fmt.Errorf("freeing the units of a lease: %w", err)
+	}
+	return nil
+}
+
+// free makes sure that the units are free, however the seller came to its end.
+func (s *Meter) free(ctx context.Context) error {
+	if err := s.stopWork(ctx); err != nil {
+		return err
+	}
+	return s.release(ctx)
+}

@@ -1,0 +1,228 @@
+package billing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+const (
+	// endGrace is how long a program may take to save its work when its lease ends.
+	endGrace = 2 * time.Second
+	// minPatience is the least time a buyer is given to co-sign a receipt.
+	minPatience = time.Second
+	// slotRetry is how often a lease looks whether the chain was seen at last.
+	slotRetry = 200 * time.Millisecond
+)
+
+// Meter is the metering of one lease, from the first voucher to its settlement.
+type Meter struct {
+	p   *Meters
+	rec lease.Record
+
+	mu      sync.Mutex
+	buyer   peer.ID // the peer that co-signs and pays: it changes with the lease's supervisor
+	seller  meter.Seller
+	running bool          // its loop runs
+	ending  string        // not empty: end the work, for this reason
+	handed  bool          // the execution went over to a successor
+	poke    chan struct{} // holds one token when ending was set
+	funding chan struct{} // closed when its escrow is not looked for any more
+	claimed Claimed
+}
+
+// Account returns the number of receipts, and the amount of the best voucher.
+func (s *Meter) Account() (receipts uint64, earned market.Amount) {
+	if v, _, _ := s.Best(); v != nil {
+		earned = v.Cumulative
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seller.Last().Seq, earned
+}
+
+// Best returns the voucher to be paid by, nil before the first. No other will come once the lease is settled: then owed
+// is due of it.
+func (s *Meter) Best() (v *verify.SignedVoucher, owed market.Amount, settled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v = s.seller.Closing(); v == nil {
+		v = s.seller.Voucher()
+	}
+	return v, s.seller.Claim(0), s.seller.State() == meter.SellerSettled
+}
+
+func (p *Meters) terms(r lease.Record) meter.Terms {
+	return protocol.MeterTerms(p.cfg.Genesis, *r.Core, r.Keys, r.Escrow, r.PerUnit, 0)
+}
+
+// load returns the meter of a lease, restored from the journal or new, starting in slot.
+func (p *Meters) load(ctx context.Context, r lease.Record, slot market.Slot) (*Meter, error) {
+	if s := p.Find(r.Lease); s != nil {
+		return s, nil
+	}
+	buyer, err := p2p.PeerIDFromKey(r.Peer())
+	if err != nil {
+		return nil, err
+	}
+	s := &Meter{p: p, rec: r, buyer: buyer, poke: make(chan struct{}, 1), funding: make(chan struct{})}
+	known := false
+	err = sellers.List(ctx, p.cfg.Store, r.Lease.String(), func(_ market.LeaseID, state json.RawMessage) (err error) {
+		known = true
+		s.seller, err = meter.RestoreSeller(p.terms(r), state)
+		return err
+	})
+	if err == nil && !known {
+		s.seller, err = meter.NewSeller(p.terms(r), p.floor.free(slot, r.Units))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("metering lease %s: %w", r.Lease.Short(), err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if other := p.all[r.Lease]; other != nil {
+		return other, nil
+	}
+	p.all[r.Lease] = s
+	return s, nil
+}
+
+// forgetWaiting drops a meter that was not paid for, so that the next attempt is
+// billed from its own slot.
+func (p *Meters) forgetWaiting(s *Meter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seller.State() == meter.SellerWaiting && p.all[s.rec.Lease] == s {
+		delete(p.all, s.rec.Lease)
+	}
+}
+
+// step takes the seller one event further, journals, and returns the effects that remain.
+func (s *Meter) step(ctx context.Context, ev meter.Event) ([]meter.Effect, error) {
+	return s.apply(ctx, func(m meter.Seller, now market.Slot) (meter.Seller, []meter.Effect, error) {
+		return m.Step(now, ev)
+	})
+}
+
+func (s *Meter) apply(
+	ctx context.Context, f func(meter.Seller, market.Slot) (meter.Seller, []meter.Effect, error),
+) ([]meter.Effect, error) {
+	slot, err := s.p.cfg.Slots.Now(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, effects, err := f(s.seller, slot)
+	if err != nil {
+		return nil, err
+	}
+	var b journal.Batch
+	var rest []meter.Effect
+	var signed []verify.Receipt
+	for _, e := range effects {
+		switch e := e.(type) {
+		case meter.Persist:
+			sellers.Put(&b, s.rec.Lease, e.State)
+		case meter.CompleteReceipt:
+			sig, err := e.Core.Sign(s.p.cfg.Domain, s.p.cfg.Key)
+			if err != nil {
+				return nil, err
+			}
+			r := verify.Receipt{ReceiptCore: e.Core, ProviderSig: sig, BuyerSig: e.BuyerSig}
+			signed = append(signed, r)
+			receipts.Put(&b, keyOf(s.rec.Lease, e.Core.Seq), receipt{r.Marshal()})
+		default:
+			rest = append(rest, e)
+		}
+	}
+	if b.Len() > 0 {
+		s.p.floor.meter(&b, slot, next.Until(), s.rec.Units)
+		if err := b.Commit(ctx, s.p.cfg.Store); err != nil {
+			return nil, fmt.Errorf("journalling a receipt: %w", err)
+		}
+	}
+	s.seller = next
+	return rest, s.p.file(s.rec, signed)
+}
+
+// file passes on receipts to publish.
+func (p *Meters) file(rec lease.Record, rs []verify.Receipt) error {
+	if len(rs) == 0 {
+		return nil
+	}
+	sig, err := rec.Core.Sign(p.cfg.Domain, p.cfg.Key) // it is always the same
+	if err != nil {
+		return err
+	}
+	for _, r := range rs {
+		p.cfg.Filed.Filed(market.Lease{Core: *rec.Core, ProviderSig: sig, BuyerSig: rec.BuyerSig}, rec.Units, r)
+	}
+	return nil
+}
+
+// Record returns the lease as it was when its metering began.
+func (s *Meter) Record() lease.Record { return s.rec }
+
+// Start returns the first slot that is billed.
+func (s *Meter) Start() market.Slot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seller.Start()
+}
+
+// Promised returns the amount of the lease's best voucher.
+func (s *Meter) Promised() market.Amount {
+	if v, _, _ := s.Best(); v != nil {
+		return v.Cumulative
+	}
+	return 0
+}
+
+// Signed returns the amount that both have signed.
+func (s *Meter) Signed() market.Amount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seller.Last().Cumulative
+}
+
+// Claimed is the part of a lease's earnings that the claimer knows.
+type Claimed struct {
+	Voucher *verify.SignedVoucher // the last one
+	All     bool                  // there will be no other
+	For     market.Amount         // that both have signed
+}
+
+// Claimed returns what the claimer knows.
+func (s *Meter) Claimed() Claimed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claimed
+}
+
+// SetClaimed notes what the claimer knows.
+func (s *Meter) SetClaimed(c Claimed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claimed = c
+}
+
+// Funding returns a channel that is closed when the lease's escrow is not looked for any more.
+func (s *Meter) Funding() <-chan struct{} { return s.funding }
+
+// Funded closes the channel of Funding. It is called once.
+func (s *Meter) Funded() { close(s.funding) }

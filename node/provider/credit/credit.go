@@ -1,0 +1,110 @@
+// Package credit is a provider's knowledge of the money of its buyers: the accounts that back an order, payments and
+// broken promises of earlier leases, and units that were set aside for nothing.
+//
+// Keys are free. So a newcomer has as much credit as its account holds, all newcomers together are bounded, and
+// everything that is remembered of keys is bounded too.
+package credit
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/p2p/admit"
+)
+
+// Credit is a provider's knowledge of its buyers. New starts nothing; Run does.
+type Credit struct {
+	self, mint sign.Key
+	broken     *remembered // did not fund a lease
+	payers     *remembered // paid for a lease
+	lapses     *lapses
+	purses     *purses
+}
+
+// New reads the records of an earlier process. self is the provider's key, and mint the network's token.
+func New(ctx context.Context, s journal.Store, c settle.Chain, self, mint sign.Key) (*Credit, error) {
+	now := time.Now()
+	lapses, err := loadLapses(ctx, s, now)
+	if err != nil {
+		return nil, err
+	}
+	broken, err := loadRemembered(ctx, s, unfundedTable, now)
+	if err != nil {
+		return nil, err
+	}
+	payers, err := loadRemembered(ctx, s, fundedTable, now)
+	if err != nil {
+		return nil, err
+	}
+	return &Credit{self: self, mint: mint, broken: broken, payers: payers, lapses: lapses, purses: newPurses(c)}, nil
+}
+
+// Run reads accounts that orders wait for until ctx ends.
+func (c *Credit) Run(ctx context.Context) { c.purses.run(ctx) }
+
+// Trusted reports whether a buyer paid here before and never left a lease unfunded.
+func (c *Credit) Trusted(buyer sign.Key, now time.Time) bool {
+	return c.payers.has(buyer, now) && !c.broken.has(buyer, now)
+}
+
+// Broke records a buyer that did not fund a lease; after an error only in this process.
+func (c *Credit) Broke(ctx context.Context, buyer sign.Key) error {
+	return c.broken.add(ctx, buyer, time.Now())
+}
+
+// Paid records peers that paid for a lease, and forgets their lapses.
+func (c *Credit) Paid(ctx context.Context, peers ...sign.Key) error {
+	var errs []error
+	for _, k := range peers {
+		errs = append(errs, c.payers.add(ctx, k, time.Now()), c.lapses.paid(ctx, k))
+	}
+	return errors.Join(errs...)
+}
+
+// Unpaid counts units that were not paid for. It adds its records to a batch; done is called after the commit.
+func (c *Credit) Unpaid(e lease.Unpaid, b *journal.Batch) (done func()) {
+	to := c.lapses.unpaid(e, time.Now(), b)
+	return func() { c.lapses.set(to) }
+}
+
+// Backing returns the security behind an order, or refuses the order. standing and from are of its peer, if the order
+// came from the peer itself; otherwise they are those of a stranger.
+func (c *Credit) Backing(
+	ctx context.Context, o market.Order, standing admit.Standing, from netip.Prefix,
+) (*lease.Backing, error) {
+	peer, now := o.Peer(), time.Now()
+	if until, why := c.lapses.wait(peer, now); why != "" {
+		return nil, market.Refuse(market.ReasonUnpaid, "%s; ask again in %v", why, until.Sub(now).Round(time.Second))
+	}
+	payer := c.payers.has(o.Buyer, now) || c.payers.has(peer, now)
+	with := &lease.Backing{Newcomer: !payer, Wary: c.lapses.wary(now)}
+	accounts := []sign.Key{program.TokenAccount(peer, c.mint)}
+	if !o.Funds.IsZero() && o.Funds != accounts[0] {
+		accounts = append(accounts, o.Funds)
+	}
+	found, err := c.purses.get(ctx, standing, from, accounts...)
+	switch {
+	case err != nil && (payer || standing >= admit.Counterparty):
+		with.Funds = math.MaxUint64 // it is known here: the chain's absence does not keep it out
+		return with, nil
+	case errors.Is(err, errFundsBusy):
+		return nil, market.Refuse(market.ReasonUnseen, "%v; ask again", err)
+	case err != nil:
+		return nil, market.Refuse(market.ReasonUnseen,
+			"what your account holds could not be seen: %v; ask again", chain.ErrDown)
+	}
+	for _, f := range found {
+		with.Funds = with.Funds.Plus(f.Spendable(peer)).Plus(f.Hires(peer, c.self))
+	}
+	return with, nil
+}

@@ -1,0 +1,305 @@
+package credit
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/lease"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/admit"
+)
+
+// holdings is a chain that shows accounts.
+type holdings struct {
+	settle.Chain
+	mu       sync.Mutex
+	accounts map[sign.Key]escrow.Purse
+	down     bool
+	requests int
+}
+
+// Purses implements settle.Chain.
+func (h *holdings) Purses(_ context.Context, accounts []sign.Key) ([]escrow.Purse, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.requests++; h.down {
+		return nil, chain.ErrDown
+	}
+	if len(accounts) > escrow.MaxPurses {
+		return nil, errors.New("too many at a time")
+	}
+	out := make([]escrow.Purse, len(accounts))
+	for i, a := range accounts {
+		out[i] = h.accounts[a]
+	}
+	return out, nil
+}
+
+var testMint = sign.Key{7}
+
+func someKey(n int) sign.Key { return sign.NewPrivate([32]byte{byte(n), byte(n >> 8), 77}).Key() }
+
+// purseOf is a peer's own token account.
+func purseOf(k sign.Key) sign.Key { return program.TokenAccount(k, testMint) }
+
+// funded is the knowledge of a provider that sees these accounts, until the test ends.
+func funded(t *testing.T, h *holdings) *Credit {
+	t.Helper()
+	c, err := New(t.Context(), store.NewMemory(), h, someKey(0), testMint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	return c
+}
+
+// count journals units that were not paid for.
+func (c *Credit) count(ctx context.Context, e lease.Unpaid) error {
+	var b journal.Batch
+	done := c.Unpaid(e, &b)
+	if err := b.Commit(ctx, c.lapses.store); err != nil {
+		return err
+	}
+	done()
+	return nil
+}
+
+// backing is Backing of an order that came by gossip.
+func (c *Credit) backing(ctx context.Context, o market.Order) (*lease.Backing, error) {
+	return c.Backing(ctx, o, admit.Stranger, netip.Prefix{})
+}
+
+func refusedFor(err error) market.Reason {
+	var no *market.Refusal
+	if errors.As(err, &no) {
+		return no.Reason
+	}
+	return ""
+}
+
+// Orders of keys without money had quotes and units of every provider. What backs an order is now what its peer can
+// spend, and where the chain does not say, nothing does but of those who paid here before.
+func TestAttackUnfundedOrders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rich, poor := someKey(1), someKey(2)
+		h := &holdings{accounts: map[sign.Key]escrow.Purse{purseOf(rich): {Owner: rich, Amount: 500}}}
+		x := funded(t, h)
+		for who, want := range map[sign.Key]market.Amount{rich: 500, poor: 0} {
+			b, err := x.backing(t.Context(), market.Order{Buyer: who})
+			if err != nil || b == nil || b.Funds != want || !b.Newcomer {
+				t.Errorf("%s: %+v, %v", who.Short(), b, err)
+			}
+		}
+		time.Sleep(fundsFresh)
+		h.down = true
+		if _, err := x.backing(t.Context(), market.Order{Buyer: rich}); refusedFor(err) != market.ReasonUnseen {
+			t.Errorf("unseen: %v", err)
+		}
+		if err := x.payers.add(t.Context(), rich, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := x.backing(t.Context(), market.Order{Buyer: rich}); err != nil || b.Funds == 0 || b.Newcomer {
+			t.Errorf("one that paid before: %+v, %v", b, err)
+		}
+	})
+}
+
+// An order is backed by no account that its peer does not own or is not the delegate of, and by no escrow that does not
+// name this provider and has no word of its peer.
+func TestAttackOthersFunds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		whale, thief, agent, guard := someKey(1), someKey(2), someKey(3), someKey(4)
+		e := program.Escrow{State: program.EscrowOpen, Buyer: whale, Deposited: 300, Outstanding: 100, Keys: market.KeySet{Threshold: 1, Keys: []sign.Key{guard}},
+			Standbys: []program.Standby{{Provider: someKey(0), Budget: 250}}}
+		elsewhere, back := e, e
+		elsewhere.Standbys = []program.Standby{{Provider: someKey(9), Budget: 250}}
+		back.State = program.EscrowRefunded
+		h := &holdings{accounts: map[sign.Key]escrow.Purse{
+			purseOf(whale): {Owner: whale, Delegate: agent, Amount: 500, Delegated: 90}, purseOf(agent): {Owner: agent, Amount: 5},
+			{1}: {Escrow: &e}, {2}: {Escrow: &elsewhere}, {3}: {Escrow: &back}, {4}: {Owner: someKey(5), Delegate: thief, Amount: 3, Delegated: math.MaxUint64},
+		}}
+		x := funded(t, h)
+		for _, c := range []struct {
+			name  string
+			peer  sign.Key
+			funds sign.Key
+			want  market.Amount
+		}{
+			{"a whale's account", thief, purseOf(whale), 0},
+			{"that of the delegate", agent, purseOf(whale), 95},
+			{"its own, named", whale, purseOf(whale), 500},
+			{"allowed more than there is", thief, sign.Key{4}, 3},
+			{"no account", thief, sign.Key{99}, 0},
+			{"an escrow of others", thief, sign.Key{1}, 0},
+			{"an escrow, by a guardian", guard, sign.Key{1}, 200},
+			{"an escrow, by its buyer", whale, sign.Key{1}, 700},
+			{"an escrow for another provider", guard, sign.Key{2}, 0},
+			{"an escrow that was paid back", guard, sign.Key{3}, 0},
+		} {
+			b, err := x.backing(t.Context(), market.Order{Buyer: c.peer, Funds: c.funds})
+			if err != nil || b.Funds != c.want {
+				t.Errorf("%s: %+v, %v; want %d", c.name, b, err, c.want)
+			}
+		}
+	})
+}
+
+// However many orders there are, the chain is asked five times a second, strangers have their part of what waits for
+// it, and what it says is remembered within bounds.
+func TestAttackFundsLookups(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const orders = 5000
+		h := &holdings{accounts: map[sign.Key]escrow.Purse{}}
+		x := funded(t, h)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		busy := 0
+		for i := range orders {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond) // a thousand a second
+				if _, err := x.backing(t.Context(), market.Order{Buyer: someKey(100 + i), Funds: sign.Key{9, byte(i), byte(i >> 8)}}); err != nil {
+					mu.Lock()
+					busy++
+					mu.Unlock()
+				}
+			})
+		}
+		honest := someKey(1)
+		h.mu.Lock()
+		h.accounts[purseOf(honest)] = escrow.Purse{Owner: honest, Amount: 9}
+		h.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		got, err := x.purses.get(t.Context(), admit.Counterparty, testNetwork, purseOf(honest))
+		if err != nil || got[0].Spendable(honest) != 9 {
+			t.Errorf("one of a higher standing: %v, %v", got, err)
+		}
+		wg.Wait()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if most := fundsPerSecond*(orders/1000+2) + fundsBurst; h.requests > most {
+			t.Errorf("%d orders made %d requests to the chain, at most %d", orders, h.requests, most)
+		}
+		if busy == 0 || len(x.purses.known) > maxPurses || len(x.purses.wanted) > 0 {
+			t.Errorf("%d orders were too many, %d answers are remembered, %d wanted", busy, len(x.purses.known), len(x.purses.wanted))
+		}
+	})
+}
+
+var testNetwork = admit.NetworkOf(nil)
+
+// A peer that takes units for nothing gets none for 10 minutes, then for twice as long each time, and after a restart
+// too. One that gives them back at once does not wait, but it cannot have them for long that way.
+func TestAttackLapses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := funded(t, &holdings{accounts: map[sign.Key]escrow.Purse{}})
+		who := someKey(1)
+		unpaid := func(held time.Duration, lapsed bool) {
+			t.Helper()
+			time.Sleep(held)
+			if err := x.count(t.Context(), lease.Unpaid{Peer: who, Newcomer: true, Held: held, Lapsed: lapsed}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waits := func() time.Duration {
+			until, why := x.lapses.wait(who, time.Now())
+			if why == "" {
+				return 0
+			}
+			return time.Until(until)
+		}
+		for range 20 {
+			unpaid(time.Second, false)
+		}
+		if waits() != 0 || x.lapses.wary(time.Now()) {
+			t.Fatal("an honest buyer gave some back")
+		}
+		unpaid(30*time.Second, true)
+		if waits() != 0 || !x.lapses.wary(time.Now()) {
+			t.Errorf("after one lapse it waits %v", waits())
+		}
+		for _, want := range []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute} {
+			unpaid(30*time.Second, true)
+			unpaid(0, true) // another one, of the same time
+			if got := waits(); got != want || !x.lapses.wary(time.Now()) {
+				t.Fatalf("it waits %v, want %v", got, want)
+			}
+			if _, err := x.backing(t.Context(), market.Order{Buyer: who}); refusedFor(err) != market.ReasonUnpaid {
+				t.Errorf("meanwhile: %v", err)
+			}
+			var err error
+			if x.lapses, err = loadLapses(t.Context(), x.lapses.store, time.Now()); err != nil || waits() != want || !x.lapses.wary(time.Now()) {
+				t.Fatalf("after a restart it waits %v, want %v: %v", waits(), want, err)
+			}
+			time.Sleep(want)
+			if waits() != 0 {
+				t.Fatal("it waits for longer")
+			}
+		}
+		if err := x.lapses.paid(t.Context(), who); err != nil {
+			t.Fatal(err)
+		}
+		for range 14 {
+			unpaid(9*time.Second, false)
+		}
+		if waits() != 10*time.Minute {
+			t.Errorf("one that had units for 2 minutes, and gave them back, waits %v", waits())
+		}
+		time.Sleep(2 * time.Hour)
+		for i := range maxRemembered + 10 {
+			who = someKey(2 + i)
+			unpaid(time.Millisecond, true)
+			time.Sleep(time.Millisecond)
+			unpaid(time.Millisecond, true)
+		}
+		if n := len(x.lapses.of); n > maxRemembered {
+			t.Errorf("%d peers are remembered, at most %d", n, maxRemembered)
+		}
+		if waits() != 10*time.Minute {
+			t.Error("the last one is forgotten")
+		}
+	})
+}
+
+// What thousands of new keys take and give back at once shows all the same.
+func TestAttackManyLapses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := funded(t, &holdings{})
+		time.Sleep(time.Minute)
+		for i := range 40 {
+			if err := x.count(t.Context(), lease.Unpaid{Peer: someKey(i), Newcomer: true, Held: 9 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !x.lapses.wary(time.Now()) {
+			t.Error("newcomers had units for 6 minutes, and gave them back")
+		}
+		time.Sleep(waryFor)
+		if x.lapses.wary(time.Now()) {
+			t.Error("it is wary for longer than an hour")
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package credit
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/store"
+)
+
+// Buyers that did not fund a lease are remembered over a restart and for a time; of too many the oldest are forgotten.
+func TestBrokenPromises(t *testing.T) {
+	t.Parallel()
+	journal, now := store.NewMemory(), time.UnixMilli(1_700_000_000_000)
+	load := func() *remembered {
+		b, err := loadRemembered(t.Context(), journal, unfundedTable, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	key := func(n int) (k sign.Key) {
+		binary.BigEndian.PutUint32(k[:], uint32(n)+1)
+		return k
+	}
+	b := load()
+	for i := range maxRemembered + 1 {
+		now = now.Add(time.Second)
+		if err := b.add(t.Context(), key(i), now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range []*remembered{b, load()} {
+		if len(b.at) != maxRemembered || b.has(key(0), now) || !b.has(key(1), now) || !b.has(key(maxRemembered), now) || b.has(key(maxRemembered+1), now) {
+			t.Errorf("%d are remembered, among them the first: %v", len(b.at), b.has(key(0), now))
+		}
+	}
+	now = now.Add(rememberedFor)
+	if b.has(key(maxRemembered), now) {
+		t.Error("one of long ago is remembered")
+	}
+	if again := load(); len(again.at) != 0 {
+		t.Errorf("%d of long ago are read", len(again.at))
+	}
+	left := 0
+	if err := journal.List(t.Context(), "unfunded", "", func(string, []byte) error { left++; return nil }); err != nil || left > 0 {
+		t.Errorf("%d of long ago are in the journal: %v", left, err)
+	}
+}
