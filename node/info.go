@@ -131,7 +131,7 @@ func (n *Node) Offers(ctx context.Context, class string) ([]api.OfferInfo, error
 		}
 	}
 	out := []api.OfferInfo{}
-	for _, k := range n.buyer.Offers(ctx, c) {
+	for _, k := range n.buyer.Exchange().Offers(ctx, c) {
 		o := k.Offer
 		out = append(out, api.OfferInfo{
 			Provider: o.Provider, Class: string(o.Class), Region: string(o.Region), Free: o.Units, Total: o.Total, PerUnit: o.PerUnit,

@@ -72,12 +72,6 @@ const (
 	maxOutput = 64 << 30
 )
 
-// finder and publisher are the buyer's view of the market.
-type (
-	finder    = func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
-	publisher = func(ctx context.Context, o market.Order, envelope []byte) (int, error)
-)
-
 // newBuyer makes the buying loop, which sees the market by find and publish.
 func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*buyer.Buyer, error) {
 	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
@@ -110,7 +104,7 @@ func (n *Node) newBuyer(ctx context.Context, find finder, publish publisher) (*b
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.fetch, Grant: n.grants.add, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Uploaded: func(key string, c cid.Cid) bool { return n.p.Blobs.Brought(c, keyHolder(key)) },
-		Publish:  publish, Size: n.sizeOf, Shard: n.shardFor, Find: find, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Market:   buyerMarket{n, find, publish}, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"math/rand/v2"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -11,7 +12,7 @@ import (
 
 // way returns where quotes for an order go: to this peer's user, or to the neighbour that the order came from.
 func (n *Node) way(o market.OrderID) (replies.Way, bool) {
-	if leases, ok := n.buyer.Asks(o); ok {
+	if leases, ok := n.buyer.Exchange().Asks(o); ok {
 		return replies.Way{To: n.p.Host.ID(), Leases: leases}, true
 	}
 	if n.orders == nil {
@@ -23,7 +24,7 @@ func (n *Node) way(o market.OrderID) (replies.Way, bool) {
 
 // takeQuote hands a quote to this peer's user.
 func (n *Node) takeQuote(via peer.ID, o market.OrderID, box []byte) error {
-	return n.buyer.TakeQuote(via, o, box)
+	return n.buyer.Exchange().TakeQuote(via, o, box)
 }
 
 // size is about how many peers the network has: as many as the DHT's distances say, and those that are connected at
@@ -51,3 +52,33 @@ func (n *Node) shardFor(c market.Class) uint32 {
 	}
 	return n.orders.shardFor(c)
 }
+
+type (
+	finder    = func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
+	publisher = func(ctx context.Context, o market.Order, envelope []byte) (int, error)
+)
+
+// buyerMarket is the market as this peer's buyer reaches it: by discovery and gossip, or through a light peer's entries.
+type buyerMarket struct {
+	n       *Node
+	find    finder
+	publish publisher
+}
+
+// Publish gossips an order and returns the number of neighbours in its topic.
+func (m buyerMarket) Publish(ctx context.Context, o market.Order, envelope []byte) (int, error) {
+	return m.publish(ctx, o, envelope)
+}
+
+// Find looks for at most so many offers of a class.
+func (m buyerMarket) Find(
+	ctx context.Context, c market.Class, regions []market.Region, most int,
+) ([]market.Offer, error) {
+	return m.find(ctx, c, regions, most)
+}
+
+// Size estimates how many peers take part in a class.
+func (m buyerMarket) Size(c market.Class) int { return m.n.sizeOf(c) }
+
+// Shard chooses the shard of an order of a class.
+func (m buyerMarket) Shard(c market.Class) uint32 { return m.n.shardFor(c) }

@@ -120,12 +120,12 @@ func (s *supervisor) noteHealth(i int, l *bought, seq uint64, snap *Snapshot) {
 	fault := false
 	for _, c := range changes {
 		fault = fault || c.Fault
-		s.trace.add(Step{At: time.Now(), Kind: StepProbed, Rank: &i, Provider: l.core.Provider.String(), Detail: "its hardware: " + c.Text})
+		s.trace.Add(Step{At: time.Now(), Kind: StepProbed, Rank: &i, Provider: l.core.Provider.String(), Detail: "its hardware: " + c.Text})
 	}
 	if fault { // what was sold broke
 		s.b.cfg.Reputation.Failed(l.core, l.loss(time.Time{}))
 	}
-	s.trace.poke()
+	s.trace.Poke()
 	s.b.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), healthTime)
 		defer cancel()

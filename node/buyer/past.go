@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/meter"
 )
@@ -187,14 +188,14 @@ func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 	var pasts []past
 	var ends []func(bool)
 	for _, s := range jobs {
-		money, end, ok := b.pay.letGo(s.trace.job)
+		money, end, ok := b.pay.letGo(s.trace.Job)
 		if !ok {
 			continue
 		}
 		p, moved, err := s.moved(now)
 		if err != nil {
 			end(false)
-			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.trace.job, "err", err)
+			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.trace.Job, "err", err)
 			continue
 		}
 		puts = append(append(puts, money...), moved...)
@@ -224,8 +225,8 @@ func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 
 // drop takes a job and its leases out of memory. b.mu is held.
 func (b *Buyer) drop(s *supervisor) {
-	if b.jobs[s.trace.job] == s {
-		delete(b.jobs, s.trace.job)
+	if b.jobs[s.trace.Job] == s {
+		delete(b.jobs, s.trace.Job)
 	}
 	for _, l := range s.bought() {
 		if b.leases[l.id] == l {
@@ -326,8 +327,8 @@ func (b *Buyer) recall(id string) (*supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTrace(b.cfg.Store, id)
-	t.retire()
+	t := trace.New(b.cfg.Store, id)
+	t.Retire()
 	s, err := b.newSupervisor(j, t)
 	if err != nil {
 		return nil, err

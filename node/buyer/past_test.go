@@ -18,6 +18,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
@@ -103,7 +105,7 @@ func (w *pastWorld) journal(jobs ...Job) {
 			w.t.Fatal(err)
 		}
 		signed := market.Lease{Core: core}
-		rec := leaseRecord{Job: j.ID, Lease: signed.Marshal(), Keys: set.Marshal(), Route: RouteDirect, At: j.Created, Active: true, Reason: "the job is done",
+		rec := leaseRecord{Job: j.ID, Lease: signed.Marshal(), Keys: set.Marshal(), Route: exchange.RouteDirect, At: j.Created, Active: true, Reason: "the job is done",
 			Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1", "/ip6/2001:db8::1/udp/4001/quic-v1"}}
 		payer, err := meter.NewPayer((&bought{b: &Buyer{cfg: w.cfg}, core: core, keys: set, rec: rec, as: &own{}}).terms())
 		for _, turn := range []struct {
@@ -123,7 +125,7 @@ func (w *pastWorld) journal(jobs ...Job) {
 		}
 		puts := []store.Put{
 			{Kind: kindPayer, Key: core.ID().String(), Value: state},
-			{Kind: kindTrace, Key: traceKey(j.ID, 0), Value: encoded(w.t, Step{At: j.Created, Kind: StepOrdered, Detail: "of " + j.ID})},
+			{Kind: trace.Records.Kind(), Key: fmt.Sprintf("%s/%06d", j.ID, 0), Value: encoded(w.t, Step{At: j.Created, Kind: StepOrdered, Detail: "of " + j.ID})},
 			{Kind: kindJob, Key: j.ID, Value: encoded(w.t, j)}, {Kind: kindLease, Key: core.ID().String(), Value: encoded(w.t, rec)},
 		}
 		if err := w.cfg.Store.Write(w.t.Context(), puts...); err != nil {

@@ -125,7 +125,7 @@ func (s *supervisor) update(ctx context.Context, i int, l *bought, change func(*
 
 // probe asks at random instants.
 func (s *supervisor) probe(ctx context.Context, i int, l *bought, seq uint64) {
-	log := s.b.cfg.Log.With("job", s.trace.job, "rank", i, "lease", l.first)
+	log := s.b.cfg.Log.With("job", s.trace.Job, "rank", i, "lease", l.first)
 	for cost := firstCost; ; {
 		x := s.exclusive(i, l)
 		if pause(ctx, x.Budget.Gap(cost, x.Watch.InARow > 0 || x.Watch.Known() == 0, random())) != nil {
@@ -294,8 +294,8 @@ func (s *supervisor) take(ctx context.Context, i int, l *bought, got []exclusive
 	default:
 		return nil
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepProbed, Rank: &i, Provider: l.core.Provider.String(), Detail: found})
-	s.trace.poke()
+	s.trace.Add(Step{At: time.Now(), Kind: StepProbed, Rank: &i, Provider: l.core.Provider.String(), Detail: found})
+	s.trace.Poke()
 	if s.snapshot().Spec.Probes == job.ProbesMove {
 		l.dead(found)
 	}

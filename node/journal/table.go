@@ -50,6 +50,19 @@ func (t Table[K, V]) Put(b *Batch, k K, v V) {
 	t.change(b, k, func() ([]byte, error) { return json.Marshal(v) })
 }
 
+// Encode returns a record as the store takes it, for a caller that writes it beside records without a table.
+func (t Table[K, V]) Encode(k K, v V) (store.Put, error) {
+	key, err := keyText(k)
+	var value []byte
+	if err == nil {
+		value, err = json.Marshal(v)
+	}
+	if err != nil {
+		return store.Put{}, fmt.Errorf("%w: %s %v: %w", store.ErrRecord, t.kind, k, err)
+	}
+	return store.Put{Kind: t.kind, Key: key, Value: value}, nil
+}
+
 // Delete adds the removal of a record to the batch. A record that does not exist may be removed.
 func (t Table[K, V]) Delete(b *Batch, k K) { t.change(b, k, nil) }
 
