@@ -32,6 +32,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
@@ -45,7 +47,6 @@ import (
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 	"github.com/starling-network/starling/verify/replica"
-	"github.com/starling-network/starling/verify/reputation"
 )
 
 var (
@@ -122,18 +123,18 @@ type Config struct {
 	MaxAsked    int           // known providers asked at once for an order, beside 3 for each lease wanted; zero means 48
 }
 
-// Reputation is what a peer knows of others; node/reputation has it.
+// Reputation has the reputation of other peers; node/reputation implements it.
 type Reputation interface {
-	// Scores are those of peers in a role, in their order.
-	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
-	// Failed is told that the provider of a lease broke it and what was lost by it, once or more often.
+	exchange.Ratings
+	probe.Facts
+	// Failed reports that the provider of a lease broke it, and the loss. The report may repeat.
 	Failed(c market.LeaseCore, lost market.Amount)
-	// Record takes in what anybody can check.
-	Record(f reputation.Fact)
 }
 
 // Buyer buys for one peer. New starts nothing; Run does.
 type Buyer struct {
+	*spend.Ledger // API keys and limits
+
 	cfg    Config
 	domain sign.Domain
 	tag    string
@@ -158,7 +159,6 @@ type Buyer struct {
 	leases  map[market.LeaseID]*bought
 	drafted map[market.HoldID]promise // leases being signed
 	forming map[market.OrderID]int    // who takes leases of it
-	apiKeys map[string]Key            // by name
 	wg      sync.WaitGroup
 
 	paidToday paidToday     // by jobs in past
@@ -179,7 +179,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
 		jobs: map[string]*supervisor{}, past: map[string]*past{},
-		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{}, apiKeys: map[string]Key{},
+		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{},
 		ended: make(chan struct{}, 1),
 	}
 	var err error
@@ -211,7 +211,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		Proofs: cfg.Proofs, Blocked: cfg.Blocked, Weights: cfg.Weights, Window: cfg.QuoteWindow, MaxAsked: cfg.MaxAsked,
 		Log: cfg.Log,
 	})
-	if err := b.loadAPIKeys(ctx); err != nil {
+	if b.Ledger, err = spend.Load(ctx, cfg.Store, cfg.Genesis, cfg.Limits, spending{b}); err != nil {
 		return nil, err
 	}
 	if err := b.load(ctx); err != nil {

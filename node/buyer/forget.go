@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
@@ -71,7 +72,7 @@ func (b *Buyer) erase(ctx context.Context, s *supervisor, last []store.Put) erro
 	}
 	err := all(trace.Records.Kind(), id+"/")
 	for _, l := range s.bought() {
-		err = errors.Join(err, all(kindReceipt, l.id.String()+"/"), all(kindProbe, l.id.String()+"/"))
+		err = errors.Join(err, all(kindReceipt, l.id.String()+"/"), all(probe.Records.Kind(), l.id.String()+"/"))
 		last = append(last, store.Put{Kind: kindLease, Key: l.id.String()}, store.Put{Kind: kindPayer, Key: l.id.String()})
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -175,7 +176,7 @@ type Rank struct {
 	Next       []byte `json:"next,omitempty"`
 	Unextended string `json:"unextended,omitempty"`
 	// Exclusive is what probes and the provider's own word say of the units of the last lease; nil: nothing.
-	Exclusive *Exclusive `json:"exclusive,omitempty"`
+	Exclusive *probe.Exclusive `json:"exclusive,omitempty"`
 }
 
 // Units says of what kind the units of a lease are.

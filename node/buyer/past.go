@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/meter"
@@ -95,7 +96,7 @@ func (b *Buyer) loadPast(ctx context.Context) error {
 
 // addPast takes in a job that has left memory. b.mu is held, or nobody else has b.
 func (b *Buyer) addPast(p past, now time.Time) {
-	if today := day(now); p.Day == today {
+	if today := spend.DayOf(now); p.Day == today {
 		if b.paidToday.day != today {
 			b.paidToday = paidToday{today, map[sign.Key]market.Amount{}}
 		}
@@ -109,7 +110,7 @@ func (b *Buyer) addPast(p past, now time.Time) {
 
 // pastToday is what leases signed today cost whose jobs have left memory, by provider. b.mu is held.
 func (b *Buyer) pastToday(now time.Time) map[sign.Key]market.Amount {
-	if b.paidToday.day != day(now) {
+	if b.paidToday.day != spend.DayOf(now) {
 		return nil
 	}
 	return b.paidToday.to
@@ -253,7 +254,7 @@ func (s *supervisor) moved(now time.Time) (past, []store.Put, error) {
 			return past{}, nil, err
 		}
 		puts = append(puts, rec, store.Put{Kind: kindLease, Key: l.id.String()}, store.Put{Kind: kindPayer, Key: l.id.String()})
-		if today := day(now); day(l.rec.At) == today {
+		if today := spend.DayOf(now); spend.DayOf(l.rec.At) == today {
 			p.Day, p.Paid = today, append(p.Paid, pastPaid{l.core.Provider, l.most()})
 		}
 	}

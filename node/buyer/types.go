@@ -3,7 +3,9 @@ package buyer
 import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 )
 
@@ -14,10 +16,28 @@ type (
 	Known = exchange.Known
 	// Proofs has the proven properties of the units on offer.
 	Proofs = exchange.Proofs
+	// Limits bound spending, in base units.
+	Limits = spend.Limits
+	// Key is an API key.
+	Key = spend.Key
+	// Spend is the spending of some days, and the limits.
+	Spend = spend.Report
+	// DaySpend is the cost of one key's jobs that were submitted on one day.
+	DaySpend = spend.Day
+	// Snapshot is a provider's report of an execution's hardware, with both signatures.
+	Snapshot = probe.Snapshot
 	// Step is one entry of a job's decision trace.
 	Step = trace.Step
 	// StepKind is the kind of a step.
 	StepKind = trace.Kind
+)
+
+// Errors of spending.
+var (
+	// ErrLimit is returned for a job that could cost more than its peer or its key may spend.
+	ErrLimit = spend.ErrLimit
+	// ErrKey is returned for an API key that cannot be made or does not exist.
+	ErrKey = spend.ErrKey
 )
 
 // The kinds of steps, see package trace.
