@@ -144,7 +144,7 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Uploaded: n.files.Uploaded,
-		Publish:  m.Publish, Size: m.Size, Shard: m.Shard, Find: m.Find, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Market:   m, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,

@@ -116,13 +116,13 @@ func (n quotes) way(o market.OrderID) (replies.Way, bool) {
 
 // own returns where quotes for an order of this peer's user go.
 func (n quotes) own(o market.OrderID) (replies.Way, bool) {
-	leases, ok := n.buyer.Asks(o)
+	leases, ok := n.buyer.Exchange().Asks(o)
 	return replies.Way{To: n.p.Host.ID(), Leases: leases}, ok
 }
 
 // take passes a quote to this peer's user.
 func (n quotes) take(via peer.ID, o market.OrderID, box []byte) error {
-	return n.buyer.TakeQuote(via, o, box)
+	return n.buyer.Exchange().TakeQuote(via, o, box)
 }
 
 // guard composes the guarding of others' jobs, for which guardians are paid from escrows. The guardian runs behind

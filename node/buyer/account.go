@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 )
@@ -151,4 +152,19 @@ func (l *bought) account(ctx context.Context) (LeaseAccount, error) {
 		return nil
 	})
 	return a, err
+}
+
+// Probes lists the records of a job's probes, by lease and number.
+func (b *Buyer) Probes(ctx context.Context, id string) ([]probe.Record, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	var leases []market.LeaseID
+	for _, l := range s.bought() {
+		if !slices.Contains(leases, l.first) {
+			leases = append(leases, l.first)
+		}
+	}
+	return probe.List(ctx, b.cfg.Store, leases...)
 }

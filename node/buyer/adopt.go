@@ -8,7 +8,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/meter"
@@ -105,7 +108,7 @@ func (s *supervisor) merged(state *guardian.State) (Job, error) {
 		if k.Lease == was.Lease && k.Seq == was.Seq {
 			k.LogBase = was.LogBase
 		} else {
-			k.LogBase = s.logs[i].length()
+			k.LogBase = s.logs[i].Len()
 		}
 	}
 	if owned { // where its money is it knows best
@@ -167,13 +170,13 @@ func (s *supervisor) rebuilt(handed []guardian.Lease) ([]*bought, error) {
 	}
 	for _, h := range handed {
 		rec, err := b.recordOf(h)
-		rec.Job, rec.Lease, rec.Keys, rec.Escrow = s.trace.job, h.Signed.Marshal(), s.as.keys().Marshal(), h.Escrow
+		rec.Job, rec.Lease, rec.Keys, rec.Escrow = s.trace.Job, h.Signed.Marshal(), s.as.keys().Marshal(), h.Escrow
 		var l *bought
 		if err == nil {
 			l, err = build(rec, h.Payer)
 		}
 		if err != nil { // the others are worth as much as before
-			b.cfg.Log.Warn("a lease as a job's guardians keep it is of no use", "job", s.trace.job, "lease", h.ID(), "err", err)
+			b.cfg.Log.Warn("a lease as a job's guardians keep it is of no use", "job", s.trace.Job, "lease", h.ID(), "err", err)
 			continue
 		}
 		if old, ok := best[l.id]; !ok || newer(l.terms(), h.Payer, old.payer) {
@@ -184,7 +187,7 @@ func (s *supervisor) rebuilt(handed []guardian.Lease) ([]*bought, error) {
 	for _, v := range best {
 		if root := v.rec.Root; !root.IsZero() {
 			if first, ok := best[root]; !ok || !first.rec.Root.IsZero() {
-				b.cfg.Log.Warn("a lease as a job's guardians keep it makes none longer that is known", "job", s.trace.job, "lease", root)
+				b.cfg.Log.Warn("a lease as a job's guardians keep it makes none longer that is known", "job", s.trace.Job, "lease", root)
 				continue
 			}
 		}
@@ -234,14 +237,18 @@ func (s *supervisor) fetchBack(ctx context.Context, st guardian.Standing) error 
 		if err := s.fetchFrom(call, j.Detached.Guardians, f); ctx.Err() != nil {
 			return err
 		} else if err != nil { // its money is not to wait for it
-			s.trace.add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("no guardian gave file %s of the job in %v", f.CID, fetchBackTime)})
+			s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("no guardian gave file %s of the job in %v", f.CID, fetchBackTime)})
 		}
 	}
 	for i, r := range j.Ranks {
 		if r.Log == nil {
 			continue
 		}
-		if err := s.logs[i].restore(s.b.cfg.Blobs, *r.Log, r.LogBase); err != nil {
+		c, err := cid.Parse(r.Log.CID)
+		if err == nil {
+			err = s.logs[i].Restore(s.b.cfg.Blobs, c, r.LogBase)
+		}
+		if err != nil {
 			s.b.cfg.Log.Warn("a rank's log was not taken over", "job", j.ID, "rank", i, "err", err)
 		}
 	}
@@ -256,7 +263,7 @@ func (s *supervisor) fetchFrom(ctx context.Context, guardians []guardian.Member,
 	for {
 		var failed error
 		for _, m := range guardians {
-			id, err := s.b.remember(m.Key, m.Addrs)
+			id, err := exchange.Remember(s.b.cfg.Host, m.Key, m.Addrs)
 			if err == nil {
 				call, done := context.WithTimeout(ctx, s.b.cfg.LostAfter)
 				err = s.b.cfg.Fetch(call, id, f.CID, f.Size)
@@ -267,7 +274,7 @@ func (s *supervisor) fetchFrom(ctx context.Context, guardians []guardian.Member,
 			}
 			failed = errors.Join(failed, err)
 		}
-		s.b.cfg.Log.Warn("no guardian gives a file of a job; asking again", "job", s.trace.job, "file", f.CID, "err", failed)
+		s.b.cfg.Log.Warn("no guardian gives a file of a job; asking again", "job", s.trace.Job, "file", f.CID, "err", failed)
 		if pause(ctx, grantRetry) != nil {
 			return ctx.Err()
 		}

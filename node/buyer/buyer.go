@@ -30,7 +30,11 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/spend"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/sealed"
@@ -43,7 +47,6 @@ import (
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 	"github.com/starling-network/starling/verify/replica"
-	"github.com/starling-network/starling/verify/reputation"
 )
 
 var (
@@ -76,14 +79,8 @@ type Config struct {
 	Dir      string
 	Log      *slog.Logger
 
-	// Publish gossips an order and says how many neighbours take part in its topic.
-	Publish func(ctx context.Context, o market.Order, envelope []byte) (int, error)
-	// Size is about how many peers may take part in a class; 0: that is not known.
-	Size func(c market.Class) int
-	// Shard chooses the shard of an order of a class; 0: none can be reached.
-	Shard func(c market.Class) uint32
-	// Find looks for offers of a class, at most so many.
-	Find func(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
+	// Market is the market as this peer reaches it.
+	Market exchange.Network
 
 	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
 	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
@@ -94,7 +91,7 @@ type Config struct {
 
 	// Reputation is what this peer knows of others.
 	Reputation Reputation
-	// Proofs is what units on offer have shown; nil on a network that does not audit, and where this peer cannot tell.
+	// Proofs has the proven properties of units on offer; nil on a network without audits, and if this peer cannot check them.
 	Proofs Proofs
 
 	// Unseal opens what was sealed to Key.
@@ -126,46 +123,43 @@ type Config struct {
 	MaxAsked    int           // known providers asked at once for an order, beside 3 for each lease wanted; zero means 48
 }
 
-// Reputation is what a peer knows of others; node/reputation has it.
+// Reputation has the reputation of other peers; node/reputation implements it.
 type Reputation interface {
-	// Scores are those of peers in a role, in their order.
-	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
-	// Failed is told that the provider of a lease broke it and what was lost by it, once or more often.
+	exchange.Ratings
+	probe.Facts
+	// Failed reports that the provider of a lease broke it, and the loss. The report may repeat.
 	Failed(c market.LeaseCore, lost market.Amount)
-	// Record takes in what anybody can check.
-	Record(f reputation.Fact)
 }
 
 // Buyer buys for one peer. New starts nothing; Run does.
 type Buyer struct {
+	*spend.Ledger // API keys and limits
+
 	cfg    Config
 	domain sign.Domain
 	tag    string
 	self   sign.Key
-	known  *known
-	sizes  *sizes
-	own    *own
-	pay    payments
-	wages  *wages // nil where this peer guards nothing
+	// exchange is the market.
+	exchange *exchange.Exchange
+	own      *own
+	pay      payments
+	wages    *wages // nil where this peer guards nothing
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
 	hooks    *webhook.Queue
 	trusts   *trusts
-	secret   [32]byte      // hold ids derive from it
-	proving  chan struct{} // holds one for each offer whose records are checked
+	secret   [32]byte // hold ids derive from it
 
-	mu       sync.Mutex
-	ctx      context.Context // of Run; nil before
-	began    time.Time       // likewise
-	closing  bool            // Run ends: nothing new begins
-	jobs     map[string]*supervisor
-	past     map[string]*past // jobs that have left memory, by id
-	auctions map[market.OrderID]*auction
-	leases   map[market.LeaseID]*bought
-	drafted  map[market.HoldID]promise // leases being signed
-	forming  map[market.OrderID]int    // who takes leases of it
-	apiKeys  map[string]Key            // by name
-	wg       sync.WaitGroup
+	mu      sync.Mutex
+	ctx     context.Context // of Run; nil before
+	began   time.Time       // likewise
+	closing bool            // Run ends: nothing new begins
+	jobs    map[string]*supervisor
+	past    map[string]*past // jobs that have left memory, by id
+	leases  map[market.LeaseID]*bought
+	drafted map[market.HoldID]promise // leases being signed
+	forming map[market.OrderID]int    // who takes leases of it
+	wg      sync.WaitGroup
 
 	paidToday paidToday     // by jobs in past
 	ended     chan struct{} // holds one when a job has ended
@@ -182,16 +176,12 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		cfg.Weights = match.DefaultWeights(cfg.Genesis)
 	}
 	cfg.Weights.Audited = cfg.Genesis.AuditSlots > 0
-	if cfg.MaxAsked == 0 {
-		cfg.MaxAsked = maxAsked
-	}
 	b := &Buyer{
-		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), known: newKnown(),
-		jobs: map[string]*supervisor{}, past: map[string]*past{}, auctions: map[market.OrderID]*auction{},
-		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{}, apiKeys: map[string]Key{},
-		proving: make(chan struct{}, maxProving), ended: make(chan struct{}, 1),
+		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
+		jobs: map[string]*supervisor{}, past: map[string]*past{},
+		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{},
+		ended: make(chan struct{}, 1),
 	}
-	b.sizes = newSizes(b.guess)
 	var err error
 	if b.own, err = newOwn(b); err != nil {
 		return nil, err
@@ -216,7 +206,12 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if err := b.loadSecret(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.loadAPIKeys(ctx); err != nil {
+	b.exchange = exchange.New(exchange.Config{
+		Host: cfg.Host, Genesis: cfg.Genesis, Self: b.self, Secret: b.secret, Network: cfg.Market, Ratings: cfg.Reputation,
+		Proofs: cfg.Proofs, Blocked: cfg.Blocked, Weights: cfg.Weights, Window: cfg.QuoteWindow, MaxAsked: cfg.MaxAsked,
+		Log: cfg.Log,
+	})
+	if b.Ledger, err = spend.Load(ctx, cfg.Store, cfg.Genesis, cfg.Limits, spending{b}); err != nil {
 		return nil, err
 	}
 	if err := b.load(ctx); err != nil {
@@ -257,10 +252,10 @@ func (b *Buyer) load(ctx context.Context) error {
 		return err
 	}
 	for _, j := range jobs {
-		t := newTrace(b.cfg.Store, j.ID)
+		t := trace.New(b.cfg.Store, j.ID)
 		if j.State.Ended() {
-			t.retire()
-		} else if err := t.load(ctx); err != nil {
+			t.Retire()
+		} else if err := t.Load(ctx); err != nil {
 			return err
 		}
 		s, err := b.newSupervisor(j, t)
@@ -276,6 +271,7 @@ func (b *Buyer) load(ctx context.Context) error {
 // Run buys until ctx ends. Jobs that are not done go on in the next process.
 func (b *Buyer) Run(ctx context.Context) error {
 	metering := protocol.Meter.Handle(b.cfg.Host, b.tag, b.handleMeter, stream.Limits{PerPeer: 64, Logger: b.cfg.Log})
+	defer b.exchange.Start(ctx)()
 	b.wg.Go(func() { b.hooks.Run(ctx) })
 	b.mu.Lock()
 	b.ctx, b.began = ctx, time.Now()
@@ -295,7 +291,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	for _, s := range b.jobs {
 		if j := s.snapshot(); j.State.Ended() || !b.owned(j) { // the guardian service says what is to be gone on with
 			for _, l := range s.ranklogs() {
-				l.end()
+				l.End()
 			}
 			close(s.done)
 		} else {
@@ -314,7 +310,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	defer b.mu.Unlock()
 	for _, s := range b.jobs {
 		for _, l := range s.ranklogs() {
-			l.end()
+			l.End()
 		}
 		if s.guard != nil {
 			s.guard.close()
@@ -360,6 +356,9 @@ func (b *Buyer) lookUp(id string) (*supervisor, string, error) {
 	}
 	return nil, "", fmt.Errorf("%w: %q is the beginning of several", ErrNoJob, id)
 }
+
+// Exchange returns the buyer's door to the market.
+func (b *Buyer) Exchange() *exchange.Exchange { return b.exchange }
 
 // Job returns one job.
 func (b *Buyer) Job(id string) (Job, error) {
@@ -417,7 +416,7 @@ func (b *Buyer) Trace(id string, after int) ([]Step, <-chan struct{}, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.trace.after(after)
+	return s.trace.After(after)
 }
 
 // Log copies the log of one rank, in frames, to w; with follow, until the job has ended.
@@ -430,7 +429,7 @@ func (b *Buyer) Log(ctx context.Context, id string, rank int, follow bool, w io.
 	if rank < 0 || rank >= len(logs) {
 		return fmt.Errorf("%w: job %s has ranks 0 to %d, not %d", ErrNoJob, s.snapshot().ID, len(logs)-1, rank)
 	}
-	return logs[rank].copy(ctx, w, 0, follow)
+	return logs[rank].Copy(ctx, w, 0, follow)
 }
 
 // Wait returns the job when it has ended, or ErrUnfinished when the peer stops before.

@@ -233,8 +233,8 @@ func (s *supervisor) heard(i int, ex *nodepb.Execution) {
 			}
 		})
 		if err == nil && first {
-			s.trace.add(Step{At: time.Now(), Kind: StepReady, Detail: "the head of the cluster answers"})
-			s.trace.poke()
+			s.trace.Add(Step{At: time.Now(), Kind: StepReady, Detail: "the head of the cluster answers"})
+			s.trace.Poke()
 		}
 	})
 }
@@ -291,7 +291,7 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 			continue
 		}
 		if ctx.Err() == nil {
-			s.b.cfg.Log.Debug("a member of a cluster was not told of the others", "job", s.trace.job, "rank", i, "err", err)
+			s.b.cfg.Log.Debug("a member of a cluster was not told of the others", "job", s.trace.Job, "rank", i, "err", err)
 		}
 		if pause(ctx, wait) != nil {
 			return

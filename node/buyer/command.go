@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
@@ -57,7 +58,7 @@ func (s *supervisor) command(ctx context.Context) error {
 			if err := s.adopt(ctx, st.State, st.Leases); err != nil {
 				return err
 			}
-			s.trace.add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("by this peer, its owner, under epoch %d", st.Epoch)})
+			s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("by this peer, its owner, under epoch %d", st.Epoch)})
 			if err := s.fetchBack(ctx, st); err != nil {
 				return err
 			}
@@ -68,8 +69,8 @@ func (s *supervisor) command(ctx context.Context) error {
 		}
 		if text := err.Error(); text != said {
 			said = text
-			s.trace.add(Step{At: time.Now(), Kind: StepSupervised, Detail: "waiting for the job's guardians: " + clip(text)})
-			s.trace.poke()
+			s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: "waiting for the job's guardians: " + clip(text)})
+			s.trace.Poke()
 		}
 		if pause(ctx, grantRetry) != nil {
 			return ctx.Err()
@@ -138,7 +139,7 @@ func (s *supervisor) beat(ctx context.Context, cancel context.CancelCauseFunc, o
 			cancel(fmt.Errorf("%w: %w", errSuperseded, err))
 			return
 		case err != nil && ctx.Err() == nil:
-			s.b.cfg.Log.Debug("guardians were not told how a job stands", "job", s.trace.job, "err", err)
+			s.b.cfg.Log.Debug("guardians were not told how a job stands", "job", s.trace.Job, "err", err)
 		}
 		if pause(ctx, timing.Beat) != nil {
 			return
@@ -177,7 +178,7 @@ func (s *supervisor) held(ctx context.Context) {
 		})
 		return
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepGuarded, Detail: "from now on the job goes on without this peer"})
+	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "from now on the job goes on without this peer"})
 	if err := s.save(ctx, func(j *Job) {
 		j.Detached = j.Detached.clone()
 		j.Detached.Held = true
@@ -240,7 +241,7 @@ func (s *supervisor) dismiss(ctx context.Context) {
 	call, done := context.WithTimeout(ctx, s.b.cfg.LostAfter)
 	defer done()
 	if err := s.guard.guardians().Dismiss(call); err != nil {
-		s.b.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", s.trace.job, "err", err)
+		s.b.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", s.trace.Job, "err", err)
 	}
 }
 
@@ -251,9 +252,9 @@ func (s *supervisor) keepLogs(ctx context.Context) {
 	}
 	logs := make([]*Blob, len(s.logs))
 	for i, l := range s.logs {
-		c, n, err := l.store(ctx, s.b.cfg.Blobs)
+		c, n, err := l.Store(ctx, s.b.cfg.Blobs)
 		if err != nil {
-			s.b.cfg.Log.Warn("a rank's log is not kept for its owner", "job", s.trace.job, "rank", i, "err", err)
+			s.b.cfg.Log.Warn("a rank's log is not kept for its owner", "job", s.trace.Job, "rank", i, "err", err)
 			continue
 		}
 		if n > 0 {
@@ -265,7 +266,7 @@ func (s *supervisor) keepLogs(ctx context.Context) {
 			j.Ranks[i].Log = logs[i]
 		}
 	}); err != nil {
-		s.b.cfg.Log.Warn("logs are not kept for a job's owner", "job", s.trace.job, "err", err)
+		s.b.cfg.Log.Warn("logs are not kept for a job's owner", "job", s.trace.Job, "err", err)
 	}
 }
 
@@ -328,7 +329,7 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 		}
 		j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Box: box, Engaged: true, Guardians: t.Panel.Members()}
 	}
-	tr := newTrace(b.cfg.Store, j.ID)
+	tr := trace.New(b.cfg.Store, j.ID)
 	if old != nil {
 		tr = old.trace
 	}
@@ -338,7 +339,7 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 	}
 	idle := func() { // it can be taken up again
 		for _, l := range s.logs {
-			l.end()
+			l.End()
 		}
 		close(s.done)
 	}
@@ -359,7 +360,7 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 		idle()
 		return err
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("by this peer, a guardian, under epoch %d", s.guard.epoch())})
+	s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("by this peer, a guardian, under epoch %d", s.guard.epoch())})
 	b.wg.Go(func() { s.run(run) })
 	return nil
 }

@@ -319,7 +319,7 @@ func (c *crew) attempt(ctx context.Context, i int, r Rank) (context.Context, fun
 // anew has every rank but the head begin again, where it is.
 func (c *crew) anew(ctx context.Context, why string) error {
 	s := c.s
-	s.trace.add(Step{At: time.Now(), Kind: StepRestarted, Detail: "all members: " + why})
+	s.trace.Add(Step{At: time.Now(), Kind: StepRestarted, Detail: "all members: " + why})
 	if err := s.keep(ctx, func(j *Job) {
 		j.Cluster.Generation++
 		j.Cluster.Begun, j.Cluster.Ready = j.Cluster.Size, time.Time{}

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/sealed"
@@ -264,14 +265,14 @@ func (g *guarded) witnesses() []sign.Signer {
 
 // standbysOf picks the standbys among the quotes that were not chosen, best first: each may be hired for as long as the leases
 // last that were ordered.
-func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sign.Key]quoted) ([]Standby, error) {
+func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sign.Key]exchange.Quoted) ([]Standby, error) {
 	var out []Standby
 	for _, k := range spare {
 		q, ok := quotes[k]
 		if !ok || len(out) == int(s.snapshot().Spec.Standbys) || len(out) == program.MaxStandbys {
 			continue
 		}
-		rate, err := market.RateOf(q.quote.Price, int(o.UnitsPer), s.b.cfg.Genesis.SlotMillis)
+		rate, err := market.RateOf(q.Quote.Price, int(o.UnitsPer), s.b.cfg.Genesis.SlotMillis)
 		if err != nil {
 			return nil, err
 		}
@@ -279,13 +280,13 @@ func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sig
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Standby{Quote: q.quote, Addrs: append(slices.Clone(q.quote.Addrs), q.offer.Addrs...), Budget: budget})
+		out = append(out, Standby{Quote: q.Quote, Addrs: append(slices.Clone(q.Quote.Addrs), q.Offer.Addrs...), Budget: budget})
 	}
 	return out, nil
 }
 
 // standbys are as quotes for a new order, but those that were lost or have a lease of the job.
-func (s *supervisor) standbys(o market.Order) []quoted {
+func (s *supervisor) standbys(o market.Order) []exchange.Quoted {
 	j := s.snapshot()
 	busy := map[sign.Key]bool{}
 	for _, p := range j.Lost {
@@ -298,20 +299,17 @@ func (s *supervisor) standbys(o market.Order) []quoted {
 		}
 	}
 	s.mu.Unlock()
-	var out []quoted
+	var out []exchange.Quoted
 	for _, sb := range j.Detached.Standbys {
 		if busy[sb.Quote.Provider] {
 			continue
 		}
 		q := sb.Quote
 		q.Order, q.Expires = o.ID, o.Expires
-		out = append(out, quoted{quote: q, offer: market.Offer{Addrs: sb.Addrs}, route: RouteStandby})
+		out = append(out, exchange.Quoted{Quote: q, Offer: market.Offer{Addrs: sb.Addrs}, Route: exchange.RouteStandby})
 	}
 	return out
 }
-
-// RouteStandby: the provider quoted for the job's first order, and stands by.
-const RouteStandby = "standby"
 
 // together are the leases of an order, as a hire lays them into one tranche.
 func (s *supervisor) together(o market.OrderID) []market.LeaseCore {
@@ -388,7 +386,7 @@ func (s *supervisor) placedAt(ctx context.Context, at Place, m escrow.Deposit) e
 }
 
 // prepare journals the standbys of the order that a job's first leases are taken by.
-func (s *supervisor) prepare(ctx context.Context, o market.Order, spares []sign.Key, quotes map[sign.Key]quoted) error {
+func (s *supervisor) prepare(ctx context.Context, o market.Order, spares []sign.Key, quotes map[sign.Key]exchange.Quoted) error {
 	standbys, err := s.standbysOf(o, spares, quotes)
 	if err != nil {
 		return err
@@ -439,21 +437,21 @@ func (s *supervisor) hireFor(ctx context.Context, ranks []uint32) error {
 	if len(quotes) < len(ranks) {
 		return &unplaced{reason: fmt.Sprintf("%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)", len(ranks), len(quotes))}
 	}
-	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]quoted{}, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]exchange.Quoted{}, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
 	defer f.uncommit()
 	var chosen []gang.Member
 	var spares []sign.Key
 	for i, q := range quotes {
-		f.quotes[q.quote.Provider] = q
+		f.quotes[q.Quote.Provider] = q
 		if i < len(ranks) {
-			chosen = append(chosen, gang.Member{Rank: ranks[i], Provider: q.quote.Provider})
+			chosen = append(chosen, gang.Member{Rank: ranks[i], Provider: q.Quote.Provider})
 		} else {
-			spares = append(spares, q.quote.Provider)
+			spares = append(spares, q.Quote.Provider)
 		}
 	}
 	if err := f.run(ctx, chosen, spares); err != nil {
 		return err
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("%d standbys were hired", len(ranks))})
+	s.trace.Add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("%d standbys were hired", len(ranks))})
 	return nil
 }

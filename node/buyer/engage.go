@@ -15,8 +15,10 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/p2p"
 )
 
 // engage finds guardians for a new job and hands it to them.
@@ -71,7 +73,7 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 	for _, m := range j.Detached.Guardians {
 		names = append(names, m.Key.Short())
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepGuarded, Detail: fmt.Sprintf("by %v, %d of whom decide", names, s.guard.keys().Threshold)})
+	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: fmt.Sprintf("by %v, %d of whom decide", names, s.guard.keys().Threshold)})
 	return s.save(ctx, func(j *Job) {
 		j.Detached = j.Detached.clone()
 		j.Detached.Engaged, j.Detached.Epoch = true, 1
@@ -88,7 +90,7 @@ func (s *supervisor) engagement(j Job) (e guardian.Engagement, err error) {
 		return e, err
 	}
 	for _, m := range j.Detached.Guardians {
-		id, err := s.b.remember(m.Key, m.Addrs)
+		id, err := exchange.Remember(s.b.cfg.Host, m.Key, m.Addrs)
 		if err != nil {
 			return e, err
 		}
@@ -110,7 +112,7 @@ func (s *supervisor) complete(ctx context.Context) bool {
 		err = s.guard.guardians().Engage(ctx, e)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.b.cfg.Log.Debug("guardians do not have a job's files yet", "job", s.trace.job, "err", err)
+		s.b.cfg.Log.Debug("guardians do not have a job's files yet", "job", s.trace.Job, "err", err)
 	}
 	return err == nil
 }
@@ -118,7 +120,7 @@ func (s *supervisor) complete(ctx context.Context) bool {
 // anew has a job look for other guardians. Nothing was signed in its name yet: it gets another key, since those that took it are
 // engaged for what it was.
 func (s *supervisor) anew(ctx context.Context, j Job, why error) error {
-	s.trace.add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + clip(why.Error())})
+	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + clip(why.Error())})
 	call, done := context.WithTimeout(ctx, findGuardians)
 	_ = s.guard.guardians().Dismiss(call)
 	done()
@@ -172,23 +174,24 @@ func filesOf(blobs map[string]job.Blob) ([]guardian.File, error) {
 // findGuardians asks peers that are known whether they guard the job and chooses among those that do: by what they have at stake,
 // then by how near they are. Those that said so and then were unwilling come last.
 func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) ([]guardian.Member, error) {
-	look, found := context.WithTimeout(ctx, findTimeout)
-	b.find(look, j.Spec.Resources.Class, j.Spec.Placement.Regions)
+	look, found := context.WithTimeout(ctx, exchange.FindTimeout)
+	b.exchange.Find(look, j.Spec.Resources.Class, j.Spec.Placement.Regions)
 	found()
 	var candidates []guardian.Candidate
 	add := func(p sign.Key, addrs []string) {
 		known := slices.ContainsFunc(candidates, func(c guardian.Candidate) bool { return c.Key == p })
-		if _, no := b.blocked(p); no || known || p == b.self || slices.Contains(j.Spec.Placement.Exclude, p) || len(candidates) >= guardsAsked {
+		if _, no := b.exchange.Blocked(p); no || known || p == b.self || slices.Contains(j.Spec.Placement.Exclude, p) || len(candidates) >= guardsAsked {
 			return
 		}
 		candidates = append(candidates, guardian.Candidate{Key: p, Addrs: addrs})
 	}
 	sells := map[sign.Key]bool{} // what the job needs
-	for _, k := range b.known.class(j.Spec.Resources.Class, time.Now()) {
+	for _, k := range b.exchange.Book.Class(j.Spec.Resources.Class, time.Now()) {
 		sells[k.Offer.Provider] = true
 	}
 	for _, info := range b.cfg.Peers() {
-		p, err := keyOf(info.ID)
+		k, err := p2p.KeyFromPeerID(info.ID)
+		p := sign.Key(k)
 		if err != nil || sells[p] {
 			continue
 		}
@@ -198,7 +201,7 @@ func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) 
 		}
 		add(p, addrs)
 	}
-	for _, k := range b.known.class("", time.Now()) {
+	for _, k := range b.exchange.Book.Class("", time.Now()) {
 		add(k.Offer.Provider, k.Offer.Addrs)
 	}
 	asked, cancel := context.WithTimeout(ctx, findGuardians)

@@ -333,7 +333,7 @@ func (x *escrowed) hire(ctx context.Context, net escrow.Net, s *supervisor, leas
 	if err != nil {
 		return nil, err
 	}
-	name := nameOf(s.trace.job, leases[0].core.Order)
+	name := nameOf(s.trace.Job, leases[0].core.Order)
 	if err := x.turn(ctx, name); err != nil {
 		return nil, err
 	}

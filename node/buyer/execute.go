@@ -36,6 +36,18 @@ const (
 // redial is how long to wait before a provider that broke off is tried again.
 const redial = 200 * time.Millisecond
 
+// pause returns after d, or with the error of a context that ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
 // result is how one execution went.
 type result struct {
 	exit    int

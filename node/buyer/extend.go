@@ -222,7 +222,7 @@ func (s *supervisor) pursueAll(ctx context.Context) {
 		}
 		core, err := market.UnmarshalLeaseCore(r.Next)
 		if err != nil {
-			s.b.cfg.Log.Error("the journal's successor of a lease cannot be read", "job", s.trace.job, "rank", i, "err", err)
+			s.b.cfg.Log.Error("the journal's successor of a lease cannot be read", "job", s.trace.Job, "rank", i, "err", err)
 			continue
 		}
 		s.pursue(ctx, i, core)
@@ -238,7 +238,7 @@ func (s *supervisor) stretch(ctx context.Context) {
 		err = s.save(ctx, p.note)
 	}
 	if err != nil {
-		s.b.cfg.Log.Warn("new leases could not be made as long as the job is by now", "job", s.trace.job, "err", err)
+		s.b.cfg.Log.Warn("new leases could not be made as long as the job is by now", "job", s.trace.Job, "err", err)
 		return
 	}
 	s.ask(ctx, p)
@@ -258,7 +258,7 @@ func (s *supervisor) pursue(ctx context.Context, i int, core market.LeaseCore) <
 	s.money.Lock()
 	s.promised += core.Cap
 	s.money.Unlock()
-	back := s.b.using(s.trace.job, core.Order)
+	back := s.b.using(s.trace.Job, core.Order)
 	s.b.wg.Go(func() {
 		defer close(done)
 		defer back()
@@ -289,7 +289,7 @@ func (s *supervisor) pursue(ctx context.Context, i int, core market.LeaseCore) <
 		if err != nil {
 			step.Kind, step.Detail = StepUnextended, clip(err.Error())
 		}
-		s.trace.add(step)
+		s.trace.Add(step)
 	})
 	return done
 }
@@ -304,7 +304,7 @@ func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why err
 		l.over(ctx, why.Error())
 		return
 	}
-	s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.job}) // what was set aside for it, if anything was
+	s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.Job}) // what was set aside for it, if anything was
 }
 
 // follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and what it

@@ -8,6 +8,8 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 )
@@ -30,7 +32,7 @@ func (b *Buyer) forget(ctx context.Context) error {
 			continue
 		}
 		if err := b.forgetJob(ctx, s); err != nil {
-			errs = append(errs, fmt.Errorf("forgetting job %s: %w", s.trace.job, err))
+			errs = append(errs, fmt.Errorf("forgetting job %s: %w", s.trace.Job, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -38,7 +40,7 @@ func (b *Buyer) forget(ctx context.Context) error {
 
 // forgetJob removes a job, its leases and all that is kept of them. One that has hired waits until that is wound up.
 func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
-	id := s.trace.job
+	id := s.trace.Job
 	money, end, ok := b.pay.letGo(id)
 	if !ok {
 		return b.pay.giveUp(id)
@@ -60,7 +62,7 @@ func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
 // erase deletes what the journal has of a job, and its logs: the job and its leases last, so that what is left after a crash is still a
 // job, which is erased again.
 func (b *Buyer) erase(ctx context.Context, s *supervisor, last []store.Put) error {
-	id := s.trace.job
+	id := s.trace.Job
 	var first []store.Put
 	all := func(kind, prefix string) error {
 		return b.cfg.Store.List(ctx, kind, prefix, func(key string, _ []byte) error {
@@ -68,9 +70,9 @@ func (b *Buyer) erase(ctx context.Context, s *supervisor, last []store.Put) erro
 			return nil
 		})
 	}
-	err := all(kindTrace, id+"/")
+	err := all(trace.Records.Kind(), id+"/")
 	for _, l := range s.bought() {
-		err = errors.Join(err, all(kindReceipt, l.id.String()+"/"), all(kindProbe, l.id.String()+"/"))
+		err = errors.Join(err, all(kindReceipt, l.id.String()+"/"), all(probe.Records.Kind(), l.id.String()+"/"))
 		last = append(last, store.Put{Kind: kindLease, Key: l.id.String()}, store.Put{Kind: kindPayer, Key: l.id.String()})
 	}
 	if err != nil {

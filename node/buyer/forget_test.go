@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/store"
 )
@@ -84,7 +85,7 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 		for i := range mine + 1 {
 			id, stays := pastID(i), i >= guarded
 			lease := w.core(i).ID().String()
-			for kind, prefix := range map[string]string{kindJob: id, kindLease: lease, kindPayer: lease, kindTrace: id + "/", kindReceipt: lease + "/"} {
+			for kind, prefix := range map[string]string{kindJob: id, kindLease: lease, kindPayer: lease, trace.Records.Kind(): id + "/", kindReceipt: lease + "/"} {
 				there := kind == kindReceipt && i == mine // it has none
 				if err := disk.List(t.Context(), kind, prefix, func(string, []byte) error { there = true; return nil }); err != nil || there != stays {
 					t.Errorf("job %d: its %s is there: %v, want %v: %v", i, kind, there, stays, err)

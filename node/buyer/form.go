@@ -14,6 +14,8 @@ import (
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
@@ -31,8 +33,6 @@ const (
 	formTimeout = 10 * time.Second
 	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
 	orderValidity = time.Minute
-	// freshFactor is how many known providers that answered lately are enough, for each lease wanted.
-	freshFactor = 3
 )
 
 // leaseAll takes leases for every rank that has none, as one gang.
@@ -262,14 +262,11 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, aske
 		return err
 	}
 	j := s.snapshot()
-	how := asking{direct: !j.Spec.Placement.GossipOnly, spread: !j.Spec.Placement.Pack, settle: settleQuotes}
+	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack, Settle: exchange.SettleQuotes}
 	if j.Spec.Cluster != nil {
-		how.settle, how.cluster = settleCluster, true
+		how.Settle, how.Cluster = exchange.SettleCluster, true
 	}
-	quotes, declined, err := b.collect(ctx, s.trace, o, env, how)
-	if err != nil {
-		return err
-	}
+	quotes, declined := b.exchange.Collect(ctx, s.trace, o, env, how)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -284,7 +281,7 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, aske
 	}
 	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
 	if c := j.Spec.Cluster; c != nil {
-		f.overlay, f.near, f.paths = true, c.Network, newMeasured()
+		f.overlay, f.near, f.paths = true, c.Network, mesh.NewSurvey(b.cfg.Host, b.tag, c.Network)
 	}
 	defer f.uncommit()
 	if err := f.run(ctx, chosen, spares); err != nil {
@@ -293,40 +290,39 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, aske
 	if s.snapshot().Extended != extended { // what was ordered is too short by now
 		b.wg.Go(func() { s.stretch(ctx) })
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("order %s: %d leases", o.ID.Short(), len(ranks))})
+	s.trace.Add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("order %s: %d leases", o.ID.Short(), len(ranks))})
 	return nil
 }
 
 // candidates are quotes as matching sees them, without those of providers that got what they may get today, or to which the
 // job's files cannot be brought.
-func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []quoted) (map[sign.Key]quoted, []match.Candidate, []match.Refusal) {
-	byKey := map[sign.Key]quoted{}
+func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []exchange.Quoted) (map[sign.Key]exchange.Quoted, []match.Candidate, []match.Refusal) {
+	byKey := map[sign.Key]exchange.Quoted{}
 	var cands []match.Candidate
 	var over []match.Refusal
 	for _, q := range quotes {
-		p := q.quote.Provider
+		p := q.Quote.Provider
 		byKey[p] = q
 		if why := b.tooMuchFor(o, q); why != "" {
 			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
 			continue
 		}
-		if spec.Cluster != nil && q.offer.NoClusters {
+		if spec.Cluster != nil && q.Offer.NoClusters {
 			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonRuntime, Detail: "it takes part in no clusters"})
 			continue
 		}
-		if no := Runs(spec, q.offer); no != nil {
+		if no := Runs(spec, q.Offer); no != nil {
 			over = append(over, match.Refusal{Provider: p, Reason: no.Reason, Detail: no.Detail})
 			continue
 		}
-		if why := b.narrow(spec, q); why != "" {
+		if why := exchange.Narrow(b.cfg.Host, p, brought(spec)); why != "" {
 			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
 			continue
 		}
-		k, _ := b.known.get(p)
-		c := match.Candidate{Offer: q.offer, RTT: k.RTT, Shown: b.shown(q.offer), Quote: &q.quote, Route: q.route}
+		c := match.Candidate{Offer: q.Offer, RTT: b.exchange.Book.RTT(p), Shown: b.exchange.Shown(q.Offer), Quote: &q.Quote, Route: q.Route}
 		cands = append(cands, c)
 	}
-	b.rate(cands)
+	b.exchange.Rate(cands)
 	return byKey, cands, over
 }
 
@@ -361,8 +357,8 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 }
 
 // tooMuchFor reports whether one more lease of the provider of a quote is over its limit for today; "" if it is not.
-func (b *Buyer) tooMuchFor(o market.Order, q quoted) string {
-	rate, err := market.RateOf(q.quote.Price, int(o.UnitsPer), b.cfg.Genesis.SlotMillis)
+func (b *Buyer) tooMuchFor(o market.Order, q exchange.Quoted) string {
+	rate, err := market.RateOf(q.Quote.Price, int(o.UnitsPer), b.cfg.Genesis.SlotMillis)
 	if err != nil {
 		return err.Error()
 	}
@@ -372,7 +368,7 @@ func (b *Buyer) tooMuchFor(o market.Order, q quoted) string {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.overProvider(q.quote.Provider, cost, time.Now())
+	return b.overProvider(q.Quote.Provider, cost, time.Now())
 }
 
 // record says in words what a choice knew of a provider's record.
@@ -388,12 +384,12 @@ func record(c *match.Candidate) string {
 }
 
 // choose ranks the quotes and picks a provider for every rank.
-func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted, declined []match.Refusal, ranks []uint32, how asking) (members []gang.Member, spares []sign.Key, routes map[sign.Key]quoted, err error) {
+func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchange.Quoted, declined []match.Refusal, ranks []uint32, how exchange.Ask) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
 	b := s.b
 	byKey, cands, over := b.candidates(s.snapshot().Spec, o, quotes)
 	now := time.Now()
 	for _, r := range over {
-		s.trace.add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].route, Detail: r.Detail})
+		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route, Detail: r.Detail})
 	}
 	declined = append(declined, over...)
 	weights := b.cfg.Weights
@@ -403,7 +399,7 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 	}
 	res := match.Rank(o, cands, now, weights)
 	for _, r := range res.Refused {
-		s.trace.add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].route, Detail: r.Detail})
+		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route, Detail: r.Detail})
 	}
 	if r := s.snapshot().Replica; r != nil {
 		res = b.draw(ctx, *r, res)
@@ -412,15 +408,15 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 	var spare []sign.Key
 	var none *match.Unschedulable
 	if cluster != nil {
-		if picked, spare, none, err = s.chooseCluster(o, res, len(ranks), how.spread, cluster.Network); err != nil {
+		if picked, spare, none, err = s.chooseCluster(o, res, len(ranks), how.Spread, cluster.Network); err != nil {
 			return nil, nil, nil, err
 		}
 	} else {
-		picked, spare, none = match.Select(o, res, len(ranks), how.spread)
+		picked, spare, none = match.Select(o, res, len(ranks), how.Spread)
 	}
 	if none != nil {
 		unseen := slices.ContainsFunc(declined, func(r match.Refusal) bool { return r.Reason == market.ReasonUnseen })
-		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, raced: unseen, reason: b.explain(ctx, o, none, byKey, declined)}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, raced: unseen, reason: b.exchange.Explain(ctx, o, none, byKey, declined)}
 	}
 	records := map[sign.Key]string{}
 	for i := range cands {
@@ -431,8 +427,8 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []quoted
 		members = append(members, gang.Member{Rank: rank, Provider: a.Provider})
 		q := byKey[a.Provider]
 		r := int(rank)
-		s.trace.add(Step{At: now, Kind: StepChosen, Rank: &r, Provider: a.Provider.String(), Route: q.route,
-			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.quote.Price)), Detail: records[a.Provider]})
+		s.trace.Add(Step{At: now, Kind: StepChosen, Rank: &r, Provider: a.Provider.String(), Route: q.Route,
+			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Quote.Price)), Detail: records[a.Provider]})
 	}
 	return members, spare, byKey, nil
 }

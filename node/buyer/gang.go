@@ -14,6 +14,8 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
@@ -34,11 +36,11 @@ type forming struct {
 	s        *supervisor
 	order    market.Order
 	envelope []byte
-	quotes   map[sign.Key]quoted
+	quotes   map[sign.Key]exchange.Quoted
 	events   chan gang.Event
 	overlay  bool          // the ranks are a cluster's: each provider names an overlay key, and its lease commits to it
 	near     cluster.Class // the slowest network that they may have between them; "": they are no cluster's
-	paths    *measured     // between them
+	paths    *mesh.Survey  // between them
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
@@ -62,7 +64,7 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 	now := time.Now()
 	var measuring, more time.Duration
 	if f.near != "" && len(chosen)+len(f.s.members()) > 1 {
-		measuring, more = measureTimeout+stepTimeout/2, 2*measureTimeout // one replaced, perhaps
+		measuring, more = mesh.MeasureTimeout+stepTimeout/2, 2*mesh.MeasureTimeout // one replaced, perhaps
 	}
 	g, effects := gang.New(f.order, chosen, spares, gang.Params{
 		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime, ReleaseTimeout: releaseTimeout,
@@ -70,7 +72,7 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 	})
 	// The calls outlive a job that is stopped while it forms: what is held must be released.
 	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+more+f.s.b.fundTime+releaseTimeout)
-	back := f.s.b.using(f.s.trace.job, f.order.ID)
+	back := f.s.b.using(f.s.trace.Job, f.order.ID)
 	// Nobody waits here for calls whose answers do not matter any more; the peer does before it stops.
 	defer f.s.b.wg.Go(func() {
 		f.wg.Wait()
@@ -137,7 +139,7 @@ func (f *forming) fund(ctx context.Context, effects []gang.Effect) {
 	}
 	f.wg.Go(func() {
 		defer close(funded.done)
-		funded.err = f.s.b.fund(ctx, f.s.trace.job, leases...)
+		funded.err = f.s.b.fund(ctx, f.s.trace.Job, leases...)
 	})
 }
 
@@ -168,7 +170,7 @@ func (f *forming) do(ctx context.Context, e gang.Effect) gang.Event {
 // call sends one step of a lease to its provider.
 func (f *forming) call(ctx context.Context, p sign.Key, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
 	q := f.quotes[p]
-	id, err := f.s.b.remember(p, append(q.quote.Addrs, q.offer.Addrs...))
+	id, err := exchange.Remember(f.s.b.cfg.Host, p, append(q.Quote.Addrs, q.Offer.Addrs...))
 	if err != nil {
 		return nil, err
 	}
@@ -182,24 +184,24 @@ func (f *forming) wrong(rank uint32, hold market.HoldID, p sign.Key, err error) 
 	r := int(rank)
 	var no *stream.Refused
 	if errors.As(err, &no) {
-		f.s.trace.add(Step{At: time.Now(), Kind: StepRefused, Rank: &r, Provider: p.String(), Detail: no.Reason})
+		f.s.trace.Add(Step{At: time.Now(), Kind: StepRefused, Rank: &r, Provider: p.String(), Detail: no.Reason})
 		return gang.Refused{Rank: rank, Hold: hold, Reason: &market.Refusal{Reason: market.Reason(no.Code), Detail: no.Reason}}
 	}
-	f.s.trace.add(Step{At: time.Now(), Kind: StepSilent, Rank: &r, Provider: p.String(), Detail: err.Error()})
+	f.s.trace.Add(Step{At: time.Now(), Kind: StepSilent, Rank: &r, Provider: p.String(), Detail: err.Error()})
 	return gang.Lost{Rank: rank, Hold: hold, Reason: market.Refuse(market.ReasonLost, "%v", err)}
 }
 
 // took notes that a provider answered, and how long it took.
 func (f *forming) took(kind StepKind, rank uint32, p sign.Key, start time.Time) {
 	r := int(rank)
-	f.s.trace.add(Step{At: time.Now(), Kind: kind, Rank: &r, Provider: p.String(), Took: time.Since(start)})
+	f.s.trace.Add(Step{At: time.Now(), Kind: kind, Rank: &r, Provider: p.String(), Took: time.Since(start)})
 }
 
 func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	start := time.Now()
 	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
 		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer,
-		Price: uint64(f.quotes[e.Provider].quote.Price), Class: string(f.quotes[e.Provider].quote.Class),
+		Price: uint64(f.quotes[e.Provider].Quote.Price), Class: string(f.quotes[e.Provider].Quote.Class),
 		Overlay: f.overlay, Image: f.s.snapshot().Spec.Image,
 	}}})
 	if err == nil && reply.GetHeld() == nil {
@@ -217,8 +219,8 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
 	r := int(e.Rank)
-	if err := f.s.b.checkUnits(ctx, f.order, f.quotes[e.Provider], units); err != nil {
-		f.s.trace.add(Step{At: time.Now(), Kind: StepInfeasible, Rank: &r, Provider: e.Provider.String(), Detail: err.Error()})
+	if err := f.s.b.exchange.CheckUnits(ctx, f.order, f.quotes[e.Provider], units); err != nil {
+		f.s.trace.Add(Step{At: time.Now(), Kind: StepInfeasible, Rank: &r, Provider: e.Provider.String(), Detail: err.Error()})
 		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)} // what it holds is released
 	}
 	f.took(StepHeld, e.Rank, e.Provider, start)
@@ -308,7 +310,7 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, keys := f.quotes[e.Provider].quote, f.s.as.keys()
+	q, keys := f.quotes[e.Provider].Quote, f.s.as.keys()
 	epoch := f.s.snapshot().Ranks[e.Rank].Epoch
 	core := lease.Draft{
 		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch, Price: q.Price,
@@ -340,7 +342,7 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	f.mu.Unlock()
 	<-funded.done // fund has a deadline
 	if funded.err != nil {
-		f.s.trace.add(Step{At: time.Now(), Kind: StepFunded, Detail: "the leases' money could not be set aside: " + funded.err.Error()})
+		f.s.trace.Add(Step{At: time.Now(), Kind: StepFunded, Detail: "the leases' money could not be set aside: " + funded.err.Error()})
 		return gang.Cancelled{Reason: funded.err.Error()} // no other provider would change that
 	}
 	start := time.Now()
@@ -373,7 +375,7 @@ func (f *forming) release(ctx context.Context, e gang.Release) {
 		f.s.b.cfg.Log.Debug("a release was not confirmed; the hold ends by itself", "provider", e.Provider, "err", err)
 	}
 	r := int(e.Rank)
-	f.s.trace.add(Step{At: time.Now(), Kind: StepReleased, Rank: &r, Provider: e.Provider.String(), Detail: e.Reason})
+	f.s.trace.Add(Step{At: time.Now(), Kind: StepReleased, Rank: &r, Provider: e.Provider.String(), Detail: e.Reason})
 }
 
 // formed journals the leases of all ranks.
@@ -393,7 +395,7 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		puts = append(puts, p)
 	}
 	f.mu.Unlock()
-	var network *Span
+	var network *mesh.Span
 	if f.near != "" {
 		s.measuring.Lock()
 		defer s.measuring.Unlock()
@@ -405,7 +407,7 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		if err != nil {
 			return err
 		}
-		sum := span(paths)
+		sum := mesh.SpanOf(paths)
 		s.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
 		network, puts = &sum, append(puts, p)
 	}
@@ -418,7 +420,7 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 			k := &j.Ranks[rank]
 			k.State, k.Lease, k.Provider, k.Seq = RankLeased, l.id, l.core.Provider, 0
 			q := f.quotes[l.core.Provider]
-			k.Route, k.Units, k.Next, k.Unextended = q.route, unitsOf(q.quote), nil, ""
+			k.Route, k.Units, k.Next, k.Unextended = q.Route, unitsOf(q.Quote), nil, ""
 		}
 		j.replan()
 	}, puts...)
@@ -444,11 +446,11 @@ func (f *forming) failed(ctx context.Context, e gang.FailedWith) error {
 		text += fmt.Sprintf("; rank %d at %s: %s", d.Rank, d.Provider.Short(), d.Refusal.Error())
 	}
 	far := f.near != "" && slices.ContainsFunc(e.Details, func(d gang.Failure) bool { return d.Refusal.Reason == market.ReasonDistance })
-	if far && f.unsettled() {
+	if far && f.paths.Unsettled() {
 		return &unplaced{unsettled: true, reason: text}
 	}
 	if far { // nobody else is nearer: no other try changes that
-		text = f.s.unlivable(f.longest()) + text
+		text = f.s.unlivable(f.paths.Longest()) + text
 	}
 	return &unplaced{raced: !far, reason: text}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -24,7 +25,7 @@ func TestAttackLongHistory(t *testing.T) {
 		if i%(jobs/open) == 0 {
 			j.State = Running
 		}
-		b.jobs[j.ID] = &supervisor{b: b, mine: true, job: j, trace: newTrace(st, j.ID), done: over}
+		b.jobs[j.ID] = &supervisor{b: b, mine: true, job: j, trace: trace.New(st, j.ID), done: over}
 	}
 	size := func(f func()) uint64 {
 		var before, after runtime.MemStats

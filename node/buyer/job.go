@@ -7,6 +7,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -111,7 +113,7 @@ type Job struct {
 	// Cluster is what a job has whose ranks are one machine; nil: they are not.
 	Cluster *Cluster `json:"cluster,omitempty"`
 	// Network is what the paths between a cluster's members came to when they were measured, before their leases were signed; nil: none were.
-	Network *Span `json:"network,omitempty"`
+	Network *mesh.Span `json:"network,omitempty"`
 	// Replica says whose result this job computes again; nil: it is a job of its own.
 	Replica *Replica `json:"replica,omitempty"`
 }
@@ -174,7 +176,7 @@ type Rank struct {
 	Next       []byte `json:"next,omitempty"`
 	Unextended string `json:"unextended,omitempty"`
 	// Exclusive is what probes and the provider's own word say of the units of the last lease; nil: nothing.
-	Exclusive *Exclusive `json:"exclusive,omitempty"`
+	Exclusive *probe.Exclusive `json:"exclusive,omitempty"`
 }
 
 // Units says of what kind the units of a lease are.
@@ -190,19 +192,19 @@ func unitsOf(q market.Quote) Units {
 
 // Live is a running program as its provider describes it.
 type Live struct {
-	Phase     string    `json:"phase,omitempty"`  // pulling, running, paused
-	Health    string    `json:"health,omitempty"` // starting, healthy, unhealthy; empty without a check
-	Message   string    `json:"message,omitempty"`
-	Pulled    uint64    `json:"pulled,omitempty"` // bytes
-	PullTotal uint64    `json:"pullTotal,omitempty"`
-	Devices   []string  `json:"devices,omitempty"` // its GPUs
-	KeepUntil time.Time `json:"keepUntil,omitzero"`
-	Ways      *Ways     `json:"ways,omitempty"` // of a cluster's member
+	Phase     string     `json:"phase,omitempty"`  // pulling, running, paused
+	Health    string     `json:"health,omitempty"` // starting, healthy, unhealthy; empty without a check
+	Message   string     `json:"message,omitempty"`
+	Pulled    uint64     `json:"pulled,omitempty"` // bytes
+	PullTotal uint64     `json:"pullTotal,omitempty"`
+	Devices   []string   `json:"devices,omitempty"` // its GPUs
+	KeepUntil time.Time  `json:"keepUntil,omitzero"`
+	Ways      *mesh.Ways `json:"ways,omitempty"` // of a cluster's member
 }
 
 func (l Live) equal(o Live) bool {
 	return slices.Equal(l.Devices, o.Devices) && l.KeepUntil.Equal(o.KeepUntil) && l.Phase == o.Phase && l.Health == o.Health &&
-		l.Message == o.Message && l.Pulled == o.Pulled && l.PullTotal == o.PullTotal && l.Ways.equal(o.Ways)
+		l.Message == o.Message && l.Pulled == o.Pulled && l.PullTotal == o.PullTotal && l.Ways.Equal(o.Ways)
 }
 
 // Until is when the time that timeouts.run gives the job is over; zero before it began.

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/slots"
@@ -86,7 +87,7 @@ type bought struct {
 }
 
 func (b *Buyer) openLease(l market.Lease, keys market.KeySet, rec leaseRecord, as voice) (*bought, error) {
-	id, err := b.remember(l.Core.Provider, rec.Addrs)
+	id, err := exchange.Remember(b.cfg.Host, l.Core.Provider, rec.Addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +105,9 @@ func (l *bought) terms() meter.Terms {
 }
 
 // newLease is a lease that both have signed. It is journalled with its first voucher.
-func (b *Buyer) newLease(l market.Lease, keys market.KeySet, units []market.UnitID, s *supervisor, q quoted, in *member) (*bought, error) {
-	n, err := b.openLease(l, keys, leaseRecord{Job: s.trace.job, Lease: l.Marshal(), Keys: keys.Marshal(), Units: units, Proven: b.provenRate(l.Core.Provider, units), PerUnit: q.quote.PerUnit, Addrs: append(q.quote.Addrs, q.offer.Addrs...), Route: q.route, At: time.Now(),
-		Hired: q.route == RouteStandby, Member: in}, s.as)
+func (b *Buyer) newLease(l market.Lease, keys market.KeySet, units []market.UnitID, s *supervisor, q exchange.Quoted, in *member) (*bought, error) {
+	n, err := b.openLease(l, keys, leaseRecord{Job: s.trace.Job, Lease: l.Marshal(), Keys: keys.Marshal(), Units: units, Proven: b.exchange.ProvenRate(l.Core.Provider, units), PerUnit: q.Quote.PerUnit, Addrs: append(q.Quote.Addrs, q.Offer.Addrs...), Route: q.Route, At: time.Now(),
+		Hired: q.Route == exchange.RouteStandby, Member: in}, s.as)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -57,7 +58,7 @@ func (b *Buyer) opened(id string, c *stream.Conn, err error) (live.Conn, error) 
 		c.Abort()
 		return nil, err
 	}
-	return newCounted(c, &s.streams), nil
+	return mesh.Count(c, &s.streams), nil
 }
 
 // CopyOut writes a tar archive of a file or directory of a rank's program to w: its first element is called as the path's

@@ -2,8 +2,6 @@ package buyer
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,233 +10,57 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/link"
-	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
-func provider(n byte) sign.Key { return sign.NewPrivate([32]byte{n, 9}).Key() }
-
-// forming of a cluster whose paths are known: RTTs in microseconds between providers 1 to n, 0 where none was measured.
-func knownPaths(wanted cluster.Class, rtts map[[2]byte]uint32, mbit map[[2]byte]uint32) *forming {
-	f := &forming{near: wanted, paths: newMeasured()}
-	for k, rtt := range rtts {
-		r := &nodepb.LinkResult{RttMicros: rtt, Mbit: mbit[k]}
-		if rtt == 0 {
-			r.Error = "dialling it failed"
-		}
-		f.paths.add(provider(k[0]), provider(k[1]), r)
-	}
-	return f
-}
-
-func finalistsOf(n byte, active ...byte) []finalist {
-	var out []finalist
-	for i := range n {
-		m := finalist{rank: uint32(i), provider: provider(i + 1), hold: market.HoldID{i + 1}}
-		if slices.Contains(active, i+1) {
-			m.hold = market.HoldID{}
-		}
-		out = append(out, m)
-	}
-	return out
-}
-
-// The fewest are given up, rather high ranks than low ones, and never who has a lease already.
-func TestUnfit(t *testing.T) {
-	t.Parallel()
-	near := map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 300, {1, 4}: 300, {2, 3}: 300, {2, 4}: 300, {3, 4}: 300}
-	with := func(change map[[2]byte]uint32) map[[2]byte]uint32 {
-		out := map[[2]byte]uint32{}
-		for k, v := range near {
-			out[k] = v
-		}
-		for k, v := range change {
-			out[k] = v
-		}
-		return out
-	}
-	for name, c := range map[string]struct {
-		wanted cluster.Class
-		rtts   map[[2]byte]uint32
-		mbit   map[[2]byte]uint32
-		active []byte
-		want   []uint32
-		says   string
-	}{
-		"all near":         {cluster.LAN, near, nil, nil, nil, ""},
-		"one far":          {cluster.Metro, with(map[[2]byte]uint32{{1, 2}: 41_000, {2, 3}: 41_000, {2, 4}: 41_000}), nil, nil, []uint32{1}, "41ms apart, a metro is under 15ms; and to 2 more"},
-		"far is near":      {cluster.WAN, with(map[[2]byte]uint32{{1, 2}: 41_000, {2, 3}: 41_000, {2, 4}: 41_000}), nil, nil, nil, ""},
-		"two ends":         {cluster.Metro, with(map[[2]byte]uint32{{1, 2}: 41_000}), nil, nil, []uint32{1}, "rank 0 at"},
-		"slow":             {cluster.LAN, near, map[[2]byte]uint32{{3, 4}: 400, {1, 2}: 9000}, nil, []uint32{3}, "carried 400 Mbit/s"},
-		"unreached":        {cluster.WAN, with(map[[2]byte]uint32{{1, 3}: 0, {2, 3}: 0, {3, 4}: 0}), nil, nil, []uint32{2}, "dialling it failed"},
-		"unmeasured":       {cluster.WAN, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 300, {2, 3}: 300}, nil, nil, []uint32{3}, "not measured in time"},
-		"far from a lease": {cluster.Metro, with(map[[2]byte]uint32{{1, 4}: 41_000}), nil, []byte{2, 3, 4}, []uint32{0}, "rank 3 at"},
-		"leases stay":      {cluster.LAN, with(map[[2]byte]uint32{{2, 3}: 41_000}), nil, []byte{2, 3, 4}, nil, ""},
-		"two islands":      {cluster.Metro, with(map[[2]byte]uint32{{1, 3}: 41_000, {1, 4}: 41_000, {2, 3}: 41_000, {2, 4}: 41_000}), nil, nil, []uint32{3, 2}, "41ms apart"},
-	} {
-		f := knownPaths(c.wanted, c.rtts, c.mbit)
-		var got []uint32
-		text := ""
-		for _, u := range f.unfit(finalistsOf(4, c.active...)) {
-			got, text = append(got, u.Rank), text+u.Reason.Detail
-			if u.Reason.Reason != market.ReasonDistance || u.Hold != (market.HoldID{byte(u.Rank) + 1}) {
-				t.Errorf("%s: %+v", name, u)
-			}
-		}
-		if !slices.Equal(got, c.want) || !strings.Contains(text, c.says) {
-			t.Errorf("%s: %v, want %v: %s", name, got, c.want, text)
-		}
-	}
-}
-
-// Relays are waited for to be left, and who was not reached to be, where nothing else is wrong.
-func TestUnsettled(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		wanted cluster.Class
-		rtts   map[[2]byte]uint32
-		relays [][2]byte
-		want   bool
-	}{
-		"all direct":         {cluster.Metro, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 300}, nil, false},
-		"one over a relay":   {cluster.Metro, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 300}, [][2]byte{{1, 3}}, true},
-		"a long way round":   {cluster.Metro, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 90_000}, [][2]byte{{1, 3}}, true},
-		"another is far":     {cluster.Metro, map[[2]byte]uint32{{1, 2}: 41_000, {1, 3}: 300}, [][2]byte{{1, 3}}, false},
-		"one not reached":    {cluster.WAN, map[[2]byte]uint32{{1, 2}: 300, {1, 3}: 0}, nil, true},
-		"and one is far":     {cluster.Metro, map[[2]byte]uint32{{1, 2}: 41_000, {1, 3}: 0}, nil, false},
-		"relays are allowed": {cluster.WAN, map[[2]byte]uint32{{1, 2}: 300}, [][2]byte{{1, 2}}, false},
-	} {
-		f := knownPaths(c.wanted, c.rtts, nil)
-		for _, k := range c.relays {
-			f.paths.add(provider(k[0]), provider(k[1]), &nodepb.LinkResult{RttMicros: c.rtts[k], Relayed: true})
-		}
-		if got := f.unsettled(); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-func TestSpan(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		paths []cluster.Path
-		want  string
-	}{
-		{nil, "0 paths, the longest round trip 0s: a lan"},
-		{[]cluster.Path{{RTTMicros: 300, Mbit: 5000}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 5000 Mbit/s: a lan"},
-		{[]cluster.Path{{RTTMicros: 300, Mbit: 499}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 499 Mbit/s: a metro"},
-		{[]cluster.Path{{RTTMicros: 14_999}, {RTTMicros: 300, Relayed: true}}, "2 paths, the longest round trip 15ms, 1 over relays: a wan"},
-		{[]cluster.Path{{RTTMicros: 300, Mbit: 49}, {RTTMicros: 12_000, Mbit: 400}}, "2 paths, the longest round trip 12ms, the least rate seen 49 Mbit/s: a wan"},
-	} {
-		if got := span(c.paths).String(); got != c.want {
-			t.Errorf("%s, want %s", got, c.want)
-		}
-	}
-}
-
-// everywhere is a provider that holds units for whoever asks.
+// everywhere is a provider that holds units for every buyer.
 type everywhere struct{}
 
 func (everywhere) Measures(market.HoldID, sign.Key) error { return nil }
 func (everywhere) Serves(sign.Key) bool                   { return true }
 
-// formingOn is the buyer on the first host, about to take a cluster's leases on the others.
-func formingOn(t testing.TB, hosts []*p2p.Host, wanted cluster.Class) (*forming, []gang.Seat) {
-	b := &Buyer{cfg: Config{Host: hosts[0]}, tag: p2ptest.Network, known: newKnown()}
-	spec := job.Job{Cluster: &job.Cluster{Engine: "mpi", Network: wanted}}
-	s := &supervisor{b: b, trace: newTrace(nil, "job"), job: Job{ID: "job", Spec: spec}}
-	f := &forming{s: s, near: wanted, paths: newMeasured(), quotes: map[sign.Key]quoted{}}
-	var seats []gang.Seat
-	for i, h := range hosts[1:] {
-		service := link.New(h, p2ptest.Network, everywhere{}, p2ptest.Quiet())
-		t.Cleanup(service.Close)
-		k, err := p2p.KeyFromPeerID(h.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		q := quoted{quote: market.Quote{Provider: sign.Key(k)}}
-		for _, addr := range h.Addrs() {
-			q.quote.Addrs = append(q.quote.Addrs, addr.String())
-		}
-		f.quotes[sign.Key(k)] = q
-		seats = append(seats, gang.Seat{Rank: uint32(i), Provider: sign.Key(k), Hold: market.HoldID{byte(i + 1)}})
-	}
-	return f, seats
-}
-
-// BenchmarkMeasureFinalists is what measuring eight finalists takes on this machine's loopback, dialling included the first time.
-func BenchmarkMeasureFinalists(b *testing.B) {
-	for _, wanted := range []cluster.Class{cluster.LAN, cluster.Metro, cluster.WAN} {
-		b.Run(string(wanted), func(b *testing.B) {
-			f, seats := formingOn(b, p2ptest.Loopback(b, 9), wanted)
-			for b.Loop() {
-				f.paths = newMeasured()
-				f.measure(context.Background(), gang.Measure{Round: 1, Seats: seats})
-			}
-			steps, _, _ := f.s.trace.after(0)
-			b.Log(steps[0])
-			for _, s := range steps {
-				if s.Kind == StepMeasured {
-					b.Log(s)
-				}
-			}
-		})
-	}
-}
-
-// Finalists are measured in so few round trips that their holds last, and what a class asks for decides.
+// The gang learns which seats are too far apart, and the trace and the job's end name the distance.
 func TestMeasureFinalists(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		wanted cluster.Class
-		rtt    time.Duration
-		n      int
-		unfit  int
-		most   time.Duration
-	}{
-		{cluster.LAN, 200 * time.Microsecond, 2, 0, time.Second}, // the simulated links carry 1,000 Mbit/s
-		{cluster.WAN, 80 * time.Millisecond, 4, 0, measureTimeout},
-		{cluster.Metro, 80 * time.Millisecond, 8, 7, 2 * time.Second},
-	} {
-		t.Run(fmt.Sprintf("%s-%d-%v", c.wanted, c.n, c.rtt), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				net := p2ptest.NewNet(t, c.n+1, c.rtt)
-				f, seats := formingOn(t, net.Hosts, c.wanted)
-				n, s := c.n, f.s
-				began := time.Now() // of the bubble: how long the network takes, not this machine
-				ev, ok := f.measure(context.Background(), gang.Measure{Round: 3, Seats: seats}).(gang.Measured)
-				took := time.Since(began)
-				if !ok || ev.Round != 3 || len(ev.Unfit) != c.unfit || took > c.most {
-					t.Errorf("%d unfit in %v: %+v", len(ev.Unfit), took, ev)
-				}
-				paths := f.between(f.finalists(seats))
-				if len(paths) != n*(n-1)/2 {
-					t.Fatalf("%d paths", len(paths))
-				}
-				for _, p := range paths {
-					if p.RTT() < c.rtt || p.RTT() > c.rtt+5*time.Millisecond || p.Relayed {
-						t.Errorf("%+v", p)
-					}
-				}
-				steps, _, _ := s.trace.after(0)
-				if steps[0].Kind != StepMeasured || !strings.Contains(steps[0].Detail, fmt.Sprintf("%d finalists: %d paths", n, len(paths))) {
-					t.Error(steps[0])
-				}
-				t.Log(took, steps[0])
-				// Measured again, for a seat that was replaced by nobody new, nothing is sent.
-				began = time.Now()
-				if f.measure(context.Background(), gang.Measure{Round: 4, Seats: seats[:2]}); time.Since(began) != 0 {
-					t.Error("what is known is measured again:", time.Since(began))
-				}
-				if c.unfit > 1 && !strings.HasPrefix(s.unlivable(f.longest()), "engine mpi cannot live on a wan network") {
-					t.Error(s.unlivable(f.longest()))
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const rtt, n = 80 * time.Millisecond, 3
+		hosts := p2ptest.NewNet(t, n+1, rtt).Hosts
+		b := &Buyer{cfg: Config{Host: hosts[0]}, tag: p2ptest.Network}
+		spec := job.Job{Cluster: &job.Cluster{Engine: "mpi", Network: cluster.Metro}}
+		s := &supervisor{b: b, trace: trace.New(nil, "job"), job: Job{ID: "job", Spec: spec}}
+		f := &forming{s: s, near: cluster.Metro, paths: mesh.NewSurvey(hosts[0], b.tag, cluster.Metro), quotes: map[sign.Key]exchange.Quoted{}}
+		var seats []gang.Seat
+		for i, h := range hosts[1:] {
+			service := link.New(h, p2ptest.Network, everywhere{}, p2ptest.Quiet())
+			t.Cleanup(service.Close)
+			k, err := p2p.KeyFromPeerID(h.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			q := exchange.Quoted{Quote: market.Quote{Provider: sign.Key(k)}}
+			for _, addr := range h.Addrs() {
+				q.Quote.Addrs = append(q.Quote.Addrs, addr.String())
+			}
+			f.quotes[sign.Key(k)] = q
+			seats = append(seats, gang.Seat{Rank: uint32(i), Provider: sign.Key(k), Hold: market.HoldID{byte(i + 1)}})
+		}
+		ev, ok := f.measure(context.Background(), gang.Measure{Round: 3, Seats: seats}).(gang.Measured)
+		if !ok || ev.Round != 3 || len(ev.Unfit) != n-1 {
+			t.Errorf("unfit: %+v", ev)
+		}
+		steps, _, _ := s.trace.After(0)
+		if len(steps) != n || steps[0].Kind != StepMeasured || !strings.Contains(steps[0].Detail, "3 finalists: 3 paths") || steps[1].Kind != StepInfeasible {
+			t.Error(steps)
+		}
+		if text := s.unlivable(f.paths.Longest()); !strings.HasPrefix(text, "engine mpi cannot live on a wan network") {
+			t.Error(text)
+		}
+	})
 }

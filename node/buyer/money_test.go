@@ -2,18 +2,14 @@ package buyer
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"pgregory.net/rapid"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/match"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -100,126 +96,5 @@ func TestShare(t *testing.T) {
 	back2()
 	if slots, _, _, err := s.share(2); err != nil || slots != 1000 {
 		t.Errorf("both again: %d slots, %v", slots, err)
-	}
-}
-
-func TestKnown(t *testing.T) {
-	t.Parallel()
-	k, now := newKnown(), time.Now()
-	offer := func(p byte, seq uint64, class market.Class) market.Offer {
-		return market.Offer{Provider: sign.Key{p}, Seq: seq, Class: class, Expires: now.Add(time.Hour)}
-	}
-	k.offer(offer(1, 5, "cpu"))
-	k.offer(offer(1, 4, "gpu/x"))
-	k.offer(offer(2, 1, "cpu"))
-	k.offer(offer(3, 1, "gpu/x"))
-	k.answered(sign.Key{2}, now, 7*time.Millisecond)
-	k.answered(sign.Key{2}, now, 0)    // of its own accord: says nothing about the way
-	k.answered(sign.Key{9}, now, 3000) // no offer of it is known
-	got := k.class("cpu", now)
-	if len(got) != 2 || got[0].Offer.Provider != (sign.Key{2}) || got[0].RTT != 7*time.Millisecond || got[1].Offer.Seq != 5 {
-		t.Errorf("known %+v", got)
-	}
-	families := k.class("gpu", now)
-	if len(families) != 2 || families[0].Offer.Provider != (sign.Key{1}) || families[0].Offer.Class != "gpu/x" || families[1].Offer.Provider != (sign.Key{3}) {
-		t.Errorf("of the family gpu %+v are known", families)
-	}
-	if all := k.class("", now); len(all) != 4 {
-		t.Errorf("%d offers are known, want both of the first provider and one of each other", len(all))
-	}
-	k.offer(offer(1, 3, "gpu/x")) // older than what is known of the class, whatever its other offers
-	if got := k.class("gpu/x", now); got[0].Offer.Seq != 4 {
-		t.Errorf("an older offer was taken: %+v", got[0].Offer)
-	}
-	for i := range 2 * market.MaxOffers {
-		k.offer(offer(4, 1, market.Class(fmt.Sprintf("gpu/%d", i))))
-	}
-	if n := len(k.m[sign.Key{4}].offers); n != market.MaxOffers {
-		t.Errorf("%d offers of one provider are remembered", n)
-	}
-	k.silent(sign.Key{2})
-	if got := k.class("cpu", now); got[0].Offer.Provider != (sign.Key{1}) {
-		t.Error("a silent provider comes first")
-	}
-	if got := k.class("", now.Add(3*time.Hour)); len(got) != 0 {
-		t.Errorf("expired offers are shown: %+v", got)
-	}
-	for i := range maxKnown + 10 {
-		k.answered(sign.Key{byte(i), byte(i >> 8), byte(i >> 16), 1}, now, 1)
-	}
-	if len(k.m) > maxKnown {
-		t.Errorf("%d providers are remembered", len(k.m))
-	}
-}
-
-func TestAuction(t *testing.T) {
-	t.Parallel()
-	a := &auction{good: func(q quoted) uint32 { return q.quote.Leases }, order: market.Order{Count: 1}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
-	add := func(p byte, q byte, price market.Price) error {
-		return a.add(quoted{quote: market.Quote{Provider: sign.Key{p, q}, Price: price, Leases: 2}})
-	}
-	for _, price := range []market.Price{5, 3, 9} {
-		if err := add(1, 0, price); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if all := a.all(); len(all) != 1 || all[0].quote.Price != 3 {
-		t.Errorf("of three quotes of one provider the lowest counts, got %+v", all)
-	}
-	if leases, providers := a.leases(); leases != 2 || providers != 1 {
-		t.Errorf("%d leases by %d providers", leases, providers)
-	}
-	var err error
-	for i := range 2 * match.MaxQuotes(a.order.Count) {
-		err = add(2, byte(i), 5)
-	}
-	var no *market.Refusal
-	if !errors.As(err, &no) || no.Reason != market.ReasonLimit || len(a.quotes) > match.MaxQuotes(a.order.Count) {
-		t.Errorf("%d quotes, %v", len(a.quotes), err)
-	}
-}
-
-// TestAttackJunkQuotes: whoever heard an order can seal quotes for it under any number of keys. They take the places of
-// one neighbour, however early they come. Quotes of providers that were asked keep theirs.
-func TestAttackJunkQuotes(t *testing.T) {
-	t.Parallel()
-	a := &auction{order: market.Order{Count: 1}, quotes: map[sign.Key]quoted{}, more: make(chan struct{}, 1)}
-	n := 0
-	add := func(via peer.ID) error {
-		n++
-		return a.add(quoted{quote: market.Quote{Provider: sign.Key{byte(n), byte(n >> 8)}, Price: 1, Leases: 2}, via: via, took: time.Duration(n)})
-	}
-	brought := func() map[peer.ID]int {
-		of := map[peer.ID]int{}
-		for _, q := range a.quotes {
-			of[q.via]++
-		}
-		return of
-	}
-	const honest, asked = 24, 5
-	for range asked {
-		if err := add(""); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 1000 {
-		_ = add("flooder")
-	}
-	for range honest {
-		if err := add("honest"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 1000 {
-		_ = add("flooder")
-	}
-	if of := brought(); of[""] != asked || of["honest"] != honest || len(a.quotes) > match.MaxQuotes(1) {
-		t.Errorf("of %d quotes that were asked for and %d of an honest neighbour are left: %v", asked, honest, of)
-	}
-	for range match.MaxQuotes(1) {
-		_ = add("") // the buyer bounds whom it asks itself
-	}
-	if of := brought(); of["flooder"] > 0 {
-		t.Errorf("junk keeps away what was asked for: %v", of)
 	}
 }

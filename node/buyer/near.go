@@ -8,6 +8,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
 )
 
@@ -22,7 +23,7 @@ func (s *supervisor) chooseCluster(o market.Order, res match.Result, n int, spre
 		near.Within = wanted.RTT() + coordinateSlack
 	}
 	for _, l := range s.members() {
-		near.Members = append(near.Members, s.b.known.coordinate(l.core.Provider))
+		near.Members = append(near.Members, s.b.exchange.Book.Coordinate(l.core.Provider))
 	}
 	got, err := match.SelectCluster(o, res, n, spread, near)
 	var none *match.Unschedulable
@@ -30,13 +31,13 @@ func (s *supervisor) chooseCluster(o market.Order, res match.Result, n int, spre
 	switch {
 	case err == nil:
 		if got.Diameter > 0 {
-			s.trace.add(Step{At: time.Now(), Kind: StepChosen, Detail: fmt.Sprintf("%d of %d providers for a cluster on a %s, by their coordinates up to %v apart", n, len(res.Ranked), wanted, round(got.Diameter))})
+			s.trace.Add(Step{At: time.Now(), Kind: StepChosen, Detail: fmt.Sprintf("%d of %d providers for a cluster on a %s, by their coordinates up to %v apart", n, len(res.Ranked), wanted, mesh.Round(got.Diameter))})
 		}
 		return got.Chosen, got.Spares, nil, nil
 	case errors.As(err, &none):
 		return nil, nil, none, nil
 	case errors.As(err, &far) && far.Apart > 0:
-		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: s.unlivable(far.Apart) + fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, round(far.Apart))}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: s.unlivable(far.Apart) + fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, mesh.Round(far.Apart))}
 	case errors.As(err, &far):
 		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: fmt.Sprintf("a %s is wanted, under %v: fewer than %d of %d providers are that near to the cluster's members", wanted, wanted.RTT(), far.Need, far.Of)}
 	}
@@ -56,31 +57,4 @@ func (s *supervisor) unlivable(apart time.Duration) string {
 		return fmt.Sprintf("a %s is wanted, under %v: ", c.Network, c.Network.RTT())
 	}
 	return ""
-}
-
-// longest is the longest round trip that was measured while the gang formed.
-func (f *forming) longest() time.Duration {
-	f.paths.mu.Lock()
-	defer f.paths.mu.Unlock()
-	var most time.Duration
-	for _, p := range f.paths.paths {
-		most = max(most, p.RTT())
-	}
-	return most
-}
-
-// coordinate is where a provider said last that it is in the network; zero: not known.
-func (k *known) coordinate(p sign.Key) market.Coordinate {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var c market.Coordinate
-	var latest time.Time
-	if e := k.m[p]; e != nil {
-		for _, o := range e.offers {
-			if !o.Coordinate.IsZero() && o.NotBefore.After(latest) {
-				c, latest = o.Coordinate, o.NotBefore
-			}
-		}
-	}
-	return c
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/spend"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/meter"
 )
@@ -94,7 +96,7 @@ func (b *Buyer) loadPast(ctx context.Context) error {
 
 // addPast takes in a job that has left memory. b.mu is held, or nobody else has b.
 func (b *Buyer) addPast(p past, now time.Time) {
-	if today := day(now); p.Day == today {
+	if today := spend.DayOf(now); p.Day == today {
 		if b.paidToday.day != today {
 			b.paidToday = paidToday{today, map[sign.Key]market.Amount{}}
 		}
@@ -108,7 +110,7 @@ func (b *Buyer) addPast(p past, now time.Time) {
 
 // pastToday is what leases signed today cost whose jobs have left memory, by provider. b.mu is held.
 func (b *Buyer) pastToday(now time.Time) map[sign.Key]market.Amount {
-	if b.paidToday.day != day(now) {
+	if b.paidToday.day != spend.DayOf(now) {
 		return nil
 	}
 	return b.paidToday.to
@@ -187,14 +189,14 @@ func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 	var pasts []past
 	var ends []func(bool)
 	for _, s := range jobs {
-		money, end, ok := b.pay.letGo(s.trace.job)
+		money, end, ok := b.pay.letGo(s.trace.Job)
 		if !ok {
 			continue
 		}
 		p, moved, err := s.moved(now)
 		if err != nil {
 			end(false)
-			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.trace.job, "err", err)
+			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.trace.Job, "err", err)
 			continue
 		}
 		puts = append(append(puts, money...), moved...)
@@ -224,8 +226,8 @@ func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 
 // drop takes a job and its leases out of memory. b.mu is held.
 func (b *Buyer) drop(s *supervisor) {
-	if b.jobs[s.trace.job] == s {
-		delete(b.jobs, s.trace.job)
+	if b.jobs[s.trace.Job] == s {
+		delete(b.jobs, s.trace.Job)
 	}
 	for _, l := range s.bought() {
 		if b.leases[l.id] == l {
@@ -252,7 +254,7 @@ func (s *supervisor) moved(now time.Time) (past, []store.Put, error) {
 			return past{}, nil, err
 		}
 		puts = append(puts, rec, store.Put{Kind: kindLease, Key: l.id.String()}, store.Put{Kind: kindPayer, Key: l.id.String()})
-		if today := day(now); day(l.rec.At) == today {
+		if today := spend.DayOf(now); spend.DayOf(l.rec.At) == today {
 			p.Day, p.Paid = today, append(p.Paid, pastPaid{l.core.Provider, l.most()})
 		}
 	}
@@ -326,8 +328,8 @@ func (b *Buyer) recall(id string) (*supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTrace(b.cfg.Store, id)
-	t.retire()
+	t := trace.New(b.cfg.Store, id)
+	t.Retire()
 	s, err := b.newSupervisor(j, t)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/spend"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
@@ -103,7 +106,7 @@ func (w *pastWorld) journal(jobs ...Job) {
 			w.t.Fatal(err)
 		}
 		signed := market.Lease{Core: core}
-		rec := leaseRecord{Job: j.ID, Lease: signed.Marshal(), Keys: set.Marshal(), Route: RouteDirect, At: j.Created, Active: true, Reason: "the job is done",
+		rec := leaseRecord{Job: j.ID, Lease: signed.Marshal(), Keys: set.Marshal(), Route: exchange.RouteDirect, At: j.Created, Active: true, Reason: "the job is done",
 			Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1", "/ip6/2001:db8::1/udp/4001/quic-v1"}}
 		payer, err := meter.NewPayer((&bought{b: &Buyer{cfg: w.cfg}, core: core, keys: set, rec: rec, as: &own{}}).terms())
 		for _, turn := range []struct {
@@ -123,7 +126,7 @@ func (w *pastWorld) journal(jobs ...Job) {
 		}
 		puts := []store.Put{
 			{Kind: kindPayer, Key: core.ID().String(), Value: state},
-			{Kind: kindTrace, Key: traceKey(j.ID, 0), Value: encoded(w.t, Step{At: j.Created, Kind: StepOrdered, Detail: "of " + j.ID})},
+			{Kind: trace.Records.Kind(), Key: fmt.Sprintf("%s/%06d", j.ID, 0), Value: encoded(w.t, Step{At: j.Created, Kind: StepOrdered, Detail: "of " + j.ID})},
 			{Kind: kindJob, Key: j.ID, Value: encoded(w.t, j)}, {Kind: kindLease, Key: core.ID().String(), Value: encoded(w.t, rec)},
 		}
 		if err := w.cfg.Store.Write(w.t.Context(), puts...); err != nil {
@@ -250,15 +253,15 @@ func (w *pastWorld) view(b *Buyer, jobs int) string {
 	blobs, err := b.Blobs()
 	view = append(view, len(blobs), must(blobs[w.left(1)], err), blobs[w.input(1)])
 	for _, all := range []bool{true, false} {
-		spend := b.Spending(2, ci, all)
-		spend.Resets = time.Time{}
-		view = append(view, spend)
+		report := b.Spending(2, ci, all)
+		report.Resets = time.Time{}
+		view = append(view, report)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	paid := b.paidTo(w.core(3).Provider, time.Now())
 	view = append(view, paid)
-	if paid == 0 && day(w.began) == day(time.Now()) {
+	if paid == 0 && spend.DayOf(w.began) == spend.DayOf(time.Now()) {
 		t.Error("nothing was paid to a provider")
 	}
 	return string(encoded(t, view))
@@ -302,7 +305,7 @@ func TestPastJobs(t *testing.T) {
 		t.Errorf("after a restart %d jobs are in memory, %d are past", len(again.jobs), len(again.past))
 	}
 	for name, b := range map[string]*Buyer{"past": b, "restarted": again} {
-		if got := w.view(b, jobs); got != want && day(w.began) == day(time.Now()) {
+		if got := w.view(b, jobs); got != want && spend.DayOf(w.began) == spend.DayOf(time.Now()) {
 			t.Errorf("%s: %s", name, unlike(got, want))
 		}
 		s, err := b.get(pastID(3)[:len(pastID(3))-1])
@@ -325,25 +328,26 @@ func TestPastJobs(t *testing.T) {
 		if !ok || err != nil || j.ID != pastID(3) || none || no != nil {
 			t.Errorf("%s: submitted again it is %s, %v; another: %v, %v", name, j.ID, err, none, no)
 		}
-		b.apiKeys["ci"] = Key{Name: "ci"}
 		var spent, all market.Amount
 		for i := range jobs {
-			if j := w.ended(i); day(j.Created) == day(time.Now()) {
+			if j := w.ended(i); spend.DayOf(j.Created) == spend.DayOf(time.Now()) {
 				if all += j.Owed; j.Key == "ci" {
 					spent += j.Owed
 				}
 			}
 		}
 		for key, used := range map[string]market.Amount{"ci": spent, "": all} {
-			within := Limits{PerDay: used + 5}
-			b.cfg.Limits, b.apiKeys["ci"] = Limits{}, Key{Name: "ci"}
-			if key == "" {
-				b.cfg.Limits = within
-			} else {
-				b.apiKeys["ci"] = Key{Name: "ci", Limits: within}
+			keys := map[string]Limits{"ci": {}, "": {}}
+			keys[key] = Limits{PerDay: used + 5}
+			if b.Ledger, err = spend.Load(t.Context(), store.NewMemory(), b.cfg.Genesis, keys[""], spending{b}); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := b.AddKey(t.Context(), "ci", keys["ci"]); err != nil {
+				t.Fatal(err)
 			}
 			b.mu.Lock()
-			fits, over := b.allowed(5, 5, key, b.jobs[running.ID], time.Now()), b.allowed(6, 6, key, b.jobs[running.ID], time.Now())
+			fits := b.allowed(spend.Request{ID: running.ID, Key: key, Cost: 5, Today: 5}, time.Now())
+			over := b.allowed(spend.Request{ID: running.ID, Key: key, Cost: 6, Today: 6}, time.Now())
 			b.mu.Unlock()
 			if fits != nil || !errors.Is(over, ErrLimit) {
 				t.Errorf("%s: with %d used by key %q: %v, %v", name, used, key, fits, over)
@@ -380,7 +384,7 @@ func TestPastJobsCrash(t *testing.T) {
 			}
 			w.cfg.Store = disk
 			b = w.start()
-			if got := w.view(b, 3); got != want && day(w.began) == day(time.Now()) {
+			if got := w.view(b, 3); got != want && spend.DayOf(w.began) == spend.DayOf(time.Now()) {
 				t.Errorf("crash at write %d: %s", n, unlike(got, want))
 			}
 			if w.tidy(b, 0); len(b.jobs) != 0 || len(b.past) != jobs || len(b.leases) != 0 {

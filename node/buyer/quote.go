@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
 )
@@ -88,19 +89,16 @@ func (b *Buyer) quoteOnce(
 		return Quotation{}, 0, fmt.Errorf("journalling an order: %w", err)
 	}
 	began := time.Now()
-	how := asking{direct: !spec.Placement.GossipOnly, spread: !spec.Placement.Pack, settle: settleQuotes}
-	quotes, declined, err := b.collect(ctx, newTrace(b.cfg.Store, ""), o, env, how)
-	if err != nil {
-		return Quotation{}, 0, err
-	}
+	how := exchange.Ask{Direct: !spec.Placement.GossipOnly, Spread: !spec.Placement.Pack, Settle: exchange.SettleQuotes}
+	quotes, declined := b.exchange.Collect(ctx, exchange.Silence{}, o, env, how)
 	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, MaxCost: most, Took: time.Since(began)}
 	out.Lamports = b.pay.lamports(spec.Count, out.MaxCost)
 	byKey, cands, over := b.candidates(spec, o, quotes)
 	declined = append(declined, over...)
 	res := match.Rank(o, cands, time.Now(), b.cfg.Weights)
-	picked, _, none := match.Select(o, res, int(spec.Count), how.spread)
+	picked, _, none := match.Select(o, res, int(spec.Count), how.Spread)
 	if none != nil {
-		out.Reason = b.explain(ctx, o, none, byKey, declined)
+		out.Reason = b.exchange.Explain(ctx, o, none, byKey, declined)
 	}
 	out.Places = none == nil
 	ranks := map[sign.Key]int{}
@@ -112,13 +110,13 @@ func (b *Buyer) quoteOnce(
 		misfit[r.Provider] = r.Detail
 	}
 	for _, q := range quotes {
-		p := q.quote.Provider
+		p := q.Quote.Provider
 		out.Quotes = append(out.Quotes, QuotedOffer{
-			Units:    unitsOf(q.quote),
-			Provider: p, Region: string(q.quote.Region), Price: q.quote.Price, Leases: q.quote.Leases, Route: q.route, Took: q.took,
+			Units:    unitsOf(q.Quote),
+			Provider: p, Region: string(q.Quote.Region), Price: q.Quote.Price, Leases: q.Quote.Leases, Route: q.Route, Took: q.Took,
 			Ranks: ranks[p], Misfit: misfit[p],
 		})
-		if err := out.add(spec, b.cfg.Genesis.SlotMillis, slots, q.quote.Price, ranks[p]); err != nil {
+		if err := out.add(spec, b.cfg.Genesis.SlotMillis, slots, q.Quote.Price, ranks[p]); err != nil {
 			return out, 0, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 	}
@@ -180,15 +178,12 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 	if !own.terms.IsZero() {
 		terms = own.terms
 	}
-	draw, sharded := b.sizes.draw(spec.Resources.Class, uint32(n), own.asked)
+	draw, shard := b.exchange.Draw(spec.Resources.Class, uint32(n), own.asked)
 	o := market.Order{
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
 		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires:  time.Now().Add(orderValidity),
-		ReplyKey: market.ReplyKey(b.reply(own.nonce).Public()), Draw: draw, Exclude: exclude, JobTerms: terms, Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
-	}
-	if sharded {
-		o.Shard = b.cfg.Shard(o.Class)
+		ReplyKey: b.exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms, Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
 	}
 	if o.Funds.IsZero() {
 		o.Funds = b.pay.account()

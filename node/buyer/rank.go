@@ -56,7 +56,7 @@ func (s *supervisor) rank(ctx context.Context, i int) error {
 		// A rank that was running goes on with the same execution; the provider knows it.
 		adopted := r.State == RankRunning
 		if away, _, unpaid := l.end().outage(); adopted && away > 0 && !unpaid && s.back(i) {
-			s.trace.add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: r.Provider.String(), Detail: fmt.Sprintf("this peer was away for %v; its program ran on", away)})
+			s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: r.Provider.String(), Detail: fmt.Sprintf("this peer was away for %v; its program ran on", away)})
 		}
 		if !adopted {
 			if r, err = s.launch(ctx, i, l, r); err != nil {
@@ -110,7 +110,7 @@ func (s *supervisor) launch(ctx context.Context, i int, l *bought, r Rank) (Rank
 		case <-t.C:
 		}
 	}
-	base := s.ranklogs()[i].length()
+	base := s.ranklogs()[i].Len()
 	err := s.save(ctx, func(j *Job) {
 		k := &j.Ranks[i]
 		k.State, k.Seq, k.LogBase, k.Exit, k.Reason, k.Begun, k.After = RankRunning, k.Seq+1, base, 0, "", time.Now(), time.Time{}
@@ -155,7 +155,7 @@ func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
 		b: s.b, l: l, seq: r.Seq, log: s.ranklogs()[i], base: r.LogBase, begun: r.Begun, limits: j.Spec.Timeouts, outputs: j.Spec.Outputs,
 		cure: j.Spec.Restart.Policy != job.RestartNever,
 		started: func() {
-			s.trace.add(Step{At: time.Now(), Kind: StepStarted, Rank: &i, Provider: r.Provider.String()})
+			s.trace.Add(Step{At: time.Now(), Kind: StepStarted, Rank: &i, Provider: r.Provider.String()})
 		},
 		seen: func(ex *nodepb.Execution) {
 			s.see(i, ex)
@@ -176,7 +176,7 @@ func (s *supervisor) see(i int, ex *nodepb.Execution) {
 	}
 	s.mu.Unlock()
 	if changed {
-		s.trace.poke()
+		s.trace.Poke()
 	}
 	s.bring(i, ex)
 }
@@ -191,7 +191,7 @@ func (s *supervisor) again(ctx context.Context, i int, r Rank, res result) error
 func (s *supervisor) againIn(ctx context.Context, i int, r Rank, res result, wait time.Duration, why string) error {
 	r.Exit, r.Reason, r.Detail = res.exit, res.reason, res.message
 	spec := s.snapshot().Spec.Restart
-	s.trace.add(Step{At: time.Now(), Kind: StepExited, Rank: &i, Provider: r.Provider.String(), Detail: r.end()},
+	s.trace.Add(Step{At: time.Now(), Kind: StepExited, Rank: &i, Provider: r.Provider.String(), Detail: r.end()},
 		Step{At: time.Now(), Kind: StepRestarted, Rank: &i, Provider: r.Provider.String(),
 			Detail: fmt.Sprintf("%d of at most %d times, in %v (%s)", r.Retries+1, spec.Max, wait, why)})
 	return s.keep(ctx, func(j *Job) {
@@ -216,7 +216,7 @@ func (s *supervisor) exited(ctx context.Context, i int, r Rank, res result) erro
 	if !res.ok() {
 		r.State = RankFailed
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepExited, Rank: &i, Provider: r.Provider.String(), Detail: r.end()})
+	s.trace.Add(Step{At: time.Now(), Kind: StepExited, Rank: &i, Provider: r.Provider.String(), Detail: r.end()})
 	if err := s.keep(ctx, func(j *Job) {
 		k := &j.Ranks[i]
 		k.State, k.Exit, k.Reason, k.Detail, k.Outputs = r.State, r.Exit, r.Reason, r.Detail, r.Outputs
@@ -285,7 +285,7 @@ func (s *supervisor) lost(ctx context.Context, i int, res result) error {
 		s.b.giveUp(ctx, l, res.lost)
 	}
 	r := s.snapshot().Ranks[i]
-	s.trace.add(Step{At: time.Now(), Kind: StepLost, Rank: &i, Provider: r.Provider.String(), Detail: res.lost})
+	s.trace.Add(Step{At: time.Now(), Kind: StepLost, Rank: &i, Provider: r.Provider.String(), Detail: res.lost})
 	if err := s.keep(ctx, func(j *Job) {
 		k := &j.Ranks[i]
 		k.State, k.Restarts, k.Reason, k.Next, k.Unextended = RankWaiting, k.Restarts+1, res.lost, nil, ""

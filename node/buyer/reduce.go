@@ -13,6 +13,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
@@ -146,10 +147,10 @@ func (s *supervisor) copyReduceLog(ctx context.Context, rt runtime.Runtime, h ru
 		if err != nil {
 			continue
 		}
-		b, err := io.ReadAll(io.LimitReader(r, maxFrame))
+		b, err := io.ReadAll(io.LimitReader(r, ranklog.MaxFrame))
 		r.Close()
 		if err == nil {
-			_ = s.logs[0].append(id, b)
+			_ = s.logs[0].Append(id, b)
 		}
 	}
 }

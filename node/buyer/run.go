@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -24,7 +26,7 @@ type execution struct {
 	b       *Buyer
 	l       *bought
 	seq     uint64
-	log     *ranklog
+	log     *ranklog.Log
 	base    int64     // of its log in the rank's
 	begun   time.Time // when the provider was asked for it first
 	limits  job.Timeouts
@@ -133,7 +135,7 @@ func (e *execution) watch(ctx context.Context) (*nodepb.Execution, error) {
 
 // follow takes in the execution's states and log until it has ended.
 func (e *execution) follow(ctx context.Context) (*nodepb.Execution, error) {
-	out, errs, err := e.log.offsets(e.base)
+	out, errs, err := e.log.Offsets(e.base)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +169,7 @@ func (e *execution) follow(ctx context.Context) (*nodepb.Execution, error) {
 			if v.Log.GetOffset() != *at {
 				return nil, fmt.Errorf("watching: the log jumps from byte %d to %d: %w", *at, v.Log.GetOffset(), stream.ErrBadReply)
 			}
-			if err := e.log.append(id, v.Log.Data); err != nil && !errors.Is(err, errLogFull) {
+			if err := e.log.Append(id, v.Log.Data); err != nil && !errors.Is(err, ranklog.ErrFull) {
 				return nil, err
 			}
 			*at += uint64(len(v.Log.Data))
@@ -229,7 +231,7 @@ const ReasonUnhealthy = "unhealthy"
 
 // liveOf is an execution as its user sees it while it runs.
 func liveOf(ex *nodepb.Execution) Live {
-	l := Live{Message: clip(ex.Message), Pulled: ex.PulledBytes, PullTotal: ex.PullTotal, Ways: waysOf(ex)}
+	l := Live{Message: clip(ex.Message), Pulled: ex.PulledBytes, PullTotal: ex.PullTotal, Ways: mesh.WaysOf(ex)}
 	switch {
 	case ex.State.Ended():
 		l.Message, l.Ways = "", nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 )
@@ -86,8 +87,8 @@ func (s *supervisor) scale(n int, budget market.Amount) error {
 	if err != nil {
 		return err
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepScaled, Took: time.Since(began), Detail: fmt.Sprintf("from %d to %d members", from, n)})
-	s.trace.poke()
+	s.trace.Add(Step{At: time.Now(), Kind: StepScaled, Took: time.Since(began), Detail: fmt.Sprintf("from %d to %d members", from, n)})
+	s.trace.Poke()
 	return nil
 }
 
@@ -187,7 +188,7 @@ func (s *supervisor) makeRoom(n int) error {
 	defer s.mu.Unlock()
 	logs := slices.Clone(s.logs)
 	for i := len(logs); i < n; i++ {
-		l, err := openRanklog(filepath.Join(s.b.jobDir(s.job.ID), fmt.Sprintf("rank-%d.log", i)))
+		l, err := ranklog.Open(filepath.Join(s.b.jobDir(s.job.ID), fmt.Sprintf("rank-%d.log", i)))
 		if err != nil {
 			return err
 		}

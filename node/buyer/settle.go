@@ -39,7 +39,7 @@ func (s *supervisor) settle(ctx context.Context) error {
 		return err
 	}
 	if s.snapshot().Owed > 0 {
-		s.trace.add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s are the providers', claimed or to be claimed", s.b.cfg.Genesis.FormatAmount(paid))})
+		s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s are the providers', claimed or to be claimed", s.b.cfg.Genesis.FormatAmount(paid))})
 	}
 	return s.save(ctx, func(j *Job) { j.Paid, j.Transactions = paid, anchored })
 }
@@ -100,7 +100,7 @@ func Hashes(accounts []LeaseAccount) []sign.Hash {
 // note adds a step to a job's trace.
 func (b *Buyer) note(job string, step Step) {
 	if s, err := b.get(job); err == nil {
-		s.trace.add(step)
+		s.trace.Add(step)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipfs/go-cid"
 
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
@@ -112,7 +113,7 @@ func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err
 
 // accept journals a job that is taken and starts it. b.mu is held.
 func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (Job, error) {
-	s, err := b.newSupervisor(j, newTrace(b.cfg.Store, j.ID))
+	s, err := b.newSupervisor(j, trace.New(b.cfg.Store, j.ID))
 	if err != nil {
 		return Job{}, err
 	}

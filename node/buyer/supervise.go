@@ -16,6 +16,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
@@ -53,8 +55,8 @@ type supervisor struct {
 	as    voice
 	guard *guarded // nil for a job that has no guardians; else as
 	mine  bool     // this peer is the job's owner
-	trace *trace
-	logs  []*ranklog
+	trace *trace.Trace
+	logs  []*ranklog.Log
 	stop  context.CancelCauseFunc // ends the work; set while it runs
 	peer  context.Context         // ends when the peer stops; set with stop
 	done  chan struct{}           // closed when the job's goroutine ended
@@ -90,7 +92,7 @@ type supervisor struct {
 	taking    int             // how many they are
 }
 
-func (b *Buyer) newSupervisor(j Job, t *trace) (*supervisor, error) {
+func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 	var guard *guarded
 	if j.Detached != nil {
 		var err error
@@ -103,22 +105,22 @@ func (b *Buyer) newSupervisor(j Job, t *trace) (*supervisor, error) {
 		s.as = guard
 	}
 	for i := range j.Ranks {
-		l, err := openRanklog(filepath.Join(b.jobDir(j.ID), fmt.Sprintf("rank-%d.log", i)))
+		l, err := ranklog.Open(filepath.Join(b.jobDir(j.ID), fmt.Sprintf("rank-%d.log", i)))
 		if err != nil {
 			return nil, err
 		}
 		if j.State.Ended() {
-			l.end()
+			l.End()
 		}
 		// A power cut may have lost the end of the log: it is sent again from the start of the execution.
-		s.job.Ranks[i].LogBase = min(s.job.Ranks[i].LogBase, l.length())
+		s.job.Ranks[i].LogBase = min(s.job.Ranks[i].LogBase, l.Len())
 		s.logs = append(s.logs, l)
 	}
 	return s, nil
 }
 
 // ranklogs are the logs of all ranks.
-func (s *supervisor) ranklogs() []*ranklog {
+func (s *supervisor) ranklogs() []*ranklog.Log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.logs
@@ -163,7 +165,7 @@ func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.
 	if err != nil {
 		return fmt.Errorf("encoding job %s: %w", j.ID, err)
 	}
-	steps, upTo := s.trace.puts()
+	steps, upTo := s.trace.Pending()
 	puts := append(append(more, store.Put{Kind: kindJob, Key: j.ID, Value: b}), steps...)
 	var told []webhook.Delivery
 	if j.State != s.job.State || !s.saved {
@@ -174,13 +176,13 @@ func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.
 	if err := s.b.cfg.Store.Write(ctx, puts...); err != nil {
 		return fmt.Errorf("journalling job %s: %w", j.ID, err)
 	}
-	s.trace.wrote(upTo)
+	s.trace.Written(upTo)
 	s.job, s.saved = j, true
 	s.b.hooks.Added(told...)
 	if j.Cluster != nil {
 		s.ringLocked()
 	}
-	s.trace.poke()
+	s.trace.Poke()
 	return nil
 }
 
@@ -204,18 +206,6 @@ func (s *supervisor) keep(ctx context.Context, change func(*Job)) error {
 	}
 }
 
-// pause returns after d, or with the error of a context that ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}
-
 // run takes the job to its end, or to where ctx ends; the journal then has all
 // that the next process needs to go on.
 func (s *supervisor) run(ctx context.Context) {
@@ -223,13 +213,13 @@ func (s *supervisor) run(ctx context.Context) {
 	defer close(s.done)
 	defer func() {
 		for _, l := range s.ranklogs() {
-			l.end()
+			l.End()
 		}
 		if s.snapshot().State.Ended() {
-			s.trace.retire()
+			s.trace.Retire()
 		}
 	}()
-	log := s.b.cfg.Log.With("job", s.trace.job)
+	log := s.b.cfg.Log.With("job", s.trace.Job)
 	if st := s.snapshot().State; st != Settling && !st.Ended() {
 		err := s.commanded(ctx)
 		if ctx.Err() != nil {
@@ -254,14 +244,14 @@ func (s *supervisor) run(ctx context.Context) {
 			}
 			s.endLeases(ctx, out.reason)
 			quiet()
-			s.trace.add(Step{At: time.Now(), Kind: StepEnded, Detail: strings.TrimSuffix(string(out.state)+": "+out.reason, ": ")})
+			s.trace.Add(Step{At: time.Now(), Kind: StepEnded, Detail: strings.TrimSuffix(string(out.state)+": "+out.reason, ": ")})
 			if err := s.keep(ctx, func(j *Job) { *j = j.ended(out.state, out.code, out.reason) }); err != nil {
 				return
 			}
 		}
 	}
 	for _, l := range s.ranklogs() { // who follows them need not wait until all is paid
-		l.end()
+		l.End()
 	}
 	if j := s.snapshot(); s.guard != nil && j.State == Settling && j.Detached.Engaged {
 		if !s.b.owned(s.snapshot()) {
@@ -312,7 +302,7 @@ func (s *supervisor) commanded(ctx context.Context) error {
 			return err
 		}
 		s.superseded = true
-		s.trace.add(Step{At: time.Now(), Kind: StepSupervised, Detail: clip(err.Error())})
+		s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: clip(err.Error())})
 	}
 }
 
@@ -335,7 +325,7 @@ func (s *supervisor) abandon(ctx context.Context) {
 		}
 	}
 	s.mu.Unlock()
-	s.b.pay.forsake(s.trace.job)
+	s.b.pay.forsake(s.trace.Job)
 	for _, l := range stray {
 		s.b.wg.Go(func() { s.b.dismiss(ctx, l, "the buyer was restarted before it could use the lease") })
 	}
@@ -459,7 +449,7 @@ func (s *supervisor) nextRound(ctx context.Context) error {
 		}
 		carry = &c
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepRound, Detail: fmt.Sprintf("round %d of %d is done", j.Round+1, j.Spec.RoundCount())})
+	s.trace.Add(Step{At: time.Now(), Kind: StepRound, Detail: fmt.Sprintf("round %d of %d is done", j.Round+1, j.Spec.RoundCount())})
 	return s.keep(ctx, func(j *Job) {
 		j.Round++
 		if carry != nil {

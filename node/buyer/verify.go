@@ -203,7 +203,7 @@ func (s *supervisor) noteCheck(ctx context.Context, i int, state []byte, c repli
 	if string(old.Machine) == string(state) {
 		return nil
 	}
-	s.trace.add(Step{At: time.Now(), Kind: StepVerified, Rank: &i, Provider: verdict.Results[0].Provider.String(), Detail: Verified{State: verdict.State, Verdict: &verdict}.Text()})
+	s.trace.Add(Step{At: time.Now(), Kind: StepVerified, Rank: &i, Provider: verdict.Results[0].Provider.String(), Detail: Verified{State: verdict.State, Verdict: &verdict}.Text()})
 	return s.save(ctx, func(j *Job) {
 		x := &j.Verified[i]
 		x.State, x.Verdict, x.Machine = verdict.State, &verdict, state
@@ -350,7 +350,7 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 		return err
 	}
 	x := Verified{State: v.State, Verdict: &v, Evidence: evidence, Machine: state}
-	s.trace.add(Step{At: time.Now(), Kind: StepVerified, Rank: &i, Provider: v.Results[0].Provider.String(), Detail: x.Text()})
+	s.trace.Add(Step{At: time.Now(), Kind: StepVerified, Rank: &i, Provider: v.Results[0].Provider.String(), Detail: x.Text()})
 	if err := s.save(ctx, func(j *Job) {
 		x.Replicas = j.Verified[i].Replicas
 		j.Verified[i] = x
@@ -372,7 +372,7 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 		if l != nil {
 			s.b.cfg.Reputation.Failed(l.core, l.loss(time.Time{}))
 		}
-		s.b.cfg.Log.Warn("a provider gave a result that a majority of others differs from", "job", s.trace.job, "rank", i,
+		s.b.cfg.Log.Warn("a provider gave a result that a majority of others differs from", "job", s.trace.Job, "rank", i,
 			"provider", v.Results[w].Provider, "evidence", evidence)
 	}
 	return nil
@@ -389,7 +389,7 @@ func (s *supervisor) given(ctx context.Context, i int, v replica.Verdict) []*sig
 	take := func(of *supervisor, rank int) {
 		r, err := of.signed(ctx, rank)
 		if err != nil {
-			s.b.cfg.Log.Info("a result that was checked is not there any more", "job", of.trace.job, "err", err)
+			s.b.cfg.Log.Info("a result that was checked is not there any more", "job", of.trace.Job, "err", err)
 			return
 		}
 		if at := slices.IndexFunc(v.Results, func(c replica.Committed) bool { return c.Lease == r.Lease }); at >= 0 {

@@ -135,7 +135,7 @@ func (c *Client) Quote(ctx context.Context, class market.Class) ([]buyer.Known, 
 	if err := class.Check(); err != nil {
 		return nil, err
 	}
-	return c.Buyer().Offers(ctx, class), nil
+	return c.Buyer().Exchange().Offers(ctx, class), nil
 }
 
 // Status describes the client and its connections.

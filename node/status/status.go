@@ -122,7 +122,7 @@ func (s *Status) Offers(ctx context.Context, class string) ([]api.OfferInfo, err
 		}
 	}
 	out := []api.OfferInfo{}
-	for _, k := range s.cfg.Buyer.Offers(ctx, c) {
+	for _, k := range s.cfg.Buyer.Exchange().Offers(ctx, c) {
 		o := k.Offer
 		out = append(out, api.OfferInfo{
 			Provider: o.Provider, Class: string(o.Class), Region: string(o.Region), Free: o.Units, Total: o.Total,

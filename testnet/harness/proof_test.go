@@ -76,7 +76,7 @@ func TestProvenSales(t *testing.T) {
 				t.Errorf("units %v were leased, shown are %v", units, shown)
 			}
 		})
-		for _, k := range b.Node.Buyer().Offers(t.Context(), "cpu") {
+		for _, k := range b.Node.Buyer().Exchange().Offers(t.Context(), "cpu") {
 			switch s, is := k.Shown, k.Offer.Provider == n.Provider(shy).Key.Key(); {
 			case is && (s.Units != 0 || k.Offer.Proven != 0):
 				t.Errorf("%s shows %+v", name(shy), s)

@@ -75,7 +75,7 @@ func TestRouteByDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{Providers: 3, Programs: programs})
 		time.Sleep(3 * time.Second)
-		offers := n.Buyer(0).Node.Buyer().Offers(t.Context(), "cpu")
+		offers := n.Buyer(0).Node.Buyer().Exchange().Offers(t.Context(), "cpu")
 		if len(offers) != 3 {
 			t.Fatalf("%d offers can be found, want 3", len(offers))
 		}

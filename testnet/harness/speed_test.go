@@ -48,7 +48,7 @@ func orderToLease(t *testing.T, rtt time.Duration, gossip bool) []time.Duration 
 	n := New(t, Options{Providers: 19, RTT: rtt, Programs: map[string]guest.Program{"end": func(guest.Process) int { return 0 }}, Log: Logger()})
 	time.Sleep(20 * time.Second) // offers are found, the mesh has formed
 	b := n.Buyer(0)
-	if got := len(b.Node.Buyer().Offers(t.Context(), "cpu")); got != 19 {
+	if got := len(b.Node.Buyer().Exchange().Offers(t.Context(), "cpu")); got != 19 {
 		t.Fatalf("the buyer knows %d of 19 offers", got)
 	}
 	spec := b.Job("end", 1)

@@ -1,4 +1,4 @@
-package buyer
+package turnout
 
 import (
 	"encoding/binary"
@@ -13,25 +13,25 @@ import (
 
 // buys has a buyer order until an order brings a quote that is good, as it does where it was brought too few, and returns how many
 // orders it took. quotes are the good ones and the junk that an order brings.
-func (s *sizes) buys(t *testing.T, number *uint64, quotes func(o market.Order) (good, junk int)) (orders int) {
+func (s *Turnout) buys(t *testing.T, number *uint64, quotes func(o market.Order) (good, junk int)) (orders int) {
 	t.Helper()
 	for asked := range 6 {
 		*number++
 		o := market.Order{Class: "gpu", Count: 1}
 		binary.BigEndian.PutUint64(o.ID[:], *number)
 		var sharded bool
-		if o.Draw, sharded = s.draw(o.Class, o.Count, asked); sharded {
+		if o.Draw, sharded = s.Draw(o.Class, o.Count, asked); sharded {
 			if asked > 0 {
 				t.Fatal("an order that is asked again goes to one shard")
 			}
 			o.Shard = 1 + uint32(*number%market.Shards)
 		}
-		s.asked(o, time.Now())
+		s.Ordered(o, time.Now())
 		good, junk := quotes(o)
 		for range min(good+junk, match.MaxQuotes(1)) {
-			s.came(o.ID)
+			s.Quoted(o.ID)
 		}
-		time.Sleep(turnoutAfter + time.Second)
+		time.Sleep(countFor + time.Second)
 		if good > 0 {
 			return asked + 1
 		}
@@ -78,7 +78,7 @@ func TestAttackShard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := newSizes(func(market.Class) int { return honest })
+				s := New(func(market.Class) int { return honest })
 				var number uint64
 				delayed := 0
 				for range orders {
@@ -105,8 +105,8 @@ func TestSmallClassHasNoShards(t *testing.T) {
 		providers int
 		want      bool
 	}{{0, false}, {20, false}, {2000, false}, {2304, true}, {10_000, true}} {
-		s := newSizes(func(market.Class) int { return c.providers })
-		if _, sharded := s.draw("gpu", 1, 0); sharded != c.want {
+		s := New(func(market.Class) int { return c.providers })
+		if _, sharded := s.Draw("gpu", 1, 0); sharded != c.want {
 			t.Errorf("an order of a class of %d goes to one shard: %v", c.providers, sharded)
 		}
 	}

@@ -1,4 +1,11 @@
-package buyer
+// Package ranklog keeps the log of one rank of a job in a file, which grows while readers follow it.
+//
+// The file is a sequence of frames, as Docker multiplexes the two streams of a container:
+//
+//	stream u8 (1 stdout, 2 stderr) │ 0 0 0 │ length u32 BE │ bytes
+//
+// It spans all executions of the rank. A torn last frame is cut when the file is opened again.
+package ranklog
 
 import (
 	"context"
@@ -11,36 +18,38 @@ import (
 	"sync"
 
 	"github.com/ipfs/go-cid"
-
-	work "github.com/starling-network/starling/node/workload"
 )
 
-// A rank's log is one file of frames, as Docker multiplexes its two streams:
-//
-//	stream u8 (1 stdout, 2 stderr) │ 0 0 0 │ length u32 BE │ bytes
-//
-// It spans all executions of the rank; a torn last frame is cut when the file
-// is opened again.
 const (
 	// FrameHeader is the size of a frame's header in bytes.
 	FrameHeader = 8
 	// StreamStdout and StreamStderr are the two streams.
 	StreamStdout, StreamStderr = 1, 2
 
-	maxFrame = 1 << 20
-	// maxRankLog bounds one rank's log; what comes later is dropped and said so.
-	maxRankLog = 256 << 20
+	// MaxFrame bounds the bytes of one frame.
+	MaxFrame = 1 << 20
+	// maxLog bounds one rank's log. The log ends with a note where it was cut.
+	maxLog = 256 << 20
 )
 
 var (
-	errLogFull  = errors.New("log is full")
-	errLogEnded = errors.New("log has ended")
+	// ErrFull is returned for a frame that a full log drops.
+	ErrFull = errors.New("log is full")
+	// ErrEnded is returned for a log that takes no more frames.
+	ErrEnded = errors.New("log has ended")
 )
 
-// ranklog is the log of one rank. It may be written by one goroutine and
-// followed by many. Its file is open only until it ends, and while it is read:
-// a peer remembers more jobs than it may open files.
-type ranklog struct {
+// Blobs stores files by digest.
+type Blobs interface {
+	// Put stores the bytes of r and returns their digest and number.
+	Put(ctx context.Context, r io.Reader) (cid.Cid, int64, error)
+	// Path returns the path of a stored file.
+	Path(c cid.Cid) (string, error)
+}
+
+// Log is the log of one rank. One goroutine may write it, and many may follow it. Its file is open only until it ends,
+// and while it is read: a peer remembers more jobs than it may open files.
+type Log struct {
 	path string
 
 	mu   sync.Mutex
@@ -51,7 +60,8 @@ type ranklog struct {
 	full bool
 }
 
-func openRanklog(path string) (*ranklog, error) {
+// Open opens or creates a log. It cuts a torn last frame.
+func Open(path string) (*Log, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("opening a log: %w", err)
 	}
@@ -59,7 +69,7 @@ func openRanklog(path string) (*ranklog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a log: %w", err)
 	}
-	l := &ranklog{path: path, f: f, wake: make(chan struct{})}
+	l := &Log{path: path, f: f, wake: make(chan struct{})}
 	if l.size, _, _, err = scanFrames(f, 0); err == nil {
 		err = f.Truncate(l.size)
 	}
@@ -82,7 +92,7 @@ func scanFrames(r io.ReaderAt, offset int64) (end int64, stdout, stderr uint64, 
 			return end, stdout, stderr, err
 		}
 		n := int64(binary.BigEndian.Uint32(h[4:]))
-		if n == 0 || n > maxFrame || (h[0] != StreamStdout && h[0] != StreamStderr) {
+		if n == 0 || n > MaxFrame || (h[0] != StreamStdout && h[0] != StreamStderr) {
 			return end, stdout, stderr, nil
 		}
 		var last [1]byte
@@ -101,33 +111,33 @@ func scanFrames(r io.ReaderAt, offset int64) (end int64, stdout, stderr uint64, 
 	}
 }
 
-// offsets returns how much of each stream the log has from base on.
-func (l *ranklog) offsets(base int64) (stdout, stderr uint64, err error) {
+// Offsets returns the bytes of each stream from base on.
+func (l *Log) Offsets(base int64) (stdout, stderr uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == nil {
-		return 0, 0, errLogEnded
+		return 0, 0, ErrEnded
 	}
 	_, stdout, stderr, err = scanFrames(l.f, base)
 	return stdout, stderr, err
 }
 
-// append adds one frame.
-func (l *ranklog) append(stream byte, data []byte) error {
+// Append adds one frame. It returns ErrFull if the log has no room, and ErrEnded after End.
+func (l *Log) Append(stream byte, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.full {
-		return errLogFull
+		return ErrFull
 	}
 	if l.f == nil {
-		return errLogEnded
+		return ErrEnded
 	}
-	if l.size+int64(len(data)) > maxRankLog {
+	if l.size+int64(len(data)) > maxLog {
 		l.full = true
-		stream, data = StreamStderr, fmt.Appendf(nil, "\n[starling: log cut here, limit of %d MiB]\n", maxRankLog>>20)
+		stream, data = StreamStderr, fmt.Appendf(nil, "\n[starling: log cut here, limit of %d MiB]\n", maxLog>>20)
 	}
 	b := make([]byte, FrameHeader, FrameHeader+len(data))
 	b[0] = stream
@@ -141,13 +151,13 @@ func (l *ranklog) append(stream byte, data []byte) error {
 	return nil
 }
 
-func (l *ranklog) notify() {
+func (l *Log) notify() {
 	close(l.wake)
 	l.wake = make(chan struct{})
 }
 
-// end says that nothing more will come, and closes the file.
-func (l *ranklog) end() {
+// End closes the file and releases the followers: the log takes no more frames.
+func (l *Log) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.done {
@@ -158,15 +168,15 @@ func (l *ranklog) end() {
 	}
 }
 
-func (l *ranklog) length() int64 {
+// Len returns the size of the log in bytes.
+func (l *Log) Len() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.size
 }
 
-// copy writes the frames from offset on to w; with follow, until the log ends
-// or ctx does.
-func (l *ranklog) copy(ctx context.Context, w io.Writer, offset int64, follow bool) error {
+// Copy writes the frames from offset on to w, with follow until the log ends or ctx does.
+func (l *Log) Copy(ctx context.Context, w io.Writer, offset int64, follow bool) error {
 	f, err := os.Open(l.path)
 	if err != nil {
 		return fmt.Errorf("reading a log: %w", err)
@@ -195,26 +205,22 @@ func (l *ranklog) copy(ctx context.Context, w io.Writer, offset int64, follow bo
 	}
 }
 
-// store keeps what the log has so far as a file; nothing for an empty one.
-func (l *ranklog) store(ctx context.Context, blobs work.Blobs) (c cid.Cid, n int64, err error) {
+// Store stores the log as a file and returns its digest and size. The size of an empty log is 0, and nothing is stored.
+func (l *Log) Store(ctx context.Context, blobs Blobs) (c cid.Cid, n int64, err error) {
 	f, err := os.Open(l.path)
 	if err != nil {
 		return c, 0, fmt.Errorf("reading a log: %w", err)
 	}
 	defer f.Close()
-	if l.length() == 0 {
+	if l.Len() == 0 {
 		return c, 0, nil
 	}
-	return blobs.Put(ctx, io.NewSectionReader(f, 0, l.length()))
+	return blobs.Put(ctx, io.NewSectionReader(f, 0, l.Len()))
 }
 
-// restore replaces what the log has from offset base on by a file that another peer kept. Whatever that holds, the log has whole
+// Restore replaces the log from offset base on by a file that another peer kept. Whatever its bytes, the log has whole
 // frames afterwards.
-func (l *ranklog) restore(blobs work.Blobs, b Blob, base int64) error {
-	c, err := cid.Parse(b.CID)
-	if err != nil {
-		return err
-	}
+func (l *Log) Restore(blobs Blobs, c cid.Cid, base int64) error {
 	path, err := blobs.Path(c)
 	if err != nil {
 		return err
@@ -231,11 +237,11 @@ func (l *ranklog) restore(blobs work.Blobs, b Blob, base int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == nil {
-		return errLogEnded
+		return ErrEnded
 	}
 	base = min(base, l.size)
-	if end > maxRankLog-base {
-		return errLogFull
+	if end > maxLog-base {
+		return ErrFull
 	}
 	n, err := io.Copy(io.NewOffsetWriter(l.f, base), io.NewSectionReader(from, 0, end))
 	if err != nil {

@@ -1,4 +1,4 @@
-package buyer
+package ranklog
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 func TestRanklogSurvivesATornFrame(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rank.log")
-	l, err := openRanklog(path)
+	l, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,34 +19,34 @@ func TestRanklogSurvivesATornFrame(t *testing.T) {
 		stream byte
 		text   string
 	}{{StreamStdout, "hello "}, {StreamStderr, "oh"}, {StreamStdout, "world\n"}} {
-		if err := l.append(s.stream, []byte(s.text)); err != nil {
+		if err := l.Append(s.stream, []byte(s.text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	whole := l.length()
-	if err := l.append(StreamStdout, []byte("torn")); err != nil {
+	whole := l.Len()
+	if err := l.Append(StreamStdout, []byte("torn")); err != nil {
 		t.Fatal(err)
 	}
-	l.end()
-	if err := l.append(StreamStdout, []byte("late")); !errors.Is(err, errLogEnded) {
+	l.End()
+	if err := l.Append(StreamStdout, []byte("late")); !errors.Is(err, ErrEnded) {
 		t.Fatalf("writing to an ended log: %v", err)
 	}
-	if err := os.Truncate(path, l.length()-2); err != nil {
+	if err := os.Truncate(path, l.Len()-2); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = openRanklog(path); err != nil {
+	if l, err = Open(path); err != nil {
 		t.Fatal(err)
 	}
-	if l.length() != whole {
-		t.Fatalf("log is %d bytes long, the whole frames %d", l.length(), whole)
+	if l.Len() != whole {
+		t.Fatalf("log is %d bytes long, the whole frames %d", l.Len(), whole)
 	}
-	out, errs, err := l.offsets(0)
+	out, errs, err := l.Offsets(0)
 	if err != nil || out != 12 || errs != 2 {
 		t.Fatalf("offsets %d, %d, %v", out, errs, err)
 	}
-	l.end()
+	l.End()
 	var b bytes.Buffer
-	if err := l.copy(t.Context(), &b, 0, true); err != nil || int64(b.Len()) != whole {
+	if err := l.Copy(t.Context(), &b, 0, true); err != nil || int64(b.Len()) != whole {
 		t.Fatalf("copied %d of %d bytes: %v", b.Len(), whole, err)
 	}
 }

@@ -1,4 +1,4 @@
-package buyer
+package mesh
 
 import (
 	"encoding/json"
@@ -15,16 +15,16 @@ func TestWays(t *testing.T) {
 	link := func(rank uint32, path nodepb.LinkPath, micros uint64) *nodepb.Link {
 		return &nodepb.Link{Rank: rank, Path: path, RttMicros: micros, Mtu: 1420}
 	}
-	w := waysOf(&nodepb.Execution{PlanVersion: 3, Links: []*nodepb.Link{
+	w := WaysOf(&nodepb.Execution{PlanVersion: 3, Links: []*nodepb.Link{
 		link(0, nodepb.LinkPath_LINK_PATH_RELAYED, 41_500), link(1, nodepb.LinkPath_LINK_PATH_DIRECT, 7), link(3, nodepb.LinkPath_LINK_PATH_UNSPECIFIED, 0), link(4, 99, 0),
 	}})
 	if b, err := json.Marshal(w); err != nil || string(b) != `{"plan":3,"head":{"path":"relayed","rttMillis":41.5,"mtu":1420},"direct":1,"relayed":1,"cut":2}` {
 		t.Errorf("%s, %v", b, err)
 	}
-	if far := waysOf(&nodepb.Execution{PlanVersion: 1, Links: []*nodepb.Link{{RttMicros: math.MaxUint64, Mtu: math.MaxUint32}}}); far.Head.RTTMillis != 60_000 || far.Head.MTU != 1<<16 {
+	if far := WaysOf(&nodepb.Execution{PlanVersion: 1, Links: []*nodepb.Link{{RttMicros: math.MaxUint64, Mtu: math.MaxUint32}}}); far.Head.RTTMillis != 60_000 || far.Head.MTU != 1<<16 {
 		t.Errorf("%+v", far.Head)
 	}
-	if waysOf(&nodepb.Execution{}) != nil || waysOf(&nodepb.Execution{PlanVersion: 1, Links: make([]*nodepb.Link, cluster.MaxMembers+1)}) != nil {
+	if WaysOf(&nodepb.Execution{}) != nil || WaysOf(&nodepb.Execution{PlanVersion: 1, Links: make([]*nodepb.Link, cluster.MaxMembers+1)}) != nil {
 		t.Error("no cluster's member has ways")
 	}
 }
@@ -34,15 +34,15 @@ func TestWaysEqual(t *testing.T) {
 	of := func(rtt float64) *Ways {
 		return &Ways{Plan: 1, Direct: 1, Head: &Way{Path: PathDirect, RTTMillis: rtt, MTU: 1280}}
 	}
-	if !of(10).equal(of(14)) || !of(0).equal(of(0)) || of(10).equal(of(16)) || of(0).equal(of(1)) || of(1).equal(nil) || (*Ways)(nil).equal(of(1)) {
+	if !of(10).Equal(of(14)) || !of(0).Equal(of(0)) || of(10).Equal(of(16)) || of(0).Equal(of(1)) || of(1).Equal(nil) || (*Ways)(nil).Equal(of(1)) {
 		t.Error("a change of a time that matters")
 	}
-	if !(*Ways)(nil).equal(nil) || !(&Ways{Plan: 1}).equal(&Ways{Plan: 1}) || (&Ways{Plan: 1}).equal(&Ways{Plan: 2}) || (&Ways{Plan: 1}).equal(of(1)) {
+	if !(*Ways)(nil).Equal(nil) || !(&Ways{Plan: 1}).Equal(&Ways{Plan: 1}) || (&Ways{Plan: 1}).Equal(&Ways{Plan: 2}) || (&Ways{Plan: 1}).Equal(of(1)) {
 		t.Error("a change of the plan")
 	}
 	relayed := of(10)
 	relayed.Head.Path = PathRelayed
-	if of(10).equal(relayed) {
+	if of(10).Equal(relayed) {
 		t.Error("a change of the path")
 	}
 }

@@ -1,4 +1,4 @@
-package buyer
+package trace
 
 import (
 	"testing"
@@ -9,20 +9,20 @@ import (
 func TestRetiredTraceIsReadFromTheJournal(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
-	tr := newTrace(st, "j1")
-	tr.add(Step{Kind: StepOrdered}, Step{Kind: StepLeased}, Step{Kind: StepEnded})
-	puts, upTo := tr.puts()
+	tr := New(st, "j1")
+	tr.Add(Step{Kind: Ordered}, Step{Kind: Leased}, Step{Kind: Ended})
+	puts, upTo := tr.Pending()
 	if err := st.Write(t.Context(), puts...); err != nil {
 		t.Fatal(err)
 	}
-	tr.wrote(upTo)
-	tr.retire()
-	tr.add(Step{Kind: StepPaid}) // too late
+	tr.Written(upTo)
+	tr.Retire()
+	tr.Add(Step{Kind: Paid}) // too late
 	for _, c := range []struct {
 		after int
-		want  []StepKind
-	}{{0, []StepKind{StepOrdered, StepLeased, StepEnded}}, {2, []StepKind{StepEnded}}, {3, nil}, {9, nil}, {-1, []StepKind{StepOrdered, StepLeased, StepEnded}}} {
-		steps, _, err := tr.after(c.after)
+		want  []Kind
+	}{{0, []Kind{Ordered, Leased, Ended}}, {2, []Kind{Ended}}, {3, nil}, {9, nil}, {-1, []Kind{Ordered, Leased, Ended}}} {
+		steps, _, err := tr.After(c.after)
 		if err != nil || len(steps) != len(c.want) {
 			t.Fatalf("after %d: %v, %v, want %v", c.after, steps, err, c.want)
 		}
@@ -32,7 +32,7 @@ func TestRetiredTraceIsReadFromTheJournal(t *testing.T) {
 			}
 		}
 	}
-	if puts, _ := tr.puts(); len(puts) > 0 {
+	if puts, _ := tr.Pending(); len(puts) > 0 {
 		t.Errorf("a retired trace has %d steps to journal", len(puts))
 	}
 }
@@ -40,18 +40,18 @@ func TestRetiredTraceIsReadFromTheJournal(t *testing.T) {
 func TestTraceIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
-	old := newTrace(st, "j1")
-	old.add(Step{Kind: StepOrdered})
-	puts, _ := old.puts()
+	old := New(st, "j1")
+	old.Add(Step{Kind: Ordered})
+	puts, _ := old.Pending()
 	if err := st.Write(t.Context(), puts...); err != nil {
 		t.Fatal(err)
 	}
-	tr := newTrace(st, "j1")
-	if err := tr.load(t.Context()); err != nil {
+	tr := New(st, "j1")
+	if err := tr.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	tr.add(Step{Kind: StepLeased})
-	if puts, _ := tr.puts(); len(puts) != 1 || puts[0].Key != traceKey("j1", 1) {
+	tr.Add(Step{Kind: Leased})
+	if puts, _ := tr.Pending(); len(puts) != 1 || puts[0].Key != key("j1", 1) {
 		t.Fatalf("to journal: %v", puts)
 	}
 }

@@ -1,4 +1,4 @@
-package buyer
+package mesh
 
 import (
 	"slices"
@@ -7,10 +7,10 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 )
 
-// Ways are how a member of a cluster reaches the others, as its provider says.
+// Ways has the connections of a member of a cluster to the others, as its provider reports them.
 type Ways struct {
-	Plan uint64 `json:"plan"` // version of the plan that it goes by
-	// Head is the way to rank 0; nil for the head itself and while there is none.
+	Plan uint64 `json:"plan"` // version of the plan in force there
+	// Head is the way to rank 0. It is nil for the head itself, and while there is none.
 	Head    *Way `json:"head,omitempty"`
 	Direct  int  `json:"direct"`  // members that packets go to by UDP
 	Relayed int  `json:"relayed"` // by a stream of the peers, mostly over a relay
@@ -34,8 +34,8 @@ const (
 	PathNone    Path = "none"
 )
 
-// waysOf reads what a provider says of the links of an execution; nil for one that is no member of a cluster.
-func waysOf(ex *nodepb.Execution) *Ways {
+// WaysOf reads a provider's report of an execution's links. It returns nil for one that is no member of a cluster.
+func WaysOf(ex *nodepb.Execution) *Ways {
 	if ex.PlanVersion == 0 || len(ex.Links) > cluster.MaxMembers {
 		return nil
 	}
@@ -63,12 +63,13 @@ func waysOf(ex *nodepb.Execution) *Ways {
 // maxRTTMicros is longer than any way is: a minute.
 const maxRTTMicros = 60_000_000
 
-// equal reports whether nobody need be told of a change: a time that differs by less than half is the same.
-func (w *Ways) equal(o *Ways) bool {
+// Equal reports whether two reports are the same to a user: times that differ by less than half are.
+func (w *Ways) Equal(o *Ways) bool {
 	if w == nil || o == nil {
 		return w == o
 	}
-	if w.Plan != o.Plan || w.Direct != o.Direct || w.Relayed != o.Relayed || w.Cut != o.Cut || (w.Head == nil) != (o.Head == nil) {
+	if w.Plan != o.Plan || w.Direct != o.Direct || w.Relayed != o.Relayed || w.Cut != o.Cut ||
+		(w.Head == nil) != (o.Head == nil) {
 		return false
 	}
 	if w.Head == nil {

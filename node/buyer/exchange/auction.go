@@ -1,0 +1,334 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/book"
+	"github.com/starling-network/starling/node/buyer/trace"
+)
+
+// The routes by which a quote reaches a buyer.
+const (
+	RouteDirect = "direct" // the provider was known and asked over a stream
+	RouteGossip = "gossip" // the provider received the order on its class's topic
+	// RouteStandby is the route of a quote for a job's first order whose provider stands by.
+	RouteStandby = "standby"
+
+	routeOffer = "offer" // no quote came: the offer says enough
+)
+
+// Quoted is one quote as it came in.
+type Quoted struct {
+	Quote market.Quote
+	Offer market.Offer
+	Route string
+	Took  time.Duration // since the order went out; of a direct one, since it was asked
+
+	via peer.ID // the neighbour that brought it; empty for one that was asked for
+}
+
+// Trace receives the course of an auction.
+type Trace interface {
+	Add(steps ...trace.Step)
+}
+
+// Silence is a Trace that nobody reads.
+type Silence struct{}
+
+// Add drops the steps.
+func (Silence) Add(...trace.Step) {}
+
+// Ask has the options of Collect. Gossip is always a route.
+type Ask struct {
+	Direct  bool          // ask known providers too
+	Spread  bool          // one rank for each provider
+	Cluster bool          // leave out providers that take part in no clusters
+	Settle  time.Duration // collect for so much longer once there are enough
+}
+
+// auction collects the quotes for one order.
+type auction struct {
+	x     *Exchange
+	order market.Order
+	ask   Ask
+	start time.Time
+	trace Trace
+	good  func(q Quoted) uint32 // the number of leases that a quote is good for
+
+	mu      sync.Mutex
+	asked   map[sign.Key]bool // directly
+	quotes  map[sign.Key]Quoted
+	refused map[sign.Key]match.Refusal // the last word of each provider
+	more    chan struct{}              // holds one token when something came in
+}
+
+func (x *Exchange) newAuction(t Trace, o market.Order, ask Ask) *auction {
+	return &auction{
+		x: x, order: o, ask: ask, good: func(q Quoted) uint32 { return x.leasesOf(o, q) }, start: time.Now(), trace: t,
+		asked: map[sign.Key]bool{}, quotes: map[sign.Key]Quoted{}, refused: map[sign.Key]match.Refusal{},
+		more: make(chan struct{}, 1),
+	}
+}
+
+func (a *auction) add(q Quoted) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := q.Quote.Provider
+	if _, ok := a.quotes[p]; !ok && len(a.quotes) >= match.MaxQuotes(a.order.Count) && !a.makeRoom(q.via) {
+		return market.Refuse(market.ReasonLimit, "the order has enough quotes")
+	}
+	if old, ok := a.quotes[p]; ok && old.Quote.Price <= q.Quote.Price {
+		return nil
+	}
+	a.quotes[p] = q
+	a.wake()
+	return nil
+}
+
+func (a *auction) wake() {
+	select {
+	case a.more <- struct{}{}:
+	default:
+	}
+}
+
+// makeRoom drops the latest quote of the neighbour that brought most, if that is more than via will have brought: one
+// neighbour's quotes, which may all be its own, do not keep another's away. Quotes that were asked for stay. a.mu is
+// held.
+func (a *auction) makeRoom(via peer.ID) bool {
+	brought := map[peer.ID]int{}
+	latest := map[peer.ID]Quoted{}
+	for _, q := range a.quotes {
+		if q.via == "" {
+			continue
+		}
+		brought[q.via]++
+		if old, ok := latest[q.via]; !ok || q.Took > old.Took {
+			latest[q.via] = q
+		}
+	}
+	most := via
+	for v, n := range brought {
+		if most == "" || n > brought[most] {
+			most = v
+		}
+	}
+	if most == "" || via != "" && brought[most] <= brought[via]+1 {
+		return false
+	}
+	delete(a.quotes, latest[most].Quote.Provider)
+	return true
+}
+
+// leases returns the number of leases that the quotes could take, and the number of providers that could take any.
+func (a *auction) leases() (n int, providers int) {
+	for _, q := range a.all() {
+		if leases := int(a.good(q)); leases > 0 {
+			n, providers = n+leases, providers+1
+		}
+	}
+	return n, providers
+}
+
+func (a *auction) all() []Quoted {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]Quoted, 0, len(a.quotes))
+	for _, q := range a.quotes {
+		out = append(out, q)
+	}
+	return out
+}
+
+// refuse notes why providers would not take the order.
+func (a *auction) refuse(more ...match.Refusal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range more {
+		a.refused[r.Provider] = r
+	}
+}
+
+// refusals returns the last word of each provider that would not take the order, and traces those of which nothing else
+// is in the trace.
+func (a *auction) refusals() []match.Refusal {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make([]match.Refusal, 0, len(a.refused))
+	for p, r := range a.refused {
+		out = append(out, r)
+		step := trace.Step{At: time.Now(), Provider: p.String(), Detail: r.Detail}
+		switch silent := r.Route == routeOffer && !a.asked[p] && a.quotes[p].Route == ""; {
+		case r.Reason == market.ReasonUnwanted:
+			step.Kind = trace.Blocked
+		case r.Reason == market.ReasonUnproven && silent:
+			step.Kind = trace.Infeasible
+		default:
+			continue
+		}
+		a.trace.Add(step)
+	}
+	return out
+}
+
+// listen returns when the auction has enough quotes and their time to settle is over, or when ctx ends.
+func (a *auction) listen(ctx context.Context) {
+	var settle <-chan time.Time
+	for {
+		leases, providers := a.leases()
+		enough := leases >= int(a.order.Count) && (!a.ask.Spread || providers >= int(a.order.Count))
+		if enough && settle == nil {
+			settle = time.After(a.ask.Settle)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-settle:
+			return
+		case <-a.more:
+		}
+	}
+}
+
+// Collect publishes an order on its class's topic, asks the best known providers directly beside that, and returns the
+// quotes as soon as there are enough, or when the window is over. The refusals are of providers without a quote.
+func (x *Exchange) Collect(
+	ctx context.Context, t Trace, o market.Order, envelope []byte, ask Ask,
+) ([]Quoted, []match.Refusal) {
+	a := x.newAuction(t, o, ask)
+	x.mu.Lock()
+	x.auctions[o.ID] = a
+	x.mu.Unlock()
+	x.turnout.Ordered(o, a.start)
+	defer func() {
+		x.mu.Lock()
+		delete(x.auctions, o.ID)
+		x.mu.Unlock()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, x.cfg.Window)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel() // before Wait, which must not wait any longer
+	t.Add(trace.Step{At: a.start, Kind: trace.Ordered,
+		Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
+			o.ID.Short(), o.Count, o.UnitsPer, o.Class, x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
+	wg.Go(func() { // it may first have to look for neighbours to gossip with
+		n, err := x.cfg.Network.Publish(ctx, o, envelope)
+		if err == nil && n == 0 {
+			err = errors.New("no neighbour takes part in the topic yet")
+		}
+		if err != nil {
+			t.Add(trace.Step{At: time.Now(), Kind: trace.Ordered, Detail: "not gossiped: " + err.Error()})
+		}
+	})
+	if ask.Direct {
+		wg.Go(func() { x.askKnown(ctx, a, envelope) })
+	}
+	a.listen(ctx)
+	return a.all(), a.refusals()
+}
+
+// askKnown asks the best known providers, in parallel, and looks for more in the DHT.
+func (x *Exchange) askKnown(ctx context.Context, a *auction, envelope []byte) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ask := func(batch []book.Known) {
+		for _, k := range batch {
+			if a.mayAsk(k.Offer) {
+				wg.Go(func() {
+					x.proveFor(a, k.Offer)
+					x.askOne(ctx, a, k, envelope)
+				})
+			}
+		}
+	}
+	known := x.best(a)
+	ask(known)
+	fresh, now := 0, time.Now()
+	for _, k := range known {
+		if k.Fresh(now) {
+			fresh++
+		}
+	}
+	// A look-up in the DHT costs many peers a message each. It is left out if enough of the providers that answered
+	// lately answer this order, too; newcomers receive it over gossip.
+	if fresh >= freshFactor*int(a.order.Count) {
+		t := time.NewTimer(findAfter)
+		defer t.Stop()
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+	fctx, cancel := context.WithTimeout(ctx, FindTimeout)
+	defer cancel()
+	if x.Find(fctx, a.order.Class, a.order.Regions) > 0 {
+		ask(x.best(a))
+	}
+}
+
+// mayAsk reports whether the provider of an offer is to be asked directly, once for an order.
+func (a *auction) mayAsk(o market.Offer) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ask.Cluster && o.NoClusters || a.asked[o.Provider] ||
+		len(a.asked) >= a.x.cfg.MaxAsked+3*int(a.order.Count) {
+		return false
+	}
+	a.asked[o.Provider] = true
+	return true
+}
+
+// best ranks the known offers that could fit the auction's order.
+func (x *Exchange) best(a *auction) []book.Known {
+	o, now := a.order, time.Now()
+	all := x.Book.Class(o.Class, now)
+	type lot struct {
+		provider sign.Key
+		class    market.Class
+	}
+	lotOf := func(o *market.Offer) lot { return lot{o.Provider, o.Class} }
+	byLot := make(map[lot]book.Known, len(all))
+	candidates := make([]match.Candidate, 0, len(all))
+	for _, k := range all {
+		if k.Offer.Provider == x.cfg.Self {
+			continue
+		}
+		if why, no := x.Blocked(k.Offer.Provider); no {
+			a.refuse(match.Refusal{Provider: k.Offer.Provider, Reason: market.ReasonUnwanted, Detail: why})
+			continue
+		}
+		byLot[lotOf(&k.Offer)] = k
+		candidates = append(candidates, x.toAsk(k))
+	}
+	res := match.Rank(o, candidates, now, x.cfg.Weights)
+	a.refuse(res.Refused...)
+	// The number of free units is the oldest news in an offer: full providers are asked too, after the others.
+	full := slices.DeleteFunc(candidates, func(c match.Candidate) bool {
+		proven := c.Shown.Units >= o.UnitsPer || c.Offer.Proof.IsZero() || !x.picky(o)
+		return c.Offer.Units >= o.UnitsPer && proven
+	})
+	for i := range full {
+		full[i].Offer.Units = full[i].Offer.Total
+		if !full[i].Offer.Proof.IsZero() {
+			full[i].Shown.Units = full[i].Offer.Total
+		}
+	}
+	out := make([]book.Known, 0, len(candidates))
+	for _, s := range slices.Concat(res.Ranked, match.Rank(o, full, now, x.cfg.Weights).Ranked) {
+		out = append(out, byLot[lotOf(&s.Candidate.Offer)])
+	}
+	return out
+}

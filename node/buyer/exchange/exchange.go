@@ -1,0 +1,175 @@
+// Package exchange is the buyer's side of the market: it publishes an order, asks the known providers directly, and
+// collects the quotes that come back either way.
+//
+//	            ┌─ topic of the class ─▸ providers ─┐
+//	Collect ────┤                                   ├─▸ auction ─▸ quotes
+//	            └─ book, DHT ─▸ Ask each directly ──┘
+//
+// Nothing here reserves or signs anything. A quote is a promise of its provider alone.
+package exchange
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/book"
+	"github.com/starling-network/starling/node/buyer/turnout"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/verify/reputation"
+)
+
+// Network is the market as this peer reaches it.
+type Network interface {
+	// Publish gossips an order and returns the number of neighbours in its topic.
+	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
+	// Find looks for at most so many offers of a class.
+	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
+	// Size estimates how many peers take part in a class. 0 means unknown.
+	Size(c market.Class) int
+	// Shard chooses the shard of an order of a class. 0 means that none can be reached.
+	Shard(c market.Class) uint32
+}
+
+// Ratings has the reputation of providers.
+type Ratings interface {
+	// Scores returns the scores of peers in a role, in their order.
+	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
+}
+
+// Known is one provider as this peer knows it.
+type Known = book.Known
+
+// Config has the needs of an Exchange. All fields are required unless they say otherwise.
+type Config struct {
+	Host    *p2p.Host
+	Genesis market.Genesis
+	Self    sign.Key
+	Secret  [32]byte // the keys that quotes are sealed to derive from it
+	Network Network
+	Ratings Ratings
+	Proofs  Proofs // optional; nil on a network without audits, and if this peer cannot check them
+	// Blocked reports whether a provider is on the user's block list, and why.
+	Blocked func(p sign.Key) (reason string, blocked bool)
+	Weights match.Weights
+	Window  time.Duration // quotes for an order are collected for at most so long
+	// MaxAsked bounds the known providers asked for an order, beside 3 for each lease. 0 means 48.
+	MaxAsked int
+	Log      *slog.Logger
+}
+
+const (
+	// askTimeout bounds a provider's answer to a direct request. A slower one is dropped from the order.
+	askTimeout = 1500 * time.Millisecond
+	// maxAsked is the default of Config.MaxAsked, and bounds the offers that are looked up.
+	maxAsked = 48
+	// SettleQuotes is how much longer quotes are collected once there are enough: a better one may be a moment late.
+	SettleQuotes = 20 * time.Millisecond
+	// SettleCluster is that for a cluster, whose members are chosen among all for being near to one another.
+	SettleCluster = 150 * time.Millisecond
+	// findAfter is how long known providers have to answer before the DHT is asked for others.
+	findAfter = 100 * time.Millisecond
+	// FindTimeout bounds the look-up of offers in the DHT for one order.
+	FindTimeout = time.Second
+	// freshFactor is the number of known providers with a recent answer that is enough, for each lease.
+	freshFactor = 3
+)
+
+// Exchange is one buyer's door to the market. It may be used by many goroutines.
+type Exchange struct {
+	cfg     Config
+	domain  sign.Domain
+	tag     string
+	Book    *book.Book
+	turnout *turnout.Turnout
+	proving chan struct{} // holds one token for each offer whose records are being checked
+
+	mu       sync.Mutex
+	run      context.Context // of Start; nil before
+	closed   bool
+	auctions map[market.OrderID]*auction
+	wg       sync.WaitGroup
+}
+
+// New returns an Exchange that knows no providers. It starts nothing.
+func New(cfg Config) *Exchange {
+	if cfg.MaxAsked == 0 {
+		cfg.MaxAsked = maxAsked
+	}
+	x := &Exchange{
+		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), Book: book.New(),
+		proving: make(chan struct{}, maxProving), auctions: map[market.OrderID]*auction{},
+	}
+	x.turnout = turnout.New(x.guess)
+	return x
+}
+
+// Start lets the exchange check records in the background until ctx ends. The caller calls wait after that.
+func (x *Exchange) Start(ctx context.Context) (wait func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.run = ctx
+	return func() {
+		x.mu.Lock()
+		x.closed = true
+		x.mu.Unlock()
+		x.wg.Wait()
+	}
+}
+
+// guess returns how many providers a class may have: at least those in the book, and no more than peers take part.
+func (x *Exchange) guess(c market.Class) int {
+	return max(len(x.Book.Class(c, time.Now())), x.cfg.Network.Size(c))
+}
+
+// Draw returns the draw and the shard of an order for so many leases that was asked so often before. Shard 0 is all.
+func (x *Exchange) Draw(c market.Class, leases uint32, asked int) (draw, shard uint32) {
+	draw, sharded := x.turnout.Draw(c, leases, asked)
+	if sharded {
+		shard = x.cfg.Network.Shard(c)
+	}
+	return draw, shard
+}
+
+// Blocked reports whether a provider is on the user's block list, in the words of `starling why`.
+func (x *Exchange) Blocked(p sign.Key) (why string, blocked bool) {
+	reason, no := x.cfg.Blocked(p)
+	return strings.TrimSuffix("blocked by you: "+reason, ": "), no
+}
+
+// Rate gives candidates the reputation of their providers.
+func (x *Exchange) Rate(candidates []match.Candidate) {
+	keys := make([]sign.Key, len(candidates))
+	for i := range candidates {
+		keys[i] = candidates[i].Offer.Provider
+	}
+	for i, s := range x.cfg.Ratings.Scores(reputation.Provider, keys...) {
+		c := &candidates[i]
+		c.Reputation, c.Newcomer, c.Shunned = s.Millionths, s.Newcomer(), s.Shunned()
+	}
+}
+
+// Remember adds addresses of a peer to the host's address book. It returns an error for a key that is no peer's.
+func Remember(h *p2p.Host, p sign.Key, addrs []string) (peer.ID, error) {
+	id, err := p2p.PeerIDFromKey(p)
+	if err != nil {
+		return "", err
+	}
+	var out []ma.Multiaddr
+	for _, s := range addrs {
+		if a, err := ma.NewMultiaddr(s); err == nil {
+			out = append(out, a)
+		}
+	}
+	h.Peerstore().AddAddrs(id, out, peerstore.TempAddrTTL)
+	return id, nil
+}

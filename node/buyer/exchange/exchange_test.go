@@ -1,0 +1,329 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify/reputation"
+)
+
+var direct = Ask{Direct: true, Spread: true, Settle: SettleQuotes}
+
+// Known providers are asked and quote. Collect returns once there are enough, long before the window is over.
+func TestCollectDirect(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		w.know(1, 2, 3)
+		began := time.Now()
+		prices, refused := w.buy(2, direct)
+		if len(prices) < 2 || len(refused) > 0 || time.Since(began) > time.Second {
+			t.Errorf("quotes %v, refused %v, in %v", prices, refused, time.Since(began))
+		}
+		for p, price := range prices {
+			if w.Book.RTT(p) < 20*time.Millisecond || len(w.steps.of(trace.Quoted, p)) != 1 || price == 0 {
+				t.Errorf("%s quotes %d after %v: %v", p.Short(), price, w.Book.RTT(p), w.steps.of(trace.Quoted, p))
+			}
+		}
+		if len(w.published) != 1 || len(w.auctions) > 0 {
+			t.Errorf("%d orders were gossiped, %d auctions are left", len(w.published), len(w.auctions))
+		}
+	})
+}
+
+// Each answer that is no quote is noted in the words of its provider, and the others' quotes count.
+func TestCollectRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 7)
+		w.know(1, 2, 3, 4, 5, 6)
+		key := func(i int) sign.Key { return w.sellers[i].offer.Provider }
+		w.sellers[2].answer = func(*market.Quote) error { return stream.Refuse(string(market.ReasonLimit), "no room today") }
+		w.sellers[3].delay = time.Minute
+		w.sellers[4].answer = func(q *market.Quote) error { q.Order = market.OrderID{9}; return nil }
+		w.sellers[5].answer = func(q *market.Quote) error { q.Class = "gpu/x"; return nil }
+		w.blocked[key(6)] = "rude"
+		prices, refused := w.buy(2, direct)
+		if len(prices) != 1 || prices[key(1)] == 0 {
+			t.Errorf("quotes %v", prices)
+		}
+		why := map[sign.Key]string{}
+		for _, r := range refused {
+			why[r.Provider] = r.Detail
+		}
+		for i, want := range map[int]string{2: "no room today", 3: "did not answer in time", 6: "blocked by you: rude"} {
+			if why[key(i)] != want {
+				t.Errorf("provider %d: %q, want %q", i, why[key(i)], want)
+			}
+		}
+		for i, kind := range map[int]trace.Kind{2: trace.Declined, 3: trace.Silent, 4: trace.Infeasible, 5: trace.Infeasible, 6: trace.Blocked} {
+			if got := w.steps.of(kind, key(i)); len(got) != 1 {
+				t.Errorf("provider %d: %s %q", i, kind, got)
+			}
+		}
+	})
+}
+
+// A provider that nobody knows is found in the DHT; one that is known already is asked once for all its offers.
+func TestCollectFinds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.know(1)
+		w.inDHT = []market.Offer{w.sellers[1].offer, w.sellers[2].offer}
+		if prices, _ := w.buy(2, direct); len(prices) != 2 || w.lookUps != 1 {
+			t.Errorf("quotes %v after %d look-ups", prices, w.lookUps)
+		}
+		if asked := w.steps.of(trace.Asked, sign.Key{}); len(asked) != 2 {
+			t.Errorf("%d providers were asked", len(asked))
+		}
+	})
+}
+
+// An order asks so many known providers and no more, and a cluster's none that takes part in no clusters.
+func TestCollectBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 9, func(c *Config) { c.MaxAsked = 1 })
+		w.sellers[1].offer.NoClusters, w.sellers[1].offer.Price = true, 1
+		w.know(1, 2, 3, 4, 5, 6, 7, 8)
+		prices, _ := w.buy(1, Ask{Direct: true, Cluster: true, Settle: time.Second})
+		if asked := w.steps.of(trace.Asked, sign.Key{}); len(asked) != 4 || len(prices) != 4 || prices[w.sellers[1].offer.Provider] != 0 {
+			t.Errorf("%d were asked, %v quoted", len(asked), prices)
+		}
+	})
+}
+
+// Quotes that come back over gossip are opened with the order's own key and held to the order. After the order's time
+// they are counted, not taken.
+func TestTakeQuote(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		o, envelope := w.order(3)
+		w.blocked[w.sellers[2].offer.Provider] = ""
+		via := w.Addr(1).ID
+		results := map[string]error{}
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			good, blocked := w.box(1, o), w.box(2, o)
+			results["good"] = w.TakeQuote(via, o.ID, good)
+			results["blocked"] = w.TakeQuote(via, o.ID, blocked)
+			results["torn"] = w.TakeQuote(via, o.ID, good[:len(good)-1])
+			other := o
+			other.ReplyKey = market.ReplyKey(sealed.Reply{1}.Public())
+			results["other key"] = w.TakeQuote(via, o.ID, w.box(3, other))
+			w.sellers[3].answer = func(q *market.Quote) error { q.Order[0]++; return nil }
+			results["other order"] = w.TakeQuote(via, o.ID, w.box(3, o))
+			w.sellers[3].answer = func(q *market.Quote) error { q.Expires = time.Now(); return nil }
+			stale := w.box(3, o)
+			time.Sleep(time.Second)
+			results["expired"] = w.TakeQuote(via, o.ID, stale)
+			if n, ok := w.Asks(o.ID); n != 3 || !ok {
+				t.Errorf("quotes for %d leases are taken: %v", n, ok)
+			}
+		}()
+		quotes, _ := w.Collect(t.Context(), &w.steps, o, envelope, Ask{Settle: time.Second})
+		synctest.Wait()
+		if len(quotes) != 1 || quotes[0].Route != RouteGossip || quotes[0].via != via {
+			t.Errorf("quotes %+v", quotes)
+		}
+		for name, err := range results {
+			var malformed *stream.Malformed
+			var refused *stream.Refused
+			ok := err == nil
+			switch name {
+			case "blocked", "expired":
+				ok = errors.As(err, &refused)
+			case "torn", "other key", "other order":
+				ok = errors.As(err, &malformed)
+			}
+			if !ok {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if n, ok := w.Asks(o.ID); n != 3 || !ok {
+			t.Errorf("late quotes for %d leases are counted: %v", n, ok)
+		}
+		var late *stream.Refused
+		if err := w.TakeQuote(via, o.ID, nil); !errors.As(err, &late) || late.Code != "closed" {
+			t.Errorf("a late quote: %v", err)
+		}
+		time.Sleep(time.Minute)
+		_, _ = w.order(1)
+		w.turnout.Ordered(market.Order{ID: market.OrderID{1}}, time.Now())
+		if _, ok := w.Asks(o.ID); ok {
+			t.Error("quotes are counted for ever")
+		}
+	})
+}
+
+// An order that no neighbour receives says so.
+func TestNobodyHears(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.heard = 0
+		prices, refused := w.buy(1, direct)
+		if ordered := w.steps.of(trace.Ordered, sign.Key{}); len(prices)+len(refused) > 0 || len(ordered) != 2 ||
+			!strings.Contains(ordered[1], "no neighbour takes part") {
+			t.Errorf("%v, %v, %q", prices, refused, ordered)
+		}
+	})
+}
+
+// Offers asks who is there: those that answer, also with a refusal, are fresh.
+func TestOffers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.inDHT = []market.Offer{w.sellers[1].offer, w.sellers[2].offer}
+		w.Crash(2)
+		got := w.Offers(t.Context(), "cpu")
+		if len(got) != 2 || !got[0].Fresh(time.Now()) || got[0].Offer.Provider != w.sellers[1].offer.Provider || got[1].Fresh(time.Now()) {
+			t.Errorf("offers %+v", got)
+		}
+	})
+}
+
+// proofs proves as many units of an offer as were checked.
+type proofs struct {
+	mu      sync.Mutex
+	checked map[sign.Key]uint32
+	wait    time.Duration
+}
+
+func (p *proofs) Shown(o market.Offer) match.Shown {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return match.Shown{Units: p.checked[o.Provider]}
+}
+
+func (p *proofs) Check(ctx context.Context, o market.Offer, _ int) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(p.wait):
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.checked[o.Provider] = o.Proven
+	}
+}
+
+func (p *proofs) CheckUnits(_ context.Context, o market.Offer, units []market.UnitID) error {
+	if uint32(len(units)) > p.Shown(o).Units {
+		return errors.New("unproven")
+	}
+	return nil
+}
+
+func (p *proofs) Rate(sign.Key, []market.UnitID) uint64 { return 42 }
+func (p *proofs) Next() time.Duration                   { return time.Hour }
+
+// On a network that audits, the records of quoted units are checked while the order is out, and unproven units do not
+// count.
+func TestProofs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		known := &proofs{checked: map[sign.Key]uint32{}, wait: 200 * time.Millisecond}
+		w := newWorld(t, 3, func(c *Config) { c.Proofs, c.Weights.Audited = known, true })
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := w.Start(ctx)
+		proven := w.sellers[1]
+		proven.offer.Proven, proven.offer.Proof = 4, sign.Hash{1}
+		w.know(1, 2)
+		began := time.Now()
+		prices, refused := w.buy(1, direct)
+		if took := time.Since(began); prices[proven.offer.Provider] == 0 || took < known.wait || took > time.Second {
+			t.Errorf("quotes %v, refused %v, in %v", prices, refused, took)
+		}
+		if !slices.ContainsFunc(refused, func(r match.Refusal) bool { return r.Reason == market.ReasonUnproven }) {
+			t.Errorf("refused %v", refused)
+		}
+		o, _ := w.order(1)
+		q := Quoted{Quote: market.Quote{Provider: proven.offer.Provider, Class: "cpu", Leases: 9}, Offer: proven.offer}
+		if n := w.leasesOf(o, q); n != 4 {
+			t.Errorf("the quote is good for %d leases", n)
+		}
+		units := make([]market.UnitID, 4)
+		if err := w.CheckUnits(ctx, o, q, units); err != nil {
+			t.Errorf("proven units: %v", err)
+		}
+		if err := w.CheckUnits(ctx, o, q, append(units, market.UnitID{})); err == nil {
+			t.Error("an unproven unit is taken")
+		}
+		q.Offer, q.Route = market.Offer{}, RouteStandby
+		if err := w.CheckUnits(ctx, o, q, units); err != nil {
+			t.Errorf("a standby's units: %v", err)
+		}
+		if w.ProvenRate(proven.offer.Provider, units) != 42 || w.ProvenRate(proven.offer.Provider, nil) != 0 {
+			t.Error("proven rates")
+		}
+		cancel()
+		wait()
+		if w.prove(proven.offer, 1, func() {}) {
+			t.Error("records are checked after the end")
+		}
+	})
+}
+
+// An explanation names the nearest price, the first refusals in words, and the next audit.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 6, func(c *Config) {
+			c.Proofs, c.Weights.Audited = &proofs{checked: map[sign.Key]uint32{}}, true
+		})
+		w.know(1)
+		o, _ := w.order(1)
+		var declined []match.Refusal
+		for i := 1; i < 6; i++ {
+			declined = append(declined, match.Refusal{Provider: w.sellers[i].offer.Provider, Detail: "no " + string(rune('0'+i))})
+		}
+		text := w.Explain(t.Context(), o, &match.Unschedulable{}, nil, declined)
+		for _, want := range []string{"no match for 1 × 1 units of cpu", "no 2; ", "no 4; and 1 more", "the next audit is expected in 1h0m0s", "`starling offers`"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q lacks %q", text, want)
+			}
+		}
+		if strings.Contains(text, "no 1") {
+			t.Errorf("%q names a provider twice", text)
+		}
+	})
+}
+
+// Candidates get the reputation of their providers, draws the network's shard.
+func TestRateAndDraw(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		p := w.sellers[1].offer.Provider
+		w.scores[p] = reputation.Score{Millionths: 123}
+		candidates := []match.Candidate{{Offer: w.sellers[1].offer}}
+		if w.Rate(candidates); candidates[0].Reputation != 123 {
+			t.Errorf("candidates %+v", candidates)
+		}
+		if draw, shard := w.Draw("cpu", 1, 0); draw != match.DrawAll || shard != 0 {
+			t.Errorf("draw %d of shard %d in a small class", draw, shard)
+		}
+		if _, err := Remember(w.Hosts[0], p, []string{"nonsense", "/ip4/9.9.9.9/udp/1/quic-v1"}); err != nil {
+			t.Error(err)
+		}
+		if addrs := w.Hosts[0].Peerstore().Addrs(peer.ID(w.Addr(1).ID)); len(addrs) != 1 {
+			t.Errorf("remembered %v", addrs)
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/book"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// probesAtOnce bounds the providers that Offers asks at a time.
+const probesAtOnce = 32
+
+// Find looks up offers in the DHT, adds them to the book, and returns their number.
+func (x *Exchange) Find(ctx context.Context, c market.Class, regions []market.Region) int {
+	found, err := x.cfg.Network.Find(ctx, c, regions, maxAsked)
+	if err != nil && ctx.Err() == nil {
+		x.cfg.Log.Debug("looking for offers", "err", err)
+	}
+	for _, o := range found {
+		x.Book.Add(o)
+		x.prove(o, 0, func() {}) // so that an order need not wait for it
+	}
+	return len(found)
+}
+
+// Offers looks for offers of a class or family, "" for all. It asks their providers whether they are there, and for the
+// records that they name, and returns all known offers.
+func (x *Exchange) Offers(ctx context.Context, c market.Class) []book.Known {
+	var wg sync.WaitGroup
+	families := []market.Class{c}
+	if c == "" {
+		families = []market.Class{"cpu", "gpu"}
+	}
+	for _, f := range families {
+		wg.Go(func() { x.Find(ctx, f, nil) })
+	}
+	wg.Wait()
+	places := make(chan struct{}, probesAtOnce)
+	asked := map[sign.Key]bool{x.cfg.Self: true}
+	if x.cfg.Proofs != nil {
+		for _, k := range x.Book.Class(c, time.Now()) {
+			wg.Go(func() { x.proveNow(ctx, k.Offer) })
+		}
+	}
+	for _, k := range x.Book.Class(c, time.Now()) {
+		if k.Fresh(time.Now()) || asked[k.Offer.Provider] {
+			continue
+		}
+		asked[k.Offer.Provider] = true
+		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			x.probe(ctx, k)
+		})
+	}
+	wg.Wait()
+	out := x.Book.Class(c, time.Now())
+	for i := range out {
+		out[i].Shown = x.candidate(out[i]).Shown
+	}
+	return out
+}
+
+// probe asks a provider for the status of nothing: any answer means that it is there.
+func (x *Exchange) probe(ctx context.Context, k book.Known) {
+	id, err := Remember(x.cfg.Host, k.Offer.Provider, k.Offer.Addrs)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	start := time.Now()
+	_, err = protocol.Exec.Call(ctx, x.cfg.Host, x.tag, id, &nodepb.ExecRequest{})
+	var no *stream.Refused
+	var bad *stream.Malformed
+	if err == nil || errors.As(err, &no) || errors.As(err, &bad) {
+		x.Book.Answered(k.Offer.Provider, time.Now(), time.Since(start))
+	} else {
+		x.Book.Silent(k.Offer.Provider)
+	}
+}

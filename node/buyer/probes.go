@@ -1,0 +1,119 @@
+package buyer
+
+import (
+	"context"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/store"
+)
+
+// probed is a rank under one lease as its prober sees it.
+type probed struct {
+	s *supervisor
+	i int
+	l *bought
+}
+
+// prober measures whether the units of rank i's lease are there for it alone.
+func (s *supervisor) prober(i int, l *bought) *probe.Prober {
+	b, j := s.b, s.snapshot()
+	l.mu.Lock()
+	rec := l.rec
+	l.mu.Unlock()
+	p := &probe.Prober{
+		Rank: probed{s, i, l}, Host: b.cfg.Host, Tag: b.tag, Domain: b.domain, Key: l.as.key(), Clock: b.cfg.Slots,
+		Facts: b.cfg.Reputation, Log: b.cfg.Log.With("job", s.trace.Job, "rank", i, "lease", l.first),
+		Lease: l.all()[0].signed, Peer: l.peer, Units: rec.Units, Proven: rec.Proven,
+		GPUs: rec.PerUnit.VRAMMiB > 0 && j.Spec.Image != "",
+	}
+	if i < len(j.Ranks) {
+		p.Class = j.Ranks[i].Units.Class
+	}
+	return p
+}
+
+// probing probes an execution of rank i until the caller calls back.
+func (s *supervisor) probing(ctx context.Context, i int, l *bought, seq uint64) (stop func()) {
+	if s.snapshot().Spec.Probes == job.ProbesOff {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	over := context.AfterFunc(l.ctx, cancel)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.prober(i, l).Run(ctx, seq)
+	}()
+	return func() {
+		over()
+		cancel()
+		<-done
+	}
+}
+
+// examine takes the reports of devices that come with an execution of rank i.
+func (s *supervisor) examine(i int, l *bought, ex *nodepb.Execution) {
+	if ex.Before == nil && ex.After == nil {
+		return
+	}
+	for _, deliver := range s.prober(i, l).Examine(ex) {
+		s.b.wg.Go(deliver)
+	}
+}
+
+// begun is the record of a lease without results.
+func (p probed) begun() probe.Exclusive {
+	x := probe.Exclusive{Lease: p.l.first}
+	x.Budget.Lease = time.Duration(p.l.core.Slots()*p.s.b.cfg.Genesis.SlotMillis) * time.Millisecond
+	return x
+}
+
+// Record returns the rank's record under the lease.
+func (p probed) Record() probe.Exclusive {
+	ranks := p.s.snapshot().Ranks
+	if p.i < len(ranks) && ranks[p.i].Exclusive != nil && ranks[p.i].Exclusive.Lease == p.l.first {
+		return *ranks[p.i].Exclusive
+	}
+	return p.begun()
+}
+
+// Update changes the record under the lease and journals it with more.
+func (p probed) Update(ctx context.Context, change func(*probe.Exclusive), more ...store.Put) error {
+	return p.s.save(ctx, func(j *Job) {
+		if p.i >= len(j.Ranks) { // a cluster was scaled down
+			return
+		}
+		x := p.begun()
+		if was := j.Ranks[p.i].Exclusive; was != nil && was.Lease == p.l.first {
+			x = *was
+		}
+		change(&x)
+		j.Ranks[p.i].Exclusive = &x
+	}, more...)
+}
+
+// Ready reports whether the rank's program runs and may be probed.
+func (p probed) Ready() bool {
+	j := p.s.snapshot()
+	return p.i < len(j.Ranks) && j.Ranks[p.i].Live.Phase == "running" && (j.Cluster == nil || !j.Cluster.Ready.IsZero())
+}
+
+// Note adds a finding to the job's trace.
+func (p probed) Note(finding string) {
+	provider := p.l.core.Provider.String()
+	p.s.trace.Add(Step{At: time.Now(), Kind: StepProbed, Rank: &p.i, Provider: provider, Detail: finding})
+	p.s.trace.Poke()
+}
+
+// Fault reports a fault of the provider to its reputation.
+func (p probed) Fault() { p.s.b.cfg.Reputation.Failed(p.l.core, p.l.loss(time.Time{})) }
+
+// Shared takes the rank elsewhere if the job's user wants that.
+func (p probed) Shared(finding string) {
+	if p.s.snapshot().Spec.Probes == job.ProbesMove {
+		p.l.dead(finding)
+	}
+}
