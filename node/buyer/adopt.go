@@ -86,7 +86,7 @@ func (s *supervisor) merged(state *guardian.State) (Job, error) {
 		return j, nil
 	}
 	owned := s.b.owned(j)
-	theirs, news, err := s.b.told(j, s.saved, state.Bytes)
+	theirs, news, err := acceptStanding(j, s.saved, state.Bytes)
 	if err != nil && (owned || s.saved) { // it knows its job, and its leases are told one by one
 		s.b.cfg.Log.Warn("what a job's guardians keep of it is of no use", "job", j.ID, "err", err)
 		return j, nil

@@ -33,12 +33,12 @@ import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/sealed"
-	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
 	work "github.com/starling-network/starling/node/workload"
@@ -75,7 +75,7 @@ type Config struct {
 	// Uploaded reports whether an API key uploaded a blob; nil: none did.
 	Uploaded func(key string, c cid.Cid) bool
 	Runtimes map[string]runtime.Runtime // for the reduce step
-	Slots    *slots.Clock
+	Slots    probe.Clock
 	Dir      string
 	Log      *slog.Logger
 
@@ -150,16 +150,17 @@ type Buyer struct {
 	trusts   *trusts
 	secret   [32]byte // hold ids derive from it
 
-	mu      sync.Mutex
-	ctx     context.Context // of Run; nil before
-	began   time.Time       // likewise
-	closing bool            // Run ends: nothing new begins
-	jobs    map[string]*supervisor
-	past    map[string]*past // jobs that have left memory, by id
-	leases  map[market.LeaseID]*bought
-	drafted map[market.HoldID]promise // leases being signed
-	forming map[market.OrderID]int    // who takes leases of it
-	wg      sync.WaitGroup
+	mu       sync.Mutex
+	ctx      context.Context // of Run; nil before
+	began    time.Time       // likewise
+	closing  bool            // Run ends: nothing new begins
+	jobs     map[string]*supervisor
+	past     map[string]*past // jobs that have left memory, by id
+	leases   map[market.LeaseID]*bought
+	drafted  map[market.HoldID]promise // leases being signed
+	recorder recording.Recorder        // optional; for tests
+	forming  map[market.OrderID]int    // who takes leases of it
+	wg       sync.WaitGroup
 
 	paidToday paidToday     // by jobs in past
 	ended     chan struct{} // holds one when a job has ended
@@ -401,6 +402,7 @@ func (b *Buyer) Stop(ctx context.Context, id string) error {
 	if err := s.save(ctx, func(j *Job) { j.Stopping = true }); err != nil {
 		return err
 	}
+	s.rec.Saw(recording.StopRequested{})
 	s.mu.Lock()
 	stop := s.stop
 	s.mu.Unlock()

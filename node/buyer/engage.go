@@ -275,7 +275,7 @@ func (b *Buyer) pledge(j Job, members []guardian.Member, offers []guardian.Offer
 	}
 	spec := j.Spec
 	spec.Guardians, spec.Standbys = 0, 0
-	cost, err := b.mostCost(spec)
+	cost, err := mostCost(spec)
 	if err != nil {
 		return err
 	}

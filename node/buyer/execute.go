@@ -2,6 +2,7 @@ package buyer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -46,6 +47,13 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	}
+}
+
+// jitter spreads retries, so that two buyers that blocked each other do not meet again.
+func jitter(d time.Duration) time.Duration {
+	var b [2]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return d/2 + d*time.Duration(uint16(b[0])<<8|uint16(b[1]))/(1<<16)
 }
 
 // result is how one execution went.

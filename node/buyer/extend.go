@@ -105,7 +105,7 @@ func (b *Buyer) longer(ctx context.Context, j Job, by time.Duration, budget mark
 	if err != nil {
 		return j, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	need, err := b.mostCost(spec)
+	need, err := mostCost(spec)
 	if err != nil {
 		return j, fmt.Errorf("%w: %w", ErrRefused, err)
 	}

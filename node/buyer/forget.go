@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/settle"
@@ -88,7 +89,7 @@ func (b *Buyer) erase(ctx context.Context, s *supervisor, last []store.Put) erro
 	if err := os.RemoveAll(b.jobDir(id)); err != nil {
 		return err
 	}
-	return b.cfg.Store.Write(ctx, append(last, store.Put{Kind: kindPaths, Key: id}, store.Put{Kind: kindJob, Key: id})...)
+	return b.cfg.Store.Write(ctx, append(last, store.Put{Kind: mesh.Records.Kind(), Key: id}, store.Put{Kind: kindJob, Key: id})...)
 }
 
 // giveUp winds up what was hired for a job.

@@ -2,7 +2,6 @@ package buyer
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -104,13 +103,6 @@ func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
 			return err
 		}
 	}
-}
-
-// jitter spreads retries, so that two buyers that blocked each other do not meet again.
-func jitter(d time.Duration) time.Duration {
-	var b [2]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return d/2 + d*time.Duration(uint16(b[0])<<8|uint16(b[1]))/(1<<16)
 }
 
 // unplaced says that an order found no n providers.
@@ -239,14 +231,14 @@ func slotsFor(r market.Rate, a market.Amount) uint64 {
 }
 
 // mostCost is what a job can cost at the most.
-func (b *Buyer) mostCost(spec job.Job) (market.Amount, error) {
+func mostCost(spec job.Job) (market.Amount, error) {
 	cost, err := spec.MaxCost()
 	return min(cost, spec.Payment.Budget), err
 }
 
 // form places one order for ranks and takes all its leases or none. Choosy, it
 // leaves out the providers that lost a rank of the job before. asked is how often orders for them brought too few quotes.
-func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, asked int) error {
+func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, asked int) (err error) {
 	b := s.b
 	if s.guard != nil && !s.snapshot().Started.IsZero() {
 		return s.hire(ctx, ranks)
@@ -262,6 +254,14 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, aske
 		return err
 	}
 	j := s.snapshot()
+	s.rec.Ordered(o, seatsOf(j, ranks), budget)
+	defer func() {
+		if none := (*unplaced)(nil); errors.As(err, &none) {
+			s.rec.Unplaced(o.ID, true, none.thin || none.raced || none.unsettled, none.reason)
+		} else if err != nil {
+			s.rec.Unplaced(o.ID, false, false, err.Error())
+		}
+	}()
 	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack, Settle: exchange.SettleQuotes}
 	if j.Spec.Cluster != nil {
 		how.Settle, how.Cluster = exchange.SettleCluster, true

@@ -429,10 +429,11 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for rank, l := range leases {
 		s.leases[rank] = l
 	}
+	s.mu.Unlock()
+	s.rec.Formed(f.order.ID, factsOf(leases))
 	return nil
 }
 

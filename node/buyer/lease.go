@@ -17,7 +17,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
-	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
@@ -375,7 +374,7 @@ func (l *bought) watch(b *Buyer) {
 			_, err := l.apply(run, turn)
 			if err == nil {
 				turn = tick
-			} else if run.Err() == nil && !errors.Is(err, slots.ErrUnknown) {
+			} else if _, no := b.cfg.Slots.Now(time.Now()); no == nil && run.Err() == nil { // else nobody knows the slot
 				b.cfg.Log.Error("metering failed; trying again", "lease", l.id, "err", err)
 			}
 			select {

@@ -20,7 +20,7 @@ func (b *Buyer) counts(j Job) market.Amount {
 	if j.State.Ended() {
 		return b.spent(j)
 	}
-	most, err := b.mostCost(j.Spec)
+	most, err := mostCost(j.Spec)
 	if err != nil {
 		return j.Spec.Payment.Budget
 	}
@@ -98,7 +98,7 @@ func (b spending) ProvidersToday() []spend.Provider {
 
 // within returns an error if the limits of the peer or of the key do not allow a job. b.mu is held.
 func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
-	cost, err := b.mostCost(spec)
+	cost, err := mostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -109,7 +109,7 @@ func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
 // the additional cost. b.mu is held.
 func (b *Buyer) withinMore(s *supervisor, spec job.Job, now time.Time) error {
 	j := s.snapshot()
-	cost, err := b.mostCost(spec)
+	cost, err := mostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

@@ -69,11 +69,7 @@ func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w
 		return err
 	}
 	defer conn.Abort()
-	most := live.MaxArchive(l.disk())
-	code, err := live.Demultiplex(conn, &atMost{w: w, left: most}, io.Discard)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("%w: a copy with exit code %d", live.ErrFrame, code)
-	}
+	err = live.Receive(conn, w, live.MaxArchive(l.disk()))
 	if err != nil {
 		return fmt.Errorf("copying %s: %w", path.Clean(file), err)
 	}
@@ -83,19 +79,6 @@ func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w
 // disk is how many bytes of disk the lease has.
 func (l *bought) disk() int64 {
 	return int64(l.core.Units) * int64(l.rec.PerUnit.DiskMiB) << 20
-}
-
-// atMost refuses more bytes than a provider may send.
-type atMost struct {
-	w    io.Writer
-	left int64
-}
-
-func (a *atMost) Write(p []byte) (int, error) {
-	if a.left -= int64(len(p)); a.left < 0 {
-		return 0, fmt.Errorf("%w: the provider sends more than the lease has disk", live.ErrRoom)
-	}
-	return a.w.Write(p)
 }
 
 // CopyIn unpacks a tar archive beneath a path of a rank's program. A path that is a directory gets what is in the archive;
@@ -108,33 +91,7 @@ func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, di
 		return err
 	}
 	defer conn.Abort()
-	unread, over := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(over)
-		w := live.NewWriter(conn)
-		_, err := io.CopyBuffer(struct{ io.Writer }{w.Stream(live.Stdin)}, struct{ io.Reader }{r}, make([]byte, live.MaxBody))
-		if err == nil {
-			err = w.Write(live.EOF, nil)
-		}
-		if err != nil && !errors.Is(err, stream.ErrUnreachable) {
-			unread <- err
-			conn.Abort() // the archive itself could not be read: the provider must not take it for whole
-		}
-	}()
-	code, err := live.Demultiplex(conn, io.Discard, io.Discard)
-	select {
-	case reading := <-unread: // what comes later is our own doing
-		if errors.Is(err, live.ErrCut) {
-			err = reading
-		}
-	default:
-	}
-	conn.Abort()
-	_ = r.Close()
-	<-over
-	if err == nil && code != 0 {
-		err = fmt.Errorf("%w: a copy with exit code %d", live.ErrFrame, code)
-	}
+	err = live.Send(conn, r)
 	if err != nil {
 		return fmt.Errorf("copying to %s: %w", path.Clean(file), err)
 	}

@@ -3,8 +3,6 @@ package buyer
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,9 +14,6 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
 )
-
-// kindPaths are the paths between the members of a cluster, by job id.
-const kindPaths = "paths"
 
 // measure measures the paths between the seats, and to the members that the cluster has.
 func (f *forming) measure(ctx context.Context, e gang.Measure) gang.Event {
@@ -72,46 +67,14 @@ func (s *supervisor) members() []*bought {
 // putPaths is what the journal is told of the paths between the members, once they have leases.
 func (f *forming) putPaths(seats []gang.Seat, old []cluster.Path) ([]cluster.Path, store.Put, error) {
 	all := f.finalists(seats)
-	is, kept := map[uint32]bool{}, map[[2]uint32]bool{}
-	for _, m := range all {
-		is[m.Rank] = true
-	}
-	for _, s := range seats {
-		delete(is, s.Rank) // what was measured of who had the rank before counts no more
-	}
-	var fresh []cluster.Path
-	for _, p := range old { // members have been told of it
-		if is[p.A] && is[p.B] {
-			fresh, kept[[2]uint32{p.A, p.B}] = append(fresh, p), true
-		}
-	}
-	for _, p := range f.paths.Between(all) {
-		if !kept[[2]uint32{p.A, p.B}] {
-			fresh = append(fresh, p)
-		}
-	}
-	slices.SortFunc(fresh, func(a, b cluster.Path) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) })
-	b, err := json.Marshal(fresh)
-	if err != nil {
-		return nil, store.Put{}, fmt.Errorf("encoding the paths of job %s: %w", f.s.trace.Job, err)
-	}
-	return fresh, store.Put{Kind: kindPaths, Key: f.s.trace.Job, Value: b}, nil
+	fresh := mesh.Renew(old, f.paths.Between(all), all, seats)
+	put, err := mesh.Records.Encode(f.s.trace.Job, fresh)
+	return fresh, put, err
 }
 
-// Paths are what was measured of the paths between the ranks of a cluster, by rank; none for another job.
+// Paths returns the measured paths between the ranks of a cluster, by rank, and none for another job.
 func (b *Buyer) Paths(ctx context.Context, job string) ([]cluster.Path, error) {
-	raw, err := b.cfg.Store.Get(ctx, kindPaths, job)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the paths of job %s: %w", job, err)
-	}
-	var out []cluster.Path
-	if err := json.Unmarshal(raw, &out); err != nil {
-		return nil, fmt.Errorf("reading the paths of job %s: %w", job, err)
-	}
-	return out, nil
+	return mesh.Paths(ctx, b.cfg.Store, job)
 }
 
 // pathsNow are the paths between the members of the job's cluster, none for another one.

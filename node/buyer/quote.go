@@ -61,7 +61,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	if err != nil {
 		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	most, err := b.mostCost(spec)
+	most, err := mostCost(spec)
 	if err != nil {
 		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}

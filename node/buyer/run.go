@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -25,6 +26,8 @@ import (
 type execution struct {
 	b       *Buyer
 	l       *bought
+	rec     recording.Job
+	exec    recording.Exec
 	seq     uint64
 	log     *ranklog.Log
 	base    int64     // of its log in the rank's
@@ -62,6 +65,9 @@ func (e *execution) run(ctx context.Context, w *nodepb.Workload) (result, error)
 	for {
 		err := b.start(ctx, l, req)
 		if err == nil {
+			if !since.IsZero() {
+				e.rec.Saw(recording.ProviderHeard{Exec: e.exec})
+			}
 			since = time.Time{}
 			var ex *nodepb.Execution
 			if ex, err = e.watch(ctx); err == nil {
@@ -79,13 +85,16 @@ func (e *execution) run(ctx context.Context, w *nodepb.Workload) (result, error)
 		case l.lostReason() != "":
 			return e.reclaim(parent)
 		case errors.As(err, &bad):
+			e.rec.Saw(recording.ExecutionLost{Exec: e.exec, Cause: recording.Refused, Reason: bad.Reason})
 			return result{lost: "the provider called the request malformed: " + bad.Reason}, nil
 		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
+			e.rec.Saw(recording.ExecutionLost{Exec: e.exec, Cause: recording.Refused, Reason: no.Reason})
 			return result{lost: "the provider refused to run it: " + no.Reason}, nil
 		}
 		now := time.Now()
 		if since.IsZero() {
 			since = now
+			e.rec.Saw(recording.ProviderSilent{Exec: e.exec})
 		}
 		if now.Sub(since) > b.cfg.LostAfter {
 			return result{lost: fmt.Sprintf("the provider has not answered for %v: %v", b.cfg.LostAfter, err)}, nil
@@ -186,7 +195,9 @@ func (e *execution) note(ctx context.Context, ex *nodepb.Execution) {
 	if running || ex.State.Ended() {
 		e.pulled = true
 	}
-	if ex.State.Ended() || running && (ex.Health == nodepb.Health_HEALTH_UNSPECIFIED || ex.Health == nodepb.Health_HEALTH_HEALTHY) {
+	fit := ex.Health == nodepb.Health_HEALTH_UNSPECIFIED || ex.Health == nodepb.Health_HEALTH_HEALTHY
+	up := !e.up && running && fit
+	if ex.State.Ended() || running && fit {
 		e.up = true
 	}
 	sick := running && ex.Health == nodepb.Health_HEALTH_UNHEALTHY && e.cure && !e.asked
@@ -195,11 +206,17 @@ func (e *execution) note(ctx context.Context, ex *nodepb.Execution) {
 	}
 	e.mu.Unlock()
 	if first {
+		e.rec.Saw(recording.ExecutionSeen{Exec: e.exec, Stage: recording.Pulled})
 		e.started()
+	}
+	if up {
+		e.rec.Saw(recording.ExecutionSeen{Exec: e.exec, Stage: recording.Healthy})
 	}
 	if !sick {
 		return
 	}
+	e.rec.Saw(recording.ExecutionSeen{Exec: e.exec, Stage: recording.Unhealthy, Detail: e.sick})
+	e.rec.Did(recording.StopExecution{Exec: e.exec, Grace: e.limits.Grace()})
 	e.b.wg.Go(func() {
 		grace := e.limits.Grace()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+stopSlack)
@@ -218,7 +235,11 @@ func (e *execution) ended(ctx context.Context, ex *nodepb.Execution) (result, er
 	e.mu.Lock()
 	asked, sick := e.asked, e.sick
 	e.mu.Unlock()
+	e.rec.Exited(e.exec, ex, asked)
 	res, err := e.b.gather(ctx, e.l, ex, e.outputs, asked)
+	if err == nil {
+		e.rec.Gathered(e.exec, files(res.outputs), res.lost)
+	}
 	if err == nil && sick != "" && res.lost == "" {
 		// However it ended, it ended because it was sick.
 		res.reason, res.message = ReasonUnhealthy, sick

@@ -133,7 +133,7 @@ func (s *supervisor) grow(ctx context.Context, c *crew, n int, budget market.Amo
 			return fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 	}
-	need, err := b.mostCost(spec)
+	need, err := mostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

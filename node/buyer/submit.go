@@ -12,6 +12,7 @@ import (
 
 	"github.com/ipfs/go-cid"
 
+	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
@@ -131,7 +132,7 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	if err := s.save(ctx, func(*Job) {}, more...); err != nil {
 		return Job{}, err
 	}
-	b.jobs[j.ID] = s
+	b.jobs[j.ID], s.rec = s, recording.Begin(b.recorder, j.ID, j.Spec, b.cfg.Genesis, b.cfg.LostAfter)
 	b.cfg.Log.Info("job accepted", "job", j.ID, "name", j.Spec.Name, "ranks", j.Spec.Count)
 	run := b.ctx
 	b.wg.Go(func() { s.run(run) })
@@ -233,7 +234,7 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	if r := spec.Rounds; r != nil && r.Reduce != nil && b.cfg.Runtimes[job.RuntimeWasm] == nil {
 		return fmt.Errorf("%w: rounds.reduce runs on this peer, which has no runtime %q", ErrRefused, job.RuntimeWasm)
 	}
-	need, err := b.mostCost(spec)
+	need, err := mostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

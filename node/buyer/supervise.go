@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
@@ -56,6 +57,7 @@ type supervisor struct {
 	guard *guarded // nil for a job that has no guardians; else as
 	mine  bool     // this peer is the job's owner
 	trace *trace.Trace
+	rec   recording.Job
 	logs  []*ranklog.Log
 	stop  context.CancelCauseFunc // ends the work; set while it runs
 	peer  context.Context         // ends when the peer stops; set with stop
@@ -443,11 +445,16 @@ func (s *supervisor) nextRound(ctx context.Context) error {
 	j := s.snapshot()
 	var carry *Blob
 	if j.Spec.Rounds != nil && j.Spec.Rounds.Reduce != nil {
+		s.rec.Did(recording.Reduce{Round: uint32(j.Round)})
 		c, err := s.reduce(ctx, j)
 		if err != nil {
+			if o := (*outcome)(nil); errors.As(err, &o) {
+				s.rec.Unreduced(j.Round, o.code == CodeProgram, o.reason)
+			}
 			return err
 		}
 		carry = &c
+		s.rec.Saw(recording.Reduced{Round: uint32(j.Round), Carry: recording.File{CID: c.CID, Bytes: c.Size, Tree: c.Tree}})
 	}
 	s.trace.Add(Step{At: time.Now(), Kind: StepRound, Detail: fmt.Sprintf("round %d of %d is done", j.Round+1, j.Spec.RoundCount())})
 	return s.keep(ctx, func(j *Job) {
@@ -477,6 +484,7 @@ func (s *supervisor) endLeases(ctx context.Context, reason string) {
 	var wg sync.WaitGroup
 	for _, l := range leases {
 		if l != nil {
+			s.rec.Did(recording.EndLease{Chain: l.first, Reason: reason})
 			wg.Go(func() { s.b.end(ctx, l, reason) })
 		}
 	}

@@ -20,18 +20,18 @@ import (
 // What another supervisor says of a job carries its signature, and it may lie. What is here holds it to what this peer itself could
 // have journalled, so that a lie costs no more than the work it is about.
 
-// told reads a job as another supervisor left it, of which this peer knows j; sure: from its journal. One that is no news is not
-// looked at.
-func (b *Buyer) told(j Job, sure bool, state []byte) (t Job, news bool, err error) {
-	t, err = b.read(j, state)
+// acceptStanding reads a job as another supervisor left it, of which this peer knows j; sure: from its journal. One that
+// is no news is not validated.
+func acceptStanding(j Job, sure bool, state []byte) (t Job, news bool, err error) {
+	t, err = decodeStanding(j, state)
 	if err != nil || sure && t.Detached.Epoch <= j.Detached.Epoch {
 		return t, false, err // this peer said so itself, or has gone on since
 	}
-	t, err = b.held(j, t)
+	t, err = validateStanding(j, t)
 	return t, err == nil, err
 }
 
-func (b *Buyer) read(j Job, state []byte) (Job, error) {
+func decodeStanding(j Job, state []byte) (Job, error) {
 	var t Job
 	if err := json.Unmarshal(state, &t); err != nil {
 		return t, err
@@ -42,8 +42,8 @@ func (b *Buyer) read(j Job, state []byte) (Job, error) {
 	return t, nil
 }
 
-// held holds t, which somebody says j has become, to the rules.
-func (b *Buyer) held(j, t Job) (Job, error) {
+// validateStanding validates t, which another peer reports j to have become.
+func validateStanding(j, t Job) (Job, error) {
 	working := t.State == Queued || t.State == Matching || t.State == Running
 	if !working && !t.State.Ended() && !(t.State == Settling && t.Outcome.Ended()) {
 		return t, fmt.Errorf("it is %q, to end as %q", clip(string(t.State)), clip(string(t.Outcome)))

@@ -24,7 +24,6 @@ func TestToldByAnotherSupervisor(t *testing.T) {
 		Detached: &Detached{Terms: sign.Hash{1}, Epoch: 2, Escrow: &Place{}}}
 	base.Ranks[0] = Rank{State: RankRunning, Epoch: 4}
 	base.Ranks[1] = Rank{State: RankDone, Epoch: 1, Outputs: []Output{{Path: "/out", Blob: Blob{CID: file}}}}
-	b := &Buyer{}
 	for name, c := range map[string]struct {
 		change func(*Job)
 		ok     func(Job) bool // nil: refused
@@ -61,16 +60,16 @@ func TestToldByAnotherSupervisor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, news, err := b.told(base, true, raw)
+		got, news, err := acceptStanding(base, true, raw)
 		if c.ok == nil && (err == nil || news) || c.ok != nil && (err != nil || !news || !c.ok(got)) {
 			t.Errorf("%s: %v, %v: %+v", name, err, news, got)
 		}
 	}
 	raw, _ := json.Marshal(base)
-	if _, news, err := b.told(base, true, raw); news || err != nil {
+	if _, news, err := acceptStanding(base, true, raw); news || err != nil {
 		t.Errorf("what it said itself is news to it: %v", err)
 	}
-	if _, _, err := b.told(base, true, []byte("{")); err == nil {
+	if _, _, err := acceptStanding(base, true, []byte("{")); err == nil {
 		t.Error("no JSON")
 	}
 }

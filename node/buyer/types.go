@@ -9,36 +9,25 @@ import (
 	"github.com/starling-network/starling/node/buyer/trace"
 )
 
-// Types and constants of the rooms below this package that are part of a job as its user sees it.
-
+// Types and errors of the rooms below this package that are part of a job as its user sees it.
 type (
-	// Known is one provider as this peer knows it.
-	Known = exchange.Known
-	// Proofs has the proven properties of the units on offer.
-	Proofs = exchange.Proofs
-	// Limits bound spending, in base units.
-	Limits = spend.Limits
-	// Key is an API key.
-	Key = spend.Key
-	// Spend is the spending of some days, and the limits.
-	Spend = spend.Report
-	// DaySpend is the cost of one key's jobs that were submitted on one day.
+	Known    = exchange.Known
+	Proofs   = exchange.Proofs
+	Limits   = spend.Limits
+	Key      = spend.Key
+	Spend    = spend.Report
 	DaySpend = spend.Day
-	// Snapshot is a provider's report of an execution's hardware, with both signatures.
 	Snapshot = probe.Snapshot
-	// Step is one entry of a job's decision trace.
-	Step = trace.Step
-	// StepKind is the kind of a step.
+	Step     = trace.Step
 	StepKind = trace.Kind
+	Span     = mesh.Span
+	Ways     = mesh.Ways
+	Way      = mesh.Way
+	Path     = mesh.Path
 )
 
-// Errors of spending.
-var (
-	// ErrLimit is returned for a job that could cost more than its peer or its key may spend.
-	ErrLimit = spend.ErrLimit
-	// ErrKey is returned for an API key that cannot be made or does not exist.
-	ErrKey = spend.ErrKey
-)
+// The errors of package spend.
+var ErrLimit, ErrKey = spend.ErrLimit, spend.ErrKey
 
 // The kinds of steps, see package trace.
 const (
@@ -77,10 +66,12 @@ const (
 	StepEnded      = trace.Ended
 )
 
-// The routes by which a quote reaches a buyer.
+// The routes by which a quote reaches a buyer, and the paths between a cluster's members.
 const (
 	RouteDirect = exchange.RouteDirect
 	RouteGossip = exchange.RouteGossip
+	PathDirect  = mesh.PathDirect
+	PathRelayed = mesh.PathRelayed
 )
 
 // The frames of a rank's log, see package ranklog.
@@ -88,18 +79,4 @@ const (
 	FrameHeader  = ranklog.FrameHeader
 	StreamStdout = ranklog.StreamStdout
 	StreamStderr = ranklog.StreamStderr
-)
-
-// The network between the members of a cluster, see package mesh.
-type (
-	Span = mesh.Span
-	Ways = mesh.Ways
-	Way  = mesh.Way
-	Path = mesh.Path
-)
-
-// The paths between members.
-const (
-	PathDirect  = mesh.PathDirect
-	PathRelayed = mesh.PathRelayed
 )
