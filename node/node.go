@@ -182,7 +182,7 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 	}
 	switch g := p.Genesis; {
 	case g.Draft():
-		return nil, fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: complete it with starling genesis init-escrow", ErrConfig, g.Network)
+		return nil, fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: complete it with starling network init-escrow", ErrConfig, g.Network)
 	case g.Free != (p.Program == nil):
 		return nil, fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, g.Program, p.Program != nil)
 	case auditrules.Interpreted() && !g.Simulated:

@@ -67,7 +67,7 @@ func (n *Node) ResumeOffers(ctx context.Context, devices []string) error {
 		err = p.Readmit(devices)
 	}
 	if err != nil {
-		return &api.Error{Status: http.StatusConflict, Code: "not_withdrawn", Message: err.Error(), Hint: "`starling offer ls` shows what is withdrawn and why"}
+		return &api.Error{Status: http.StatusConflict, Code: "not_withdrawn", Message: err.Error(), Hint: "`starling provider status` shows what is withdrawn and why"}
 	}
 	return nil
 }
@@ -81,7 +81,7 @@ func (n *Node) PriceOffer(ctx context.Context, class market.Class, price market.
 	err = p.SetPrice(ctx, class, price)
 	switch {
 	case errors.Is(err, provider.ErrNotSold):
-		return &api.Error{Status: http.StatusNotFound, Code: "not_sold", Message: err.Error(), Hint: "`starling offer ls` shows the classes that are sold"}
+		return &api.Error{Status: http.StatusNotFound, Code: "not_sold", Message: err.Error(), Hint: "`starling provider status` shows the classes that are sold"}
 	case errors.Is(err, provider.ErrFloor):
 		return &api.Error{Status: http.StatusConflict, Code: "floor", Message: err.Error(), Hint: "provide.floor in config.yaml sets the lowest price"}
 	}

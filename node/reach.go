@@ -164,7 +164,7 @@ const maxPingTime = 2 * time.Minute
 func (n *Node) Ping(ctx context.Context, target string, count int) (api.PingResult, error) {
 	info, err := parseTarget(target)
 	if err != nil {
-		return api.PingResult{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peers lists those that are connected"}
+		return api.PingResult{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peer ls lists those that are connected"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxPingTime)
 	defer cancel()

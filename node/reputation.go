@@ -45,7 +45,7 @@ func (n *Node) rate(peers []api.PeerInfo) {
 func keyOf(name string) (sign.Key, error) {
 	id, err := ParsePeer(name)
 	if err != nil {
-		return sign.Key{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peers lists those that are connected"}
+		return sign.Key{}, &api.Error{Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peer ls lists those that are connected"}
 	}
 	k, err := p2p.KeyFromPeerID(id)
 	if err != nil {

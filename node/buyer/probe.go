@@ -284,7 +284,7 @@ func (s *supervisor) take(ctx context.Context, i int, l *bought, got []exclusive
 	var found string
 	switch {
 	case wrong:
-		found = "its provider signed a wrong answer to a probe; `starling probe export` has the proof"
+		found = "its provider signed a wrong answer to a probe; `starling job probe export` has the proof"
 		s.b.cfg.Reputation.Record(reputation.Fact{ID: sign.Hash(l.first), Kind: reputation.AuditFailed, Role: reputation.Provider, Subject: l.core.Provider, At: r.Question.At})
 	case verdict == rules.Contended:
 		found = "its units are shared with somebody: " + watch.Text()

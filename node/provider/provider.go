@@ -262,7 +262,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 	p.carryOut(resume)
 	if p.paused() {
-		p.cfg.Log.Warn("nothing new is sold: the offers are paused or drained", "advice", "`starling offer resume` sells again")
+		p.cfg.Log.Warn("nothing new is sold: the offers are paused or drained", "advice", "`starling provider resume` sells again")
 	}
 	if err := p.resumeSales(ctx); err != nil {
 		return fmt.Errorf("resuming leases: %w", err)

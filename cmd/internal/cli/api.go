@@ -21,11 +21,10 @@ such as jobs. With -o json or -o yaml it prints the OpenAPI 3.1 document, which 
 A peer listens on the unix socket api.sock in its directory, or on the loopback address "api" in
 config.yaml. api.json in the directory has the address and the token. KEYS says whether an API key's token
 opens the route too; of jobs, it opens those of its key only.`,
-		Example: `  starling api jobs
-  starling api -o json > openapi.json
+		Example: `  starling peer api jobs
+  starling peer api -o json > openapi.json
   curl --unix-socket ~/.local/share/starling/api.sock http://starling/v1/openapi.json`,
-		GroupID: groupOthers,
-		Args:    cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			doc, err := api.Document()
 			if err != nil {
@@ -38,7 +37,7 @@ opens the route too; of jobs, it opens those of its key only.`,
 				}
 			}
 			if len(listed) == 0 {
-				return WithHint(Usagef("group %.80q: not found", args[0]), "`starling api` lists all routes")
+				return WithHint(Usagef("group %.80q: not found", args[0]), "`starling peer api` lists all routes")
 			}
 			return a.Show(json.RawMessage(doc), func(t *Table) {
 				t.Head("METHOD", "PATH", "QUERY", "KEYS", "SUMMARY")

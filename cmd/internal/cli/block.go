@@ -12,18 +12,13 @@ import (
 )
 
 func newBlock(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun("", &cobra.Command{
 		Use:   "block",
 		Short: "Keep a list of peers you do not deal with",
 		Long: `The block list takes effect at once and survives a restart. A blocked provider is never asked, its quotes are ignored, and
 ` + "`starling why`" + ` says so; to a blocked buyer nothing is sold. What runs already goes on. Peers that should not even be
 connected to stand under block in config.yaml.`,
-		GroupID: groupPeer,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newBlockAdd(a), newBlockRm(a), newBlockLs(a))
-	return c
+	}, newBlockAdd(a), newBlockRm(a), newBlockLs(a))
 }
 
 func newBlockAdd(a *App) *cobra.Command {
@@ -32,8 +27,8 @@ func newBlockAdd(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add PEER",
 		Short: "Block a peer, by its key, the beginning of it, or its peer id",
-		Example: `  starling block add 7xKX…gAsU --reason "lost three jobs"
-  starling block add 12D3KooW… --as provider`,
+		Example: `  starling peer block add 7xKX…gAsU --reason "lost three jobs"
+  starling peer block add 12D3KooW… --as provider`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := a.peerKey(c.Context(), args[0])
@@ -54,7 +49,7 @@ func newBlockAdd(a *App) *cobra.Command {
 			if a.output != outputTable {
 				return a.Show(e, nil)
 			}
-			a.say("%s is blocked; undo it with `starling block rm %[1]s`", e.Peer)
+			a.say("%s is blocked; undo it with `starling peer block rm %[1]s`", e.Peer)
 			return nil
 		},
 	}
@@ -67,7 +62,7 @@ func newBlockRm(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm PEER",
 		Short:   "Deal with a peer again",
-		Example: `  starling block rm 7xKX…gAsU`,
+		Example: `  starling peer block rm 7xKX…gAsU`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			p, err := a.peerKey(c.Context(), args[0])
@@ -87,7 +82,7 @@ func newBlockLs(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Short:   "List the blocked peers",
-		Example: `  starling block ls`,
+		Example: `  starling peer block ls`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.Client()

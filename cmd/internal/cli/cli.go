@@ -3,10 +3,10 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -39,19 +39,17 @@ type App struct {
 
 // The groups that help lists commands in.
 const (
-	groupJobs   = "jobs"
-	groupPeer   = "peer"
-	groupMoney  = "money"
-	groupSetUp  = "setup"
-	groupOthers = "others"
+	groupJobs     = "jobs"
+	groupPeer     = "peer"
+	groupMoney    = "money"
+	groupNetworks = "networks"
 )
 
 var groups = []*cobra.Group{
 	{ID: groupJobs, Title: "Jobs:"},
-	{ID: groupPeer, Title: "This peer and the market:"},
-	{ID: groupMoney, Title: "Money and receipts:"},
-	{ID: groupSetUp, Title: "Setting up:"},
-	{ID: groupOthers, Title: "More:"},
+	{ID: groupPeer, Title: "Peers and the market:"},
+	{ID: groupMoney, Title: "Money and proofs:"},
+	{ID: groupNetworks, Title: "Networks:"},
 }
 
 // commands are all commands, in the order of help within their groups.
@@ -67,42 +65,22 @@ var commands = []func(*App) *cobra.Command{
 	newGet,
 	newExec,
 	newCp,
-	newPortForward,
-	newPause,
-	newResume,
-	newExtend,
 	newStop,
-	newRerun,
-	newHistory,
-	newCluster,
 	newJob,
+	newCluster,
+	newInit,
 	newUp,
-	newClient,
-	newNode,
-	newPeers,
-	newPeer,
 	newOffers,
-	newOffer,
-	newLeases,
-	newBlock,
-	newGpus,
-	newReceipts,
-	newProbe,
-	newEscrow,
+	newPeer,
+	newProvider,
+	newClient,
+	newWallet,
 	newStake,
+	newReceipts,
 	newEvidence,
 	newAudit,
-	newProposal,
-	newRewards,
-	newGuarded,
-	newWallet,
-	newSpend,
-	newKey,
+	newNetwork,
 	newTestnet,
-	newInit,
-	newGenesis,
-	newAPI,
-	newVersion,
 }
 
 // Main runs the command line and returns its exit code. The first interrupt or termination signal cancels the
@@ -158,16 +136,21 @@ Environment:
 `
 
 func newRoot(a *App) *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:           "starling",
 		Short:         "A peer-to-peer worker network paid on Solana",
 		Long:          rootLong,
 		Example:       rootExample,
-		Version:       buildVersion().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          onlyCommands,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if version {
+				return showVersion(a)
+			}
+			return c.Help()
+		},
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			a.started = true
 			a.peerSet = c.Flags().Changed("peer")
@@ -177,7 +160,7 @@ func newRoot(a *App) *cobra.Command {
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	root.SetVersionTemplate("starling {{.Version}}\n")
+	root.Flags().BoolVar(&version, "version", false, "show the version of this program")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	a.output = outputTable
 	root.PersistentFlags().StringVar(&a.home, "home", "", "the peer's directory (default $STARLING_HOME, or $XDG_DATA_HOME/starling)")
@@ -197,25 +180,9 @@ func newRoot(a *App) *cobra.Command {
 			root.AddGroup(g)
 		}
 	}
-	if used[groupOthers] {
-		root.SetHelpCommandGroupID(groupOthers)
-	}
 	usage := root.UsageTemplate()
 	root.SetUsageTemplate(usage + "{{if not .HasParent}}" + rootEnd + "{{end}}")
 	return root
-}
-
-// onlyCommands refuses arguments of a command that only has commands below it.
-func onlyCommands(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	c.SuggestionsMinimumDistance = 2
-	err := fmt.Errorf("%q is not a command of %s", args[0], c.CommandPath())
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		err = fmt.Errorf("%w, did you mean %s?", err, near[0])
-	}
-	return &Error{Code: ExitUsage, Err: err, Hint: c.CommandPath() + " --help"}
 }
 
 // exactArgs refuses any other number of arguments, with the command's usage line.
@@ -241,8 +208,11 @@ func asUsage(root *cobra.Command, args []string, err error) error {
 		return err
 	}
 	at := "starling --help"
-	if c, _, findErr := root.Find(args); findErr == nil {
+	if c, rest, findErr := root.Find(args); findErr == nil {
 		at = c.CommandPath() + " --help"
+		if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") { // the flags of a command that is none
+			return onlyCommands(c, rest)
+		}
 	}
 	return &Error{Code: ExitUsage, Err: err, Hint: at}
 }

@@ -66,7 +66,7 @@ func TestExitCodes(t *testing.T) {
 		{WithHint(&Error{Code: ExitUsage, Err: errors.New("x"), Hint: "first"}, "second"), ExitUsage, "starling: x\nhint: first\n"},
 	} {
 		cmd := func(*App) *cobra.Command {
-			return &cobra.Command{Use: "x", GroupID: groupOthers, RunE: func(*cobra.Command, []string) error { return c.err }}
+			return &cobra.Command{Use: "x", GroupID: groupNetworks, RunE: func(*cobra.Command, []string) error { return c.err }}
 		}
 		code, _, text := run(t, cmd, "x")
 		if code != int(c.code) || text != c.text {

@@ -17,7 +17,7 @@ import (
 )
 
 func newClient(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun(groupPeer, &cobra.Command{
 		Use:   "client",
 		Short: "Look at the light client behind --peer, or stop it",
 		Long: `With --peer ADDR, or $STARLING_PEER, the other commands need no peer of your own: a light client in the background buys by
@@ -34,12 +34,7 @@ On a private network the first command needs the network's swarm.key file, too: 
   starling run --max-price 0.05 hello.wasm
   starling ps
   starling client status`,
-		GroupID: groupPeer,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newClientStatus(a), newClientStop(a), newClientServe(a))
-	return c
+	}, newClientStatus(a), newClientStop(a), newClientServe(a))
 }
 
 // clientInfo is the output of client status.

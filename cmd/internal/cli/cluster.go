@@ -14,7 +14,7 @@ import (
 )
 
 func newCluster(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun(groupJobs, &cobra.Command{
 		Use:   "cluster",
 		Short: "Make several peers one machine: Ray, torchrun, MPI or Dask on them",
 		Long: `A cluster is a job whose members reach one another as if they were on one network, wherever they are: each has one
@@ -53,13 +53,8 @@ receipts, extend, cp.`,
   starling cluster exec sweep --all -- nvidia-smi -L
   starling cluster scale sweep 16
   starling cluster down sweep`,
-		GroupID: groupJobs,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newClusterUp(a), newClusterExample(a), newClusterLs(a), newClusterStatus(a), newClusterExec(a), newClusterLogs(a), newClusterForward(a),
+	}, newClusterUp(a), newClusterExample(a), newClusterLs(a), newClusterStatus(a), newClusterExec(a), newClusterLogs(a), newClusterForward(a),
 		newClusterToken(a), newClusterScale(a), newClusterDown(a))
-	return c
 }
 
 // cluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the

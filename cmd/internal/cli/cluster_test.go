@@ -21,7 +21,7 @@ func TestClusterUp(t *testing.T) {
 	t.Parallel()
 	f := newFakeBuyer(t)
 	file := f.file(t, "sweep.yaml", sweepFile)
-	f.cli(t, "cluster", "up", "--dry-run", file).want(t, ExitOK, `^cluster +ray, 3 members`, `^ranks +3$`)
+	f.cli(t, "job", "validate", file).want(t, ExitOK, `^cluster +ray, 3 members`, `^ranks +3$`)
 	var out, errs buffer
 	done := make(chan int, 1)
 	go func() { done <- f.app(&out, &errs).run(t.Context(), []string{"cluster", "up", file}) }()
@@ -159,7 +159,7 @@ func TestClusterExamples(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(file), "train.py"), nil, 0o600); err != nil { // that one of them has as an input
 			t.Fatal(err)
 		}
-		f.cli(t, "cluster", "up", "--dry-run", file).want(t, ExitOK, `^cluster +`+name+`, 4 members`)
+		f.cli(t, "job", "validate", file).want(t, ExitOK, `^cluster +`+name+`, 4 members`)
 		j, err := job.Parse([]byte(got.out), job.Token{Decimals: 6})
 		if err != nil {
 			t.Fatal(err)

@@ -262,7 +262,7 @@ func clusterTable(t *Table, g market.Genesis, s clusterInfo) {
 		row("ready", ago(now, s.Ready)+" ago, "+s.Ready.Sub(s.Created).Round(100*time.Millisecond).String()+" after it was ordered")
 	}
 	if !s.Until.IsZero() {
-		row("until", s.Until.Local().Format(time.DateTime)+", `starling extend "+s.ID+" 1h` gives it more time")
+		row("until", s.Until.Local().Format(time.DateTime)+", `starling job extend "+s.ID+" 1h` gives it more time")
 	}
 	row("autostop", s.Autostop)
 	cost := g.FormatAmount(s.Cost)

@@ -55,7 +55,7 @@ at each step, say, needs metro or lan. With -d it does not wait. An interrupt do
 	f := c.Flags()
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait until it is ready: print the id of its job")
 	o.waitFlag(c)
-	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be ordered, what it could cost and who could take it")
+	f.BoolVar(&o.dryRun, "dry-run", false, "ask the market what it would cost, as starling quote does, and order nothing")
 	return c
 }
 

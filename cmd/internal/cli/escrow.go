@@ -15,7 +15,7 @@ import (
 )
 
 func newEscrow(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun("", &cobra.Command{
 		Use:   "escrow",
 		Short: "Look at deposits on the chain, add to one, take back what is free",
 		Long: `An escrow holds the deposit of one order, in Starling's program on the chain. Each lease is a leaf of one of its tranches, with
@@ -24,16 +24,11 @@ What the deposit holds beyond that is free: the buyer can take it back at any ti
 network's margin anybody can have all that is left sent back to the refund owner.
 
 These commands read the chain and call the program themselves; the peer need not run.`,
-		Example: `  starling escrow ls
-  starling escrow show 7xKX…gAsU
-  starling escrow top-up 7xKX…gAsU 2.5
-  starling escrow refund 7xKX…gAsU`,
-		GroupID: groupMoney,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(escrowLs(a), escrowShow(a), escrowTopUp(a), escrowRefund(a))
-	return c
+		Example: `  starling wallet escrow ls
+  starling wallet escrow show 7xKX…gAsU
+  starling wallet escrow top-up 7xKX…gAsU 2.5
+  starling wallet escrow refund 7xKX…gAsU`,
+	}, escrowLs(a), escrowShow(a), escrowTopUp(a), escrowRefund(a))
 }
 
 // escrowInfo is an escrow as the commands show it. Amounts are in base units of the mint.
@@ -97,8 +92,8 @@ func escrowLs(a *App) *cobra.Command {
 		Short: "List the deposits of this peer, or of another buyer",
 		Long: `Asks an endpoint for all escrows of a buyer: this peer, if no other is named. Many public endpoints refuse to search; then
 name another with --rpc. One endpoint's word is enough here: escrow show has two agree, where two are configured.`,
-		Example: `  starling escrow ls
-  starling escrow ls --buyer 7xKX…gAsU -o json`,
+		Example: `  starling wallet escrow ls
+  starling wallet escrow ls --buyer 7xKX…gAsU -o json`,
 		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			l, err := a.programChain(o)
@@ -153,8 +148,8 @@ func escrowShow(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show ADDRESS",
 		Short: "Show a deposit with its tranches and leaves",
-		Example: `  starling escrow show 7xKX…gAsU
-  starling escrow show 7xKX…gAsU -o json`,
+		Example: `  starling wallet escrow show 7xKX…gAsU
+  starling wallet escrow show 7xKX…gAsU -o json`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			l, err := a.programChain(o)
@@ -194,7 +189,7 @@ func (l *onChain) escrow(ctx context.Context, text string) (escrowInfo, program.
 		return escrowInfo{}, n, l.explain(err)
 	}
 	if v.Escrow == nil {
-		return escrowInfo{}, n, WithHint(&Error{Code: ExitUsage, Err: fmt.Errorf("there is no escrow at %s, or none any more: a closed one leaves nothing", at)}, "starling escrow ls")
+		return escrowInfo{}, n, WithHint(&Error{Code: ExitUsage, Err: fmt.Errorf("there is no escrow at %s, or none any more: a closed one leaves nothing", at)}, "starling wallet escrow ls")
 	}
 	info := newEscrowInfo(at, *v.Escrow, uint64(v.Vault), v.Slot)
 	info.Closable = v.Escrow.Deadline + uint64(n.Params.MarginSlots) + 1
@@ -230,7 +225,7 @@ func (l *onChain) escrowTable(t *Table, e escrowInfo, terms program.Params) {
 	t.Row("outstanding", text(e.Outstanding), "there for the providers")
 	t.Row("paid", text(e.Paid), "of which "+text(e.Fees)+" fees")
 	t.Row("refunded", text(e.Refunded))
-	t.Row("free", text(e.Free), "the buyer can take it back: starling escrow refund")
+	t.Row("free", text(e.Free), "the buyer can take it back: starling wallet escrow refund")
 	t.Row("opened", l.when(e.Slot, market.Slot(e.Opened)))
 	t.Row("deadline", l.when(e.Slot, market.Slot(e.Deadline)))
 	t.Row("all back", l.when(e.Slot, market.Slot(e.Closable)), "whatever is not paid by then")
@@ -262,7 +257,7 @@ func escrowTopUp(a *App) *cobra.Command {
 		Short: "Add to a deposit",
 		Long: `Moves AMOUNT tokens from the owner's wallet into an escrow that is open. Signed by the owner where its key is at hand, else
 by the peer as its delegate. What is added is free until a tranche takes it.`,
-		Example: `  starling escrow top-up 7xKX…gAsU 2.5`,
+		Example: `  starling wallet escrow top-up 7xKX…gAsU 2.5`,
 		Args:    exactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			l, err := a.programChain(o)
@@ -302,7 +297,7 @@ func escrowRefund(a *App) *cobra.Command {
 		Long: `Before the deadline and the network's margin are over, the buyer takes back what is free; what is outstanding stays for the
 providers. After that anybody may have everything sent back that is not paid, and no provider can claim any more. It goes
 to the refund owner's wallet, whose token account is opened if there is none.`,
-		Example: `  starling escrow refund 7xKX…gAsU`,
+		Example: `  starling wallet escrow refund 7xKX…gAsU`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			l, err := a.programChain(o)

@@ -21,10 +21,9 @@ func newExtend(a *App) *cobra.Command {
 providers agree, and its programs run on. A provider may refuse: it is drained, closes before then, sells for no longer, or
 asks more by now. There the job goes on until the old end, and is then taken to another provider for the rest, as restart.max
 allows. A budget that was the most the job could cost grows with it; any other stays as it is unless --budget says.`,
-		Example: `  starling extend jk3v5q2a 2h
-  starling extend jk3v5q2a 30m --budget 12`,
-		GroupID: groupJobs,
-		Args:    exactArgs(2),
+		Example: `  starling job extend jk3v5q2a 2h
+  starling job extend jk3v5q2a 30m --budget 12`,
+		Args: exactArgs(2),
 	}
 	c.Flags().StringVar(&budget, "budget", "", "other budget, in tokens")
 	c.RunE = func(c *cobra.Command, args []string) error {

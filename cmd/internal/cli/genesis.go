@@ -22,7 +22,20 @@ type genesisOptions struct {
 	free                         bool
 }
 
-func newGenesis(a *App) *cobra.Command {
+func newNetwork(a *App) *cobra.Command {
+	return noun(groupNetworks, &cobra.Command{
+		Use:        "network",
+		SuggestFor: []string{"genesis", "proposal"},
+		Short:      "Found a network, deploy its program, vote on its rules",
+		Long: `A network is a genesis file, the same for all of its peers: which chain, which token. A network that pays has an account in
+Starling's program on that chain, which holds its fees and windows; peers with bonded stake vote on them.`,
+		Example: `  starling network genesis --network lab --free > lab.json
+  starling network deploy --keypair id.json --rpc https://rpc.example
+  starling network rules`,
+	}, genesisWrite(a), genesisDeploy(a), genesisInitEscrow(a), genesisAuthority(a), genesisFinalize(a), proposalRules(a), newProposal(a))
+}
+
+func genesisWrite(a *App) *cobra.Command {
 	var o genesisOptions
 	c := &cobra.Command{
 		Use:   "genesis",
@@ -30,17 +43,16 @@ func newGenesis(a *App) *cobra.Command {
 		Long: `Writes what never changes on a network to standard output: its name, the Solana cluster and the token that it pays in.
 Everybody who joins starts from the same file; peers whose files differ never talk to each other.
 
-The file is a draft until starling genesis init-escrow has made the network's account in Starling's program; or name a program and
+The file is a draft until starling network init-escrow has made the network's account in Starling's program; or name a program and
 the account of a network that were made before, with --program and --escrow.
 
 With --free it is a free network, for a lab or among friends: it has no chain and no money, every price is 0, nothing is staked or
 audited. Buyers and providers sign receipts all the same. Its peers need no Solana, and clocks that agree to a second.`,
-		Example: `  starling genesis --network lab --free > lab.json
-  starling genesis --network acme --chain $(solana genesis-hash) --mint <address> --symbol USDC > acme.json
-  starling genesis init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
+		Example: `  starling network genesis --network lab --free > lab.json
+  starling network genesis --network acme --chain $(solana genesis-hash) --mint <address> --symbol USDC > acme.json
+  starling network init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
   starling init --genesis escrow.json --solana-rpc https://rpc.example`,
-		GroupID: groupSetUp,
-		Args:    exactArgs(0),
+		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			make := o.genesis
 			if o.free {
@@ -69,7 +81,6 @@ audited. Buyers and providers sign receipts all the same. Its peers need no Sola
 	f.DurationVar(&o.interval, "interval", 10*time.Second, "length of a metering interval: what is paid ahead and so at risk")
 	f.DurationVar(&o.audit, "audit", time.Hour, "how often, on average, all idle units show what they are; 0: never")
 	f.DurationVar(&o.window, "audit-window", 2*time.Minute, "how often it is drawn whether they do")
-	c.AddCommand(genesisInitEscrow(a), genesisDeploy(a), genesisAuthority(a), genesisFinalize(a))
 	return c
 }
 

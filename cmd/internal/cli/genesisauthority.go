@@ -21,9 +21,9 @@ on: to the vault of a multisig (such as Squads), to another key, or to nobody, f
 
 Whoever may change the program can take every deposit and stake. A peer says at start who that is, warns of a single key,
 and stops when the code is not the one that its genesis names.`,
-		Example: `  starling genesis authority <address> --rpc https://rpc.example
-  starling genesis authority <address> --upgrade <vault of a multisig> --keypair id.json --rpc https://rpc.example
-  starling genesis authority <address> --upgrade none --keypair id.json --rpc https://rpc.example`,
+		Example: `  starling network authority <address> --rpc https://rpc.example
+  starling network authority <address> --upgrade <vault of a multisig> --keypair id.json --rpc https://rpc.example
+  starling network authority <address> --upgrade none --keypair id.json --rpc https://rpc.example`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := address("PROGRAM", args[0])
@@ -51,7 +51,7 @@ func genesisFinalize(a *App) *cobra.Command {
 		Short: "Make the program final: nobody can ever change it",
 		Long: `Gives up, for ever, the right to put other code in the place of Starling's PROGRAM. It is refused unless the code there is
 the one that this binary carries. Networks go on with it as they are; a new version of the program needs a new network.`,
-		Example: `  starling genesis finalize <address> --keypair id.json --rpc https://rpc.example`,
+		Example: `  starling network finalize <address> --keypair id.json --rpc https://rpc.example`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			id, err := address("PROGRAM", args[0])
@@ -68,7 +68,7 @@ the one that this binary carries. Networks go on with it as they are; a new vers
 			}
 			if want := program.CodeHash(program.ELF); d.Code != want {
 				return WithHint(Usagef("the code of %s is %s, this binary carries %s: it is not made final", id, d.Code, want),
-					"starling genesis authority --upgrade none makes any program final")
+					"starling network authority --upgrade none makes any program final")
 			}
 			return a.handOn(c.Context(), o, id, sign.Key{}, true)
 		},

@@ -55,7 +55,7 @@ func (f *founder) failed(err error, payer sign.Key) error {
 	return e
 }
 
-// escrowOptions are the flags of genesis init-escrow.
+// escrowOptions are the flags of network init-escrow.
 type escrowOptions struct {
 	founder
 	program, params                        string
@@ -115,7 +115,7 @@ func genesisInitEscrow(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init-escrow FILE",
 		Short: "Create a network's account in Starling's program, and write the genesis that names it",
-		Long: `Takes the genesis FILE that starling genesis wrote, creates the account that holds its fees and windows in Starling's
+		Long: `Takes the genesis FILE that starling network genesis wrote, creates the account that holds its fees and windows in Starling's
 program, with the pools and the treasury's token account, and writes the genesis with program and account to standard output.
 The account's address is made of all its parameters: none can ever change, and only the same ones lead to it. Running the
 command again with the same parameters finishes what was begun.
@@ -125,13 +125,13 @@ hundredths of a percent of the fee and add up to 10000, of which at least 2000 b
 JSON file instead, as -o json of this command's --dry-run prints them.
 
 With --voting, verifiers who have something bonded (starling stake bond) vote on fees, windows and the least stake (starling
-proposal), confirm what an epoch's work is paid (starling rewards), and judge audits: a genesis FILE with windows of audits
-(starling genesis --audit) needs it, and lies in its audits cost stake. Whoever opens a ballot must have --least-bond bonded.
+proposal), confirm what an epoch's work is paid (starling stake rewards), and judge audits: a genesis FILE with windows of audits
+(starling network genesis --audit) needs it, and lies in its audits cost stake. Whoever opens a ballot must have --least-bond bonded.
 With --emission, providers are paid out of an account that is opened empty: send the tokens there, no more than the schedule says
 ever leaves it.`,
-		Example: `  starling genesis init-escrow acme.json --program <address> --voting 72h --first-slot $(solana slot) --keypair id.json --rpc https://rpc.example > escrow.json
-  starling genesis init-escrow acme.json --program <address> --voting 72h --emission 300000000 --first-slot $(solana slot) --dry-run > params.json
-  starling genesis init-escrow acme.json --program <address> --params params.json --keypair id.json --rpc https://rpc.example`,
+		Example: `  starling network init-escrow acme.json --program <address> --voting 72h --first-slot $(solana slot) --keypair id.json --rpc https://rpc.example > escrow.json
+  starling network init-escrow acme.json --program <address> --voting 72h --emission 300000000 --first-slot $(solana slot) --dry-run > params.json
+  starling network init-escrow acme.json --program <address> --params params.json --keypair id.json --rpc https://rpc.example`,
 		Args: exactArgs(1),
 	}
 	var dry bool
@@ -152,7 +152,7 @@ ever leaves it.`,
 	o.votes.flags(c)
 	f := c.Flags()
 	f.BoolVar(&dry, "dry-run", false, "print the parameters and create nothing")
-	f.StringVar(&o.program, "program", "", "address of Starling's program (starling genesis deploy)")
+	f.StringVar(&o.program, "program", "", "address of Starling's program (starling network deploy)")
 	f.StringVar(&o.params, "params", "", "JSON file with all parameters, in place of the flags below")
 	f.StringVar(&o.treasury, "treasury", "", "wallet that gets the treasury's share (default none: its share burns)")
 	f.StringVar(&o.authority, "authority", "", "who may draw from the verifiers' pool (default nobody, ever: its share burns)")
@@ -187,7 +187,7 @@ func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error
 	case !g.Program.IsZero():
 		return g, program.Params{}, Usagef("%s names a program already", file)
 	case o.program == "":
-		return g, program.Params{}, WithHint(Usagef("--program is needed"), "starling genesis deploy puts it on the chain, where nobody has")
+		return g, program.Params{}, WithHint(Usagef("--program is needed"), "starling network deploy puts it on the chain, where nobody has")
 	}
 	if g.Program, err = address("--program", o.program); err != nil {
 		return g, program.Params{}, err
@@ -301,7 +301,7 @@ func (a *App) initEscrow(ctx context.Context, f founder, g *market.Genesis, p pr
 		a.say("the program there is not the one that this binary carries: the genesis names its code, %s", d.Code)
 	}
 	if g.Code = d.Code; !d.Final() {
-		a.say("the program can be changed by %s: see starling genesis finalize", whoChanges(d))
+		a.say("the program can be changed by %s: see starling network finalize", whoChanges(d))
 	}
 	if p.Votes.Emission > 0 {
 		a.say("the emission is paid from token account %s: send up to %s there", program.EmissionAddress(g.Program, g.Escrow), market.Decimal(p.Votes.Emission, g.Decimals))
@@ -316,10 +316,10 @@ func genesisDeploy(a *App) *cobra.Command {
 		Short: "Put Starling's program on a cluster that does not have it",
 		Long: fmt.Sprintf(`Deploys the program that this binary carries (%d bytes, SHA-256 %s) under a new address,
 through Solana's upgradeable loader, and prints the address. The payer may change it until it hands that on
-(starling genesis authority) or gives it up (starling genesis finalize); networks of a program that can be changed are only as
+(starling network authority) or gives it up (starling network finalize); networks of a program that can be changed are only as
 good as who holds that key.`,
 			len(program.ELF), sign.Sum(program.ELF)),
-		Example: `  starling genesis deploy --keypair id.json --rpc http://127.0.0.1:8899`,
+		Example: `  starling network deploy --keypair id.json --rpc http://127.0.0.1:8899`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			payer, err := o.key()

@@ -32,17 +32,16 @@ under: vram>=24 takes all cards sold with 24 GB.
 
 --mock lists the simulated devices of one of NVIDIA's own mocks instead: ` + strings.Join(gpu.Mocks, ", ") + `, each with
 ` + gpu.MockMIG + ` behind it for slices. That needs a home directory on a network whose genesis says that it is simulated.`,
-		Example: `  starling gpus
-  starling gpus --select 'h100:2,vram>=80'
-  starling gpus -o json | jq '.devices[] | select(.refused == null) | .uuid'`,
-		GroupID: groupPeer,
-		Args:    exactArgs(0),
+		Example: `  starling provider gpus
+  starling provider gpus --select 'h100:2,vram>=80'
+  starling provider gpus -o json | jq '.devices[] | select(.refused == null) | .uuid'`,
+		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			var selector gpu.Selector
 			if c.Flags().Changed("select") {
 				var err error
 				if selector, err = gpu.ParseSelector(only); err != nil {
-					return &Error{Code: ExitUsage, Err: err, Hint: "starling gpus --help"}
+					return &Error{Code: ExitUsage, Err: err, Hint: "starling provider gpus --help"}
 				}
 			}
 			cfg, err := a.gpuConfig(mock)
@@ -63,7 +62,7 @@ under: vram>=24 takes all cards sold with 24 GB.
 			}
 			if c.Flags().Changed("select") {
 				if inv.Devices, err = selector.Select(inv); err != nil {
-					return WithHint(err, "starling gpus lists what there is")
+					return WithHint(err, "starling provider gpus lists what there is")
 				}
 			}
 			return a.Show(inv, func(t *Table) { gpusTable(t, inv) })

@@ -16,10 +16,9 @@ func newGuarded(a *App) *cobra.Command {
 		Long: `A job that was submitted with guardians (starling run -d) goes on when its owner is gone: its guardians sign its payments, a
 majority of them decides, and one of them supervises it until its owner is back. Lists those that this peer guards, and who
 supervises each. guard in config.yaml says how many it takes, and for what share.`,
-		Example: `  starling guarded
-  starling guarded -o json`,
-		GroupID: groupPeer,
-		Args:    exactArgs(0),
+		Example: `  starling provider guarded
+  starling provider guarded -o json`,
+		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.Client()
 			if err != nil {

@@ -21,11 +21,10 @@ func newHistory(a *App) *cobra.Command {
 		Short: "List past jobs and what they cost",
 		Long: `Lists all jobs of this peer from its journal, newest first, a page at a time. --since takes a length of time (36h, 7d) or a
 day (2006-01-02, UTC); --state a state, or open or ended.`,
-		Example: `  starling history
-  starling history --since 7d --state failed
-  starling history --name train --limit 200 -o json`,
-		GroupID: groupJobs,
-		Args:    exactArgs(0),
+		Example: `  starling job history
+  starling job history --since 7d --state failed
+  starling job history --name train --limit 200 -o json`,
+		Args: exactArgs(0),
 	}
 	f := c.Flags()
 	f.StringVar(&since, "since", "", "only jobs that were submitted since then")

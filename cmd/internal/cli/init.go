@@ -66,7 +66,7 @@ and a configuration with every setting explained. What is there already is kept,
   starling init --psk new                  a private network; give its swarm.key to the others
   starling init --owner <address>          the owner's key stays elsewhere
   starling init --home /srv/peer2 --provide --price 0.05`,
-		GroupID: groupSetUp,
+		GroupID: groupPeer,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			genesis, err := o.check()
@@ -459,10 +459,10 @@ provide:
   startWhen: optimistic
   # Payments are claimed once early, then whenever so many tokens are due or so much time has passed, and at a lease's end.
   claim: {amount: "1", every: 1h}
-  # GPUs to sell, one unit each, in a class for each model (starling gpus lists them). Each unit has so much of the machine
+  # GPUs to sell, one unit each, in a class for each model (starling provider gpus lists them). Each unit has so much of the machine
   # beside its GPU. devices is written as --gpus is: "all", "device=0,1", "h100:2".
   # gpu: {price: "1.00", prices: {gpu/h100: "2.50"}, milliCPU: 4000, memoryMiB: 16384, diskMiB: 50000, devices: all}
-  # Nothing is sold for less, by class or family; also not by starling offer price.
+  # Nothing is sold for less, by class or family; also not by starling provider price.
   # floor: {cpu: "0.01", gpu: "0.50"}
   # When something may be sold. No lease reaches out of these hours. Empty timeZone: the machine's own.
   # hours: ["Mon-Fri 18:00-08:00", "Sat,Sun"]
@@ -471,7 +471,7 @@ provide:
   # share: {units: 80, cpu: 75, memory: 75, keep: {gpu: 1}}
   # How many leases one buyer may have at a time; 0 is no limit.
   maxLeasesPerBuyer: 0
-  # The least reputation of a buyer that is served, 0 to 1 (starling peers show PEER); 0 serves everybody. New ones have 0.0062.
+  # The least reputation of a buyer that is served, 0 to 1 (starling peer show PEER); 0 serves everybody. New ones have 0.0062.
   minReputation: 0
   # Which container images run here: patterns on repositories (* is one level, ** any), and digests. deny goes first.
   # images: {allow: ["docker.io/library/*"], deny: ["docker.io/library/alpine"]}
@@ -527,7 +527,7 @@ buy:
   # The least reputation of a provider whose quote is taken, 0 to 1; 0 takes all, the better ones first. New ones have 0.0062.
   minReputation: 0
   # The most that is spent, in tokens: by one job, by the jobs of one UTC day, and of those with one provider. Empty is no
-  # limit; starling key add makes API keys with limits of their own.
+  # limit; starling peer key add makes API keys with limits of their own.
   limits: {perJob: "", perDay: "", perProviderPerDay: ""}
   # Whether jobs may have webhooks at addresses of this machine and of private networks.
   webhooks: {private: false}

@@ -21,18 +21,15 @@ import (
 const defaultDecimals = 6
 
 func newJob(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun(groupJobs, &cobra.Command{
 		Use:   "job",
-		Short: "Check job files",
-		Long: `validate checks a file before starling submit takes it. A Ray cluster takes its jobs from Ray's own client: ray job submit, by
-starling cluster port-forward.`,
-		Example: `  starling job validate job.yaml`,
-		GroupID: groupJobs,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newJobValidate(a))
-	return c
+		Short: "Check job files, and control and repeat jobs",
+		Long: `Checks job files, lists past jobs, and controls jobs that run: pauses them, gives them more time, forwards their ports.
+A Ray cluster takes its jobs from Ray's own client: ray job submit, through starling cluster port-forward.`,
+		Example: `  starling job validate job.yaml
+  starling job history --since 7d
+  starling job port-forward jk3v5q2a 8888`,
+	}, newJobValidate(a), newHistory(a), newRerun(a), newExtend(a), newPause(a), newResume(a), newPortForward(a), newProbe(a))
 }
 
 func newJobValidate(a *App) *cobra.Command {

@@ -133,10 +133,10 @@ func (w *world) nowhere(t *testing.T) {
 		t.Errorf("only %d files were looked into", files)
 	}
 	var jobs buyer.Page
-	if err := json.Unmarshal([]byte(w.must(t, "history", "-o", "json")), &jobs); err != nil || len(jobs.Jobs) == 0 {
+	if err := json.Unmarshal([]byte(w.must(t, "job", "history", "-o", "json")), &jobs); err != nil || len(jobs.Jobs) == 0 {
 		t.Fatalf("%d jobs: %v", len(jobs.Jobs), err)
 	}
-	look("history", []byte(w.must(t, "history", "-o", "json")))
+	look("history", []byte(w.must(t, "job", "history", "-o", "json")))
 	for _, j := range jobs.Jobs {
 		for _, command := range [][]string{{"status", j.ID}, {"why", j.ID}, {"receipts", "ls", j.ID}} {
 			look(command[0], []byte(w.must(t, append(command, "-o", "json")...)))
@@ -151,35 +151,35 @@ func (w *world) testHistory(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	var page buyer.Page
-	if err := json.Unmarshal([]byte(w.must(t, "history", "--name", "failing", "--since", "1h", "--state", "failed", "-o", "json")), &page); err != nil || len(page.Jobs) != 1 {
+	if err := json.Unmarshal([]byte(w.must(t, "job", "history", "--name", "failing", "--since", "1h", "--state", "failed", "-o", "json")), &page); err != nil || len(page.Jobs) != 1 {
 		t.Fatalf("%d jobs: %v", len(page.Jobs), err)
 	}
 	id := page.Jobs[0].ID
-	again := w.cli(t, "rerun", id, "--timeout", "2m", "--max-price", "0.5")
+	again := w.cli(t, "job", "rerun", id, "--timeout", "2m", "--max-price", "0.5")
 	if again.code != int(ExitFailed) {
 		t.Fatalf("%+v", again)
 	}
-	first := w.cli(t, "history", "--limit", "1")
+	first := w.cli(t, "job", "history", "--limit", "1")
 	_, next, ok := strings.Cut(strings.TrimSpace(first.err), "--after ")
 	if first.code != 0 || !ok {
 		t.Fatalf("%+v", first)
 	}
-	if err := json.Unmarshal([]byte(w.must(t, "history", "--limit", "1", "--after", next, "-o", "json")), &page); err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != id {
+	if err := json.Unmarshal([]byte(w.must(t, "job", "history", "--limit", "1", "--after", next, "-o", "json")), &page); err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != id {
 		t.Errorf("the second page has %+v, %v", page.Jobs, err)
 	}
 	var rerun buyer.Page
-	if err := json.Unmarshal([]byte(w.must(t, "history", "--limit", "1", "-o", "json")), &rerun); err != nil {
+	if err := json.Unmarshal([]byte(w.must(t, "job", "history", "--limit", "1", "-o", "json")), &rerun); err != nil {
 		t.Fatal(err)
 	}
 	if j := rerun.Jobs[0]; j.Rerun != id || j.Spec.Timeouts.Run != 2*time.Minute || j.Spec.Payment.MaxPrice != 500_000 || j.Ranks[0].Retries != 1 {
 		t.Errorf("%+v", j)
 	}
 	for _, args := range [][]string{{"--since", "yesterday"}, {"--state", "x"}, {"--limit", "0"}, {"--after", "x"}} {
-		if r := w.cli(t, append([]string{"history"}, args...)...); r.code != int(ExitUsage) {
+		if r := w.cli(t, append([]string{"job", "history"}, args...)...); r.code != int(ExitUsage) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
-	if r := w.cli(t, "rerun", "jnone"); r.code != int(ExitUsage) || !strings.Contains(r.err, "no such job") {
+	if r := w.cli(t, "job", "rerun", "jnone"); r.code != int(ExitUsage) || !strings.Contains(r.err, "no such job") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -205,14 +205,14 @@ func (w *world) testQuote(t *testing.T) {
 
 // A key sees and spends only its own.
 func (w *world) testKeys(t *testing.T) {
-	token := strings.TrimSpace(w.must(t, "key", "add", "ci", "--per-day", "3", "--per-job", "2"))
-	if r := w.cli(t, "key", "add", "ci"); r.code != int(ExitUsage) || !strings.Contains(r.err, "there is one called") {
+	token := strings.TrimSpace(w.must(t, "peer", "key", "add", "ci", "--per-day", "3", "--per-job", "2"))
+	if r := w.cli(t, "peer", "key", "add", "ci"); r.code != int(ExitUsage) || !strings.Contains(r.err, "there is one called") {
 		t.Errorf("%+v", r)
 	}
-	if out := w.must(t, "key", "ls"); !strings.Contains(out, "ci") || strings.Contains(out, token) {
+	if out := w.must(t, "peer", "key", "ls"); !strings.Contains(out, "ci") || strings.Contains(out, token) {
 		t.Errorf("%s", out)
 	}
-	if out := w.must(t, "spend"); !strings.Contains(out, "key ci") || !strings.Contains(out, "this peer") {
+	if out := w.must(t, "wallet", "spend"); !strings.Contains(out, "key ci") || !strings.Contains(out, "this peer") {
 		t.Errorf("%s", out)
 	}
 	var ep api.Endpoint
@@ -224,7 +224,7 @@ func (w *world) testKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	var page buyer.Page
-	if err := json.Unmarshal([]byte(w.must(t, "history", "--limit", "1", "-o", "json")), &page); err != nil {
+	if err := json.Unmarshal([]byte(w.must(t, "job", "history", "--limit", "1", "-o", "json")), &page); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(method, path, body string) (int, string) {
@@ -285,11 +285,11 @@ func (w *world) testKeys(t *testing.T) {
 	if code, _ := ask(http.MethodGet, "/v1/jobs/"+j.ID, ""); code != 200 {
 		t.Errorf("its own job: %d", code)
 	}
-	w.must(t, "key", "rm", "ci")
+	w.must(t, "peer", "key", "rm", "ci")
 	if code, _ := ask(http.MethodGet, "/v1/jobs", ""); code != http.StatusUnauthorized {
 		t.Errorf("a key that was ended: %d", code)
 	}
-	if r := w.cli(t, "key", "rm", "ci"); r.code != int(ExitUsage) {
+	if r := w.cli(t, "peer", "key", "rm", "ci"); r.code != int(ExitUsage) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -300,29 +300,35 @@ func (w *world) testBlock(t *testing.T) {
 		t.Fatalf("%d offers: %v", len(offers), err)
 	}
 	p := offers[0].Provider.String()
-	w.must(t, "block", "add", p, "--reason", "snores", "--as", "provider")
-	if out := w.must(t, "block", "ls"); !strings.Contains(out, p) || !strings.Contains(out, "snores") {
+	w.must(t, "peer", "block", "add", p, "--reason", "snores", "--as", "provider")
+	if out := w.must(t, "peer", "block", "ls"); !strings.Contains(out, p) || !strings.Contains(out, "snores") {
 		t.Errorf("%s", out)
 	}
 	w.cli(t, "run", "--max-price", "1", filepath.Join(w.files, "fail.wasm"))
 	var page buyer.Page
-	if err := json.Unmarshal([]byte(w.must(t, "history", "--limit", "1", "-o", "json")), &page); err != nil {
+	if err := json.Unmarshal([]byte(w.must(t, "job", "history", "--limit", "1", "-o", "json")), &page); err != nil {
 		t.Fatal(err)
 	}
 	if out := w.must(t, "why", page.Jobs[0].ID); !strings.Contains(out, "blocked by you: snores") || page.Jobs[0].Ranks[0].Provider.String() == p {
 		t.Errorf("%s", out)
 	}
-	w.must(t, "block", "rm", p[:8])
+	w.must(t, "peer", "block", "rm", p[:8])
+	var q buyer.Quotation
 	short := w.cli(t, "run", "--dry-run", "--max-price", "1", "--exclude", p[:8], filepath.Join(w.files, "fail.wasm"), "-o", "json").want(t, ExitOK)
-	if !strings.Contains(short.out, p) {
-		t.Errorf("not excluded by the beginning of its key: %s", short.out)
+	if err := json.Unmarshal([]byte(short.out), &q); err != nil {
+		t.Fatal(err)
 	}
-	w.cli(t, "peers", "show", p[:8]).want(t, ExitOK, `^key +`+p)
+	for _, o := range q.Quotes {
+		if o.Provider.String() == p && o.Ranks > 0 {
+			t.Errorf("not excluded by the beginning of its key: %s", short.out)
+		}
+	}
+	w.cli(t, "peer", "show", p[:8]).want(t, ExitOK, `^key +`+p)
 	w.cli(t, "peer", "ping", "-c", "1", p[:10]).want(t, ExitOK, `^path +direct$`)
-	w.cli(t, "peers", "show", p[:7]).want(t, ExitUsage, `neither a peer id`)
-	w.cli(t, "block", "add", "zzzzzzzz").want(t, ExitUsage, `no peer known here has a key that begins so`, `^hint: .starling peers. lists`)
+	w.cli(t, "peer", "show", p[:7]).want(t, ExitUsage, `neither a peer id`)
+	w.cli(t, "peer", "block", "add", "zzzzzzzz").want(t, ExitUsage, `no peer known here has a key that begins so`, `^hint: .starling peer ls. lists`)
 	for _, args := range [][]string{{"add", "nobody"}, {"rm", p}, {"add", p, "--as", "king"}} {
-		if r := w.cli(t, append([]string{"block"}, args...)...); r.code != int(ExitUsage) {
+		if r := w.cli(t, append([]string{"peer", "block"}, args...)...); r.code != int(ExitUsage) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}

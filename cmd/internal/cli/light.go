@@ -50,7 +50,7 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 		return nil, err
 	}
 	if _, err := client.ParsePeers(peers); err != nil {
-		return nil, &Error{Code: ExitUsage, Err: err, Hint: "starling node, on the entry peer, shows its addresses"}
+		return nil, &Error{Code: ExitUsage, Err: err, Hint: "starling peer status, on the entry peer, shows its addresses"}
 	}
 	if err := client.GivePeers(home, peers); err != nil {
 		return nil, err

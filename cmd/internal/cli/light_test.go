@@ -135,7 +135,7 @@ func (w *world) relayedOnly(t *testing.T) {
 	t.Helper()
 	entry, seen := w.hosts[2].ID().String(), 0
 	var peers []api.PeerInfo
-	r := w.cli(t, "peers", "-o", "json").want(t, ExitOK)
+	r := w.cli(t, "peer", "ls", "-o", "json").want(t, ExitOK)
 	if err := json.Unmarshal([]byte(r.out), &peers); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func (w *world) forwarded(t *testing.T, id string) (addr string, end func() stri
 	ctx, interrupt := context.WithCancel(t.Context())
 	var out, errs buffer
 	done := make(chan int, 1)
-	go func() { done <- w.app(&out, &errs).run(ctx, []string{"port-forward", id, "0:7000"}) }()
+	go func() { done <- w.app(&out, &errs).run(ctx, []string{"job", "port-forward", id, "0:7000"}) }()
 	pattern := regexp.MustCompile(`(?m)^(127\.0\.0\.1:\d+) -> port 7000 of rank 0$`)
 	w.until(t, "it listens", func() bool { return pattern.MatchString(out.String()) })
 	return pattern.FindStringSubmatch(out.String())[1], func() string {

@@ -52,25 +52,25 @@ func (w *world) testLive(t *testing.T) {
 	w.execs(t, id)
 	w.copies(t, id)
 
-	w.cli(t, "pause", id).want(t, ExitOK, `^`+id+` +paused$`)
+	w.cli(t, "job", "pause", id).want(t, ExitOK, `^`+id+` +paused$`)
 	w.cli(t, "ps").want(t, ExitOK, `^`+id[:8]+`\w* +work +paused +0/1`)
-	w.cli(t, "status", id).want(t, ExitOK, `^state +running, paused; its units are held and paid for, .starling resume `+id)
+	w.cli(t, "status", id).want(t, ExitOK, `^state +running, paused; its units are held and paid for, .starling job resume `+id)
 	w.cli(t, "exec", id, "--", "shout", "0").want(t, ExitUsage, `the job is paused; resume it first`)
-	w.cli(t, "resume", id).want(t, ExitOK, `^`+id+` +running$`)
+	w.cli(t, "job", "resume", id).want(t, ExitOK, `^`+id+` +running$`)
 	w.extends(t, id)
 	w.cli(t, "stop", "--wait", id).want(t, ExitOK)
-	w.cli(t, "extend", id, "1h").want(t, ExitUsage, `the job has stopped; .starling rerun`)
+	w.cli(t, "job", "extend", id, "1h").want(t, ExitUsage, `the job has stopped; .starling job rerun`)
 	w.cli(t, "exec", id, "--", "shout", "0").want(t, ExitUsage, `the job has stopped`)
-	w.cli(t, "pause", id).want(t, ExitUsage, `the job is stopped`)
+	w.cli(t, "job", "pause", id).want(t, ExitUsage, `the job is stopped`)
 }
 
 func (w *world) extends(t *testing.T, id string) {
 	w.cli(t, "ps").want(t, ExitOK, `^`+id[:8]+`\w* +work +running +0/1 +- +\d+\w +\d+m `)
-	w.cli(t, "extend", id, "soon").want(t, ExitUsage, `"soon" is no time`, `^hint: write it as`)
-	w.cli(t, "extend", id, "5m").want(t, ExitOK, `^job +`+id+`$`, `^time +1h5m0s in all$`, `^until +\d`,
+	w.cli(t, "job", "extend", id, "soon").want(t, ExitUsage, `"soon" is no time`, `^hint: write it as`)
+	w.cli(t, "job", "extend", id, "5m").want(t, ExitOK, `^job +`+id+`$`, `^time +1h5m0s in all$`, `^until +\d`,
 		`^RANK +PROVIDER +STATE +LEASE UNTIL`, `^0 +\w{8} +extended +\d{4}-\S+ \S+ +0\.\d+ STAR`)
-	w.cli(t, "status", id).want(t, ExitOK, `^until +\d.*starling extend `+id)
-	w.cli(t, "extend", id, "300h", "--budget", "1").want(t, ExitUsage, `a budget of 1.00 STAR is less than the job has`)
+	w.cli(t, "status", id).want(t, ExitOK, `^until +\d.*starling job extend `+id)
+	w.cli(t, "job", "extend", id, "300h", "--budget", "1").want(t, ExitUsage, `a budget of 1.00 STAR is less than the job has`)
 }
 
 func (w *world) execs(t *testing.T, id string) {
@@ -164,7 +164,7 @@ func (w *world) testPortForward(t *testing.T) {
 	defer interrupt()
 	var out, errs buffer
 	done := make(chan int, 1)
-	go func() { done <- w.app(&out, &errs).run(ctx, []string{"port-forward", id, "0:7000", "0:7001"}) }()
+	go func() { done <- w.app(&out, &errs).run(ctx, []string{"job", "port-forward", id, "0:7000", "0:7001"}) }()
 	pattern := regexp.MustCompile(`(?m)^(127\.0\.0\.1:\d+) -> port (\d+) of rank 0$`)
 	w.until(t, "it listens", func() bool { return len(pattern.FindAllString(out.String(), -1)) == 2 })
 	where := pattern.FindAllStringSubmatch(out.String(), -1)
@@ -205,7 +205,7 @@ func (w *world) testPortForward(t *testing.T) {
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
-	w.cli(t, "port-forward", id, "http").want(t, ExitUsage, `"http" is not a port`)
-	w.cli(t, "port-forward", id).want(t, ExitUsage, `needs an id and a port`)
+	w.cli(t, "job", "port-forward", id, "http").want(t, ExitUsage, `"http" is not a port`)
+	w.cli(t, "job", "port-forward", id).want(t, ExitUsage, `needs an id and a port`)
 	w.cli(t, "stop", id).want(t, ExitOK)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,14 +17,14 @@ import (
 
 func newNode(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use:   "node",
-		Short: "Show this peer: its keys, addresses, network, chain and wallet",
+		Use:        "status",
+		SuggestFor: []string{"node"},
+		Short:      "Show this peer: keys, addresses, network, chain and wallet",
 		Long: `Shows the peer that runs on this home directory. One of its addresses is what others give as bootstrap to join the network
 by it.`,
-		Example: `  starling node
-  starling init --bootstrap "$(starling --home other node -o json | jq -r '.addrs[0]')"`,
-		GroupID: groupPeer,
-		Args:    exactArgs(0),
+		Example: `  starling peer status
+  starling init --bootstrap "$(starling --home other peer status -o json | jq -r '.addrs[0]')"`,
+		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.Client()
 			if err != nil {
@@ -199,10 +200,9 @@ func newLeases(a *App) *cobra.Command {
 		Short: "List what this peer has sold and earned",
 		Long: `Lists the holds and leases of this peer as a provider. EARNED is what the buyer's best voucher says, CLAIMED what
 was paid of it from the buyer's escrow, before the network's fee.`,
-		Example: `  starling leases
-  starling leases -o json`,
-		GroupID: groupMoney,
-		Args:    exactArgs(0),
+		Example: `  starling provider leases
+  starling provider leases -o json`,
+		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, g, err := a.known()
 			if err != nil {
@@ -238,4 +238,14 @@ was paid of it from the buyer's escrow, before the network's fee.`,
 			})
 		},
 	}
+}
+
+// warnAlone warns if the peer is connected to no other, which is why it finds nothing.
+func (a *App) warnAlone(ctx context.Context, c *api.Client) {
+	n, err := api.GetNode.Call(ctx, c, api.None{})
+	if err != nil || n.Peers > 0 {
+		return
+	}
+	a.say("warning: this peer is connected to no other, so it finds no offers")
+	a.say("hint: check bootstrap in config.yaml and the peer's log; `starling peer ping ADDRESS` says why a peer cannot be reached")
 }

@@ -15,36 +15,31 @@ import (
 // drainEvery is how often a drain looks how many leases are left.
 const drainEvery = time.Second
 
-func newOffer(a *App) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "offer",
-		Short: "Show and change what this peer sells: pause, drain, price",
-		Long: `What this peer sells is set in config.yaml under provide. These commands change it while the peer runs; pausing and prices
-outlive a restart. What is sold already always goes on: nothing here ends a lease.`,
-		Example: `  starling offer ls
-  starling offer price cpu 0.08
-  starling offer drain --wait && sudo reboot`,
-		GroupID: groupPeer,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newOfferLs(a), newOfferPause(a), newOfferResume(a), newOfferDrain(a), newOfferPrice(a))
-	return c
+func newProvider(a *App) *cobra.Command {
+	return noun(groupPeer, &cobra.Command{
+		Use:        "provider",
+		SuggestFor: []string{"offer"},
+		Short:      "Sell units: prices, pause, drain, leases, GPUs",
+		Long: `Shows and changes the offers of this peer. They are set in config.yaml under provide; pauses, drains and prices set here
+survive a restart. Running leases always go on: no command here ends one.`,
+		Example: `  starling provider status
+  starling provider price cpu 0.08
+  starling provider drain --wait && sudo reboot`,
+	}, newOfferLs(a), newOfferPause(a), newOfferResume(a), newOfferDrain(a), newOfferPrice(a), newLeases(a), newGpus(a), newGuarded(a))
 }
 
 func newOfferLs(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use:     "ls",
-		Aliases: []string{"list"},
-		Short:   "List what this peer sells, class by class, and how it stands",
-		Long: `Lists the offers of this peer. STATE is selling; paused and draining (nothing new is sold until "offer resume"); drained
+		Use:   "status",
+		Short: "Show the offers of this peer, class by class",
+		Long: `Lists the offers of this peer. STATE is selling; paused and draining (no new lease until "provider resume"); drained
 (draining, and no lease is left); closed (outside provide.hours); or no fees (the peer's key has too little SOL to
 claim what it would earn). Units that were withdrawn because something is
-wrong with them are listed with the reason; "offer resume DEVICE" sells them again. On a network that audits, PROVEN is how many of the free units have a fresh audit record ("starling
+wrong with them are listed with the reason; "provider resume DEVICE" sells them again. On a network that audits, PROVEN is how many of the free units have a fresh audit record ("starling
 audit ls"): the others are sold only to orders with --unproven. Units of a class that audits do not tell from others ("starling audit
 floors") are proven as their family, and sold so: to orders for class gpu, not for gpu/l40s.`,
-		Example: `  starling offer ls
-  starling offer ls -o json`,
+		Example: `  starling provider status
+  starling provider status -o json`,
 		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.offers(func(client *api.Client) (api.OwnOffers, error) {
@@ -59,8 +54,8 @@ func newOfferPause(a *App) *cobra.Command {
 		Use:   "pause",
 		Short: "Sell nothing new; what is sold goes on",
 		Long: `Takes the offers of this peer back and refuses new orders. Running leases go on and are paid. It holds until
-"offer resume", also when the peer is started again.`,
-		Example: `  starling offer pause`,
+"provider resume", also when the peer is started again.`,
+		Example: `  starling provider pause`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return a.offers(func(client *api.Client) (api.OwnOffers, error) {
@@ -76,8 +71,8 @@ func newOfferResume(a *App) *cobra.Command {
 		Short: "Sell again after pause or drain, or sell withdrawn devices again",
 		Long: `Without arguments it ends a pause or a drain. With the serial numbers or UUIDs of devices it sells these again that were
 withdrawn because something was wrong with them; a device that still has it is withdrawn again.`,
-		Example: `  starling offer resume
-  starling offer resume GPU-5a1b0c1e-2d3f-4a5b-8c6d-7e8f9a0b1c2d`,
+		Example: `  starling provider resume
+  starling provider resume GPU-5a1b0c1e-2d3f-4a5b-8c6d-7e8f9a0b1c2d`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.offers(func(client *api.Client) (api.OwnOffers, error) {
@@ -92,9 +87,9 @@ func newOfferDrain(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain",
 		Short: "Sell nothing new and wait until all leases have ended, to stop the peer",
-		Long: `Pauses the peer as "offer pause" does. With --wait it then waits until the last lease has ended and says that the peer can be
-stopped. An interrupt ends only the waiting; "offer resume" sells again.`,
-		Example: `  starling offer drain --wait && sudo reboot`,
+		Long: `Pauses the peer as "provider pause" does. With --wait it then waits until the last lease has ended and says that the peer can be
+stopped. An interrupt ends only the waiting; "provider resume" sells again.`,
+		Example: `  starling provider drain --wait && sudo reboot`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.Client()
@@ -151,8 +146,8 @@ func newOfferPrice(a *App) *cobra.Command {
 		Short: "Change the price of a class, per unit-hour",
 		Long: `Changes what is asked for units of a class, for orders to come; leases keep the price they were sold at. The price may not be
 under provide.floor. It holds, also when the peer is started again, until the configuration gives another price.`,
-		Example: `  starling offer price cpu 0.08
-  starling offer price gpu/h100 2.50`,
+		Example: `  starling provider price cpu 0.08
+  starling provider price gpu/h100 2.50`,
 		Args: exactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			class := market.Class(args[0])
@@ -205,7 +200,7 @@ func leasesText(n int) string {
 func ownOffersTable(t *Table, g market.Genesis, o api.OwnOffers) {
 	t.Row("state", o.State)
 	if o.Reason != "" {
-		t.Row("", o.Reason+"; send SOL to the peer's key, which starling node shows")
+		t.Row("", o.Reason+"; send SOL to the peer's key, which starling peer status shows")
 	}
 	hours := o.Hours
 	if !o.Until.IsZero() {

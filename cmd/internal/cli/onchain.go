@@ -102,7 +102,7 @@ func (a *App) chain(o chainOptions) (*onChain, error) {
 func (a *App) programChain(o chainOptions) (*onChain, error) {
 	l, err := a.chain(o)
 	if err == nil && l.g.Draft() {
-		return nil, WithHint(Usagef("network %s has no program yet", l.g.Network), "starling genesis init-escrow --help")
+		return nil, WithHint(Usagef("network %s has no program yet", l.g.Network), "starling network init-escrow --help")
 	}
 	return l, err
 }
@@ -169,9 +169,9 @@ func (l *onChain) explain(err error) error {
 	case errors.Is(err, chain.ErrDown), errors.Is(err, chain.ErrDisagree):
 		e.Hint = "name another endpoint with --rpc"
 	case errors.Is(err, program.ErrEarly):
-		e.Hint = "starling escrow show, and stake status, say from when it can be done"
+		e.Hint = "starling wallet escrow show, and stake status, say from when it can be done"
 	case errors.Is(err, chain.ErrMalformed):
-		e.Hint = "it is of another kind or network; starling escrow ls lists yours"
+		e.Hint = "it is of another kind or network; starling wallet escrow ls lists yours"
 	}
 	return e
 }

@@ -58,11 +58,11 @@ func newChained(t *testing.T) *chained {
 	direct := writeJSON(t, filepath.Join(dir, "direct.json"), c.net.Genesis("cli", 10))
 
 	var deployed struct{ Program string }
-	r := c.cli(t, "genesis", "deploy", "--keypair", payer, "--rpc", c.net.URL(), "-o", "json").want(t, ExitOK, `deploying \d+ bytes at`)
+	r := c.cli(t, "network", "deploy", "--keypair", payer, "--rpc", c.net.URL(), "-o", "json").want(t, ExitOK, `deploying \d+ bytes at`)
 	if err := json.Unmarshal([]byte(r.out), &deployed); err != nil {
 		t.Fatal(err)
 	}
-	make := []string{"genesis", "init-escrow", direct, "--program", deployed.Program, "--keypair", payer, "--rpc", c.net.URL(), "--treasury", c.net.Faucet().Key().String(),
+	make := []string{"network", "init-escrow", direct, "--program", deployed.Program, "--keypair", payer, "--rpc", c.net.URL(), "--treasury", c.net.Faucet().Key().String(),
 		"--unbonding", "3s", "--evidence", "2s", "--margin", "4s", "--response", "5s", "--min-stake", "30",
 		"--voting", "10m", "--lock", "1m", "--least-bonded", "35", "--least-bond", "5", "--first-slot", "1", "--epoch", "10s", "--emission", "1000"}
 	r = c.cli(t, make...).want(t, ExitOK, `"program": "`+deployed.Program, `^it is there, with the pools of 1 token`,
@@ -76,7 +76,7 @@ func newChained(t *testing.T) *chained {
 	}
 	// The parameters as a file lead to the same account.
 	params := c.cli(t, append(make, "--dry-run")...).want(t, ExitOK, `"fee_bps": 200`)
-	c.cli(t, "genesis", "init-escrow", direct, "--program", deployed.Program, "--keypair", payer, "--rpc", c.net.URL(),
+	c.cli(t, "network", "init-escrow", direct, "--program", deployed.Program, "--keypair", payer, "--rpc", c.net.URL(),
 		"--params", writeJSON(t, filepath.Join(dir, "params.json"), params.out)).want(t, ExitOK, `"escrow": "`+g.Escrow.String())
 
 	c.genesis = g
@@ -123,10 +123,10 @@ func (c *chained) until(t *testing.T, slot uint64) {
 func TestOnChain(t *testing.T) {
 	t.Parallel()
 	c := newChained(t)
-	c.cli(t, "wallet", "balance").want(t, ExitOK, `^owner +\w+ +1000.00 STAR$`, `may spend 500.00 STAR, of which 0.00 STAR are in its own account`, `^fees +1.00 SOL`)
-	c.cli(t, "wallet", "balance", c.net.Faucet().Key().String()).want(t, ExitOK, `^wallet +\w+ +0.00 STAR$`)
+	c.cli(t, "wallet", "show").want(t, ExitOK, `^owner +\w+ +1000.00 STAR$`, `may spend 500.00 STAR, of which 0.00 STAR are in its own account`, `^fees +1.00 SOL`)
+	c.cli(t, "wallet", "show", c.net.Faucet().Key().String()).want(t, ExitOK, `^wallet +\w+ +0.00 STAR$`)
 	c.cli(t, "wallet", "allow", "700").want(t, ExitOK, `^letting peer \w+ spend 700.00 STAR of `, `^confirmed +\w+`)
-	c.cli(t, "wallet", "balance").want(t, ExitOK, `may spend 700.00 STAR, of which`)
+	c.cli(t, "wallet", "show").want(t, ExitOK, `may spend 700.00 STAR, of which`)
 	c.cli(t, "wallet", "collect").want(t, ExitUsage, `holds nothing`)
 	t.Run("Stake", func(t *testing.T) { c.testStake(t) })
 	t.Run("Escrow", func(t *testing.T) { c.testEscrow(t) })
@@ -152,7 +152,7 @@ func (c *chained) testStake(t *testing.T) {
 	c.until(t, s.Ready)
 	c.cli(t, "stake", "status").want(t, ExitOK, `^unbonding +40.50 STAR +can be withdrawn now`)
 	c.cli(t, "stake", "withdraw").want(t, ExitOK, `^withdrawing 40.50 STAR to `+c.owner.Key().String())
-	c.cli(t, "wallet", "balance").want(t, ExitOK, `^owner +\w+ +1000.00 STAR$`)
+	c.cli(t, "wallet", "show").want(t, ExitOK, `^owner +\w+ +1000.00 STAR$`)
 	// Without the owner's key nothing of the owner's can be done.
 	moved := filepath.Join(t.TempDir(), "owner.json")
 	wallet := filepath.Join(c.home, node.FileWallet)
@@ -178,24 +178,24 @@ func (c *chained) testStake(t *testing.T) {
 }
 
 func (c *chained) testEscrow(t *testing.T) {
-	c.cli(t, "escrow", "ls").want(t, ExitOK, `^0 escrows of `+c.peer.Key().String())
+	c.cli(t, "wallet", "escrow", "ls").want(t, ExitOK, `^0 escrows of `+c.peer.Key().String())
 	at, deadline := c.openEscrow(t.Context(), t)
-	c.cli(t, "escrow", "ls").want(t, ExitOK, `^`+at.String()+` +\w+ +open +5.00 STAR +2.00 STAR +0.00 STAR +3.00 STAR +slot \d+, in about`, `^1 escrow of `)
-	c.cli(t, "escrow", "ls", "--buyer", c.owner.Key().String(), "-o", "json").want(t, ExitOK, `^\[\]$`)
-	c.cli(t, "escrow", "show", at.String()).want(t, ExitOK, `^deposited +5.00 STAR$`, `^outstanding +2.00 STAR`, `^free +3.00 STAR`, `^deadline +slot `+fmt.Sprint(deadline),
+	c.cli(t, "wallet", "escrow", "ls").want(t, ExitOK, `^`+at.String()+` +\w+ +open +5.00 STAR +2.00 STAR +0.00 STAR +3.00 STAR +slot \d+, in about`, `^1 escrow of `)
+	c.cli(t, "wallet", "escrow", "ls", "--buyer", c.owner.Key().String(), "-o", "json").want(t, ExitOK, `^\[\]$`)
+	c.cli(t, "wallet", "escrow", "show", at.String()).want(t, ExitOK, `^deposited +5.00 STAR$`, `^outstanding +2.00 STAR`, `^free +3.00 STAR`, `^deadline +slot `+fmt.Sprint(deadline),
 		`^0 +all 2 +2.00 STAR +2.00 STAR .*opened by the buyer$`, `^ +1 +0.00 STAR +0.00 STAR`)
-	c.cli(t, "escrow", "top-up", at.String(), "1.5").want(t, ExitOK, `^adding 1.50 STAR of \w+ to escrow `)
-	c.cli(t, "escrow", "show", at.String(), "-o", "json").want(t, ExitOK, `"deposited": 6500000`, `"free": 4500000`)
-	c.cli(t, "escrow", "refund", at.String()).want(t, ExitOK, `^taking 4.50 STAR back from escrow \w+ to `+c.owner.Key().String())
-	c.cli(t, "escrow", "refund", at.String()).want(t, ExitUsage, `nothing is free`, `^hint: what is outstanding can be taken back from slot \d+, in about`)
+	c.cli(t, "wallet", "escrow", "top-up", at.String(), "1.5").want(t, ExitOK, `^adding 1.50 STAR of \w+ to escrow `)
+	c.cli(t, "wallet", "escrow", "show", at.String(), "-o", "json").want(t, ExitOK, `"deposited": 6500000`, `"free": 4500000`)
+	c.cli(t, "wallet", "escrow", "refund", at.String()).want(t, ExitOK, `^taking 4.50 STAR back from escrow \w+ to `+c.owner.Key().String())
+	c.cli(t, "wallet", "escrow", "refund", at.String()).want(t, ExitUsage, `nothing is free`, `^hint: what is outstanding can be taken back from slot \d+, in about`)
 	c.until(t, deadline+200)
-	c.cli(t, "escrow", "refund", at.String()).want(t, ExitOK, `^taking 2.00 STAR back`)
-	c.cli(t, "escrow", "show", at.String()).want(t, ExitOK, `^state +refunded`, `^refunded +6.50 STAR`, `^deadline +slot \d+, \d+s ago`)
-	c.cli(t, "escrow", "refund", at.String()).want(t, ExitUsage, `was refunded already`)
-	c.cli(t, "escrow", "top-up", at.String(), "1").want(t, ExitUsage, `was refunded`)
-	c.cli(t, "escrow", "show", c.peer.Key().String()).want(t, ExitUsage, `there is no escrow at`, `^hint: starling escrow ls`)
-	c.cli(t, "escrow", "show", c.genesis.Mint.String()).want(t, ExitPayment, `is no escrow of program`)
-	c.cli(t, "escrow", "show", at.String(), "--rpc", "http://127.0.0.1:1").want(t, ExitPayment, `^hint: name another endpoint with --rpc`)
+	c.cli(t, "wallet", "escrow", "refund", at.String()).want(t, ExitOK, `^taking 2.00 STAR back`)
+	c.cli(t, "wallet", "escrow", "show", at.String()).want(t, ExitOK, `^state +refunded`, `^refunded +6.50 STAR`, `^deadline +slot \d+, \d+s ago`)
+	c.cli(t, "wallet", "escrow", "refund", at.String()).want(t, ExitUsage, `was refunded already`)
+	c.cli(t, "wallet", "escrow", "top-up", at.String(), "1").want(t, ExitUsage, `was refunded`)
+	c.cli(t, "wallet", "escrow", "show", c.peer.Key().String()).want(t, ExitUsage, `there is no escrow at`, `^hint: starling wallet escrow ls`)
+	c.cli(t, "wallet", "escrow", "show", c.genesis.Mint.String()).want(t, ExitPayment, `is no escrow of program`)
+	c.cli(t, "wallet", "escrow", "show", at.String(), "--rpc", "http://127.0.0.1:1").want(t, ExitPayment, `^hint: name another endpoint with --rpc`)
 }
 
 // openEscrow deposits 5 tokens, of which a tranche of two leaves takes 2.

@@ -14,8 +14,8 @@ func newPause(a *App) *cobra.Command {
 	c.Long = `Freezes the programs of all ranks where they are, until resume; one that begins meanwhile is frozen too. Their memory and
 units stay theirs, so a paused job is metered and paid for like any other, and timeouts.run goes on. Stopping a paused job
 lets its programs go on first, so that they can save their work.`
-	c.Example = `  starling pause jk3v5q2a
-  starling resume jk3v5q2a`
+	c.Example = `  starling job pause jk3v5q2a
+  starling job resume jk3v5q2a`
 	return c
 }
 
@@ -23,13 +23,12 @@ func newResume(a *App) *cobra.Command {
 	c := pauseCommand(a, "running", api.ResumeJob)
 	c.Use, c.Short = "resume ID...", "Let a paused job go on"
 	c.Long = `Lets the programs of a paused job go on where they were.`
-	c.Example = `  starling resume jk3v5q2a`
+	c.Example = `  starling job resume jk3v5q2a`
 	return c
 }
 
 func pauseCommand(a *App, done string, do route.Route[api.ByID, buyer.Job]) *cobra.Command {
 	return &cobra.Command{
-		GroupID: groupJobs,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return WithHint(Usagef("%s needs an id", c.Name()), "%s", c.UseLine())

@@ -29,7 +29,7 @@ func parsePeer(text string) (sign.Key, error) {
 		}
 	}
 	return sign.Key{}, WithHint(Usagef("%.80q is neither a peer's key nor its id", text),
-		"`starling peers` and `starling offers` list keys; their first eight characters are enough")
+		"`starling peer ls` and `starling offers` list keys; their first eight characters are enough")
 }
 
 // peerKey reads a peer's key, its libp2p id, or the beginning of the key of a peer that this one knows: one that it is
@@ -54,11 +54,11 @@ func (a *App) peerKey(ctx context.Context, text string) (sign.Key, error) {
 		case len(all) == 1:
 			return all[0], nil
 		case len(all) > 1:
-			return k, WithHint(Usagef("%q: several keys begin so: %v and %v, want one of them whole", text, all[0], all[1]), "starling peers -o json")
+			return k, WithHint(Usagef("%q: several keys begin so: %v and %v, want one of them whole", text, all[0], all[1]), "starling peer ls -o json")
 		}
 	}
 	return k, WithHint(Usagef("%q: no peer known here has a key that begins so, want a whole key or a peer id", text),
-		"`starling peers` lists the connected peers, `starling offers` the providers")
+		"`starling peer ls` lists the connected peers, `starling offers` the providers")
 }
 
 // peerName is a peer as the API takes it: by key where text is the beginning of one, else as it was given.

@@ -12,25 +12,18 @@ import (
 	"github.com/starling-network/starling/node/api"
 )
 
-func newPeers(a *App) *cobra.Command {
-	c := peersLs(a)
-	c.Use, c.GroupID = "peers", groupPeer
-	c.Short = "List the peers that this one is connected to, and what it makes of them"
-	c.AddCommand(peersLs(a), peersShow(a), peersExport(a))
-	return c
-}
-
 func peersLs(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use:   "ls",
-		Short: "List the peers that this one is connected to",
+		Use:        "ls",
+		SuggestFor: []string{"peers"},
+		Short:      "List the peers that this one is connected to",
 		Long: `Lists the peers that this one is connected to. PATH says how: direct; punched, which is direct through NATs that a relay
 helped to open; or relayed, with the relay under VIA. What begins anew always takes the best connection that there is.
 
 SELLS and BUYS are their reputation as this peer sees it, 0 to 1: new says that too little is known to judge by, and a ! that
-more speaks against a peer than for it. starling peers show PEER has every term.`,
-		Example: `  starling peers ls
-  starling peers ls -o json | jq -r '.[] | select(.conns[0].path == "relayed") | .peer'`,
+more speaks against a peer than for it. starling peer show PEER has every term.`,
+		Example: `  starling peer ls
+  starling peer ls -o json | jq -r '.[] | select(.conns[0].path == "relayed") | .peer'`,
 		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.Client()
@@ -69,15 +62,17 @@ func shortPeer(id string) string {
 }
 
 func newPeer(a *App) *cobra.Command {
-	c := &cobra.Command{
-		Use:     "peer",
-		Short:   "Find out about one peer",
-		GroupID: groupPeer,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newPeerPing(a))
-	return c
+	return noun(groupPeer, &cobra.Command{
+		Use:        "peer",
+		SuggestFor: []string{"peers"},
+		Short:      "Show this peer and others, block peers, make API keys",
+		Long: `Shows the peer that runs in this home directory and the peers that it knows: how they are reached and what is known of
+them. PEER is a peer id (12D3Koo…), a key, or the first eight characters of a key.`,
+		Example: `  starling peer status
+  starling peer ls
+  starling peer show 7xKX…gAsU
+  starling peer block add 7xKX…gAsU --reason "lost three jobs"`,
+	}, newNode(a), peersLs(a), peersShow(a), newPeerPing(a), peersExport(a), newBlock(a), newKey(a), newAPI(a))
 }
 
 func newPeerPing(a *App) *cobra.Command {

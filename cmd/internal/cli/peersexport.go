@@ -21,7 +21,7 @@ func peersExport(a *App) *cobra.Command {
 		Long: `Writes a JSON file with the network's genesis and, of each lease that others kept with the peer and that this one counts, the last
 receipt, which both signed, and its place under the root that its buyer anchored. Anyone can check it with receipts verify, without this
 peer. This peer's own leases are not in it: receipts export has those. FILE may be - for standard output.`,
-		Example: `  starling peers export 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm facts.json
+		Example: `  starling peer export 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm facts.json
   starling receipts verify facts.json --rpc https://rpc.example`,
 		Args: exactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ peer. This peer's own leases are not in it: receipts export has those. FILE may 
 	}
 }
 
-// readFacts reads a file of peers export; false when it is something else.
+// readFacts reads a file of peer export; false when it is something else.
 func readFacts(name string) (reputation.File, bool) {
 	b, err := readFile(name, reputation.MaxFile)
 	if err != nil {
@@ -76,7 +76,7 @@ type shownFacts struct {
 	Chain   string       `json:"chain"` // "checked", or why it was not
 }
 
-// verifyFacts checks a file of peers export, and on chain where that is at hand.
+// verifyFacts checks a file of peer export, and on chain where that is at hand.
 func (a *App) verifyFacts(ctx context.Context, f reputation.File, o verifyOptions) error {
 	all, err := f.Check()
 	if err != nil {

@@ -27,9 +27,8 @@ func newPortForward(a *App) *cobra.Command {
 		Long: `Listens on this machine and carries every connection to a port that a rank's program listens on, at its own loopback address,
 until it is interrupted. LOCAL is a port here, 0 for a free one; without it the same as REMOTE. The addresses are printed
 to standard output, one line each.`,
-		Example: `  starling port-forward jk3v5q2a 8888
-  starling port-forward --rank 1 jk3v5q2a 0:6006 9000:9090`,
-		GroupID: groupJobs,
+		Example: `  starling job port-forward jk3v5q2a 8888
+  starling job port-forward --rank 1 jk3v5q2a 0:6006 9000:9090`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return WithHint(Usagef("port-forward needs an id and a port"), "%s", c.UseLine())

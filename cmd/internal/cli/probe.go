@@ -15,7 +15,7 @@ import (
 )
 
 func newProbe(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun("", &cobra.Command{
 		Use:   "probe",
 		Short: "See whether a job has its hardware for itself",
 		Long: `While a job's program runs, its buyer now and then has a small exact product computed in the program's place, at instants that it draws,
@@ -24,16 +24,11 @@ else computes with what was leased. The job says what then happens: "probes: off
 
 What was asked and answered is signed by both, so that anyone can check a record without this peer; how long it took is the buyer's word.
 A provider whose software was changed to make way for probes is not found out by them.`,
-		Example: `  starling probe show jk3v5q2a
-  starling probe ls jk3v5q2a
-  starling probe export jk3v5q2a probes.json
-  starling probe check probes.json`,
-		GroupID: groupJobs,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(probeShow(a), probeLs(a), probeExport(a), probeCheck(a))
-	return c
+		Example: `  starling job probe show jk3v5q2a
+  starling job probe ls jk3v5q2a
+  starling job probe export jk3v5q2a probes.json
+  starling job probe check probes.json`,
+	}, probeShow(a), probeLs(a), probeExport(a), probeCheck(a))
 }
 
 func probeShow(a *App) *cobra.Command {
@@ -42,7 +37,7 @@ func probeShow(a *App) *cobra.Command {
 		Short: "Show what probes and providers say of a job's hardware",
 		Long: `Shows for each rank what its probes found on its last provider, and what the provider signed of its hardware before the program began and
 after it ended: temperature, clocks, memory errors, Xid errors.`,
-		Example: `  starling probe show jk3v5q2a`,
+		Example: `  starling job probe show jk3v5q2a`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.Client()
@@ -119,7 +114,7 @@ func probeLs(a *App) *cobra.Command {
 		Use:     "ls ID",
 		Short:   "List the probes of a job's leases that are kept",
 		Long:    `Lists the last 64 probes of each lease, and the last 64 that were slow or wrong.`,
-		Example: `  starling probe ls jk3v5q2a`,
+		Example: `  starling job probe ls jk3v5q2a`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			g, records, err := a.probes(c, args[0])
@@ -182,7 +177,7 @@ func probeExport(a *App) *cobra.Command {
 		Use:     "export ID FILE",
 		Short:   "Write the probes of a job into a file that anybody can check",
 		Long:    `Writes the records of a job's probes and its network's genesis as JSON. FILE may be - for standard output.`,
-		Example: `  starling probe export jk3v5q2a probes.json`,
+		Example: `  starling job probe export jk3v5q2a probes.json`,
 		Args:    exactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			g, records, err := a.probes(c, args[0])
@@ -208,7 +203,7 @@ func probeCheck(a *App) *cobra.Command {
 		Long: `Checks that each record's lease, question and answer belong together and are signed by buyer and provider, and computes the drawn entries
 again. A record says "right", "WRONG" when the provider signed for what is not the product, or "nothing". Exits with an error unless all are
 right. How long an answer took is signed by the buyer alone.`,
-		Example: `  starling probe check probes.json`,
+		Example: `  starling job probe check probes.json`,
 		Args:    exactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			b, err := readFile(args[0], exclusive.MaxFile)

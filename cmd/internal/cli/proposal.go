@@ -17,7 +17,7 @@ import (
 )
 
 func newProposal(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun("", &cobra.Command{
 		Use:   "proposal",
 		Short: "Vote on the network's rules: claim fees, windows, the least stake",
 		Long: `Whoever has stake bonded may propose other rules, within bounds that no vote can move, and all who had something bonded before a
@@ -28,17 +28,12 @@ took effect since.
 
 These commands call the program themselves; the peer need not run. The peer's key pays the fees; the provider's owner signs
 proposals and votes.`,
-		Example: `  starling proposal rules
-  starling proposal new --fee 150
-  starling proposal ls
-  starling proposal vote 7xKX for
-  starling proposal execute 7xKX`,
-		GroupID: groupMoney,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(proposalRules(a), proposalLs(a), proposalShow(a), proposalNew(a), proposalVote(a), proposalExecute(a), proposalClose(a))
-	return c
+		Example: `  starling network rules
+  starling network proposal new --fee 150
+  starling network proposal ls
+  starling network proposal vote 7xKX for
+  starling network proposal execute 7xKX`,
+	}, proposalLs(a), proposalShow(a), proposalNew(a), proposalVote(a), proposalExecute(a), proposalClose(a))
 }
 
 // change is a parameter that a proposal changes, or the bounds of one.
@@ -127,7 +122,7 @@ func (a *App) votes(ctx context.Context, o chainOptions) (*onChain, program.Netw
 	}
 	n, err := l.Network(ctx)
 	if err == nil && !n.Params.Votes.On() {
-		return nil, n, 0, WithHint(Usagef("nothing is ever voted on in network %s", l.g.Network), "its account was made without --voting: starling genesis init-escrow --help")
+		return nil, n, 0, WithHint(Usagef("nothing is ever voted on in network %s", l.g.Network), "its account was made without --voting: starling network init-escrow --help")
 	}
 	var now market.Slot
 	if err == nil {
@@ -174,7 +169,7 @@ func (a *App) proposal(ctx context.Context, o chainOptions, text string) (*onCha
 	}
 	p, err := one(all, text, func(p proposalInfo) string { return p.Address.String() })
 	if err != nil {
-		return nil, n, p, WithHint(err, "starling proposal ls")
+		return nil, n, p, WithHint(err, "starling network proposal ls")
 	}
 	b, now, err := l.Ballot(ctx, p.Address) // as endpoints agree on it
 	if err != nil {
@@ -191,7 +186,7 @@ func proposalLs(a *App) *cobra.Command {
 		Long: `Lists the proposals that are on the chain, the newest first. FOR and AGAINST are shares of all that was bonded when the proposal was
 made: it needs more than half, and more than twice what is against. STATE is open, rejected, locked (carried, not yet in effect),
 ripe (can be executed now), executed, expired (carried, but executed by nobody in time) or superseded (others took effect first).`,
-		Example: `  starling proposal ls -o json`,
+		Example: `  starling network proposal ls -o json`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			l, n, now, err := a.votes(c.Context(), o)
@@ -241,7 +236,7 @@ func (l *onChain) next(p proposalInfo) string {
 	case "locked":
 		return "can be executed " + l.when(p.Slot, market.Slot(p.Ripe))
 	case "ripe":
-		return "starling proposal execute; no more " + l.when(p.Slot, market.Slot(p.Dead)+1)
+		return "starling network proposal execute; no more " + l.when(p.Slot, market.Slot(p.Dead)+1)
 	}
 	return ""
 }
@@ -251,7 +246,7 @@ func proposalShow(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "show PROPOSAL",
 		Short:   "Show what a proposal changes, its votes, and when it takes effect",
-		Example: `  starling proposal show 7xKX`,
+		Example: `  starling network proposal show 7xKX`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			l, n, p, err := a.proposal(c.Context(), o, args[0])

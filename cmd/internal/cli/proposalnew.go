@@ -26,7 +26,7 @@ func proposalRules(a *App) *cobra.Command {
 		Short: "Show the rules that hold now, and how far a vote can change them",
 		Long: `Shows each rule that can be voted on, what it is now, and its bounds, which are made of the parameters that the network began with:
 windows get up to four times as long and never shorter, so that nobody has less time than was promised.`,
-		Example: `  starling proposal rules`,
+		Example: `  starling network rules`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			l, n, _, err := a.votes(c.Context(), o)
@@ -70,11 +70,11 @@ func proposalNew(a *App) *cobra.Command {
 		Use:   "new",
 		Short: "Propose other rules",
 		Long: `Opens a ballot on the rules that hold now with the changes that are named: what is not named stays. Shares of the fee must make
-10000 bps together. starling proposal rules shows what holds and the bounds. Needs something bonded by this provider, and as
-much in the network as its least; the owner signs. Opening costs rent, which comes back with starling proposal close.`,
-		Example: `  starling proposal new --fee 150
-  starling proposal new --burn 6000 --pool 2000 --treasury-share 1000 --referrer 1000
-  starling proposal new --min-stake 500 --dry-run`,
+10000 bps together. starling network rules shows what holds and the bounds. Needs something bonded by this provider, and as
+much in the network as its least; the owner signs. Opening costs rent, which comes back with starling network proposal close.`,
+		Example: `  starling network proposal new --fee 150
+  starling network proposal new --burn 6000 --pool 2000 --treasury-share 1000 --referrer 1000
+  starling network proposal new --min-stake 500 --dry-run`,
 		Args: exactArgs(0),
 	}
 	o.flags(c)
@@ -101,10 +101,10 @@ much in the network as its least; the owner signs. Opening costs rent, which com
 		}
 		changes := l.changes(n.Params, n.Rules, to)
 		if len(changes) == 0 {
-			return WithHint(Usagef("this changes nothing"), "starling proposal rules shows the rules that hold now")
+			return WithHint(Usagef("this changes nothing"), "starling network rules shows the rules that hold now")
 		}
 		if err := n.Params.Allows(to); err != nil {
-			return WithHint(&Error{Code: ExitUsage, Err: err}, "starling proposal rules shows how far a vote can go")
+			return WithHint(&Error{Code: ExitUsage, Err: err}, "starling network rules shows how far a vote can go")
 		}
 		if f.dry {
 			return a.Show(changes, func(t *Table) {
@@ -194,7 +194,7 @@ func (l *onChain) propose(ctx context.Context, o stakeOptions, n program.Network
 	call := program.ProposeRules{Payer: l.peer.Key(), Owner: s.Owner, Network: l.g.Escrow, Provider: s.Account, Ballot: ballot, Opened: uint64(s.Slot), Rules: to}
 	err = l.send(ctx, fmt.Sprintf("opening proposal %s", ballot), []program.Instruction{call.Instruction(l.g.Program)}, owner)
 	if err == nil {
-		l.a.say("proposing is not voting: starling proposal vote %s for", ballot.Short())
+		l.a.say("proposing is not voting: starling network proposal vote %s for", ballot.Short())
 	}
 	return err
 }
@@ -206,7 +206,7 @@ func proposalVote(a *App) *cobra.Command {
 		Short: "Vote with all that this provider has bonded",
 		Long: `Votes on a proposal, once. What this provider has bonded counts if it was bonded before the proposal was made, and it stays bonded
 until the vote is over. The owner signs.`,
-		Example: `  starling proposal vote 7xKX for`,
+		Example: `  starling network proposal vote 7xKX for`,
 		Args:    exactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if args[1] != "for" && args[1] != "against" {
@@ -249,7 +249,7 @@ func proposalExecute(a *App) *cobra.Command {
 		Use:     "execute PROPOSAL",
 		Short:   "Make a carried proposal the network's rules, once its lock is over",
 		Long:    `Anybody may. Peers that run learn of the new rules within minutes; what was begun before goes on by the program's, which are new at once.`,
-		Example: `  starling proposal execute 7xKX`,
+		Example: `  starling network proposal execute 7xKX`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			l, _, p, err := a.proposal(c.Context(), o, args[0])
@@ -277,7 +277,7 @@ func proposalClose(a *App) *cobra.Command {
 		Use:     "close PROPOSAL",
 		Short:   "Take a proposal of which nothing can come any more off the chain; the rent goes back to who paid it",
 		Long:    `Anybody may, after the last slot in which the proposal could be executed. This provider's vote on it is closed too.`,
-		Example: `  starling proposal close 7xKX`,
+		Example: `  starling network proposal close 7xKX`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			l, _, p, err := a.proposal(c.Context(), o.chainOptions, args[0])

@@ -230,7 +230,7 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 		state += ", then " + string(j.Outcome)
 	}
 	if j.Paused && j.State == buyer.Running {
-		state += ", paused; its units are held and paid for, `starling resume " + j.ID + "` lets it go on"
+		state += ", paused; its units are held and paid for, `starling job resume " + j.ID + "` lets it go on"
 	}
 	if j.Stopping && !j.State.Ended() {
 		state += ", stopping"
@@ -247,7 +247,7 @@ func statusTable(t *Table, g market.Genesis, s jobStatus) {
 		row(name, end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
 	}
 	if until := j.Until(); !until.IsZero() && j.State == buyer.Running {
-		row("until", until.Local().Format(time.DateTime)+", `starling extend "+j.ID+" 1h` gives it more time")
+		row("until", until.Local().Format(time.DateTime)+", `starling job extend "+j.ID+" 1h` gives it more time")
 	}
 	if n := j.Spec.RoundCount(); n > 1 {
 		row("rounds", fmt.Sprintf("%d of %d done", j.Round, n))

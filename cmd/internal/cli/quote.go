@@ -19,9 +19,9 @@ import (
 func newQuote(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "quote [flags] FILE|MODULE|IMAGE",
-		Short: "Ask the market what a job would cost now",
-		Long: `Publishes the order that the job would publish, and shows who would take it for how much. Nothing is uploaded, reserved or
-paid. FILE is a job file (.yaml, .yml, .json, or - for standard input); with a program the flags of starling run say the rest.`,
+		Short: "Ask the market for the cost of a job",
+		Long: `Publishes the order of the job, and shows which providers would take it at which price. Nothing is uploaded, reserved or
+paid. starling run --dry-run does the same. FILE is a job file (.yaml, .yml, .json, or - for standard input); with a program the flags of starling run say the rest.`,
 		Example: `  starling quote job.yaml
   starling quote -n 4 --timeout 2h --max-price 0.05 train.wasm
   starling quote --gpus h100:8 --max-price 3 ghcr.io/acme/train@sha256:… -o json`,
@@ -91,7 +91,9 @@ func lamportsText(l buyer.Lamports) string {
 }
 
 func quoteTable(t *Table, g market.Genesis, spec job.Job, q buyer.Quotation) {
-	t.Head("PROVIDER", "UNITS", "REGION", "PRICE", "ROOM", "ROUTE", "RANKS", "DETAIL")
+	jobTable(t, spec)
+	t.Row()
+	t.Row("PROVIDER", "UNITS", "REGION", "PRICE", "ROOM", "ROUTE", "RANKS", "DETAIL")
 	for _, o := range q.Quotes {
 		ranks, detail := "-", o.Misfit
 		if o.Ranks > 0 {

@@ -23,11 +23,10 @@ func newRerun(a *App) *cobra.Command {
 		Short: "Run a job once more",
 		Long: `Submits a job of this peer again, under a new id: the same program, inputs and secrets, which this peer still has, with
 what the flags change. A budget that was the most the job could cost becomes that of the changed job.`,
-		Example: `  starling rerun jk3v5q2a
-  starling rerun jk3v5q2a --count 8 --max-price 0.08
-  starling rerun -d jk3v5q2a --timeout 4h`,
-		GroupID: groupJobs,
-		Args:    exactArgs(1),
+		Example: `  starling job rerun jk3v5q2a
+  starling job rerun jk3v5q2a --count 8 --max-price 0.08
+  starling job rerun -d jk3v5q2a --timeout 4h`,
+		Args: exactArgs(1),
 	}
 	f := c.Flags()
 	f.Uint32VarP(&count, "count", "n", 0, "other number of ranks")

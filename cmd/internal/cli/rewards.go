@@ -10,35 +10,21 @@ import (
 	"github.com/starling-network/starling/node/rewards"
 )
 
-func newRewards(a *App) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "rewards",
-		Short: "What this peer earned by audits and as a guardian: the network's emission, and the pools",
-		Long: `Time is cut into epochs. After each, those who have stake bonded count what was proven in it and confirm a list of who is paid what;
-a list is accepted with more than two thirds of all that is bonded. The emission goes to providers, by the capacity that their
-units showed in nine of ten windows, times the windows that they passed. A pool gets its share of every fee: guardians (starling run
--d) have half of what each claim brings it whose voucher they signed, and those who judged units the rest, by verdict. Nothing is paid while less is bonded in the network than its least: then nobody could be trusted
-to count.
-
-A peer that runs claims what it is paid by itself, and one with bonded stake (starling stake bond) counts and votes by itself.`,
-		Example: `  starling rewards show
-  starling rewards claim`,
-		GroupID: groupMoney,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(rewardsShow(a), rewardsClaim(a))
-	return c
-}
-
 func rewardsShow(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use:   "show",
-		Short: "Show what this peer earned in each epoch, what was paid, and what waits",
-		Long: `Lists the last epochs. FROM is emission or pool, STATE open (not yet counted), voting or accepted, SUM what is paid to all, MINE what
+		Use:   "rewards",
+		Short: "Show the rewards of this peer by epoch",
+		Long: `Time is cut into epochs. After each, those who have stake bonded count the work that was proven in it and confirm a list of
+payments; a list is accepted with more than two thirds of all bonded stake. The emission goes to providers, by the capacity
+that their units showed in nine of ten windows, times the windows that they passed. A pool gets its share of every fee:
+guardians (starling run -d) have half of the fees of the claims whose vouchers they signed, and those who judged units the
+rest, by verdict. Nothing is paid while less is bonded in the network than its least. A peer that runs claims its rewards
+by itself, and one with bonded stake (starling stake bond) counts and votes by itself.
+
+Lists the last epochs. FROM is emission or pool, STATE open (not yet counted), voting or accepted, SUM what is paid to all, MINE what
 this peer's wallet gets of it, GUARDED how many claims of the epoch were paid under this peer's word as a guardian, and what it earns by
 them where the pool has enough. The last column says what it waits for. Why nothing is paid at all, if so, is said first.`,
-		Example: `  starling rewards show -o json`,
+		Example: `  starling stake rewards -o json`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.Client()
@@ -60,7 +46,7 @@ func rewardsClaim(a *App) *cobra.Command {
 		Short: "Claim now what was accepted, without waiting for the peer to do so",
 		Long: `Has the peer look at once at what was accepted, and claim its wallet's share of each epoch by Merkle proof. Each is paid once,
 however often it is claimed, and can be claimed for three months; the peer's key pays the fees.`,
-		Example: `  starling rewards claim`,
+		Example: `  starling stake claim`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := a.Client()

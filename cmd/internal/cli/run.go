@@ -29,7 +29,7 @@ type submitOptions struct {
 func (o *submitOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVarP(&o.detach, "detach", "d", false, "do not wait for the job: hand it to guardians, which keep it going without this computer, and print its id")
-	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be ordered, what it could cost and who could take it")
+	f.BoolVar(&o.dryRun, "dry-run", false, "ask the market what the job would cost, as starling quote does, and order nothing")
 	o.waitFlag(c)
 	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
 }
@@ -144,7 +144,7 @@ func (a *App) submit(ctx context.Context, spec job.Job, o submitOptions) error {
 		if err := checkFiles(spec); err != nil {
 			return err
 		}
-		return a.dryRun(ctx, spec)
+		return a.quote(ctx, spec)
 	}
 	c, g, j, err := a.handIn(ctx, spec, o)
 	if err != nil {
@@ -321,115 +321,4 @@ func (a *App) genesis() (market.Genesis, error) {
 		return g, &Error{Code: code, Err: err, Hint: "set the peer up with `starling init --genesis FILE`, or say which one with --home"}
 	}
 	return g, nil
-}
-
-// plan is the output of --dry-run.
-type plan struct {
-	Job     job.Job       `json:"job"`
-	MaxCost market.Amount `json:"maxCost"` // the least of budget, and price × time × units
-	Offers  []planOffer   `json:"offers,omitempty"`
-	Fits    uint64        `json:"fits"` // ranks that the offers have room for
-	Peer    string        `json:"peer"` // "", or why the market could not be asked
-}
-
-// planOffer is one offer with the reason why it cannot take the job.
-type planOffer struct {
-	api.OfferInfo
-	Misfit string `json:"misfit,omitempty"`
-}
-
-func (a *App) dryRun(ctx context.Context, spec job.Job) error {
-	cost, err := spec.MaxCost()
-	if err != nil {
-		return err
-	}
-	p := plan{Job: spec, MaxCost: min(cost, spec.Payment.Budget)}
-	c, err := a.Client()
-	var offers []api.OfferInfo
-	if err == nil {
-		offers, err = api.ListOffers.Call(ctx, c, api.ByClass{Class: string(spec.Resources.Class)})
-	}
-	switch {
-	case errors.Is(err, api.ErrNoPeer):
-		p.Peer = "no peer is running, so offers were not looked for"
-	case err != nil:
-		return err
-	}
-	for _, o := range offers {
-		po := planOffer{OfferInfo: o, Misfit: misfit(o, spec)}
-		if po.Misfit == "" {
-			takes := uint64(o.Free / spec.Resources.Units)
-			if !spec.Placement.Pack {
-				takes = min(takes, 1)
-			}
-			p.Fits += takes
-		}
-		p.Offers = append(p.Offers, po)
-	}
-	money := func(n uint64) string { return market.Decimal(n, spec.Payment.Decimals) }
-	return a.Show(p, func(t *Table) {
-		jobTable(t, spec)
-		t.Row("cost", "at most "+money(uint64(p.MaxCost)))
-		t.Row()
-		if p.Peer != "" {
-			t.Row(p.Peer)
-			return
-		}
-		t.Row("PROVIDER", "REGION", "FREE", "PRICE", "RTT", "UNITS", "FITS")
-		for _, o := range p.Offers {
-			fits := "yes"
-			if o.Misfit != "" {
-				fits = "no: " + o.Misfit
-			}
-			t.Row(o.Provider.Short(), o.Region, o.Free, money(uint64(o.Price)), millis(o.RTT), unitsText(buyer.Units{Class: market.Class(o.Class), Model: o.Model, Simulated: o.Simulated}), fits)
-		}
-		t.Row()
-		t.Row(fmt.Sprintf("%d offers; room for %d of %d ranks", len(p.Offers), min(p.Fits, uint64(spec.Count)), spec.Count))
-	})
-}
-
-// misfit returns the reason why an offer cannot take a rank of the job, as far as the offer shows; "" without one.
-func misfit(o api.OfferInfo, j job.Job) string {
-	need, have := j.Resources.PerUnit, o.PerUnit
-	in := func(regions []market.Region) bool {
-		for _, r := range regions {
-			if string(r) == o.Region {
-				return true
-			}
-		}
-		return len(regions) == 0
-	}
-	policy := buyer.Runs(j, market.Offer{Egress: o.Egress, Images: o.Images})
-	runs := false
-	for _, r := range o.Runtimes {
-		runs = runs || r == j.Runtime
-	}
-	for _, k := range j.Placement.Exclude {
-		if k == o.Provider {
-			return "excluded"
-		}
-	}
-	switch {
-	case o.Price > j.Payment.MaxPrice:
-		return "too dear"
-	case !in(j.Placement.Regions):
-		return "other region"
-	case o.Free < j.Resources.Units:
-		return fmt.Sprintf("%d units free", o.Free)
-	case have.MilliCPU < need.MilliCPU:
-		return fmt.Sprintf("units of %dm CPU", have.MilliCPU)
-	case have.MemoryMiB < need.MemoryMiB:
-		return fmt.Sprintf("units of %d MiB memory", have.MemoryMiB)
-	case have.VRAMMiB < need.VRAMMiB:
-		return fmt.Sprintf("units of %d MiB GPU memory", have.VRAMMiB)
-	case have.DiskMiB < need.DiskMiB:
-		return fmt.Sprintf("units of %d MiB disk", have.DiskMiB)
-	case !runs:
-		return "other runtime"
-	case policy != nil:
-		return policy.Error()
-	case !o.Answered:
-		return "does not answer"
-	}
-	return ""
 }

@@ -21,11 +21,10 @@ func newSpend(a *App) *cobra.Command {
 		Long: `Sums up the jobs of the last days by the UTC day on which they were submitted and the key that submitted them: SPENT by
 those that have ended, OPEN, what those that have not can still come to cost, and SOL, what the transactions of all took in
 fees, about. SPENT and OPEN count against the limits per day:
-buy.limits in config.yaml for the whole peer, those of ` + "`starling key add`" + ` for each key.`,
-		Example: `  starling spend
-  starling spend --days 30 -o json`,
-		GroupID: groupMoney,
-		Args:    exactArgs(0),
+buy.limits in config.yaml for the whole peer, those of ` + "`starling peer key add`" + ` for each key.`,
+		Example: `  starling wallet spend
+  starling wallet spend --days 30 -o json`,
+		Args: exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			g, err := a.genesis()
 			if err != nil {
@@ -98,17 +97,12 @@ func spendTable(t *Table, g market.Genesis, s buyer.Spend) {
 }
 
 func newKey(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun("", &cobra.Command{
 		Use:   "key",
 		Short: "Make and end API keys with spending limits",
 		Long: `An API key is a token for the local API that may submit jobs, within limits of its own beside those of the peer, and sees
 only its own jobs. This peer keeps a hash of it.`,
-		GroupID: groupMoney,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(newKeyAdd(a), newKeyLs(a), newKeyRm(a))
-	return c
+	}, newKeyAdd(a), newKeyLs(a), newKeyRm(a))
 }
 
 func newKeyAdd(a *App) *cobra.Command {
@@ -116,8 +110,8 @@ func newKeyAdd(a *App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add NAME",
 		Short: "Make an API key and print its token, once",
-		Example: `  starling key add ci --per-day 10 --per-job 2
-  curl -H "Authorization: Bearer $(starling key add ci)" $URL/v1/jobs`,
+		Example: `  starling peer key add ci --per-day 10 --per-job 2
+  curl -H "Authorization: Bearer $(starling peer key add ci)" $URL/v1/jobs`,
 		Args: exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			g, err := a.genesis()
@@ -151,7 +145,7 @@ func newKeyAdd(a *App) *cobra.Command {
 				return a.Show(k, nil)
 			}
 			fmt.Fprintln(a.Out, k.Token)
-			a.say("this is the only time that it is shown; end it with `starling key rm %s`", k.Name)
+			a.say("this is the only time that it is shown; end it with `starling peer key rm %s`", k.Name)
 			return nil
 		},
 	}
@@ -164,7 +158,7 @@ func newKeyLs(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Short:   "List the API keys and their limits",
-		Example: `  starling key ls`,
+		Example: `  starling peer key ls`,
 		Args:    exactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			g, err := a.genesis()
@@ -193,7 +187,7 @@ func newKeyRm(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm NAME",
 		Short:   "End an API key; its jobs go on",
-		Example: `  starling key rm ci`,
+		Example: `  starling peer key rm ci`,
 		Args:    exactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.Client()

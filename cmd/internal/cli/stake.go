@@ -15,13 +15,13 @@ import (
 )
 
 func newStake(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun(groupMoney, &cobra.Command{
 		Use:   "stake",
 		Short: "Register as a provider and put up stake, or take it back",
 		Long: `A provider registers once: its owner and its peer key sign, and the program keeps whom it belongs to and where its money
 goes. Stake is what a provider loses when somebody proves that it sold one unit twice; buyers can ask for providers that have
 some. What is asked back waits until no evidence from before can count any more, and can be slashed until it is withdrawn.
-Stake that is bonded votes on the network's rules (starling proposal) and decides what rewards are paid (starling rewards).
+Stake that is bonded votes on the network's rules (starling network proposal) and decides what rewards are paid (starling stake rewards).
 
 These commands call the program themselves; the peer need not run. The peer's key pays the fees.`,
 		Example: `  starling stake register
@@ -30,12 +30,7 @@ These commands call the program themselves; the peer need not run. The peer's ke
   starling stake status
   starling stake remove all
   starling stake withdraw`,
-		GroupID: groupMoney,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(stakeRegister(a), stakeAdd(a), stakeStatus(a), stakeRemove(a), stakeWithdraw(a), stakeBond(a), stakeRelease(a))
-	return c
+	}, stakeRegister(a), stakeAdd(a), stakeStatus(a), stakeRemove(a), stakeWithdraw(a), stakeBond(a), stakeRelease(a), rewardsShow(a), rewardsClaim(a))
 }
 
 // stakeOptions are the flags of the commands about a registration.

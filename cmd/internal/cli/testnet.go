@@ -29,7 +29,7 @@ type testnetOptions struct {
 }
 
 func newTestnet(a *App) *cobra.Command {
-	c := &cobra.Command{
+	return noun(groupNetworks, &cobra.Command{
 		Use:   "testnet",
 		Short: "Run a network of peers on this machine",
 		Long: `Runs real peer processes on loopback, each with a home of its own, and a local Solana that they are paid on, unless it is a free network.
@@ -42,12 +42,7 @@ Several testnets run side by side, each in its directory.`,
   starling testnet slash
   starling testnet detach
   starling testnet sim`,
-		GroupID: groupSetUp,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(testnetUp(a), testnetStatus(a), testnetDown(a), testnetFund(a), testnetServe(a), testnetDemo(a), testnetSlash(a), testnetDetach(a), testnetBench(a), testnetSim(a))
-	return c
+	}, testnetUp(a), testnetStatus(a), testnetDown(a), testnetFund(a), testnetServe(a), testnetDemo(a), testnetSlash(a), testnetDetach(a), testnetBench(a), testnetSim(a))
 }
 
 func (o *testnetOptions) flags(c *cobra.Command) {

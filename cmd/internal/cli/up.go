@@ -15,9 +15,9 @@ func newUp(a *App) *cobra.Command {
 	var d daemon
 	var once node.Once
 	c := &cobra.Command{
-		Use:     "up",
-		Aliases: []string{"serve"},
-		Short:   "Run the peer",
+		Use:        "up",
+		SuggestFor: []string{"serve"},
+		Short:      "Run the peer",
 		Long: `Runs the peer that lives in the home directory until it is interrupted: it joins the network, sells what config.yaml says,
 buys for its user, and answers the other commands on a unix socket. What runs and what is owed survives a restart.
 

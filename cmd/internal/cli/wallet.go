@@ -25,179 +25,163 @@ type walletInfo struct {
 	Owner   sign.Key `json:"owner"`
 	OwnerIn string   `json:"ownerIn"` // where the owner's address comes from
 	Key     sign.Key `json:"key"`     // of the peer: signs, and pays the chain's fees
-	Balance string   `json:"balance,omitempty"`
-	SOL     string   `json:"sol,omitempty"`  // of the peer's key
-	Note    string   `json:"note,omitempty"` // why there is no balance
+	Free    bool     `json:"free,omitempty"`
+	Note    string   `json:"note,omitempty"` // why there are no balances
+	*balances
+	genesis market.Genesis
 }
 
-func newWallet(a *App) *cobra.Command {
-	c := &cobra.Command{
-		Use:     "wallet",
-		Short:   "Make, show and ask for wallets: who pays and is paid",
-		GroupID: groupMoney,
-		Args:    onlyCommands,
-		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(walletShow(a), walletBalance(a), walletAllow(a), walletCollect(a), walletNew(a), walletImport(a))
-	return c
-}
-
-func walletShow(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use:   "show",
-		Short: "Show the addresses of owner and peer, and the balance",
-		Long: `Shows the owner's address, whose tokens pay for jobs and which is paid for leases, and the address of the peer's key, which
-signs for it and pays the chain's fees in SOL. The balance is shown while the peer runs.`,
-		Example: `  starling wallet show`,
-		Args:    exactArgs(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := a.introduced(); err != nil {
-				return err
-			}
-			home, err := a.Home()
-			if err != nil {
-				return err
-			}
-			w, err := readWallet(home)
-			if err != nil {
-				return err
-			}
-			if g, err := node.LoadGenesis(home); err == nil && g.Free {
-				w.Note = "network " + g.Network + " is free"
-				return a.Show(w, func(t *Table) {
-					t.Row("owner", w.Owner, "nothing is paid: "+w.Note)
-					t.Row("peer", w.Key, "signs")
-				})
-			}
-			client, err := a.Client()
-			if err == nil {
-				var n api.NodeInfo
-				if n, err = api.GetNode.Call(c.Context(), client, api.None{}); err == nil {
-					w.Balance = n.Genesis.FormatAmount(n.Balance)
-					if n.Funds != nil {
-						w.SOL = chain.FormatSOL(n.Funds.Lamports)
-					}
-					if n.ChainErr != "" {
-						w.Balance, w.Note = "", n.ChainErr
-					}
-				}
-			}
-			switch {
-			case errors.Is(err, api.ErrNoPeer):
-				w.Note = "the peer does not run"
-			case err != nil:
-				return err
-			}
-			return a.Show(w, func(t *Table) {
-				t.Row("owner", w.Owner, "pays and is paid, from "+w.OwnerIn)
-				t.Row("peer", w.Key, "signs, and pays fees in SOL")
-				if w.Balance != "" {
-					t.Row("balance", w.Balance, "of the owner")
-				} else {
-					t.Row("balance", "not known", w.Note)
-				}
-				if w.SOL != "" {
-					t.Row("fees", w.SOL+" SOL", "of the peer")
-				}
-			})
-		},
-	}
-}
-
-// balances is the output of wallet balance. Tokens are in base units.
+// balances are those of a wallet. Tokens are in base units.
 type balances struct {
-	Owner  sign.Key      `json:"owner"`
-	Tokens market.Amount `json:"tokens"`        // of the owner
-	Own    market.Amount `json:"own,omitempty"` // in the peer's own account: taken from the owner's to be spent
-	// by the peer's key: all if it is the owner, else Own and the owner's allowance
+	Tokens market.Amount `json:"tokens"` // of the owner
+	Own    market.Amount `json:"own"`    // in the peer's own account: taken from the owner's to be spent
+	// Spendable is what the peer's key can spend: all if it is the owner, else Own and the owner's allowance.
 	Spendable market.Amount `json:"spendable"`
-	Key       sign.Key      `json:"key"`
 	Lamports  uint64        `json:"lamports"` // of the key
 }
 
-func walletBalance(a *App) *cobra.Command {
+func newWallet(a *App) *cobra.Command {
+	return noun(groupMoney, &cobra.Command{
+		Use:   "wallet",
+		Short: "Show balances, spending and deposits; make and fund wallets",
+		Long: `The owner's wallet pays for jobs and is paid for leases. The peer's key spends from it as its delegate, within an allowance,
+and pays the chain's fees in SOL. Deposits of jobs lie in escrows on the chain.`,
+		Example: `  starling wallet show
+  starling wallet allow 100
+  starling wallet spend --days 30
+  starling wallet escrow ls`,
+	}, walletShow(a), newSpend(a), newEscrow(a), walletAllow(a), walletCollect(a), walletNew(a), walletImport(a))
+}
+
+func walletShow(a *App) *cobra.Command {
 	var o chainOptions
 	c := &cobra.Command{
-		Use:   "balance [ADDRESS]",
-		Short: "Ask the chain what a wallet holds",
-		Long: `Asks the chain, not the peer, what the owner holds, how much the peer may spend, and how much SOL the peer has for
-fees; or how many of the network's tokens another wallet holds.`,
-		Example: `  starling wallet balance
-  starling wallet balance 7xKX…gAsU --rpc https://rpc.example`,
+		Use:        "show [ADDRESS]",
+		SuggestFor: []string{"balance"},
+		Short:      "Show the addresses and balances of owner and peer",
+		Long: `Shows the owner's wallet, which pays for jobs and is paid for leases, how much of it the peer may spend, and the peer's key,
+which signs and pays the chain's fees in SOL. With an ADDRESS it shows how many of the network's tokens that wallet holds.
+
+The running peer is asked; without one, or with --rpc, the chain is.`,
+		Example: `  starling wallet show
+  starling wallet show 7xKX…gAsU --rpc https://rpc.example`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if asks, err := a.asksPeer(o); err != nil || asks && len(args) == 0 {
-				if err == nil {
-					err = a.peerBalance(c.Context())
-				}
-				return err
-			}
-			l, err := a.chain(o)
-			if err != nil {
-				return err
-			}
-			if err := l.Check(c.Context()); err != nil {
-				return l.explain(err)
-			}
 			if len(args) == 1 {
-				return l.showBalance(c, args[0])
+				l, err := a.chain(o)
+				if err != nil {
+					return err
+				}
+				return l.showBalance(c.Context(), args[0])
 			}
-			f, err := l.Funds(c.Context())
+			w, err := a.wallet(c.Context(), o)
 			if err != nil {
-				return l.explain(err)
+				return err
 			}
-			b := balances{Owner: l.owner, Tokens: f.Balance, Own: f.Own, Spendable: f.Spendable, Key: l.peer.Key(), Lamports: f.Lamports}
-			return a.Show(b, func(t *Table) { balanceTable(t, l.g, b) })
+			return a.Show(w, func(t *Table) { walletTable(t, w) })
 		},
 	}
 	o.readFlags(c)
 	return c
 }
 
-func balanceTable(t *Table, g market.Genesis, b balances) {
-	t.Row("owner", b.Owner, g.FormatAmount(b.Tokens))
-	if b.Key == b.Owner {
-		t.Row("peer", b.Key, "is the owner, and may spend all")
-	} else {
-		t.Row("peer", b.Key, "may spend "+g.FormatAmount(b.Spendable)+", of which "+g.FormatAmount(b.Own)+" are in its own account")
+// wallet finds the addresses of this home directory and their balances: those that the running peer knows, else those
+// that the chain has. Without --rpc, balances that are not to be had are a note.
+func (a *App) wallet(ctx context.Context, o chainOptions) (walletInfo, error) {
+	if err := a.introduced(); err != nil {
+		return walletInfo{}, err
 	}
-	t.Row("fees", chain.FormatSOL(b.Lamports)+" SOL", "of the peer")
-}
-
-// asksPeer reports whether no endpoint of the chain is known here, so that only the peer can be asked: a light client
-// sees the chain through its entries.
-func (a *App) asksPeer(o chainOptions) (bool, error) {
 	home, err := a.Home()
-	if err != nil || len(o.rpc) > 0 {
-		return false, err
+	if err != nil {
+		return walletInfo{}, err
 	}
-	cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
-	return err == nil && len(cfg.Solana.RPC) == 0, err
+	w, err := readWallet(home)
+	if err != nil {
+		return w, err
+	}
+	g, err := node.LoadGenesis(home)
+	if err == nil && g.Free {
+		w.Free, w.Note = true, "network "+g.Network+" is free"
+		return w, nil
+	}
+	w.genesis = g
+	if len(o.rpc) == 0 {
+		switch n, err := a.node(ctx); {
+		case err == nil && n.Funds != nil:
+			f := n.Funds
+			w.genesis, w.balances = n.Genesis, &balances{f.Balance, f.Own, f.Spendable, f.Lamports}
+			return w, nil
+		case err == nil:
+			w.Note = cmp.Or(n.ChainErr, "the peer has not reached the chain yet")
+			return w, nil
+		case !errors.Is(err, api.ErrNoPeer):
+			return w, err
+		}
+	}
+	f, err := a.funds(ctx, o)
+	switch {
+	case err == nil:
+		w.balances = &balances{f.Balance, f.Own, f.Spendable, f.Lamports}
+	case len(o.rpc) > 0:
+		return w, err
+	default:
+		w.Note = "the peer does not run, and " + err.Error()
+	}
+	return w, nil
 }
 
-// peerBalance shows the peer's view of its wallet.
-func (a *App) peerBalance(ctx context.Context) error {
+// funds asks the chain for the money that the peer can spend.
+func (a *App) funds(ctx context.Context, o chainOptions) (chain.Funds, error) {
+	l, err := a.chain(o)
+	if err != nil {
+		return chain.Funds{}, err
+	}
+	if err := l.Check(ctx); err != nil {
+		return chain.Funds{}, l.explain(err)
+	}
+	f, err := l.Funds(ctx)
+	return f, l.explain(err)
+}
+
+// node asks the running peer, or the light client, about itself.
+func (a *App) node(ctx context.Context) (api.NodeInfo, error) {
 	client, err := a.Client()
 	if err != nil {
-		return err
+		return api.NodeInfo{}, err
 	}
-	n, err := api.GetNode.Call(ctx, client, api.None{})
-	if err != nil {
-		return err
-	}
-	if n.Funds == nil {
-		return &Error{Code: ExitPayment, Err: fmt.Errorf("the chain was not reached: %s", cmp.Or(n.ChainErr, "ask again")), Hint: "starling node shows how the peer reaches the chain"}
-	}
-	b := balances{Owner: n.Owner, Tokens: n.Funds.Balance, Own: n.Funds.Own, Spendable: n.Funds.Spendable, Key: n.Key, Lamports: n.Funds.Lamports}
-	return a.Show(b, func(t *Table) { balanceTable(t, n.Genesis, b) })
+	return api.GetNode.Call(ctx, client, api.None{})
 }
 
-func (l *onChain) showBalance(c *cobra.Command, text string) error {
+func walletTable(t *Table, w walletInfo) {
+	g := w.genesis
+	switch b := w.balances; {
+	case w.Free:
+		t.Row("owner", w.Owner, "nothing is paid: "+w.Note)
+		t.Row("peer", w.Key, "signs")
+	case b == nil:
+		t.Row("owner", w.Owner, "pays and is paid, from "+w.OwnerIn)
+		t.Row("peer", w.Key, "signs, and pays fees in SOL")
+		t.Row("balance", "not known", w.Note)
+	default:
+		t.Row("owner", w.Owner, g.FormatAmount(b.Tokens))
+		if w.Key == w.Owner {
+			t.Row("peer", w.Key, "is the owner, and may spend all")
+		} else {
+			t.Row("peer", w.Key, "may spend "+g.FormatAmount(b.Spendable)+", of which "+g.FormatAmount(b.Own)+" are in its own account")
+		}
+		t.Row("fees", chain.FormatSOL(b.Lamports)+" SOL", "of the peer")
+	}
+}
+
+func (l *onChain) showBalance(ctx context.Context, text string) error {
 	who, err := address("wallet", text)
 	if err != nil {
 		return err
 	}
-	n, err := l.Balance(c.Context(), who)
+	if err := l.Check(ctx); err != nil {
+		return l.explain(err)
+	}
+	n, err := l.Balance(ctx, who)
 	if err != nil {
 		return l.explain(err)
 	}
