@@ -7,9 +7,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// noun makes c a command of a group of help that only has commands below it.
-func noun(group string, c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
-	c.GroupID, c.Args = group, onlyCommands
+// Noun makes c a command of a group of help that only has commands below it.
+func Noun(group string, c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.GroupID, c.Args = group, OnlyCommands
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	for _, below := range commands {
 		below.GroupID = "" // groups are for the commands of the root
@@ -18,8 +18,8 @@ func noun(group string, c *cobra.Command, commands ...*cobra.Command) *cobra.Com
 	return c
 }
 
-// onlyCommands refuses arguments of a command that only has commands below it, and names the command that was meant.
-func onlyCommands(c *cobra.Command, args []string) error {
+// OnlyCommands refuses arguments of a command that only has commands below it, and names the command that was meant.
+func OnlyCommands(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}

@@ -14,8 +14,8 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
-// buildVersion is the build's data in the binary.
-func buildVersion() versionInfo {
+// BuildVersion is the build's data in the binary.
+func BuildVersion() versionInfo {
 	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -37,7 +37,7 @@ func buildVersion() versionInfo {
 
 // showVersion shows the build's data.
 func showVersion(a *App) error {
-	v := buildVersion()
+	v := BuildVersion()
 	return a.Show(v, func(t *Table) {
 		t.Row("starling", v.Version)
 		if v.Revision != "" {
