@@ -19,7 +19,7 @@ import (
 func NewCluster(a *cli.App) *cobra.Command {
 	return cli.Noun(cli.GroupJobs, &cobra.Command{
 		Use:   "cluster",
-		Short: "Make several peers one machine: Ray, torchrun, MPI or Dask on them",
+		Short: "Make several peers one machine for Ray, MPI, Dask, torchrun",
 		Long: `A cluster is a job whose members reach one another as if they were on one network, wherever they are:
 each has one network interface (ovl0) with an address of its own, names for the others (head, node-1, node-2, …) and
 an engine that people know, unmodified. Between members goes WireGuard, end to end: directly where UDP gets through,

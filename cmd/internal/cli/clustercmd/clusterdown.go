@@ -11,7 +11,7 @@ func newClusterDown(a *cli.App) *cobra.Command {
 	var wait bool
 	c := &cobra.Command{
 		Use:   "down NAME...",
-		Short: "End clusters; what they owe so far is paid",
+		Short: "End clusters and pay their cost so far",
 		Long: `Tells all members to end, gives the leases back and pays what was worked. What is on their disks is
 gone unless the file names it under outputs (starling get). Returns at once; --wait waits until the payment is final.`,
 		Example: `  starling cluster down sweep

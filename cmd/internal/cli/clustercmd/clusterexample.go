@@ -19,7 +19,7 @@ var examples embed.FS
 func newClusterExample(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "example ENGINE",
-		Short: "Write a file to begin with: for " + strings.Join(cluster.Names(), ", "),
+		Short: "Write an example file for " + strings.Join(cluster.Names(), ", "),
 		Long: `Writes a file of kind Cluster for an engine, with all of its options and what they are when they are
 left out. Put your image and your program in it, and bring it up.`,
 		Example: `  starling cluster example ray > sweep.yaml

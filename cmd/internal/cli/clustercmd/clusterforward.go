@@ -33,7 +33,7 @@ func newClusterForward(a *cli.App) *cobra.Command {
 	var o forwardOptions
 	c := &cobra.Command{
 		Use:   "port-forward NAME [LOCAL:]REMOTE...",
-		Short: "Reach a port of the head, or of another member, from this machine",
+		Short: "Forward local ports to a member",
 		Long: `Listens on this machine and carries every connection to a port of a member, until it is interrupted.
 LOCAL is a port here, 0 for a free one; without it the same as REMOTE. Without ports: of ray 8265 (dashboard and jobs
 API) and 10001 (ray.init("ray://…")), of dask 8787 (dashboard) and 8786 (Client("tcp://…")). The addresses are printed

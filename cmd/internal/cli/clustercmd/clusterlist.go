@@ -189,7 +189,7 @@ func newClusterStatus(a *cli.App) *cobra.Command {
 	var paths bool
 	c := &cobra.Command{
 		Use:   "status NAME",
-		Short: "Show a cluster: its members, how they reach each other, its cost",
+		Short: "Show a cluster: members, connectivity, cost",
 		Long: `Shows where a cluster stands and who its members are. PATH and RTT are a member's way to the head, as
 its provider measures it inside of the cluster: direct is UDP from peer to peer, relayed goes by a stream that another
 peer carries, slower and shared. EPOCH counts the leases of a rank: more than 1 means that a member was replaced.

@@ -158,7 +158,7 @@ func execOne(ctx context.Context, c *api.Client, id string, rank int, p buyer.Pr
 func newClusterLogs(a *cli.App) *cobra.Command {
 	return jobcmd.LogsCommand(a, &cobra.Command{
 		Use:   "logs NAME",
-		Short: "Show what a cluster's members wrote",
+		Short: "Show the logs of a cluster",
 		Long: `Writes what the members' engines and programs wrote, each line with its rank; one rank alone is written
 as it is. With -f it goes on until the cluster has ended. What a job of Ray says is in ray job logs, by port-forward.`,
 		Example: `  starling cluster logs sweep

@@ -19,7 +19,7 @@ func newHistory(a *cli.App) *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "history",
-		Short: "List past jobs and what they cost",
+		Short: "List past jobs and their cost",
 		Long: `Lists all jobs of this peer from its journal, newest first, a page at a time. --since takes a length of
 time (36h, 7d) or a day (2006-01-02, UTC); --state a state, or open or ended.`,
 		Example: `  starling job history

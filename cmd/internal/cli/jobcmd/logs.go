@@ -80,7 +80,7 @@ func NewStop(a *cli.App) *cobra.Command {
 	var wait bool
 	c := &cobra.Command{
 		Use:   "stop ID...",
-		Short: "End jobs; what they owe so far is paid",
+		Short: "End jobs and pay their cost so far",
 		Long: `Tells the job's programs to end, gives the leases back and pays what was metered until then. Returns at
 once; --wait waits until the payment is final. Stopping a job that has ended does nothing.`,
 		Example: `  starling stop jk3v5q2a

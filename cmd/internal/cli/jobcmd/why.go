@@ -19,7 +19,7 @@ import (
 func NewWhy(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why ID",
-		Short: "Explain who was asked, what they answered and how it was decided",
+		Short: "Explain how a job's providers were chosen",
 		Long: `Shows the decision trace of a job: for every order the quotes that came in with their route, price and
 delay, the providers that declined, were silent or did not fit with the reason, and who was chosen for which rank;
 then what happened since. -o json has every step.

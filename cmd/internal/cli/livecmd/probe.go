@@ -37,7 +37,7 @@ is the buyer's word. A provider whose software was changed to make way for probe
 func probeShow(a *cli.App) *cobra.Command {
 	return cli.Ask(a, &cobra.Command{
 		Use:   "show ID",
-		Short: "Show what probes and providers say of a job's hardware",
+		Short: "Show the probes and hardware reports of a job",
 		Long: `Shows for each rank what its probes found on its last provider, and what the provider signed of its
 hardware before the program began and after it ended: temperature, clocks, memory errors, Xid errors.`,
 		Example: `  starling job probe show jk3v5q2a`,

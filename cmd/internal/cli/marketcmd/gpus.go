@@ -19,7 +19,7 @@ func newGpus(a *cli.App) *cobra.Command {
 	var mock, only string
 	c := &cobra.Command{
 		Use:   "gpus",
-		Short: "List this machine's GPUs, their health, and what can be sold",
+		Short: "List this machine's GPUs and their health",
 		Long: `Lists the GPUs of this machine, MIG slices as devices of their own, with their health. What NVIDIA's
 library says is compared with what the kernel says; a device on which they disagree, or that is not well, is listed
 with the reason why it is not sold. AMD devices are listed and not sold. The peer need not run.

@@ -10,7 +10,7 @@ import (
 func newLeases(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "leases",
-		Short: "List what this peer has sold and earned",
+		Short: "List the leases of this peer's units and their earnings",
 		Long: `Lists the holds and leases of this peer as a provider. EARNED is what the buyer's best voucher says,
 CLAIMED what was paid of it from the buyer's escrow, before the network's fee.`,
 		Example: `  starling provider leases

@@ -21,7 +21,7 @@ func NewOffers(a *cli.App) *cobra.Command {
 	var class string
 	c := &cobra.Command{
 		Use:   "offers",
-		Short: "List what other peers sell",
+		Short: "List the offers of other peers",
 		Long: `Looks for offers and asks each provider whether it is there. A class such as gpu/h100 is that class
 alone, a family such as gpu is every class in it. Units that are not hardware, which there are only on simulated
 networks, say so. An offer that says "no" under ANSWERS was found but its provider did not answer a probe within the

@@ -52,7 +52,7 @@ func ownOffers(t *cli.Table, p cli.Peer, o api.OwnOffers) { ownOffersTable(t, p.
 func newOfferPause(a *cli.App) *cobra.Command {
 	return cli.Ask(a, &cobra.Command{
 		Use:   "pause",
-		Short: "Sell nothing new; what is sold goes on",
+		Short: "Sell nothing new; running leases go on",
 		Long: `Takes the offers of this peer back and refuses new orders. Running leases go on and are paid. It holds
 until "provider resume", also when the peer is started again.`,
 		Example: `  starling provider pause`,
@@ -62,7 +62,7 @@ until "provider resume", also when the peer is started again.`,
 func newOfferResume(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume [DEVICE...]",
-		Short: "Sell again after pause or drain, or sell withdrawn devices again",
+		Short: "Sell again after a pause, a drain or a withdrawal",
 		Long: `Without arguments it ends a pause or a drain. With the serial numbers or UUIDs of devices it sells
 these again that were withdrawn because something was wrong with them; a device that still has it is withdrawn again.`,
 		Example: `  starling provider resume
@@ -80,7 +80,7 @@ func newOfferDrain(a *cli.App) *cobra.Command {
 	var wait bool
 	c := &cobra.Command{
 		Use:   "drain",
-		Short: "Sell nothing new and wait until all leases have ended, to stop the peer",
+		Short: "Sell nothing new, to stop the peer after the last lease",
 		Long: `Pauses the peer as "provider pause" does. With --wait it then waits until the last lease has ended and
 says that the peer can be stopped. An interrupt ends only the waiting; "provider resume" sells again.`,
 		Example: `  starling provider drain --wait && sudo reboot`,

@@ -19,7 +19,7 @@ import (
 func newEscrow(a *cli.App) *cobra.Command {
 	return cli.Noun("", &cobra.Command{
 		Use:   "escrow",
-		Short: "Look at deposits on the chain, add to one, take back what is free",
+		Short: "Show, top up and refund deposits on the chain",
 		Long: `An escrow holds the deposit of one order, in Starling's program on the chain. Each lease is a leaf of
 one of its tranches, with a cap: the sum of the caps, less what was paid and freed of them, is outstanding and is
 there for the providers alone. What the deposit holds beyond that is free: the buyer can take it back at any time, and
@@ -304,7 +304,7 @@ func escrowRefund(a *cli.App) *cobra.Command {
 	var o Options
 	c := &cobra.Command{
 		Use:   "refund ADDRESS",
-		Short: "Take back what is free in a deposit, or after its deadline all of it",
+		Short: "Take back the free part of a deposit",
 		Long: `Before the deadline and the network's margin are over, the buyer takes back what is free; what is
 outstanding stays for the providers. After that anybody may have everything sent back that is not paid, and no
 provider can claim any more. It goes to the refund owner's wallet, whose token account is opened if there is none.`,

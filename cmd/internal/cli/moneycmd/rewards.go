@@ -46,7 +46,7 @@ is paid at all, if so, is said first.`,
 func rewardsClaim(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "claim",
-		Short: "Claim now what was accepted, without waiting for the peer to do so",
+		Short: "Claim accepted rewards now",
 		Long: `Has the peer look at once at what was accepted, and claim its wallet's share of each epoch by Merkle
 proof. Each is paid once, however often it is claimed, and can be claimed for three months; the peer's key pays the
 fees.`,

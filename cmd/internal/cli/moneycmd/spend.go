@@ -16,7 +16,7 @@ func newSpend(a *cli.App) *cobra.Command {
 	days := 7
 	c := &cobra.Command{
 		Use:   "spend",
-		Short: "Show what was spent by day and key, against the limits",
+		Short: "Show spending by day and key, against the limits",
 		Long: `Sums up the jobs of the last days by the UTC day on which they were submitted and the key that
 submitted them: SPENT by those that have ended, OPEN, what those that have not can still come to cost, and SOL, what
 the transactions of all took in fees, about. SPENT and OPEN count against the limits per day: buy.limits in

@@ -361,7 +361,7 @@ func stakeWithdraw(a *cli.App) *cobra.Command {
 	var o StakeOptions
 	c := &cobra.Command{
 		Use:   "withdraw",
-		Short: "Take what was asked back and has waited",
+		Short: "Withdraw stake after its unbonding time",
 		Long: `Pays all that is unbonding to the owner's wallet, whose token account is opened if there is none.
 The owner signs.`,
 		Example: `  starling stake withdraw`,

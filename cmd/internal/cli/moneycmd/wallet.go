@@ -193,7 +193,7 @@ func walletAllow(a *cli.App) *cobra.Command {
 	var o Options
 	c := &cobra.Command{
 		Use:   "allow AMOUNT",
-		Short: "Let the peer spend so much more of the owner's tokens",
+		Short: "Set the peer's allowance of the owner's tokens",
 		Long: `Lets the peer spend AMOUNT of the owner's tokens from now on, in place of what was left of the last
 allowance. What a job sets aside and does not spend comes back to the peer's own account, and is not taken from the
 allowance again: an allowance is used up by what is spent. The owner's key must sign: it is wallet.json in the home
@@ -231,7 +231,7 @@ func walletCollect(a *cli.App) *cobra.Command {
 	var o Options
 	c := &cobra.Command{
 		Use:   "collect",
-		Short: "Bring what the peer holds to spend back to the owner",
+		Short: "Move the peer's own tokens back to the owner",
 		Long: `Moves the tokens in the peer's own account, which it took from the owner's to be spent, back to the
 owner. Jobs take what they need from the allowance again. While jobs run, wait for them: what they set aside comes
 back to the peer's account.`,

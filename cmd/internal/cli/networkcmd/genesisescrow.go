@@ -124,7 +124,7 @@ func genesisInitEscrow(a *cli.App) *cobra.Command {
 	var o escrowOptions
 	c := &cobra.Command{
 		Use:   "init-escrow FILE",
-		Short: "Create a network's account in Starling's program, and write the genesis that names it",
+		Short: "Create a network's account on the chain",
 		Long: `Takes the genesis FILE that starling network genesis wrote, creates the account that holds its fees and
 windows in Starling's program, with the pools and the treasury's token account, and writes the genesis with program
 and account to standard output. The account's address is made of all its parameters: none can ever change, and only

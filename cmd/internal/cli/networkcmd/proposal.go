@@ -21,7 +21,7 @@ import (
 func newProposal(a *cli.App) *cobra.Command {
 	return cli.Noun("", &cobra.Command{
 		Use:   "proposal",
-		Short: "Vote on the network's rules: claim fees, windows, the least stake",
+		Short: "Vote on the network's rules",
 		Long: `Whoever has stake bonded may propose other rules, within bounds that no vote can move, and all who had
 something bonded before a proposal was made may vote on it with all of it. What was bonded then in all is noted: stake
 that moves afterwards cannot vote twice. A proposal is carried when more than half of all that was bonded is for it,
@@ -252,7 +252,7 @@ func proposalShow(a *cli.App) *cobra.Command {
 	var o moneycmd.Options
 	c := &cobra.Command{
 		Use:     "show PROPOSAL",
-		Short:   "Show what a proposal changes, its votes, and when it takes effect",
+		Short:   "Show a proposal: its changes, votes and dates",
 		Example: `  starling network proposal show 7xKX`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -25,7 +25,7 @@ func proposalRules(a *cli.App) *cobra.Command {
 	var o moneycmd.Options
 	c := &cobra.Command{
 		Use:   "rules",
-		Short: "Show the rules that hold now, and how far a vote can change them",
+		Short: "Show the rules and the bounds of votes on them",
 		Long: `Shows each rule that can be voted on, what it is now, and its bounds, which are made of the parameters
 that the network began with: windows get up to four times as long and never shorter, so that nobody has less time than
 was promised.`,
@@ -268,7 +268,7 @@ func proposalExecute(a *cli.App) *cobra.Command {
 	var o moneycmd.Options
 	c := &cobra.Command{
 		Use:   "execute PROPOSAL",
-		Short: "Make a carried proposal the network's rules, once its lock is over",
+		Short: "Put a carried proposal into effect after its lock",
 		Long: `Anybody may. Peers that run learn of the new rules within minutes; what was begun before goes on by
 the program's, which are new at once.`,
 		Example: `  starling network proposal execute 7xKX`,
@@ -300,7 +300,7 @@ func proposalClose(a *cli.App) *cobra.Command {
 	var o moneycmd.StakeOptions
 	c := &cobra.Command{
 		Use:   "close PROPOSAL",
-		Short: "Take a proposal of which nothing can come any more off the chain; the rent goes back to who paid it",
+		Short: "Close a finished proposal and return its rent",
 		Long: `Anybody may, after the last slot in which the proposal could be executed. This provider's vote on it
 is closed too.`,
 		Example: `  starling network proposal close 7xKX`,

@@ -28,7 +28,7 @@ func newBlockAdd(a *cli.App) *cobra.Command {
 	var roles []string
 	c := &cobra.Command{
 		Use:   "add PEER",
-		Short: "Block a peer, by its key, the beginning of it, or its peer id",
+		Short: "Block a peer by its key or peer id",
 		Example: `  starling peer block add 7xKX…gAsU --reason "lost three jobs"
   starling peer block add 12D3KooW… --as provider`,
 		Args: cli.ExactArgs(1),

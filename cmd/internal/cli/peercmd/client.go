@@ -52,7 +52,7 @@ type clientInfo struct {
 func newClientStatus(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "status",
-		Short:   "Show the light client: whether it runs, its entry peers, connections and wallet",
+		Short:   "Show the light client: entry peers, connections, wallet",
 		Example: `  starling client status`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -10,7 +10,7 @@ import (
 func peersExport(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export PEER|KEY FILE",
-		Short: "Write what others anchored of their leases with a peer into one file",
+		Short: "Export the receipts of others behind a peer's reputation",
 		Long: `Writes a JSON file with the network's genesis and, of each lease that others kept with the peer and
 that this one counts, the last receipt, which both signed, and its place under the root that its buyer anchored.
 Anyone can check it with receipts verify, without this peer. This peer's own leases are not in it: receipts export has

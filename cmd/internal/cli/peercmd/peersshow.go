@@ -14,7 +14,7 @@ import (
 func peersShow(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PEER|KEY",
-		Short: "Explain what this peer makes of another one, line by line",
+		Short: "Explain the reputation of a peer, line by line",
 		Long: `Shows the reputation of a peer as this one sees it, as provider and as buyer, with every term: whose
 leases it kept and for how much (values lose half in thirty days), what that side's word weighs here, what this peer
 itself saw fail, and what anybody can check: audits, double sales and lies. ADDS is what a line adds to the score or

@@ -15,7 +15,7 @@ func testnetBench(a *cli.App) *cobra.Command {
 	var o testnet.BenchOptions
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure how fast a network of 20 peers makes leases and clusters come up, and what idle peers cost",
+		Short: "Measure leases, clusters and idle peers on a local network",
 		Long: `Starts 19 selling peers and a buying one with a local Solana and measures the time from an order to
 leases signed by both sides, asking known peers directly and by gossip alone, then what the peers cost while nothing
 happens. The same orders are placed in a simulated network with round trips of 2 and 50 ms, and matching and receipts

@@ -64,7 +64,7 @@ func testnetDetach(a *cli.App) *cobra.Command {
 	var o testnet.DemoOptions
 	c := &cobra.Command{
 		Use:   "detach",
-		Short: "Watch a job outlive the laptop it came from, its entry peer, a guardian and a provider",
+		Short: "Watch a job outlive its laptop, entry, guardian, provider",
 		Long: `Starts a local Solana with Starling's program and eleven peer processes. A light client, a laptop that
 is no part of the network, hands in a job with -d by way of one peer: three peers guard it. Then the client is killed,
 the peer that it entered by, the guardian that supervises the job then, and one of the providers. Those who are left

@@ -14,7 +14,7 @@ func testnetSim(a *cli.App) *cobra.Command {
 	o := sim.Defaults
 	c := &cobra.Command{
 		Use:   "sim",
-		Short: "Play the audits of hardware against everybody who would cheat them",
+		Short: "Simulate audits of hardware against all known cheats",
 		Long: `Plays audits between honest peers and adversaries of every kind that is known, and prints what becomes
 of them: cards sold as better ones, one card behind many identities, work left out, committees that lie, results that
 are made up, receipts that say too much, leases that are not paid, a good name bought from oneself, and honest peers
