@@ -115,7 +115,7 @@ func FreeGenesis(name string, random io.Reader) (Genesis, error) {
 	return g, nil
 }
 
-// Draft reports whether the network has a token and no program yet, so that nobody can be paid: starling genesis
+// Draft reports whether the network has a token and no program yet, so that nobody can be paid: starling network genesis
 // init-escrow completes it.
 func (g Genesis) Draft() bool { return g.Program.IsZero() && !g.Free }
 

@@ -149,7 +149,7 @@ type Buy struct {
 	// MinReputation is the least reputation of a provider whose quote is taken, between 0 and 1; 0 means that all
 	// are, in the order of the buyer's weights.
 	MinReputation float64 `yaml:"minReputation"`
-	// Limits bound what is spent, whoever asks for it; `starling key add` sets more for others than the peer's own
+	// Limits bound what is spent, whoever asks for it; `starling peer key add` sets more for others than the peer's own
 	// user.
 	Limits Limits `yaml:"limits"`
 	// Webhooks bounds where jobs may have their webhooks.

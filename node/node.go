@@ -77,7 +77,7 @@ func (p Parts) check() error {
 	switch g := p.Genesis; {
 	case g.Draft():
 		return fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: "+
-			"complete it with starling genesis init-escrow", ErrConfig, g.Network)
+			"complete it with starling network init-escrow", ErrConfig, g.Network)
 	case g.Free != (p.Program == nil):
 		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, g.Program,
 			p.Program != nil)

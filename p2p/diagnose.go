@@ -103,7 +103,7 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 		d.Advice = "try again; if it stays so, its machine or the path to it is overloaded"
 	default:
 		d.Text = fmt.Sprintf("peer %s does not answer at any of its addresses", p)
-		d.Advice = "it is offline, or behind a firewall without a relay; its operator sees with `starling node` how it can be reached"
+		d.Advice = "it is offline, or behind a firewall without a relay; its operator sees with `starling peer status` how it can be reached"
 	}
 	if !d.Seen.IsZero() && (d.Reason == ReasonOffline || d.Reason == ReasonBehindNAT || d.Reason == ReasonNoAddress) {
 		d.Text += fmt.Sprintf("; it was last seen %s ago", time.Since(d.Seen).Round(time.Second))

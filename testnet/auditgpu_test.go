@@ -141,7 +141,7 @@ func TestAuditOfGPU(t *testing.T) {
 	breaks := func(p *testnet.Peer, fault string) {
 		if devices[p] == "" {
 			var inv gpu.Inventory
-			parse(t, saysAt(t, program, p, "gpus", "--mock", "dgxh100", "--select", "1", "-o", "json"), &inv)
+			parse(t, saysAt(t, program, p, "provider", "gpus", "--mock", "dgxh100", "--select", "1", "-o", "json"), &inv)
 			if len(inv.Devices) != 1 {
 				t.Fatalf("%s: %+v", p.Name, inv)
 			}
@@ -258,7 +258,7 @@ func refusesRealNetworks(t *testing.T, program string) {
 	t.Helper()
 	nowhere := &testnet.Peer{Home: filepath.Join(t.TempDir(), "home")}
 	genesis := filepath.Join(t.TempDir(), "genesis.json")
-	if err := os.WriteFile(genesis, []byte(saysAt(t, program, nowhere, "genesis", "--network", "lab", "--free")), 0o600); err != nil {
+	if err := os.WriteFile(genesis, []byte(saysAt(t, program, nowhere, "network", "genesis", "--network", "lab", "--free")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	saysAt(t, program, nowhere, "init", "--genesis", genesis)

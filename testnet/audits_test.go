@@ -104,8 +104,8 @@ func TestAudits(t *testing.T) {
 		return true
 	})
 	var st rewards.Status
-	if parse(t, starlingAt(t, first, "rewards", "show", "-o", "json"), &st); len(st.Epochs) == 0 {
-		t.Errorf("rewards show: %+v", st)
+	if parse(t, starlingAt(t, first, "stake", "rewards", "-o", "json"), &st); len(st.Epochs) == 0 {
+		t.Errorf("stake rewards: %+v", st)
 	}
 }
 

@@ -414,7 +414,7 @@ func (d *detach) check(ctx context.Context) error {
 		Tokens market.Amount `json:"tokens"`
 		Own    market.Amount `json:"own"`
 	}
-	if err := d.starling(ctx, &w, "wallet", "balance", "--rpc", d.net.RPC); err != nil {
+	if err := d.starling(ctx, &w, "wallet", "show", "--rpc", d.net.RPC); err != nil {
 		return err
 	}
 	d.report.After = w.Tokens + w.Own

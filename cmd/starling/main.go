@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/rooms"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 	"github.com/starling-network/starling/node/runtime/gauge"
 	"github.com/starling-network/starling/node/runtime/wasm"
@@ -14,5 +15,5 @@ func main() {
 	wasm.ChildMain() // returns unless this process is the sandbox of one program
 	guard.Main()     // returns unless this process is the first of a container
 	gauge.Main()     // returns unless it computes a probe inside one
-	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, rooms.Commands))
 }

@@ -52,7 +52,7 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// soon runs a program until it succeeds: `soon starling node` waits for a peer that starts in the background.
+// soon runs a program until it succeeds: `soon starling peer status` waits for a peer that starts in the background.
 func soon(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: soon program [args]")

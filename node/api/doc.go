@@ -3,7 +3,7 @@
 //
 // Each route is declared once, in routes.go, with its pattern, summary, types, limit and access; see node/api/route.
 // A declaration is the client's call: GetJob.Call(ctx, client, ByID{ID: id}). All together are the reference, which
-// `starling api` prints, and the OpenAPI 3.1 document at GET /v1/openapi.json.
+// `starling peer api` prints, and the OpenAPI 3.1 document at GET /v1/openapi.json.
 //
 // A peer listens on a unix socket in its home directory to which its user alone may connect, or on a loopback address
 // where the configuration says so. It writes the address and a token to api.json there, readable by its user alone.

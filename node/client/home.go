@@ -145,7 +145,7 @@ func ParsePeers(addrs []string) ([]peer.AddrInfo, error) {
 	}
 	infos, err := peer.AddrInfosFromP2pAddrs(all...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: peers: %w (an address ends in /p2p/ and the peer's id, as `starling node` shows it)", ErrConfig, err)
+		return nil, fmt.Errorf("%w: peers: %w (an address ends in /p2p/ and the peer's id, as `starling peer status` shows it)", ErrConfig, err)
 	}
 	for _, p := range infos {
 		if len(p.Addrs) == 0 {

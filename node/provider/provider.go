@@ -215,7 +215,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	p.ledger.Resume()
 	if p.Paused() {
 		p.cfg.Log.Warn("nothing new is sold: the offers are paused or drained",
-			"advice", "`starling offer resume` sells again")
+			"advice", "`starling provider resume` sells again")
 	}
 	if err := p.meters.Resume(ctx); err != nil {
 		return fmt.Errorf("resuming leases: %w", err)

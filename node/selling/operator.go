@@ -51,7 +51,7 @@ func (s *Seller) ResumeOffers(ctx context.Context, devices []string) error {
 	}
 	if err != nil {
 		return &api.Error{Status: http.StatusConflict, Code: "not_withdrawn", Message: err.Error(),
-			Hint: "`starling offer ls` shows what is withdrawn and why"}
+			Hint: "`starling provider status` shows what is withdrawn and why"}
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func (s *Seller) PriceOffer(ctx context.Context, class market.Class, price marke
 	switch {
 	case errors.Is(err, provider.ErrNotSold):
 		return &api.Error{Status: http.StatusNotFound, Code: "not_sold", Message: err.Error(),
-			Hint: "`starling offer ls` shows the classes that are sold"}
+			Hint: "`starling provider status` shows the classes that are sold"}
 	case errors.Is(err, provider.ErrFloor):
 		return &api.Error{Status: http.StatusConflict, Code: "floor", Message: err.Error(),
 			Hint: "provide.floor in config.yaml sets the lowest price"}

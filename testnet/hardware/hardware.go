@@ -117,10 +117,10 @@ func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
 func (b *bench) identify(ctx context.Context) (string, error) {
 	r := b.report
 	var found gpu.Device
-	if out, err := exec.CommandContext(ctx, b.Starling, "gpus", "-o", "json").Output(); err == nil {
+	if out, err := exec.CommandContext(ctx, b.Starling, "provider", "gpus", "-o", "json").Output(); err == nil {
 		var inv gpu.Inventory
 		if err := json.Unmarshal(out, &inv); err != nil {
-			return "", fmt.Errorf("starling gpus: %w", err)
+			return "", fmt.Errorf("starling provider gpus: %w", err)
 		}
 		r.Driver = inv.Driver
 		for _, d := range inv.Devices {
@@ -129,13 +129,13 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 			}
 		}
 	} else if b.UUID == "" {
-		return "", fmt.Errorf("starling gpus: %w", err)
+		return "", fmt.Errorf("starling provider gpus: %w", err)
 	}
 	if b.UUID == "" {
 		b.UUID = found.UUID
 	}
 	if b.UUID == "" {
-		return "", errors.New("this machine has no NVIDIA GPU that could be sold (see starling gpus), so nothing can be measured")
+		return "", errors.New("this machine has no NVIDIA GPU that could be sold (see starling provider gpus), so nothing can be measured")
 	}
 	if smi, err := exec.LookPath("nvidia-smi"); err == nil {
 		out, err := exec.CommandContext(ctx, smi, "-i", b.UUID, "--format=csv",

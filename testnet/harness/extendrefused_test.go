@@ -296,7 +296,7 @@ func TestExtendQueued(t *testing.T) {
 		if j = b.Wait(id, time.Minute); j.State != buyer.Failed || j.Owed != 0 {
 			t.Errorf("%s", j.Summary())
 		}
-		if _, err := b.Node.Buyer().Extend(t.Context(), id, time.Minute, 0); !errors.Is(err, buyer.ErrNotRunning) || !strings.Contains(err.Error(), "starling rerun") {
+		if _, err := b.Node.Buyer().Extend(t.Context(), id, time.Minute, 0); !errors.Is(err, buyer.ErrNotRunning) || !strings.Contains(err.Error(), "starling job rerun") {
 			t.Errorf("of a job that failed: %v", err)
 		}
 	})

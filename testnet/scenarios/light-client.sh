@@ -38,7 +38,7 @@ say "1. A network: three peers that sell, three that relay for light clients, a 
 go build -trimpath -o "$starling" ./cmd/starling
 GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -trimpath -o "$dir/hash.wasm" ./testnet/jobs/hash
 "$starling" testnet up --dir "$dir/net" -n 3 --buyers 3
-address=$("$starling" --home "$dir/net/buyer-1" node -o yaml | sed -n 's|^ *- *"\{0,1\}\(/ip4/127[^"]*/tcp/[^"]*\)"\{0,1\}$|\1|p' | head -n 1)
+address=$("$starling" --home "$dir/net/buyer-1" peer status -o yaml | sed -n 's|^ *- *"\{0,1\}\(/ip4/127[^"]*/tcp/[^"]*\)"\{0,1\}$|\1|p' | head -n 1)
 entry=${address##*/}
 [ -n "$entry" ] || fail "no address of buyer-1"
 
@@ -61,7 +61,7 @@ follow=$!
 sixth() { [ "$("$starling" logs "$job" 2>/dev/null | grep -c 'second 6')" -eq $ranks ]; }
 until_true 60 sixth || fail "the job does not run: $("$starling" why "$job" | tail -n 3)"
 say "   connections of the laptop while it works:"
-"$starling" peers
+"$starling" peer ls
 
 say "   3 MiB into a directory of the program and back, by way of the entry peer; a wasm program has no place for a second one"
 head -c $((3 << 20)) /dev/urandom >"$dir/data"
@@ -89,14 +89,14 @@ say "6. In the end"
 "$starling" status "$job"
 say "   connections of the laptop: its entry peers, and circuits through them"
 "$starling" client status
-"$starling" peers
+"$starling" peer ls
 say "   what the providers earned, by their own account"
-for i in 1 2 3; do "$starling" --peer= --home "$dir/net/peer-$i" leases | sed "s/^/   peer-$i  /"; done
+for i in 1 2 3; do "$starling" --peer= --home "$dir/net/peer-$i" provider leases | sed "s/^/   peer-$i  /"; done
 
 "$starling" status "$job" -o yaml >"$dir/status.yaml"
 [ "$(value state <"$dir/status.yaml")" = succeeded ] || fail "the job is $(value state <"$dir/status.yaml")"
 [ "$(value owed <"$dir/status.yaml")" = "$(value paid <"$dir/status.yaml")" ] || fail "owed and paid differ"
 [ "$(grep -c '^ *epoch: 1$' "$dir/status.yaml")" -eq $ranks ] || fail "a rank was lost and began again"
 "$starling" client status | grep -q "$entry" && fail "the dead entry peer is still connected"
-[ "$("$starling" peers | tail -n +2 | grep -vc ' relayed ')" -eq 2 ] || fail "the laptop has other direct connections than to its two entry peers"
+[ "$("$starling" peer ls | tail -n +2 | grep -vc ' relayed ')" -eq 2 ] || fail "the laptop has other direct connections than to its two entry peers"
 say "OK: no program was lost, the laptop was connected to its entry peers alone, and everybody is paid."

@@ -142,7 +142,7 @@ func (u *unit) draw(committee int) []member {
 	return members
 }
 
-// instants are those that starling genesis gives a network on Solana: one window of two minutes in thirty has an audit.
+// instants are those that starling network genesis gives a network on Solana: one window of two minutes in thirty has an audit.
 var instants = audit.Instants{Slots: 300, Millis: 400, OneIn: 30}
 
 func slotsLast(n uint64) time.Duration { return time.Duration(n*instants.Millis) * time.Millisecond }

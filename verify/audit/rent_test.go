@@ -28,7 +28,7 @@ func drawnIn(i audit.Instants, windows audit.Window) (out []drawn) {
 	return out
 }
 
-// defaults are those of starling genesis: one window of two minutes in thirty.
+// defaults are those of starling network genesis: one window of two minutes in thirty.
 var defaults = audit.Instants{Slots: 300, Millis: 400, OneIn: 30}
 
 // near fails where a share of so many draws is further from what is expected than five deviations.

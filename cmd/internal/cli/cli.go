@@ -3,10 +3,10 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -22,100 +22,48 @@ type App struct {
 	// Getenv is os.Getenv, or a test's.
 	Getenv func(string) string
 
-	commands []func(*App) *cobra.Command
+	Commands []func(*App) *cobra.Command
 	// openChain reads a network's chain; nil means Solana.
-	openChain func(rpc []string, g market.Genesis) (proof.Chain, error)
+	OpenChain func(rpc []string, g market.Genesis) (proof.Chain, error)
 
 	ctx     context.Context // of the command line
 	home    string          // --home
 	peer    string          // --peer
 	peerSet bool            // --peer was given, perhaps empty
-	pin     string          // --genesis, of a light client
-	psk     string          // --psk, of a light client
-	direct  bool            // --direct, of a light client
-	output  output          // -o
+	Pin     string          // --genesis, of a light client
+	PSK     string          // --psk, of a light client
+	Direct  bool            // --direct, of a light client
+	Output  output          // -o
 	started bool            // the command line was understood and a command's own work began
 }
 
 // The groups that help lists commands in.
 const (
-	groupJobs   = "jobs"
-	groupPeer   = "peer"
-	groupMoney  = "money"
-	groupSetUp  = "setup"
-	groupOthers = "others"
+	GroupJobs     = "jobs"
+	GroupPeer     = "peer"
+	GroupMoney    = "money"
+	GroupNetworks = "networks"
 )
 
 var groups = []*cobra.Group{
-	{ID: groupJobs, Title: "Jobs:"},
-	{ID: groupPeer, Title: "This peer and the market:"},
-	{ID: groupMoney, Title: "Money and receipts:"},
-	{ID: groupSetUp, Title: "Setting up:"},
-	{ID: groupOthers, Title: "More:"},
+	{ID: GroupJobs, Title: "Jobs:"},
+	{ID: GroupPeer, Title: "Peers and the market:"},
+	{ID: GroupMoney, Title: "Money and proofs:"},
+	{ID: GroupNetworks, Title: "Networks:"},
 }
 
-// commands are all commands, in the order of help within their groups.
-var commands = []func(*App) *cobra.Command{
-	newRun,
-	newSubmit,
-	newQuote,
-	newPs,
-	newStatus,
-	newLogs,
-	newWhy,
-	newWait,
-	newGet,
-	newExec,
-	newCp,
-	newPortForward,
-	newPause,
-	newResume,
-	newExtend,
-	newStop,
-	newRerun,
-	newHistory,
-	newCluster,
-	newJob,
-	newUp,
-	newClient,
-	newNode,
-	newPeers,
-	newPeer,
-	newOffers,
-	newOffer,
-	newLeases,
-	newBlock,
-	newGpus,
-	newReceipts,
-	newProbe,
-	newEscrow,
-	newStake,
-	newEvidence,
-	newAudit,
-	newProposal,
-	newRewards,
-	newGuarded,
-	newWallet,
-	newSpend,
-	newKey,
-	newTestnet,
-	newInit,
-	newGenesis,
-	newAPI,
-	newVersion,
-}
-
-// Main runs the command line and returns its exit code. The first interrupt or termination signal cancels the
+// Main runs the command line of these commands and returns its exit code. The first interrupt or termination signal cancels the
 // command's context; a second one ends the process.
-func Main(args []string, in io.Reader, out, errOut io.Writer) int {
+func Main(args []string, in io.Reader, out, errOut io.Writer, commands []func(*App) *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	a := &App{In: in, Out: out, Err: errOut, Getenv: os.Getenv, commands: commands}
-	return a.run(ctx, args)
+	a := &App{In: in, Out: out, Err: errOut, Getenv: os.Getenv, Commands: commands}
+	return a.Run(ctx, args)
 }
 
-func (a *App) run(ctx context.Context, args []string) int {
+// Run runs one command line and returns its exit code.
+func (a *App) Run(ctx context.Context, args []string) int {
 	a.ctx = ctx
 	root := newRoot(a)
 	root.SetArgs(args)
@@ -158,16 +106,21 @@ Environment:
 `
 
 func newRoot(a *App) *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:           "starling",
 		Short:         "A peer-to-peer worker network paid on Solana",
 		Long:          rootLong,
 		Example:       rootExample,
-		Version:       buildVersion().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          onlyCommands,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args:          OnlyCommands,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if version {
+				return showVersion(a)
+			}
+			return c.Help()
+		},
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			a.started = true
 			a.peerSet = c.Flags().Changed("peer")
@@ -177,17 +130,22 @@ func newRoot(a *App) *cobra.Command {
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	root.SetVersionTemplate("starling {{.Version}}\n")
+	root.Flags().BoolVar(&version, "version", false, "show the version of this program")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	a.output = outputTable
-	root.PersistentFlags().StringVar(&a.home, "home", "", "the peer's directory (default $STARLING_HOME, or $XDG_DATA_HOME/starling)")
-	root.PersistentFlags().StringVar(&a.peer, "peer", "", "buy as a light client by way of this peer: its address, or several with commas (starling client --help)")
-	root.PersistentFlags().StringVar(&a.pin, "genesis", "", "with --peer, the first time: hash or file of the network's genesis; else the first peer is trusted")
-	root.PersistentFlags().StringVar(&a.psk, "psk", "", "with --peer, the first time: the swarm.key file of a private network")
-	root.PersistentFlags().BoolVar(&a.direct, "direct", false, "with --peer: also dial providers by their own addresses; those that cannot be dialled are reached through the entry peer all the same")
-	root.PersistentFlags().VarP(&a.output, "output", "o", "table, json or yaml")
+	a.Output = OutputTable
+	root.PersistentFlags().StringVar(&a.home, "home", "",
+		"the peer's directory (default $STARLING_HOME, or $XDG_DATA_HOME/starling)")
+	root.PersistentFlags().StringVar(&a.peer, "peer", "",
+		"buy as a light client by way of this peer: its address, or several with commas (starling client --help)")
+	root.PersistentFlags().StringVar(&a.Pin, "genesis", "",
+		"with --peer, the first time: hash or file of the network's genesis; else the first peer is trusted")
+	root.PersistentFlags().StringVar(&a.PSK, "psk", "",
+		"with --peer, the first time: the swarm.key file of a private network")
+	root.PersistentFlags().BoolVar(&a.Direct, "direct", false,
+		"with --peer: also dial providers by their own addresses; those that cannot be dialled are reached through the entry peer all the same")
+	root.PersistentFlags().VarP(&a.Output, "output", "o", "table, json or yaml")
 	used := map[string]bool{}
-	for _, newCommand := range a.commands {
+	for _, newCommand := range a.Commands {
 		c := newCommand(a)
 		used[c.GroupID] = true
 		root.AddCommand(c)
@@ -197,29 +155,13 @@ func newRoot(a *App) *cobra.Command {
 			root.AddGroup(g)
 		}
 	}
-	if used[groupOthers] {
-		root.SetHelpCommandGroupID(groupOthers)
-	}
 	usage := root.UsageTemplate()
 	root.SetUsageTemplate(usage + "{{if not .HasParent}}" + rootEnd + "{{end}}")
 	return root
 }
 
-// onlyCommands refuses arguments of a command that only has commands below it.
-func onlyCommands(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	c.SuggestionsMinimumDistance = 2
-	err := fmt.Errorf("%q is not a command of %s", args[0], c.CommandPath())
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		err = fmt.Errorf("%w, did you mean %s?", err, near[0])
-	}
-	return &Error{Code: ExitUsage, Err: err, Hint: c.CommandPath() + " --help"}
-}
-
-// exactArgs refuses any other number of arguments, with the command's usage line.
-func exactArgs(n int) cobra.PositionalArgs {
+// ExactArgs refuses any other number of arguments, with the command's usage line.
+func ExactArgs(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == n {
 			return nil
@@ -241,8 +183,11 @@ func asUsage(root *cobra.Command, args []string, err error) error {
 		return err
 	}
 	at := "starling --help"
-	if c, _, findErr := root.Find(args); findErr == nil {
+	if c, rest, findErr := root.Find(args); findErr == nil {
 		at = c.CommandPath() + " --help"
+		if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") { // the flags of a command that is none
+			return OnlyCommands(c, rest)
+		}
 	}
 	return &Error{Code: ExitUsage, Err: err, Hint: at}
 }

@@ -1,7 +1,17 @@
-// Package cli is starling's command line: the common parts of all commands (paths of a peer's files, output formats,
-// errors and exit codes) and the commands themselves, a small file for each.
+// Package cli is the frame of starling's command line: what all commands share. A room of commands is a package below:
 //
-// A new command is a function `func newX(a *App) *cobra.Command` in a file of its own, listed in commands. It returns
-// its error; Main prints it as `starling: message` with one `hint:` line and turns it into the exit code. It shows its
-// output through App.Show, which knows tables, JSON and YAML.
+//	rooms ──▶ jobcmd ──▶ livecmd   jobs, and jobs while they run
+//	      ──▶ clustercmd           clusters, with jobcmd and livecmd
+//	      ──▶ peercmd              this peer, light client, other peers
+//	      ──▶ marketcmd            offers of others and of this peer
+//	      ──▶ moneycmd             wallet, escrows, stake, rewards
+//	      ──▶ networkcmd           genesis, program, rules, votes
+//	      ──▶ proofcmd             receipts, audits, evidence
+//	      ──▶ testnetcmd           networks of peers on this machine
+//
+// App finds the peer's files (paths.go), reaches its API or starts a light client (light.go), shows results as table,
+// JSON or YAML (output.go), and turns errors into `starling: message`, one `hint:` line and an exit code (errors.go).
+//
+// A command is a function `func NewX(a *cli.App) *cobra.Command` in its room, and listed in rooms.Commands or below a
+// noun. A command that asks the peer for one thing and shows it is data: see Ask.
 package cli

@@ -101,15 +101,15 @@ func WithHint(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	e := *explain(err)
+	e := *Explain(err)
 	if e.Hint == "" {
 		e.Hint = fmt.Sprintf(format, args...)
 	}
 	return &e
 }
 
-// explain finds code and hint of any error. Without ones from the command they follow from the kind of the error.
-func explain(err error) *Error {
+// Explain finds code and hint of any error. Without ones from the command they follow from the kind of the error.
+func Explain(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return &Error{Code: e.Code, Err: err, Hint: e.Hint}
 	}
@@ -148,12 +148,12 @@ func (a *App) report(err error) int {
 	if err == nil {
 		return int(ExitOK)
 	}
-	if exit, ok := errors.AsType[*exitError](err); ok {
-		return exit.code // of a user's command, which has printed its own message
+	if exit, ok := errors.AsType[*ExitError](err); ok {
+		return exit.Code // of a user's command, which has printed its own message
 	}
-	e := explain(err)
+	e := Explain(err)
 	message := strings.TrimSpace(e.Error())
-	if a.output == outputJSON {
+	if a.Output == outputJSON {
 		type body struct {
 			Code    string `json:"code"`
 			Message string `json:"message"`
@@ -177,3 +177,11 @@ func (a *App) report(err error) int {
 	}
 	return int(e.Code)
 }
+
+// ExitInterrupted is the shells' code for a program that an interrupt ended.
+const ExitInterrupted ExitCode = 130
+
+// ExitError is a command's own exit code, which needs no word.
+type ExitError struct{ Code int }
+
+func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,14 +21,14 @@ const (
 	agentLog = "client.log"
 	// agentStart is how long an agent may take until it answers: at the first use it has to find its network.
 	agentStart = 40 * time.Second
-	// agentIdle is how long an agent stays that nobody needs.
-	agentIdle = 5 * time.Minute
+	// AgentIdle is how long an agent stays that nobody needs.
+	AgentIdle = 5 * time.Minute
 	// maxAgentLog is when the log of earlier agents is put aside.
 	maxAgentLog = 10 << 20
 )
 
-// light reports whether the command is for a light client instead of a peer of one's own, and by which entry peers.
-func (a *App) light() (peers []string, ok bool) {
+// Light reports whether the command is for a light client instead of a peer of one's own, and by which entry peers.
+func (a *App) Light() (peers []string, ok bool) {
 	text := a.peer
 	if !a.peerSet {
 		text = a.Getenv("STARLING_PEER")
@@ -50,12 +49,13 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 		return nil, err
 	}
 	if _, err := client.ParsePeers(peers); err != nil {
-		return nil, &Error{Code: ExitUsage, Err: err, Hint: "starling node, on the entry peer, shows its addresses"}
+		return nil, &Error{Code: ExitUsage, Err: err,
+			Hint: "starling peer status, on the entry peer, shows its addresses"}
 	}
 	if err := client.GivePeers(home, peers); err != nil {
 		return nil, err
 	}
-	if c := answering(ctx, home); c != nil {
+	if c := Answering(ctx, home); c != nil {
 		return c, a.dialsAs(c)
 	}
 	first := !exists(filepath.Join(home, node.FileIdentity))
@@ -65,21 +65,21 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 		return nil, err
 	}
 	if n, err := api.GetNode.Call(ctx, c, api.None{}); err == nil && n.Warning != "" {
-		a.say("warning: %s", n.Warning)
+		a.Say("warning: %s", n.Warning)
 	}
 	if g, err := node.LoadGenesis(home); err == nil && !pinned {
-		a.say("network %s is pinned for this client, genesis %s", g.Tag(), g.Hash())
+		a.Say("network %s is pinned for this client, genesis %s", g.Tag(), g.Hash())
 	}
-	if w, err := readWallet(home); err == nil && first {
-		a.say("made a key for this client in %s", home)
-		a.say("fund it before the first job: %s takes tokens for jobs and SOL for fees", w.Owner)
+	if w, err := ReadAddresses(home); err == nil && first {
+		a.Say("made a key for this client in %s", home)
+		a.Say("fund it before the first job: %s takes tokens for jobs and SOL for fees", w.Owner)
 	}
 	return c, nil
 }
 
 // dialsAs refuses --direct where the light client that runs does otherwise: it would mean nothing.
 func (a *App) dialsAs(c *api.Client) error {
-	if !a.direct {
+	if !a.Direct {
 		return nil
 	}
 	n, err := api.GetNode.Call(a.ctx, c, api.None{})
@@ -92,9 +92,9 @@ func (a *App) dialsAs(c *api.Client) error {
 	return err
 }
 
-// introduced makes sure that a light client knows its network: the first command with --peer starts it.
-func (a *App) introduced() error {
-	peers, light := a.light()
+// Introduced makes sure that a light client knows its network: the first command with --peer starts it.
+func (a *App) Introduced() error {
+	peers, light := a.Light()
 	if !light {
 		return nil
 	}
@@ -106,13 +106,8 @@ func (a *App) introduced() error {
 	return err
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// answering is the API of a peer or agent on home that answers now, or nil.
-func answering(ctx context.Context, home string) *api.Client {
+// Answering is the API of a peer or agent on home that answers now, or nil.
+func Answering(ctx context.Context, home string) *api.Client {
 	c, err := api.Dial(home, node.FileAPI)
 	if err != nil {
 		return nil
@@ -145,13 +140,13 @@ func (a *App) startAgent(ctx context.Context, home string, peers []string) (*api
 		return nil, fmt.Errorf("starting the light client: %w", err)
 	}
 	args := []string{"client", "serve", "--home", home, "--peer", strings.Join(peers, ",")}
-	if a.pin != "" {
-		args = append(args, "--genesis", a.pin)
+	if a.Pin != "" {
+		args = append(args, "--genesis", a.Pin)
 	}
-	if a.psk != "" {
-		args = append(args, "--psk", a.psk)
+	if a.PSK != "" {
+		args = append(args, "--psk", a.PSK)
 	}
-	if a.direct {
+	if a.Direct {
 		args = append(args, "--direct")
 	}
 	cmd := exec.Command(self, args...)
@@ -165,14 +160,15 @@ func (a *App) startAgent(ctx context.Context, home string, peers []string) (*api
 	ctx, cancel := context.WithTimeout(ctx, agentStart)
 	defer cancel()
 	for {
-		if c := answering(ctx, home); c != nil {
+		if c := Answering(ctx, home); c != nil {
 			return c, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &Error{Code: ExitUnreachable, Err: fmt.Errorf("the light client does not answer: %w", ctx.Err()), Hint: "its log is " + path}
+			return nil, &Error{Code: ExitUnreachable, Err: fmt.Errorf("the light client does not answer: %w",
+				ctx.Err()), Hint: "its log is " + path}
 		case err := <-ended:
-			if c := answering(ctx, home); c != nil { // another command started one first
+			if c := Answering(ctx, home); c != nil { // another command started one first
 				return c, nil
 			}
 			return nil, agentError(err, path, begin)
@@ -187,7 +183,7 @@ func agentError(err error, path string, begin int64) error {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {
 		e.Code = ExitCode(exit.ExitCode())
 	}
-	b, err := readFile(path, 2*maxAgentLog)
+	b, err := ReadFile(path, 2*maxAgentLog)
 	if err != nil || int64(len(b)) < begin {
 		return e
 	}

@@ -9,13 +9,14 @@ import (
 	"text/tabwriter"
 
 	"github.com/goccy/go-yaml"
+	"golang.org/x/term"
 )
 
 // output is the format of -o.
 type output string
 
 const (
-	outputTable output = "table"
+	OutputTable output = "table"
 	outputJSON  output = "json"
 	outputYAML  output = "yaml"
 )
@@ -26,17 +27,17 @@ func (o *output) Type() string   { return "format" }
 // Set takes the flag's value.
 func (o *output) Set(text string) error {
 	switch f := output(text); f {
-	case outputTable, outputJSON, outputYAML:
+	case OutputTable, outputJSON, outputYAML:
 		*o = f
 		return nil
 	}
 	return fmt.Errorf("want table, json or yaml")
 }
 
-// export writes v as JSON to a file, or to standard output for "-", and reports whether it is in a file.
-func (a *App) export(path string, v any) (file bool, err error) {
+// Export writes v as JSON to a file, or to standard output for "-", and reports whether it is in a file.
+func (a *App) Export(path string, v any) (file bool, err error) {
 	if path != "-" {
-		return true, saveJSON(path, v)
+		return true, SaveJSON(path, v)
 	}
 	b, err := indented(v)
 	if err == nil {
@@ -45,8 +46,8 @@ func (a *App) export(path string, v any) (file bool, err error) {
 	return false, err
 }
 
-// saveJSON writes v as JSON to a file.
-func saveJSON(path string, v any) error {
+// SaveJSON writes v as JSON to a file.
+func SaveJSON(path string, v any) error {
 	b, err := indented(v)
 	if err != nil {
 		return err
@@ -61,7 +62,7 @@ func indented(v any) ([]byte, error) {
 
 // Show prints v in the format the user asked for: as JSON or YAML by its json tags, or as the table that table fills.
 func (a *App) Show(v any, table func(t *Table)) error {
-	switch a.output {
+	switch a.Output {
 	case outputJSON:
 		enc := json.NewEncoder(a.Out)
 		enc.SetIndent("", "  ")
@@ -80,13 +81,13 @@ func (a *App) Show(v any, table func(t *Table)) error {
 	}
 	t := &Table{}
 	table(t)
-	return t.write(a.Out)
+	return t.Write(a.Out)
 }
 
-// showFile prints the content of a file: JSON by default.
-func (a *App) showFile(v any) error {
-	if a.output == outputTable {
-		a.output = outputJSON
+// ShowFile prints the content of a file: JSON by default.
+func (a *App) ShowFile(v any) error {
+	if a.Output == OutputTable {
+		a.Output = outputJSON
 	}
 	return a.Show(v, nil)
 }
@@ -118,7 +119,8 @@ func cell(text string) string {
 	}, text)
 }
 
-func (t *Table) write(w io.Writer) error {
+// Write prints the table.
+func (t *Table) Write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range t.rows {
 		if _, err := fmt.Fprintln(tw, strings.Join(row, "\t")); err != nil {
@@ -126,4 +128,16 @@ func (t *Table) write(w io.Writer) error {
 		}
 	}
 	return tw.Flush()
+}
+
+// Say prints a line of progress.
+func (a *App) Say(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
+
+// Progress reports on standard error.
+func (a *App) Progress() *Progress {
+	p := &Progress{w: a.Err}
+	if f, ok := a.Err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.Live = f
+	}
+	return p
 }

@@ -1,21 +1,23 @@
 package cli
 
 import (
+	"context"
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 )
 
 // Home is the directory of the peer, or of the light client, that the command is for.
 func (a *App) Home() (string, error) {
-	if _, light := a.light(); light {
+	if _, light := a.Light(); light {
 		return a.ClientHome()
 	}
-	return a.peerHome()
+	return a.PeerHome()
 }
 
 // ClientHome is the light client's directory: --home, or "client" in the peer's.
@@ -23,13 +25,13 @@ func (a *App) ClientHome() (string, error) {
 	if a.home != "" {
 		return filepath.Abs(a.home)
 	}
-	home, err := a.peerHome()
+	home, err := a.PeerHome()
 	return filepath.Join(home, "client"), err
 }
 
-// peerHome is the peer's directory: --home, $STARLING_HOME, $XDG_DATA_HOME/starling or ~/.local/share/starling, the
+// PeerHome is the peer's directory: --home, $STARLING_HOME, $XDG_DATA_HOME/starling or ~/.local/share/starling, the
 // first that is set. One directory holds a whole peer, so that several can live on one machine and one can be moved.
-func (a *App) peerHome() (string, error) {
+func (a *App) PeerHome() (string, error) {
 	for _, dir := range []string{a.home, a.Getenv("STARLING_HOME")} {
 		if dir != "" {
 			return filepath.Abs(dir)
@@ -51,7 +53,8 @@ func (a *App) xdg(variable string, fallback ...string) (string, error) {
 	if user == "" {
 		dir, err := os.UserHomeDir()
 		if err != nil {
-			return "", &Error{Code: ExitUsage, Err: errors.New("no home directory is known"), Hint: "set STARLING_HOME, or give --home"}
+			return "", &Error{Code: ExitUsage, Err: errors.New("no home directory is known"),
+				Hint: "set STARLING_HOME, or give --home"}
 		}
 		user = dir
 	}
@@ -61,7 +64,7 @@ func (a *App) xdg(variable string, fallback ...string) (string, error) {
 // Client talks to the peer that runs on this home directory, or with --peer to the light client, which is started when
 // it does not run. The error is api.ErrNoPeer where no peer runs.
 func (a *App) Client() (*api.Client, error) {
-	if peers, light := a.light(); light {
+	if peers, light := a.Light(); light {
 		return a.agent(peers)
 	}
 	home, err := a.Home()
@@ -71,14 +74,58 @@ func (a *App) Client() (*api.Client, error) {
 	return api.Dial(home, node.FileAPI)
 }
 
-// readFile reads a file of at most so many bytes.
-func readFile(path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
+// Known returns the API of the peer, and its network's genesis.
+func (a *App) Known() (*api.Client, market.Genesis, error) {
+	c, err := a.Client()
 	if err != nil {
-		return nil, err
+		return nil, market.Genesis{}, err
 	}
-	if info.Size() > most {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", path, info.Size(), most)
-	}
-	return os.ReadFile(path)
+	g, err := a.Genesis()
+	return c, g, err
 }
+
+// Genesis are the facts of this home directory's network.
+func (a *App) Genesis() (market.Genesis, error) {
+	if err := a.Introduced(); err != nil {
+		return market.Genesis{}, err
+	}
+	home, err := a.Home()
+	if err != nil {
+		return market.Genesis{}, err
+	}
+	g, err := node.LoadGenesis(home)
+	if err != nil {
+		code := ExitUsage
+		if errors.Is(err, fs.ErrNotExist) {
+			code = ExitUnreachable // without it no peer runs here
+		}
+		return g, &Error{Code: code, Err: err,
+			Hint: "set the peer up with `starling init --genesis FILE`, or say which one with --home"}
+	}
+	return g, nil
+}
+
+// Node asks the running peer, or the light client, about itself.
+func (a *App) Node(ctx context.Context) (api.NodeInfo, error) {
+	client, err := a.Client()
+	if err != nil {
+		return api.NodeInfo{}, err
+	}
+	return api.GetNode.Call(ctx, client, api.None{})
+}
+
+// WarnAlone warns if the peer is connected to no other, which is why it finds nothing.
+func (a *App) WarnAlone(ctx context.Context, c *api.Client) {
+	n, err := api.GetNode.Call(ctx, c, api.None{})
+	if err != nil || n.Peers > 0 {
+		return
+	}
+	a.Say("warning: this peer is connected to no other, so it finds no offers")
+	a.Say("hint: check bootstrap in config.yaml and the peer's log; `starling peer ping ADDRESS` says why a peer cannot be reached")
+}
+
+// MaxGenesisFile bounds a genesis file, bytes.
+const MaxGenesisFile = 4096
+
+// DefaultDecimals is the number of decimals of prices without a network: that of most SPL tokens.
+const DefaultDecimals = 6

@@ -29,12 +29,12 @@ func parsePeer(text string) (sign.Key, error) {
 		}
 	}
 	return sign.Key{}, WithHint(Usagef("%.80q is neither a peer's key nor its id", text),
-		"`starling peers` and `starling offers` list keys; their first eight characters are enough")
+		"`starling peer ls` and `starling offers` list keys; their first eight characters are enough")
 }
 
-// peerKey reads a peer's key, its libp2p id, or the beginning of the key of a peer that this one knows: one that it is
+// PeerKey reads a peer's key, its libp2p id, or the beginning of the key of a peer that this one knows: one that it is
 // connected to, that it blocks or that offers units. It asks the running peer only for the last.
-func (a *App) peerKey(ctx context.Context, text string) (sign.Key, error) {
+func (a *App) PeerKey(ctx context.Context, text string) (sign.Key, error) {
 	k, err := parsePeer(text)
 	if err == nil || !shortKey.MatchString(text) {
 		return k, err
@@ -43,38 +43,43 @@ func (a *App) peerKey(ctx context.Context, text string) (sign.Key, error) {
 	if err != nil {
 		return k, err
 	}
-	for _, list := range []func(context.Context, *api.Client) ([]sign.Key, error){connectedKeys, blockedKeys, offeringKeys} {
+	for _, list := range []func(context.Context, *api.Client) ([]sign.Key, error){connectedKeys, blockedKeys,
+		offeringKeys} {
 		all, err := list(ctx, client)
 		if err != nil {
 			return k, err
 		}
 		slices.SortFunc(all, func(x, y sign.Key) int { return bytes.Compare(x[:], y[:]) })
-		all = slices.DeleteFunc(slices.Compact(all), func(k sign.Key) bool { return !strings.HasPrefix(k.String(), text) })
+		all = slices.DeleteFunc(slices.Compact(all), func(k sign.Key) bool {
+			return !strings.HasPrefix(k.String(),
+				text)
+		})
 		switch {
 		case len(all) == 1:
 			return all[0], nil
 		case len(all) > 1:
-			return k, WithHint(Usagef("%q: several keys begin so: %v and %v, want one of them whole", text, all[0], all[1]), "starling peers -o json")
+			return k, WithHint(Usagef("%q: several keys begin so: %v and %v, want one of them whole", text, all[0],
+				all[1]), "starling peer ls -o json")
 		}
 	}
 	return k, WithHint(Usagef("%q: no peer known here has a key that begins so, want a whole key or a peer id", text),
-		"`starling peers` lists the connected peers, `starling offers` the providers")
+		"`starling peer ls` lists the connected peers, `starling offers` the providers")
 }
 
-// peerName is a peer as the API takes it: by key where text is the beginning of one, else as it was given.
-func (a *App) peerName(ctx context.Context, text string) (string, error) {
+// PeerName is a peer as the API takes it: by key where text is the beginning of one, else as it was given.
+func (a *App) PeerName(ctx context.Context, text string) (string, error) {
 	if _, err := parsePeer(text); err == nil || !shortKey.MatchString(text) {
 		return text, nil
 	}
-	k, err := a.peerKey(ctx, text)
+	k, err := a.PeerKey(ctx, text)
 	return k.String(), err
 }
 
-// wholeKeys replaces the beginnings of keys among texts by the keys.
-func (a *App) wholeKeys(ctx context.Context, texts []string) error {
+// WholeKeys replaces the beginnings of keys among texts by the keys.
+func (a *App) WholeKeys(ctx context.Context, texts []string) error {
 	for i, text := range texts {
 		var err error
-		if texts[i], err = a.peerName(ctx, text); err != nil {
+		if texts[i], err = a.PeerName(ctx, text); err != nil {
 			return err
 		}
 	}

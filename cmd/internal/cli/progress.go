@@ -6,31 +6,22 @@ import (
 	"io"
 	"os"
 	"sync"
-	"time"
 
 	"golang.org/x/term"
 )
 
-// progress reports the current activity on standard error. On a terminal the last line stands and changes; elsewhere
+// Progress reports the current activity on standard error. On a terminal the last line stands and changes; elsewhere
 // only permanent facts are written, a line each.
-type progress struct {
+type Progress struct {
 	mu   sync.Mutex
 	w    io.Writer
-	live *os.File // the terminal; nil elsewhere
+	Live *os.File // the terminal; nil elsewhere
 	line string   // the changing line
 	on   bool     // it is on the screen
 }
 
-func (a *App) progress() *progress {
-	p := &progress{w: a.Err}
-	if f, ok := a.Err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.live = f
-	}
-	return p
-}
-
-// status replaces the changing line.
-func (p *progress) status(format string, args ...any) {
+// Status replaces the changing line.
+func (p *Progress) Status(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line = cell(fmt.Sprintf(format, args...))
@@ -38,8 +29,8 @@ func (p *progress) status(format string, args ...any) {
 	p.show()
 }
 
-// say writes a line that stays.
-func (p *progress) say(format string, args ...any) {
+// Say writes a line that stays.
+func (p *Progress) Say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hide()
@@ -47,39 +38,39 @@ func (p *progress) say(format string, args ...any) {
 	p.show()
 }
 
-// clear ends the changing line.
-func (p *progress) clear() {
+// Clear ends the changing line.
+func (p *Progress) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line = ""
 	p.hide()
 }
 
-func (p *progress) hide() {
+func (p *Progress) hide() {
 	if p.on {
 		fmt.Fprint(p.w, "\r\x1b[K")
 		p.on = false
 	}
 }
 
-func (p *progress) show() {
-	if p.live == nil || p.line == "" {
+func (p *Progress) show() {
+	if p.Live == nil || p.line == "" {
 		return
 	}
-	width, _, err := term.GetSize(int(p.live.Fd()))
+	width, _, err := term.GetSize(int(p.Live.Fd()))
 	if err != nil || width <= 1 {
 		width = 80
 	}
-	fmt.Fprint(p.w, clip(p.line, width-1)) // a line that wraps could not be taken back
+	fmt.Fprint(p.w, Clip(p.line, width-1)) // a line that wraps could not be taken back
 	p.on = true
 }
 
-// above returns a writer with output above the changing line. The line comes back once a line is complete, so that a
+// Above returns a writer with output above the changing line. The line comes back once a line is complete, so that a
 // program's own progress bar is not torn.
-func (p *progress) above(w io.Writer) io.Writer { return &aboveWriter{p, w} }
+func (p *Progress) Above(w io.Writer) io.Writer { return &aboveWriter{p, w} }
 
 type aboveWriter struct {
-	p *progress
+	p *Progress
 	w io.Writer
 }
 
@@ -97,14 +88,14 @@ func (a *aboveWriter) Write(b []byte) (int, error) {
 // maxPrefixed is how long a line may be before it is broken.
 const maxPrefixed = 64 << 10
 
-// prefixed writes whole lines with a prefix, so that several logs share one screen. Flush writes an incomplete line.
-type prefixed struct {
-	w      io.Writer
-	prefix string
+// Prefixed writes whole lines with a prefix, so that several logs share one screen. Flush writes an incomplete line.
+type Prefixed struct {
+	W      io.Writer
+	Prefix string
 	buf    []byte
 }
 
-func (p *prefixed) Write(b []byte) (int, error) {
+func (p *Prefixed) Write(b []byte) (int, error) {
 	for rest := b; len(rest) > 0; {
 		i := bytes.IndexByte(rest, '\n')
 		take := rest[:max(i, 0)]
@@ -123,50 +114,18 @@ func (p *prefixed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (p *prefixed) flush() error {
-	line := make([]byte, 0, len(p.prefix)+len(p.buf)+1)
-	line = append(append(append(line, p.prefix...), p.buf...), '\n')
+func (p *Prefixed) flush() error {
+	line := make([]byte, 0, len(p.Prefix)+len(p.buf)+1)
+	line = append(append(append(line, p.Prefix...), p.buf...), '\n')
 	p.buf = p.buf[:0]
-	_, err := p.w.Write(line)
+	_, err := p.W.Write(line)
 	return err
 }
 
 // Flush ends a line that has begun.
-func (p *prefixed) Flush() error {
+func (p *Prefixed) Flush() error {
 	if len(p.buf) == 0 {
 		return nil
 	}
 	return p.flush()
-}
-
-// ago is how long something is past, as a person says it: "12s", "5m", "3h", "4d".
-func ago(now, then time.Time) string {
-	if then.IsZero() {
-		return "-"
-	}
-	return span(now.Sub(then))
-}
-
-// span is a duration in its largest unit.
-func span(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
-// millis is a round-trip time in a table.
-func millis(ms float64) string {
-	switch {
-	case ms <= 0:
-		return "-"
-	case ms < 10:
-		return fmt.Sprintf("%.1fms", ms)
-	}
-	return fmt.Sprintf("%.0fms", ms)
 }

@@ -3,11 +3,9 @@ package cli
 import (
 	"runtime"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
 )
 
-// versionInfo is the output of `starling version`.
+// versionInfo is the output of `starling --version`.
 type versionInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // of the source
@@ -16,8 +14,8 @@ type versionInfo struct {
 	Platform string `json:"platform"`
 }
 
-// buildVersion is the build's data in the binary.
-func buildVersion() versionInfo {
+// BuildVersion is the build's data in the binary.
+func BuildVersion() versionInfo {
 	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -37,22 +35,15 @@ func buildVersion() versionInfo {
 	return v
 }
 
-func newVersion(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Show the version of this program",
-		GroupID: groupOthers,
-		Args:    exactArgs(0),
-		RunE: func(*cobra.Command, []string) error {
-			v := buildVersion()
-			return a.Show(v, func(t *Table) {
-				t.Row("version", v.Version)
-				if v.Revision != "" {
-					t.Row("revision", v.Revision)
-				}
-				t.Row("go", v.Go)
-				t.Row("platform", v.Platform)
-			})
-		},
-	}
+// showVersion shows the build's data.
+func showVersion(a *App) error {
+	v := BuildVersion()
+	return a.Show(v, func(t *Table) {
+		t.Row("starling", v.Version)
+		if v.Revision != "" {
+			t.Row("revision", v.Revision)
+		}
+		t.Row("go", v.Go)
+		t.Row("platform", v.Platform)
+	})
 }

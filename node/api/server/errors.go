@@ -21,8 +21,8 @@ import (
 
 const (
 	hintLog   = "the peer's own log says more"
-	hintNode  = "`starling node` shows the chain's state and the balance"
-	hintSpend = "`starling spend` shows what was spent and what is left"
+	hintNode  = "`starling peer status` shows the chain's state and the balance"
+	hintSpend = "`starling wallet spend` shows what was spent and what is left"
 )
 
 // class is the answer to some errors of the peer.
@@ -37,8 +37,8 @@ type class struct {
 var own = []class{
 	{[]error{buyer.ErrLimit}, http.StatusPaymentRequired, api.CodePayment, hintSpend},
 	{[]error{buyer.ErrQuery, block.ErrEntry}, http.StatusBadRequest, "bad_request", ""},
-	{[]error{buyer.ErrKey}, http.StatusBadRequest, "bad_key", "`starling key ls` lists them"},
-	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling block ls` lists them"},
+	{[]error{buyer.ErrKey}, http.StatusBadRequest, "bad_key", "`starling peer key ls` lists them"},
+	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling peer block ls` lists them"},
 	{[]error{buyer.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found", "`starling ps` lists the jobs of this peer"},
 	{[]error{buyer.ErrNotRunning}, http.StatusConflict, "not_running", ""},
 	{[]error{evidence.ErrMany}, http.StatusConflict, "too_many", "starling evidence watch --end"},

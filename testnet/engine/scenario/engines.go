@@ -114,7 +114,8 @@ func (w *world) engineKilled(ctx context.Context) (got string, err error) {
 	if s, err := w.starling(ctx, "exec", r.id, "--", "/box", "exit", "3"); err != nil || s.Code != 3 {
 		return "", fmt.Errorf("exec without the engine: %v: %w", s, err)
 	}
-	if s, err := w.starling(ctx, "pause", r.id); err != nil || s.Code == 0 || !strings.Contains(s.Err, "engine") {
+	s, err := w.starling(ctx, "job", "pause", r.id)
+	if err != nil || s.Code == 0 || !strings.Contains(s.Err, "engine") {
 		return "", fmt.Errorf("pausing without the engine: %v: %w", s, err)
 	}
 	if err := w.engines[at].Restart(ctx); err != nil {
@@ -157,7 +158,7 @@ func (w *world) simulated(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	seller, err := run(w.command(ctx, w.net.Providers()[0], "gpus", "--mock", mock), "")
+	seller, err := run(w.command(ctx, w.net.Providers()[0], "provider", "gpus", "--mock", mock), "")
 	if err != nil {
 		return "", err
 	}

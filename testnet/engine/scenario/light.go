@@ -75,7 +75,7 @@ func (w *world) light(ctx context.Context) (got string, err error) {
 			return "", err
 		}
 	}
-	peers, err := l.done(ctx, "peers")
+	peers, err := l.done(ctx, "peer", "ls")
 	if err != nil {
 		return "", err
 	}
@@ -180,7 +180,7 @@ func (l *laptop) copies(ctx context.Context, data []byte) error {
 var echoing = regexp.MustCompile(`(?m)^(127\.0\.0\.1:\d+) -> port 7000 of rank 0$`)
 
 func (l *laptop) forwards(ctx context.Context, data []byte) error {
-	c, err := scenarios.Follow(scenarios.Command{Cmd: l.command(ctx, "port-forward", l.id, "0:7000")})
+	c, err := scenarios.Follow(scenarios.Command{Cmd: l.command(ctx, "job", "port-forward", l.id, "0:7000")})
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ const (
 type running struct {
 	id   string
 	log  *scenarios.Collected // starling logs -f
-	port *scenarios.Collected // starling port-forward
+	port *scenarios.Collected // starling job port-forward
 	url  string
 	ids  map[string]bool // its containers
 }
@@ -172,7 +172,7 @@ func (w *world) copies(ctx context.Context) (string, error) {
 var listening = regexp.MustCompile(`(?m)^(127\.0\.0\.1:\d+) -> port 8080 of rank 0$`)
 
 func (w *world) forwards(ctx context.Context) (got string, err error) {
-	if w.work.port, err = w.follow("port-forward", w.work.id, "0:8080"); err != nil {
+	if w.work.port, err = w.follow("job", "port-forward", w.work.id, "0:8080"); err != nil {
 		return "", err
 	}
 	if err := w.work.port.WaitFor(ctx, "-> port 8080", 1); err != nil {
@@ -207,7 +207,7 @@ func (w *world) ask(ctx context.Context, method, path string) (string, error) {
 
 // pauses: the engine says so, no tick comes, and the program sees afterwards that it was frozen.
 func (w *world) pauses(ctx context.Context) (string, error) {
-	if _, err := w.done(ctx, "pause", w.work.id); err != nil {
+	if _, err := w.done(ctx, "job", "pause", w.work.id); err != nil {
 		return "", err
 	}
 	at, err := w.provider(ctx, w.work.id)
@@ -228,7 +228,7 @@ func (w *world) pauses(ctx context.Context) (string, error) {
 	if out, err := w.done(ctx, "ps"); err != nil || !strings.Contains(out, "paused") {
 		return "", fmt.Errorf("ps says %q: %w", out, err)
 	}
-	if _, err := w.done(ctx, "resume", w.work.id); err != nil {
+	if _, err := w.done(ctx, "job", "resume", w.work.id); err != nil {
 		return "", err
 	}
 	if err := w.work.log.WaitFor(ctx, "frozen for", 1); err != nil {

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/p2p"
+)
+
+// Addresses are those of a home directory.
+type Addresses struct {
+	Owner   sign.Key `json:"owner"`
+	OwnerIn string   `json:"ownerIn"` // where the owner's address comes from
+	Key     sign.Key `json:"key"`     // of the peer: signs, and pays the chain's fees
+}
+
+// ReadAddresses finds the addresses of a home directory.
+func ReadAddresses(home string) (Addresses, error) {
+	var w Addresses
+	var err error
+	if w.Key, err = KeyOf(filepath.Join(home, node.FileIdentity)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = WithHint(&Error{Code: ExitUsage, Err: fmt.Errorf("no peer was set up in %s", home)}, "starling init")
+		}
+		return w, err
+	}
+	cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
+	if err != nil {
+		return w, err
+	}
+	if cfg.Owner != "" {
+		w.OwnerIn = node.FileConfig
+		w.Owner, err = sign.ParseKey(cfg.Owner)
+		return w, err
+	}
+	w.OwnerIn = node.FileOwner
+	w.Owner, err = node.LoadOwner(home)
+	if errors.Is(err, fs.ErrNotExist) {
+		w.Owner, w.OwnerIn, err = w.Key, node.FileIdentity, nil
+	}
+	return w, err
+}
+
+// KeyOf is the address of a key file.
+func KeyOf(path string) (sign.Key, error) {
+	priv, err := p2p.LoadIdentity(path)
+	if err != nil {
+		return sign.Key{}, err
+	}
+	raw, err := priv.GetPublic().Raw()
+	if err != nil || len(raw) != len(sign.Key{}) {
+		return sign.Key{}, fmt.Errorf("%s: not an Ed25519 key", path)
+	}
+	return sign.Key(raw), nil
+}

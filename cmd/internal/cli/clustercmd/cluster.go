@@ -1,0 +1,182 @@
+// Package clustercmd has the commands of clusters, below starling cluster.
+package clustercmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// NewCluster makes the command `starling cluster`.
+func NewCluster(a *cli.App) *cobra.Command {
+	return cli.Noun(cli.GroupJobs, &cobra.Command{
+		Use:   "cluster",
+		Short: "Make several peers one machine for Ray, MPI, Dask, torchrun",
+		Long: `A cluster is a job whose members reach one another as if they were on one network, wherever they are:
+each has one network interface (ovl0) with an address of its own, names for the others (head, node-1, node-2, …) and
+an engine that people know, unmodified. Between members goes WireGuard, end to end: directly where UDP gets through,
+else by way of a relay.
+
+All members are leased or none. Which ones is decided by what was measured between them, the most reliable is the head
+(rank 0). A member that is lost is replaced, and only it. A cluster is paid for until it is taken down, its command
+ends, its time is over or it was idle for its autostop.
+
+In each member /etc/cluster/cluster.json has the members, and the round-trip times and rates measured between them. A
+member reaches the outside as its provider allows, when the job asks for network: internet; never the provider's own
+machine and network. A cluster whose engine cannot live on the network that was found is refused with the reason,
+before anything is signed. The peer that a cluster is ordered from has to stay on: guardians are refused.
+
+A cluster is described by a file:
+
+  apiVersion: v1
+  kind: Cluster
+  metadata: {name: sweep}
+  spec:
+    size: 8                             members, each on a peer of its own
+    image: rayproject/ray@sha256:…      every member's
+    engine: ray                         ray, torchrun, mpi, dask or none
+    command: [python, sweep.py]         leave it out and ray, dask or none wait for your work
+    resources: {gpus: 1, memory: 8Gi}   of each member
+    placement: {network: metro}         no slower than: lan, metro or wan
+    autostop: 30m
+    timeouts: {run: 8h}
+    payment: {maxPrice: 0.05/unit-hour, budget: 3}
+
+starling cluster example ENGINE writes one for each engine, with its options.
+
+Every command takes a cluster's name, or the id of its job. What is done with jobs is done with clusters, too:
+starling why, receipts, extend, cp.`,
+		Example: `  starling cluster example ray > sweep.yaml
+  starling cluster up sweep.yaml
+  starling cluster status sweep
+  starling cluster port-forward sweep                 the dashboard; and beside it, as it is:
+  ray job submit --address http://127.0.0.1:8265 --working-dir . -- python script.py
+  starling cluster exec sweep --all -- nvidia-smi -L
+  starling cluster scale sweep 16
+  starling cluster down sweep`,
+	}, newClusterUp(a), newClusterExample(a), newClusterLs(a), newClusterStatus(a), newClusterExec(a),
+		newClusterLogs(a), newClusterForward(a),
+		newClusterToken(a), newClusterScale(a), newClusterDown(a))
+}
+
+// findCluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the
+// newest.
+func findCluster(a *cli.App, ctx context.Context, c *api.Client, name string) (buyer.Job, error) {
+	named, err := clusters(ctx, c, buyer.Query{Name: name})
+	if err != nil {
+		return buyer.Job{}, err
+	}
+	var open, ended []buyer.Job
+	for _, j := range named {
+		switch {
+		case j.Spec.Name != name:
+		case j.State.Ended():
+			ended = append(ended, j)
+		default:
+			open = append(open, j)
+		}
+	}
+	switch {
+	case len(open) == 1:
+		return open[0], nil
+	case len(open) > 1:
+		return buyer.Job{}, cli.WithHint(cli.Usagef("%d clusters are called %s: %s", len(open), name,
+			strings.Join(ids(open), ", ")), "give the id instead of the name")
+	case len(ended) > 0:
+		return ended[0], nil
+	}
+	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: name})
+	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Status == http.StatusNotFound {
+		return j, cli.WithHint(cli.Usagef("no cluster is called %q", name), "`starling cluster ls` lists them")
+	}
+	if err == nil && j.Spec.Cluster == nil {
+		err = cli.WithHint(cli.Usagef("job %s is a plain job, not a cluster", j.ID),
+			"starling status %s; starling exec, logs and port-forward are for jobs", j.ID)
+	}
+	return j, err
+}
+
+func ids(jobs []buyer.Job) []string {
+	out := make([]string, len(jobs))
+	for i, j := range jobs {
+		out[i] = j.ID
+	}
+	return out
+}
+
+// clusters lists the jobs that are clusters, newest first.
+func clusters(ctx context.Context, c *api.Client, q buyer.Query) ([]buyer.Job, error) {
+	q.Limit = buyer.PageMax
+	jobs, err := c.Jobs(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := []buyer.Job{}
+	for _, j := range jobs {
+		if j.Spec.Cluster != nil {
+			out = append(out, j)
+		}
+	}
+	return out, nil
+}
+
+// going refuses a cluster that has ended, or is about to.
+func going(j buyer.Job) error {
+	if !j.State.Ended() && j.State != buyer.Settling && !j.Stopping {
+		return nil
+	}
+	text := "has ended"
+	if j.Reason != "" {
+		text += ": " + j.Reason
+	}
+	return cli.WithHint(cli.Usagef("cluster %s %s", j.Spec.Name, text),
+		"starling cluster up FILE makes a new one; starling cluster logs %s shows what it said", j.ID)
+}
+
+// ready reports whether the cluster's engine takes work.
+func ready(j buyer.Job) bool {
+	return j.Cluster != nil && !j.Cluster.Ready.IsZero() && j.State == buyer.Running
+}
+
+// running counts the members with a running program.
+func running(j buyer.Job) (n int) {
+	for _, r := range j.Ranks {
+		if r.State == buyer.RankRunning && r.Live.Phase == "running" {
+			n++
+		}
+	}
+	return n
+}
+
+// clusterState is where a cluster stands, for a table: "starting, 3 of 8 run", "ready".
+func clusterState(j buyer.Job) string {
+	switch {
+	case j.State.Ended():
+		return string(j.State)
+	case j.State == buyer.Settling:
+		return "settling, then " + string(j.Outcome)
+	case j.Stopping:
+		return "going down"
+	case j.Paused && j.State == buyer.Running:
+		return "paused"
+	case j.State != buyer.Running:
+		return string(j.State)
+	case running(j) < len(j.Ranks):
+		state := "starting"
+		if ready(j) {
+			state = "ready"
+		}
+		return fmt.Sprintf("%s, %d of %d run", state, running(j), len(j.Ranks))
+	case !ready(j):
+		return "starting"
+	}
+	return "ready"
+}

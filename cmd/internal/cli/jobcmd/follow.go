@@ -1,0 +1,222 @@
+package jobcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// errDetached says that the user left a job to itself.
+var errDetached = errors.New("detached")
+
+// until says up to when a job is followed.
+type until func(buyer.Job) bool
+
+// The values of --wait.
+var untils = map[string]until{
+	"result": func(j buyer.Job) bool { _, ok := j.Result(); return ok },
+	"paid":   func(j buyer.Job) bool { return j.State.Ended() },
+}
+
+// follow shows a job's logs and how it goes until over, and returns it as it is then. errDetached when ctx ends before.
+func follow(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, over until) (buyer.Job,
+	error) {
+	p := a.Progress()
+	defer p.Clear()
+	p.Say("job %s", j.ID)
+	out := a.Out
+	if a.Output != cli.OutputTable {
+		out = a.Err // standard output is for the one document at the end
+	}
+	eg, gctx := errgroup.WithContext(ctx)
+	eg.Go(func() error { return copyLogs(a, gctx, c, j, cli.AllRanks, true, p.Above(out), p.Above(a.Err)) })
+	w := watch{p: p, g: g, over: over, last: j, began: time.Now()}
+	eg.Go(func() error { return w.run(gctx, c) })
+	err := eg.Wait()
+	last := w.job()
+	switch {
+	case ctx.Err() != nil && !over(last):
+		p.Clear()
+		p.Say("detached; the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`",
+			j.ID)
+		return last, errDetached
+	case err == nil && !over(last):
+		err = io.ErrUnexpectedEOF
+	case over(last):
+		return last, nil // a log that broke off is still there to be read
+	}
+	if errors.Is(err, api.ErrNoPeer) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return last, &cli.Error{Code: cli.ExitUnreachable, Err: fmt.Errorf("the peer stopped while job %s was %s",
+			j.ID, last.State),
+			Hint: fmt.Sprintf("the job goes on when the peer is up again: starling up, then starling logs -f %s", j.ID)}
+	}
+	return last, fmt.Errorf("following job %s: %w", j.ID, err)
+}
+
+// watch reports a job's changes.
+type watch struct {
+	p     *cli.Progress
+	g     market.Genesis
+	over  until
+	began time.Time
+
+	mu   sync.Mutex
+	last buyer.Job
+}
+
+func (w *watch) job() buyer.Job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// run follows the job's events until it is over.
+func (w *watch) run(ctx context.Context, c *api.Client) error {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(done)
+	wg.Go(func() { // the time on the status line
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			w.status()
+			select {
+			case <-done:
+				return
+			case <-t.C:
+			}
+		}
+	})
+	ectx, enough := context.WithCancel(ctx)
+	defer enough()
+	err := c.Events(ectx, w.job().ID, w.step, func(j buyer.Job) {
+		if w.change(j); w.over(j) {
+			enough()
+		}
+	})
+	if w.over(w.job()) {
+		return nil
+	}
+	return err
+}
+
+// step reports the steps that a user wants to see at once; why has the rest.
+func (w *watch) step(s buyer.Step) {
+	switch s.Kind {
+	case buyer.StepLeased, buyer.StepLost, buyer.StepAway, buyer.StepRestarted:
+	case buyer.StepRound:
+		if w.job().Spec.RoundCount() == 1 {
+			return
+		}
+	case buyer.StepPaid:
+		if s.Provider != "" { // of one lease; the sum follows
+			return
+		}
+	default:
+		return
+	}
+	w.p.Say("%s", s)
+}
+
+func (w *watch) change(j buyer.Job) {
+	w.mu.Lock()
+	changed := j.State != w.last.State
+	w.last = j
+	w.mu.Unlock()
+	if changed && w.p.Live == nil && !w.over(j) {
+		w.p.Say("%s", j.Summary())
+	}
+	w.status()
+}
+
+func (w *watch) status() {
+	w.p.Status("%s, %s", w.job().Summary(), time.Since(w.began).Round(time.Second))
+}
+
+// copyLogs copies the log of one rank or of all: as it is where the job has one rank or one is asked for, else each
+// line with its rank. With follow it goes on until the job has ended.
+func copyLogs(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job, rank int, follow bool, stdout,
+	stderr io.Writer) error {
+	if rank == cli.AllRanks && len(j.Ranks) == 1 {
+		rank = 0
+	}
+	if rank != cli.AllRanks {
+		return c.Log(ctx, j.ID, rank, follow, stdout, stderr)
+	}
+	both := &sync.Mutex{}
+	eg, gctx := errgroup.WithContext(ctx)
+	if !follow {
+		eg.SetLimit(1) // one after another, in order
+	}
+	for i := range j.Ranks {
+		eg.Go(func() error {
+			prefix := fmt.Sprintf("[%d] ", i)
+			o := &cli.Prefixed{W: &Locked{both, stdout}, Prefix: prefix}
+			e := &cli.Prefixed{W: &Locked{both, stderr}, Prefix: prefix}
+			err := c.Log(gctx, j.ID, i, follow, o, e)
+			return errors.Join(err, o.Flush(), e.Flush())
+		})
+	}
+	return eg.Wait()
+}
+
+// Locked is a writer that several goroutines share.
+type Locked struct {
+	Mu *sync.Mutex
+	W  io.Writer
+}
+
+func (l *Locked) Write(b []byte) (int, error) {
+	l.Mu.Lock()
+	defer l.Mu.Unlock()
+	return l.W.Write(b)
+}
+
+// Summary is the one line at a job's end.
+func Summary(g market.Genesis, j buyer.Job) string {
+	if end, ok := j.Result(); ok && !j.State.Ended() {
+		text := fmt.Sprintf("%s %s", j.ID, end)
+		if !j.Started.IsZero() {
+			text += fmt.Sprintf(" in %v", time.Since(j.Started).Round(100*time.Millisecond))
+		}
+		if g.Free {
+			return text
+		}
+		return text + "; its peer pays what it owes: starling status " + j.ID
+	}
+	text := fmt.Sprintf("%s %s", j.ID, j.State)
+	if !j.Started.IsZero() && !j.Ended.IsZero() {
+		text += fmt.Sprintf(" in %v", j.Ended.Sub(j.Started).Round(100*time.Millisecond))
+	}
+	text += ", cost " + g.FormatAmount(j.Owed)
+	if j.Paid != j.Owed || j.Held > 0 {
+		text += ", " + paidText(g, j)
+	}
+	return text + fmt.Sprintf(", %s, %s", cli.Count(j.Receipts, "receipt"),
+		cli.Count(len(j.Transactions), "transaction"))
+}
+
+// paidText is the amount really paid for a job.
+func paidText(g market.Genesis, j buyer.Job) string {
+	text := "paid " + g.FormatAmount(j.Paid)
+	switch {
+	case !j.State.Ended():
+		return text
+	case j.Held > 0:
+		return text + " so far, to be claimed " + g.FormatAmount(j.Held)
+	case j.Paid < j.Owed && len(j.Escrows) > 0:
+		return text + ", the rest was never claimed and is back"
+	}
+	return text
+}

@@ -1,0 +1,161 @@
+package jobcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/p2p/blob"
+)
+
+// savedOutput is one output on this machine.
+type savedOutput struct {
+	Rank  int    `json:"rank"`
+	Path  string `json:"path"` // in the program
+	CID   string `json:"cid"`
+	Bytes int64  `json:"bytes"`
+	Dir   string `json:"dir"`
+}
+
+// NewGet makes the command `starling get`.
+func NewGet(a *cli.App) *cobra.Command {
+	rank, unchecked := cli.AllRanks, false
+	c := &cobra.Command{
+		Use:   "get ID DIR",
+		Short: "Download a job's outputs",
+		Long: `Writes the outputs that the job's ranks left, each beneath a directory of its rank: /out of rank 2
+becomes DIR/2/out. A job of one rank, or --rank, does without the rank's directory. An output's directory must be new
+or empty; nothing outside it is ever written, whatever a provider sent.
+
+A provider keeps outputs and logs for its provide.retain, 24 h by default, and --keep of run asks for another time.
+Your peer fetches them when it is back, and needs them for a week after the job's end at the most: get them by then.
+Outputs of a lease have together at most its disk; a directory has at most 100,000 entries, 128 deep.
+
+starling cp copies files of a job that runs. Of a job whose results are checked (run --verify replicate) nothing is
+given before that is over, but with --unchecked.`,
+		Example: `  starling get jk3v5q2a results
+  starling get --rank 0 jk3v5q2a results`,
+		GroupID: cli.GroupJobs,
+		Args:    cli.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			j, err := api.GetJob.Call(c.Context(), client, api.ByID{ID: args[0]})
+			if err != nil {
+				return err
+			}
+			if j.Unchecked() && !unchecked {
+				return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("the results of job %s are held back: %s",
+					j.ID, j.VerifyText()),
+					Hint: "wait for it, or --unchecked takes what is there"}
+			}
+			if c.Flags().Changed("rank") {
+				if err := cli.CheckRank(j, rank); err != nil {
+					return err
+				}
+			}
+			saved, err := download(c.Context(), client, j, rank, args[1])
+			if err != nil {
+				return err
+			}
+			if len(saved) == 0 {
+				return noOutputs(j)
+			}
+			return a.Show(saved, func(t *cli.Table) {
+				t.Head("RANK", "OUTPUT", "BYTES", "SAVED TO")
+				for _, s := range saved {
+					t.Row(s.Rank, s.Path, s.Bytes, s.Dir)
+				}
+			})
+		},
+	}
+	c.Flags().BoolVar(&unchecked, "unchecked", false,
+		"also results that are held back because they are not checked yet")
+	c.Flags().IntVar(&rank, "rank", cli.AllRanks, "of one rank only")
+	return c
+}
+
+// noOutputs says why a job has no outputs.
+func noOutputs(j buyer.Job) error {
+	_, over := j.Result()
+	err, hint := fmt.Errorf("job %s has no outputs", j.ID), "starling status "+j.ID
+	switch {
+	case len(j.Spec.Outputs) == 0:
+		hint = "say which directory to keep with --out, or spec.outputs in a job file"
+	case !over && j.Stopping:
+		err, hint = fmt.Errorf("job %s has no outputs yet: it is being stopped", j.ID), "starling wait "+j.ID
+	case !over:
+		err, hint = fmt.Errorf("job %s has no outputs yet: it is %s", j.ID, j.State), "starling wait "+j.ID
+	}
+	return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: hint}
+}
+
+// download writes the outputs of one rank or all beneath dir.
+func download(ctx context.Context, c *api.Client, j buyer.Job, rank int, dir string) ([]savedOutput, error) {
+	var saved []savedOutput
+	for i, r := range j.Ranks {
+		if rank != cli.AllRanks && rank != i {
+			continue
+		}
+		base := dir
+		if rank == cli.AllRanks && len(j.Ranks) > 1 {
+			base = filepath.Join(dir, fmt.Sprint(i))
+		}
+		for _, o := range r.Outputs {
+			s := savedOutput{Rank: i, Path: o.Path, CID: o.CID, Bytes: o.Size}
+			var err error
+			if s.Dir, err = outputDir(j, base, o.Path); err == nil {
+				err = downloadOne(ctx, c, o, s.Dir)
+			}
+			if err != nil {
+				return saved, fmt.Errorf("downloading %s of rank %d: %w", o.Path, i, err)
+			}
+			saved = append(saved, s)
+		}
+	}
+	return saved, nil
+}
+
+// outputDir is the directory for an output. The provider's name of an output must be one that the job requested.
+func outputDir(j buyer.Job, base, output string) (string, error) {
+	local := filepath.FromSlash(strings.TrimPrefix(path.Clean(output), "/"))
+	if !slices.Contains(j.Spec.Outputs, job.Output{Path: output}) || !filepath.IsLocal(local) {
+		return "", errors.New("the job asked for no such output")
+	}
+	return filepath.Join(base, local), nil
+}
+
+func downloadOne(ctx context.Context, c *api.Client, o buyer.Output, dir string) error {
+	r, err := c.GetBlob(ctx, o.CID)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if o.Tree {
+		// an archive is larger than the files in it
+		return blob.Unpack(ctx, r, dir, o.Size+blob.MaxEntries*blob.EntryBytes)
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(dir, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}

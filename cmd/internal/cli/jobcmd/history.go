@@ -1,0 +1,108 @@
+package jobcmd
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+func newHistory(a *cli.App) *cobra.Command {
+	var since, state, name, after string
+	var limit int
+	c := &cobra.Command{
+		Use:   "history",
+		Short: "List past jobs and their cost",
+		Long: `Lists all jobs of this peer from its journal, newest first, a page at a time. --since takes a length of
+time (36h, 7d) or a day (2006-01-02, UTC); --state a state, or open or ended.`,
+		Example: `  starling job history
+  starling job history --since 7d --state failed
+  starling job history --name train --limit 200 -o json`,
+		Args: cli.ExactArgs(0),
+	}
+	f := c.Flags()
+	f.StringVar(&since, "since", "", "only jobs that were submitted since then")
+	f.StringVar(&state, "state", "", "only jobs in this state")
+	f.StringVar(&name, "name", "", "only jobs with this in their name")
+	f.IntVar(&limit, "limit", 50, "jobs on a page")
+	f.StringVar(&after, "after", "", "go on after a page, with what it ended with")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		q := buyer.Query{State: state, Name: name, Limit: limit, After: after}
+		if limit < 1 {
+			return cli.Usagef("--limit: %d, want at least 1", limit)
+		}
+		if since != "" {
+			at, err := parseSince(since, time.Now())
+			if err != nil {
+				return err
+			}
+			q.Since = at
+		}
+		g, err := a.Genesis()
+		if err != nil {
+			return err
+		}
+		client, err := a.Client()
+		if err != nil {
+			return err
+		}
+		p, err := api.ListJobs.Call(c.Context(), client, api.JobsQuery(q))
+		if err != nil {
+			return err
+		}
+		if err := a.Show(p, func(t *cli.Table) { historyTable(t, g, p.Jobs) }); err != nil {
+			return err
+		}
+		if p.Next != "" && a.Output == cli.OutputTable {
+			a.Say("there are more: --after %s", p.Next)
+		}
+		return nil
+	}
+	return c
+}
+
+func historyTable(t *cli.Table, g market.Genesis, jobs []buyer.Job) {
+	t.Head("ID", "NAME", "STATE", "SUBMITTED", "RAN", "RANKS", "COST", "PAID", "SOL", "KEY", "REASON")
+	short := Shortest(jobs)
+	for _, j := range jobs {
+		ran, key := "-", "-"
+		if !j.Started.IsZero() {
+			end := j.Ended
+			if end.IsZero() {
+				end = time.Now()
+			}
+			ran = end.Sub(j.Started).Round(time.Second).String()
+		}
+		if j.Key != "" {
+			key = j.Key
+		}
+		t.Row(short[j.ID], j.Spec.Name, j.State, j.Created.UTC().Format("2006-01-02 15:04"), ran, len(j.Ranks),
+			g.FormatAmount(j.Owed),
+			g.FormatAmount(j.Paid), chain.FormatSOL(j.Lamports.Fees), key, cli.Clip(j.Reason, 60))
+	}
+}
+
+// parseSince reads how far back to look: 36h, 7d or a UTC day.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(layout, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, cli.Usagef("--since: %.40q, want 36h, 7d or a day such as 2006-01-02", text)
+}

@@ -1,0 +1,239 @@
+// Package jobcmd has the commands that submit jobs, list, explain, follow and stop them, and download their outputs.
+package jobcmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/job"
+)
+
+// NewJob makes the command `starling job` with more commands below it.
+func NewJob(a *cli.App, more ...*cobra.Command) *cobra.Command {
+	below := append([]*cobra.Command{newJobValidate(a), newHistory(a), newRerun(a)}, more...)
+	return cli.Noun(cli.GroupJobs, &cobra.Command{
+		Use:   "job",
+		Short: "Check job files, and control and repeat jobs",
+		Long: `Checks job files, lists past jobs, and controls jobs that run: pauses them, gives them more time,
+forwards their ports. A Ray cluster takes its jobs from Ray's own client: ray job submit, through starling cluster
+port-forward.`,
+		Example: `  starling job validate job.yaml
+  starling job history --since 7d
+  starling job port-forward jk3v5q2a 8888`,
+	}, below...)
+}
+
+func newJobValidate(a *cli.App) *cobra.Command {
+	var noFiles bool
+	c := &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a job file without submitting it",
+		Long: `Reads a job file as submit does and says everything that is wrong with it, each with its field, line
+and column. Shows the job with all defaults filled in. FILE may be - for standard input.`,
+		Example: `  starling job validate job.yaml
+  starling job validate -o json job.yaml`,
+		Args: cli.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			j, err := LoadJob(a, args[0])
+			if err != nil {
+				return err
+			}
+			if !noFiles {
+				if err := checkFiles(j); err != nil {
+					return err
+				}
+			}
+			return a.Show(j, func(t *cli.Table) { jobTable(t, j) })
+		},
+	}
+	c.Flags().BoolVar(&noFiles, "no-files", false, "do not look whether the files it names are there")
+	return c
+}
+
+// LoadJob reads a job file, "-" for standard input, with its relative paths taken from where it lies, for the network
+// of this home directory.
+func LoadJob(a *cli.App, path string) (job.Job, error) {
+	token, err := Token(a)
+	if err != nil {
+		return job.Job{}, err
+	}
+	if path == "-" {
+		data, err := io.ReadAll(io.LimitReader(a.In, job.MaxFile+1))
+		if err != nil {
+			return job.Job{}, fmt.Errorf("reading standard input: %w", err)
+		}
+		j, err := job.Parse(data, token)
+		return j, inFile("-", err)
+	}
+	data, err := cli.ReadFile(path, job.MaxFile)
+	if err != nil {
+		return job.Job{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("reading the job file: %w", err)}
+	}
+	j, err := job.Parse(data, token)
+	if err != nil {
+		return job.Job{}, inFile(path, err)
+	}
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return job.Job{}, fmt.Errorf("finding the job file's directory: %w", err)
+	}
+	return j.In(dir), nil
+}
+
+// Token is that of this home directory's network; one of six decimals where no network is known yet.
+func Token(a *cli.App) (job.Token, error) {
+	if err := a.Introduced(); err != nil {
+		return job.Token{}, err
+	}
+	home, err := a.Home()
+	if err != nil {
+		return job.Token{}, err
+	}
+	g, err := node.LoadGenesis(home)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return job.Token{Decimals: cli.DefaultDecimals}, nil
+	case err != nil:
+		return job.Token{}, &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	return tokenOf(g), nil
+}
+
+func tokenOf(g market.Genesis) job.Token { return job.Token{Decimals: g.Decimals, Free: g.Free} }
+
+// inFile puts the file's name before every problem, as compilers do.
+func inFile(path string, err error) error {
+	e, ok := errors.AsType[*job.Error](err)
+	if !ok {
+		return err
+	}
+	lines := strings.Split(e.Error(), "\n")
+	for i, line := range lines {
+		if line != "" && line[0] >= '0' && line[0] <= '9' {
+			lines[i] = path + ":" + line
+		} else {
+			lines[i] = path + ": " + line
+		}
+	}
+	text := strings.Join(lines, "\n")
+	if len(lines) > 1 {
+		text = fmt.Sprintf("the job file has %d problems\n%s", len(e.Problems), text)
+	}
+	return &cli.Error{Code: cli.ExitUsage, Err: &textError{text, err}}
+}
+
+// textError is an error with another text.
+type textError struct {
+	text string
+	err  error
+}
+
+func (e *textError) Error() string { return e.text }
+func (e *textError) Unwrap() error { return e.err }
+
+// checkFiles reports every file that the job names and that is not there.
+func checkFiles(j job.Job) error {
+	var missing []string
+	for _, source := range j.Sources() {
+		if strings.HasPrefix(source, job.CIDScheme) {
+			continue
+		}
+		if _, err := os.Stat(source); err != nil {
+			missing = append(missing, fmt.Sprintf("%s: %v", source, errors.Unwrap(err)))
+		}
+		if len(missing) == 10 {
+			missing = append(missing, "…")
+			break
+		}
+	}
+	switch len(missing) {
+	case 0:
+		return nil
+	case 1:
+		err := cli.Usagef("a file of the job cannot be read: %s", missing[0])
+		if m := j.Module; filepath.Ext(m) != ".wasm" && strings.HasPrefix(missing[0], m+": ") {
+			err = cli.WithHint(err, "a WASI program is a file, such as app.wasm; a container image is given by digest, %s@sha256:…", m)
+		}
+		return err
+	}
+	return cli.Usagef("files of the job cannot be read\n%s", strings.Join(missing, "\n"))
+}
+
+func jobTable(t *cli.Table, j job.Job) {
+	t.Row("job", j.Name)
+	if j.Image != "" {
+		t.Row("image", j.Image)
+	} else {
+		t.Row("module", j.Module)
+	}
+	if c := j.Cluster; c != nil {
+		t.Row("cluster", fmt.Sprintf("%s, %s, on a %s network or a faster one", c.Engine,
+			cli.Count(int(j.Count), "member"), c.Network))
+		if len(c.Command) > 0 {
+			t.Row("command", strings.Join(c.Command, " "))
+		}
+		if c.Autostop > 0 {
+			t.Row("autostop", time.Duration(c.Autostop))
+		}
+	}
+	for _, s := range j.Secrets {
+		at := "/run/secrets/" + s.FileName()
+		if s.Env != "" {
+			at = "$" + s.Env
+		}
+		t.Row("secret", s.Name+" → "+at)
+	}
+	t.Row("ranks", j.Count)
+	t.Row("each", fmt.Sprintf("%d × %s%s", j.Resources.Units, j.Resources.Class, atLeast(j.Resources.PerUnit)))
+	t.Row("where", j.Placement)
+	if j.RoundCount() > 1 {
+		t.Row("rounds", j.RoundCount())
+	}
+	for _, in := range j.Inputs {
+		t.Row("input", in.Source+" → "+in.Path)
+	}
+	for _, out := range j.Outputs {
+		t.Row("output", out.Path)
+	}
+	if p := j.Restart.Policy; p != job.RestartNever {
+		t.Row("restart", fmt.Sprintf("%s, at most %d times", p, j.Restart.Max))
+	}
+	for _, w := range j.Webhooks {
+		t.Row("webhook", w.URL)
+	}
+	t.Row("time", fmt.Sprintf("%v in the queue, %v running", j.Timeouts.Queue, j.Timeouts.Run))
+	t.Row("price", "at most "+j.Payment.PriceText())
+	t.Row("budget", j.Payment.BudgetText())
+}
+
+// atLeast is ", at least 500m CPU, 256 MiB memory" or nothing.
+func atLeast(r market.Resources) string {
+	var parts []string
+	if r.MilliCPU > 0 {
+		parts = append(parts, fmt.Sprintf("%dm CPU", r.MilliCPU))
+	}
+	if r.MemoryMiB > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB memory", r.MemoryMiB))
+	}
+	if r.VRAMMiB > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB GPU memory", r.VRAMMiB))
+	}
+	if r.DiskMiB > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB disk", r.DiskMiB))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", at least " + strings.Join(parts, ", ")
+}

@@ -1,0 +1,62 @@
+package jobcmd
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/clitest"
+	"github.com/starling-network/starling/node/job"
+)
+
+// The flags of a job, through the command line, make what the job package reads of them.
+func TestJobFlagsReachTheJob(t *testing.T) {
+	t.Parallel()
+	var got job.Job
+	cmd := func(*cli.App) *cobra.Command {
+		c := &cobra.Command{Use: "run MODULE [-- ARGS]", Args: cobra.MinimumNArgs(1)}
+		f := JobFlags(c)
+		c.RunE = func(_ *cobra.Command, args []string) (err error) {
+			f.Module, f.Args = args[0], args[1:]
+			got, err = f.Job(job.Token{Decimals: 6})
+			return err
+		}
+		return c
+	}
+	code, _, text := clitest.Run(t, cmd, "run", "-n", "5", "--cpu", "0.5", "--memory", "256Mi", "--disk", "1Gi", "--units", "2", "--class", "cpu",
+		"--name", "lm", "-l", "team=a", "-e", "SEED=1", "-e", "LIST=a,b", "--region", "local,eu-west", "--exclude", "SysvarC1ock11111111111111111111111111111111",
+		"--spread", "pack", "-i", "shards/{rank}.bin:/data/shard.bin", "--out", "/out", "--retries", "1", "--queue-timeout", "30s",
+		"--timeout", "10m", "--max-price", "0.05", "--budget", "0.25", "lm.wasm", "--", "train", "--steps", "200")
+	if code != 0 {
+		t.Fatal(text)
+	}
+	want, err := job.Parse([]byte(`
+apiVersion: v1
+kind: Job
+metadata: {name: lm, labels: {team: a}}
+spec:
+  module: lm.wasm
+  args: [train, --steps, 200]
+  env: {SEED: 1, LIST: "a,b"}
+  count: 5
+  resources: {class: cpu, units: 2, cpu: 0.5, memory: 256Mi, disk: 1Gi}
+  placement: {regions: [local, eu-west], exclude: [SysvarC1ock11111111111111111111111111111111], spread: pack}
+  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
+  outputs: [{src: /out}]
+  restart: {max: 1}
+  timeouts: {queue: 30s, run: 10m}
+  payment: {maxPrice: 0.05, budget: 0.25}
+`), job.Token{Decimals: 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the flags make\n%+v\nthe file\n%+v", got, want)
+	}
+	code, _, text = clitest.Run(t, cmd, "run", "lm.wasm", "--count", "three")
+	if code != int(cli.ExitUsage) || !strings.Contains(text, `--count: "three" is not a count`) {
+		t.Errorf("code %d, %q", code, text)
+	}
+}

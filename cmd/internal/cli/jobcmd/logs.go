@@ -1,0 +1,179 @@
+package jobcmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// NewLogs makes the command `starling logs`.
+func NewLogs(a *cli.App) *cobra.Command {
+	return LogsCommand(a, &cobra.Command{
+		Use:   "logs ID",
+		Short: "Show a job's log",
+		Long: `Writes what the job's programs wrote: their standard output to standard output, the rest to standard
+error. Of several ranks each line begins with the rank; one rank alone is written as it is, byte for byte. With -f it
+goes on until the job has ended; its exit code then is that of the job.`,
+		Example: `  starling logs jk3v5q2a
+  starling logs -f jk3v5q2a
+  starling logs --rank 2 jk3v5q2a > rank2.txt`,
+		GroupID: cli.GroupJobs,
+	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (buyer.Job, error) {
+		return api.GetJob.Call(ctx, c, api.ByID{ID: id})
+	})
+}
+
+// LogsCommand makes c write the logs of the job or cluster that find returns for c's argument.
+func LogsCommand(a *cli.App, c *cobra.Command, what, one string, find func(context.Context, *api.Client,
+	string) (buyer.Job, error)) *cobra.Command {
+	rank := cli.AllRanks
+	var follow bool
+	c.Args = cli.ExactArgs(1)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx := c.Context()
+		client, err := a.Client()
+		if err != nil {
+			return err
+		}
+		j, err := find(ctx, client, args[0])
+		if err != nil {
+			return err
+		}
+		if c.Flags().Changed("rank") {
+			if err := cli.CheckRank(j, rank); err != nil {
+				return err
+			}
+		}
+		return logs(a, ctx, client, j, rank, follow)
+	}
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the "+what+" has ended")
+	c.Flags().IntVar(&rank, "rank", cli.AllRanks, one)
+	return c
+}
+
+// logs writes the log of one rank or of all, with follow until the job has ended; the error then says how.
+func logs(a *cli.App, ctx context.Context, client *api.Client, j buyer.Job, rank int, follow bool) error {
+	err := copyLogs(a, ctx, client, j, rank, follow, a.Out, a.Err)
+	if !follow {
+		return err
+	}
+	if ctx.Err() != nil {
+		a.Say("the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`", j.ID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if j, err = api.GetJob.Call(ctx, client, api.ByID{ID: j.ID}); err != nil {
+		return err
+	}
+	return cli.WithHint(cli.JobError(j), "starling why %s", j.ID)
+}
+
+// NewStop makes the command `starling stop`.
+func NewStop(a *cli.App) *cobra.Command {
+	var wait bool
+	c := &cobra.Command{
+		Use:   "stop ID...",
+		Short: "End jobs and pay their cost so far",
+		Long: `Tells the job's programs to end, gives the leases back and pays what was metered until then. Returns at
+once; --wait waits until the payment is final. Stopping a job that has ended does nothing.`,
+		Example: `  starling stop jk3v5q2a
+  starling stop --wait jk3v5q2a`,
+		GroupID: cli.GroupJobs,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.WithHint(cli.Usagef("stop needs an id"), "%s", c.UseLine())
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := c.Context()
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			return Stop(a, ctx, client, args, wait)
+		},
+	}
+	c.Flags().BoolVar(&wait, "wait", false, "until it has ended and everything is paid")
+	return c
+}
+
+// Stop ends jobs and shows their outcome.
+func Stop(a *cli.App, ctx context.Context, client *api.Client, ids []string, wait bool) error {
+	jobs := []buyer.Job{}
+	for _, id := range ids {
+		if err := api.StopJob.Send(ctx, client, api.ByID{ID: id}); err != nil {
+			return err
+		}
+		j, err := api.GetJob.Call(ctx, client, api.ByID{ID: id})
+		if err != nil {
+			return err
+		}
+		if wait {
+			if j, err = waitFor(ctx, client, j.ID); err != nil {
+				return err
+			}
+		}
+		jobs = append(jobs, j)
+	}
+	return a.Show(jobs, func(t *cli.Table) {
+		for _, j := range jobs {
+			state := string(j.State)
+			if !j.State.Ended() {
+				state = "stopping"
+			}
+			t.Row(j.ID, state)
+		}
+	})
+}
+
+// NewWait makes the command `starling wait`.
+func NewWait(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "wait ID",
+		Short: "Wait until a job has ended and is paid",
+		Long: `Waits for a job's end, says in one line what became of it, and exits as run would have: 0 when the job
+succeeded.`,
+		Example: `  starling wait jk3v5q2a && starling get jk3v5q2a results
+  timeout 10m starling wait jk3v5q2a`,
+		GroupID: cli.GroupJobs,
+		Args:    cli.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, g, err := a.Known()
+			if err != nil {
+				return err
+			}
+			j, err := waitFor(c.Context(), client, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.Show(j, func(t *cli.Table) { t.Row(Summary(g, j)) }); err != nil {
+				return err
+			}
+			return cli.WithHint(cli.JobError(j), "starling why %s", j.ID)
+		},
+	}
+}
+
+// waitFor returns the job when it has ended.
+func waitFor(ctx context.Context, c *api.Client, id string) (buyer.Job, error) {
+	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
+	if err != nil || j.State.Ended() {
+		return j, err
+	}
+	err = c.Events(ctx, j.ID, nil, func(now buyer.Job) { j = now })
+	switch {
+	case j.State.Ended():
+		return j, nil
+	case err == nil:
+		err = api.ErrNoPeer
+	}
+	return j, fmt.Errorf("waiting for job %s: %w", j.ID, err)
+}

@@ -1,0 +1,316 @@
+package jobcmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// NewPs makes the command `starling ps`.
+func NewPs(a *cli.App) *cobra.Command {
+	var all, ids bool
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "List the jobs of this peer",
+		Long: `Lists the jobs that have not ended, newest first. Ids are shortened to what is unique here; every
+command takes them so.`,
+		Example: `  starling ps
+  starling ps -a -o json
+  starling stop $(starling ps -q)`,
+		GroupID: cli.GroupJobs,
+		Args:    cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			q := buyer.Query{Limit: buyer.PageMax}
+			if !all {
+				q.State = "open"
+			}
+			jobs, err := client.Jobs(c.Context(), q)
+			if err != nil {
+				return err
+			}
+			g, err := a.Genesis()
+			if err != nil {
+				return err
+			}
+			if ids {
+				for _, j := range jobs {
+					fmt.Fprintln(a.Out, j.ID)
+				}
+				return nil
+			}
+			if len(jobs) == 0 && !all {
+				a.Say("no job is open; `starling ps -a` lists those that have ended, too")
+			}
+			return a.Show(jobs, func(t *cli.Table) { psTable(t, g, jobs, Shortest(jobs)) })
+		},
+	}
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	c.Flags().BoolVarP(&ids, "quiet", "q", false, "whole ids only")
+	return c
+}
+
+func psTable(t *cli.Table, g market.Genesis, jobs []buyer.Job, short map[string]string) {
+	now := time.Now()
+	t.Head("ID", "NAME", "STATE", "RANKS", "ROUND", "AGE", "LEFT", "COST", "CHECKED", "REASON")
+	for _, j := range jobs {
+		done := 0
+		for _, r := range j.Ranks {
+			if r.State == buyer.RankDone {
+				done++
+			}
+		}
+		round, cost := "-", "-"
+		if n := j.Spec.RoundCount(); n > 1 {
+			round = fmt.Sprintf("%d/%d", min(j.Round+1, n), n)
+		}
+		if j.State.Ended() || j.State == buyer.Settling {
+			cost = g.FormatAmount(j.Owed)
+		}
+		state := string(j.State)
+		if j.Paused && j.State == buyer.Running {
+			state = "paused"
+		}
+		ranks := fmt.Sprintf("%d/%d", done, len(j.Ranks))
+		if slices.ContainsFunc(j.Ranks, func(r buyer.Rank) bool { return r.Units.Simulated }) {
+			ranks += " (simulated)"
+		}
+		left := "-"
+		if until := j.Until(); !until.IsZero() && j.State == buyer.Running {
+			left = cli.Span(until.Sub(now))
+		}
+		t.Row(short[j.ID], j.Spec.Name, state, ranks, round, cli.Ago(now, j.Created), left, cost, checkedText(j),
+			cli.Clip(j.Reason, 60))
+	}
+}
+
+// checkedText is how far a job's results are checked, for a table.
+func checkedText(j buyer.Job) string {
+	if text := j.VerifyText(); text != "" {
+		return cli.Clip(text, 60)
+	}
+	return "-"
+}
+
+// unitsText is the kind of units, for a table: "gpu/l4 NVIDIA L4 (simulated)".
+func unitsText(u buyer.Units) string {
+	text := string(u.Class)
+	if u.Class.Family() != u.Class && u.Model != "" { // of a CPU the model says too little to take the room
+		text += " " + u.Model
+	}
+	if u.Simulated {
+		text += " (simulated)"
+	}
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// Shortest gives every job the shortest beginning of its id that is unique among all, at least 8 characters.
+func Shortest(jobs []buyer.Job) map[string]string {
+	out := make(map[string]string, len(jobs))
+	for _, j := range jobs {
+		n := min(8, len(j.ID))
+		for _, o := range jobs {
+			for o.ID != j.ID && n < len(j.ID) && strings.HasPrefix(o.ID, j.ID[:n]) {
+				n++
+			}
+		}
+		out[j.ID] = j.ID[:n]
+	}
+	return out
+}
+
+// jobStatus is the output of status.
+type jobStatus struct {
+	buyer.Job
+	Cost market.Amount `json:"cost"` // current sum of the vouchers of all leases
+}
+
+// NewStatus makes the command `starling status`.
+func NewStatus(a *cli.App) *cobra.Command {
+	return cli.Ask(a, &cobra.Command{
+		Use:   "status ID",
+		Short: "Show one job: its ranks, rounds and money",
+		Long: `Shows where a job stands, who runs each rank and how that provider was found, and what the job has
+cost so far.`,
+		Example: `  starling status jk3v5q2a
+  starling status jk3v5q2a -o json`,
+		GroupID: cli.GroupJobs,
+	}, 1, readStatus, func(t *cli.Table, p cli.Peer, s jobStatus) { statusTable(t, p.Genesis, s) })
+}
+
+func readStatus(ctx context.Context, c cli.Peer, args []string) (jobStatus, error) {
+	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: args[0]})
+	if err != nil {
+		return jobStatus{}, err
+	}
+	s := jobStatus{Job: j, Cost: j.Owed}
+	if j.State.Ended() {
+		return s, nil
+	}
+	leases, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: j.ID})
+	if err != nil {
+		return s, err
+	}
+	s.Cost, s.Receipts = 0, 0
+	for _, l := range leases {
+		s.Cost += l.Owed
+		s.Receipts += len(l.Receipts)
+	}
+	return s, nil
+}
+
+// RankState is a rank's state, with its provider's report while its program runs: "running, healthy".
+func RankState(r buyer.Rank) string {
+	text := string(r.State)
+	switch {
+	case r.State == buyer.RankLeased && time.Until(r.After) > 0:
+		text += ", starts again in " + time.Until(r.After).Round(time.Second).String()
+	case r.State != buyer.RankRunning:
+	case r.Live.Phase == "pulling":
+		text = "pulling"
+		if r.Live.PullTotal > 0 {
+			text += fmt.Sprintf(" %d%%", 100*min(r.Live.Pulled, r.Live.PullTotal)/r.Live.PullTotal)
+		}
+	case r.Live.Phase == "paused":
+		text = "paused"
+	}
+	if r.State == buyer.RankRunning && r.Live.Health != "" {
+		text += ", " + r.Live.Health
+	}
+	return text
+}
+
+func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
+	j := s.Job
+	row := func(name, value string) {
+		if value != "" {
+			t.Row(name, value)
+		}
+	}
+	row("job", j.ID)
+	row("name", j.Spec.Name)
+	if c := j.Spec.Cluster; c != nil {
+		row("cluster", c.Engine+", `starling cluster status "+j.ID+"` shows how its members reach each other")
+	}
+	row("key", j.Key)
+	row("repeats", j.Rerun)
+	state := string(j.State)
+	if j.State == buyer.Settling {
+		state += ", then " + string(j.Outcome)
+	}
+	if j.Paused && j.State == buyer.Running {
+		state += ", paused; its units are held and paid for, `starling job resume " + j.ID + "` lets it go on"
+	}
+	if j.Stopping && !j.State.Ended() {
+		state += ", stopping"
+	}
+	row("state", state)
+	row("reason", j.Reason)
+	row("warning", j.Warning)
+	row("created", cli.Ago(time.Now(), j.Created)+" ago")
+	if !j.Started.IsZero() {
+		name, end := "ran for", j.Ended
+		if end.IsZero() {
+			name, end = "running for", time.Now()
+		}
+		row(name, end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
+	}
+	if until := j.Until(); !until.IsZero() && j.State == buyer.Running {
+		row("until", until.Local().Format(time.DateTime)+", `starling job extend "+j.ID+" 1h` gives it more time")
+	}
+	if n := j.Spec.RoundCount(); n > 1 {
+		row("rounds", fmt.Sprintf("%d of %d done", j.Round, n))
+	}
+	if r := j.Replica; r != nil {
+		row("checked", j.VerifyText())
+	}
+	for i, v := range j.Verified {
+		row("checked", fmt.Sprintf("rank %d: %s", i, v.Text()))
+		for _, id := range v.Replicas {
+			row("", "replica "+id)
+		}
+		if v.Evidence != "" {
+			row("", "evidence "+v.Evidence+", `starling evidence export "+v.Evidence+" FILE`")
+		}
+	}
+	for i, r := range j.Ranks {
+		if text := r.Exclusive.Text(); text != "" {
+			row("exclusivity", fmt.Sprintf("rank %d: %s", i, text))
+		}
+		if r.Exclusive == nil || r.Exclusive.Health == nil {
+			continue
+		}
+		for _, c := range r.Exclusive.Health.Changes {
+			row("hardware", fmt.Sprintf("rank %d: %s", i, c.Text))
+		}
+	}
+	row("cost", g.FormatAmount(s.Cost)+", budget "+g.FormatAmount(j.Spec.Payment.Budget))
+	row("paid", strings.TrimPrefix(paidText(g, j), "paid "))
+	if l := j.Lamports; l.Fees > 0 {
+		row("SOL", "about "+chain.FormatSOL(l.Fees)+" for fees"+map[bool]string{true: ", " + chain.FormatSOL(l.Rent) +
+			" for rent until its escrow is closed"}[l.Rent > 0])
+	}
+	row("receipts", fmt.Sprint(j.Receipts))
+	for _, tx := range j.Transactions {
+		row("transaction", tx)
+	}
+	for _, e := range j.Escrows {
+		row("escrow", escrowText(g, e))
+		for _, l := range e.Transactions {
+			row("", strings.Join(append([]string{string(l.Tx)}, l.Calls...), " "))
+		}
+	}
+	t.Row()
+	t.Row("RANK", "STATE", "PROVIDER", "ROUTE", "LEASE", "LOST", "RESTARTS", "EXIT", "UNITS", "REASON")
+	for i, r := range j.Ranks {
+		provider, lease, exit, route := "-", "-", "-", "-"
+		if !r.Provider.IsZero() {
+			provider = r.Provider.Short()
+		}
+		if !r.Lease.IsZero() {
+			lease = r.Lease.Short()
+		}
+		if r.Route != "" {
+			route = r.Route
+		}
+		if r.State == buyer.RankDone || r.State == buyer.RankFailed {
+			exit = fmt.Sprint(r.Exit)
+		}
+		reason := r.Reason
+		if r.Unextended != "" {
+			reason = "not extended: " + r.Unextended
+		}
+		t.Row(i, RankState(r), provider, route, lease, r.Restarts, r.Retries, exit, unitsText(r.Units),
+			cli.Clip(reason, 60))
+	}
+}
+
+// escrowText describes the money in one of a job's escrows.
+func escrowText(g market.Genesis, e buyer.Escrow) string {
+	text := fmt.Sprintf("%s: %s deposited, %s paid (%s of it fees), %s back", e.Address, g.FormatAmount(e.Deposited),
+		g.FormatAmount(e.Paid),
+		g.FormatAmount(e.Fees), g.FormatAmount(e.Refunded))
+	switch {
+	case e.Closed:
+		return text + ", closed"
+	case e.Waiting != "":
+		return text + "; " + e.Waiting
+	}
+	return text
+}

@@ -1,0 +1,90 @@
+package jobcmd
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/job"
+)
+
+func newRerun(a *cli.App) *cobra.Command {
+	var o SubmitOptions
+	var count uint32
+	var price, budget string
+	var queue, run time.Duration
+	c := &cobra.Command{
+		Use:   "rerun ID",
+		Short: "Run a job once more",
+		Long: `Submits a job of this peer again, under a new id: the same program, inputs and secrets, which this peer
+still has, with what the flags change. A budget that was the most the job could cost becomes that of the changed job.`,
+		Example: `  starling job rerun jk3v5q2a
+  starling job rerun jk3v5q2a --count 8 --max-price 0.08
+  starling job rerun -d jk3v5q2a --timeout 4h`,
+		Args: cli.ExactArgs(1),
+	}
+	f := c.Flags()
+	f.Uint32VarP(&count, "count", "n", 0, "other number of ranks")
+	f.StringVar(&price, "max-price", "", "other highest price for a unit in an hour, in tokens")
+	f.StringVar(&budget, "budget", "", "other budget, in tokens")
+	f.DurationVar(&queue, "queue-timeout", 0, "other time until all ranks have a lease")
+	f.DurationVar(&run, "timeout", 0, "other time from then on")
+	f.BoolVarP(&o.Detach, "detach", "d", false, "do not wait for the job, print its id")
+	o.WaitFlag(c)
+	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if err := o.Check(); err != nil {
+			return err
+		}
+		g, err := a.Genesis()
+		if err != nil {
+			return err
+		}
+		var ch job.Changes
+		if f.Changed("count") {
+			ch.Count = &count
+		}
+		if f.Changed("max-price") {
+			n, err := cli.Amount("--max-price", price, g)
+			if err != nil {
+				return err
+			}
+			p := market.Price(n)
+			ch.MaxPrice = &p
+		}
+		if f.Changed("budget") {
+			n, err := cli.Amount("--budget", budget, g)
+			if err != nil {
+				return err
+			}
+			ch.Budget = &n
+		}
+		if s := job.Span(queue); f.Changed("queue-timeout") {
+			ch.Queue = &s
+		}
+		if s := job.Span(run); f.Changed("timeout") {
+			ch.Run = &s
+		}
+		client, err := a.Client()
+		if err != nil {
+			return err
+		}
+		var key [16]byte
+		if _, err := rand.Read(key[:]); err != nil {
+			return err
+		}
+		j, err := api.RerunJob.Call(c.Context(), client, api.Rerun{ID: args[0], Body: ch,
+			Once: hex.EncodeToString(key[:])})
+		if err != nil {
+			return fmt.Errorf("running job %s again: %w", args[0], err)
+		}
+		return Submitted(a, c.Context(), client, g, j, o)
+	}
+	return c
+}

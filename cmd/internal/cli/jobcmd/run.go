@@ -1,0 +1,329 @@
+package jobcmd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+)
+
+// SubmitOptions are the flags that run and submit share.
+type SubmitOptions struct {
+	Detach, DryRun bool
+	save           string
+	wait           string // a key of untils
+	guards         bool   // the user said how many guardians there are to be
+}
+
+func (o *SubmitOptions) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.BoolVarP(&o.Detach, "detach", "d", false,
+		"do not wait for the job: hand it to guardians, which keep it going without this computer, and print its id")
+	f.BoolVar(&o.DryRun, "dry-run", false,
+		"ask the market what the job would cost, as starling quote does, and order nothing")
+	o.WaitFlag(c)
+	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
+}
+
+// WaitFlag adds --wait.
+func (o *SubmitOptions) WaitFlag(c *cobra.Command) {
+	c.Flags().StringVar(&o.wait, "wait", "result",
+		"return when the result is there, or with paid when all that it owes is paid and the rest of its money is back, too")
+}
+
+// Check refuses flags that contradict each other.
+func (o *SubmitOptions) Check() error {
+	if untils[o.wait] == nil {
+		return cli.Usagef("--wait: %.40q, want result or paid", o.wait)
+	}
+	if o.wait != "result" && o.Detach {
+		return cli.WithHint(cli.Usagef("--wait %s needs the job's end, --detach does not wait for it", o.wait),
+			"starling wait ID, later")
+	}
+	if o.save != "" && o.Detach {
+		return cli.WithHint(cli.Usagef("--save needs the job's end, --detach does not wait for it"),
+			"starling get ID DIR, later")
+	}
+	return nil
+}
+
+const followLong = `
+With -d a job is given guardians where the network pays from escrows: three peers that keep it going when this computer and the
+peer it was given to are gone, pay for what is worked by a majority of them, and take standbys for what is lost. They keep the
+result until you are back.
+
+Every source file is uploaded to the peer first. Then the job's log is shown until it ends: its standard output here on
+standard output, the rest on standard error, each line with its rank where there are several. An interrupt detaches; the
+job goes on. The exit code is 0 when the job succeeded, else it says why not (starling --help has the list).
+
+It returns when the result is there. The peer then pays what the job owes and takes the rest of its money back, which takes as long as
+the chain takes to make that final; starling status shows it, and --wait paid and starling wait wait for it.`
+
+// NewRun makes the command `starling run`.
+func NewRun(a *cli.App) *cobra.Command {
+	var o SubmitOptions
+	c := &cobra.Command{
+		Use:   "run [flags] MODULE|IMAGE [-- ARGS]",
+		Short: "Run a program on other peers",
+		Long: `Orders leases, runs MODULE, a WASI program, or IMAGE, a container image by digest, on all of them with
+ARGS, meters and pays.` + followLong + `
+
+A WASI program runs in a process of its own, which Linux confines beside the program's sandbox: it has the job's files, no
+sockets and no other program. A container has the image read-only, /tmp and /run in memory, its outputs (--out) on disk, no
+privileges, and no way outside without --network internet. Of the image, USER and HEALTHCHECK mean nothing.
+
+An order tells its topic which keys want how many units of what kind for how long, and no address, price or budget. The
+providers that are asked, and readers of the chain, learn who pays whom. The provider of a rank sees its program and files.`,
+		Example: `  starling run --max-price 0.05 hello.wasm
+  starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results train.wasm -- --steps 200
+  starling run --max-price 0.05 --network internet --secret-env HF_TOKEN=env:HF_TOKEN ghcr.io/acme/train@sha256:… -- --steps 200
+  starling run --max-price 2.50 --gpus "h100:8,vram>=80" ghcr.io/acme/train@sha256:…
+  starling run -n 4 --max-price 0.05 --dry-run train.wasm
+  starling run -d --budget 0.25 --max-price 0.05 train.wasm
+  starling run -d --guardians 5 --standbys 3 --max-price 0.05 train.wasm`,
+		GroupID: cli.GroupJobs,
+		Args: func(c *cobra.Command, args []string) error {
+			switch at := c.ArgsLenAtDash(); {
+			case len(args) == 0 || at == 0:
+				return cli.WithHint(cli.Usagef("run needs a module"), "%s", c.UseLine())
+			case at < 0 && len(args) > 1 || at > 1:
+				return cli.WithHint(cli.Usagef("run does not take %q", args[1]),
+					"arguments of the program come after --: starling run %s -- %s", args[0], args[1])
+			}
+			return nil
+		},
+	}
+	flags := JobFlags(c)
+	o.flags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		token, err := Token(a)
+		if err != nil {
+			return err
+		}
+		if err := a.WholeKeys(c.Context(), flags.Exclude); err != nil {
+			return err
+		}
+		flags.Module, flags.Args = args[0], args[1:]
+		spec, err := flags.Job(token)
+		if err != nil {
+			return err
+		}
+		o.guards = c.Flags().Changed("guardians")
+		return Submit(a, c.Context(), spec, o)
+	}
+	return c
+}
+
+// NewSubmit makes the command `starling submit`.
+func NewSubmit(a *cli.App) *cobra.Command {
+	var o SubmitOptions
+	c := &cobra.Command{
+		Use:   "submit FILE",
+		Short: "Run a job from a job file",
+		Long: `Reads a job file (FILE may be - for standard input), orders leases, runs it, meters and pays. Relative
+paths in the file are taken from where it lies. Unknown fields and values out of range are refused with their line.
+
+  apiVersion: v1
+  kind: Job
+  metadata: {name: count-words}
+  spec:
+    module: build/words.wasm                a WASI program; or image: ghcr.io/acme/train@sha256:…
+    args: [--fast]
+    count: 3                                ranks, taken all or none
+    resources: {class: cpu, memory: 256Mi}  or gpus: 1, cpu: 0.5, disk: 1Gi, units: 2
+    inputs: [{src: "parts/{rank}.txt", dst: /in/part.txt}]
+    outputs: [{src: /out}]
+    timeouts: {queue: 2m, run: 10m}
+    payment: {maxPrice: 0.05/unit-hour, budget: 0.03}
+
+The flags of starling run have a field each; starling job validate shows a job with all defaults.` + followLong,
+		Example: `  starling submit job.yaml
+  starling submit --dry-run job.yaml
+  starling submit --save results job.yaml
+  id=$(starling submit -d job.yaml)`,
+		GroupID: cli.GroupJobs,
+		Args:    cli.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			spec, err := LoadJob(a, args[0])
+			if err != nil {
+				return err
+			}
+			o.guards = spec.Guardians > 0
+			return Submit(a, c.Context(), spec, o)
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+// Submit hands a job in and follows it as far as the options say.
+func Submit(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
+	if o.DryRun {
+		if err := checkFiles(spec); err != nil {
+			return err
+		}
+		return quote(a, ctx, spec)
+	}
+	c, g, j, err := HandIn(a, ctx, spec, o)
+	if err != nil {
+		return err
+	}
+	return Submitted(a, ctx, c, g, j, o)
+}
+
+// HandIn uploads a job's files and submits it, detached as the options say.
+func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *api.Client, g market.Genesis,
+	j buyer.Job, err error) {
+	if err = checkFiles(spec); err != nil {
+		return c, g, j, err
+	}
+	if g, err = a.Genesis(); err != nil {
+		return c, g, j, err
+	}
+	if c, err = a.Client(); err != nil {
+		return c, g, j, err
+	}
+	values, err := values(a, ctx, spec)
+	if err != nil {
+		return c, g, j, err
+	}
+	p := a.Progress()
+	blobs, err := upload(ctx, c, spec, p)
+	p.Clear()
+	if err != nil {
+		return c, g, j, err
+	}
+	if spec, err = spec.WithBlobs(blobs); err != nil {
+		return c, g, j, err
+	}
+	wanted := o.Detach && !o.guards && !g.Free && spec.Cluster == nil
+	if wanted && (len(spec.Secrets) > 0 || spec.Registry != nil) {
+		wanted = false
+		a.Say("warning: a job with secrets has no guardians: it goes on only while the peer that it was given to runs")
+	}
+	if wanted {
+		spec = spec.Guarded(guardiansOfDetached)
+	}
+	submit := func() (buyer.Job, error) {
+		var key [16]byte
+		if _, err := rand.Read(key[:]); err != nil {
+			return buyer.Job{}, err
+		}
+		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
+		if err != nil {
+			return j, fmt.Errorf("submitting job %s: %w", spec.Name, err)
+		}
+		if o.Detach {
+			return untilHeld(a, ctx, c, j)
+		}
+		return j, nil
+	}
+	j, err = submit()
+	if err == nil && wanted && (j.Outcome == buyer.Failed || j.State == buyer.Failed) && !j.Detached.Engaged {
+		a.Say("warning: job %s found no guardians, and stays in the history as failed: %s", j.ID, j.Reason)
+		a.Say("warning: the job is submitted again without guardians: it goes on only while the peer that it was given to runs")
+		spec = spec.Guarded(0)
+		j, err = submit()
+	}
+	return c, g, j, err
+}
+
+// guardiansOfDetached is how many guardians a detached job has that does not say.
+const guardiansOfDetached = 3
+
+// untilHeld waits until a job with guardians goes on without this computer, or has ended before.
+func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job) (buyer.Job, error) {
+	if j.Detached == nil {
+		return j, nil
+	}
+	p := a.Progress()
+	defer p.Clear()
+	for {
+		var err error
+		if j, err = api.GetJob.Call(ctx, c, api.ByID{ID: j.ID}); err != nil {
+			return j, fmt.Errorf("handing job %s to its guardians: %w", j.ID, err)
+		}
+		switch {
+		case j.Outcome != "" || j.State.Ended():
+			return j, nil
+		case j.Detached.Held:
+			p.Clear()
+			a.Say("%d guardians hold the job: it goes on without this computer", len(j.Detached.Guardians))
+			return j, nil
+		case !j.Detached.Engaged:
+			p.Status("job %s: finding %d guardians", j.ID, j.Spec.Guardians)
+		case j.State != buyer.Running:
+			p.Status("job %s: taking %d leases", j.ID, j.Spec.Count)
+		default:
+			p.Status("job %s: handing it to its guardians", j.ID)
+		}
+		select {
+		case <-ctx.Done():
+			return j, &cli.Error{Code: cli.ExitFailed,
+				Err: fmt.Errorf("job %s is not held by its guardians yet; it needs the peer that it was given to",
+					j.ID), Hint: "starling why " + j.ID}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Submitted follows a job that was handed in as far as the options say.
+func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, o SubmitOptions) error {
+	if j.Warning != "" {
+		a.Say("warning: %s", j.Warning)
+	}
+	switch {
+	case o.Detach && a.Output == cli.OutputTable:
+		fmt.Fprintln(a.Out, j.ID)
+		a.Say("follow it with `starling logs -f %s`", j.ID)
+		return nil
+	case o.Detach:
+		return a.Show(j, nil)
+	}
+	return followToEnd(a, ctx, c, g, j, untils[o.wait], o.save)
+}
+
+// followToEnd shows a job's log until it is over, then its outcome.
+func followToEnd(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, over until,
+	save string) error {
+	j, err := follow(a, ctx, c, g, j, over)
+	if errors.Is(err, errDetached) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.Say("%s", Summary(g, j))
+	if a.Output != cli.OutputTable {
+		if err := a.Show(j, nil); err != nil {
+			return err
+		}
+	}
+	if err := cli.JobError(j); err != nil {
+		if j.Code == buyer.CodeNoMatch {
+			a.WarnAlone(ctx, c)
+		}
+		return cli.WithHint(err, "starling why %s", j.ID)
+	}
+	if save == "" {
+		return nil
+	}
+	saved, err := download(ctx, c, j, cli.AllRanks, save)
+	for _, s := range saved {
+		a.Say("saved %s", s.Dir)
+	}
+	return err
+}

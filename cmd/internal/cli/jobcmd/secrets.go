@@ -1,0 +1,74 @@
+package jobcmd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// values reads the secrets that a job names. Its errors contain none of them.
+func values(a *cli.App, ctx context.Context, j job.Job) (job.Values, error) {
+	var v job.Values
+	for _, s := range j.Secrets {
+		b, err := secret(a, s.From)
+		if err != nil {
+			return v, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("secret %s: %w", s.Name, err)}
+		}
+		if v.Secrets == nil {
+			v.Secrets = map[string][]byte{}
+		}
+		if s.Env != "" { // a file's last line end is not part of a variable
+			b = bytes.TrimRight(b, "\r\n")
+		}
+		v.Secrets[s.Name] = b
+	}
+	for i, w := range j.Webhooks {
+		if w.SecretFrom == "" {
+			continue
+		}
+		b, err := secret(a, w.SecretFrom)
+		if err != nil {
+			return v, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("webhook %d: %w", i, err)}
+		}
+		if v.Webhooks == nil {
+			v.Webhooks = map[int][]byte{}
+		}
+		v.Webhooks[i] = bytes.TrimRight(b, "\r\n")
+	}
+	if r := j.Registry; r != nil {
+		var err error
+		if r.Docker {
+			v.Username, v.Password, err = dockerLogin(a, ctx, j.Image)
+		} else {
+			var b []byte
+			b, err = secret(a, r.PasswordFrom)
+			v.Username, v.Password = r.Username, string(bytes.TrimRight(b, "\r\n"))
+		}
+		if err != nil {
+			return v, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("registry credentials: %w", err)}
+		}
+	}
+	return v, v.CheckFor(j)
+}
+
+// secret reads one value from where it is.
+func secret(a *cli.App, from string) ([]byte, error) {
+	if name, ok := strings.CutPrefix(from, job.FromEnv); ok {
+		value := a.Getenv(name)
+		if value == "" {
+			return nil, fmt.Errorf("variable %s is not set", name)
+		}
+		return []byte(value), nil
+	}
+	path := strings.TrimPrefix(from, job.FromFile)
+	b, err := cli.ReadFile(path, runtime.MaxSecretBytes)
+	if err == nil && len(b) == 0 {
+		err = fmt.Errorf("%s is empty", path)
+	}
+	return b, err
+}

@@ -1,0 +1,159 @@
+package jobcmd
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+)
+
+// NewWhy makes the command `starling why`.
+func NewWhy(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "why ID",
+		Short: "Explain how a job's providers were chosen",
+		Long: `Shows the decision trace of a job: for every order the quotes that came in with their route, price and
+delay, the providers that declined, were silent or did not fit with the reason, and who was chosen for which rank;
+then what happened since. -o json has every step.
+
+The route says how a quote came about: direct, the provider was known and asked over a stream; gossip, it heard the
+order on its class's topic.`,
+		Example: `  starling why jk3v5q2a
+  starling why jk3v5q2a -o json`,
+		GroupID: cli.GroupJobs,
+		Args:    cli.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			j, err := api.GetJob.Call(c.Context(), client, api.ByID{ID: args[0]})
+			if err != nil {
+				return err
+			}
+			steps, err := api.JobSteps.Call(c.Context(), client, api.ByID{ID: j.ID})
+			if err != nil {
+				return err
+			}
+			return a.Show(steps, func(t *cli.Table) {
+				t.Row("job " + j.ID + ": " + j.Summary())
+				whyTable(t, j, steps)
+			})
+		},
+	}
+}
+
+// whyTable groups the steps of a trace: each order with its answers, and between the orders the events in time.
+func whyTable(t *cli.Table, j buyer.Job, steps []buyer.Step) {
+	var answers []answer
+	flush := func() {
+		answerTable(t, answers)
+		answers = nil
+	}
+	timeline := false
+	for _, s := range steps {
+		switch s.Kind {
+		case buyer.StepOrdered:
+			if strings.HasPrefix(s.Detail, "order ") {
+				flush()
+				timeline = false
+				t.Row()
+				t.Row(since(j.Created, s.At) + "  " + s.Detail)
+			} else {
+				t.Row("  " + s.Detail)
+			}
+		case buyer.StepAsked, buyer.StepQuoted, buyer.StepDeclined, buyer.StepSilent, buyer.StepInfeasible,
+			buyer.StepBlocked:
+			answers = merge(answers, s)
+		case buyer.StepRound:
+			if j.Spec.RoundCount() == 1 {
+				continue
+			}
+			fallthrough
+		default:
+			flush()
+			if !timeline {
+				t.Row()
+				timeline = true
+			}
+			t.Row(since(j.Created, s.At), s.Kind, rankOf(s), who(s.Provider), s.Route, s.Price, cli.Took(s.Took),
+				s.Detail)
+		}
+	}
+	flush()
+}
+
+// answer is one provider's answer to one order, with all the ways on which it came.
+type answer struct {
+	provider, price, detail string
+	kind                    buyer.StepKind
+	ways                    []string // "direct in 5ms"
+}
+
+// merge adds a step to the answers. A provider without an answer so far counts as asked.
+func merge(answers []answer, s buyer.Step) []answer {
+	at := slices.IndexFunc(answers, func(a answer) bool {
+		return a.provider == s.Provider && (a.kind == buyer.StepAsked || s.Kind == buyer.StepAsked ||
+			a.kind == s.Kind && a.price == s.Price)
+	})
+	if at < 0 {
+		answers = append(answers, answer{provider: s.Provider, kind: buyer.StepAsked,
+			detail: "had not answered when there were enough quotes"})
+		at = len(answers) - 1
+	}
+	if s.Kind == buyer.StepAsked {
+		return answers
+	}
+	a := &answers[at]
+	a.kind, a.price, a.detail = s.Kind, s.Price, s.Detail
+	way := s.Route
+	if d := cli.Took(s.Took); d != "" {
+		way += " in " + d
+	}
+	if way != "" {
+		a.ways = append(a.ways, way)
+	}
+	return answers
+}
+
+// answerTable lists the quotes as they came, then everybody else with the reason.
+func answerTable(t *cli.Table, answers []answer) {
+	if len(answers) == 0 {
+		return
+	}
+	order := map[buyer.StepKind]int{buyer.StepQuoted: 0, buyer.StepInfeasible: 1, buyer.StepDeclined: 2,
+		buyer.StepSilent: 3, buyer.StepBlocked: 4, buyer.StepAsked: 5}
+	slices.SortStableFunc(answers, func(x, y answer) int { return cmp.Compare(order[x.kind], order[y.kind]) })
+	t.Row()
+	t.Row("PROVIDER", "ANSWER", "PRICE", "ROUTE", "DETAIL")
+	for _, a := range answers {
+		t.Row(who(a.provider), a.kind, cmp.Or(a.price, "-"), cmp.Or(strings.Join(a.ways, ", "), "-"), a.detail)
+	}
+}
+
+func since(began, at time.Time) string {
+	return fmt.Sprintf("+%.3fs", at.Sub(began).Seconds())
+}
+
+func rankOf(s buyer.Step) string {
+	if s.Rank == nil {
+		return ""
+	}
+	return fmt.Sprintf("rank %d", *s.Rank)
+}
+
+// who is a provider's key in a table.
+func who(provider string) string {
+	if k, err := sign.ParseKey(provider); err == nil {
+		return k.Short()
+	}
+	return provider
+}

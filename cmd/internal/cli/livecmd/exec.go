@@ -1,0 +1,161 @@
+// Package livecmd has the commands on a job while it runs: exec, cp, port-forward, pause, resume, extend, probe.
+package livecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/live"
+)
+
+// NewExec makes the command `starling exec`.
+func NewExec(a *cli.App) *cobra.Command {
+	var rank int
+	var stdin, tty bool
+	var env []string
+	var dir string
+	c := &cobra.Command{
+		Use:   "exec ID [flags] -- COMMAND [ARG...]",
+		Short: "Run a command beside a job's program, in its sandbox",
+		Long: `Runs one more command where the program of a rank runs: in its container, under its limits, with its
+files. The exit code is the command's. -i passes standard input on, -t gives the command a terminal; -it together are
+a shell as docker has it.
+
+The command ends with this one, and at the latest with the rank's program. Not every runtime can do it: wasm cannot.`,
+		Example: `  starling exec jk3v5q2a -- nvidia-smi
+  starling exec -it jk3v5q2a -- bash
+  starling exec --rank 2 jk3v5q2a -- sh -c 'tail -n 3 /out/loss.csv'`,
+		GroupID: cli.GroupJobs,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.WithHint(cli.Usagef("exec needs an id"), "%s", c.UseLine())
+			}
+			if len(args) == 1 {
+				return cli.WithHint(cli.Usagef("exec needs a command"),
+					"it comes after --, as in `starling exec %s -- ls /out`", args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			p, err := ProgramOf(args[1:], env, dir, tty)
+			if err != nil {
+				return err
+			}
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			return Exec(a, c.Context(), client, args[0], rank, p, stdin)
+		},
+	}
+	c.Flags().IntVar(&rank, "rank", 0, "beside the program of this rank")
+	c.Flags().BoolVarP(&stdin, "interactive", "i", false, "pass standard input on")
+	c.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
+	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE, on top of the program's environment")
+	c.Flags().StringVarP(&dir, "workdir", "w", "", "where the command starts (default: where the program did)")
+	return c
+}
+
+// ProgramOf is a command as the flags of exec describe it.
+func ProgramOf(args, env []string, dir string, tty bool) (buyer.Program, error) {
+	p := buyer.Program{Args: args, WorkDir: dir, TTY: tty}
+	vars, err := variables("-e", env)
+	p.Env = vars
+	return p, err
+}
+
+// variables reads NAME=VALUE; nil for none.
+func variables(flag string, texts []string) (map[string]string, error) {
+	var vars map[string]string
+	for _, text := range texts {
+		k, v, ok := strings.Cut(text, "=")
+		if !ok || k == "" {
+			return nil, cli.Usagef("%s %s: want NAME=VALUE", flag, text)
+		}
+		if vars == nil {
+			vars = map[string]string{}
+		}
+		vars[k] = v
+	}
+	return vars, nil
+}
+
+// Exec runs the command and returns an error with its exit code.
+func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank int, p buyer.Program, stdin bool) error {
+	in, isTerminal := terminal(a.In)
+	if p.TTY && !isTerminal {
+		return cli.Usagef("-t: standard input is not a terminal")
+	}
+	if p.TTY {
+		if cols, rows, err := term.GetSize(in); err == nil {
+			p.Cols, p.Rows = clampSize(cols), clampSize(rows)
+		}
+	}
+	conn, err := client.Attach(ctx, id, rank, p)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	w := live.NewWriter(conn)
+	if p.TTY {
+		old, err := term.MakeRaw(in)
+		if err != nil {
+			return fmt.Errorf("setting up the terminal: %w", err)
+		}
+		defer term.Restore(in, old)
+		resize := func() {
+			if cols, rows, err := term.GetSize(in); err == nil {
+				_ = w.Resize(clampSize(rows), clampSize(cols)) // the reading side finds errors of the connection
+			}
+		}
+		defer watchSize(resize)()
+		if cols, rows, err := term.GetSize(in); err == nil && (clampSize(cols) != p.Cols || clampSize(rows) != p.Rows) {
+			resize() // it changed while nobody watched
+		}
+	}
+	if stdin || p.TTY {
+		// It may wait for a key that never comes: the process ends without it.
+		go func() {
+			if _, err := io.Copy(w.Stream(live.Stdin), a.In); err == nil {
+				_ = w.Write(live.EOF, nil)
+			}
+		}()
+	} else if err := w.Write(live.EOF, nil); err != nil {
+		return err
+	}
+	code, err := live.Demultiplex(conn, a.Out, a.Err)
+	switch {
+	case ctx.Err() != nil:
+		return &cli.Error{Code: cli.ExitInterrupted,
+			Err: errors.New("interrupted; the command was ended, the job goes on")}
+	case errors.Is(err, live.ErrCut):
+		return cli.WithHint(err, "starling status %s", id)
+	case err != nil:
+		return err
+	case code != 0:
+		return &cli.ExitError{Code: code}
+	}
+	return nil
+}
+
+func clampSize(n int) uint16 { return uint16(min(max(n, 1), 1<<16-1)) }
+
+// terminal reports whether r is one, and its file descriptor.
+func terminal(r io.Reader) (int, bool) {
+	f, ok := r.(*os.File)
+	if !ok {
+		return 0, false
+	}
+	fd := int(f.Fd())
+	return fd, term.IsTerminal(fd)
+}

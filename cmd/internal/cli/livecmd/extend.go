@@ -1,0 +1,84 @@
+package livecmd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+)
+
+func newExtend(a *cli.App) *cobra.Command {
+	var budget string
+	c := &cobra.Command{
+		Use:   "extend ID DURATION",
+		Short: "Give a job more time",
+		Long: `Makes timeouts.run of a job longer by DURATION. The leases that it has are made longer at the price
+they are at, where their providers agree, and its programs run on. A provider may refuse: it is drained, closes before
+then, sells for no longer, or asks more by now. There the job goes on until the old end, and is then taken to another
+provider for the rest, as restart.max allows. A budget that was the most the job could cost grows with it; any other
+stays as it is unless --budget says.`,
+		Example: `  starling job extend jk3v5q2a 2h
+  starling job extend jk3v5q2a 30m --budget 12`,
+		Args: cli.ExactArgs(2),
+	}
+	c.Flags().StringVar(&budget, "budget", "", "other budget, in tokens")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		by, err := time.ParseDuration(args[1])
+		if err != nil || by < job.MinTime {
+			return cli.WithHint(cli.Usagef("%q is no time to extend a job by", args[1]), "write it as 90s, 45m or 2h")
+		}
+		g, err := a.Genesis()
+		if err != nil {
+			return err
+		}
+		req := api.ExtendRequest{By: job.Span(by)}
+		if c.Flags().Changed("budget") {
+			if req.Budget, err = cli.Amount("--budget", budget, g); err != nil {
+				return err
+			}
+		}
+		client, err := a.Client()
+		if err != nil {
+			return err
+		}
+		x, err := api.ExtendJob.Call(c.Context(), client, api.Extend{ID: args[0], Body: req})
+		if err != nil {
+			return fmt.Errorf("extending job %s: %w", args[0], err)
+		}
+		return a.Show(x, func(t *cli.Table) { extendTable(t, g, x) })
+	}
+	return c
+}
+
+func extendTable(t *cli.Table, g market.Genesis, x buyer.Extension) {
+	at := func(when time.Time) string {
+		if when.IsZero() {
+			return "-"
+		}
+		return when.Local().Format(time.DateTime)
+	}
+	t.Row("job", x.Job)
+	t.Row("time", time.Duration(x.Run).String()+" in all")
+	if !x.Until.IsZero() {
+		t.Row("until", at(x.Until))
+	}
+	t.Row("budget", g.FormatAmount(x.Budget))
+	t.Row()
+	t.Row("RANK", "PROVIDER", "STATE", "LEASE UNTIL", "COSTS MORE, AT MOST", "REASON")
+	for _, r := range x.Ranks {
+		provider, extra := "-", "-"
+		if !r.Provider.IsZero() {
+			provider = r.Provider.Short()
+		}
+		if r.Extra > 0 {
+			extra = g.FormatAmount(r.Extra)
+		}
+		t.Row(r.Rank, provider, string(r.State), at(r.Until), extra, cli.Clip(r.Reason, 80))
+	}
+}

@@ -1,0 +1,115 @@
+// Package marketcmd has the commands of the market: the offers of others, and, below starling provider, those of this peer
+// with its leases, GPUs and guarded jobs.
+package marketcmd
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	rules "github.com/starling-network/starling/verify/audit"
+
+	"github.com/spf13/cobra"
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+)
+
+// NewOffers makes the command `starling offers`.
+func NewOffers(a *cli.App) *cobra.Command {
+	var class string
+	c := &cobra.Command{
+		Use:   "offers",
+		Short: "List the offers of other peers",
+		Long: `Looks for offers and asks each provider whether it is there. A class such as gpu/h100 is that class
+alone, a family such as gpu is every class in it. Units that are not hardware, which there are only on simulated
+networks, say so. An offer that says "no" under ANSWERS was found but its provider did not answer a probe within the
+last two minutes; orders are not sent to it first. RUNS is what it runs, OUTSIDE what containers reach outside:
+nothing, an allowlist, or the internet.
+
+On a network that audits, PROVEN says of how many free units this peer has checked a fresh audit record, of so many
+that the offer says have one: only those are sold to orders without --unproven. -o json has why of no more, and what
+the units have shown.`,
+		Example: `  starling offers
+  starling offers --class gpu -o json`,
+		GroupID: cli.GroupPeer,
+		Args:    cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, g, err := a.Known()
+			if err != nil {
+				return err
+			}
+			offers, err := api.ListOffers.Call(c.Context(), client, api.ByClass{Class: class})
+			if err != nil {
+				return err
+			}
+			if len(offers) == 0 {
+				a.WarnAlone(c.Context(), client)
+			}
+			slices.SortFunc(offers, func(x, y api.OfferInfo) int {
+				if x.Price != y.Price {
+					if x.Price < y.Price {
+						return -1
+					}
+					return 1
+				}
+				return strings.Compare(x.Provider.String(), y.Provider.String())
+			})
+			return a.Show(offers, func(t *cli.Table) {
+				head := []string{"PROVIDER", "CLASS", "MODEL", "REGION", "FREE", "EACH", "PRICE/UNIT-HOUR", "RTT",
+					"ANSWERS", "EXPIRES"}
+				if g.AuditSlots > 0 {
+					head = append(head, "PROVEN")
+				}
+				head = append(head, "RUNS", "OUTSIDE")
+				t.Head(head...)
+				for _, o := range offers {
+					answers := "no"
+					if o.Answered {
+						answers = "yes"
+					}
+					row := []any{o.Provider.Short(), o.Class, modelText(o.Model, o.Simulated), o.Region,
+						fmt.Sprintf("%d/%d", o.Free, o.Total), unitSize(o.PerUnit),
+						g.FormatAmount(market.Amount(o.Price)), cli.Millis(o.RTT), answers, "in " +
+							cli.Span(time.Until(o.Expires))}
+					if g.AuditSlots > 0 {
+						row = append(row, fmt.Sprintf("%d/%d", o.Checked, o.Proven)+provenAs(market.Class(o.Class)))
+					}
+					row = append(row, strings.Join(o.Runtimes, ","), o.Egress)
+					t.Row(row...)
+				}
+			})
+		},
+	}
+	c.Flags().StringVar(&class, "class", "", "class or family of units (default all)")
+	return c
+}
+
+// provenAs returns the class that the units of a class are proven as, if audits cannot distinguish the class.
+func provenAs(c market.Class) string {
+	if as := rules.ProvenAs(c); as != c {
+		return " as " + string(as)
+	}
+	return ""
+}
+
+// unitSize is the size of one unit, for a table.
+func unitSize(r market.Resources) string {
+	text := fmt.Sprintf("%dm CPU %dMiB mem %dMiB disk", r.MilliCPU, r.MemoryMiB, r.DiskMiB)
+	if r.VRAMMiB > 0 {
+		text += fmt.Sprintf(" %dMiB VRAM", r.VRAMMiB)
+	}
+	return text
+}
+
+// modelText is a model's name for a table; of simulated units it says so.
+func modelText(model string, simulated bool) string {
+	if model == "" {
+		model = "-"
+	}
+	if simulated {
+		return model + " (simulated)"
+	}
+	return model
+}

@@ -1,0 +1,246 @@
+package marketcmd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+)
+
+// drainEvery is how often a drain looks how many leases are left.
+const drainEvery = time.Second
+
+// NewProvider makes the command `starling provider`.
+func NewProvider(a *cli.App) *cobra.Command {
+	return cli.Noun(cli.GroupPeer, &cobra.Command{
+		Use:        "provider",
+		SuggestFor: []string{"offer"},
+		Short:      "Sell units: prices, pause, drain, leases, GPUs",
+		Long: `Shows and changes the offers of this peer. They are set in config.yaml under provide; pauses, drains
+and prices set here survive a restart. Running leases always go on: no command here ends one.`,
+		Example: `  starling provider status
+  starling provider price cpu 0.08
+  starling provider drain --wait && sudo reboot`,
+	}, newOfferLs(a), newOfferPause(a), newOfferResume(a), newOfferDrain(a), newOfferPrice(a), newLeases(a),
+		newGpus(a), newGuarded(a))
+}
+
+func newOfferLs(a *cli.App) *cobra.Command {
+	return cli.Ask(a, &cobra.Command{
+		Use:   "status",
+		Short: "Show the offers of this peer, class by class",
+		Long: `Lists the offers of this peer. STATE is selling; paused and draining (no new lease until "provider
+resume"); drained (draining, and no lease is left); closed (outside provide.hours); or no fees (the peer's key has too
+little SOL to claim what it would earn). Units that were withdrawn because something is wrong with them are listed
+with the reason; "provider resume DEVICE" sells them again. On a network that audits, PROVEN is how many of the free
+units have a fresh audit record ("starling audit ls"): the others are sold only to orders with --unproven. Units of a
+class that audits do not tell from others ("starling audit floors") are proven as their family, and sold so: to orders
+for class gpu, not for gpu/l40s.`,
+		Example: `  starling provider status
+  starling provider status -o json`,
+	}, 0, cli.Get(api.GetOwnOffers), ownOffers)
+}
+
+func ownOffers(t *cli.Table, p cli.Peer, o api.OwnOffers) { ownOffersTable(t, p.Genesis, o) }
+
+func newOfferPause(a *cli.App) *cobra.Command {
+	return cli.Ask(a, &cobra.Command{
+		Use:   "pause",
+		Short: "Sell nothing new; running leases go on",
+		Long: `Takes the offers of this peer back and refuses new orders. Running leases go on and are paid. It holds
+until "provider resume", also when the peer is started again.`,
+		Example: `  starling provider pause`,
+	}, 0, cli.Get(api.PauseOffers), ownOffers)
+}
+
+func newOfferResume(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume [DEVICE...]",
+		Short: "Sell again after a pause, a drain or a withdrawal",
+		Long: `Without arguments it ends a pause or a drain. With the serial numbers or UUIDs of devices it sells
+these again that were withdrawn because something was wrong with them; a device that still has it is withdrawn again.`,
+		Example: `  starling provider resume
+  starling provider resume GPU-5a1b0c1e-2d3f-4a5b-8c6d-7e8f9a0b1c2d`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			return offers(a, func(client *api.Client) (api.OwnOffers, error) {
+				return api.ResumeOffers.Call(c.Context(), client, api.ResumeRequest{Devices: args})
+			})
+		},
+	}
+}
+
+func newOfferDrain(a *cli.App) *cobra.Command {
+	var wait bool
+	c := &cobra.Command{
+		Use:   "drain",
+		Short: "Sell nothing new, to stop the peer after the last lease",
+		Long: `Pauses the peer as "provider pause" does. With --wait it then waits until the last lease has ended and
+says that the peer can be stopped. An interrupt ends only the waiting; "provider resume" sells again.`,
+		Example: `  starling provider drain --wait && sudo reboot`,
+		Args:    cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			o, err := api.DrainOffers.Call(c.Context(), client, api.None{})
+			if err != nil {
+				return err
+			}
+			if wait {
+				if o, err = drained(a, c.Context(), client, o); err != nil {
+					return err
+				}
+			}
+			return showOffers(a, o)
+		},
+	}
+	c.Flags().BoolVar(&wait, "wait", false, "wait until no lease is left")
+	return c
+}
+
+// drained waits until no lease is left, and says how many there are whenever that changes.
+func drained(a *cli.App, ctx context.Context, client *api.Client, o api.OwnOffers) (api.OwnOffers, error) {
+	last := -1
+	for {
+		if o.State != "draining" && o.State != "drained" {
+			return o, fmt.Errorf("the peer is %s: somebody ended the drain", o.State)
+		}
+		if o.Leases == 0 {
+			a.Say("no lease is left: the peer can be stopped")
+			return o, nil
+		}
+		if o.Leases != last {
+			last = o.Leases
+			a.Say("%s left", leasesText(o.Leases))
+		}
+		select {
+		case <-ctx.Done():
+			return o, ctx.Err()
+		case <-time.After(drainEvery):
+		}
+		next, err := api.GetOwnOffers.Call(ctx, client, api.None{})
+		if err != nil {
+			return o, err
+		}
+		o = next
+	}
+}
+
+func newOfferPrice(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "price CLASS PRICE",
+		Short: "Change the price of a class, per unit-hour",
+		Long: `Changes what is asked for units of a class, for orders to come; leases keep the price they were sold
+at. The price may not be under provide.floor. It holds, also when the peer is started again, until the configuration
+gives another price.`,
+		Example: `  starling provider price cpu 0.08
+  starling provider price gpu/h100 2.50`,
+		Args: cli.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			class := market.Class(args[0])
+			if err := class.Check(); err != nil {
+				return cli.Usagef("%v", err)
+			}
+			g, err := a.Genesis()
+			if err != nil {
+				return err
+			}
+			price, err := market.ParseDecimal(args[1], g.Decimals)
+			if err != nil {
+				return cli.Usagef("price: %v", err)
+			}
+			return offers(a, func(client *api.Client) (api.OwnOffers, error) {
+				return api.PriceOffer.Call(c.Context(), client, api.PriceRequest{Class: class,
+					Price: market.Price(price)})
+			})
+		},
+	}
+}
+
+// offers does something about the peer's own offers and shows them.
+func offers(a *cli.App, do func(*api.Client) (api.OwnOffers, error)) error {
+	client, err := a.Client()
+	if err != nil {
+		return err
+	}
+	o, err := do(client)
+	if err != nil {
+		return err
+	}
+	return showOffers(a, o)
+}
+
+func showOffers(a *cli.App, o api.OwnOffers) error {
+	g, err := a.Genesis()
+	if err != nil {
+		return err
+	}
+	return a.Show(o, func(t *cli.Table) { ownOffersTable(t, g, o) })
+}
+
+func leasesText(n int) string {
+	if n == 1 {
+		return "1 lease"
+	}
+	return fmt.Sprintf("%d leases", n)
+}
+
+func ownOffersTable(t *cli.Table, g market.Genesis, o api.OwnOffers) {
+	t.Row("state", o.State)
+	if o.Reason != "" {
+		t.Row("", o.Reason+"; send SOL to the peer's key, which starling peer status shows")
+	}
+	hours := o.Hours
+	if !o.Until.IsZero() {
+		change := "closes"
+		if o.State == "closed" {
+			change = "opens"
+		}
+		hours += fmt.Sprintf(", %s in %s", change, cli.Span(time.Until(o.Until)))
+	}
+	t.Row("hours", hours)
+	t.Row("leases", o.Leases)
+	t.Row()
+	head := []any{"CLASS", "MODEL", "UNITS", "FREE", "LEASED", "WITHDRAWN", "EACH", "PRICE/UNIT-HOUR", "FLOOR",
+		"RUNTIMES", "OFFER"}
+	if g.AuditSlots > 0 {
+		head = append(head, "PROVEN")
+	}
+	t.Row(head...)
+	for _, l := range o.Offers {
+		floor, seq := "-", "-"
+		if l.Floor > 0 {
+			floor = g.FormatAmount(market.Amount(l.Floor))
+		}
+		if l.Seq > 0 {
+			seq = fmt.Sprint(l.Seq)
+		}
+		row := []any{l.Class, modelText(l.Model, l.Simulated), l.Units, l.Free, l.Leased, l.Withdrawn,
+			unitSize(l.PerUnit),
+			g.FormatAmount(market.Amount(l.Price)), floor, strings.Join(l.Runtimes, ","), seq}
+		if g.AuditSlots > 0 {
+			row = append(row, fmt.Sprint(l.Proven)+provenAs(l.Class))
+		}
+		t.Row(row...)
+	}
+	if len(o.Withdrawn) == 0 {
+		return
+	}
+	t.Row()
+	t.Row("WITHDRAWN", "CLASS", "MODEL", "LEASED", "REASON")
+	for _, u := range o.Withdrawn {
+		leased := "no"
+		if u.Leased {
+			leased = "yes"
+		}
+		t.Row(u.Serial, u.Class, u.Model, leased, u.Reason)
+	}
+}

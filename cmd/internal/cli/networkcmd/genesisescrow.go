@@ -1,0 +1,370 @@
+package networkcmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const maxParamsFile = 4096
+
+// founder is the key that writes to the chain before there is a network: the flags of genesis's commands.
+type founder struct {
+	rpc     []string
+	keypair string
+}
+
+func (f *founder) flags(c *cobra.Command) {
+	c.Flags().StringArrayVar(&f.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
+	c.Flags().StringVar(&f.keypair, "keypair", "",
+		"keypair file of who pays fees and rent, in the format of the Solana command line tools")
+}
+
+func (f *founder) key() (sign.Private, error) {
+	if len(f.rpc) == 0 || f.keypair == "" {
+		return sign.Private{}, cli.Usagef("--rpc and --keypair are needed")
+	}
+	return moneycmd.ReadKeypair(f.keypair)
+}
+
+// failed adds a remedy to an error of the chain.
+func (f *founder) failed(err error, payer sign.Key) error {
+	e := &cli.Error{Code: cli.ExitPayment, Err: err}
+	switch {
+	case errors.Is(err, program.ErrParams):
+		e.Code = cli.ExitUsage
+	case errors.Is(err, chain.ErrFees):
+		e.Hint = fmt.Sprintf("send SOL to %s", payer)
+	case errors.Is(err, chain.ErrDown), errors.Is(err, chain.ErrDisagree):
+		e.Hint = "name another endpoint with --rpc"
+	}
+	return e
+}
+
+// escrowOptions are the flags of network init-escrow.
+type escrowOptions struct {
+	founder
+	program, params                        string
+	treasury, authority, stakeMint         string
+	fee, burn, pool, toTreasury, referrer  uint16
+	margin, response, unbonding, evidences time.Duration
+	minStake                               string
+	votes                                  voteOptions
+}
+
+// voteOptions are the flags about votes of verifiers.
+type voteOptions struct {
+	voting, lock, epoch time.Duration
+	leastBonded         string
+	leastBond           string
+	emission            string
+	firstSlot           uint64
+	epochsOfMonth       uint32
+}
+
+func (o *voteOptions) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.DurationVar(&o.voting, "voting", 0,
+		"how long a ballot is open; 0: nothing is ever voted on, and there are no rewards")
+	f.DurationVar(&o.lock, "lock", 7*24*time.Hour, "between the end of a vote on rules and its effect")
+	f.StringVar(&o.leastBonded, "least-bonded", "1000000",
+		"tokens that must be bonded in all, or nothing is voted on and no rewards are paid")
+	f.StringVar(&o.leastBond, "least-bond", "10000",
+		"tokens that a provider must have bonded to propose rules or an epoch's rewards; not 0")
+	f.StringVar(&o.emission, "emission", "0",
+		"tokens of --stake-mint that are paid to providers over 240 months in all; 0: none")
+	f.Uint64Var(&o.firstSlot, "first-slot", 0, "slot in which epoch 0 begins; needed with --voting")
+	f.DurationVar(&o.epoch, "epoch", 24*time.Hour, "length of an epoch, after which its rewards are counted")
+	f.Uint32Var(&o.epochsOfMonth, "epochs-of-month", 30,
+		"epochs of a month; for so long after its end an epoch's rewards can be accepted")
+}
+
+// parameters of votes on a network.
+func (o *voteOptions) parameters(g market.Genesis) (program.Votes, error) {
+	if o.voting == 0 {
+		return program.Votes{}, nil
+	}
+	if o.firstSlot == 0 {
+		return program.Votes{}, cli.WithHint(cli.Usagef("--first-slot is needed with --voting: epochs and months of the emission are counted from it"), "`solana slot` prints the slot that is now")
+	}
+	v := program.Votes{VotingSlots: g.SlotsIn(o.voting), LockSlots: g.SlotsIn(o.lock), FirstSlot: o.firstSlot,
+		EpochSlots: g.SlotsIn(o.epoch), EpochsOfMonth: o.epochsOfMonth}
+	for _, f := range []struct {
+		name, value string
+		to          *uint64
+	}{{"--least-bonded", o.leastBonded, &v.LeastBonded}, {"--least-bond", o.leastBond, &v.LeastBond},
+		{"--emission", o.emission, &v.Emission}} {
+		n, err := market.ParseDecimal(f.value, g.Decimals)
+		if err != nil {
+			return v, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", f.name, err)}
+		}
+		*f.to = n
+	}
+	return v, nil
+}
+
+func genesisInitEscrow(a *cli.App) *cobra.Command {
+	var o escrowOptions
+	c := &cobra.Command{
+		Use:   "init-escrow FILE",
+		Short: "Create a network's account on the chain",
+		Long: `Takes the genesis FILE that starling network genesis wrote, creates the account that holds its fees and
+windows in Starling's program, with the pools and the treasury's token account, and writes the genesis with program
+and account to standard output. The account's address is made of all its parameters: none can ever change, and only
+the same ones lead to it. Running the command again with the same parameters finishes what was begun.
+
+Fees are in hundredths of a percent (bps) of what providers claim, at least 10 and at most 1000; the four shares are
+in hundredths of a percent of the fee and add up to 10000, of which at least 2000 burn. --params takes all parameters
+from a JSON file instead, as -o json of this command's --dry-run prints them.
+
+With --voting, verifiers who have something bonded (starling stake bond) vote on fees, windows and the least stake
+(starling proposal), confirm what an epoch's work is paid (starling stake rewards), and judge audits: a genesis FILE
+with windows of audits (starling network genesis --audit) needs it, and lies in its audits cost stake. Whoever opens a
+ballot must have --least-bond bonded. With --emission, providers are paid out of an account that is opened empty: send
+the tokens there, no more than the schedule says ever leaves it.`,
+		Example: `  starling network init-escrow acme.json --program <address> --voting 72h --first-slot $(solana slot) --keypair id.json --rpc https://rpc.example > escrow.json
+  starling network init-escrow acme.json --program <address> --voting 72h --emission 300000000 --first-slot $(solana slot) --dry-run > params.json
+  starling network init-escrow acme.json --program <address> --params params.json --keypair id.json --rpc https://rpc.example`,
+		Args: cli.ExactArgs(1),
+	}
+	var dry bool
+	c.RunE = func(c *cobra.Command, args []string) error {
+		g, p, err := o.read(args[0])
+		if err != nil {
+			return err
+		}
+		if dry {
+			return a.ShowFile(p)
+		}
+		if err := initEscrow(a, c.Context(), o.founder, &g, p); err != nil {
+			return err
+		}
+		return a.ShowFile(g)
+	}
+	o.founder.flags(c)
+	o.votes.flags(c)
+	f := c.Flags()
+	f.BoolVar(&dry, "dry-run", false, "print the parameters and create nothing")
+	f.StringVar(&o.program, "program", "", "address of Starling's program (starling network deploy)")
+	f.StringVar(&o.params, "params", "", "JSON file with all parameters, in place of the flags below")
+	f.StringVar(&o.treasury, "treasury", "", "wallet that gets the treasury's share (default none: its share burns)")
+	f.StringVar(&o.authority, "authority", "",
+		"who may draw from the verifiers' pool (default nobody, ever: its share burns)")
+	f.StringVar(&o.stakeMint, "stake-mint", "", "token that providers stake (default the network's)")
+	d := program.DefaultTerms(sign.Key{}, 0)
+	f.Uint16Var(&o.fee, "fee", d.FeeBps, "fee on what providers claim, in bps")
+	f.Uint16Var(&o.burn, "burn", d.BurnBps, "share of the fee that burns, in bps of it")
+	f.Uint16Var(&o.pool, "pool", d.PoolBps, "share for the verifiers' pool")
+	f.Uint16Var(&o.toTreasury, "treasury-share", d.TreasuryBps, "share for the treasury")
+	f.Uint16Var(&o.referrer, "referrer", d.ReferrerBps, "share for whoever an order names as referrer")
+	f.DurationVar(&o.margin, "margin", 6*time.Hour, "after an escrow's deadline, in which providers may still claim")
+	f.DurationVar(&o.response, "response", 6*time.Hour, "a provider's time to claim when its lease is ended early")
+	f.DurationVar(&o.unbonding, "unbonding", 14*24*time.Hour, "how long stake waits when it was asked back")
+	f.DurationVar(&o.evidences, "evidence", 13*24*time.Hour,
+		"how old evidence against a provider may be; less than --unbonding")
+	f.StringVar(&o.minStake, "min-stake", "0", "least stake that counts as one, in tokens")
+	return c
+}
+
+// read makes the parameters, and the genesis that names their account.
+func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error) {
+	text, err := cli.ReadFile(file, cli.MaxGenesisFile)
+	if err != nil {
+		return market.Genesis{}, program.Params{}, &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	g, err := market.ParseGenesis(text)
+	if err != nil {
+		return g, program.Params{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", file, err)}
+	}
+	switch {
+	case g.Free:
+		return g, program.Params{}, cli.Usagef("%s is a free network: it has no token", file)
+	case !g.Program.IsZero():
+		return g, program.Params{}, cli.Usagef("%s names a program already", file)
+	case o.program == "":
+		return g, program.Params{}, cli.WithHint(cli.Usagef("--program is needed"),
+			"starling network deploy puts it on the chain, where nobody has")
+	}
+	if g.Program, err = cli.Address("--program", o.program); err != nil {
+		return g, program.Params{}, err
+	}
+	p, err := o.parameters(g)
+	if err == nil {
+		if err = cmp.Or(p.Validate(), escrow.CheckWindows(p), checkEpochs(p)); err != nil {
+			err = &cli.Error{Code: cli.ExitUsage, Err: err}
+		} else if p.AuditSlots > 0 && !p.Votes.On() {
+			err = cli.WithHint(cli.Usagef("audits are judged by peers that have bonded a stake, and without --voting nobody can"), "add --voting 72h, or make FILE without --audit")
+		}
+	}
+	if err != nil {
+		return g, p, err
+	}
+	g.Escrow = program.NetworkAddress(g.Program, p)
+	return g, p, nil
+}
+
+// checkEpochs refuses epochs that nobody could count the audits of.
+func checkEpochs(p program.Params) error {
+	if !p.Votes.On() || p.AuditSlots == 0 {
+		return nil
+	}
+	_, err := rewards.EpochOf(p.Votes, uint64(p.AuditSlots), 0)
+	return err
+}
+
+// parameters of a network, from the file or the flags.
+func (o *escrowOptions) parameters(g market.Genesis) (program.Params, error) {
+	if o.params != "" {
+		return paramsFile(o.params, g)
+	}
+	minStake, err := market.ParseDecimal(o.minStake, g.Decimals)
+	if err != nil {
+		return program.Params{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--min-stake: %w", err)}
+	}
+	margin, response := g.SlotsIn(o.margin), g.SlotsIn(o.response)
+	if margin != uint64(uint32(margin)) || response != uint64(uint32(response)) {
+		return program.Params{}, cli.Usagef("--margin or --response is longer than 2³² slots")
+	}
+	votes, err := o.votes.parameters(g)
+	if err != nil {
+		return program.Params{}, err
+	}
+	p := program.Params{Network: g.Network, Chain: g.Chain, StakeMint: g.Mint, Votes: votes,
+		AuditSlots: uint32(g.AuditSlots), MarginSlots: uint32(margin), ResponseSlots: uint32(response),
+		UnbondingSlots: g.SlotsIn(o.unbonding), EvidenceSlots: g.SlotsIn(o.evidences), MinStake: minStake,
+		Mints: []program.MintTerms{{Mint: g.Mint, FeeBps: o.fee, BurnBps: o.burn, PoolBps: o.pool,
+			TreasuryBps: o.toTreasury, ReferrerBps: o.referrer, Decimals: g.Decimals}}}
+	for _, f := range []struct {
+		name, value string
+		to          *sign.Key
+	}{{"--treasury", o.treasury, &p.Treasury}, {"--authority", o.authority, &p.Authority},
+		{"--stake-mint", o.stakeMint, &p.StakeMint}} {
+		if f.value == "" {
+			continue
+		}
+		if *f.to, err = cli.Address(f.name, f.value); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// paramsFile reads parameters, which must be of the genesis's network and pay in its token.
+func paramsFile(path string, g market.Genesis) (p program.Params, err error) {
+	text, err := cli.ReadFile(path, maxParamsFile)
+	if err != nil {
+		return p, &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&p); err != nil {
+		return p, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", path, err)}
+	}
+	if p.Network != g.Network || p.Chain != g.Chain {
+		return p, cli.Usagef("%s is for network %q on chain %s, the genesis says %q on %s", path, p.Network, p.Chain,
+			g.Network, g.Chain)
+	}
+	if p.AuditSlots != 0 && uint64(p.AuditSlots) != g.AuditSlots {
+		return p, cli.Usagef("%s has windows of audits of %d slots, the genesis of %d", path, p.AuditSlots,
+			g.AuditSlots)
+	}
+	for _, m := range p.Mints {
+		if m.Mint == g.Mint && m.Decimals == g.Decimals {
+			return p, nil
+		}
+	}
+	return p, cli.Usagef("%s has no terms for the network's token, %s with %d decimals", path, g.Mint, g.Decimals)
+}
+
+// initEscrow creates the account on the chain, and has the genesis name the program's code.
+func initEscrow(a *cli.App, ctx context.Context, f founder, g *market.Genesis, p program.Params) error {
+	payer, err := f.key()
+	if err != nil {
+		return err
+	}
+	l, err := solana.New(solana.ConfigOf(f.rpc, *g, payer))
+	if err != nil {
+		return &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	a.Say("creating the account of network %s, %s, paid by %s", g.Network, g.Escrow, payer.Key())
+	if err := l.CreateNetwork(ctx, p); err != nil {
+		return f.failed(err, payer.Key())
+	}
+	if _, err := l.Network(ctx); err != nil {
+		return f.failed(err, payer.Key())
+	}
+	a.Say("it is there, with the pools of %s", cli.Count(len(p.Mints), "token"))
+	d, err := l.Deployed(ctx)
+	if err != nil {
+		return f.failed(err, payer.Key())
+	}
+	if d.Code != program.CodeHash(program.ELF) {
+		a.Say("the program there is not the one that this binary carries: the genesis names its code, %s", d.Code)
+	}
+	if g.Code = d.Code; !d.Final() {
+		a.Say("the program can be changed by %s: see starling network finalize", whoChanges(d))
+	}
+	if p.Votes.Emission > 0 {
+		a.Say("the emission is paid from token account %s: send up to %s there",
+			program.EmissionAddress(g.Program, g.Escrow), market.Decimal(p.Votes.Emission, g.Decimals))
+	}
+	return nil
+}
+
+func genesisDeploy(a *cli.App) *cobra.Command {
+	var o founder
+	c := &cobra.Command{
+		Use:   "deploy",
+		Short: "Put Starling's program on a cluster that does not have it",
+		Long: fmt.Sprintf(`Deploys the program that this binary carries (%d bytes, SHA-256 %s) under a new address,
+through Solana's upgradeable loader, and prints the address. The payer may change it until it hands that on (starling
+network authority) or gives it up (starling network finalize); networks of a program that can be changed are only as
+good as who holds that key.`,
+			len(program.ELF), sign.Sum(program.ELF)),
+		Example: `  starling network deploy --keypair id.json --rpc http://127.0.0.1:8899`,
+		Args:    cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			payer, err := o.key()
+			if err != nil {
+				return err
+			}
+			cluster, err := solana.Genesis(c.Context(), o.rpc[0])
+			if err != nil {
+				return o.failed(err, payer.Key())
+			}
+			admin, err := solana.NewAdmin(o.rpc[0], cluster, payer)
+			if err != nil {
+				return &cli.Error{Code: cli.ExitUsage, Err: err}
+			}
+			var seed [32]byte
+			if _, err := rand.Read(seed[:]); err != nil {
+				return fmt.Errorf("making an address: %w", err)
+			}
+			at := sign.NewPrivate(seed)
+			a.Say("deploying %d bytes at %s, paid by %s", len(program.ELF), at.Key(), payer.Key())
+			if err := admin.Deploy(c.Context(), at, program.ELF); err != nil {
+				return o.failed(err, payer.Key())
+			}
+			return a.Show(map[string]any{"program": at.Key()}, func(t *cli.Table) { t.Row("program", at.Key()) })
+		},
+	}
+	o.flags(c)
+	return c
+}

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+)
+
+// Noun makes c a command of a group of help that only has commands below it.
+func Noun(group string, c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	c.GroupID, c.Args = group, OnlyCommands
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	for _, below := range commands {
+		below.GroupID = "" // groups are for the commands of the root
+	}
+	c.AddCommand(commands...)
+	return c
+}
+
+// OnlyCommands refuses arguments of a command that only has commands below it, and names the command that was meant.
+func OnlyCommands(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%q is not a command of %s", args[0], c.CommandPath())
+	if meant := meantBy(c, args); meant != "" {
+		err = fmt.Errorf("%w, did you mean %s?", err, meant)
+	}
+	return &Error{Code: ExitUsage, Err: err, Hint: c.CommandPath() + " --help"}
+}
+
+// meantBy returns the command that args, which begin with the name of none of c's, most likely stand for: one that is
+// called so elsewhere, or was before (SuggestFor); else one that is spelled almost so, first among c's. It returns ""
+// without any.
+func meantBy(c *cobra.Command, args []string) string {
+	if args[0] == "version" {
+		return c.Root().CommandPath() + " --version"
+	}
+	all, meant := below(c.Root()), ""
+	for _, o := range all {
+		if o.Name() != args[0] && !slices.Contains(o.SuggestFor, args[0]) {
+			continue
+		}
+		if len(args) > 1 {
+			if child, _, err := o.Find(args[1:2]); err == nil && child != o {
+				return child.CommandPath()
+			}
+		}
+		if meant == "" || !o.HasSubCommands() {
+			meant = o.CommandPath()
+		}
+	}
+	if meant != "" {
+		return meant
+	}
+	for _, parent := range append([]*cobra.Command{c}, all...) {
+		parent.SuggestionsMinimumDistance = 2
+		if near := parent.SuggestionsFor(args[0]); len(near) > 0 {
+			return parent.CommandPath() + " " + near[0]
+		}
+	}
+	return ""
+}
+
+// below lists the visible commands below c, those nearer to it first.
+func below(c *cobra.Command) (all []*cobra.Command) {
+	for _, o := range c.Commands() {
+		if !o.Hidden {
+			all = append(all, o)
+		}
+	}
+	for i := 0; i < len(all); i++ {
+		for _, o := range all[i].Commands() {
+			if !o.Hidden {
+				all = append(all, o)
+			}
+		}
+	}
+	return all
+}

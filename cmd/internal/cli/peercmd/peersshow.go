@@ -1,0 +1,151 @@
+package peercmd
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/verify/reputation"
+)
+
+func peersShow(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show PEER|KEY",
+		Short: "Explain the reputation of a peer, line by line",
+		Long: `Shows the reputation of a peer as this one sees it, as provider and as buyer, with every term: whose
+leases it kept and for how much (values lose half in thirty days), what that side's word weighs here, what this peer
+itself saw fail, and what anybody can check: audits, double sales and lies. ADDS is what a line adds to the score or
+takes from it; together they are the score.
+
+Then it lists the facts behind the lines, newest first, with what proves each: nothing that others say counts before
+this peer has checked it, on chain too. A lease of others has the hash of its last receipt, which both sides signed,
+and the transaction that anchors it; export writes those receipts into a file that starling receipts verify checks. An
+audit has its record, which starling audit show RECORD --peer KEY --save FILE fetches and starling audit check FILE
+checks; the others are in starling receipts, starling provider leases and starling evidence.
+
+What others tell of failures does not count, and neither do those that deal with that peer alone. There is no score of
+a peer as such: another peer, which has seen something else, has another one. verify/PROTOCOL.md has the formula.`,
+		Example: `  starling peer show 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm
+  starling peer show KEY -o json | jq .provider.score
+  starling peer export KEY facts.json && starling receipts verify facts.json`,
+		Args: cli.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			name, err := a.PeerName(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			p, err := api.GetPeer.Call(c.Context(), client, api.ByPeer{Peer: name})
+			if err != nil {
+				return err
+			}
+			var g market.Genesis
+			if a.Output == cli.OutputTable {
+				n, err := api.GetNode.Call(c.Context(), client, api.None{})
+				if err != nil {
+					return err
+				}
+				g = n.Genesis
+			}
+			return a.Show(p, func(t *cli.Table) {
+				t.Row("peer", p.Peer)
+				t.Row("key", p.Key)
+				for _, e := range []reputation.Explanation{p.Provider, p.Buyer} {
+					scoreRows(t, g, e)
+				}
+				factRows(t, g, p)
+			})
+		},
+	}
+}
+
+// scoreRows are a score with its terms.
+func scoreRows(t *cli.Table, g market.Genesis, e reputation.Explanation) {
+	note := ""
+	switch {
+	case e.Newcomer:
+		note = "a newcomer: too little is known to judge by"
+	case e.Shunned:
+		note = "shunned: more speaks against it than for it"
+	}
+	t.Row()
+	t.Row("as "+e.Role.String(), millionths(int64(e.Millionths)), note)
+	t.Row("ADDS", "WHAT", "WHOSE WORD", "COUNT", "VALUE TODAY", "WEIGHT", "EVIDENCE")
+	for _, l := range e.Lines {
+		who, count, value, weight := "-", "-", "-", "-"
+		switch {
+		case l.Own:
+			who = "own"
+		case !l.Rater.IsZero():
+			who = l.Rater.Short()
+		}
+		if l.Count > 0 {
+			count, value = fmt.Sprint(l.Count), g.FormatAmount(l.Value)
+		}
+		if l.Weight > 0 {
+			weight = millionths(int64(l.Weight))
+		}
+		t.Row(fmt.Sprintf("%+.6f", float64(l.Adds)/1e6), l.What, who, count, value, weight, exact(l.Evidence))
+	}
+	t.Row(fmt.Sprintf("%.6f", float64(e.Millionths)/1e6), fmt.Sprintf("lower 5 %% bound of Beta(0.5 + %s, 0.5 + %s)",
+		exact(e.Good), exact(e.Bad)))
+}
+
+// maxFactRows is how many facts a table has; json has more.
+const maxFactRows = 40
+
+// factRows are the facts behind the terms.
+func factRows(t *cli.Table, g market.Genesis, p api.PeerReputation) {
+	if len(p.Facts) == 0 {
+		return
+	}
+	t.Row()
+	t.Row("FACT", "AS", "WHOSE WORD", "VALUE", "SLOT", "OF", "PROVEN BY", "ANCHORED IN")
+	for _, f := range p.Facts[:min(len(p.Facts), maxFactRows)] {
+		who, value, by, in := "anybody's", "-", "seen by this peer", "-"
+		switch {
+		case f.Own:
+			who, by = "own", "own receipts"
+		case !f.Rater.IsZero():
+			who = f.Rater.Short()
+		}
+		if f.Value > 0 {
+			value = g.FormatAmount(f.Value)
+		}
+		switch {
+		case !f.Receipt.IsZero():
+			by = "receipt " + f.Receipt.String()
+		case !f.Record.IsZero():
+			by = "record " + f.Record.String()
+		}
+		if f.Tx != "" {
+			in = string(f.Tx)
+		}
+		t.Row(f.Kind, f.Role, who, value, f.At, f.ID.Short(), by, in)
+	}
+	if more := p.More + max(0, len(p.Facts)-maxFactRows); more > 0 {
+		t.Row(fmt.Sprintf("and %d older", more))
+	}
+}
+
+// exact has every digit, so that a column adds up to its sum.
+func exact(n uint64) string { return fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000) }
+
+func millionths(n int64) string { return fmt.Sprintf("%.4f", float64(n)/1e6) }
+
+// rating is a score in a table.
+func rating(r api.Rating) string {
+	switch {
+	case r.Newcomer:
+		return "new"
+	case r.Shunned:
+		return millionths(int64(r.Score)) + "!"
+	}
+	return millionths(int64(r.Score))
+}

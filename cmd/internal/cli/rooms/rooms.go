@@ -1,0 +1,52 @@
+// Package rooms lists the commands of starling, room by room, in the order of help. Its tests run them against peers of
+// one process, a light client, a terminal and a local Solana.
+package rooms
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/clustercmd"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/livecmd"
+	"github.com/starling-network/starling/cmd/internal/cli/marketcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
+	"github.com/starling-network/starling/cmd/internal/cli/networkcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/peercmd"
+	"github.com/starling-network/starling/cmd/internal/cli/proofcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/testnetcmd"
+)
+
+// Commands are all commands, in the order of help within their groups.
+var Commands = []func(*cli.App) *cobra.Command{
+	jobcmd.NewRun,
+	jobcmd.NewSubmit,
+	jobcmd.NewQuote,
+	jobcmd.NewPs,
+	jobcmd.NewStatus,
+	jobcmd.NewLogs,
+	jobcmd.NewWhy,
+	jobcmd.NewWait,
+	jobcmd.NewGet,
+	livecmd.NewExec,
+	livecmd.NewCp,
+	jobcmd.NewStop,
+	newJob,
+	clustercmd.NewCluster,
+	peercmd.NewInit,
+	peercmd.NewUp,
+	marketcmd.NewOffers,
+	peercmd.NewPeer,
+	marketcmd.NewProvider,
+	peercmd.NewClient,
+	moneycmd.NewWallet,
+	moneycmd.NewStake,
+	proofcmd.NewReceipts,
+	proofcmd.NewEvidence,
+	proofcmd.NewAudit,
+	networkcmd.NewNetwork,
+	testnetcmd.NewTestnet,
+}
+
+// newJob joins the commands on all jobs and on running ones.
+func newJob(a *cli.App) *cobra.Command { return jobcmd.NewJob(a, livecmd.Control(a)...) }

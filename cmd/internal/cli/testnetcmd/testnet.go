@@ -1,0 +1,294 @@
+// Package testnetcmd has the commands below starling testnet: the one door from the binary to the testnet.
+package testnetcmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/verify/audit"
+)
+
+// testnetOptions are the flags that the commands of testnet share.
+type testnetOptions struct {
+	dir       string
+	providers int
+	buyers    int
+	units     uint32
+	rpc       string
+	free      bool
+	audit     time.Duration
+}
+
+// NewTestnet makes the command `starling testnet`.
+func NewTestnet(a *cli.App) *cobra.Command {
+	return cli.Noun(cli.GroupNetworks, &cobra.Command{
+		Use:   "testnet",
+		Short: "Run a network of peers on this machine",
+		Long: `Runs real peer processes on loopback, each with a home of its own, and a local Solana that they are
+paid on, unless it is a free network. Several testnets run side by side, each in its directory.
+
+The scripts in testnet/scenarios of the source are networks to watch: box.sh runs hostile containers and modules
+beside honest jobs; containers.sh kills providers and engines under containers; nat.sh puts peers behind routers and
+firewalls; ray.sh, dask.sh and torchrun.sh run those engines on clusters; light-client.sh buys without a peer. They
+need root, and leave nothing behind but images in the user's cache.`,
+		Example: `  starling testnet up -n 5
+  starling testnet status
+  starling --home testnet/out/net/buyer-1 run --count 3 --max-price 0.5 app.wasm
+  starling testnet down
+  starling testnet demo
+  starling testnet slash
+  starling testnet detach
+  starling testnet sim`,
+	}, testnetUp(a), testnetStatus(a), testnetDown(a), testnetFund(a), testnetServe(a), testnetDemo(a),
+		testnetSlash(a), testnetDetach(a), testnetBench(a), testnetSim(a))
+}
+
+func (o *testnetOptions) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.dir, "dir", filepath.Join("testnet", "out", "net"), "directory that holds everything")
+}
+
+func (o *testnetOptions) sizeFlags(c *cobra.Command) {
+	o.flags(c)
+	c.Flags().IntVarP(&o.providers, "peers", "n", 5, "peers that sell")
+	c.Flags().IntVar(&o.buyers, "buyers", 1, "peers that only buy")
+	c.Flags().Uint32Var(&o.units, "units", 2, "units that each of them sells")
+	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
+	c.Flags().BoolVar(&o.free, "free", false, "a free network: no chain, no money; needs no Node.js")
+	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling audit); 0: never")
+}
+
+func (o *testnetOptions) check() error {
+	if o.providers < 1 || o.buyers < 0 || o.providers+o.buyers > 200 {
+		return cli.Usagef("%d peers and %d buyers: from 1 to 200 in all", o.providers, o.buyers)
+	}
+	if o.units < 1 || o.units > 256 {
+		return cli.Usagef("--units: %d is not between 1 and 256", o.units)
+	}
+	if o.free && (o.audit != 0 || o.rpc != "") {
+		return cli.Usagef("--free: a free network has no chain and no audits; leave --audit and --solana-rpc out")
+	}
+	if o.audit != 0 && o.providers+o.buyers < audit.MinBonded {
+		return cli.Usagef("--audit: %d peers in all; at least %d are needed, which judge one another",
+			o.providers+o.buyers, audit.MinBonded)
+	}
+	if o.audit != 0 && (o.audit < testnet.MinAudit || o.audit > 24*time.Hour) {
+		return cli.Usagef("--audit: %v is not 0 and not between %v and a day", o.audit, testnet.MinAudit)
+	}
+	return nil
+}
+
+func testnetUp(a *cli.App) *cobra.Command {
+	var o testnetOptions
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start a testnet in the background",
+		Long: `Starts a testnet in the background and returns when its peers have found each other.
+
+Starling's program is deployed on a local Solana, which needs Node.js: a job's money is deposited before it begins,
+providers claim what the buyer's vouchers say, and the rest comes back. With --free nothing is paid and there is no
+chain; receipts are signed by both sides all the same.
+
+--audit says how often every unit that nobody has leased multiplies matrices and walks through its memory for a
+committee of the other peers. Providers bond a stake for it, which takes two windows to count: with --audit 1m,
+starling audit ls shows records after three minutes. Each window has an audit here, while on a real network nobody
+knows of one before. Units are then as small as this machine has processors for all of them, for more would be found
+out.`,
+		Example: `  starling testnet up -n 5
+  starling testnet up --free --dir testnet/out/free
+  starling testnet up --audit 1m && starling audit ls --home testnet/out/net/peer-1`,
+		Args: cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			dir, err := filepath.Abs(o.dir)
+			if err != nil {
+				return err
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers",
+				fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units),
+				"--audit", o.audit.String()}
+			if o.free {
+				args = append(args, "--free")
+			}
+			if o.rpc != "" {
+				args = append(args, "--solana-rpc", o.rpc)
+			}
+			n, err := testnet.Up(c.Context(), dir, self, args, a.Say)
+			if err != nil {
+				return err
+			}
+			return showTestnet(a, c, n)
+		},
+	}
+	o.sizeFlags(c)
+	return c
+}
+
+func testnetServe(a *cli.App) *cobra.Command {
+	var o testnetOptions
+	c := &cobra.Command{
+		Use:    "serve",
+		Short:  "Run a testnet until interrupted",
+		Hidden: true,
+		Args:   cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers,
+				Units: o.units, RPC: o.rpc, Free: o.free, Audit: o.audit, Say: a.Say})
+		},
+	}
+	o.sizeFlags(c)
+	return c
+}
+
+func testnetDown(a *cli.App) *cobra.Command {
+	var o testnetOptions
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Stop a testnet; its directory stays",
+		Args:  cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := testnet.Down(c.Context(), o.dir); err != nil {
+				return err
+			}
+			a.Say("the testnet in %s is down", o.dir)
+			return nil
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+func testnetFund(a *cli.App) *cobra.Command {
+	var o testnetOptions
+	tokens := "100"
+	c := &cobra.Command{
+		Use:     "fund ADDRESS",
+		Short:   "Give a wallet test tokens, and SOL for its fees",
+		Example: `  starling testnet fund --tokens 20 $(starling --peer ADDR wallet show -o json | jq -r .owner)`,
+		Args:    cli.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			to, err := sign.ParseKey(args[0])
+			if err != nil {
+				return cli.Usagef("%q is not a Solana address", args[0])
+			}
+			n, err := testnet.Load(o.dir)
+			if err != nil {
+				return cli.WithHint(fmt.Errorf("no testnet runs in %s", o.dir), "starling testnet up --dir %s", o.dir)
+			}
+			amount, err := market.ParseDecimal(tokens, n.Genesis.Decimals)
+			if err != nil {
+				return cli.Usagef("--tokens: %v", err)
+			}
+			if err := testnet.Fund(c.Context(), o.dir, to, market.Amount(amount)); err != nil {
+				return err
+			}
+			a.Say("%s has %s more", to, n.Genesis.FormatAmount(market.Amount(amount)))
+			return nil
+		},
+	}
+	o.flags(c)
+	c.Flags().StringVar(&tokens, "tokens", tokens, "how many")
+	return c
+}
+
+// testnetPeer is one line of testnet status.
+type testnetPeer struct {
+	Name    string        `json:"name"`
+	Home    string        `json:"home"`
+	PID     int           `json:"pid"`
+	Up      bool          `json:"up"`
+	Error   string        `json:"error,omitempty"`
+	Info    *api.NodeInfo `json:"info,omitempty"`
+	Balance string        `json:"balance,omitempty"`
+}
+
+func testnetStatus(a *cli.App) *cobra.Command {
+	var o testnetOptions
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show the peers of a testnet",
+		Args:  cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			n, err := testnet.Load(o.dir)
+			if errors.Is(err, os.ErrNotExist) || err == nil && !n.Alive() {
+				return &cli.Error{Code: cli.ExitUnreachable, Err: fmt.Errorf("no testnet runs in %s", o.dir),
+					Hint: "start one with `starling testnet up`"}
+			}
+			if err != nil {
+				return err
+			}
+			return showTestnet(a, c, n)
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+func showTestnet(a *cli.App, c *cobra.Command, n *testnet.Network) error {
+	var peers []testnetPeer
+	for _, p := range n.Peers {
+		line := testnetPeer{Name: p.Name, Home: p.Home, PID: p.PID}
+		client, err := p.Client()
+		if err == nil {
+			var info api.NodeInfo
+			if info, err = api.GetNode.Call(c.Context(), client, api.None{}); err == nil {
+				line.Up, line.Info, line.Balance = true, &info, info.Genesis.FormatAmount(info.Balance)
+			}
+		}
+		if err != nil {
+			line.Error = err.Error()
+		}
+		peers = append(peers, line)
+	}
+	return a.Show(map[string]any{"dir": n.Dir, "rpc": n.RPC, "genesis": n.Genesis, "peers": peers}, func(t *cli.Table) {
+		t.Head("PEER", "STATE", "KEY", "PEERS", "UNITS FREE", "JOBS", "BALANCE", "UP FOR", "HOME")
+		for _, p := range peers {
+			if !p.Up {
+				t.Row(p.Name, "down", "", "", "", "", "", "", p.Home)
+				continue
+			}
+			units := "-"
+			if p.Info.Units > 0 {
+				units = fmt.Sprintf("%d of %d", p.Info.FreeUnits, p.Info.Units)
+			}
+			t.Row(p.Name, "up", p.Info.Key.Short(), p.Info.Peers, units, p.Info.Jobs, p.Balance,
+				time.Since(p.Info.Started).Round(time.Second), p.Home)
+		}
+		t.Row()
+		t.Row("network", n.Genesis.Tag())
+		if len(peers) > 0 {
+			t.Row("genesis", filepath.Join(peers[0].Home, node.FileGenesis))
+			if peers[0].Up && len(peers[0].Info.Addrs) > 0 {
+				t.Row("join by", peers[0].Info.Addrs[0])
+			}
+		}
+		if n.Genesis.Free {
+			t.Row("chain", "none, a free network")
+		} else {
+			t.Row("chain", n.RPC)
+			t.Row("program", n.Genesis.Program)
+		}
+		if n.Genesis.AuditSlots > 0 {
+			t.Row("audits", "every "+(time.Duration(n.Genesis.AuditOneIn*n.Genesis.AuditSlots*n.Genesis.SlotMillis)*time.Millisecond).String())
+		}
+	})
+}

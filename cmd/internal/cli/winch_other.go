@@ -1,6 +1,0 @@
-//go:build !unix
-
-package cli
-
-// watchSize does nothing: this system does not report changes of a terminal's size.
-func watchSize(func()) (stop func()) { return func() {} }
