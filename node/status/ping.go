@@ -24,7 +24,8 @@ func (s *Status) Ping(ctx context.Context, target string, count int) (api.PingRe
 	info, err := parseTarget(target)
 	if err != nil {
 		return api.PingResult{}, &api.Error{
-			Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peer ls lists those that are connected",
+			Status: 400, Code: "bad_peer", Message: err.Error(),
+			Hint: "starling peer ls lists those that are connected",
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxPingTime)

@@ -32,7 +32,8 @@ func keyOf(name string) (sign.Key, error) {
 	id, err := reach.ParsePeer(name)
 	if err != nil {
 		return sign.Key{}, &api.Error{
-			Status: 400, Code: "bad_peer", Message: err.Error(), Hint: "starling peer ls lists those that are connected",
+			Status: 400, Code: "bad_peer", Message: err.Error(),
+			Hint: "starling peer ls lists those that are connected",
 		}
 	}
 	k, err := p2p.KeyFromPeerID(id)
