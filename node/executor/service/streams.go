@@ -76,6 +76,9 @@ func (s *Service) command(ctx context.Context, from peer.ID, req *nodepb.ExecReq
 	if _, refused := errors.AsType[*stream.Refused](err); err != nil && !refused {
 		return nil, err
 	}
+	if req.Op == nil {
+		return nil, &stream.Malformed{Reason: "nothing is asked"}
+	}
 	if start, ok := req.Op.(*nodepb.ExecRequest_Start_); ok {
 		// An ended one is reported also after its lease has ended: its buyer may have been away.
 		if err != nil || !e.Ended() {
@@ -101,8 +104,6 @@ func (s *Service) change(ctx context.Context, from peer.ID, req *nodepb.ExecRequ
 			return err
 		}
 		return s.snapshots.Seen(ctx, e, l.Buyer, op.Seen.GetSnapshot(), op.Seen.GetSignature())
-	case nil:
-		return &stream.Malformed{Reason: "nothing is asked"}
 	}
 	if e.Ended() {
 		return nil
