@@ -55,7 +55,7 @@ func coreBenchmarks() []coreBenchmark {
 			CoreResult{What: "receipts made: built, signed by both, chained", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
 		of("./verify", "BenchmarkCheckChain", "receipts/s/core", 1,
 			CoreResult{What: "receipts checked: both signatures, the chain", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
-		moves("./cmd/internal/cli", "BenchmarkLogs", "lines/s",
+		moves("./cmd/internal/cli/rooms", "BenchmarkLogs", "lines/s",
 			CoreResult{What: "log lines from a program to the command line", Unit: "1/s", Limit: 10_000, AtLeast: true}),
 		moves("./p2p/blob", "BenchmarkFetch/link", "of-raw",
 			CoreResult{What: "1 GiB input, hashed and on disk, to a bare stream over 5 Gbit/s", Unit: "of its rate", Limit: 0.8, AtLeast: true}),
