@@ -174,10 +174,3 @@ func (s seen) Failed(c market.LeaseCore, lost market.Amount) {
 		}
 	}
 }
-
-// unseal opens boxes that buyers sealed to this peer for their leases.
-func unseal(key sign.Private, tag string) func(box []byte, l market.LeaseID) ([]byte, error) {
-	return func(box []byte, l market.LeaseID) ([]byte, error) {
-		return sealed.Open(key, protocol.LeaseSecrets(tag, l), box)
-	}
-}

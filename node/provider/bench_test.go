@@ -114,13 +114,6 @@ func (b *bench) start() {
 	synctest.Wait()
 }
 
-// restart ends the process of the provider and begins the next. Programs run on.
-func (b *bench) restart() {
-	b.t.Helper()
-	b.stop()
-	b.start()
-}
-
 func (b *bench) Offer(_ context.Context, offers []market.Offer, _ [][]byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

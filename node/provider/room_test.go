@@ -85,7 +85,7 @@ func TestStrangersCommandNothing(t *testing.T) {
 		if err := b.release(other); err != nil {
 			t.Errorf("the release of an unknown lease, which is over: %v", err)
 		}
-		o, envelope := b.Buyer.Order(func(o *market.Order) { o.UnitsPer = 2 })
+		_, envelope := b.Buyer.Order(func(o *market.Order) { o.UnitsPer = 2 })
 		_, err = b.reserve(1, envelope)
 		if err == nil {
 			t.Error("a hold of other units than the order's")
@@ -98,7 +98,7 @@ func TestStrangersCommandNothing(t *testing.T) {
 		if _, err := b.ask(envelope); err == nil {
 			t.Error("a runtime that is not here has a quote")
 		}
-		o, envelope = b.Buyer.Order(nil)
+		o, envelope := b.Buyer.Order(nil)
 		held, err := b.reserve(2, envelope)
 		if err != nil {
 			t.Fatal(err)

@@ -28,13 +28,13 @@ var (
 
 // Commanded returns the line of leases with this first lease, if a peer commands it.
 func (v room) Commanded(by peer.ID, first []byte) (executor.Lease, error) {
-	r, err := leases{v.p}.record(by, first)
+	r, err := leases(v).record(by, first)
 	return leaseOf(r), err
 }
 
 // Change also refuses leases that are not metered now.
 func (v room) Change(by peer.ID, first []byte) (executor.Lease, error) {
-	r, err := leases{v.p}.record(by, first)
+	r, err := leases(v).record(by, first)
 	if err == nil {
 		err = v.p.meters.Taken(r)
 	}
@@ -43,10 +43,10 @@ func (v room) Change(by peer.ID, first []byte) (executor.Lease, error) {
 
 // Begin also refuses leases that are not active, or not paid for.
 func (v room) Begin(ctx context.Context, by peer.ID, first []byte) (executor.Lease, error) {
-	r, err := leases{v.p}.record(by, first)
+	r, err := leases(v).record(by, first)
 	if err == nil && r.State == lease.Active {
 		if err = v.p.pay.May(ctx, r); err == nil {
-			r, err = leases{v.p}.record(by, first) // it may have ended meanwhile
+			r, err = leases(v).record(by, first) // it may have ended meanwhile
 		}
 	}
 	switch {
