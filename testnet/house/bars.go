@@ -42,6 +42,7 @@ var Bars = []Bar{
 	{"word-who", 5, false, 2, "per 10,000 words of comment: roles have names: buyer, provider, caller"},
 	{"word-tell", 2, false, 1, "per 10,000 words of comment: programs notify, report, request, publish and return"},
 	{"says-whether", 0, false, 1, "predicates have the doc comment `reports whether`, in tests too"},
+	{"walk-files", 45, false, 1, "a reader who follows one order must not open half the tree"},
 }
 
 // Exception is a limit of its own for one subject, with its reason. There are at most MaxExceptions.

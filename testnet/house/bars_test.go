@@ -26,7 +26,7 @@ func TestBars(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%s: %v", listFile, err)
 	}
-	worse, better, next := Compare(listed, Measure(load(t)))
+	worse, better, next := Compare(listed, append(Measure(load(t)), MeasureWalk(walk(t))...))
 	report(t, worse, nil)
 	switch {
 	case *update:
