@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
@@ -58,7 +57,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
 		Lots: lots, Policy: policy, Devices: room, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
-		Store: n.p.Store, Blobs: n.p.Blobs, Files: room, Runtimes: n.p.Runtimes, Slots: n.slots,
+		Store: n.p.Store, Blobs: n.p.Blobs, Files: n.files, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
 		Market: room, Filed: n.receipts.file, Reputation: n.reputation, Keys: room,
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20,
@@ -66,7 +65,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	})
 }
 
-// lessor is the node as its provider's market, files, devices and keys.
+// lessor is the node as its provider's market, devices and keys.
 type lessor struct{ n *Node }
 
 func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
@@ -76,16 +75,11 @@ func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.ex
 func (r lessor) Reply(o market.Order, quote, offer []byte) error {
 	return r.n.replies.Send(o, quote, offer)
 }
-func (r lessor) Grant(to peer.ID, c cid.Cid)                            { r.n.files.Grant(to, c) }
-func (r lessor) Drop(c cid.Cid)                                         { r.n.files.Drop(c) }
 func (r lessor) Evict(units []market.UnitID)                            { r.n.devices.Evict(units) }
 func (r lessor) Member(h market.HoldID) cluster.PrivateKey              { return cluster.MemberKey(r.n.p.Key, h) }
 func (r lessor) Names(u []market.UnitID) (ids, names []string, _ error) { return r.n.gpus.Devices(u) }
-func (r lessor) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
-	return r.n.files.Fetch(ctx, from, c, max)
-}
 func (r lessor) Health(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error) {
-	return r.n.gpus.Health(r.n.slots)(ctx, units)
+	return r.n.gpus.Health(ctx, r.n.slots, units)
 }
 
 // Open opens a box that a buyer sealed to this peer for a lease.

@@ -13,9 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/overlay/egress"
@@ -47,11 +44,6 @@ func New(cfg Config) *Networks {
 		most = min(most, int64(cfg.MemoryMiB)<<20/8)
 	}
 	return &Networks{cfg: cfg, budget: egress.NewBudget(most), all: map[*egress.Stack]bool{}}
-}
-
-// MemberKeys returns a function with the key of each hold's member in its cluster's overlay.
-func MemberKeys(key sign.Private) func(market.HoldID) cluster.PrivateKey {
-	return func(h market.HoldID) cluster.PrivateKey { return cluster.MemberKey(key, h) }
 }
 
 // Name implements service.Service.

@@ -18,19 +18,12 @@ type Clock interface {
 	Now(time.Time) (market.Slot, error)
 }
 
-// Health returns a function with the state of units' hardware now. Of processors it has the machine.
-func (g *GPUs) Health(c Clock) func(context.Context, []market.UnitID) (exclusive.Snapshot, error) {
-	return func(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error) {
-		at, err := c.Now(time.Now())
-		if err != nil {
-			return exclusive.Snapshot{}, err
-		}
-		return g.snapshot(ctx, at, units)
+// Health returns the state of units' hardware now. Of processors it has the machine.
+func (g *GPUs) Health(ctx context.Context, c Clock, units []market.UnitID) (exclusive.Snapshot, error) {
+	at, err := c.Now(time.Now())
+	if err != nil {
+		return exclusive.Snapshot{}, err
 	}
-}
-
-// snapshot is the state of units' hardware at a slot.
-func (g *GPUs) snapshot(ctx context.Context, at market.Slot, units []market.UnitID) (exclusive.Snapshot, error) {
 	m, err := ReadMachine()
 	if err != nil {
 		return exclusive.Snapshot{}, err

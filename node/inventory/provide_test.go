@@ -124,11 +124,11 @@ func (c clock) Now(time.Time) (market.Slot, error) { return 5, c.err }
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	g, unknown := NewGPUs(nil), errors.New("no slot")
-	s, err := g.Health(clock{})(context.Background(), []market.UnitID{{1}})
+	s, err := g.Health(context.Background(), clock{}, []market.UnitID{{1}})
 	if err != nil || s.At != 5 || s.CPUs == 0 || len(s.Devices) > 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := g.Health(clock{unknown})(context.Background(), nil); !errors.Is(err, unknown) {
+	if _, err := g.Health(context.Background(), clock{unknown}, nil); !errors.Is(err, unknown) {
 		t.Errorf("got %v", err)
 	}
 }

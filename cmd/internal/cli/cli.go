@@ -142,7 +142,7 @@ func newRoot(a *App) *cobra.Command {
 	root.PersistentFlags().StringVar(&a.PSK, "psk", "",
 		"with --peer, the first time: the swarm.key file of a private network")
 	root.PersistentFlags().BoolVar(&a.Direct, "direct", false,
-		"with --peer: also dial providers by their own addresses; those that cannot be dialled are reached through the entry peer all the same")
+		"with --peer: dial providers directly where possible, and use the entry peer for the others")
 	root.PersistentFlags().VarP(&a.Output, "output", "o", "table, json or yaml")
 	used := map[string]bool{}
 	for _, newCommand := range a.Commands {
@@ -185,7 +185,7 @@ func asUsage(root *cobra.Command, args []string, err error) error {
 	at := "starling --help"
 	if c, rest, findErr := root.Find(args); findErr == nil {
 		at = c.CommandPath() + " --help"
-		if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") { // the flags of a command that is none
+		if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") { // an unknown command with flags
 			return OnlyCommands(c, rest)
 		}
 	}

@@ -30,9 +30,9 @@ func OnlyCommands(c *cobra.Command, args []string) error {
 	return &Error{Code: ExitUsage, Err: err, Hint: c.CommandPath() + " --help"}
 }
 
-// meantBy returns the command that args, which begin with the name of none of c's, most likely stand for: one that is
-// called so elsewhere, or was before (SuggestFor); else one that is spelled almost so, first among c's. It returns ""
-// without any.
+// meantBy returns the path of the command to suggest for args, whose first name is no subcommand of c. A command of
+// that name anywhere in the tree, today's or a former one (SuggestFor), comes before names that are similar, and
+// subcommands of c before others. It returns "" if there is none.
 func meantBy(c *cobra.Command, args []string) string {
 	if args[0] == "version" {
 		return c.Root().CommandPath() + " --version"

@@ -53,7 +53,7 @@ command takes them so.`,
 				return nil
 			}
 			if len(jobs) == 0 && !all {
-				a.Say("no job is open; `starling ps -a` lists those that have ended, too")
+				a.Say("no job is open; `starling ps -a` lists ended jobs too")
 			}
 			return a.Show(jobs, func(t *cli.Table) { psTable(t, g, jobs, Shortest(jobs)) })
 		},

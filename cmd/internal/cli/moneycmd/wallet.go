@@ -91,8 +91,8 @@ The running peer is asked; without one, or with --rpc, the chain is.`,
 	return c
 }
 
-// wallet finds the addresses of this home directory and their balances: those that the running peer knows, else those
-// that the chain has. Without --rpc, balances that are not to be had are a note.
+// wallet returns the addresses of this home directory and their balances, from the running peer or else from the chain.
+// If neither has them, and --rpc is not given, the note says so.
 func wallet(a *cli.App, ctx context.Context, o Options) (walletInfo, error) {
 	if err := a.Introduced(); err != nil {
 		return walletInfo{}, err

@@ -129,7 +129,7 @@ comes back with starling network proposal close.`,
 	return c
 }
 
-// rules are those that hold now with the changes that were named.
+// rules returns the rules in force, changed by the flags that were given.
 func (f newRules) rules(l *moneycmd.Chain, n program.Network, named func(string) bool) (program.Rules, error) {
 	to := n.Rules
 	to.Fees = append([]program.Fees{}, to.Fees...)

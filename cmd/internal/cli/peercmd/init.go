@@ -178,7 +178,7 @@ func initHome(a *cli.App, o initOptions, genesis []byte) (initResult, error) {
 		r.Files = append(r.Files, file)
 		if there, err := node.LoadOwner(home); err != nil || there != key {
 			return r, cli.WithHint(errors.Join(err, fmt.Errorf("%s names %s, the wallet is %s", node.FileOwner, there,
-				key)), "remove the one that is not meant")
+				key)), "remove the wrong file")
 		}
 	} else if r.Owner, err = sign.ParseKey(o.owner); err != nil {
 		return r, fmt.Errorf("reading --owner: %w", err)
