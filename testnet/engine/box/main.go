@@ -17,6 +17,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -103,13 +104,15 @@ func work() error {
 	http.HandleFunc("/fail", ask("fail"))
 	http.HandleFunc("/finish", ask("finish"))
 	failed := make(chan error, 1)
-	go func() { failed <- http.ListenAndServe("127.0.0.1:8080", nil) }()
+	server := http.Server{Addr: "127.0.0.1:8080"}
+	go func() { failed <- server.ListenAndServe() }()
 	fmt.Println("serving")
 	for last := time.Now(); ; {
 		select {
 		case err := <-failed:
 			return err
 		case what := <-end:
+			_ = server.Shutdown(context.Background()) // the asker is answered first
 			if what == "fail" {
 				fmt.Println("asked to fail")
 				os.Exit(7)
