@@ -11,7 +11,6 @@ package buyer
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,8 +31,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/probe"
-	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/protocol"
@@ -143,6 +142,7 @@ type Buyer struct {
 	exchange *exchange.Exchange
 	own      *own
 	pay      payments
+	desk     *desk  // runs ordinary jobs
 	wages    *wages // nil where this peer guards nothing
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
@@ -150,17 +150,16 @@ type Buyer struct {
 	trusts   *trusts
 	secret   [32]byte // hold ids derive from it
 
-	mu       sync.Mutex
-	ctx      context.Context // of Run; nil before
-	began    time.Time       // likewise
-	closing  bool            // Run ends: nothing new begins
-	jobs     map[string]*supervisor
-	past     map[string]*past // jobs that have left memory, by id
-	leases   map[market.LeaseID]*bought
-	drafted  map[market.HoldID]promise // leases being signed
-	recorder recording.Recorder        // optional; for tests
-	forming  map[market.OrderID]int    // who takes leases of it
-	wg       sync.WaitGroup
+	mu      sync.Mutex
+	ctx     context.Context // of Run; nil before
+	began   time.Time       // likewise
+	closing bool            // Run ends: nothing new begins
+	jobs    map[string]*supervisor
+	past    map[string]*past // jobs that have left memory, by id
+	leases  map[market.LeaseID]*bought
+	drafted map[market.HoldID]promise // leases being signed
+	forming map[market.OrderID]int    // who takes leases of it
+	wg      sync.WaitGroup
 
 	paidToday paidToday     // by jobs in past
 	ended     chan struct{} // holds one when a job has ended
@@ -218,7 +217,8 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
 	}
-	return b, nil
+	b.desk, err = newDesk(ctx, b)
+	return b, err
 }
 
 func (b *Buyer) loadSecret(ctx context.Context) error {
@@ -241,18 +241,15 @@ func (b *Buyer) load(ctx context.Context) error {
 	if err := b.loadPast(ctx); err != nil {
 		return err
 	}
-	var jobs []Job
-	if err := b.cfg.Store.List(ctx, kindJob, "", func(key string, value []byte) error {
-		var j Job
-		if err := json.Unmarshal(value, &j); err != nil {
-			return fmt.Errorf("reading job %s: %w", key, err)
-		}
-		jobs = append(jobs, j)
+	var all []jobRecord
+	if err := jobTable.List(ctx, b.cfg.Store, "", func(_ string, rec jobRecord) error {
+		all = append(all, rec)
 		return nil
 	}); err != nil {
-		return err
+		return fmt.Errorf("reading jobs: %w", err)
 	}
-	for _, j := range jobs {
+	for _, rec := range all {
+		j := rec.Job
 		t := trace.New(b.cfg.Store, j.ID)
 		if j.State.Ended() {
 			t.Retire()
@@ -264,6 +261,9 @@ func (b *Buyer) load(ctx context.Context) error {
 			return err
 		}
 		s.resumed, s.saved = true, true
+		if s.core = rec.Work != nil; s.core {
+			s.loaded = &rec.Work.State
+		}
 		b.jobs[j.ID] = s
 	}
 	return b.loadLeases(ctx)
@@ -288,18 +288,29 @@ func (b *Buyer) Run(ctx context.Context) error {
 			l.watch(b)
 		}
 	}
+	var begun []string // ordinary jobs of an earlier process
 	b.mu.Lock()
 	for _, s := range b.jobs {
-		if j := s.snapshot(); j.State.Ended() || !b.owned(j) { // the guardian service says what is to be gone on with
+		switch j := s.snapshot(); {
+		case j.State.Ended() || !b.owned(j): // the guardian service says what is to be gone on with
 			for _, l := range s.ranklogs() {
 				l.End()
 			}
-			close(s.done)
-		} else {
+			s.close()
+		case s.core:
+			begun = append(begun, j.ID)
+		default:
 			b.wg.Go(func() { s.run(ctx) })
 		}
 	}
 	b.mu.Unlock()
+	for _, id := range begun {
+		b.pay.forsake(id)
+	}
+	b.mu.Lock()
+	b.desk.ctx = ctx
+	b.mu.Unlock()
+	b.wg.Go(func() { b.desk.run(ctx) })
 	b.wg.Go(func() { b.tidying(ctx) })
 	<-ctx.Done()
 	metering.Close()
@@ -399,10 +410,13 @@ func (b *Buyer) Stop(ctx context.Context, id string) error {
 	if st := s.snapshot().State; st == Settling || st.Ended() {
 		return nil
 	}
+	if s.core {
+		_, err := b.desk.runner.Ask(ctx, s, event{ev: jobs.StopRequested{}})
+		return err
+	}
 	if err := s.save(ctx, func(j *Job) { j.Stopping = true }); err != nil {
 		return err
 	}
-	s.rec.Saw(recording.StopRequested{})
 	s.mu.Lock()
 	stop := s.stop
 	s.mu.Unlock()

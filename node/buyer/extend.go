@@ -66,6 +66,9 @@ func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget 
 	if err != nil {
 		return Extension{}, err
 	}
+	if s.core {
+		return s.extendWork(ctx, longer, by, budget)
+	}
 	plans, err := s.plan(longer)
 	if err != nil {
 		return Extension{}, err
@@ -267,7 +270,7 @@ func (s *supervisor) pursue(ctx context.Context, i int, core market.LeaseCore) <
 			defer s.mu.Unlock()
 			s.asking[i] = false
 		}()
-		err := s.follow(ctx, i, core)
+		err := s.follow(ctx, s.follows(i, core), core)
 		s.money.Lock()
 		s.promised -= core.Cap
 		s.money.Unlock()
@@ -307,20 +310,24 @@ func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why err
 	s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.Job}) // what was set aside for it, if anything was
 }
 
-// follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and what it
-// does not answer until then, is its error.
-func (s *supervisor) follow(ctx context.Context, i int, core market.LeaseCore) error {
+// follows is the lease of rank i that core makes longer; nil: it was lost meanwhile.
+func (s *supervisor) follows(i int, core market.LeaseCore) *bought {
 	s.mu.Lock()
 	l := s.leases[i]
 	s.mu.Unlock()
-	var before *bought
 	if l != nil {
 		for _, o := range l.all() {
 			if market.Nonce(o.id[:16]) == core.Nonce {
-				before = o
+				return o
 			}
 		}
 	}
+	return nil
+}
+
+// follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and what it
+// does not answer until then, is its error.
+func (s *supervisor) follow(ctx context.Context, before *bought, core market.LeaseCore) error {
 	if before == nil {
 		return errors.New("the lease was lost meanwhile")
 	}

@@ -118,6 +118,21 @@ func (u *unplaced) Error() string { return u.reason }
 // order writes the order for ranks, and journals it before anybody sees it. It
 // also counts the ranks' epochs up, so that no two leases of one rank share one.
 func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount, choosy bool, asked int) (market.Order, []byte, error) {
+	o, env, err := s.compose(len(ranks), slots, budget, choosy, asked)
+	if err != nil {
+		return o, nil, err
+	}
+	err = s.save(ctx, func(j *Job) {
+		j.Orders = append(j.Orders, o.ID)
+		for _, r := range ranks {
+			j.Ranks[r].Epoch++
+		}
+	}, store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env})
+	return o, env, err
+}
+
+// compose writes an order for so many ranks, and its envelope.
+func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choosy bool, asked int) (market.Order, []byte, error) {
 	j := s.snapshot()
 	exclude := j.Spec.Placement.Exclude
 	if j.Detached != nil { // who guards a job does not work for it
@@ -141,17 +156,7 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, bu
 	if s.guard != nil && !j.Started.IsZero() && j.Detached.Escrow != nil { // it hires standbys
 		own.funds = j.Detached.Escrow.Address
 	}
-	o, env, err := s.b.write(s.as, j.Spec, len(ranks), slots, budget, exclude, own)
-	if err != nil {
-		return o, nil, err
-	}
-	err = s.save(ctx, func(j *Job) {
-		j.Orders = append(j.Orders, o.ID)
-		for _, r := range ranks {
-			j.Ranks[r].Epoch++
-		}
-	}, store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env})
-	return o, env, err
+	return s.b.write(s.as, j.Spec, ranks, slots, budget, exclude, own)
 }
 
 // share sets money aside for n more leases: how many slots they may last, and
@@ -238,7 +243,7 @@ func mostCost(spec job.Job) (market.Amount, error) {
 
 // form places one order for ranks and takes all its leases or none. Choosy, it
 // leaves out the providers that lost a rank of the job before. asked is how often orders for them brought too few quotes.
-func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, asked int) (err error) {
+func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, asked int) error {
 	b := s.b
 	if s.guard != nil && !s.snapshot().Started.IsZero() {
 		return s.hire(ctx, ranks)
@@ -253,38 +258,7 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, aske
 	if err != nil {
 		return err
 	}
-	j := s.snapshot()
-	s.rec.Ordered(o, seatsOf(j, ranks), budget)
-	defer func() {
-		if none := (*unplaced)(nil); errors.As(err, &none) {
-			s.rec.Unplaced(o.ID, true, none.thin || none.raced || none.unsettled, none.reason)
-		} else if err != nil {
-			s.rec.Unplaced(o.ID, false, false, err.Error())
-		}
-	}()
-	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack, Settle: exchange.SettleQuotes}
-	if j.Spec.Cluster != nil {
-		how.Settle, how.Cluster = exchange.SettleCluster, true
-	}
-	quotes, declined := b.exchange.Collect(ctx, s.trace, o, env, how)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	chosen, spares, routes, err := s.choose(ctx, o, quotes, declined, ranks, how)
-	if err != nil {
-		return err
-	}
-	if s.guard != nil {
-		if err := s.prepare(ctx, o, spares, routes); err != nil {
-			return err
-		}
-	}
-	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
-	if c := j.Spec.Cluster; c != nil {
-		f.overlay, f.near, f.paths = true, c.Network, mesh.NewSurvey(b.cfg.Host, b.tag, c.Network)
-	}
-	defer f.uncommit()
-	if err := f.run(ctx, chosen, spares); err != nil {
+	if _, err := s.take(ctx, o, env, ranks); err != nil {
 		return err
 	}
 	if s.snapshot().Extended != extended { // what was ordered is too short by now
@@ -292,6 +266,34 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, aske
 	}
 	s.trace.Add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("order %s: %d leases", o.ID.Short(), len(ranks))})
 	return nil
+}
+
+// take publishes an order that is journalled, and takes all its leases or none. An order that found nobody is an *unplaced.
+func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks []uint32) (*forming, error) {
+	b, j := s.b, s.snapshot()
+	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack, Settle: exchange.SettleQuotes}
+	if j.Spec.Cluster != nil {
+		how.Settle, how.Cluster = exchange.SettleCluster, true
+	}
+	quotes, declined := b.exchange.Collect(ctx, s.trace, o, env, how)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	chosen, spares, routes, err := s.choose(ctx, o, quotes, declined, ranks, how)
+	if err != nil {
+		return nil, err
+	}
+	if s.guard != nil {
+		if err := s.prepare(ctx, o, spares, routes); err != nil {
+			return nil, err
+		}
+	}
+	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	if c := j.Spec.Cluster; c != nil {
+		f.overlay, f.near, f.paths = true, c.Network, mesh.NewSurvey(b.cfg.Host, b.tag, c.Network)
+	}
+	defer f.uncommit()
+	return f, f.run(ctx, chosen, spares)
 }
 
 // candidates are quotes as matching sees them, without those of providers that got what they may get today, or to which the

@@ -45,6 +45,8 @@ type forming struct {
 
 	mu     sync.Mutex
 	drafts map[market.HoldID]*draft
+	leases map[uint32]*bought // of a job on its state machine: those that were formed, by rank, and what the journal is to be told of them
+	puts   []store.Put
 	back   []func() // gives back what drafts have set aside
 }
 
@@ -395,6 +397,10 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		puts = append(puts, p)
 	}
 	f.mu.Unlock()
+	if s.core {
+		f.leases, f.puts = leases, puts
+		return nil
+	}
 	var network *mesh.Span
 	if f.near != "" {
 		s.measuring.Lock()
@@ -433,7 +439,6 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		s.leases[rank] = l
 	}
 	s.mu.Unlock()
-	s.rec.Formed(f.order.ID, factsOf(leases))
 	return nil
 }
 

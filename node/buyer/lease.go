@@ -190,7 +190,9 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		return err
 	}
 	for _, s := range b.jobs {
-		s.seat()
+		if !s.core { // others find their leases in their machines
+			s.seat()
+		}
 	}
 	return nil
 }
@@ -385,11 +387,19 @@ func (l *bought) watch(b *Buyer) {
 			case <-l.settled:
 				b.pay.retire(l)
 				b.used(l.job, l.core.Order)
+				b.settledLease(l)
 				return
 			case <-t.C:
 			}
 		}
 	})
+}
+
+// settledLease reports a settled lease to its job's machine.
+func (b *Buyer) settledLease(l *bought) {
+	if s, err := b.get(l.job); err == nil && s.core {
+		s.costs(l)
+	}
 }
 
 // Reconnect opens a connection to the provider of every lease that is not settled. A peer whose addresses changed does
@@ -465,7 +475,10 @@ func (l *bought) releaseLease(ctx context.Context, reason string) error {
 }
 
 // over stops paying for a lease and notes why.
-func (l *bought) over(ctx context.Context, reason string) {
+func (l *bought) over(ctx context.Context, reason string) { _ = l.stopPaying(ctx, reason) }
+
+// stopPaying is over, with the error of a journal that does not take it.
+func (l *bought) stopPaying(ctx context.Context, reason string) error {
 	l.mu.Lock()
 	if l.rec.Reason == "" {
 		l.rec.Reason = clip(reason)
@@ -478,6 +491,7 @@ func (l *bought) over(ctx context.Context, reason string) {
 	if err != nil && ctx.Err() == nil {
 		l.b.cfg.Log.Error("stopping a lease", "lease", l.id, "err", err)
 	}
+	return err
 }
 
 // end ends a lease that went well: the provider is told, stops, and sends its

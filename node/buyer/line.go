@@ -25,6 +25,7 @@ type line struct {
 	chain  []*bought  // by start, those that were prepaid
 	why    string     // it is over
 	absent bool       // and was when this peer came back
+	split  bool       // a probe found that its units are shared
 }
 
 func newLine(l *bought) *line {
@@ -127,6 +128,21 @@ func (n *line) dead(reason string) {
 		n.why, n.absent = reason, true
 	}
 	n.cancel()
+}
+
+// condemn makes a line that a probe found to be of shared units one that is lost.
+func (n *line) condemn(reason string) {
+	n.guard.Lock()
+	n.split = true
+	n.guard.Unlock()
+	n.dead(reason)
+}
+
+// shared reports whether a probe condemned the line.
+func (n *line) shared() bool {
+	n.guard.Lock()
+	defer n.guard.Unlock()
+	return n.split
 }
 
 // away reports whether the line was lost while this peer was not there.

@@ -8,6 +8,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
@@ -160,7 +161,13 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 	if j.State != Running {
 		return j, fmt.Errorf("%w: the job is %s", ErrNotRunning, j.State)
 	}
-	if err := s.save(ctx, func(j *Job) { j.Paused = paused }); err != nil {
+	note := func(ctx context.Context, paused bool) error {
+		if s.core {
+			return s.pauseWork(ctx, paused)
+		}
+		return s.save(ctx, func(j *Job) { j.Paused = paused })
+	}
+	if err := note(ctx, paused); err != nil {
 		return j, err
 	}
 	if err := s.freeze(ctx, paused); err != nil {
@@ -170,12 +177,31 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 			return s.snapshot(), err
 		}
 		back := context.WithoutCancel(ctx)
-		if undone := s.save(back, func(j *Job) { j.Paused = !paused }); undone == nil {
+		if undone := note(back, !paused); undone == nil {
 			_ = s.freeze(back, !paused)
 		}
 		return s.snapshot(), err
 	}
 	return s.snapshot(), nil
+}
+
+// pauseWork notes that the programs are to be paused, or let go on. The caller, or bring, tells the providers.
+func (s *supervisor) pauseWork(ctx context.Context, paused bool) error {
+	effects, err := s.b.desk.runner.Ask(ctx, s, event{ev: jobs.PauseRequested{Req: 1, Pause: paused}})
+	if err == nil && answerOf(effects) != nil {
+		err = fmt.Errorf("%w: the job is %s", ErrNotRunning, s.snapshot().State)
+	}
+	return err
+}
+
+// answerOf is the answer of a machine to a request of the API.
+func answerOf(effects []any) error {
+	for _, f := range effects {
+		if a, ok := f.(jobs.Answer); ok {
+			return a.Err
+		}
+	}
+	return nil
 }
 
 // freeze tells all providers.

@@ -229,6 +229,9 @@ func (b *Buyer) drop(s *supervisor) {
 	if b.jobs[s.trace.Job] == s {
 		delete(b.jobs, s.trace.Job)
 	}
+	if s.core {
+		b.desk.runner.Remove(s)
+	}
 	for _, l := range s.bought() {
 		if b.leases[l.id] == l {
 			delete(b.leases, l.id)

@@ -114,6 +114,6 @@ func (p probed) Fault() { p.s.b.cfg.Reputation.Failed(p.l.core, p.l.loss(time.Ti
 // Shared takes the rank elsewhere if the job's user wants that.
 func (p probed) Shared(finding string) {
 	if p.s.snapshot().Spec.Probes == job.ProbesMove {
-		p.l.dead(finding)
+		p.l.condemn(finding)
 	}
 }

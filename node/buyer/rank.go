@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 const (
@@ -124,15 +122,7 @@ func (s *supervisor) launch(ctx context.Context, i int, l *bought, r Rank) (Rank
 			}
 		}
 	})
-	if r = s.snapshot().Ranks[i]; err == nil {
-		s.rec.Did(recording.StartExecution{Exec: execOf(i, l, r), Round: uint32(s.snapshot().Round)})
-	}
-	return r, err
-}
-
-// execOf names the execution of rank i.
-func execOf(i int, l *bought, r Rank) recording.Exec {
-	return recording.Exec{Rank: uint32(i), Lease: l.first, Seq: r.Seq}
+	return s.snapshot().Ranks[i], err
 }
 
 // attempt runs one execution of rank i to its end.
@@ -162,7 +152,7 @@ func (s *supervisor) attempt(ctx context.Context, i int, l *bought, r Rank, adop
 func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
 	j := s.snapshot()
 	return &execution{
-		b: s.b, l: l, rec: s.rec, exec: execOf(i, l, r),
+		b: s.b, l: l,
 		seq: r.Seq, log: s.ranklogs()[i], base: r.LogBase, begun: r.Begun, limits: j.Spec.Timeouts, outputs: j.Spec.Outputs,
 		cure: j.Spec.Restart.Policy != job.RestartNever,
 		started: func() {
@@ -291,14 +281,9 @@ func (s *supervisor) lost(ctx context.Context, i int, res result) error {
 			res.lost = fmt.Sprintf("this peer was away for %v, longer than the %v that it had paid ahead: %s", away, ahead, res.lost)
 		}
 		if !res.late && !l.away() && !unpaid && !l.spent() { // the job's own limits, this peer's absence and its money are no fault of the provider's
-			s.rec.Did(recording.ReportFault{Chain: l.first, Reason: res.lost})
 			s.b.cfg.Reputation.Failed(l.core, l.loss(s.snapshot().Ranks[i].Begun))
 		}
-		s.rec.Did(recording.EndLease{Chain: l.first, Reason: res.lost})
 		s.b.giveUp(ctx, l, res.lost)
-		for _, o := range l.all() {
-			s.rec.Saw(recording.LeaseCost{Lease: o.id, Most: o.most(), Settled: o.state() == meter.PayerSettled})
-		}
 	}
 	r := s.snapshot().Ranks[i]
 	s.trace.Add(Step{At: time.Now(), Kind: StepLost, Rank: &i, Provider: r.Provider.String(), Detail: res.lost})
@@ -336,12 +321,6 @@ func (s *supervisor) finish(i int, l *bought, r Rank) {
 		defer stop()
 	}
 	log := s.b.cfg.Log.With("lease", l.id)
-	s.rec.Did(recording.StopExecution{Exec: execOf(i, l, r), Grace: grace})
-	defer func() { // without a result, where its lease ended first
-		if l.lostReason() != "" {
-			s.rec.Saw(lossOf(l))
-		}
-	}()
 	if _, err := s.b.stopExecution(ctx, l, r.Seq, grace); err != nil {
 		log.Debug("stopping an execution", "err", err)
 		return
@@ -353,9 +332,7 @@ func (s *supervisor) finish(i int, l *bought, r Rank) {
 		log.Debug("waiting for the end of a stopped execution", "err", err)
 		return
 	}
-	s.rec.Exited(e.exec, ex, true)
 	res, err := s.b.gather(ctx, l, ex, e.outputs, true)
-	s.rec.Gathered(e.exec, files(res.outputs), res.lost)
 	if err != nil || res.lost != "" {
 		log.Debug("what a stopped execution left was not fetched", "err", err, "lost", res.lost)
 		return

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
@@ -19,17 +18,14 @@ import (
 // reclaim is how an execution went whose lease can be used no more: as it ended, if it had ended before; else it is lost.
 func (e *execution) reclaim(ctx context.Context) (result, error) {
 	lost := result{lost: e.l.lostReason()}
-	e.rec.Saw(lossOf(e.l))
 	if !e.adopted && !e.l.past() {
 		return lost, nil // nobody was away
 	}
-	e.rec.Did(recording.ReclaimExecution{Exec: e.exec})
 	ex, err := e.status(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return result{}, ctx.Err()
 	case err != nil || !ex.GetState().Ended():
-		e.rec.Saw(recording.ExecutionLost{Exec: e.exec, Cause: recording.Absent, Reason: lost.lost})
 		return lost, nil
 	}
 	if ex, err = e.follow(ctx); err != nil { // the rest of its log

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/ranklog"
-	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -26,8 +26,6 @@ import (
 type execution struct {
 	b       *Buyer
 	l       *bought
-	rec     recording.Job
-	exec    recording.Exec
 	seq     uint64
 	log     *ranklog.Log
 	base    int64     // of its log in the rank's
@@ -38,12 +36,15 @@ type execution struct {
 	adopted bool         // an earlier process started it
 	started func()
 	seen    func(*nodepb.Execution)
+	// saw reports progress to the job's state machine, which decides what follows; nil: the supervisor decides.
+	saw func(stage jobs.Stage, detail string)
 
 	mu     sync.Mutex
 	pulled bool // its program and inputs are there
 	up     bool // it runs, and is healthy where it has a check
 	sick   string
 	asked  bool // it was asked to stop, for it is sick
+	unfit  bool // its check failed last
 }
 
 // errLate says which of the job's limits on time an execution broke.
@@ -65,9 +66,6 @@ func (e *execution) run(ctx context.Context, w *nodepb.Workload) (result, error)
 	for {
 		err := b.start(ctx, l, req)
 		if err == nil {
-			if !since.IsZero() {
-				e.rec.Saw(recording.ProviderHeard{Exec: e.exec})
-			}
 			since = time.Time{}
 			var ex *nodepb.Execution
 			if ex, err = e.watch(ctx); err == nil {
@@ -85,16 +83,13 @@ func (e *execution) run(ctx context.Context, w *nodepb.Workload) (result, error)
 		case l.lostReason() != "":
 			return e.reclaim(parent)
 		case errors.As(err, &bad):
-			e.rec.Saw(recording.ExecutionLost{Exec: e.exec, Cause: recording.Refused, Reason: bad.Reason})
 			return result{lost: "the provider called the request malformed: " + bad.Reason}, nil
 		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
-			e.rec.Saw(recording.ExecutionLost{Exec: e.exec, Cause: recording.Refused, Reason: no.Reason})
 			return result{lost: "the provider refused to run it: " + no.Reason}, nil
 		}
 		now := time.Now()
 		if since.IsZero() {
 			since = now
-			e.rec.Saw(recording.ProviderSilent{Exec: e.exec})
 		}
 		if now.Sub(since) > b.cfg.LostAfter {
 			return result{lost: fmt.Sprintf("the provider has not answered for %v: %v", b.cfg.LostAfter, err)}, nil
@@ -197,26 +192,28 @@ func (e *execution) note(ctx context.Context, ex *nodepb.Execution) {
 	}
 	fit := ex.Health == nodepb.Health_HEALTH_UNSPECIFIED || ex.Health == nodepb.Health_HEALTH_HEALTHY
 	up := !e.up && running && fit
+	unhealthy := running && ex.Health == nodepb.Health_HEALTH_UNHEALTHY
+	fell := unhealthy && !e.unfit
+	e.unfit = unhealthy
 	if ex.State.Ended() || running && fit {
 		e.up = true
 	}
-	sick := running && ex.Health == nodepb.Health_HEALTH_UNHEALTHY && e.cure && !e.asked
+	sick := unhealthy && e.cure && !e.asked && e.saw == nil
+	why := strings.TrimSuffix("unhealthy: "+clip(ex.HealthMessage), ": ")
 	if sick {
-		e.sick, e.asked = strings.TrimSuffix("unhealthy: "+clip(ex.HealthMessage), ": "), true
+		e.sick, e.asked = why, true
 	}
 	e.mu.Unlock()
-	if first {
-		e.rec.Saw(recording.ExecutionSeen{Exec: e.exec, Stage: recording.Pulled})
-		e.started()
+	if e.saw != nil {
+		e.report(first, up, fell, why)
+		return
 	}
-	if up {
-		e.rec.Saw(recording.ExecutionSeen{Exec: e.exec, Stage: recording.Healthy})
+	if first {
+		e.started()
 	}
 	if !sick {
 		return
 	}
-	e.rec.Saw(recording.ExecutionSeen{Exec: e.exec, Stage: recording.Unhealthy, Detail: e.sick})
-	e.rec.Did(recording.StopExecution{Exec: e.exec, Grace: e.limits.Grace()})
 	e.b.wg.Go(func() {
 		grace := e.limits.Grace()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+stopSlack)
@@ -230,16 +227,25 @@ func (e *execution) note(ctx context.Context, ex *nodepb.Execution) {
 	})
 }
 
+// report reports progress to the job's state machine.
+func (e *execution) report(pulled, healthy, unhealthy bool, why string) {
+	if pulled {
+		e.saw(jobs.StagePulled, "")
+	}
+	if healthy {
+		e.saw(jobs.StageHealthy, "")
+	}
+	if unhealthy {
+		e.saw(jobs.StageUnhealthy, why)
+	}
+}
+
 // ended is how an execution that has ended went.
 func (e *execution) ended(ctx context.Context, ex *nodepb.Execution) (result, error) {
 	e.mu.Lock()
 	asked, sick := e.asked, e.sick
 	e.mu.Unlock()
-	e.rec.Exited(e.exec, ex, asked)
 	res, err := e.b.gather(ctx, e.l, ex, e.outputs, asked)
-	if err == nil {
-		e.rec.Gathered(e.exec, files(res.outputs), res.lost)
-	}
 	if err == nil && sick != "" && res.lost == "" {
 		// However it ended, it ended because it was sick.
 		res.reason, res.message = ReasonUnhealthy, sick

@@ -8,7 +8,6 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -24,10 +23,8 @@ func (s *supervisor) settle(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.settled:
-			s.rec.Saw(recording.LeaseCost{Lease: l.id, Most: l.most(), Settled: true})
 		}
 	}
-	s.rec.Did(recording.CloseAccount{})
 	if s.guard != nil {
 		if err := s.signLast(ctx, leases); err != nil {
 			return err
@@ -44,12 +41,7 @@ func (s *supervisor) settle(ctx context.Context) error {
 	if s.snapshot().Owed > 0 {
 		s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s are the providers', claimed or to be claimed", s.b.cfg.Genesis.FormatAmount(paid))})
 	}
-	if err := s.save(ctx, func(j *Job) { j.Paid, j.Transactions = paid, anchored }); err != nil {
-		return err
-	}
-	j := s.snapshot()
-	s.rec.Settled(j.Owed, j.Paid, j.Receipts, j.Transactions)
-	return nil
+	return s.save(ctx, func(j *Job) { j.Paid, j.Transactions = paid, anchored })
 }
 
 // noteOwed is owed, journalled with the job.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ipfs/go-cid"
 
-	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
@@ -56,7 +55,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if j, ok, err := b.submitted(ctx, once); ok || err != nil {
 		return j, err
 	}
-	if b.ctx == nil || b.closing {
+	if b.desk.ctx == nil || b.closing {
 		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
 	}
 	if err := b.room(); err != nil {
@@ -129,14 +128,35 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 		}
 		more = append(more, p)
 	}
-	if err := s.save(ctx, func(*Job) {}, more...); err != nil {
+	if s.core {
+		err = b.begin(ctx, s, more)
+	} else {
+		err = s.save(ctx, func(*Job) {}, more...)
+	}
+	if err != nil {
 		return Job{}, err
 	}
-	b.jobs[j.ID], s.rec = s, recording.Begin(b.recorder, j.ID, j.Spec, b.cfg.Genesis, b.cfg.LostAfter)
+	b.jobs[j.ID] = s
 	b.cfg.Log.Info("job accepted", "job", j.ID, "name", j.Spec.Name, "ranks", j.Spec.Count)
-	run := b.ctx
-	b.wg.Go(func() { s.run(run) })
+	if run := b.ctx; !s.core {
+		b.wg.Go(func() { s.run(run) })
+	}
 	return s.snapshot(), nil
+}
+
+// begin journals an ordinary job with more, and starts its machine. b.mu is held.
+func (b *Buyer) begin(ctx context.Context, s *supervisor, more []store.Put) error {
+	p, err := paramsOf(s.job.ID, s.job.Spec, b.cfg.Genesis, b.cfg.LostAfter)
+	if err != nil {
+		return err
+	}
+	b.desk.runner.Add(s, task{})
+	// The job is refused or begun, whether its submitter waits or not.
+	if _, err = b.desk.runner.Ask(context.WithoutCancel(ctx), s, event{begin: &p, puts: more}); err != nil {
+		b.desk.runner.Remove(s)
+		return fmt.Errorf("journalling job %s: %w", s.job.ID, err)
+	}
+	return nil
 }
 
 // errRoom says that a job is refused because of those that run, and may be taken when one of them has ended.

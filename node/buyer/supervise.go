@@ -16,8 +16,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/ranklog"
-	"github.com/starling-network/starling/node/buyer/recording"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
@@ -57,7 +57,6 @@ type supervisor struct {
 	guard *guarded // nil for a job that has no guardians; else as
 	mine  bool     // this peer is the job's owner
 	trace *trace.Trace
-	rec   recording.Job
 	logs  []*ranklog.Log
 	stop  context.CancelCauseFunc // ends the work; set while it runs
 	peer  context.Context         // ends when the peer stops; set with stop
@@ -72,7 +71,24 @@ type supervisor struct {
 	unwilling []sign.Key
 	handing   atomic.Int32 // how far its guardians are with its files
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// Of a job on its state machine (core): the machine's shell.
+	core       bool
+	loaded     *jobs.State // as the journal has it, until the machine is made
+	phase      jobs.Phase
+	following  []*following // by rank; nil: nothing is followed
+	gangs      map[jobs.GangID]context.CancelFunc
+	tries      int // orders since one was filled
+	thin       int // of these, those for which too few providers were to quote
+	offers     map[market.LeaseID]offered
+	bases      []base                       // by rank
+	reasons    []string                     // by rank: why its last lease was lost
+	noted      int                          // lines of the machine that are in the trace
+	upTo       int                          // lines of the trace that the journal has with the machine's last write
+	deliveries map[State][]webhook.Delivery // that the journal has with it
+	reducing   context.CancelFunc           // ends the reduce program; nil: none runs
+	closing    sync.Once
+
 	saved  bool // the journal has the job
 	closed bool // it has left memory, or is about to: nothing of it changes
 	job    Job
@@ -106,6 +122,15 @@ func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 	if guard != nil {
 		s.as = guard
 	}
+	if s.core = ordinary(j.Spec); s.core {
+		n := len(j.Ranks)
+		s.following, s.bases, s.reasons = make([]*following, n), make([]base, n), make([]string, n)
+		s.gangs, s.offers = map[jobs.GangID]context.CancelFunc{}, map[market.LeaseID]offered{}
+		s.deliveries = map[State][]webhook.Delivery{}
+		for i, r := range j.Ranks {
+			s.bases[i] = base{jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}, r.LogBase}
+		}
+	}
 	for i := range j.Ranks {
 		l, err := ranklog.Open(filepath.Join(b.jobDir(j.ID), fmt.Sprintf("rank-%d.log", i)))
 		if err != nil {
@@ -116,6 +141,9 @@ func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 		}
 		// A power cut may have lost the end of the log: it is sent again from the start of the execution.
 		s.job.Ranks[i].LogBase = min(s.job.Ranks[i].LogBase, l.Len())
+		if s.core {
+			s.bases[i].at = s.job.Ranks[i].LogBase
+		}
 		s.logs = append(s.logs, l)
 	}
 	return s, nil
@@ -156,6 +184,9 @@ func (j Job) clone() Job {
 // save changes the job and journals it, with what the trace has new and with
 // more, in one write. Nothing is changed when the journal fails.
 func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.Put) error {
+	if s.core {
+		return s.saveBeside(ctx, change, more)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -188,6 +219,21 @@ func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.
 	return nil
 }
 
+// saveBeside changes what the job's machine does not know, and journals it with more.
+func (s *supervisor) saveBeside(ctx context.Context, change func(*Job), more []store.Put) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return fmt.Errorf("journalling job %s: %w: it has ended", s.job.ID, ErrNotRunning)
+	}
+	j := s.job.clone()
+	change(&j)
+	s.job = j
+	s.mu.Unlock()
+	_, err := s.b.desk.runner.Ask(ctx, s, event{puts: more})
+	return err
+}
+
 // keep is save for what has happened already: it tries again until the journal
 // takes it, so that a full disk delays a job and loses nothing of it.
 func (s *supervisor) keep(ctx context.Context, change func(*Job)) error {
@@ -212,7 +258,7 @@ func (s *supervisor) keep(ctx context.Context, change func(*Job)) error {
 // that the next process needs to go on.
 func (s *supervisor) run(ctx context.Context) {
 	defer s.b.hasEnded()
-	defer close(s.done)
+	defer s.close()
 	defer func() {
 		for _, l := range s.ranklogs() {
 			l.End()
@@ -445,16 +491,11 @@ func (s *supervisor) nextRound(ctx context.Context) error {
 	j := s.snapshot()
 	var carry *Blob
 	if j.Spec.Rounds != nil && j.Spec.Rounds.Reduce != nil {
-		s.rec.Did(recording.Reduce{Round: uint32(j.Round)})
 		c, err := s.reduce(ctx, j)
 		if err != nil {
-			if o := (*outcome)(nil); errors.As(err, &o) {
-				s.rec.Unreduced(j.Round, o.code == CodeProgram, o.reason)
-			}
 			return err
 		}
 		carry = &c
-		s.rec.Saw(recording.Reduced{Round: uint32(j.Round), Carry: recording.File{CID: c.CID, Bytes: c.Size, Tree: c.Tree}})
 	}
 	s.trace.Add(Step{At: time.Now(), Kind: StepRound, Detail: fmt.Sprintf("round %d of %d is done", j.Round+1, j.Spec.RoundCount())})
 	return s.keep(ctx, func(j *Job) {
@@ -484,7 +525,6 @@ func (s *supervisor) endLeases(ctx context.Context, reason string) {
 	var wg sync.WaitGroup
 	for _, l := range leases {
 		if l != nil {
-			s.rec.Did(recording.EndLease{Chain: l.first, Reason: reason})
 			wg.Go(func() { s.b.end(ctx, l, reason) })
 		}
 	}

@@ -127,11 +127,16 @@ func (t *step) expire() {
 }
 
 func runOut(t *step, _ int) {
-	t.end(ResultFailed, CodeTimeout, fmt.Sprintf("timeouts.run: the job did not end within %v", t.s.Params.Run))
+	t.end(ResultFailed, CodeTimeout, t.s.runText())
 }
 
 func idleOut(t *step, _ int) {
 	t.end(ResultStopped, 0, fmt.Sprintf("autostop: idle for %v", t.s.Params.Cluster.Autostop))
+}
+
+// runText says that timeouts.run ended the job.
+func (s *State) runText() string {
+	return fmt.Sprintf("the run time limit was reached (timeouts.run: %v)", s.Params.Run)
 }
 
 // wake ends a rank's pause before its next order or start.
@@ -148,7 +153,7 @@ func queueOut(t *step, i int) {
 		t.resize().undo(fmt.Errorf("%w: %s", ErrScale, reason))
 		return
 	}
-	t.end(ResultFailed, CodeTimeout, fmt.Sprintf("timeouts.queue: not placed within %v: %s", t.s.Params.Queue, reason))
+	t.end(ResultFailed, CodeTimeout, fmt.Sprintf("not placed within timeouts.queue of %v: %s", t.s.Params.Queue, reason))
 }
 
 // haltOut handles a program that did not exit in time. Its lease ends, so that no second program ever meets it.
@@ -165,11 +170,11 @@ func haltOut(t *step, i int) {
 
 func pullOut(t *step, i int) {
 	most := t.s.Params.Pull
-	t.rank(i).lose(CauseLate, fmt.Sprintf("timeouts.pull: program and inputs were not fetched within %v", most))
+	t.rank(i).lose(CauseLate, fmt.Sprintf("the provider did not fetch program and inputs within timeouts.pull of %v", most))
 }
 
 func startOut(t *step, i int) {
-	t.rank(i).lose(CauseLate, fmt.Sprintf("timeouts.start: the program was not up within %v", t.s.Params.Start))
+	t.rank(i).lose(CauseLate, fmt.Sprintf("the program did not run, healthy, within timeouts.start of %v", t.s.Params.Start))
 }
 
 func silentOut(t *step, i int) {

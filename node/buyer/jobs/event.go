@@ -132,6 +132,11 @@ type (
 		Code   Code
 		Reason string
 	}
+	// PeerFailed reports that this peer cannot go on with the job: it cannot make a request, or keep outputs.
+	PeerFailed struct {
+		Code   Code // CodeInput or CodePeer
+		Reason string
+	}
 	// CheckpointKept reports a checkpoint from which the rank can be started again.
 	CheckpointKept struct {
 		Exec

@@ -56,7 +56,7 @@ func (t gangs) order(ranks []uint32) {
 		t.resize().undo(fmt.Errorf("%w: %w", ErrScale, ErrBudget))
 		return
 	default:
-		t.end(ResultFailed, CodePayment, "payment.budget is used up")
+		t.end(ResultFailed, CodePayment, fmt.Sprintf("what is left of payment.budget does not pay %d leases for one interval", len(ranks)))
 		return
 	}
 	s.Gang++

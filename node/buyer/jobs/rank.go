@@ -163,6 +163,16 @@ func (ev ProviderHeard) apply(t *step) error {
 	return nil
 }
 
+func (ev PeerFailed) apply(t *step) error {
+	t.end(ResultFailed, ev.Code, ev.Reason)
+	for i := range t.s.Ranks {
+		if r := t.rank(i); r.State == RankRunning && r.Doing == Gathering { // nobody fetches its outputs any more
+			r.stopped()
+		}
+	}
+	return nil
+}
+
 func (ev CheckpointKept) apply(t *step) error {
 	r, ok := t.current(ev.Exec)
 	if ok && !ev.File.valid() {
@@ -260,15 +270,15 @@ func (r rankStep) lose(cause Cause, reason string) {
 	switch {
 	case r.s.leaving(r.i):
 	case cause == CauseExpired && renewed:
-		r.end(ResultFailed, CodePayment, fmt.Sprintf("rank %d: the lease is used up: %s", r.i, reason))
+		r.end(ResultFailed, CodePayment, fmt.Sprintf("rank %d used up its lease, and payment.budget pays no more", r.i))
 	case r.s.remaining(r.now.Time) <= 0:
-		r.end(ResultFailed, CodeTimeout, fmt.Sprintf("timeouts.run: rank %d: %s", r.i, reason))
+		r.end(ResultFailed, CodeTimeout, fmt.Sprintf("%s; rank %d: %s", r.s.runText(), r.i, reason))
 	case r.Losses > r.s.Params.Restart.Max:
 		code := CodeLost
 		if cause == CauseLate {
 			code = CodeTimeout
 		}
-		r.end(ResultFailed, code, fmt.Sprintf("rank %d was lost %d times: %s", r.i, r.Losses, reason))
+		r.end(ResultFailed, code, fmt.Sprintf("rank %d was lost %d times, restart.max is %d; the last: %s", r.i, r.Losses, r.s.Params.Restart.Max, reason))
 	}
 }
 

@@ -110,6 +110,8 @@ const (
 	ReasonTimeout   = "timeout"
 	ReasonUnhealthy = "unhealthy"
 	reasonEnded     = "ended"
+	reasonMemory    = "oom"
+	reasonDisk      = "disk"
 )
 
 func (e Exit) ok() bool { return e.Code == 0 && e.Reason == "" && !e.Broken }

@@ -155,7 +155,7 @@ func (t *step) conclude() {
 	s := &t.s
 	for i := range s.Ranks {
 		if r := &s.Ranks[i]; r.State == RankFailed {
-			t.end(ResultFailed, r.Exit.class(), fmt.Sprintf("rank %d: %s", i, r.Exit.text(r.Restarts)))
+			t.end(ResultFailed, r.Exit.class(), r.Exit.failure(i, r.Restarts))
 			return
 		}
 	}
@@ -272,9 +272,26 @@ func (e Exit) text(n uint32) string {
 		text += ": " + e.Detail
 	}
 	if n > 0 {
-		text += fmt.Sprintf(" (after %d restarts)", n)
+		text += fmt.Sprintf(" after %d restarts", n)
 	}
 	return text
+}
+
+// failure describes to a user the exit, after n restarts, that fails a job.
+func (e Exit) failure(rank int, n uint32) string {
+	switch {
+	case e.Reason == ReasonProgram:
+		return fmt.Sprintf("rank %d: %s", rank, e.Detail)
+	case e.Hopeless:
+		return fmt.Sprintf("rank %d: the image cannot be used: %s", rank, e.Detail)
+	case e.Reason == ReasonTimeout:
+		return fmt.Sprintf("rank %d: %s", rank, e.text(n))
+	}
+	short := func(what string) string {
+		return fmt.Sprintf("its units have too little %s: ask for more with resources.%s (--%s), or for more units; ", what, what, what)
+	}
+	remedy := map[string]string{reasonMemory: short("memory"), reasonDisk: short("disk")}[e.Reason]
+	return fmt.Sprintf("rank %d ended with %s; %s`starling logs` shows its output", rank, e.text(n), remedy)
 }
 
 // member is one member of a cluster's plan.

@@ -1,0 +1,248 @@
+package buyer
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/machine"
+	"github.com/starling-network/starling/node/store"
+)
+
+// ordinary reports whether a job runs on its state machine. Clusters, jobs with guardians and jobs with checked results
+// are run by the supervisor's own goroutines.
+func ordinary(spec job.Job) bool {
+	return spec.Guardians == 0 && spec.Cluster == nil && spec.Verify != job.VerifyReplicate
+}
+
+// jobRecord is a job in the journal.
+type jobRecord struct {
+	Job
+	Work *workState `json:"work,omitempty"` // of an ordinary job that has not ended
+}
+
+// jobTable has the jobs that have not left memory.
+var jobTable = journal.Define[string, jobRecord](kindJob)
+
+// workState is a state in a record.
+type workState struct{ jobs.State }
+
+// MarshalJSON implements json.Marshaler.
+func (w workState) MarshalJSON() ([]byte, error) { return w.Encode() }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *workState) UnmarshalJSON(b []byte) (err error) {
+	w.State, err = jobs.Decode(b)
+	return err
+}
+
+// paramsOf returns the values of a job that its state machine decides by. It returns ErrRefused for values that no
+// machine takes.
+func paramsOf(id string, spec job.Job, g market.Genesis, lostAfter time.Duration) (jobs.Params, error) {
+	rate, err := market.RateOf(spec.Payment.MaxPrice, int(spec.Resources.Units), g.SlotMillis)
+	if err != nil {
+		return jobs.Params{}, fmt.Errorf("%w: payment.maxPrice: %w", ErrRefused, err)
+	}
+	seed := fnv.New64a()
+	_, _ = seed.Write([]byte(id)) // never fails
+	re := spec.Restart
+	p := jobs.Params{
+		Count: spec.Count, Rounds: uint32(spec.RoundCount()), Reduce: spec.Rounds != nil && spec.Rounds.Reduce != nil,
+		Restart: jobs.Restart{
+			Max: uint32(re.Max), OnFailure: re.Policy == job.RestartOnFailure, Always: re.Policy == job.RestartAlways,
+			Backoff: time.Duration(re.Backoff), MostBackoff: job.MaxBackoff,
+		},
+		Queue: spec.Timeouts.Queue, Pull: spec.Timeouts.Pull, Start: spec.Timeouts.Start, Run: spec.Timeouts.Run,
+		Grace: spec.Timeouts.Grace(), LostAfter: lostAfter, Rate: rate, Budget: spec.Payment.Budget,
+		SlotMillis: g.SlotMillis, Interval: g.IntervalSlots, Seed: seed.Sum64(),
+	}
+	if err := p.Validate(); err != nil {
+		return p, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return p, nil
+}
+
+// task is an ordinary job as a machine of the buyer's runner. The zero value is a job that was not accepted yet.
+type task struct {
+	jobs.State
+	notes  int          // lines of the trace that the machine has made in this process
+	before []jobs.Lease // the job's leases as an earlier process left them
+}
+
+// event is an event of a job, and records that are journalled with it.
+type event struct {
+	ev     jobs.Event   // nil: there are only records
+	begin  *jobs.Params // the job is accepted
+	resume bool         // the process was restarted
+	puts   []store.Put
+}
+
+// Effects of a work beside those of package jobs.
+type (
+	// changed is the first effect of each step.
+	changed struct{ state jobs.State }
+	// records are journalled with the step.
+	records []store.Put
+)
+
+// Step implements machine.Machine.
+func (w task) Step(now machine.Now, ev event) (task, []any, error) {
+	var fx []jobs.Effect
+	var err error
+	switch {
+	case ev.begin != nil:
+		w.State, fx = jobs.New(*ev.begin, true, now)
+	case ev.resume:
+		w.State, fx, err = w.State.Step(now, jobs.Recovered{Leases: w.before})
+		w.before = nil
+	case ev.ev != nil:
+		w.State, fx, err = w.State.Step(now, ev.ev)
+	}
+	if err != nil {
+		return w, nil, err
+	}
+	out := []any{changed{w.State}, records(ev.puts)}
+	for _, f := range fx {
+		if _, ok := f.(jobs.Note); ok {
+			w.notes++
+		}
+		out = append(out, f)
+	}
+	return w, out, nil
+}
+
+// Next implements machine.Machine.
+func (w task) Next(machine.Now) time.Time { return w.State.Next() }
+
+// Done implements machine.Machine.
+func (w task) Done() bool { return w.Phase == 0 || w.State.Done() }
+
+// String returns the id of the job.
+func (s *supervisor) String() string { return s.trace.Job }
+
+// desk is the shell of the machines of ordinary jobs. Nothing of it takes the buyer's mutex.
+type desk struct {
+	b      *Buyer
+	runner *machine.Runner[*supervisor, task, event, any]
+	slot   atomic.Uint64   // last known
+	ctx    context.Context // of Run; set before the runner runs
+}
+
+func newDesk(ctx context.Context, b *Buyer) (d *desk, err error) {
+	d = &desk{b: b}
+	d.runner, err = machine.New(ctx, d, machine.Config[event]{
+		Name: "job", Store: b.cfg.Store, Clock: d.now, Resume: event{resume: true}, Tick: event{ev: jobs.Ticked{}}, Log: b.cfg.Log,
+	})
+	return d, err
+}
+
+// now is the time. Jobs go on while the chain's slot is not known, by the last one that was.
+func (d *desk) now() (machine.Now, error) {
+	now := time.Now()
+	if slot, err := d.b.cfg.Slots.Now(now); err == nil {
+		d.slot.Store(uint64(slot))
+	}
+	return machine.Now{Time: now, Slot: market.Slot(d.slot.Load())}, nil
+}
+
+// Load implements machine.Shell. The jobs and their leases were read before.
+func (d *desk) Load(_ context.Context, add func(*supervisor, task)) error {
+	for _, s := range d.b.jobs {
+		if s.loaded == nil {
+			continue
+		}
+		w := task{State: *s.loaded}
+		for _, l := range s.paid {
+			if !l.alive() {
+				l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
+			}
+			w.before = append(w.before, l.fact())
+			if l.first == l.id && l.alive() {
+				s.watchLine(l)
+			}
+		}
+		s.loaded = nil
+		add(s, w)
+	}
+	return nil
+}
+
+// run serves the jobs until ctx ends.
+func (d *desk) run(ctx context.Context) {
+	if err := d.runner.Run(ctx); err != nil {
+		d.b.cfg.Log.Error("jobs are not gone on with; start the peer again", "err", err)
+	}
+	for _, s := range d.runner.Keys() {
+		s.close()
+	}
+}
+
+// Record implements machine.Shell.
+func (d *desk) Record(b *journal.Batch, s *supervisor, old, next task, effects []any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := old.notes
+	for _, f := range effects {
+		switch f := f.(type) {
+		case records:
+			b.Add(f...)
+		case jobs.Note:
+			if at >= s.noted { // else the write of it failed, and is repeated
+				s.noted = at + 1
+				s.noteLocked(next.State, f)
+			}
+			at++
+		}
+	}
+	j := s.projectLocked(next.State)
+	rec := jobRecord{Job: j}
+	if next.Phase != jobs.Ended {
+		rec.Work = &workState{next.State}
+	}
+	jobTable.Put(b, j.ID, rec)
+	if was := stateOf(old.State); j.State != was {
+		told, puts := d.b.tellHooks(j)
+		s.deliveries[j.State] = told
+		b.Add(puts...)
+	}
+	var steps []store.Put
+	steps, s.upTo = s.trace.Pending()
+	b.Add(steps...)
+}
+
+// Carry implements machine.Shell.
+func (d *desk) Carry(s *supervisor, f any) func(context.Context) []event {
+	switch f := f.(type) {
+	case changed:
+		s.changed(f.state)
+	case jobs.OrderGang:
+		s.orderGang(f)
+	case jobs.CancelGang:
+		s.cancelGang(f)
+	case jobs.StartExecution:
+		s.startExecution(f)
+	case jobs.StopExecution:
+		s.haltExecution(f)
+	case jobs.GatherOutputs:
+		s.gatherOutputs(f)
+	case jobs.ReclaimExecution:
+		s.reclaimExecution(f)
+	case jobs.EndLease:
+		s.endLease(f)
+	case jobs.RenewLease:
+		s.renewLease(f)
+	case jobs.ReportFault:
+		s.reportFault(f)
+	case jobs.Reduce:
+		s.reduceRound(f)
+	case jobs.CloseAccount:
+		s.closeAccount()
+	}
+	return nil
+}
