@@ -261,8 +261,10 @@ func (b *Buyer) load(ctx context.Context) error {
 			return err
 		}
 		s.resumed, s.saved = true, true
-		if s.core = rec.Work != nil; s.core {
-			s.loaded = &rec.Work.State
+		if rec.Work == nil {
+			s.driver = nil
+		} else {
+			s.driver.loaded = &rec.Work.State
 		}
 		b.jobs[j.ID] = s
 	}
@@ -297,7 +299,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 				l.End()
 			}
 			s.close()
-		case s.core:
+		case s.driver != nil:
 			begun = append(begun, j.ID)
 		default:
 			b.wg.Go(func() { s.run(ctx) })
@@ -410,7 +412,7 @@ func (b *Buyer) Stop(ctx context.Context, id string) error {
 	if st := s.snapshot().State; st == Settling || st.Ended() {
 		return nil
 	}
-	if s.core {
+	if s.driver != nil {
 		_, err := b.desk.runner.Ask(ctx, s, event{ev: jobs.StopRequested{}})
 		return err
 	}

@@ -66,8 +66,8 @@ func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget 
 	if err != nil {
 		return Extension{}, err
 	}
-	if s.core {
-		return s.extendWork(ctx, longer, by, budget)
+	if s.driver != nil {
+		return s.driver.extend(ctx, longer, by, budget)
 	}
 	plans, err := s.plan(longer)
 	if err != nil {

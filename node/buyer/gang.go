@@ -397,7 +397,7 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		puts = append(puts, p)
 	}
 	f.mu.Unlock()
-	if s.core {
+	if s.driver != nil {
 		f.leases, f.puts = leases, puts
 		return nil
 	}

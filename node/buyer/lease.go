@@ -190,7 +190,7 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		return err
 	}
 	for _, s := range b.jobs {
-		if !s.core { // others find their leases in their machines
+		if s.driver == nil { // others find their leases in their machines
 			s.seat()
 		}
 	}
@@ -397,8 +397,8 @@ func (l *bought) watch(b *Buyer) {
 
 // settledLease reports a settled lease to its job's machine.
 func (b *Buyer) settledLease(l *bought) {
-	if s, err := b.get(l.job); err == nil && s.core {
-		s.costs(l)
+	if s, err := b.get(l.job); err == nil && s.driver != nil {
+		s.driver.chains.costs(l)
 	}
 }
 

@@ -162,8 +162,8 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 		return j, fmt.Errorf("%w: the job is %s", ErrNotRunning, j.State)
 	}
 	note := func(ctx context.Context, paused bool) error {
-		if s.core {
-			return s.pauseWork(ctx, paused)
+		if s.driver != nil {
+			return s.driver.pause(ctx, paused)
 		}
 		return s.save(ctx, func(j *Job) { j.Paused = paused })
 	}
@@ -185,11 +185,11 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 	return s.snapshot(), nil
 }
 
-// pauseWork notes that the programs are to be paused, or let go on. The caller, or bring, tells the providers.
-func (s *supervisor) pauseWork(ctx context.Context, paused bool) error {
-	effects, err := s.b.desk.runner.Ask(ctx, s, event{ev: jobs.PauseRequested{Req: 1, Pause: paused}})
+// pause notes that the programs are to be paused, or let go on. The caller, or bring, tells the providers.
+func (d *driver) pause(ctx context.Context, paused bool) error {
+	effects, err := d.b.desk.runner.Ask(ctx, d.s, event{ev: jobs.PauseRequested{Req: 1, Pause: paused}})
 	if err == nil && answerOf(effects) != nil {
-		err = fmt.Errorf("%w: the job is %s", ErrNotRunning, s.snapshot().State)
+		err = fmt.Errorf("%w: the job is %s", ErrNotRunning, d.s.snapshot().State)
 	}
 	return err
 }

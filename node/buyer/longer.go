@@ -13,29 +13,29 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// extendWork is Extend for a job on its state machine. longer is the job as it is to be.
-func (s *supervisor) extendWork(
+// extend is Extend for a job on its state machine. longer is the job as it is to be.
+func (d *driver) extend(
 	ctx context.Context, longer Job, by time.Duration, budget market.Amount,
 ) (Extension, error) {
-	b := s.b
+	b := d.b
 	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
 		return Extension{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
 	}
 	ask := jobs.ExtendRequested{Req: 1, By: by, Budget: budget}
 	b.mu.Lock() // no other job is taken in between on the same limits
-	err := b.withinMore(s, longer.Spec, time.Now())
+	err := b.withinMore(d.s, longer.Spec, time.Now())
 	var effects []any
 	if err == nil {
-		effects, err = b.desk.runner.Ask(context.WithoutCancel(ctx), s, event{ev: ask})
+		effects, err = b.desk.runner.Ask(context.WithoutCancel(ctx), d.s, event{ev: ask})
 	}
 	b.mu.Unlock()
 	if err == nil {
-		err = s.unextended(answerOf(effects), ask)
+		err = d.unextended(answerOf(effects), ask)
 	}
 	if err != nil {
 		return Extension{}, err
 	}
-	b.cfg.Log.Info("job is made longer", "job", s.trace.Job, "by", by, "run", longer.Spec.Timeouts.Run)
+	b.cfg.Log.Info("job is made longer", "job", d.s.trace.Job, "by", by, "run", longer.Spec.Timeouts.Run)
 	asked := map[market.LeaseID]jobs.RenewLease{} // by the first lease of the line
 	for _, f := range effects {
 		if r, ok := f.(jobs.RenewLease); ok {
@@ -44,29 +44,29 @@ func (s *supervisor) extendWork(
 	}
 	wait, cancel := context.WithTimeout(ctx, extendWait)
 	defer cancel()
-	w, err := b.desk.runner.Until(wait, s, func(w task) bool {
+	w, err := b.desk.runner.Until(wait, d.s, func(w task) bool {
 		return !slices.ContainsFunc(w.Renewals, func(n jobs.Renewal) bool { return asked[n.Chain].Of == n.Of })
 	})
 	if err != nil && wait.Err() == nil {
 		return Extension{}, err
 	}
-	return s.extensionOf(w.State, asked), nil
+	return d.extensionOf(w.State, asked), nil
 }
 
 // unextended is the refusal of an extension for its user.
-func (s *supervisor) unextended(no error, ask jobs.ExtendRequested) error {
-	g := s.b.cfg.Genesis
+func (d *driver) unextended(no error, ask jobs.ExtendRequested) error {
+	g := d.b.cfg.Genesis
 	switch {
 	case errors.Is(no, jobs.ErrNotRunning):
 		return fmt.Errorf("%w: the job has ended; `starling job rerun` runs it again", ErrNotRunning)
 	case errors.Is(no, jobs.ErrBusy):
 		return fmt.Errorf("%w: providers are still being asked for the last extension; try again when they have answered", ErrRefused)
 	case errors.Is(no, jobs.ErrBudget):
-		w, _, err := s.b.desk.runner.Get(s)
+		w, _, err := d.b.desk.runner.Get(d.s)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrRefused, no)
 		}
-		more, have, total := w.extra(s.b.desk, ask), w.Promised(), max(w.Params.Budget, ask.Budget)
+		more, have, total := w.extra(d.b.desk, ask), w.Promised(), max(w.Params.Budget, ask.Budget)
 		return fmt.Errorf("%w: the longer leases can cost %s more, and of payment.budget %s are %s left; say --budget %s or more", ErrRefused,
 			g.FormatAmount(more), g.FormatAmount(total), g.FormatAmount(total-min(have, total)), g.FormatAmount(have.Plus(more)))
 	}
@@ -74,8 +74,8 @@ func (s *supervisor) unextended(no error, ask jobs.ExtendRequested) error {
 }
 
 // extra is the cost of an extension that the budget does not pay, with another budget.
-func (w task) extra(d *desk, ask jobs.ExtendRequested) (sum market.Amount) {
-	now, err := d.now()
+func (w task) extra(desk *desk, ask jobs.ExtendRequested) (sum market.Amount) {
+	now, err := desk.now()
 	if err != nil {
 		return 0
 	}
@@ -94,10 +94,10 @@ func (w task) extra(d *desk, ask jobs.ExtendRequested) (sum market.Amount) {
 
 // extensionOf is what came of an extension, as far as it is known. asked are the leases for which successors were
 // asked, by the first lease of their line.
-func (s *supervisor) extensionOf(st jobs.State, asked map[market.LeaseID]jobs.RenewLease) Extension {
-	j := s.snapshot()
+func (d *driver) extensionOf(st jobs.State, asked map[market.LeaseID]jobs.RenewLease) Extension {
+	j := d.s.snapshot()
 	out := Extension{Job: j.ID, Run: job.Span(j.Spec.Timeouts.Run), Until: j.Until(), Budget: j.Spec.Payment.Budget}
-	now, _ := s.b.desk.now() // never fails
+	now, _ := d.b.desk.now() // never fails
 	for i, r := range st.Ranks {
 		k := ExtendedRank{Rank: i, Provider: r.Provider, State: NoLease}
 		var end market.Slot
@@ -107,7 +107,7 @@ func (s *supervisor) extensionOf(st jobs.State, asked map[market.LeaseID]jobs.Re
 			}
 		}
 		if end > 0 {
-			k.Until, k.State = s.timeOf(now.Slot, end), LongEnough
+			k.Until, k.State = d.s.timeOf(now.Slot, end), LongEnough
 		}
 		a, ok := asked[r.Lease]
 		switch {

@@ -229,7 +229,7 @@ func (b *Buyer) drop(s *supervisor) {
 	if b.jobs[s.trace.Job] == s {
 		delete(b.jobs, s.trace.Job)
 	}
-	if s.core {
+	if s.driver != nil {
 		b.desk.runner.Remove(s)
 	}
 	for _, l := range s.bought() {

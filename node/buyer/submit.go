@@ -128,7 +128,7 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 		}
 		more = append(more, p)
 	}
-	if s.core {
+	if s.driver != nil {
 		err = b.begin(ctx, s, more)
 	} else {
 		err = s.save(ctx, func(*Job) {}, more...)
@@ -138,7 +138,7 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	}
 	b.jobs[j.ID] = s
 	b.cfg.Log.Info("job accepted", "job", j.ID, "name", j.Spec.Name, "ranks", j.Spec.Count)
-	if run := b.ctx; !s.core {
+	if run := b.ctx; s.driver == nil {
 		b.wg.Go(func() { s.run(run) })
 	}
 	return s.snapshot(), nil

@@ -16,7 +16,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/cluster"
@@ -71,23 +70,9 @@ type supervisor struct {
 	unwilling []sign.Key
 	handing   atomic.Int32 // how far its guardians are with its files
 
-	mu sync.Mutex
-	// Of a job on its state machine (core): the machine's shell.
-	core       bool
-	loaded     *jobs.State // as the journal has it, until the machine is made
-	phase      jobs.Phase
-	following  []*following // by rank; nil: nothing is followed
-	gangs      map[jobs.GangID]context.CancelFunc
-	tries      int // orders since one was filled
-	thin       int // of these, those for which too few providers were to quote
-	offers     map[market.LeaseID]offered
-	bases      []base                       // by rank
-	reasons    []string                     // by rank: why its last lease was lost
-	noted      int                          // lines of the machine that are in the trace
-	upTo       int                          // lines of the trace that the journal has with the machine's last write
-	deliveries map[State][]webhook.Delivery // that the journal has with it
-	reducing   context.CancelFunc           // ends the reduce program; nil: none runs
-	closing    sync.Once
+	mu      sync.Mutex
+	driver  *driver // of an ordinary job; nil: the supervisor runs the job itself
+	closing sync.Once
 
 	saved  bool // the journal has the job
 	closed bool // it has left memory, or is about to: nothing of it changes
@@ -122,14 +107,8 @@ func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 	if guard != nil {
 		s.as = guard
 	}
-	if s.core = ordinary(j.Spec); s.core {
-		n := len(j.Ranks)
-		s.following, s.bases, s.reasons = make([]*following, n), make([]base, n), make([]string, n)
-		s.gangs, s.offers = map[jobs.GangID]context.CancelFunc{}, map[market.LeaseID]offered{}
-		s.deliveries = map[State][]webhook.Delivery{}
-		for i, r := range j.Ranks {
-			s.bases[i] = base{jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}, r.LogBase}
-		}
+	if ordinary(j.Spec) {
+		s.driver = newDriver(s, j)
 	}
 	for i := range j.Ranks {
 		l, err := ranklog.Open(filepath.Join(b.jobDir(j.ID), fmt.Sprintf("rank-%d.log", i)))
@@ -141,8 +120,8 @@ func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 		}
 		// A power cut may have lost the end of the log: it is sent again from the start of the execution.
 		s.job.Ranks[i].LogBase = min(s.job.Ranks[i].LogBase, l.Len())
-		if s.core {
-			s.bases[i].at = s.job.Ranks[i].LogBase
+		if s.driver != nil {
+			s.driver.bases[i].at = s.job.Ranks[i].LogBase
 		}
 		s.logs = append(s.logs, l)
 	}
@@ -184,8 +163,8 @@ func (j Job) clone() Job {
 // save changes the job and journals it, with what the trace has new and with
 // more, in one write. Nothing is changed when the journal fails.
 func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.Put) error {
-	if s.core {
-		return s.saveBeside(ctx, change, more)
+	if s.driver != nil {
+		return s.driver.save(ctx, change, more)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,20 +198,8 @@ func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.
 	return nil
 }
 
-// saveBeside changes what the job's machine does not know, and journals it with more.
-func (s *supervisor) saveBeside(ctx context.Context, change func(*Job), more []store.Put) error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return fmt.Errorf("journalling job %s: %w: it has ended", s.job.ID, ErrNotRunning)
-	}
-	j := s.job.clone()
-	change(&j)
-	s.job = j
-	s.mu.Unlock()
-	_, err := s.b.desk.runner.Ask(ctx, s, event{puts: more})
-	return err
-}
+// close lets those go on who wait for the end of the job's run in this process.
+func (s *supervisor) close() { s.closing.Do(func() { close(s.done) }) }
 
 // keep is save for what has happened already: it tries again until the journal
 // takes it, so that a full disk delays a job and loses nothing of it.

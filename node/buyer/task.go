@@ -154,20 +154,21 @@ func (d *desk) now() (machine.Now, error) {
 // Load implements machine.Shell. The jobs and their leases were read before.
 func (d *desk) Load(_ context.Context, add func(*supervisor, task)) error {
 	for _, s := range d.b.jobs {
-		if s.loaded == nil {
+		d := s.driver
+		if d == nil || d.loaded == nil {
 			continue
 		}
-		w := task{State: *s.loaded}
+		w := task{State: *d.loaded}
 		for _, l := range s.paid {
 			if !l.alive() {
 				l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
 			}
 			w.before = append(w.before, l.fact())
 			if l.first == l.id && l.alive() {
-				s.watchLine(l)
+				d.chains.watch(l)
 			}
 		}
-		s.loaded = nil
+		d.loaded = nil
 		add(s, w)
 	}
 	return nil
@@ -185,64 +186,36 @@ func (d *desk) run(ctx context.Context) {
 
 // Record implements machine.Shell.
 func (d *desk) Record(b *journal.Batch, s *supervisor, old, next task, effects []any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := old.notes
-	for _, f := range effects {
-		switch f := f.(type) {
-		case records:
-			b.Add(f...)
-		case jobs.Note:
-			if at >= s.noted { // else the write of it failed, and is repeated
-				s.noted = at + 1
-				s.noteLocked(next.State, f)
-			}
-			at++
-		}
-	}
-	j := s.projectLocked(next.State)
-	rec := jobRecord{Job: j}
-	if next.Phase != jobs.Ended {
-		rec.Work = &workState{next.State}
-	}
-	jobTable.Put(b, j.ID, rec)
-	if was := stateOf(old.State); j.State != was {
-		told, puts := d.b.tellHooks(j)
-		s.deliveries[j.State] = told
-		b.Add(puts...)
-	}
-	var steps []store.Put
-	steps, s.upTo = s.trace.Pending()
-	b.Add(steps...)
+	s.driver.record(b, old, next, effects)
 }
 
 // Carry implements machine.Shell.
 func (d *desk) Carry(s *supervisor, f any) func(context.Context) []event {
 	switch f := f.(type) {
 	case changed:
-		s.changed(f.state)
+		s.driver.changed(f.state)
 	case jobs.OrderGang:
-		s.orderGang(f)
+		s.driver.orders.place(f)
 	case jobs.CancelGang:
-		s.cancelGang(f)
+		s.driver.orders.cancel(f)
 	case jobs.StartExecution:
-		s.startExecution(f)
+		s.driver.execs.begin(f)
 	case jobs.StopExecution:
-		s.haltExecution(f)
+		s.driver.execs.halt(f)
 	case jobs.GatherOutputs:
-		s.gatherOutputs(f)
+		s.driver.execs.gather(f)
 	case jobs.ReclaimExecution:
-		s.reclaimExecution(f)
+		s.driver.execs.reclaim(f)
 	case jobs.EndLease:
-		s.endLease(f)
+		s.driver.chains.end(f)
 	case jobs.RenewLease:
-		s.renewLease(f)
+		s.driver.chains.renew(f)
 	case jobs.ReportFault:
-		s.reportFault(f)
+		s.driver.chains.fault(f)
 	case jobs.Reduce:
-		s.reduceRound(f)
+		s.driver.reduceRound(f)
 	case jobs.CloseAccount:
-		s.closeAccount()
+		s.driver.closeAccount()
 	}
 	return nil
 }

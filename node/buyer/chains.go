@@ -1,0 +1,173 @@
+package buyer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// chains are the leases of an ordinary job, each with the successors that make it longer.
+type chains struct{ *driver }
+
+// fact is the lease as the job's machine knows it.
+func (l *bought) fact() jobs.Lease {
+	l.mu.Lock()
+	state, held := l.payer.State(), l.rec.Active && l.rec.Reason == ""
+	l.mu.Unlock()
+	core := l.core
+	return jobs.Lease{
+		ID: l.id, Chain: l.first, Rank: core.Rank, Epoch: core.RankEpoch, Provider: core.Provider,
+		End: core.End, Rate: core.Rate,
+		Most: l.most(), Open: state != meter.PayerSettled, Usable: held && state == meter.PayerPaying && l.alive(),
+	}
+}
+
+// watch reports to the job's machine when the line of a lease can be used no longer.
+func (c chains) watch(l *bought) {
+	context.AfterFunc(l.line.ctx, func() {
+		cause, why := l.cause()
+		c.post(jobs.LeaseLost{Chain: l.first, Cause: cause, Reason: why})
+	})
+}
+
+// cause is why the lease's line is over.
+func (l *bought) cause() (jobs.Cause, string) {
+	why := l.lostReason()
+	away, ahead, unpaid := l.end().outage()
+	l.mu.Lock()
+	void := l.rec.Void
+	l.mu.Unlock()
+	switch {
+	case unpaid:
+		why = fmt.Sprintf("this peer was away for %v, longer than the %v that it had paid ahead: %s", away, ahead, why)
+		return jobs.CauseAbsent, why
+	case l.shared():
+		return jobs.CauseCondemned, why
+	case l.away():
+		return jobs.CauseAbsent, why
+	case void:
+		return jobs.CauseVoid, why
+	case l.spent():
+		return jobs.CauseExpired, why
+	}
+	return jobs.CauseDefaulted, why
+}
+
+// end ends the open leases of a line. Each lease's cost is reported, as soon as it can grow no more and once it is
+// settled.
+func (c chains) end(fx jobs.EndLease) {
+	c.s.mu.Lock()
+	orderly := c.phase >= jobs.Stopping
+	c.s.mu.Unlock()
+	c.b.wg.Go(func() {
+		l := c.chain(fx.Chain)
+		if l == nil {
+			return
+		}
+		run := c.b.desk.ctx
+		for _, o := range l.open() {
+			if orderly { // its provider sends the last receipt
+				c.b.tell(run, o, fx.Reason)
+			} else {
+				c.b.wg.Go(func() { c.b.tell(run, o, fx.Reason) })
+			}
+			for o.stopPaying(run, fx.Reason) != nil {
+				if pause(run, journalRetry) != nil {
+					return
+				}
+			}
+		}
+		for _, o := range l.all() {
+			c.costs(o)
+		}
+	})
+}
+
+// costs reports what a lease has cost, or can still cost.
+func (c chains) costs(l *bought) {
+	c.post(jobs.LeaseCost{Lease: l.id, Most: l.most(), Settled: l.state() == meter.PayerSettled})
+}
+
+// fault reports a provider's fault to its reputation.
+func (c chains) fault(fx jobs.ReportFault) {
+	l := c.chain(fx.Chain)
+	if l == nil {
+		return
+	}
+	var begun time.Time
+	c.s.mu.Lock()
+	if i := int(l.core.Rank); i < len(c.s.job.Ranks) {
+		begun = c.s.job.Ranks[i].Begun
+	}
+	c.s.mu.Unlock()
+	c.b.wg.Go(func() { c.b.cfg.Reputation.Failed(l.core, l.loss(begun)) })
+}
+
+// renew asks the provider of a lease for a successor until it has answered.
+func (c chains) renew(fx jobs.RenewLease) {
+	c.b.wg.Go(func() {
+		run, l := c.b.desk.ctx, c.chain(fx.Chain)
+		var before *bought
+		if l != nil {
+			for _, o := range l.all() {
+				if o.id == fx.Of {
+					before = o
+				}
+			}
+		}
+		if before == nil {
+			c.post(jobs.RenewalRefused{Of: fx.Of, Reason: "the lease was lost meanwhile"})
+			return
+		}
+		core, err := before.core.Follow(fx.Until)
+		if err == nil {
+			err = c.succeed(run, before, core)
+		}
+		if run.Err() != nil && err != nil {
+			return // the journal has it
+		}
+		if err != nil {
+			c.post(jobs.RenewalRefused{Of: fx.Of, Reason: clip(err.Error())})
+			return
+		}
+		c.post(jobs.LeaseRenewed{Of: fx.Of, Next: before.after(core).fact()})
+	})
+}
+
+// succeed has a successor signed and paid for. One that is refused ends.
+func (c chains) succeed(ctx context.Context, before *bought, core market.LeaseCore) error {
+	back := c.b.using(c.s.trace.Job, core.Order)
+	defer back()
+	err := c.s.follow(ctx, before, core)
+	if err != nil && ctx.Err() == nil {
+		c.s.refused(ctx, core, err)
+		if n := before.after(core); n != nil { // it may cost its first interval
+			f := n.fact()
+			f.Usable = false
+			c.post(jobs.GangFormed{Leases: []jobs.Lease{f}})
+			c.costs(n)
+		}
+	}
+	return err
+}
+
+// chain returns a lease of the job that is the first of its line; nil: there is none.
+func (c chains) chain(id market.LeaseID) *bought {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.chainLocked(id)
+}
+
+// chainLocked is chain for a caller that holds the supervisor's mu.
+func (c chains) chainLocked(id market.LeaseID) *bought {
+	for _, l := range c.s.paid {
+		if l.id == id {
+			return l
+		}
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package buyer
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/webhook"
+)
+
+// driver carries out the effects of an ordinary job's machine, and shows the job's state. Its executions, orders and
+// leases report events to the machine.
+type driver struct {
+	s      *supervisor
+	b      *Buyer
+	execs  *execs
+	orders *orders
+	chains chains
+	loaded *jobs.State // as the journal has it, until the machine is made
+
+	// Under the supervisor's mu:
+	phase      jobs.Phase
+	bases      []base                       // by rank
+	reasons    []string                     // by rank: why its last lease was lost
+	noted      int                          // lines of the machine that are in the trace
+	upTo       int                          // lines of the trace that the journal has with the machine's last write
+	deliveries map[State][]webhook.Delivery // that the journal has with it
+	reducing   context.CancelFunc           // ends the reduce program; nil: none runs
+}
+
+func newDriver(s *supervisor, j Job) *driver {
+	n := len(j.Ranks)
+	d := &driver{s: s, b: s.b, bases: make([]base, n), reasons: make([]string, n), deliveries: map[State][]webhook.Delivery{}}
+	d.execs = &execs{driver: d, following: make([]*following, n)}
+	d.orders = &orders{driver: d, gangs: map[jobs.GangID]context.CancelFunc{}, offers: map[market.LeaseID]offered{}}
+	d.chains = chains{d}
+	for i, r := range j.Ranks {
+		d.bases[i] = base{jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}, r.LogBase}
+	}
+	return d
+}
+
+// stateOf is the state of a job as its user sees it.
+func stateOf(st jobs.State) State {
+	switch st.Phase {
+	case jobs.Placing:
+		if st.Gang > 0 {
+			return Matching
+		}
+		return Queued
+	case jobs.Working, jobs.Reducing, jobs.Stopping: // a program that is stopped still runs
+		return Running
+	case jobs.Settling:
+		return Settling
+	case jobs.Ended:
+		return outcomeOf(st.Outcome.Result)
+	}
+	return ""
+}
+
+func outcomeOf(r jobs.Result) State {
+	return map[jobs.Result]State{
+		jobs.ResultSucceeded: Succeeded, jobs.ResultFailed: Failed, jobs.ResultStopped: Stopped,
+	}[r]
+}
+
+// base is where the log of an execution begins in its rank's log.
+type base struct {
+	exec jobs.Exec
+	at   int64
+}
+
+// projectLocked returns the job as its user sees it in a state of its machine. What the machine does not know stays as
+// it is. The supervisor's mu is held.
+func (d *driver) projectLocked(st jobs.State) Job {
+	j := d.s.job.clone()
+	j.State, j.Started, j.Ended, j.Round = stateOf(st), st.Started, st.Ended, int(st.Round)
+	j.Spec.Timeouts.Run, j.Spec.Payment.Budget = st.Params.Run, st.Params.Budget
+	j.Extended, j.Paused, j.Lost = int(st.Extended), st.Paused, st.Avoid
+	j.Stopping = st.WantStop || st.Outcome.Result == jobs.ResultStopped
+	if st.Carry.CID != "" {
+		j.Carry = &Blob{CID: st.Carry.CID, Size: st.Carry.Bytes, Tree: st.Carry.Tree}
+	}
+	if st.Phase >= jobs.Settling {
+		j.Outcome, j.Reason = outcomeOf(st.Outcome.Result), d.reasonOf(st)
+		if j.Code = ""; st.Outcome.Code != 0 {
+			j.Code = Code(st.Outcome.Code.String())
+		}
+	}
+	if st.Account.Counted {
+		j.Owed, j.Receipts = st.Account.Owed, int(st.Account.Receipts)
+	}
+	if st.Account.Released {
+		j.Paid = st.Account.Paid
+	}
+	for i := range min(len(j.Ranks), len(st.Ranks)) {
+		d.projectRankLocked(&j.Ranks[i], i, &st.Ranks[i])
+	}
+	return j
+}
+
+// projectRankLocked brings rank i up to the state of its machine. The supervisor's mu is held.
+func (d *driver) projectRankLocked(k *Rank, i int, r *jobs.Rank) {
+	if !r.Lease.IsZero() && r.Lease != k.Lease {
+		if o, ok := d.orders.offers[r.Lease]; ok {
+			k.Route, k.Units = o.route, o.units
+		}
+		k.Lease = r.Lease
+	}
+	if x := (jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}); r.State == jobs.RankRunning {
+		if k.State != RankRunning || k.Seq != r.Seq || d.bases[i].exec != x {
+			if k.Live = (Live{}); d.bases[i].exec != x {
+				d.bases[i] = base{x, d.s.logs[i].Len()}
+			}
+		}
+		k.LogBase = d.bases[i].at
+	}
+	k.State, k.Epoch, k.Provider, k.Seq = RankState(r.State.String()), r.Epoch, r.Provider, r.Seq
+	k.Restarts, k.Retries, k.Begun, k.Unextended = int(r.Losses), int(r.Restarts), r.Begun, r.Unextended
+	k.Exit, k.Detail = r.Exit.Code, r.Exit.Detail
+	k.After = time.Time{}
+	if r.State == jobs.RankLeased {
+		k.After = r.NotBefore
+	}
+	if fresh := r.State == jobs.RankWaiting || r.State == jobs.RankLeased && r.Seq == 0; !fresh {
+		k.Reason = r.Exit.Reason
+	} else if d.reasons[i] != "" { // why the last lease was lost
+		k.Reason = d.reasons[i]
+	}
+	k.Outputs = nil
+	for _, f := range r.Outputs {
+		k.Outputs = append(k.Outputs, Output{f.Path, Blob{CID: f.CID, Size: f.Bytes, Tree: f.Tree}})
+	}
+}
+
+// reasonOf is why the job ended, with what its user can do where money was short.
+func (d *driver) reasonOf(st jobs.State) string {
+	o := st.Outcome
+	if o.Code != jobs.CodePayment {
+		return o.Reason
+	}
+	g, p := d.b.cfg.Genesis, d.s.job.Spec.Payment
+	return o.Reason + "; raise payment.budget, which is " + g.FormatAmount(st.Params.Budget) +
+		", or lower payment.maxPrice, which is " + g.FormatAmount(market.Amount(p.MaxPrice)) + " per unit-hour"
+}
+
+// record notes a step for the journal: the job as its user sees it, the machine's state, and new lines of the trace.
+func (d *driver) record(b *journal.Batch, old, next task, effects []any) {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	at := old.notes
+	for _, f := range effects {
+		switch f := f.(type) {
+		case records:
+			b.Add(f...)
+		case jobs.Note:
+			if at >= d.noted { // else the write of it failed, and is repeated
+				d.noted = at + 1
+				d.noteLocked(next.State, f)
+			}
+			at++
+		}
+	}
+	j := d.projectLocked(next.State)
+	rec := jobRecord{Job: j}
+	if next.Phase != jobs.Ended {
+		rec.Work = &workState{next.State}
+	}
+	jobTable.Put(b, j.ID, rec)
+	if j.State != stateOf(old.State) {
+		told, puts := d.b.tellHooks(j)
+		d.deliveries[j.State] = told
+		b.Add(puts...)
+	}
+	var steps []store.Put
+	steps, d.upTo = d.s.trace.Pending()
+	b.Add(steps...)
+}
+
+// noteLocked adds a line of the job's machine to its trace. The supervisor's mu is held.
+func (d *driver) noteLocked(st jobs.State, n jobs.Note) {
+	step := Step{At: time.Now(), Kind: trace.Kind(n.Kind), Detail: strings.TrimSuffix(n.Detail, ": ")}
+	if i := n.Rank; i >= 0 && i < len(st.Ranks) {
+		step.Rank, step.Provider = &i, st.Ranks[i].Provider.String()
+		if n.Kind == jobs.NoteLost {
+			d.reasons[i] = n.Detail
+		}
+	}
+	d.s.trace.Add(step)
+}
+
+// changed takes in a state of the job's machine that is in the journal.
+func (d *driver) changed(st jobs.State) {
+	d.s.mu.Lock()
+	before := d.s.job.State
+	d.s.job, d.s.saved, d.phase = d.projectLocked(st), true, st.Phase
+	for i := range d.s.leases {
+		if d.s.leases[i] = nil; i < len(st.Ranks) && !st.Ranks[i].Lease.IsZero() && st.Phase < jobs.Settling {
+			d.s.leases[i] = d.chains.chainLocked(st.Ranks[i].Lease)
+		}
+	}
+	for i, f := range d.execs.following {
+		if r := &st.Ranks[i]; f != nil && (r.State != jobs.RankRunning || f.exec.Lease != r.Lease || f.exec.Seq != r.Seq) {
+			f.cancel()
+			d.execs.following[i] = nil
+		}
+	}
+	if d.reducing != nil && st.Phase != jobs.Reducing {
+		d.reducing()
+		d.reducing = nil
+	}
+	j, told, upTo := d.s.job, d.deliveries[d.s.job.State], d.upTo
+	delete(d.deliveries, d.s.job.State)
+	d.s.mu.Unlock()
+	d.s.trace.Written(upTo)
+	d.b.hooks.Added(told...)
+	d.s.trace.Poke()
+	if st.Phase < jobs.Settling {
+		return
+	}
+	for _, l := range d.s.ranklogs() { // who follows them need not wait until all is paid
+		l.End()
+	}
+	if j.State != before {
+		d.b.cfg.Log.Info("job's work is over", "job", j.ID, "state", j.State, "outcome", j.Outcome, "reason", j.Reason)
+	}
+	if st.Phase == jobs.Ended {
+		d.s.trace.Retire()
+		d.s.close()
+		d.b.hasEnded()
+	}
+}

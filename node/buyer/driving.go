@@ -1,0 +1,120 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/store"
+)
+
+// post reports events to the job's machine. A runner that is stopping takes none: the next process finds out anew.
+func (d *driver) post(events ...jobs.Event) {
+	for _, ev := range events {
+		d.report(event{ev: ev})
+	}
+}
+
+func (d *driver) report(ev event) { _ = d.b.desk.runner.Post(d.s, ev) }
+
+// reduceRound runs the job's reduce program here.
+func (d *driver) reduceRound(fx jobs.Reduce) {
+	ctx, cancel := context.WithCancel(d.b.desk.ctx)
+	d.s.mu.Lock()
+	d.reducing = cancel
+	d.s.mu.Unlock()
+	d.b.wg.Go(func() {
+		defer cancel()
+		c, err := d.s.reduce(ctx, d.s.snapshot())
+		var out *outcome
+		switch {
+		case ctx.Err() != nil:
+		case errors.As(err, &out) && out.code == CodeProgram:
+			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodeProgram, Reason: out.reason})
+		case errors.As(err, &out):
+			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodeInput, Reason: out.reason})
+		case err != nil:
+			reason := "this peer could not go on with the job: " + err.Error()
+			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodePeer, Reason: reason})
+		default:
+			d.post(jobs.Reduced{Round: fx.Round, Carry: jobs.File{CID: c.CID, Bytes: c.Size, Tree: c.Tree}})
+		}
+	})
+}
+
+// closeAccount takes back what the job has set aside and does not owe, and anchors its receipts.
+func (d *driver) closeAccount() {
+	d.b.wg.Go(func() {
+		run := d.b.desk.ctx
+		for {
+			err := d.settleWork(run)
+			if err == nil || run.Err() != nil {
+				return
+			}
+			d.b.cfg.Log.Error("settling failed; trying again", "job", d.s.trace.Job, "err", err)
+			if pause(run, journalRetry) != nil {
+				return
+			}
+		}
+	})
+}
+
+// settleWork settles the job once.
+func (d *driver) settleWork(ctx context.Context) error {
+	leases := d.s.bought()
+	var last anchoring
+	var total market.Amount
+	owed := func(ctx context.Context) (of anchoring, err error) {
+		of, total, err = d.s.owed(ctx, leases)
+		if err != nil {
+			return of, err
+		}
+		last = of
+		d.s.mu.Lock()
+		d.s.job.Owed, d.s.job.Receipts = total, int(of.Receipts)
+		d.s.mu.Unlock()
+		d.s.trace.Poke()
+		return of, nil
+	}
+	if _, err := owed(ctx); err != nil {
+		return err
+	}
+	paid, anchored, err := d.b.pay.settle(ctx, d.s.trace.Job, leases, owed)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if total > 0 {
+		amount := d.b.cfg.Genesis.FormatAmount(paid)
+		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: amount + " are the providers', claimed or to be claimed"})
+	}
+	d.s.mu.Lock()
+	d.s.job.Transactions = anchored
+	d.s.mu.Unlock()
+	d.post(
+		jobs.AccountCounted{Owed: total, Receipts: last.Receipts},
+		jobs.ReceiptsAnchored{Tx: append(anchored, "")[0]},
+		jobs.EscrowReleased{Paid: paid},
+	)
+	return nil
+}
+
+// save changes what the job's machine does not know, and journals it with more.
+func (d *driver) save(ctx context.Context, change func(*Job), more []store.Put) error {
+	d.s.mu.Lock()
+	if d.s.closed {
+		d.s.mu.Unlock()
+		return fmt.Errorf("journalling job %s: %w: it has ended", d.s.job.ID, ErrNotRunning)
+	}
+	j := d.s.job.clone()
+	change(&j)
+	d.s.job = j
+	d.s.mu.Unlock()
+	_, err := d.b.desk.runner.Ask(ctx, d.s, event{puts: more})
+	return err
+}

@@ -1,0 +1,264 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// execs are the executions of an ordinary job that this process follows.
+type execs struct {
+	*driver
+	following []*following // by rank; nil: nothing is followed. Under the supervisor's mu.
+}
+
+// following is an execution that this process follows.
+type following struct {
+	exec   jobs.Exec
+	ctx    context.Context // ends when the job's machine is not interested in it any more
+	cancel context.CancelFunc
+	last   *nodepb.Execution // as it ended; under the supervisor's mu
+}
+
+// followed returns the execution that is followed, and whether it was already. start begins with a context.
+func (x *execs) followed(e jobs.Exec) (f *following, already bool) {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if f := x.following[e.Rank]; f != nil {
+		if f.exec == e {
+			return f, true
+		}
+		f.cancel()
+	}
+	f = &following{exec: e}
+	f.ctx, f.cancel = context.WithCancel(x.b.desk.ctx)
+	x.following[e.Rank] = f
+	return f, false
+}
+
+// begin has a provider run a program, and follows it.
+func (x *execs) begin(fx jobs.StartExecution) {
+	f, already := x.followed(fx.Exec)
+	if !already {
+		x.b.wg.Go(func() { x.follow(f, true) })
+	}
+}
+
+// follow starts an execution, or finds it where it runs, and reports its progress until it has ended.
+func (x *execs) follow(f *following, start bool) {
+	i, l := int(f.exec.Rank), x.chains.chain(f.exec.Lease)
+	j := x.s.snapshot()
+	if l == nil { // it is lost, and so the machine is told
+		return
+	}
+	var req *nodepb.ExecRequest
+	if start {
+		w, err := workload(j, i)
+		if err != nil {
+			x.post(jobs.PeerFailed{Code: jobs.CodeInput, Reason: fmt.Sprintf("rank %d: %v", i, err)})
+			return
+		}
+		if w.Sealed, err = x.b.sealFor(f.ctx, j, l); err != nil {
+			if f.ctx.Err() == nil {
+				reason := fmt.Sprintf("rank %d: its secrets could not be sealed to the provider: %v", i, err)
+				x.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: reason})
+			}
+			return
+		}
+		x.b.grantInputs(l.peer, w)
+		req = &nodepb.ExecRequest{
+			Lease: l.first[:], Seq: f.exec.Seq, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}},
+		}
+	}
+	if away, _, unpaid := l.end().outage(); away > 0 && !unpaid && x.s.back(i) {
+		detail := fmt.Sprintf("this peer was away for %v; its program ran on", away)
+		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.core.Provider.String(), Detail: detail})
+	}
+	e := x.s.execution(i, l, j.Ranks[i])
+	e.saw = func(stage jobs.Stage, detail string) {
+		x.post(jobs.ExecutionSeen{Exec: f.exec, Stage: stage, Detail: detail})
+	}
+	defer x.s.probing(f.ctx, i, l, f.exec.Seq)()
+	x.attend(f, e, req)
+}
+
+// attend keeps in touch with the provider of an execution until it has ended.
+func (x *execs) attend(f *following, e *execution, req *nodepb.ExecRequest) {
+	silent := false
+	for {
+		var err error
+		if req != nil {
+			err = x.b.start(f.ctx, e.l, req)
+		}
+		if err == nil {
+			if silent {
+				x.post(jobs.ProviderHeard{Exec: f.exec})
+				silent = false
+			}
+			var ex *nodepb.Execution
+			if ex, err = e.watch(f.ctx); err == nil {
+				_ = x.exited(f, e, ex) // its lease's loss is reported by itself
+				return
+			}
+		}
+		var no *stream.Refused
+		var bad *stream.Malformed
+		switch {
+		case f.ctx.Err() != nil, e.l.lostReason() != "": // its loss is reported by itself
+			return
+		case errors.As(err, &bad):
+			reason := "the provider called the request malformed: " + bad.Reason
+			x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseRefused, Reason: reason})
+			return
+		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
+			reason := "the provider refused to run it: " + no.Reason
+			x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseRefused, Reason: reason})
+			return
+		}
+		if !silent {
+			silent = true
+			x.post(jobs.ProviderSilent{Exec: f.exec})
+		}
+		if pause(f.ctx, redial) != nil {
+			return
+		}
+	}
+}
+
+// exited reports the end of an execution. It reports false, and nothing to the machine, if the execution ended
+// only because its lease did.
+func (x *execs) exited(f *following, e *execution, ex *nodepb.Execution) bool {
+	x.s.mu.Lock()
+	f.last = ex
+	x.s.mu.Unlock()
+	exit := exitOf(ex)
+	if ex.State == nodepb.ExecState_EXEC_STATE_FAILED && ex.Reason == protocol.ReasonStart {
+		reason := "the provider could not run it: " + clip(ex.Message)
+		x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseBroken, Reason: reason})
+		return true
+	}
+	switch {
+	case exit.Broken && e.l.lostReason() != "":
+		return false
+	case exit.Broken && e.l.spent():
+		x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseExpired, Reason: "the lease is used up"})
+		return true
+	}
+	for _, o := range ex.Outputs {
+		if size := o.GetBlob().GetSize(); exit.Reason == "" && size > uint64(x.b.cfg.MaxOutput) {
+			exit.Reason = "output"
+			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", clip(o.GetPath()), size, x.b.cfg.MaxOutput)
+		}
+	}
+	x.post(jobs.ExecutionExited{Exec: f.exec, Exit: exit})
+	return true
+}
+
+// exitOf returns the end of an execution as its provider reports it.
+func exitOf(ex *nodepb.Execution) jobs.Exit {
+	r := runtime.Reason(ex.Reason)
+	e := jobs.Exit{Code: int(ex.ExitCode), Reason: clip(ex.Reason), Detail: clip(ex.Message)}
+	switch ex.Reason {
+	case protocol.ReasonImage, protocol.ReasonProgram, protocol.ReasonCredentials:
+		e.Hopeless = true
+	}
+	e.Broken = r == runtime.ReasonLost || r == runtime.ReasonKilled
+	if ex.State == nodepb.ExecState_EXEC_STATE_FAILED && e.Reason == "" {
+		e.Reason = "failed"
+	}
+	return e
+}
+
+// gather fetches what an execution left.
+func (x *execs) gather(fx jobs.GatherOutputs) {
+	x.s.mu.Lock()
+	f := x.following[fx.Rank]
+	var last *nodepb.Execution
+	if f != nil && f.exec == fx.Exec {
+		last = f.last
+	}
+	x.s.mu.Unlock()
+	if last == nil { // a restart comes to it again
+		return
+	}
+	x.b.wg.Go(func() {
+		l := x.chains.chain(fx.Lease)
+		res, err := x.b.gather(f.ctx, l, last, x.s.snapshot().Spec.Outputs, true)
+		switch {
+		case f.ctx.Err() != nil:
+		case err != nil:
+			x.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: "this peer could not go on with the job: " + err.Error()})
+		case res.lost != "":
+			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseBroken, Reason: res.lost})
+		default:
+			x.post(jobs.OutputsGathered{Exec: fx.Exec, Outputs: files(res.outputs)})
+		}
+	})
+}
+
+// files are outputs as the job's machine knows them.
+func files(outputs []Output) (out []jobs.File) {
+	for _, o := range outputs {
+		out = append(out, jobs.File{Path: o.Path, CID: o.CID, Bytes: o.Size, Tree: o.Tree})
+	}
+	return out
+}
+
+// halt asks a provider to end a program, until it was heard or the machine waits no longer. One that an
+// earlier process started is followed from here on.
+func (x *execs) halt(fx jobs.StopExecution) {
+	f, already := x.followed(fx.Exec)
+	if !already {
+		x.b.wg.Go(func() { x.follow(f, false) })
+	}
+	x.b.wg.Go(func() {
+		l := x.chains.chain(fx.Lease)
+		if l == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(f.ctx, fx.Grace+stopSlack)
+		defer cancel()
+		for {
+			_, err := x.b.stopExecution(ctx, l, fx.Seq, fx.Grace)
+			var no *stream.Refused
+			if err == nil || errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing {
+				return
+			}
+			if pause(ctx, redial) != nil {
+				x.b.cfg.Log.Debug("stopping an execution", "lease", l.id, "err", err)
+				return
+			}
+		}
+	})
+}
+
+// reclaim asks the provider of a lease that is over whether the program had ended before.
+func (x *execs) reclaim(fx jobs.ReclaimExecution) {
+	f, _ := x.followed(fx.Exec)
+	x.b.wg.Go(func() {
+		l, j := x.chains.chain(fx.Lease), x.s.snapshot()
+		if l == nil {
+			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseAbsent, Reason: "its lease is not known"})
+			return
+		}
+		e := x.s.execution(int(fx.Rank), l, j.Ranks[fx.Rank])
+		e.saw = func(jobs.Stage, string) {}
+		ex, err := e.status(f.ctx)
+		if err == nil && ex.GetState().Ended() {
+			ex, err = e.follow(f.ctx) // the rest of its log
+		}
+		switch {
+		case f.ctx.Err() != nil:
+		case err != nil || !ex.GetState().Ended() || !x.exited(f, e, ex):
+			cause, why := l.cause()
+			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: cause, Reason: why})
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/store"
+)
+
+// orders are the orders of leases for an ordinary job.
+type orders struct {
+	*driver
+
+	// Under the supervisor's mu:
+	gangs  map[jobs.GangID]context.CancelFunc
+	tries  int // orders since one was filled
+	thin   int // of these, those for which too few providers were to quote
+	offers map[market.LeaseID]offered
+}
+
+// offered is what a lease's quote said.
+type offered struct {
+	route string
+	units Units
+}
+
+// place orders leases for ranks of the job. The machine gets exactly one answer.
+func (o *orders) place(fx jobs.OrderGang) {
+	ctx, cancel := context.WithCancel(o.b.desk.ctx)
+	o.s.mu.Lock()
+	o.gangs[fx.Gang] = cancel
+	o.s.mu.Unlock()
+	o.b.wg.Go(func() {
+		defer cancel()
+		f, err := o.form(ctx, fx)
+		o.s.mu.Lock()
+		delete(o.gangs, fx.Gang)
+		if err == nil {
+			o.tries, o.thin = 0, 0
+		}
+		o.s.mu.Unlock()
+		if err == nil {
+			o.formed(fx, f)
+			return
+		}
+		if stray := f.stray(); len(stray) > 0 { // each may cost its first interval: the machine counts and ends it
+			o.post(jobs.GangFormed{Leases: stray})
+		}
+		o.post(failureOf(ctx, fx.Gang, err))
+	})
+}
+
+// cancel has a gang end early.
+func (o *orders) cancel(fx jobs.CancelGang) {
+	o.s.mu.Lock()
+	cancel := o.gangs[fx.Gang]
+	o.s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// failureOf is the failure of a gang.
+func failureOf(ctx context.Context, id jobs.GangID, err error) jobs.GangFailed {
+	out := jobs.GangFailed{Gang: id, Why: jobs.GangShort, Reason: err.Error()}
+	var none *unplaced
+	switch {
+	case errors.Is(err, jobs.ErrDropped) || ctx.Err() != nil:
+		out.Why = jobs.GangDropped
+	case errors.As(err, &none) && !none.thin && !none.raced && !none.unsettled:
+		out.Why = jobs.GangUnfit
+	}
+	return out
+}
+
+// form journals an order, publishes it, and takes all its leases or none. The result is not nil after an order of
+// which leases were being taken.
+func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) {
+	var ranks []uint32
+	for _, seat := range fx.Seats {
+		ranks = append(ranks, seat.Rank)
+	}
+	o.s.mu.Lock()
+	choosy, thin := o.tries == 0, o.thin
+	o.tries++
+	o.s.mu.Unlock()
+	order, env, err := o.s.compose(len(ranks), fx.Slots, fx.Cap, choosy, thin)
+	if err != nil {
+		return nil, err
+	}
+	o.s.mu.Lock()
+	o.s.job.Orders = append(slices.Clip(o.s.job.Orders), order.ID)
+	o.s.mu.Unlock()
+	placed := event{
+		ev:   jobs.OrderPlaced{Gang: fx.Gang, Order: order.ID},
+		puts: []store.Put{{Kind: kindOrder, Key: order.ID.String(), Value: env}},
+	}
+	if _, err := o.b.desk.runner.Ask(ctx, o.s, placed); err != nil {
+		o.s.mu.Lock()
+		o.s.job.Orders = slices.DeleteFunc(slices.Clone(o.s.job.Orders), func(id market.OrderID) bool { return id == order.ID })
+		o.s.mu.Unlock()
+		return nil, err
+	}
+	f, err := o.s.take(ctx, order, env, ranks)
+	if none := (*unplaced)(nil); errors.As(err, &none) && none.thin {
+		o.s.mu.Lock()
+		o.thin++
+		o.s.mu.Unlock()
+	}
+	return f, err
+}
+
+// formed reports the leases of a gang, which are active.
+func (o *orders) formed(fx jobs.OrderGang, f *forming) {
+	formed := jobs.GangFormed{Gang: fx.Gang}
+	o.s.mu.Lock()
+	for _, seat := range fx.Seats {
+		l := f.leases[seat.Rank]
+		formed.Leases = append(formed.Leases, l.fact())
+		q := f.quotes[l.core.Provider]
+		o.offers[l.id] = offered{q.Route, unitsOf(q.Quote)}
+	}
+	o.s.mu.Unlock()
+	for _, seat := range fx.Seats {
+		o.chains.watch(f.leases[seat.Rank])
+	}
+	o.report(event{ev: formed, puts: f.puts})
+}
+
+// stray are the leases of a gang that was not formed for which a first voucher was signed. It waits for steps that are
+// under way.
+func (f *forming) stray() (out []jobs.Lease) {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	funded := false
+	for _, d := range f.drafts {
+		funded = funded || d.funded != nil
+	}
+	f.mu.Unlock()
+	if !funded {
+		return nil
+	}
+	f.wg.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.drafts {
+		if d.lease != nil && f.s.driver.chains.chain(d.lease.id) != nil {
+			out = append(out, d.lease.fact())
+		}
+	}
+	return out
+}
