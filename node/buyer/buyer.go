@@ -263,8 +263,8 @@ func (b *Buyer) load(ctx context.Context) error {
 		s.resumed, s.saved = true, true
 		if rec.Work == nil {
 			s.driver = nil
-		} else {
-			s.driver.loaded = &rec.Work.State
+		} else if err := s.driver.load(rec.Work); err != nil {
+			return fmt.Errorf("reading job %s: %w", j.ID, err)
 		}
 		b.jobs[j.ID] = s
 	}
@@ -413,7 +413,7 @@ func (b *Buyer) Stop(ctx context.Context, id string) error {
 		return nil
 	}
 	if s.driver != nil {
-		_, err := b.desk.runner.Ask(ctx, s, event{ev: jobs.StopRequested{}})
+		_, err := s.driver.ask(ctx, event{ev: jobs.StopRequested{}})
 		return err
 	}
 	if err := s.save(ctx, func(j *Job) { j.Stopping = true }); err != nil {

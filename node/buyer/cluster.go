@@ -215,6 +215,9 @@ func (s *supervisor) heard(i int, ex *nodepb.Execution) {
 	}
 	s.told[i] = told{s.leases[i].first, ex.Seq, ex.PlanVersion}
 	s.ringLocked()
+	if s.driver != nil { // whose machine knows that the head is ready
+		return
+	}
 	if i != 0 || !s.job.Cluster.Ready.IsZero() || ex.State != nodepb.ExecState_EXEC_STATE_RUNNING || s.job.Ranks[0].Seq != ex.Seq {
 		return
 	}

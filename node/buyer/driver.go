@@ -2,6 +2,8 @@ package buyer
 
 import (
 	"context"
+	"crypto/sha256"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,17 +27,24 @@ type driver struct {
 
 	// Under the supervisor's mu:
 	phase      jobs.Phase
-	bases      []base                       // by rank
-	reasons    []string                     // by rank: why its last lease was lost
-	noted      int                          // lines of the machine that are in the trace
+	bases      []base   // by rank
+	reasons    []string // by rank: why its last lease was lost
+	noted      int      // lines of the machine that are in the trace
+	candidate  [32]byte // digest of the newest state, and of the one that the journal has
+	written    [32]byte
 	upTo       int                          // lines of the trace that the journal has with the machine's last write
 	deliveries map[State][]webhook.Delivery // that the journal has with it
 	reducing   context.CancelFunc           // ends the reduce program; nil: none runs
+	amends     []*amendment                 // that the journal does not have yet
+	asked      jobs.Req                     // last request of the API that waits for its answer
+	waiting    map[jobs.Req]chan<- error    // for the answers
+	checking   bool                         // results are being checked
+	idling     context.CancelFunc           // ends the watch for a cluster that nobody uses; nil: there is none
 }
 
 func newDriver(s *supervisor, j Job) *driver {
 	n := len(j.Ranks)
-	d := &driver{s: s, b: s.b, bases: make([]base, n), reasons: make([]string, n), deliveries: map[State][]webhook.Delivery{}}
+	d := &driver{s: s, b: s.b, bases: make([]base, n), reasons: make([]string, n), deliveries: map[State][]webhook.Delivery{}, waiting: map[jobs.Req]chan<- error{}}
 	d.execs = &execs{driver: d, following: make([]*following, n)}
 	d.orders = &orders{driver: d, gangs: map[jobs.GangID]context.CancelFunc{}, offers: map[market.LeaseID]offered{}}
 	d.chains = chains{d}
@@ -43,6 +52,13 @@ func newDriver(s *supervisor, j Job) *driver {
 		d.bases[i] = base{jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}, r.LogBase}
 	}
 	return d
+}
+
+// load reads the state of the job's machine as an earlier process left it.
+func (d *driver) load(record []byte) error {
+	st, err := jobs.Decode(record)
+	d.loaded = &st
+	return err
 }
 
 // stateOf is the state of a job as its user sees it.
@@ -79,6 +95,9 @@ type base struct {
 // it is. The supervisor's mu is held.
 func (d *driver) projectLocked(st jobs.State) Job {
 	j := d.s.job.clone()
+	for _, a := range d.amends {
+		a.change(&j)
+	}
 	j.State, j.Started, j.Ended, j.Round = stateOf(st), st.Started, st.Ended, int(st.Round)
 	j.Spec.Timeouts.Run, j.Spec.Payment.Budget = st.Params.Run, st.Params.Budget
 	j.Extended, j.Paused, j.Lost = int(st.Extended), st.Paused, st.Avoid
@@ -98,7 +117,15 @@ func (d *driver) projectLocked(st jobs.State) Job {
 	if st.Account.Released {
 		j.Paid = st.Account.Paid
 	}
-	for i := range min(len(j.Ranks), len(st.Ranks)) {
+	d.resizeLocked(len(st.Ranks))
+	for len(j.Ranks) < len(st.Ranks) {
+		j.Ranks = append(j.Ranks, Rank{})
+	}
+	j.Ranks = slices.Clip(j.Ranks[:len(st.Ranks)])
+	if j.Cluster != nil {
+		d.projectClusterLocked(&j, st)
+	}
+	for i := range j.Ranks {
 		d.projectRankLocked(&j.Ranks[i], i, &st.Ranks[i])
 	}
 	return j
@@ -120,7 +147,10 @@ func (d *driver) projectRankLocked(k *Rank, i int, r *jobs.Rank) {
 		}
 		k.LogBase = d.bases[i].at
 	}
-	k.State, k.Epoch, k.Provider, k.Seq = RankState(r.State.String()), r.Epoch, r.Provider, r.Seq
+	if k.State = RankState(r.State.String()); r.Joining {
+		k.State = RankJoining
+	}
+	k.Epoch, k.Provider, k.Seq, k.Generation = r.Epoch, r.Provider, r.Seq, int(r.Generation)
 	k.Restarts, k.Retries, k.Begun, k.Unextended = int(r.Losses), int(r.Restarts), r.Begun, r.Unextended
 	k.Exit, k.Detail = r.Exit.Code, r.Exit.Detail
 	k.After = time.Time{}
@@ -153,23 +183,37 @@ func (d *driver) reasonOf(st jobs.State) string {
 func (d *driver) record(b *journal.Batch, old, next task, effects []any) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	at := old.notes
+	at, more := old.notes, false
 	for _, f := range effects {
 		switch f := f.(type) {
 		case records:
 			b.Add(f...)
+			more = more || len(f) > 0
+		case *amendment:
+			if !slices.Contains(d.amends, f) { // else the write of it failed, and is repeated
+				d.amends = append(d.amends, f)
+			}
 		case jobs.Note:
 			if at >= d.noted { // else the write of it failed, and is repeated
 				d.noted = at + 1
 				d.noteLocked(next.State, f)
 			}
-			at++
+			at, more = at+1, true
 		}
+	}
+	state, err := next.State.Encode()
+	if err != nil { // a State always encodes
+		d.b.cfg.Log.Error("a job's state cannot be journalled", "job", d.s.trace.Job, "err", err)
+	}
+	sum := sha256.Sum256(state)
+	news := sum != d.written || sum != d.candidate || len(d.amends) > 0
+	if d.candidate = sum; !news && !more {
+		return
 	}
 	j := d.projectLocked(next.State)
 	rec := jobRecord{Job: j}
 	if next.Phase != jobs.Ended {
-		rec.Work = &workState{next.State}
+		rec.Work = state
 	}
 	jobTable.Put(b, j.ID, rec)
 	if j.State != stateOf(old.State) {
@@ -199,11 +243,14 @@ func (d *driver) changed(st jobs.State) {
 	d.s.mu.Lock()
 	before := d.s.job.State
 	d.s.job, d.s.saved, d.phase = d.projectLocked(st), true, st.Phase
+	n := len(st.Ranks)
+	d.s.leases, d.s.asking, d.s.told = d.s.leases[:n:n], d.s.asking[:n:n], d.s.told[:n:n]
 	for i := range d.s.leases {
 		if d.s.leases[i] = nil; i < len(st.Ranks) && !st.Ranks[i].Lease.IsZero() && st.Phase < jobs.Settling {
 			d.s.leases[i] = d.chains.chainLocked(st.Ranks[i].Lease)
 		}
 	}
+	d.execs.goneLocked(n)
 	for i, f := range d.execs.following {
 		if r := &st.Ranks[i]; f != nil && (r.State != jobs.RankRunning || f.exec.Lease != r.Lease || f.exec.Seq != r.Seq) {
 			f.cancel()
@@ -214,6 +261,11 @@ func (d *driver) changed(st jobs.State) {
 		d.reducing()
 		d.reducing = nil
 	}
+	if d.s.job.Cluster != nil {
+		d.s.ringLocked()
+	}
+	d.watchUseLocked(st)
+	d.written = d.candidate
 	j, told, upTo := d.s.job, d.deliveries[d.s.job.State], d.upTo
 	delete(d.deliveries, d.s.job.State)
 	d.s.mu.Unlock()

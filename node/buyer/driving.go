@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -106,15 +107,74 @@ func (d *driver) settleWork(ctx context.Context) error {
 
 // save changes what the job's machine does not know, and journals it with more.
 func (d *driver) save(ctx context.Context, change func(*Job), more []store.Put) error {
-	d.s.mu.Lock()
-	if d.s.closed {
-		d.s.mu.Unlock()
-		return fmt.Errorf("journalling job %s: %w: it has ended", d.s.job.ID, ErrNotRunning)
-	}
-	j := d.s.job.clone()
-	change(&j)
-	d.s.job = j
-	d.s.mu.Unlock()
-	_, err := d.b.desk.runner.Ask(ctx, d.s, event{puts: more})
+	_, err := d.ask(ctx, event{puts: more, amend: &amendment{change}})
 	return err
+}
+
+// ask sends an event to the job's machine, and returns its effects once they are journalled.
+func (d *driver) ask(ctx context.Context, ev event) ([]any, error) {
+	d.s.mu.Lock()
+	closed := d.s.closed
+	d.s.mu.Unlock()
+	if closed {
+		return nil, fmt.Errorf("journalling job %s: %w: it has ended", d.s.trace.Job, ErrNotRunning)
+	}
+	effects, err := d.b.desk.runner.Ask(ctx, d.s, ev)
+	if err != nil && ev.amend != nil {
+		d.amended(ev.amend)
+	}
+	return effects, err
+}
+
+// amended notes that an amendment is in the journal, or will not be.
+func (d *driver) amended(a *amendment) {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.amends = slices.DeleteFunc(d.amends, func(o *amendment) bool { return o == a })
+}
+
+// request sends a request of the API, and waits for its answer.
+func (d *driver) request(ctx context.Context, of func(jobs.Req) jobs.Event) error {
+	answer := make(chan error, 1)
+	d.s.mu.Lock()
+	d.asked++
+	req := d.asked
+	d.waiting[req] = answer
+	d.s.mu.Unlock()
+	if _, err := d.ask(context.WithoutCancel(ctx), event{ev: of(req)}); err != nil {
+		return err
+	}
+	return d.await(ctx, req, answer)
+}
+
+// await waits for the answer to a request.
+func (d *driver) await(ctx context.Context, req jobs.Req, answer <-chan error) error {
+	defer func() {
+		d.s.mu.Lock()
+		defer d.s.mu.Unlock()
+		delete(d.waiting, req)
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-d.s.done:
+	case err := <-answer:
+		return err
+	}
+	select {
+	case err := <-answer:
+		return err
+	default:
+		return fmt.Errorf("%w: the job has ended, or this peer stops", ErrNotRunning)
+	}
+}
+
+// answer passes an answer on to who waits for it.
+func (d *driver) answer(a jobs.Answer) {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if c := d.waiting[a.Req]; c != nil {
+		c <- a.Err // each request is answered once
+		delete(d.waiting, a.Req)
+	}
 }

@@ -60,15 +60,10 @@ func (x *execs) follow(f *following, start bool) {
 	}
 	var req *nodepb.ExecRequest
 	if start {
-		w, err := workload(j, i)
+		w, code, err := x.workload(f.ctx, j, i, l)
 		if err != nil {
-			x.post(jobs.PeerFailed{Code: jobs.CodeInput, Reason: fmt.Sprintf("rank %d: %v", i, err)})
-			return
-		}
-		if w.Sealed, err = x.b.sealFor(f.ctx, j, l); err != nil {
-			if f.ctx.Err() == nil {
-				reason := fmt.Sprintf("rank %d: its secrets could not be sealed to the provider: %v", i, err)
-				x.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: reason})
+			if f.ctx.Err() == nil { // else the rank was lost meanwhile
+				x.post(jobs.PeerFailed{Code: code, Reason: fmt.Sprintf("rank %d: %v", i, err)})
 			}
 			return
 		}
@@ -85,8 +80,30 @@ func (x *execs) follow(f *following, start bool) {
 	e.saw = func(stage jobs.Stage, detail string) {
 		x.post(jobs.ExecutionSeen{Exec: f.exec, Stage: stage, Detail: detail})
 	}
+	if j.Cluster != nil {
+		defer x.s.attached(f.ctx, i)()
+	}
 	defer x.s.probing(f.ctx, i, l, f.exec.Seq)()
 	x.attend(f, e, req)
+}
+
+// workload is what the provider of rank i is asked to run. An error comes with the code of the job's failure.
+func (x *execs) workload(ctx context.Context, j Job, i int, l *bought) (*nodepb.Workload, jobs.Code, error) {
+	w, err := workload(j, i)
+	if err != nil {
+		return nil, jobs.CodeInput, err
+	}
+	if w.Sealed, err = x.b.sealFor(ctx, j, l); err != nil {
+		return nil, jobs.CodePeer, fmt.Errorf("its secrets could not be sealed to the provider: %w", err)
+	}
+	if j.Cluster != nil {
+		p, err := x.s.planOf(ctx, i)
+		if err != nil {
+			return nil, jobs.CodePeer, fmt.Errorf("the cluster's plan: %w", err)
+		}
+		w.Cluster = p.Proto()
+	}
+	return w, 0, nil
 }
 
 // attend keeps in touch with the provider of an execution until it has ended.

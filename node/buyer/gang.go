@@ -47,6 +47,7 @@ type forming struct {
 	drafts map[market.HoldID]*draft
 	leases map[uint32]*bought // of a job on its state machine: those that were formed, by rank, and what the journal is to be told of them
 	puts   []store.Put
+	seats  []gang.Seat
 	back   []func() // gives back what drafts have set aside
 }
 
@@ -398,7 +399,7 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 	}
 	f.mu.Unlock()
 	if s.driver != nil {
-		f.leases, f.puts = leases, puts
+		f.leases, f.puts, f.seats = leases, puts, seats
 		return nil
 	}
 	var network *mesh.Span

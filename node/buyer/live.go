@@ -187,21 +187,11 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 
 // pause notes that the programs are to be paused, or let go on. The caller, or bring, tells the providers.
 func (d *driver) pause(ctx context.Context, paused bool) error {
-	effects, err := d.b.desk.runner.Ask(ctx, d.s, event{ev: jobs.PauseRequested{Req: 1, Pause: paused}})
-	if err == nil && answerOf(effects) != nil {
+	err := d.request(ctx, func(req jobs.Req) jobs.Event { return jobs.PauseRequested{Req: req, Pause: paused} })
+	if errors.Is(err, jobs.ErrNotRunning) {
 		err = fmt.Errorf("%w: the job is %s", ErrNotRunning, d.s.snapshot().State)
 	}
 	return err
-}
-
-// answerOf is the answer of a machine to a request of the API.
-func answerOf(effects []any) error {
-	for _, f := range effects {
-		if a, ok := f.(jobs.Answer); ok {
-			return a.Err
-		}
-	}
-	return nil
 }
 
 // freeze tells all providers.

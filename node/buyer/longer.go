@@ -21,12 +21,12 @@ func (d *driver) extend(
 	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
 		return Extension{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
 	}
-	ask := jobs.ExtendRequested{Req: 1, By: by, Budget: budget}
-	b.mu.Lock() // no other job is taken in between on the same limits
+	ask := jobs.ExtendRequested{Req: 1 << 32, By: by, Budget: budget} // its answer is among the effects
+	b.mu.Lock()                                                       // no other job is taken in between on the same limits
 	err := b.withinMore(d.s, longer.Spec, time.Now())
 	var effects []any
 	if err == nil {
-		effects, err = b.desk.runner.Ask(context.WithoutCancel(ctx), d.s, event{ev: ask})
+		effects, err = d.ask(context.WithoutCancel(ctx), event{ev: ask})
 	}
 	b.mu.Unlock()
 	if err == nil {
@@ -51,6 +51,16 @@ func (d *driver) extend(
 		return Extension{}, err
 	}
 	return d.extensionOf(w.State, asked), nil
+}
+
+// answerOf is the answer of a machine to a request, among its effects.
+func answerOf(effects []any) error {
+	for _, f := range effects {
+		if a, ok := f.(jobs.Answer); ok {
+			return a.Err
+		}
+	}
+	return nil
 }
 
 // unextended is the refusal of an extension for its user.

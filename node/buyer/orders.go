@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -91,17 +92,16 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	if err != nil {
 		return nil, err
 	}
-	o.s.mu.Lock()
-	o.s.job.Orders = append(slices.Clip(o.s.job.Orders), order.ID)
-	o.s.mu.Unlock()
 	placed := event{
 		ev:   jobs.OrderPlaced{Gang: fx.Gang, Order: order.ID},
 		puts: []store.Put{{Kind: kindOrder, Key: order.ID.String(), Value: env}},
+		amend: &amendment{func(j *Job) {
+			if !slices.Contains(j.Orders, order.ID) {
+				j.Orders = append(slices.Clip(j.Orders), order.ID)
+			}
+		}},
 	}
-	if _, err := o.b.desk.runner.Ask(ctx, o.s, placed); err != nil {
-		o.s.mu.Lock()
-		o.s.job.Orders = slices.DeleteFunc(slices.Clone(o.s.job.Orders), func(id market.OrderID) bool { return id == order.ID })
-		o.s.mu.Unlock()
+	if _, err := o.ask(ctx, placed); err != nil {
 		return nil, err
 	}
 	f, err := o.s.take(ctx, order, env, ranks)
@@ -127,7 +127,44 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 	for _, seat := range fx.Seats {
 		o.chains.watch(f.leases[seat.Rank])
 	}
-	o.report(event{ev: formed, puts: f.puts})
+	if f.near == "" {
+		o.report(event{ev: formed, puts: f.puts})
+		return
+	}
+	o.s.measuring.Lock()
+	defer o.s.measuring.Unlock()
+	for {
+		err := o.formedNear(formed, f)
+		if err == nil || o.b.desk.ctx.Err() != nil {
+			return
+		}
+		o.b.cfg.Log.Error("the paths between members are not journalled; trying again", "job", o.s.trace.Job, "err", err)
+		if pause(o.b.desk.ctx, journalRetry) != nil {
+			return
+		}
+	}
+}
+
+// formedNear reports the leases of a cluster's gang, with the paths between its members. The supervisor's measuring is
+// held.
+func (o *orders) formedNear(formed jobs.GangFormed, f *forming) error {
+	run := o.b.desk.ctx
+	old, err := o.s.pathsNow(run)
+	if err != nil {
+		return err
+	}
+	paths, put, err := f.putPaths(f.seats, old)
+	if err != nil {
+		return err
+	}
+	sum := mesh.SpanOf(paths)
+	o.s.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
+	ev := event{ev: formed, puts: append(slices.Clone(f.puts), put), amend: &amendment{func(j *Job) { j.Network = &sum }}}
+	if _, err := o.ask(run, ev); err != nil {
+		o.s.setPaths(nil) // the journal has it
+		return err
+	}
+	return nil
 }
 
 // stray are the leases of a gang that was not formed for which a first voucher was signed. It waits for steps that are

@@ -45,6 +45,8 @@ type execution struct {
 	sick   string
 	asked  bool // it was asked to stop, for it is sick
 	unfit  bool // its check failed last
+	// pulling: it is known how much there is to fetch.
+	pulling bool
 }
 
 // errLate says which of the job's limits on time an execution broke.
@@ -192,6 +194,8 @@ func (e *execution) note(ctx context.Context, ex *nodepb.Execution) {
 	}
 	fit := ex.Health == nodepb.Health_HEALTH_UNSPECIFIED || ex.Health == nodepb.Health_HEALTH_HEALTHY
 	up := !e.up && running && fit
+	pulling := !e.pulling && ex.State == nodepb.ExecState_EXEC_STATE_PULLING && ex.PullTotal > 0
+	e.pulling = e.pulling || pulling
 	unhealthy := running && ex.Health == nodepb.Health_HEALTH_UNHEALTHY
 	fell := unhealthy && !e.unfit
 	e.unfit = unhealthy
@@ -205,6 +209,9 @@ func (e *execution) note(ctx context.Context, ex *nodepb.Execution) {
 	}
 	e.mu.Unlock()
 	if e.saw != nil {
+		if pulling {
+			e.saw(jobs.StagePulling, "")
+		}
 		e.report(first, up, fell, why)
 		return
 	}

@@ -46,6 +46,10 @@ func (b *Buyer) ScaleWithin(ctx context.Context, id string, n uint32, budget mar
 	}
 	b.wg.Go(func() { // who asked may go away meanwhile
 		defer s.extending.Unlock()
+		if s.driver != nil {
+			done <- s.driver.scale(int(n), budget)
+			return
+		}
 		done <- s.scale(int(n), budget)
 	})
 	b.mu.Unlock()

@@ -146,7 +146,7 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 
 // begin journals an ordinary job with more, and starts its machine. b.mu is held.
 func (b *Buyer) begin(ctx context.Context, s *supervisor, more []store.Put) error {
-	p, err := paramsOf(s.job.ID, s.job.Spec, b.cfg.Genesis, b.cfg.LostAfter)
+	p, err := paramsOf(s.job, b.cfg.Genesis, b.cfg.LostAfter)
 	if err != nil {
 		return err
 	}

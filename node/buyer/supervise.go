@@ -107,7 +107,7 @@ func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 	if guard != nil {
 		s.as = guard
 	}
-	if ordinary(j.Spec) {
+	if ordinary(j) {
 		s.driver = newDriver(s, j)
 	}
 	for i := range j.Ranks {

@@ -2,6 +2,7 @@ package buyer
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"sync/atomic"
@@ -9,48 +10,36 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/machine"
 	"github.com/starling-network/starling/node/store"
 )
 
-// ordinary reports whether a job runs on its state machine. Clusters, jobs with guardians and jobs with checked results
-// are run by the supervisor's own goroutines.
-func ordinary(spec job.Job) bool {
-	return spec.Guardians == 0 && spec.Cluster == nil && spec.Verify != job.VerifyReplicate
-}
+// ordinary reports whether a job runs on its state machine. Jobs with guardians are run by the supervisor's own
+// goroutines.
+func ordinary(j Job) bool { return j.Detached == nil }
 
 // jobRecord is a job in the journal.
 type jobRecord struct {
 	Job
-	Work *workState `json:"work,omitempty"` // of an ordinary job that has not ended
+	Work json.RawMessage `json:"work,omitempty"` // jobs.State of an ordinary job that has not ended
 }
 
 // jobTable has the jobs that have not left memory.
 var jobTable = journal.Define[string, jobRecord](kindJob)
 
-// workState is a state in a record.
-type workState struct{ jobs.State }
-
-// MarshalJSON implements json.Marshaler.
-func (w workState) MarshalJSON() ([]byte, error) { return w.Encode() }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (w *workState) UnmarshalJSON(b []byte) (err error) {
-	w.State, err = jobs.Decode(b)
-	return err
-}
-
 // paramsOf returns the values of a job that its state machine decides by. It returns ErrRefused for values that no
 // machine takes.
-func paramsOf(id string, spec job.Job, g market.Genesis, lostAfter time.Duration) (jobs.Params, error) {
+func paramsOf(j Job, g market.Genesis, lostAfter time.Duration) (jobs.Params, error) {
+	spec := j.Spec
 	rate, err := market.RateOf(spec.Payment.MaxPrice, int(spec.Resources.Units), g.SlotMillis)
 	if err != nil {
 		return jobs.Params{}, fmt.Errorf("%w: payment.maxPrice: %w", ErrRefused, err)
 	}
 	seed := fnv.New64a()
-	_, _ = seed.Write([]byte(id)) // never fails
+	_, _ = seed.Write([]byte(j.ID)) // never fails
 	re := spec.Restart
 	p := jobs.Params{
 		Count: spec.Count, Rounds: uint32(spec.RoundCount()), Reduce: spec.Rounds != nil && spec.Rounds.Reduce != nil,
@@ -61,6 +50,14 @@ func paramsOf(id string, spec job.Job, g market.Genesis, lostAfter time.Duration
 		Queue: spec.Timeouts.Queue, Pull: spec.Timeouts.Pull, Start: spec.Timeouts.Start, Run: spec.Timeouts.Run,
 		Grace: spec.Timeouts.Grace(), LostAfter: lostAfter, Rate: rate, Budget: spec.Payment.Budget,
 		SlotMillis: g.SlotMillis, Interval: g.IntervalSlots, Seed: seed.Sum64(),
+	}
+	p.Checked = spec.Verify == job.VerifyReplicate && j.Replica == nil
+	if spec.Cluster != nil {
+		e := j.engine()
+		p.Cluster = &jobs.Engine{
+			HeadEnds: e.Ends == cluster.EndsHead, Binds: e.Binds, HeadFirst: e.HeadFirst,
+			Autostop: time.Duration(spec.Cluster.Autostop),
+		}
 	}
 	if err := p.Validate(); err != nil {
 		return p, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -81,7 +78,11 @@ type event struct {
 	begin  *jobs.Params // the job is accepted
 	resume bool         // the process was restarted
 	puts   []store.Put
+	amend  *amendment // of what the machine does not know; nil: none
 }
+
+// amendment is a change of the part of a job that its machine does not know. It may be made more than once.
+type amendment struct{ change func(*Job) }
 
 // Effects of a work beside those of package jobs.
 type (
@@ -108,6 +109,9 @@ func (w task) Step(now machine.Now, ev event) (task, []any, error) {
 		return w, nil, err
 	}
 	out := []any{changed{w.State}, records(ev.puts)}
+	if ev.amend != nil {
+		out = append(out, ev.amend)
+	}
 	for _, f := range fx {
 		if _, ok := f.(jobs.Note); ok {
 			w.notes++
@@ -194,6 +198,16 @@ func (d *desk) Carry(s *supervisor, f any) func(context.Context) []event {
 	switch f := f.(type) {
 	case changed:
 		s.driver.changed(f.state)
+	case *amendment:
+		s.driver.amended(f)
+	case jobs.Answer:
+		s.driver.answer(f)
+	case jobs.PublishPlan:
+		s.driver.ring()
+	case jobs.PollProvider:
+		s.driver.execs.poll(f)
+	case jobs.CheckResults:
+		s.driver.check()
 	case jobs.OrderGang:
 		s.driver.orders.place(f)
 	case jobs.CancelGang:

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify/replica"
@@ -102,23 +100,7 @@ func (s *supervisor) verifying(ctx context.Context) <-chan struct{} {
 	}
 	s.b.wg.Go(func() {
 		defer close(done)
-		var g errgroup.Group
-		g.SetLimit(verifyAtOnce)
-		for i := range j.Ranks {
-			g.Go(func() error {
-				for {
-					err := s.verify(ctx, i)
-					if err == nil || ctx.Err() != nil {
-						return nil
-					}
-					s.b.cfg.Log.Error("checking a result failed; trying again", "job", j.ID, "rank", i, "err", err)
-					if pause(ctx, journalRetry) != nil {
-						return nil
-					}
-				}
-			})
-		}
-		_ = g.Wait() // nobody fails
+		s.checkRanks(ctx)
 	})
 	return done
 }
@@ -277,9 +259,8 @@ func (s *supervisor) replicaJob(ctx context.Context, i int, e replica.Replicate,
 		return "", fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	for {
-		spec.Payment.Budget = min(spec.Payment.Budget, s.left())
-		if spec.Payment.Budget == 0 {
-			return "", fmt.Errorf("%w: the job's budget is used up", ErrRefused)
+		if spec.Payment.Budget, err = s.replicaBudget(ctx, i, e.Attempt, spec.Payment.Budget); err != nil {
+			return "", err
 		}
 		of, err := s.b.Submit(ctx, Submission{
 			Spec: spec, Key: j.Key, Once: fmt.Sprintf("replica/%s/%d/%d", j.ID, i, e.Attempt),
@@ -351,17 +332,15 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 	}
 	x := Verified{State: v.State, Verdict: &v, Evidence: evidence, Machine: state}
 	s.trace.Add(Step{At: time.Now(), Kind: StepVerified, Rank: &i, Provider: v.Results[0].Provider.String(), Detail: x.Text()})
-	if err := s.save(ctx, func(j *Job) {
-		x.Replicas = j.Verified[i].Replicas
-		j.Verified[i] = x
-		if v.Right > 0 && slices.Contains(v.Wrong, 0) && gave[v.Right] != nil {
-			j.Ranks[i].Outputs = gave[v.Right].outputs
-		}
-		if v.Right < 0 && differ(v.Results) {
-			j.Outcome, j.Code = Failed, CodeVerify
-			j.Reason = fmt.Sprintf("rank %d: %d providers gave different results and no majority agrees", i, len(v.Results))
-		}
-	}, puts...); err != nil {
+	var right []Output
+	if v.Right > 0 && slices.Contains(v.Wrong, 0) && gave[v.Right] != nil {
+		right = gave[v.Right].outputs
+	}
+	disputed := ""
+	if v.Right < 0 && differ(v.Results) {
+		disputed = fmt.Sprintf("rank %d: %d providers gave different results and no majority agrees", i, len(v.Results))
+	}
+	if err := s.judgeRank(ctx, i, x, right, disputed, puts); err != nil {
 		return err
 	}
 	s.b.trusts.change(changed)

@@ -131,7 +131,7 @@ func runOut(t *step, _ int) {
 }
 
 func idleOut(t *step, _ int) {
-	t.end(ResultStopped, 0, fmt.Sprintf("autostop: idle for %v", t.s.Params.Cluster.Autostop))
+	t.end(ResultStopped, 0, fmt.Sprintf("idle for %v (autostop)", t.s.Params.Cluster.Autostop))
 }
 
 // runText says that timeouts.run ended the job.

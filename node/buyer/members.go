@@ -1,0 +1,213 @@
+package buyer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/job"
+)
+
+// projectClusterLocked brings what a user sees of a cluster up to a state of its machine. The supervisor's mu is held.
+func (d *driver) projectClusterLocked(j *Job, st jobs.State) {
+	c, plan := j.Cluster, st.Plan
+	j.Spec.Count = st.Params.Count
+	size := uint32(0)
+	c.Members = nil
+	for i := range st.Ranks {
+		r := &st.Ranks[i]
+		if r.Joining {
+			continue
+		}
+		size++
+		if !r.Lease.IsZero() {
+			c.Members = append(c.Members, Seat{Rank: uint32(i), Epoch: r.Epoch, Lease: r.Lease})
+		}
+	}
+	c.Size, c.Version, c.Ready, c.Idle, c.Epochs = size, plan.Version, plan.Ready, plan.Idle, plan.Epochs
+	if c.Generation != int(plan.Generation) {
+		c.Generation, c.Begun = int(plan.Generation), size
+	}
+	c.Target, c.Before = 0, 0
+	if s := st.Scale; s != nil && s.Target < s.From {
+		c.Target = s.Target
+	} else if s != nil {
+		c.Before = s.Budget
+	}
+}
+
+// resizeLocked makes room for what is kept of each of n ranks. The supervisor's mu is held.
+func (d *driver) resizeLocked(n int) {
+	s := d.s
+	for len(d.bases) < n {
+		d.bases, d.reasons = append(d.bases, base{}), append(d.reasons, "")
+	}
+	for len(d.execs.following) < n {
+		d.execs.following = append(d.execs.following, nil)
+	}
+	for len(s.leases) < n {
+		s.leases, s.asking, s.told = append(s.leases, nil), append(s.asking, false), append(s.told, told{})
+	}
+}
+
+// ring has those look at the plan who bring it to the members.
+func (d *driver) ring() {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	d.s.ringLocked()
+}
+
+// attached keeps a member's provider at the plan in force, and knows its ways to the others, until the caller calls
+// back.
+func (s *supervisor) attached(ctx context.Context, i int) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.tell(ctx, i) })
+	wg.Go(func() { s.look(ctx, i) })
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// poll asks the provider of an execution whether it is there, until it has answered.
+func (x *execs) poll(fx jobs.PollProvider) {
+	x.s.mu.Lock()
+	f := x.following[fx.Rank]
+	x.s.mu.Unlock()
+	if f == nil || f.exec != fx.Exec {
+		return // it has ended, and the machine is told
+	}
+	x.b.wg.Go(func() {
+		l := x.chains.chain(fx.Lease)
+		for l != nil && f.ctx.Err() == nil {
+			if _, err := x.b.status(f.ctx, l, fx.Seq); err == nil {
+				x.post(jobs.ProviderHeard{Exec: fx.Exec})
+				return
+			}
+			x.post(jobs.ProviderSilent{Exec: fx.Exec})
+			_ = pause(f.ctx, redial)
+		}
+	})
+}
+
+// watchUse reports whether anybody uses the cluster, until ctx ends.
+func (d *driver) watchUse(ctx context.Context, most time.Duration) {
+	every := min(max(most/6, time.Second), time.Minute)
+	for pause(ctx, every) == nil {
+		d.post(jobs.ClusterUse{Busy: !d.s.use(ctx).Idle()})
+	}
+}
+
+// watchUseLocked begins or ends the watch as the cluster's state wants it. The supervisor's mu is held.
+func (d *driver) watchUseLocked(st jobs.State) {
+	c := st.Params.Cluster
+	wanted := c != nil && c.Autostop > 0 && st.Phase == jobs.Working
+	switch {
+	case wanted && d.idling == nil:
+		ctx, cancel := context.WithCancel(d.b.desk.ctx)
+		d.idling = cancel
+		d.b.wg.Go(func() { d.watchUse(ctx, c.Autostop) })
+	case !wanted && d.idling != nil:
+		d.idling()
+		d.idling = nil
+	}
+}
+
+// scale brings the cluster to n members. It returns when it has them, or has kept its own.
+func (d *driver) scale(n int, budget market.Amount) error {
+	j := d.s.snapshot()
+	format, from := d.b.cfg.Genesis.FormatAmount, len(j.Ranks)
+	switch has := j.Spec.Payment.Budget; {
+	case j.State != Running || j.Stopping:
+		return fmt.Errorf("%w: the cluster is %s", ErrNotRunning, j.State)
+	case n == from && budget == 0:
+		return nil
+	case n < from && budget > 0:
+		return fmt.Errorf("%w: a smaller cluster needs no more money; leave the budget out", ErrRefused)
+	case budget > 0 && budget < has:
+		return fmt.Errorf("%w: a budget of %s is less than the cluster has, %s", ErrRefused, format(budget), format(has))
+	}
+	if err := j.engine().CheckScale(j.Spec.Cluster.Options, j.Cluster.Begun, uint32(n)); err != nil && n != from {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	spec, err := j.size(n)
+	if err == nil && budget > 0 {
+		if spec, err = spec.With(job.Changes{Budget: &budget}); err != nil {
+			err = fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if n >= from {
+		if err := d.affordScale(spec, n); err != nil {
+			return err
+		}
+	}
+	err = d.scaleTo(j, spec, n >= from)
+	switch {
+	case errors.Is(err, jobs.ErrBusy):
+		return fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done", ErrRefused)
+	case errors.Is(err, jobs.ErrNotRunning):
+		return fmt.Errorf("%w: the cluster is %s", ErrNotRunning, d.s.snapshot().State)
+	case errors.Is(err, jobs.ErrBudget):
+		err = fmt.Errorf("%w: more members cost more; scale it with a higher budget (--budget)", err)
+		return fmt.Errorf("%w: the cluster keeps its %d members: %w", ErrRefused, from, err)
+	case errors.Is(err, jobs.ErrScale):
+		return fmt.Errorf("%w: the cluster keeps its %d members: %w", ErrRefused, from, err)
+	}
+	return err
+}
+
+// affordScale refuses a size that the wallet cannot pay, and makes room for the new members.
+func (d *driver) affordScale(spec job.Job, n int) error {
+	need, err := mostCost(spec)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	// The peer stops no sooner than its chain has answered.
+	if err := d.b.pay.afford(d.b.desk.ctx, d.s.trace.Job, need, spec.Count); err != nil {
+		return err
+	}
+	return d.s.makeRoom(n)
+}
+
+// scaleTo asks the machine for another size, and waits until it has it.
+func (d *driver) scaleTo(j Job, spec job.Job, more bool) error {
+	answer, req := make(chan error, 1), jobs.Req(0)
+	d.s.mu.Lock()
+	d.asked++
+	req = d.asked
+	d.waiting[req] = answer
+	d.s.mu.Unlock()
+	ev := jobs.ScaleRequested{Req: req, Count: spec.Count, Budget: spec.Payment.Budget}
+	var err error
+	d.b.mu.Lock() // no other job is taken in between on the same limits
+	if more {
+		err = d.b.withinMore(d.s, spec, time.Now())
+	}
+	if err == nil {
+		_, err = d.ask(d.b.desk.ctx, event{ev: ev})
+	}
+	d.b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return d.await(d.b.desk.ctx, req, answer)
+}
+
+// gone are the executions of ranks that the job does not have any more. The supervisor's mu is held.
+func (x *execs) goneLocked(n int) {
+	for i := n; i < len(x.following); i++ {
+		if f := x.following[i]; f != nil {
+			f.cancel()
+		}
+	}
+	x.following = slices.Clip(x.following[:min(n, len(x.following))])
+}
