@@ -94,7 +94,7 @@ func (s *supervisor) judgeRank(
 	}
 	if s.driver != nil {
 		ev := jobs.ResultJudged{Rank: uint32(i), Outputs: files(outputs), Disputed: disputed != "", Reason: disputed}
-		_, err := s.driver.ask(ctx, event{ev: ev, puts: more, amend: &amendment{note}})
+		_, err := s.driver.ask(ctx, event{ev: ev, puts: more, amend: &amendment{change: note}})
 		return err
 	}
 	return s.save(ctx, func(j *Job) {

@@ -35,7 +35,6 @@ type driver struct {
 	upTo       int                          // lines of the trace that the journal has with the machine's last write
 	deliveries map[State][]webhook.Delivery // that the journal has with it
 	reducing   context.CancelFunc           // ends the reduce program; nil: none runs
-	amends     []*amendment                 // that the journal does not have yet
 	asked      jobs.Req                     // last request of the API that waits for its answer
 	waiting    map[jobs.Req]chan<- error    // for the answers
 	checking   bool                         // results are being checked
@@ -95,9 +94,6 @@ type base struct {
 // it is. The supervisor's mu is held.
 func (d *driver) projectLocked(st jobs.State) Job {
 	j := d.s.job.clone()
-	for _, a := range d.amends {
-		a.change(&j)
-	}
 	j.State, j.Started, j.Ended, j.Round = stateOf(st), st.Started, st.Ended, int(st.Round)
 	j.Spec.Timeouts.Run, j.Spec.Payment.Budget = st.Params.Run, st.Params.Budget
 	j.Extended, j.Paused, j.Lost = int(st.Extended), st.Paused, st.Avoid
@@ -190,8 +186,10 @@ func (d *driver) record(b *journal.Batch, old, next task, effects []any) {
 			b.Add(f...)
 			more = more || len(f) > 0
 		case *amendment:
-			if !slices.Contains(d.amends, f) { // else the write of it failed, and is repeated
-				d.amends = append(d.amends, f)
+			if more = true; !f.made { // else the write of it failed, and is repeated
+				j := d.s.job.clone()
+				f.change(&j)
+				d.s.job, f.made = j, true
 			}
 		case jobs.Note:
 			if at >= d.noted { // else the write of it failed, and is repeated
@@ -206,7 +204,7 @@ func (d *driver) record(b *journal.Batch, old, next task, effects []any) {
 		d.b.cfg.Log.Error("a job's state cannot be journalled", "job", d.s.trace.Job, "err", err)
 	}
 	sum := sha256.Sum256(state)
-	news := sum != d.written || sum != d.candidate || len(d.amends) > 0
+	news := sum != d.written || sum != d.candidate
 	if d.candidate = sum; !news && !more {
 		return
 	}

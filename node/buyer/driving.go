@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -107,7 +106,7 @@ func (d *driver) settleWork(ctx context.Context) error {
 
 // save changes what the job's machine does not know, and journals it with more.
 func (d *driver) save(ctx context.Context, change func(*Job), more []store.Put) error {
-	_, err := d.ask(ctx, event{puts: more, amend: &amendment{change}})
+	_, err := d.ask(ctx, event{puts: more, amend: &amendment{change: change}})
 	return err
 }
 
@@ -119,18 +118,7 @@ func (d *driver) ask(ctx context.Context, ev event) ([]any, error) {
 	if closed {
 		return nil, fmt.Errorf("journalling job %s: %w: it has ended", d.s.trace.Job, ErrNotRunning)
 	}
-	effects, err := d.b.desk.runner.Ask(ctx, d.s, ev)
-	if err != nil && ev.amend != nil {
-		d.amended(ev.amend)
-	}
-	return effects, err
-}
-
-// amended notes that an amendment is in the journal, or will not be.
-func (d *driver) amended(a *amendment) {
-	d.s.mu.Lock()
-	defer d.s.mu.Unlock()
-	d.amends = slices.DeleteFunc(d.amends, func(o *amendment) bool { return o == a })
+	return d.b.desk.runner.Ask(ctx, d.s, ev)
 }
 
 // request sends a request of the API, and waits for its answer.

@@ -93,13 +93,9 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 		return nil, err
 	}
 	placed := event{
-		ev:   jobs.OrderPlaced{Gang: fx.Gang, Order: order.ID},
-		puts: []store.Put{{Kind: kindOrder, Key: order.ID.String(), Value: env}},
-		amend: &amendment{func(j *Job) {
-			if !slices.Contains(j.Orders, order.ID) {
-				j.Orders = append(slices.Clip(j.Orders), order.ID)
-			}
-		}},
+		ev:    jobs.OrderPlaced{Gang: fx.Gang, Order: order.ID},
+		puts:  []store.Put{{Kind: kindOrder, Key: order.ID.String(), Value: env}},
+		amend: &amendment{change: func(j *Job) { j.Orders = append(slices.Clip(j.Orders), order.ID) }},
 	}
 	if _, err := o.ask(ctx, placed); err != nil {
 		return nil, err
@@ -159,7 +155,7 @@ func (o *orders) formedNear(formed jobs.GangFormed, f *forming) error {
 	}
 	sum := mesh.SpanOf(paths)
 	o.s.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
-	ev := event{ev: formed, puts: append(slices.Clone(f.puts), put), amend: &amendment{func(j *Job) { j.Network = &sum }}}
+	ev := event{ev: formed, puts: append(slices.Clone(f.puts), put), amend: &amendment{change: func(j *Job) { j.Network = &sum }}}
 	if _, err := o.ask(run, ev); err != nil {
 		o.s.setPaths(nil) // the journal has it
 		return err

@@ -81,8 +81,12 @@ type event struct {
 	amend  *amendment // of what the machine does not know; nil: none
 }
 
-// amendment is a change of the part of a job that its machine does not know. It may be made more than once.
-type amendment struct{ change func(*Job) }
+// amendment is a change of the part of a job that its machine does not know. It is made once, as its event is noted for
+// the journal: if the write fails, memory is ahead, and the next write has it.
+type amendment struct {
+	change func(*Job)
+	made   bool
+}
 
 // Effects of a work beside those of package jobs.
 type (
@@ -198,8 +202,6 @@ func (d *desk) Carry(s *supervisor, f any) func(context.Context) []event {
 	switch f := f.(type) {
 	case changed:
 		s.driver.changed(f.state)
-	case *amendment:
-		s.driver.amended(f)
 	case jobs.Answer:
 		s.driver.answer(f)
 	case jobs.PublishPlan:
