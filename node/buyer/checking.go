@@ -44,19 +44,6 @@ func (s *supervisor) checkRanks(ctx context.Context) {
 	_ = g.Wait() // nobody fails
 }
 
-// replicaBudget returns the budget of a replica that can cost most. It returns ErrRefused if no money is left.
-func (s *supervisor) replicaBudget(
-	ctx context.Context, i int, attempt uint32, most market.Amount,
-) (market.Amount, error) {
-	if s.driver != nil {
-		return s.driver.grant(ctx, i, attempt, most)
-	}
-	if most = min(most, s.left()); most == 0 {
-		return 0, fmt.Errorf("%w: the job's budget is used up", ErrRefused)
-	}
-	return most, nil
-}
-
 // grant asks the job's machine for the money of a replica, once the costs of those that have ended are known to it.
 func (d *driver) grant(ctx context.Context, i int, attempt uint32, most market.Amount) (market.Amount, error) {
 	for _, v := range d.s.snapshot().Verified {
@@ -82,28 +69,16 @@ func (d *driver) grant(ctx context.Context, i int, attempt uint32, most market.A
 	return 0, fmt.Errorf("%w: no result is to be checked", ErrRefused)
 }
 
-// judgeRank journals the verdict on a rank's result in one write: x with more, the right outputs where they are others,
-// and why the job fails, if it does.
-func (s *supervisor) judgeRank(
+// judge journals the verdict on a rank's result in one write: x with more, the right outputs where they are others, and
+// why the job fails, if it does.
+func (d *driver) judge(
 	ctx context.Context, i int, x Verified, outputs []Output, disputed string, more []store.Put,
 ) error {
 	note := func(j *Job) {
-		x := x
 		x.Replicas = j.Verified[i].Replicas
 		j.Verified[i] = x
 	}
-	if s.driver != nil {
-		ev := jobs.ResultJudged{Rank: uint32(i), Outputs: files(outputs), Disputed: disputed != "", Reason: disputed}
-		_, err := s.driver.ask(ctx, event{ev: ev, puts: more, amend: &amendment{change: note}})
-		return err
-	}
-	return s.save(ctx, func(j *Job) {
-		note(j)
-		if outputs != nil {
-			j.Ranks[i].Outputs = outputs
-		}
-		if disputed != "" {
-			j.Outcome, j.Code, j.Reason = Failed, CodeVerify, disputed
-		}
-	}, more...)
+	ev := jobs.ResultJudged{Rank: uint32(i), Outputs: files(outputs), Disputed: disputed != "", Reason: disputed}
+	_, err := d.ask(ctx, event{ev: ev, puts: more, amend: &amendment{change: note}})
+	return err
 }

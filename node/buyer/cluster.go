@@ -72,30 +72,6 @@ func newCluster(id string, spec job.Job) (*Cluster, error) {
 	return &Cluster{Size: spec.Count, Begun: spec.Count, Terms: terms}, nil
 }
 
-// replan writes the next version of the plan after ranks have changed: who has a lease is a member.
-func (j *Job) replan() {
-	c := j.Cluster
-	if c == nil {
-		return
-	}
-	var next []Seat
-	size := uint32(0)
-	for i, r := range j.Ranks {
-		if r.State == RankJoining {
-			continue
-		}
-		size++
-		if r.State != RankWaiting && !r.Lease.IsZero() {
-			next = append(next, Seat{Rank: uint32(i), Epoch: r.Epoch, Lease: r.Lease})
-		}
-	}
-	if size == c.Size && slices.Equal(next, c.Members) {
-		return
-	}
-	c.Size, c.Members = size, next
-	c.Version++
-}
-
 // engine is what runs on a cluster.
 func (j Job) engine() cluster.Engine {
 	e, err := cluster.LookUp(j.Spec.Cluster.Engine)
@@ -206,7 +182,7 @@ type told struct {
 	plan  uint64 // version; 0: it has said nothing
 }
 
-// heard takes in which plan a rank's execution goes by, and that the head is ready.
+// heard takes in which plan a rank's execution goes by.
 func (s *supervisor) heard(i int, ex *nodepb.Execution) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,31 +191,6 @@ func (s *supervisor) heard(i int, ex *nodepb.Execution) {
 	}
 	s.told[i] = told{s.leases[i].first, ex.Seq, ex.PlanVersion}
 	s.ringLocked()
-	if s.driver != nil { // whose machine knows that the head is ready
-		return
-	}
-	if i != 0 || !s.job.Cluster.Ready.IsZero() || ex.State != nodepb.ExecState_EXEC_STATE_RUNNING || s.job.Ranks[0].Seq != ex.Seq {
-		return
-	}
-	if ex.Health != nodepb.Health_HEALTH_HEALTHY && ex.Health != nodepb.Health_HEALTH_UNSPECIFIED {
-		return
-	}
-	run, generation := s.working, s.job.Cluster.Generation
-	if run == nil {
-		return
-	}
-	s.b.wg.Go(func() {
-		first := false
-		err := s.save(run, func(j *Job) {
-			if c := j.Cluster; c.Ready.IsZero() && c.Generation == generation {
-				c.Ready, first = time.Now(), true
-			}
-		})
-		if err == nil && first {
-			s.trace.Add(Step{At: time.Now(), Kind: StepReady, Detail: "the head of the cluster answers"})
-			s.trace.Poke()
-		}
-	})
 }
 
 // ringLocked wakes who waits for a change of the cluster.

@@ -402,37 +402,16 @@ func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
 		f.leases, f.puts, f.seats = leases, puts, seats
 		return nil
 	}
-	var network *mesh.Span
-	if f.near != "" {
-		s.measuring.Lock()
-		defer s.measuring.Unlock()
-		old, err := s.pathsNow(ctx)
-		if err != nil {
-			return err
-		}
-		paths, p, err := f.putPaths(seats, old)
-		if err != nil {
-			return err
-		}
-		sum := mesh.SpanOf(paths)
-		s.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
-		network, puts = &sum, append(puts, p)
-	}
 	// The leases are active: also a job that was stopped just now has to know them to end them.
 	err := s.save(context.WithoutCancel(ctx), func(j *Job) {
-		if network != nil {
-			j.Network = network
-		}
 		for rank, l := range leases {
 			k := &j.Ranks[rank]
 			k.State, k.Lease, k.Provider, k.Seq = RankLeased, l.id, l.core.Provider, 0
 			q := f.quotes[l.core.Provider]
 			k.Route, k.Units, k.Next, k.Unextended = q.Route, unitsOf(q.Quote), nil, ""
 		}
-		j.replan()
 	}, puts...)
 	if err != nil {
-		s.setPaths(nil) // the journal has it
 		return err
 	}
 	s.mu.Lock()

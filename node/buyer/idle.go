@@ -2,47 +2,11 @@ package buyer
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/p2p/stream"
 )
-
-// errIdle says that a cluster was idle for as long as its user said.
-var errIdle = errors.New("idle")
-
-// watchIdle ends the job's work when it was idle for so long. A restart of this peer begins to count again.
-func (s *supervisor) watchIdle(ctx context.Context, cancel context.CancelCauseFunc, most time.Duration) {
-	every := min(max(most/6, time.Second), time.Minute)
-	if err := s.noteIdle(ctx, time.Time{}); err != nil && ctx.Err() == nil {
-		s.b.cfg.Log.Warn("a cluster's idle time is not journalled", "job", s.trace.Job, "err", err)
-	}
-	for pause(ctx, every) == nil {
-		j := s.snapshot()
-		if j.Cluster.Ready.IsZero() || j.Paused { // a cluster that comes up is in use, and one that was frozen does what it was told
-			_ = s.noteIdle(ctx, time.Time{})
-			continue
-		}
-		now := time.Now()
-		since := mesh.IdleSince(j.Cluster.Idle, now, s.use(ctx))
-		if err := s.noteIdle(ctx, since); err != nil {
-			continue
-		}
-		if !since.IsZero() && now.Sub(since) >= most {
-			cancel(errIdle)
-			return
-		}
-	}
-}
-
-func (s *supervisor) noteIdle(ctx context.Context, since time.Time) error {
-	if s.snapshot().Cluster.Idle.Equal(since) {
-		return nil
-	}
-	return s.save(ctx, func(j *Job) { j.Cluster.Idle = since })
-}
 
 // use is what is seen of the cluster now.
 func (s *supervisor) use(ctx context.Context) mesh.Use {

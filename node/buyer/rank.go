@@ -115,12 +115,6 @@ func (s *supervisor) launch(ctx context.Context, i int, l *bought, r Rank) (Rank
 		k := &j.Ranks[i]
 		k.State, k.Seq, k.LogBase, k.Exit, k.Reason, k.Begun, k.After = RankRunning, k.Seq+1, base, 0, "", time.Now(), time.Time{}
 		k.Live = Live{}
-		if j.Cluster != nil {
-			k.Generation = j.Cluster.Generation
-			if i == 0 {
-				j.Cluster.Ready = time.Time{}
-			}
-		}
 	})
 	return s.snapshot().Ranks[i], err
 }
@@ -131,13 +125,6 @@ func (s *supervisor) attempt(ctx context.Context, i int, l *bought, r Rank, adop
 	w, err := workload(j, i)
 	if err != nil {
 		return result{}, failed(CodeInput, "rank %d: %v", i, err)
-	}
-	if j.Cluster != nil {
-		p, err := s.planOf(ctx, i)
-		if err != nil {
-			return result{}, failed(CodePeer, "rank %d: the cluster's plan: %v", i, err)
-		}
-		w.Cluster = p.Proto()
 	}
 	if w.Sealed, err = s.b.sealFor(ctx, j, l); err != nil {
 		return result{}, failed(CodePeer, "rank %d: its secrets could not be sealed to the provider: %v", i, err)
@@ -293,10 +280,6 @@ func (s *supervisor) lost(ctx context.Context, i int, res result) error {
 		if !slices.Contains(j.Lost, r.Provider) {
 			j.Lost = append(j.Lost, r.Provider)
 		}
-		if j.Cluster != nil && i == 0 {
-			j.Cluster.Ready = time.Time{}
-		}
-		j.replan() // who lost it is let in no more
 	}); err != nil {
 		return err
 	}

@@ -82,7 +82,6 @@ type supervisor struct {
 	asking []bool          // of each rank: its provider is being asked for more time
 	told   []told          // of each rank of a cluster: which plan its provider goes by
 	bell   chan struct{}   // closes when something of a cluster changes; nil: nobody waits
-	crew   *crew           // runs the members of a cluster; nil: it does not run
 	paths  *[]cluster.Path // between its members, as the journal has them; nil: it was not read yet
 
 	pausing   sync.Mutex      // taken before mu: one pause or resume at a time
@@ -191,9 +190,6 @@ func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.
 	s.trace.Written(upTo)
 	s.job, s.saved = j, true
 	s.b.hooks.Added(told...)
-	if j.Cluster != nil {
-		s.ringLocked()
-	}
 	s.trace.Poke()
 	return nil
 }
@@ -280,10 +276,8 @@ func (s *supervisor) run(ctx context.Context) {
 		defer told()
 		s.b.wg.Go(func() { _ = s.tellOver(telling) }) // nobody need supervise it any more
 	}
-	verified := s.verifying(ctx)
 	for s.snapshot().State == Settling {
 		err := s.settle(ctx)
-		<-verified // the result is held back until it is known how far it is checked; what is paid is not
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -378,8 +372,6 @@ func (s *supervisor) work(parent context.Context) error {
 		return cause
 	case errors.Is(cause, errStopped):
 		return &outcome{Stopped, "", errStopped.Error()}
-	case errors.Is(cause, errIdle):
-		return &outcome{Stopped, "", fmt.Sprintf("idle for %v (autostop)", s.snapshot().Spec.Cluster.Autostop)}
 	case errors.Is(cause, errRunOver):
 		return failed(CodeTimeout, "%v (timeouts.run: %v)", errRunOver, s.snapshot().Spec.Timeouts.Run)
 	}
@@ -397,9 +389,6 @@ func (s *supervisor) beating(ctx context.Context, cancel context.CancelCauseFunc
 }
 
 func (s *supervisor) rounds(ctx context.Context, cancel context.CancelCauseFunc) error {
-	if s.snapshot().Cluster != nil {
-		return s.runCluster(ctx, cancel)
-	}
 	n := s.snapshot().Spec.RoundCount()
 	for s.snapshot().Round < n {
 		if err := s.leaseAll(ctx); err != nil {

@@ -90,21 +90,6 @@ func (j Job) Unchecked() bool {
 	return slices.ContainsFunc(j.Verified, func(v Verified) bool { return !v.ended() }) && (!j.State.Ended() || j.State == Succeeded)
 }
 
-// verifying checks what the ranks of a job left that asks for it, and closes what it returns when that is over, or ctx ended.
-func (s *supervisor) verifying(ctx context.Context) <-chan struct{} {
-	done := make(chan struct{})
-	j := s.snapshot()
-	if j.State != Settling || j.Outcome != Succeeded || len(j.Verified) == 0 {
-		close(done)
-		return done
-	}
-	s.b.wg.Go(func() {
-		defer close(done)
-		s.checkRanks(ctx)
-	})
-	return done
-}
-
 // verify takes the check of rank i from where the journal has it to its end.
 func (s *supervisor) verify(ctx context.Context, i int) error {
 	v := s.snapshot().Verified[i]
@@ -259,7 +244,7 @@ func (s *supervisor) replicaJob(ctx context.Context, i int, e replica.Replicate,
 		return "", fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	for {
-		if spec.Payment.Budget, err = s.replicaBudget(ctx, i, e.Attempt, spec.Payment.Budget); err != nil {
+		if spec.Payment.Budget, err = s.driver.grant(ctx, i, e.Attempt, spec.Payment.Budget); err != nil {
 			return "", err
 		}
 		of, err := s.b.Submit(ctx, Submission{
@@ -280,26 +265,6 @@ func (s *supervisor) replicaJob(ctx context.Context, i int, e replica.Replicate,
 			return "", err
 		}
 	}
-}
-
-// left is what the job's budget has left for one more replica.
-func (s *supervisor) left() market.Amount {
-	used := s.committed()
-	j := s.snapshot()
-	for _, v := range j.Verified {
-		for _, id := range v.Replicas {
-			of, err := s.b.get(id)
-			if err != nil {
-				continue
-			}
-			if r := of.snapshot(); r.State.Ended() {
-				used += r.Owed
-			} else {
-				used += r.Spec.Payment.Budget
-			}
-		}
-	}
-	return j.Spec.Payment.Budget - min(used, j.Spec.Payment.Budget)
 }
 
 // replicaEnded is the event that the end of a replica's job makes.
@@ -340,7 +305,7 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 	if v.Right < 0 && differ(v.Results) {
 		disputed = fmt.Sprintf("rank %d: %d providers gave different results and no majority agrees", i, len(v.Results))
 	}
-	if err := s.judgeRank(ctx, i, x, right, disputed, puts); err != nil {
+	if err := s.driver.judge(ctx, i, x, right, disputed, puts); err != nil {
 		return err
 	}
 	s.b.trusts.change(changed)
