@@ -13,8 +13,8 @@ import (
 // chains are the leases of an ordinary job, each with the successors that make it longer.
 type chains struct{ *driver }
 
-// fact is the lease as the job's machine knows it.
-func (l *bought) fact() jobs.Lease {
+// factOf is the lease as the job's machine knows it.
+func factOf(l *bought) jobs.Lease {
 	l.mu.Lock()
 	state, held := l.payer.State(), l.rec.Active && l.rec.Reason == ""
 	l.mu.Unlock()
@@ -29,13 +29,13 @@ func (l *bought) fact() jobs.Lease {
 // watch reports to the job's machine when the line of a lease can be used no longer.
 func (c chains) watch(l *bought) {
 	context.AfterFunc(l.line.ctx, func() {
-		cause, why := l.cause()
+		cause, why := causeOf(l)
 		c.post(jobs.LeaseLost{Chain: l.first, Cause: cause, Reason: why})
 	})
 }
 
-// cause is why the lease's line is over.
-func (l *bought) cause() (jobs.Cause, string) {
+// causeOf is why the lease's line is over.
+func causeOf(l *bought) (jobs.Cause, string) {
 	why := l.lostReason()
 	away, ahead, unpaid := l.end().outage()
 	l.mu.Lock()
@@ -75,7 +75,7 @@ func (c chains) end(fx jobs.EndLease) {
 			} else {
 				c.b.wg.Go(func() { c.b.tell(run, o, fx.Reason) })
 			}
-			for o.stopPaying(run, fx.Reason) != nil {
+			for o.over(run, fx.Reason) != nil {
 				if pause(run, journalRetry) != nil {
 					return
 				}
@@ -134,7 +134,7 @@ func (c chains) renew(fx jobs.RenewLease) {
 			c.post(jobs.RenewalRefused{Of: fx.Of, Reason: clip(err.Error())})
 			return
 		}
-		c.post(jobs.LeaseRenewed{Of: fx.Of, Next: before.after(core).fact()})
+		c.post(jobs.LeaseRenewed{Of: fx.Of, Next: factOf(before.after(core))})
 	})
 }
 
@@ -146,7 +146,7 @@ func (c chains) succeed(ctx context.Context, before *bought, core market.LeaseCo
 	if err != nil && ctx.Err() == nil {
 		c.s.refused(ctx, core, err)
 		if n := before.after(core); n != nil { // it may cost its first interval
-			f := n.fact()
+			f := factOf(n)
 			f.Usable = false
 			c.post(jobs.GangFormed{Leases: []jobs.Lease{f}})
 			c.costs(n)

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
@@ -102,7 +103,7 @@ func (d *driver) projectLocked(st jobs.State) Job {
 		j.Carry = &Blob{CID: st.Carry.CID, Size: st.Carry.Bytes, Tree: st.Carry.Tree}
 	}
 	if st.Phase >= jobs.Settling {
-		j.Outcome, j.Reason = outcomeOf(st.Outcome.Result), d.reasonOf(st)
+		j.Outcome, j.Reason = outcomeOf(st.Outcome.Result), reasonOf(d.b.cfg.Genesis, j.Spec.Payment, st)
 		if j.Code = ""; st.Outcome.Code != 0 {
 			j.Code = Code(st.Outcome.Code.String())
 		}
@@ -119,7 +120,7 @@ func (d *driver) projectLocked(st jobs.State) Job {
 	}
 	j.Ranks = slices.Clip(j.Ranks[:len(st.Ranks)])
 	if j.Cluster != nil {
-		d.projectClusterLocked(&j, st)
+		projectCluster(&j, st)
 	}
 	for i := range j.Ranks {
 		d.projectRankLocked(&j.Ranks[i], i, &st.Ranks[i])
@@ -164,13 +165,12 @@ func (d *driver) projectRankLocked(k *Rank, i int, r *jobs.Rank) {
 	}
 }
 
-// reasonOf is why the job ended, with what its user can do where money was short.
-func (d *driver) reasonOf(st jobs.State) string {
+// reasonOf is why a job ended, with what its user can do where money was short.
+func reasonOf(g market.Genesis, p job.Payment, st jobs.State) string {
 	o := st.Outcome
 	if o.Code != jobs.CodePayment {
 		return o.Reason
 	}
-	g, p := d.b.cfg.Genesis, d.s.job.Spec.Payment
 	return o.Reason + "; raise payment.budget, which is " + g.FormatAmount(st.Params.Budget) +
 		", or lower payment.maxPrice, which is " + g.FormatAmount(market.Amount(p.MaxPrice)) + " per unit-hour"
 }

@@ -263,7 +263,7 @@ func (l *bought) void(ctx context.Context, reason string) error {
 		}
 	}
 	if l.state() != meter.PayerSettled {
-		l.over(ctx, reason)
+		_ = l.over(ctx, reason)
 		b.wg.Go(func() { b.tell(ctx, l, reason) })
 	}
 	return nil

@@ -274,7 +274,7 @@ func (x *execs) reclaim(fx jobs.ReclaimExecution) {
 		switch {
 		case f.ctx.Err() != nil:
 		case err != nil || !ex.GetState().Ended() || !x.exited(f, e, ex):
-			cause, why := l.cause()
+			cause, why := causeOf(l)
 			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: cause, Reason: why})
 		}
 	})

@@ -304,7 +304,7 @@ func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why err
 	l := s.b.leases[core.ID()]
 	s.b.mu.Unlock()
 	if l != nil {
-		l.over(ctx, why.Error())
+		_ = l.over(ctx, why.Error())
 		return
 	}
 	s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.Job}) // what was set aside for it, if anything was
@@ -401,7 +401,7 @@ func (s *supervisor) sign(ctx context.Context, before *bought, core market.Lease
 	var no *stream.Refused
 	switch {
 	case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing, err == nil && n.ctx.Err() != nil:
-		n.over(ctx, "the extension was not activated")
+		_ = n.over(ctx, "the extension was not activated")
 		if err == nil {
 			err = errors.New("the lease was lost meanwhile")
 			b.tell(ctx, n, err.Error())

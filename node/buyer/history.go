@@ -242,3 +242,39 @@ func (b *Buyer) sorted() []*supervisor {
 	slices.SortFunc(all, func(x, y *supervisor) int { return at[x].compare(at[y]) })
 	return all
 }
+
+// get finds a job by its id or a unique beginning of it. One that has left memory is read from the journal.
+func (b *Buyer) get(id string) (*supervisor, error) {
+	s, id, err := b.lookUp(id)
+	if s == nil && err == nil {
+		return b.recall(id)
+	}
+	return s, err
+}
+
+// lookUp is get without reading: nil for a job that has left memory.
+func (b *Buyer) lookUp(id string) (*supervisor, string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.jobs[id]; s != nil || b.past[id] != nil {
+		return s, id, nil
+	}
+	var found []string
+	for k, s := range b.jobs {
+		if id != "" && strings.HasPrefix(k, id) && s.mine {
+			found = append(found, k)
+		}
+	}
+	for k := range b.past {
+		if id != "" && strings.HasPrefix(k, id) {
+			found = append(found, k)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, "", fmt.Errorf("%w: %q", ErrNoJob, id)
+	case 1:
+		return b.jobs[found[0]], found[0], nil
+	}
+	return nil, "", fmt.Errorf("%w: %q is the beginning of several", ErrNoJob, id)
+}

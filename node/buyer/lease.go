@@ -387,19 +387,14 @@ func (l *bought) watch(b *Buyer) {
 			case <-l.settled:
 				b.pay.retire(l)
 				b.used(l.job, l.core.Order)
-				b.settledLease(l)
+				if s, err := b.get(l.job); err == nil && s.driver != nil {
+					s.driver.chains.costs(l)
+				}
 				return
 			case <-t.C:
 			}
 		}
 	})
-}
-
-// settledLease reports a settled lease to its job's machine.
-func (b *Buyer) settledLease(l *bought) {
-	if s, err := b.get(l.job); err == nil && s.driver != nil {
-		s.driver.chains.costs(l)
-	}
 }
 
 // Reconnect opens a connection to the provider of every lease that is not settled. A peer whose addresses changed does
@@ -474,11 +469,8 @@ func (l *bought) releaseLease(ctx context.Context, reason string) error {
 	return err
 }
 
-// over stops paying for a lease and notes why.
-func (l *bought) over(ctx context.Context, reason string) { _ = l.stopPaying(ctx, reason) }
-
-// stopPaying is over, with the error of a journal that does not take it.
-func (l *bought) stopPaying(ctx context.Context, reason string) error {
+// over stops paying for a lease and notes why. It returns, and logs, the error of a journal that does not take it.
+func (l *bought) over(ctx context.Context, reason string) error {
 	l.mu.Lock()
 	if l.rec.Reason == "" {
 		l.rec.Reason = clip(reason)
@@ -500,7 +492,7 @@ func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
 	open := l.open()
 	for _, l := range open {
 		b.tell(ctx, l, reason)
-		l.over(ctx, reason)
+		_ = l.over(ctx, reason)
 	}
 	for _, l := range open {
 		select {
@@ -514,7 +506,7 @@ func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
 // final receipt nor its answer is waited for. The peer is running.
 func (b *Buyer) giveUp(ctx context.Context, l *bought, reason string) {
 	for _, l := range l.open() {
-		l.over(ctx, reason)
+		_ = l.over(ctx, reason)
 		b.wg.Go(func() { b.tell(ctx, l, reason) })
 	}
 }
@@ -523,7 +515,7 @@ func (b *Buyer) giveUp(ctx context.Context, l *bought, reason string) {
 func (b *Buyer) dismiss(ctx context.Context, l *bought, reason string) {
 	for _, l := range l.open() {
 		b.tell(ctx, l, reason)
-		l.over(ctx, reason)
+		_ = l.over(ctx, reason)
 	}
 }
 
@@ -548,7 +540,7 @@ func (b *Buyer) forgo(ctx context.Context, l *bought, reason string) {
 	_, prepaid := b.leases[l.id]
 	b.mu.Unlock()
 	if prepaid {
-		l.over(ctx, reason)
+		_ = l.over(ctx, reason)
 	} else {
 		b.pay.retire(l)
 	}

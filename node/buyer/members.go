@@ -10,11 +10,16 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p/stream"
 )
 
-// projectClusterLocked brings what a user sees of a cluster up to a state of its machine. The supervisor's mu is held.
-func (d *driver) projectClusterLocked(j *Job, st jobs.State) {
+// projectCluster brings what a user sees of a cluster up to a state of its machine.
+func projectCluster(j *Job, st jobs.State) {
 	c, plan := j.Cluster, st.Plan
 	j.Spec.Count = st.Params.Count
 	size := uint32(0)
@@ -210,4 +215,92 @@ func (x *execs) goneLocked(n int) {
 		}
 	}
 	x.following = slices.Clip(x.following[:min(n, len(x.following))])
+}
+
+// status asks the provider of an execution how it stands.
+func (b *Buyer) status(ctx context.Context, l *bought, seq uint64) (*nodepb.Execution, error) {
+	ctx, cancel := context.WithTimeout(ctx, tellTime)
+	defer cancel()
+	b.cfg.Host.Forgive(l.peer)
+	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: seq, Op: &nodepb.ExecRequest_Status_{Status: &nodepb.ExecRequest_Status{}}})
+	if err == nil && reply.GetExecution() == nil {
+		err = stream.ErrBadReply
+	}
+	return reply.GetExecution(), err
+}
+
+// lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
+const lookEvery = 3 * time.Second
+
+// look keeps what is known of a member's ways to the others, until ctx ends.
+func (s *supervisor) look(ctx context.Context, i int) {
+	for pause(ctx, jitter(lookEvery)) == nil {
+		l, seq, err := s.running(i)
+		if err != nil {
+			continue
+		}
+		ex, err := s.b.status(ctx, l, seq)
+		if err != nil || ex.Seq != seq || ex.State.Ended() { // its end is for who watches it
+			continue
+		}
+		if again, now, err := s.running(i); err == nil && again == l && now == seq {
+			s.see(i, ex)
+			s.heard(i, ex)
+		}
+	}
+}
+
+// size is the job with another number of members. Its budget follows when it was the most that the job could cost.
+func (j Job) size(n int) (job.Job, error) {
+	count := uint32(n)
+	spec, err := j.Spec.With(job.Changes{Count: &count})
+	if err != nil {
+		return spec, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return spec, nil
+}
+
+// use is what is seen of the cluster now.
+func (s *supervisor) use(ctx context.Context) mesh.Use {
+	j := s.snapshot()
+	seen := mesh.Use{Streams: s.streams.Load() > 0, Members: uint64(len(j.Ranks))}
+	s.mu.Lock()
+	var leases []*bought
+	for _, l := range s.leases {
+		if l != nil {
+			leases = append(leases, l)
+		}
+	}
+	s.mu.Unlock()
+	for _, l := range leases {
+		seen.MilliCPU += l.milliCPU()
+	}
+	if !seen.Idle() || j.Spec.Cluster.Engine != "ray" {
+		return seen
+	}
+	seen.Jobs = !s.rayIdle(ctx)
+	return seen
+}
+
+// milliCPU is how much of a processor the last interval of a lease used, thousandths.
+func (l *bought) milliCPU() uint64 {
+	last := l.line.end()
+	last.mu.Lock()
+	r := last.payer.Last()
+	last.mu.Unlock()
+	millis := uint64(r.To-r.From) * l.b.cfg.Genesis.SlotMillis
+	if r.Seq == 0 || millis == 0 {
+		return 0
+	}
+	return r.CPUMillis * 1000 / millis
+}
+
+// rayIdle reports whether Ray itself has nothing to do.
+func (s *supervisor) rayIdle(ctx context.Context) bool {
+	ctx, done := context.WithTimeout(ctx, tellTime)
+	defer done()
+	token := clusterToken(s.b.secret, s.trace.Job)
+	return !mesh.RayBusy(ctx, token, func(ctx context.Context) (*stream.Conn, error) {
+		return s.b.forward(ctx, s.trace.Job, 0, cluster.PortRayDashboard)
+	})
 }

@@ -115,7 +115,7 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 	o.s.mu.Lock()
 	for _, seat := range fx.Seats {
 		l := f.leases[seat.Rank]
-		formed.Leases = append(formed.Leases, l.fact())
+		formed.Leases = append(formed.Leases, factOf(l))
 		q := f.quotes[l.core.Provider]
 		o.offers[l.id] = offered{q.Route, unitsOf(q.Quote)}
 	}
@@ -183,7 +183,7 @@ func (f *forming) stray() (out []jobs.Lease) {
 	defer f.mu.Unlock()
 	for _, d := range f.drafts {
 		if d.lease != nil && f.s.driver.chains.chain(d.lease.id) != nil {
-			out = append(out, d.lease.fact())
+			out = append(out, factOf(d.lease))
 		}
 	}
 	return out

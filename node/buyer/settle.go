@@ -17,7 +17,7 @@ func (s *supervisor) settle(ctx context.Context) error {
 	leases := s.bought()
 	for _, l := range leases {
 		if l.state() != meter.PayerSettled {
-			l.over(ctx, "the job is over")
+			_ = l.over(ctx, "the job is over")
 		}
 		select {
 		case <-ctx.Done():

@@ -171,7 +171,7 @@ func (d *desk) Load(_ context.Context, add func(*supervisor, task)) error {
 			if !l.alive() {
 				l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
 			}
-			w.before = append(w.before, l.fact())
+			w.before = append(w.before, factOf(l))
 			if l.first == l.id && l.alive() {
 				d.chains.watch(l)
 			}

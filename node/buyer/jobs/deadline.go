@@ -153,7 +153,8 @@ func queueOut(t *step, i int) {
 		t.resize().undo(fmt.Errorf("%w: %s", ErrScale, reason))
 		return
 	}
-	t.end(ResultFailed, CodeTimeout, fmt.Sprintf("not placed within timeouts.queue of %v: %s", t.s.Params.Queue, reason))
+	text := fmt.Sprintf("not placed within timeouts.queue of %v: %s", t.s.Params.Queue, reason)
+	t.end(ResultFailed, CodeTimeout, text)
 }
 
 // haltOut handles a program that did not exit in time. Its lease ends, so that no second program ever meets it.
@@ -170,11 +171,13 @@ func haltOut(t *step, i int) {
 
 func pullOut(t *step, i int) {
 	most := t.s.Params.Pull
-	t.rank(i).lose(CauseLate, fmt.Sprintf("the provider did not fetch program and inputs within timeouts.pull of %v", most))
+	t.rank(i).lose(CauseLate,
+		fmt.Sprintf("the provider did not fetch program and inputs within timeouts.pull of %v", most))
 }
 
 func startOut(t *step, i int) {
-	t.rank(i).lose(CauseLate, fmt.Sprintf("the program did not run, healthy, within timeouts.start of %v", t.s.Params.Start))
+	t.rank(i).lose(CauseLate,
+		fmt.Sprintf("the program did not run, healthy, within timeouts.start of %v", t.s.Params.Start))
 }
 
 func silentOut(t *step, i int) {

@@ -56,7 +56,8 @@ func (t gangs) order(ranks []uint32) {
 		t.resize().undo(fmt.Errorf("%w: %w", ErrScale, ErrBudget))
 		return
 	default:
-		t.end(ResultFailed, CodePayment, fmt.Sprintf("what is left of payment.budget does not pay %d leases for one interval", len(ranks)))
+		text := "what is left of payment.budget does not pay %d leases for one interval"
+		t.end(ResultFailed, CodePayment, fmt.Sprintf(text, len(ranks)))
 		return
 	}
 	s.Gang++

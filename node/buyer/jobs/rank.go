@@ -278,7 +278,8 @@ func (r rankStep) lose(cause Cause, reason string) {
 		if cause == CauseLate {
 			code = CodeTimeout
 		}
-		r.end(ResultFailed, code, fmt.Sprintf("rank %d was lost %d times, restart.max is %d; the last: %s", r.i, r.Losses, r.s.Params.Restart.Max, reason))
+		text := "rank %d was lost %d times, restart.max is %d; the last: %s"
+		r.end(ResultFailed, code, fmt.Sprintf(text, r.i, r.Losses, r.s.Params.Restart.Max, reason))
 	}
 }
 

@@ -288,7 +288,8 @@ func (e Exit) failure(rank int, n uint32) string {
 		return fmt.Sprintf("rank %d: %s", rank, e.text(n))
 	}
 	short := func(what string) string {
-		return fmt.Sprintf("its units have too little %s: ask for more with resources.%s (--%s), or for more units; ", what, what, what)
+		text := "its units have too little %[1]s: ask for more with resources.%[1]s (--%[1]s), or for more units; "
+		return fmt.Sprintf(text, what)
 	}
 	remedy := map[string]string{reasonMemory: short("memory"), reasonDisk: short("disk")}[e.Reason]
 	return fmt.Sprintf("rank %d ended with %s; %s`starling logs` shows its output", rank, e.text(n), remedy)
