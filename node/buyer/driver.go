@@ -233,6 +233,9 @@ func (d *driver) noteLocked(st jobs.State, n jobs.Note) {
 			d.reasons[i] = n.Detail
 		}
 	}
+	if n.Kind == jobs.NoteLeased {
+		step.Took = d.orders.took
+	}
 	d.s.trace.Add(step)
 }
 

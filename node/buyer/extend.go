@@ -67,7 +67,7 @@ func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget 
 		return Extension{}, err
 	}
 	if s.driver != nil {
-		return s.driver.extend(ctx, longer, by, budget)
+		return s.driver.extend(ctx, longer, by)
 	}
 	plans, err := s.plan(longer)
 	if err != nil {

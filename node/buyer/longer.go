@@ -15,13 +15,14 @@ import (
 
 // extend is Extend for a job on its state machine. longer is the job as it is to be.
 func (d *driver) extend(
-	ctx context.Context, longer Job, by time.Duration, budget market.Amount,
+	ctx context.Context, longer Job, by time.Duration,
 ) (Extension, error) {
 	b := d.b
 	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
 		return Extension{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
 	}
-	ask := jobs.ExtendRequested{Req: 1 << 32, By: by, Budget: budget} // its answer is among the effects
+	// Its answer is among the effects. A budget that is the most that the job can cost grows with its time.
+	ask := jobs.ExtendRequested{Req: 1 << 32, By: by, Budget: longer.Spec.Payment.Budget}
 	b.mu.Lock()                                                       // no other job is taken in between on the same limits
 	err := b.withinMore(d.s, longer.Spec, time.Now())
 	var effects []any

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
@@ -20,6 +21,7 @@ type orders struct {
 	tries  int // orders since one was filled
 	thin   int // of these, those for which too few providers were to quote
 	offers map[market.LeaseID]offered
+	took   time.Duration // to fill the order that was filled last
 }
 
 // offered is what a lease's quote said.
@@ -36,11 +38,12 @@ func (o *orders) place(fx jobs.OrderGang) {
 	o.s.mu.Unlock()
 	o.b.wg.Go(func() {
 		defer cancel()
+		began := time.Now()
 		f, err := o.form(ctx, fx)
 		o.s.mu.Lock()
 		delete(o.gangs, fx.Gang)
 		if err == nil {
-			o.tries, o.thin = 0, 0
+			o.tries, o.thin, o.took = 0, 0, time.Since(began)
 		}
 		o.s.mu.Unlock()
 		if err == nil {
