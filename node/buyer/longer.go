@@ -23,7 +23,7 @@ func (d *driver) extend(
 	}
 	// Its answer is among the effects. A budget that is the most that the job can cost grows with its time.
 	ask := jobs.ExtendRequested{Req: 1 << 32, By: by, Budget: longer.Spec.Payment.Budget}
-	b.mu.Lock()                                                       // no other job is taken in between on the same limits
+	b.mu.Lock() // no other job is taken in between on the same limits
 	err := b.withinMore(d.s, longer.Spec, time.Now())
 	var effects []any
 	if err == nil {
