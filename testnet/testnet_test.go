@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/jobs/lm/corpus"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/scenarios"
@@ -34,11 +34,7 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "starling")
-	out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/starling-network/starling/cmd/starling").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building starling: %w\n%s", err, out)
-	}
-	return path, nil
+	return path, engine.Build(path, "github.com/starling-network/starling/cmd/starling")
 })
 
 var built bool // binary was asked for

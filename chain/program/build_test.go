@@ -2,11 +2,13 @@ package program_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
@@ -37,18 +39,43 @@ func TestCommitted(t *testing.T) {
 	}
 }
 
+// compiled is the program of the source as it is in another folder, before it is linked.
+var compiled = sync.OnceValues(func() ([]byte, error) {
+	tools, err := toolchain.Find(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "starling-rebuild-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	elsewhere := filepath.Join(dir, "a folder of another name")
+	if err := os.CopyFS(filepath.Join(elsewhere, "src"), os.DirFS("src")); err != nil {
+		return nil, err
+	}
+	return tools.Compile(context.Background(), elsewhere)
+})
+
+// linked is that program in a format.
+func linked(t *testing.T, v sbpf.Version) []byte {
+	t.Helper()
+	object, err := compiled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	elf, err := sbpf.Link(object, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return elf
+}
+
 // TestRebuild: the program that is committed is the one that the source makes, byte for byte, wherever the source lies.
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	tools := compiler(t)
-	elsewhere := filepath.Join(t.TempDir(), "a folder of another name")
-	if err := os.CopyFS(filepath.Join(elsewhere, "src"), os.DirFS("src")); err != nil {
-		t.Fatal(err)
-	}
-	built, err := tools.Build(t.Context(), elsewhere, sbpf.V0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	built := linked(t, sbpf.V0)
 	by, err := os.ReadFile(toolchain.VersionFile)
 	if err != nil {
 		t.Fatal(err)
@@ -64,12 +91,9 @@ func TestRebuild(t *testing.T) {
 // TestV3: the same source in the newer format does the same.
 func TestV3(t *testing.T) {
 	t.Parallel()
-	elf, err := compiler(t).Build(t.Context(), ".", sbpf.V3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	compiler(t)
 	e := programtest.LiteSVM(t)
-	b := newBench(t, e, programtest.Deploy(t, e, elf), "anchorer", 10*sol)
+	b := newBench(t, e, programtest.Deploy(t, e, linked(t, sbpf.V3)), "anchorer", 10*sol)
 	b.anchorAndProve()
 	b.refusals()
 }

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path"
 	"runtime"
 	"strings"
@@ -242,14 +241,4 @@ func (r *Registry) push(repo string, below []*Layer, files []File, change func(*
 	}
 	digest, err := img.Digest()
 	return addr + "/" + repo + "@" + digest.String(), err
-}
-
-// Build compiles a Go package to a static program of this machine's kind, which needs nothing of its image.
-func Build(out, pkg string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("building %s: %w\n%s", pkg, err, said)
-	}
-	return nil
 }

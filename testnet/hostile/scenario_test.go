@@ -5,11 +5,11 @@ package hostile
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/natlab"
 	"github.com/starling-network/starling/testnet/scenarios"
@@ -26,8 +26,8 @@ func TestScenario(t *testing.T) {
 	}
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "starling")
-	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "github.com/starling-network/starling/cmd/starling").CombinedOutput(); err != nil {
-		t.Fatalf("building starling: %v\n%s", err, out)
+	if err := engine.Build(binary, "github.com/starling-network/starling/cmd/starling"); err != nil {
+		t.Fatal(err)
 	}
 	rows, err := Run(t.Context(), Options{Options: scenarios.Options{Dir: dir, Binary: binary, Say: t.Logf}, Quiet: 5 * time.Second, Attack: 15 * time.Second})
 	if errors.Is(err, natlab.ErrUnavailable) {

@@ -5,10 +5,10 @@ package scenario
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
+	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/natlab"
 	"github.com/starling-network/starling/testnet/scenarios"
@@ -25,8 +25,8 @@ func TestScenario(t *testing.T) {
 	}
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "starling")
-	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "github.com/starling-network/starling/cmd/starling").CombinedOutput(); err != nil {
-		t.Fatalf("building starling: %v\n%s", err, out)
+	if err := engine.Build(binary, "github.com/starling-network/starling/cmd/starling"); err != nil {
+		t.Fatal(err)
 	}
 	rows, err := Run(t.Context(), scenarios.Options{Dir: dir, Binary: binary, Say: t.Logf})
 	if errors.Is(err, natlab.ErrUnavailable) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strings"
 )
 
 // GPU is memory, and where kernels run. Its methods must not be called at the same time.
@@ -283,12 +282,13 @@ func access(space, kind string, n int, load bool) builder {
 		if err != nil {
 			return nil, err
 		}
+		move := mover(space, load)
 		return func(w *warp, mask uint32) error {
 			addresses, err := w.addresses(at, mask)
 			if err != nil {
 				return err
 			}
-			values := make([]*lanes, n)
+			var values [4]*lanes
 			for i, r := range vector {
 				if load {
 					values[i] = w.write(r, mask)
@@ -300,21 +300,20 @@ func access(space, kind string, n int, load bool) builder {
 			words := buffer[:n*per]
 			for rest := mask; rest != 0; rest &= rest - 1 {
 				l := bits.TrailingZeros32(rest)
-				if load {
-					err = w.loadFrom(space, addresses[l], words, l)
-					for i, v := range values {
-						v[l] = join(words[i*per:], per)
-					}
-				} else {
-					for i, v := range values {
+				if !load {
+					for i, v := range values[:n] {
 						for k := range per {
 							words[i*per+k] = uint32(v[l] >> (32 * k))
 						}
 					}
-					err = w.storeTo(space, addresses[l], words, l)
 				}
-				if err != nil {
+				if err := move(w, addresses[l], words, l); err != nil {
 					return w.fault(1<<l, err.Error())
+				}
+				if load {
+					for i, v := range values[:n] {
+						v[l] = join(words[i*per:], per)
+					}
 				}
 			}
 			return nil
@@ -330,18 +329,26 @@ func join(words []uint32, per int) uint64 {
 	return v
 }
 
-func (w *warp) loadFrom(space string, at uint64, to []uint32, lane int) error {
-	if space == "shared" {
-		return w.block.loadShared(at, to, w.first+int32(lane))
+// mover returns the load or the store of a space: of the words at an address, by a thread of a warp.
+func mover(space string, load bool) func(w *warp, at uint64, words []uint32, lane int) error {
+	constant := space == "global.nc"
+	switch {
+	case space == "shared" && load:
+		return func(w *warp, at uint64, to []uint32, lane int) error {
+			return w.block.loadShared(at, to, w.first+int32(lane))
+		}
+	case space == "shared":
+		return func(w *warp, at uint64, from []uint32, lane int) error {
+			return w.block.storeShared(at, from, w.first+int32(lane))
+		}
+	case load:
+		return func(w *warp, at uint64, to []uint32, lane int) error {
+			return w.block.gpu.load(at, to, w.global(lane), constant)
+		}
 	}
-	return w.block.gpu.load(at, to, w.global(lane), strings.HasSuffix(space, ".nc"))
-}
-
-func (w *warp) storeTo(space string, at uint64, from []uint32, lane int) error {
-	if space == "shared" {
-		return w.block.storeShared(at, from, w.first+int32(lane))
+	return func(w *warp, at uint64, from []uint32, lane int) error {
+		return w.block.gpu.store(at, from, w.global(lane))
 	}
-	return w.block.gpu.store(at, from, w.global(lane))
 }
 
 func loadParam(kind regKind) builder {

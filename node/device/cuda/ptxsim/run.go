@@ -20,6 +20,7 @@ type block struct {
 }
 
 // warp is 32 threads that run together where they can: of threads at different places those furthest back go on.
+// Most of the time all are at one place, and that is not looked for thread by thread.
 type warp struct {
 	block   *block
 	first   int32 // thread
@@ -27,7 +28,9 @@ type warp struct {
 	regs    []lanes
 	defined []uint32 // by register, a bit for each thread
 	copies  [32]copies
-	pc      [32]int
+	here    int     // the next instruction, unless threads have parted
+	parted  bool    // threads are at different places
+	pc      [32]int // where they are then
 	alive   uint32
 	at      int // instruction that runs, for errors
 	waiting bool
@@ -135,13 +138,7 @@ func (w *warp) run() error {
 				}
 			}
 		}
-		for rest := mask; rest != 0; rest &= rest - 1 {
-			l := bits.TrailingZeros32(rest)
-			w.pc[l]++
-			if in.flow == branch && on>>l&1 != 0 {
-				w.pc[l] = in.target
-			}
-		}
+		w.advance(in, mask, on)
 		switch in.flow {
 		case next:
 			if on != 0 {
@@ -166,6 +163,10 @@ func (w *warp) run() error {
 
 // choose sets at to the place furthest back and gives the threads that are there.
 func (w *warp) choose() uint32 {
+	if !w.parted {
+		w.at = w.here
+		return w.alive
+	}
 	w.at = len(w.block.entry.code)
 	var mask uint32
 	for rest := w.alive; rest != 0; rest &= rest - 1 {
@@ -177,7 +178,34 @@ func (w *warp) choose() uint32 {
 			mask |= 1 << l
 		}
 	}
+	if mask == w.alive {
+		w.parted, w.here = false, w.at
+	}
 	return mask
+}
+
+// advance moves the threads of mask to their next instruction, and those in on to the target if this is a branch.
+func (w *warp) advance(in *instruction, mask, on uint32) {
+	if in.flow != branch {
+		on = 0
+	}
+	switch {
+	case w.parted:
+	case on == 0:
+		w.here++
+		return
+	case on == mask:
+		w.here = in.target
+		return
+	}
+	w.parted = true
+	for rest := mask; rest != 0; rest &= rest - 1 {
+		l := bits.TrailingZeros32(rest)
+		w.pc[l] = w.at + 1
+		if on>>l&1 != 0 {
+			w.pc[l] = in.target
+		}
+	}
 }
 
 // leave ends threads, which must have waited for their copies.

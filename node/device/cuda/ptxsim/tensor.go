@@ -3,6 +3,7 @@ package ptxsim
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // tensor registers the instructions of whole warps, and asynchronous copies.
@@ -81,27 +82,28 @@ func mma(e *entry, operands []string) (func(*warp, uint32) error, error) {
 			return nil, err
 		}
 	}
+	sources := slices.Concat(regs[1], regs[2], regs[3])
 	return func(w *warp, mask uint32) error {
 		if mask != wholeWarp {
 			return w.fault(^mask, "does not take part in mma")
 		}
 		var in [10]*lanes
-		for i, r := range append(append(append([]int{}, regs[1]...), regs[2]...), regs[3]...) {
+		for i, r := range sources {
 			var err error
 			if in[i], err = w.read(source{reg: r}, mask); err != nil {
 				return err
 			}
 		}
-		var a [16][32]int8
-		var b [32][8]int8
+		var a [16][32]int32
+		var b [8][32]int32 // its columns
 		for l := range 32 {
 			g, t := l/4, l%4
 			for byteAt := range 4 {
 				for i := range 4 {
-					a[g+8*(i%2)][4*t+byteAt+16*(i/2)] = int8(in[i][l] >> (8 * byteAt))
+					a[g+8*(i%2)][4*t+byteAt+16*(i/2)] = int32(int8(in[i][l] >> (8 * byteAt)))
 				}
 				for i := range 2 {
-					b[4*t+byteAt+16*i][g] = int8(in[4+i][l] >> (8 * byteAt))
+					b[g][4*t+byteAt+16*i] = int32(int8(in[4+i][l] >> (8 * byteAt)))
 				}
 			}
 		}
@@ -109,10 +111,10 @@ func mma(e *entry, operands []string) (func(*warp, uint32) error, error) {
 			c := *in[6+i]
 			d := w.write(r, mask)
 			for l := range 32 {
-				row, column := l/4+8*(i/2), 2*(l%4)+i%2
+				row, column := &a[l/4+8*(i/2)], &b[2*(l%4)+i%2]
 				sum := int32(uint32(c[l]))
-				for k := range 32 {
-					sum += int32(a[row][k]) * int32(b[k][column])
+				for k := range row {
+					sum += row[k] * column[k]
 				}
 				d[l] = uint64(uint32(sum))
 			}
