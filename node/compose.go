@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -22,6 +23,8 @@ import (
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
+	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/gossip"
 	"github.com/starling-network/starling/verify"
@@ -61,9 +64,12 @@ func roomsOf(n *Node) []func(context.Context) error {
 
 // ground composes the rooms below the market: chain, host, reputation, proofs and files.
 func (n *Node) ground(ctx context.Context) (err error) {
+	journal := store.Watch(n.p.Store)
+	n.p.Store = journal
 	p := n.p
 	n.slots = slots.New(p.Ledger, p.Genesis.SlotMillis, p.SlotEvery, p.Log)
-	n.services.Add(service.Loop("slots", n.slots.Run), service.Loop("host", p.Host.Run))
+	n.services.Add(journal, n.slots, service.Checked(service.Loop("host", p.Host.Run),
+		func() *service.Problem { return joined(p.Host) }))
 	if p.Program != nil {
 		n.network = settle.NewNetwork(p.Genesis, p.Program, p.Store)
 		n.chain = onchain.New(onchain.Config{Genesis: p.Genesis, Program: p.Program, Network: n.network, Log: p.Log})
@@ -83,7 +89,7 @@ func (n *Node) ground(ctx context.Context) (err error) {
 	if n.reputation, err = reputation.Open(ctx, known); err != nil {
 		return fmt.Errorf("setting up reputation: %w", err)
 	}
-	n.services.Add(service.Loop("reputation", n.reputation.Run))
+	n.services.Add(reputation.NewService(n.reputation, p.Genesis.Decimals))
 	n.receipts.add(func(l market.Lease, _ []market.UnitID, r verify.Receipt) { n.reputation.File(l, r) })
 	if n.sight, err = n.newSight(); err != nil {
 		return fmt.Errorf("setting up audits: %w", err)
@@ -97,6 +103,19 @@ func (n *Node) ground(ctx context.Context) (err error) {
 	n.files = files.New(files.Config{Host: p.Host, Network: n.tag, Blobs: p.Blobs, Log: p.Log})
 	n.services.Add(n.files)
 	return nil
+}
+
+// joined returns the problem of a peer whose host reaches no other.
+func joined(h *p2p.Host) *service.Problem {
+	tried, alone := h.Alone()
+	if !alone {
+		return nil
+	}
+	return &service.Problem{
+		Problem: "connected to no other peer; tried " + strings.Join(append(tried, "remembered peers"), ", "),
+		Remedy: "check bootstrap in config.yaml and the network's genesis; starling peer ping ADDRESS says why a peer " +
+			"is not reached",
+	}
 }
 
 // wait is the loop of a service that only answers.

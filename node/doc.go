@@ -47,6 +47,13 @@
 //
 // Below all of them lie store and journal (records), machine (state machines) and protocol (streams between peers).
 //
+// # Health and metrics
+//
+// A service that can be out of order while it runs implements service.Health: slots (the chain and the clock), host
+// (neighbours), journal (the disk), provider (fees, container engine, withdrawn units), gpus, audits and entries. One
+// that measures itself implements prometheus.Collector. The composing root collects both from the list of services:
+// status shows the problems, the local API answers GET /v1/health with them, and /metrics has all measurements.
+//
 // # The way of an order
 //
 //	user ── api ──▸ buyer ── exchange ──▸ gossip ──▸ exchange ── provider     the order

@@ -3,11 +3,13 @@ package node
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/service"
 	auditrules "github.com/starling-network/starling/verify/audit"
 )
 
@@ -46,7 +48,7 @@ type LightAudits interface {
 type LightState interface {
 	// Entries returns the entry peers that are connected, the one in use first.
 	Entries() []peer.ID
-	// Warning returns a problem with them for the user, or "".
+	// Warning returns a problem with them for the user and, behind "; ", its remedy; or "".
 	Warning() string
 	// Dials reports whether peers are dialled by their own addresses too.
 	Dials() bool
@@ -60,10 +62,23 @@ func (entries) Name() string { return "entries" }
 
 // Inform adds the entry peers to the description of the peer.
 func (e entries) Inform(_ context.Context, info *api.NodeInfo) {
-	info.Direct, info.Warning = e.Dials(), e.Warning()
+	info.Direct = e.Dials()
 	for _, id := range e.Entries() {
 		info.Entries = append(info.Entries, id.String())
 	}
+}
+
+// Health implements service.Health: it returns a problem while no entry peer is connected, or one alone is trusted.
+func (e entries) Health() *service.Problem {
+	if len(e.Entries()) == 0 {
+		return &service.Problem{
+			Problem: "no entry peer is connected", Remedy: "check their addresses (--peer), and whether they run",
+		}
+	}
+	if text, remedy, _ := strings.Cut(e.Warning(), "; "); text != "" {
+		return &service.Problem{Problem: text, Remedy: remedy}
+	}
+	return nil
 }
 
 // Size implements marketplace: the size of a class is not known.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
@@ -108,7 +110,7 @@ func (fakeLight) Size() int                                                  { r
 func (fakeLight) Peers() []peer.AddrInfo                                     { return []peer.AddrInfo{{ID: "full"}} }
 func (fakeLight) Carries() int64                                             { return 0 }
 func (fakeLight) Entries() []peer.ID                                         { return []peer.ID{"entry"} }
-func (fakeLight) Warning() string                                            { return "one entry only" }
+func (fakeLight) Warning() string                                            { return "one entry only; name another" }
 func (fakeLight) Dials() bool                                                { return true }
 func (fakeLight) Run(ctx context.Context) error                              { return wait(ctx) }
 
@@ -129,30 +131,30 @@ var kinds = []struct {
 	list  string
 }{
 	{"light, free", func(t *testing.T) Parts { return light(freeParts(t)) },
-		"slots host reputation files entries replies buyer"},
+		"journal slots host reputation files entries replies buyer"},
 	{"light, token", func(t *testing.T) Parts { return light(tokenParts(t, 0)) },
-		"slots host code reputation files entries replies buyer money"},
+		"journal slots host code reputation files entries replies buyer money"},
 	{"buyer, free", freeParts,
-		"slots host reputation files discovery gossip coordinates evidence replies exchange networks buyer anchored clients"},
+		"journal slots host reputation files discovery gossip coordinates evidence replies exchange networks buyer anchored clients"},
 	{"buyer, free, no entry", func(t *testing.T) Parts {
 		p := freeParts(t)
 		p.Config.Entry.Serve = false
 		return p
-	}, "slots host reputation files discovery gossip coordinates evidence replies exchange networks buyer anchored"},
+	}, "journal slots host reputation files discovery gossip coordinates evidence replies exchange networks buyer anchored"},
 	{"seller, free", func(t *testing.T) Parts { return sells(freeParts(t)) },
-		"slots host reputation files discovery gossip coordinates evidence replies exchange networks provider buyer anchored " +
+		"journal slots host reputation files discovery gossip coordinates evidence replies exchange networks provider buyer anchored " +
 			"clients"},
 	{"seller, token", func(t *testing.T) Parts { return sells(tokenParts(t, 0)) },
-		"slots host code reputation files rules discovery gossip coordinates evidence slashing replies exchange networks " +
+		"journal slots host code reputation files rules discovery gossip coordinates evidence slashing replies exchange networks " +
 			"provider buyer money guardian anchored clients"},
 	{"seller, audited", func(t *testing.T) Parts { return sells(tokenParts(t, 100)) },
-		"slots host code reputation beacons files rules discovery gossip coordinates evidence slashing lies refusals replies " +
+		"journal slots host code reputation beacons files rules discovery gossip coordinates evidence slashing lies refusals replies " +
 			"exchange networks provider audits buyer money guardian anchored clients"},
 	{"buyer, audited, with ports", func(t *testing.T) Parts {
 		p := tokenParts(t, 100)
 		p.NoAPI, p.Config.Metrics.Listen = false, "127.0.0.1:0"
 		return p
-	}, "slots host code reputation beacons files rules discovery gossip coordinates evidence slashing lies refusals replies " +
+	}, "journal slots host code reputation beacons files rules discovery gossip coordinates evidence slashing lies refusals replies " +
 		"exchange networks audits buyer money guardian anchored clients metrics api"},
 }
 
@@ -310,13 +312,18 @@ func TestMetricsOfRooms(t *testing.T) {
 	of := map[string]string{
 		"starling_units{": "provider", "starling_balance_tokens": "money", "starling_orders_dropped_total": "exchange",
 		"starling_egress_flows": "networks", "starling_stored_bytes": "files", "starling_info{": "host",
-		"starling_quotes_total{": "replies",
+		"starling_quotes_total{": "replies", "starling_journal_writes_total{": "journal", "starling_reputation_leases{": "reputation",
+		"starling_audit_verdicts_total{": "audits", `starling_service_healthy{service="slots"} 1`: "slots",
 	}
 	for _, k := range kinds {
 		n := closed(t, newNode(t, k.parts(t)))
 		for range 2 { // they are registered once
 			w := httptest.NewRecorder()
 			n.Metrics().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+			problems, err := promlint.New(bytes.NewReader(w.Body.Bytes())).Lint()
+			if err != nil || len(problems) > 0 {
+				t.Errorf("%s: names, types and help: %v, %v", k.name, problems, err)
+			}
 			for metric, room := range of {
 				has := strings.Contains(w.Body.String(), "\n"+metric)
 				if want := slices.Contains(strings.Fields(k.list), room); has != want || w.Code != http.StatusOK {
@@ -344,11 +351,15 @@ func TestInfoOfRooms(t *testing.T) {
 		if (info.Funds != nil) != has("money") || (info.Earnings != nil) != (has("money") && has("provider")) {
 			t.Errorf("%s: funds %v, earnings %v", k.name, info.Funds, info.Earnings)
 		}
-		if has("entries") != (info.Direct && info.Warning == "one entry only" && len(info.Entries) == 1) {
-			t.Errorf("%s: entries %v, %q", k.name, info.Entries, info.Warning)
+		problems := []api.Fault{}
+		if has("entries") {
+			problems = append(problems, api.Fault{Service: "entries", Problem: "one entry only", Remedy: "name another"})
 		}
-		if n.Idle() != 0 || len(n.Health()) > 0 {
-			t.Errorf("%s: idle %v, health %v", k.name, n.Idle(), n.Health())
+		if has("entries") != (info.Direct && len(info.Entries) == 1) || !slices.Equal(info.Problems, problems) {
+			t.Errorf("%s: entries %v, problems %v, want %v", k.name, info.Entries, info.Problems, problems)
+		}
+		if h := n.Status().Health(); n.Idle() != 0 || h.Healthy != (len(problems) == 0) || !slices.Equal(h.Problems, problems) {
+			t.Errorf("%s: idle %v, health %v", k.name, n.Idle(), h)
 		}
 	}
 }

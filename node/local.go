@@ -92,12 +92,12 @@ func (n *Node) open(context.Context) error {
 	n.status = status.New(status.Config{
 		Host: p.Host, Key: p.Key.Key(), Owner: p.Owner, Genesis: p.Genesis, Version: p.Version, Region: p.Config.Region,
 		Private: p.Config.PrivateNetwork != "", Started: n.started, Ledger: p.Ledger, Slots: n.slots, Buyer: n.buyer,
-		Book: n.reputation, Rooms: service.With[status.Informer](&n.services),
+		Book: n.reputation, Rooms: service.With[status.Informer](&n.services), Health: n.Health,
 	})
 	n.metrics = sync.OnceValue(func() http.Handler {
 		return metrics.Handler(metrics.Config{
 			Host: p.Host, Version: p.Version, Network: p.Genesis.Network, Started: n.started, Slots: n.slots,
-			Buyer: n.buyer, Replies: n.replies, Registry: p.Metrics,
+			Buyer: n.buyer, Replies: n.replies, Registry: p.Metrics, Services: &n.services,
 			Rooms: service.With[prometheus.Collector](&n.services),
 		})
 	})

@@ -120,8 +120,8 @@ func New(ctx context.Context, p Parts) (*Node, error) {
 // Run runs the peer until ctx ends. It leaves the host open.
 func (n *Node) Run(ctx context.Context) error { return n.services.Run(ctx) }
 
-// Health returns the problems of services that run and are out of order, by the service's name.
-func (n *Node) Health() map[string]error { return n.services.Health() }
+// Health returns the problems of services that run and are out of order.
+func (n *Node) Health() []service.Problem { return n.services.Health() }
 
 // Idle returns the time since the last request to the local API; 0 while one is under way, or if the peer has no API.
 func (n *Node) Idle() time.Duration { return n.local.idle() }

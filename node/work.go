@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/money"
 	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/node/reputation"
@@ -36,6 +37,9 @@ func (n *Node) sell(ctx context.Context) (err error) {
 	n.seller = selling.New(n.provider, n.gpus, n.p.Genesis.Decimals)
 	n.user.Operator, n.user.Leases = n.seller, n.seller
 	n.services.Add(n.seller)
+	if n.gpus.Sold() {
+		n.services.Add(inventory.NewWatch(n.gpus, n.provider.Withdraw))
+	}
 	n.files.Need(n.seller.Blobs)
 	return nil
 }

@@ -48,7 +48,8 @@ type Host struct {
 	find      atomic.Pointer[func(context.Context, peer.ID) (peer.AddrInfo, error)]
 	mapped    *portMaps
 	punches   *puncher
-	guided    bool // AutoNATv2 and the relay client run
+	guided    bool        // AutoNATv2 and the relay client run
+	alone     atomic.Bool // nobody to join by answered so far; the operator was warned
 	standings *admit.Standings
 	admission *admit.Manager // nil for a host that New did not make
 	dials     *dials         // nil for a host that New did not make

@@ -66,8 +66,8 @@ func (h *Host) Run(ctx context.Context) error {
 	defer dials.Stop()
 	defer saves.Stop()
 	// Dialling is apart, because libp2p's emitters wait for a reader that does not empty its queue.
-	var dialling chan struct{}        // closed when the round is over; nil when none runs
-	retry, alone := firstRetry, false // alone: the operator knows
+	var dialling chan struct{} // closed when the round is over; nil when none runs
+	retry := firstRetry
 	var probes sync.WaitGroup
 	defer probes.Wait()
 	guided := make(chan error, 1)
@@ -110,9 +110,8 @@ func (h *Host) Run(ctx context.Context) error {
 			dialling = nil
 			switch n := len(h.Network().Peers()); {
 			case n == 0:
-				if retry > maxAlone && !alone {
-					alone = true
-					h.warnAlone()
+				if retry > maxAlone && !h.alone.Swap(true) {
+					warnAlone(h)
 				}
 				dials.Reset(jitter(retry))
 				retry = min(2*retry, maxRetry)
@@ -122,8 +121,7 @@ func (h *Host) Run(ctx context.Context) error {
 			default:
 				dials.Reset(jitter(healEvery))
 			}
-			if alone {
-				alone = false
+			if h.alone.Swap(false) {
 				h.log.Info("joined the network", "peers", len(h.Network().Peers()))
 			}
 		}
@@ -239,22 +237,39 @@ func (h *Host) complain(p peer.ID, err error) {
 // errOtherNetwork is why a peer of another network is disconnected.
 var errOtherNetwork = errors.New("peer of another network")
 
-// warnAlone logs that no peer to join by answers, or that none is known.
-func (h *Host) warnAlone() {
-	var tried []string
-	for _, i := range h.cfg.Bootstrap[:min(len(h.cfg.Bootstrap), maxTried)] {
+// Alone reports whether this peer is connected to no other although it knows some to join by, none of which answered,
+// and returns the first of their addresses.
+func (h *Host) Alone() (tried []string, alone bool) {
+	tried, known := ways(h)
+	return tried, known > 0 && h.alone.Load() && len(h.Network().Peers()) == 0
+}
+
+// ways returns addresses of other peers to join by, and how many such peers are known.
+func ways(h *Host) (addrs []string, known int) {
+	for _, i := range h.cfg.Bootstrap {
+		if i.ID == h.ID() {
+			continue
+		}
+		if known++; known > maxTried {
+			continue
+		}
 		for _, addr := range i.Addrs {
-			tried = append(tried, fmt.Sprintf("%s/p2p/%s", addr, i.ID))
+			addrs = append(addrs, fmt.Sprintf("%s/p2p/%s", addr, i.ID))
 		}
 	}
 	h.mu.Lock()
-	remembered := len(h.remembered)
-	h.mu.Unlock()
-	if len(tried)+remembered == 0 {
+	defer h.mu.Unlock()
+	return addrs, known + len(h.remembered)
+}
+
+// warnAlone logs that no peer to join by answers, or that none is known.
+func warnAlone(h *Host) {
+	tried, known := ways(h)
+	if known == 0 {
 		h.log.Warn("connected to no peer, and none to join by is known", "advice", "name one under bootstrap in config.yaml, unless others join by this one")
 		return
 	}
-	h.log.Warn("connected to no peer: none to join by answers", "tried", tried, "remembered", remembered,
+	h.log.Warn("connected to no peer: none to join by answers", "tried", tried, "known", known,
 		"advice", "check bootstrap in config.yaml and this machine's network; the peer goes on trying")
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/calls"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -64,7 +65,7 @@ func (l *Ledger) Send(ctx context.Context, tx chain.Prepared) error {
 // program.Code.
 func rejection(err error, starling sign.Key) error {
 	var remote *jsonrpc.RPCError
-	if !errors.As(err, &remote) || unwell(remote.Code) {
+	if !errors.As(err, &remote) || calls.IsUnwell(remote.Code) {
 		return err
 	}
 	text := strings.ToLower(remote.Message + fmt.Sprint(remote.Data))

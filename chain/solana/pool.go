@@ -14,6 +14,7 @@ import (
 	"github.com/gagliardetto/solana-go/rpc/jsonrpc"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/solana/calls"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -40,23 +41,25 @@ type endpoint struct {
 type pool struct {
 	endpoints []*endpoint
 	genesis   sign.Hash
+	meter     *calls.Meter
 }
 
 func newPool(urls []string, genesis sign.Hash, transport http.RoundTripper) (*pool, error) {
 	if len(urls) == 0 || len(urls) > maxEndpoints {
 		return nil, fmt.Errorf("solana: %w: %d RPC endpoints, want 1 to %d", errConfig, len(urls), maxEndpoints)
 	}
-	if transport == nil {
-		transport = http.DefaultTransport.(*http.Transport).Clone()
-	}
-	p := &pool{genesis: genesis}
-	for _, text := range urls {
+	p := &pool{genesis: genesis, meter: calls.New()}
+	for i, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, fmt.Errorf("solana: %w: an RPC endpoint is not an http or https URL", errConfig)
 		}
-		client := jsonrpc.NewClientWithOpts(text, &jsonrpc.RPCClientOpts{
-			HTTPClient: &http.Client{Transport: bounded{transport}, Timeout: callTimeout}})
+		by := transport
+		if by == nil {
+			by = calls.Transport(p.meter, i, http.DefaultTransport.(*http.Transport).Clone())
+		}
+		client := calls.Client(p.meter, i, jsonrpc.NewClientWithOpts(text, &jsonrpc.RPCClientOpts{
+			HTTPClient: &http.Client{Transport: bounded{by}, Timeout: callTimeout}}))
 		p.endpoints = append(p.endpoints, &endpoint{name: u.Host, client: rpc.NewWithCustomRPCClient(client)})
 	}
 	return p, nil
@@ -122,7 +125,7 @@ func (e *endpoint) fail(ctx context.Context, err error) error {
 		return err
 	case errors.Is(err, rpc.ErrNotFound), errors.Is(err, chain.ErrMalformed):
 		return answered{err}
-	case errors.As(err, &remote) && unwell(remote.Code):
+	case errors.As(err, &remote) && calls.IsUnwell(remote.Code):
 		return fmt.Errorf("%s: %s: %w", e.name, said(remote), chain.ErrDown)
 	case errors.As(err, &remote):
 		return answered{fmt.Errorf("%s: RPC error %d: %s", e.name, remote.Code, said(remote))}
@@ -135,9 +138,6 @@ func (e *endpoint) fail(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("%s: not an answer of a Solana RPC server: %w", e.name, chain.ErrDown)
 }
-
-// unwell: codes by which a server says that it cannot answer now: behind the cluster, over its limits, broken.
-func unwell(code int) bool { return code == -32005 || code == -32603 || code == -32016 || code == 429 }
 
 // ask requests an answer from the endpoints in turn until one answers. Its answer counts, an error too.
 func ask[T any](ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error)) (T, error) {

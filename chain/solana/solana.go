@@ -19,6 +19,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/solana/calls"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -52,12 +53,13 @@ func NewReader(rpc []string, g market.Genesis) (*Ledger, error) {
 // Ledger implements chain.Ledger, chain.MemoLedger and escrow.Ledger. Safe for concurrent use; it holds no connection
 // open that needs closing.
 type Ledger struct {
-	cfg    Config
-	pool   *pool
-	mint   solanago.PublicKey
-	payer  solanago.PublicKey
-	owner  solanago.PublicKey
-	source solanago.PublicKey // the owner's token account
+	*calls.Meter // of its calls
+	cfg          Config
+	pool         *pool
+	mint         solanago.PublicKey
+	payer        solanago.PublicKey
+	owner        solanago.PublicKey
+	source       solanago.PublicKey // the owner's token account
 
 	mu     sync.Mutex
 	mintOK bool
@@ -89,7 +91,7 @@ func New(cfg Config) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{cfg: cfg, pool: pool, mint: solanago.PublicKey(cfg.Mint),
+	l := &Ledger{Meter: pool.meter, cfg: cfg, pool: pool, mint: solanago.PublicKey(cfg.Mint),
 		payer: solanago.PublicKey(cfg.Key.Key()), owner: solanago.PublicKey(cfg.Owner)}
 	l.source = tokenAccountOf(l.owner, l.mint)
 	return l, nil

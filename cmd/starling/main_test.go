@@ -52,14 +52,15 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// soon runs a program until it succeeds: `soon starling peer status` waits for a peer that starts in the background.
+// soon runs a program until it succeeds, or fails if it is to: `soon starling peer status` waits for a peer that starts
+// in the background.
 func soon(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) == 0 {
-		ts.Fatalf("usage: soon program [args]")
+	if len(args) == 0 {
+		ts.Fatalf("usage: [!] soon program [args]")
 	}
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		err := ts.Exec(args[0], args[1:]...)
-		if err == nil {
+		if (err != nil) == neg {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -33,6 +33,16 @@ type Audits interface {
 	Passed(ctx context.Context, of sign.Key, record sign.Hash) (rules.Record, chain.Inclusion, error)
 }
 
+// Buyer is the jobs of this peer's own.
+type Buyer interface {
+	// Open lists the jobs that have not ended.
+	Open() []buyer.Job
+	// Anchored lists the jobs that are over and anchored.
+	Anchored() []buyer.Anchored
+	// Receipts returns the leases of a job with their receipts.
+	Receipts(ctx context.Context, job string) ([]buyer.LeaseAccount, error)
+}
+
 // Config is what a Room is made of.
 type Config struct {
 	Host    *p2p.Host
@@ -44,7 +54,7 @@ type Config struct {
 	Anchors reputation.ProgramAnchors
 	Slots   *slots.Clock
 	Book    *reputation.Book
-	Buyer   *buyer.Buyer
+	Buyer   Buyer
 	// Busy reports whether orders are in flight: reading waits then.
 	Busy func() bool
 	// Audits is optional; if nil, as on a network without audits, no records are shown and read.

@@ -149,6 +149,10 @@ var (
 // This peer and others.
 var (
 	GetNode   = declare(route.Route[None, NodeInfo]{Pattern: "GET /v1/node", Summary: "Show this peer", Access: keys})
+	GetHealth = declare(route.Route[None, Health]{
+		Pattern: "GET /v1/health", Access: keys, Failing: func(h Health) bool { return !h.Healthy },
+		Summary: "List this peer's services that are out of order; the status is 200 if none is, else 503",
+	})
 	ListPeers = declare(route.Route[None, []PeerInfo]{Pattern: "GET /v1/peers", Summary: "List connected peers"})
 	GetPeer   = declare(route.Route[ByPeer, PeerReputation]{
 		Pattern: "GET /v1/peers/{peer}", Summary: "Explain a peer's reputation, given its id or key",
@@ -236,7 +240,7 @@ var (
 		Pattern: "GET /v1/openapi.json",
 		Summary: "Show this API as an OpenAPI 3.1 document", Access: route.Public, Answer: jsonType,
 	})
-	GetHealth = declare(route.Raw[None]{
+	GetAlive = declare(route.Raw[None]{
 		Pattern: "GET /healthz", Summary: "Answer ok while the peer runs", Access: route.Public, Answer: textType,
 	})
 	GetMetrics = declare(route.Raw[None]{

@@ -51,9 +51,25 @@ type NodeInfo struct {
 	Jobs      int               `json:"jobs"`               // not ended
 	Entries   []string          `json:"entries,omitempty"`  // of a light client: the entry peers that are connected, the one in use first
 	Direct    bool              `json:"direct,omitempty"`   // of a light client: it dials providers by their own addresses too
-	Warning   string            `json:"warning,omitempty"`  // what its user has to know: of a light client about its entries, of a provider why it sells nothing
 	Started   time.Time         `json:"started"`
+	Problems  []Fault           `json:"problems"` // of its services; none if all are in order
 }
+
+// Health is the health of this peer: its services that run and are out of order.
+type Health struct {
+	Healthy  bool    `json:"healthy"`
+	Problems []Fault `json:"problems"`
+}
+
+// Fault is a problem of a service, with its remedy.
+type Fault struct {
+	Service string `json:"service"`
+	Problem string `json:"problem"`
+	Remedy  string `json:"remedy"`
+}
+
+// String returns problem and remedy in one line.
+func (f Fault) String() string { return f.Service + ": " + f.Problem + "; " + f.Remedy }
 
 // PeerInfo is a peer that this one is connected to.
 type PeerInfo struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -54,6 +55,20 @@ type Shelf struct {
 	// anchored has an inclusion without a transaction for a record of which nobody remembers whether it was.
 	anchored map[sign.Hash]chain.Inclusion
 	batch    batch // under way; the zero value when none is
+	counts   map[Outcome]uint64
+}
+
+// Outcome is the result of a window for a unit of a class.
+type Outcome struct {
+	Class  market.Class
+	Result audit.Result
+}
+
+// Counts returns how many audits of this peer's units since its start had each outcome.
+func (s *Shelf) Counts() map[Outcome]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.counts)
 }
 
 // stands is a unit's standing after a window.
@@ -66,7 +81,7 @@ type stands struct {
 func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
-		stands: map[market.UnitID]stands{},
+		stands: map[market.UnitID]stands{}, counts: map[Outcome]uint64{},
 	}
 	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
 		r, err := audit.UnmarshalRecord(b)
@@ -118,10 +133,11 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := stands{window: window}
+	now, report := stands{window: window}, r.report()
 	old, known := s.stands[p.Unit]
-	if now.Standing = old.Standing; !known || old.window < window { // a window counts once
-		now.Standing = old.Step(r.report())
+	first := !known || old.window < window // a window counts once
+	if now.Standing = old.Standing; first {
+		now.Standing = old.Step(report)
 	}
 	p.Standing = now.State.String()
 	b, err := json.Marshal(p)
@@ -143,6 +159,9 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 		return err
 	}
 	s.past[p.Unit], s.stands[p.Unit] = past, now
+	if first {
+		s.counts[Outcome{p.Class, report.Result}]++
+	}
 	if record != nil {
 		delete(s.records, s.former[p.Unit])
 		s.former[p.Unit] = s.units[p.Unit]

@@ -6,6 +6,7 @@ package auditing
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -78,6 +79,7 @@ type Config struct {
 type Room struct {
 	cfg    Config
 	audits *audit.Service
+	judged [rules.Wrong + 1]atomic.Uint64 // verdicts of this peer, by outcome
 }
 
 // New makes the room.
@@ -92,7 +94,7 @@ func New(ctx context.Context, cfg Config) (*Room, error) {
 	r := &Room{cfg: cfg}
 	c := audit.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Key: cfg.Key, Sight: cfg.Sight, Shelf: shelf, Log: cfg.Log,
-		Judged: cfg.Results.Judged, Lie: cfg.Results.KeepLie, Refused: cfg.Results.Refuse,
+		Judged: r.judge, Lie: cfg.Results.KeepLie, Refused: cfg.Results.Refuse,
 		Until: func(s market.Slot) time.Duration { return cfg.Slots.Until(time.Now(), s) },
 	}
 	if s := cfg.Seller; s != nil {

@@ -8,20 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/service"
-)
-
-const (
-	// gpuEvery is how often the devices that are sold are looked at.
-	gpuEvery = time.Minute
-	// gpuTimeout bounds one look.
-	gpuTimeout = 30 * time.Second
 )
 
 // GPUs are the devices that are sold, as they were when the peer started.
@@ -141,31 +133,6 @@ func capabilityOf(d gpu.Device) market.Capability {
 		return 0
 	}
 	return market.Capability(a*10 + b)
-}
-
-// Watch looks at the devices that are sold until ctx ends.
-func (g *GPUs) Watch(ctx context.Context, withdraw func(map[market.UnitID]string)) error {
-	every := time.NewTicker(gpuEvery)
-	defer every.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-every.C:
-		}
-		lctx, cancel := context.WithTimeout(ctx, gpuTimeout)
-		inv, err := g.source.Inventory(lctx)
-		cancel()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			inv = gpu.Inventory{Problems: []string{"the inventory does not answer: " + err.Error()}}
-		}
-		if bad := g.judge(inv); len(bad) > 0 {
-			withdraw(bad)
-		}
-	}
 }
 
 // judge returns the devices that cannot be sold any more, with the reasons.

@@ -19,9 +19,10 @@ import (
 // machineOf is a source whose devices a test changes.
 type machineOf struct {
 	gpu.None
-	mu  sync.Mutex
-	inv gpu.Inventory
-	err error
+	mu    sync.Mutex
+	inv   gpu.Inventory
+	err   error
+	looks int // at the health
 }
 
 func (m *machineOf) Inventory(context.Context) (gpu.Inventory, error) {
@@ -150,13 +151,13 @@ func TestGPUWatch(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := g.Watch(ctx, func(bad map[market.UnitID]string) {
+			if err := NewWatch(g, func(bad map[market.UnitID]string) {
 				mu.Lock()
 				defer mu.Unlock()
 				for id, reason := range bad {
 					got[names[id]] = reason
 				}
-			}); err != nil {
+			}).Run(ctx); err != nil {
 				t.Error(err)
 			}
 		})

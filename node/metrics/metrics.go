@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/replies"
+	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/admit"
@@ -41,7 +42,8 @@ type Config struct {
 	// Registry is optional: the one of the host's own metrics. If nil, there are none.
 	Registry *prometheus.Registry
 	// Rooms are those that measure themselves.
-	Rooms []prometheus.Collector
+	Rooms    []prometheus.Collector
+	Services *service.List
 }
 
 // Handler answers with the metrics of a peer, in the text format of Prometheus.
@@ -81,7 +83,8 @@ var (
 	descClusters = desc("clusters", "Clusters of this peer's user that have not ended.", "ready")
 	descWays     = desc("cluster_ways",
 		"Ways between the members of those clusters, each counted from both ends, by how packets go.", "path")
-	descQuotes = desc("quotes_total", "Quotes for gossiped orders that came here, by what became of them.", "result")
+	descHealthy = desc("service_healthy", "1 while a service of this peer is in order.", "service")
+	descQuotes  = desc("quotes_total", "Quotes for gossiped orders that came here, by what became of them.", "result")
 )
 
 // peer measures a peer when it is asked.
@@ -91,7 +94,7 @@ type peer struct{ Config }
 func (peer) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descInfo, descStarted, descPeers, descConns, descPlaces, descCeiling, descRefused, descEvicted, descChain,
-		descSlot, descJobs, descJobsOver, descClusters, descWays, descQuotes,
+		descSlot, descJobs, descJobsOver, descClusters, descWays, descHealthy, descQuotes,
 	} {
 		ch <- d
 	}
@@ -125,6 +128,20 @@ func (p peer) Collect(ch chan<- prometheus.Metric) {
 	s.count(descQuotes, quotes.Taken, "taken")
 	s.count(descQuotes, quotes.Refused, "refused")
 	s.count(descQuotes, quotes.Lost, "lost")
+	p.health(s)
+}
+
+// health measures the services that have a health.
+func (p peer) health(s sink) {
+	ill := map[string]bool{}
+	for _, problem := range p.Services.Health() {
+		ill[problem.Service] = true
+	}
+	for _, h := range service.With[service.Health](p.Services) {
+		if of, ok := h.(service.Service); ok {
+			s.set(descHealthy, truth(!ill[of.Name()]), of.Name())
+		}
+	}
 }
 
 // connections counts libp2p's.

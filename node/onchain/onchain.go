@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
@@ -41,6 +43,20 @@ func (w *Watch) Run(ctx context.Context) error { return w.followCode(ctx) }
 
 // Inform adds the program to the description of the peer, once the chain showed it.
 func (w *Watch) Inform(_ context.Context, info *api.NodeInfo) { info.Program = w.code.Load() }
+
+// Describe implements prometheus.Collector: of a chain that measures its calls.
+func (w *Watch) Describe(ch chan<- *prometheus.Desc) {
+	if c, ok := w.cfg.Program.(prometheus.Collector); ok {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (w *Watch) Collect(ch chan<- prometheus.Metric) {
+	if c, ok := w.cfg.Program.(prometheus.Collector); ok {
+		c.Collect(ch)
+	}
+}
 
 // Rules returns the service that watches the network's rules.
 func (w *Watch) Rules() service.Service { return service.Loop("rules", w.followRules) }

@@ -44,7 +44,7 @@ func TestProbes(t *testing.T) {
 	} {
 		a.err = want.err
 		now = now.Add(want.after)
-		if got := p.ready(t.Context(), "docker", a, now, slog.New(slog.DiscardHandler)); got != want.ready || a.asked != want.asked {
+		if got := p.ready(t.Context(), "docker", a, now, slog.New(slog.DiscardHandler)) == nil; got != want.ready || a.asked != want.asked {
 			t.Errorf("step %d: ready %v, asked %d times, want %+v", i, got, a.asked, want)
 		}
 	}

@@ -207,11 +207,19 @@ func (q *quotes) admits(ctx context.Context, o market.Order, now time.Time) *mar
 	if err := p.cfg.Policy.Hours.Covers(now, now.Add(p.lasts(o.Slots))); err != nil {
 		return market.Refuse(market.ReasonClosed, "%v", err)
 	}
-	prober, ok := p.cfg.Runtimes[o.Runtime].(runtime.Prober)
-	if ok && !q.probes.ready(ctx, o.Runtime, prober, now, p.cfg.Log) {
+	if q.engine(ctx, o.Runtime, now) != nil {
 		return market.Refuse(market.ReasonRuntime, "%s", executor.NoEngine)
 	}
 	return nil
+}
+
+// engine returns the error of a runtime's engine, or nil if it could start something.
+func (q *quotes) engine(ctx context.Context, name string, now time.Time) error {
+	prober, ok := q.p.cfg.Runtimes[name].(runtime.Prober)
+	if !ok {
+		return nil
+	}
+	return q.probes.ready(ctx, name, prober, now, q.p.cfg.Log)
 }
 
 const (
@@ -227,17 +235,17 @@ type probes struct {
 }
 
 type probed struct {
-	at    time.Time
-	ready bool
+	at  time.Time
+	err error
 }
 
-// ready asks the runtime's engine, at most once in a while.
-func (p *probes) ready(ctx context.Context, name string, r runtime.Prober, now time.Time, log *slog.Logger) bool {
+// ready asks the runtime's engine, at most once in a while, and returns its error.
+func (p *probes) ready(ctx context.Context, name string, r runtime.Prober, now time.Time, log *slog.Logger) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last, asked := p.known[name]
 	if asked && now.Sub(last.at) < probeEvery {
-		return last.ready
+		return last.err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeWait)
 	defer cancel()
@@ -245,12 +253,12 @@ func (p *probes) ready(ctx context.Context, name string, r runtime.Prober, now t
 	if p.known == nil {
 		p.known = map[string]probed{}
 	}
-	p.known[name] = probed{now, err == nil}
+	p.known[name] = probed{now, err}
 	switch {
-	case err != nil && (last.ready || !asked):
+	case err != nil && last.err == nil:
 		log.Warn("nothing can be started; orders are refused until that changes", "runtime", name, "err", err)
-	case err == nil && asked && !last.ready:
+	case err == nil && last.err != nil:
 		log.Info("programs can be started again", "runtime", name)
 	}
-	return err == nil
+	return err
 }

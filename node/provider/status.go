@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -84,6 +86,16 @@ func (p *Provider) Status() Status {
 		s.Lots = append(s.Lots, st)
 	}
 	return s
+}
+
+// Engine returns the error of the first runtime whose engine can start nothing now, or nil if all can.
+func (p *Provider) Engine(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(p.cfg.Runtimes)) {
+		if err := p.quotes.engine(ctx, name, time.Now()); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // stateOf returns the state of the sale and its reason.

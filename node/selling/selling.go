@@ -1,20 +1,21 @@
-// Package selling is the room of a peer that sells: the provider's loop and the watch over its GPUs, the operator's
-// view of its offers and leases, and their metrics.
+// Package selling is the room of a peer that sells: the provider's loop, the operator's view of its offers and leases,
+// and their metrics.
 package selling
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 
 	"github.com/ipfs/go-cid"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/service"
 )
 
 // Seller is the service of a peer that sells.
@@ -33,25 +34,48 @@ func New(p *provider.Provider, gpus *inventory.GPUs, decimals uint8) *Seller {
 func (*Seller) Name() string { return "provider" }
 
 // Run sells until ctx ends.
-func (s *Seller) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.provider.Run(ctx) })
-	if s.gpus.Sold() {
-		g.Go(func() error { return s.gpus.Watch(ctx, s.provider.Withdraw) })
+func (s *Seller) Run(ctx context.Context) error { return s.provider.Run(ctx) }
+
+// Health implements service.Health: it returns a problem while nothing is sold for want of fees, while containers
+// cannot be started, and while units are withdrawn.
+func (s *Seller) Health() *service.Problem {
+	var all service.Problem
+	add := func(text, remedy string) {
+		if all.Problem != "" {
+			all.Problem, all.Remedy = all.Problem+". "+text, all.Remedy+". "+remedy
+			return
+		}
+		all.Problem, all.Remedy = text, remedy
 	}
-	return g.Wait()
+	now := s.provider.Status()
+	if now.Reason != "" {
+		add("nothing is sold: "+now.Reason, "send SOL to the peer's key, which starling peer status shows")
+	}
+	if err := s.provider.Engine(context.Background()); err != nil {
+		add(fmt.Sprintf("orders are refused, nothing can be started: %s", market.Clean(err.Error(), maxText)),
+			"start the container engine, for example by systemctl start docker")
+	}
+	if n := len(now.Sick); n > 0 {
+		first := now.Sick[0]
+		add(fmt.Sprintf("%d units are withdrawn from sale, %s first: %s", n, first.Unit.Serial, first.Reason),
+			"see starling provider status, repair them, then sell them again by starling provider resume DEVICE")
+	}
+	if all.Problem == "" {
+		return nil
+	}
+	return &all
 }
+
+// maxText bounds the part of an engine's error that is quoted, bytes.
+const maxText = 400
 
 // Blobs returns the files that leases need.
 func (s *Seller) Blobs() (map[cid.Cid]bool, error) { return s.provider.Blobs(), nil }
 
-// Inform adds the units to the peer's description, and the reason if none are sold.
+// Inform adds the units to the peer's description.
 func (s *Seller) Inform(_ context.Context, info *api.NodeInfo) {
 	info.Units, info.FreeUnits = s.provider.Units()
 	info.Inventory = s.provider.Inventory()
-	if now := s.provider.Status(); now.Reason != "" {
-		info.Warning = "nothing is sold: " + now.Reason
-	}
 }
 
 // Leases lists the leases of this peer's units.

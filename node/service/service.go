@@ -37,8 +37,15 @@ type Starter interface {
 
 // Health is a service that can be out of order while it runs, such as one that does not reach the chain.
 type Health interface {
-	// Health returns nil if the service is in order, or else its problem.
-	Health() error
+	// Health returns the service's problem, or nil if the service is in order. It takes at most a few seconds.
+	Health() *Problem
+}
+
+// Problem is a fault of a service that runs, with its remedy.
+type Problem struct {
+	Service string // its name, which [List.Health] fills in
+	Problem string
+	Remedy  string // an instruction to the operator
 }
 
 // ErrConfig means that a section of the configuration cannot work; the error's text names the field.
@@ -73,13 +80,14 @@ func With[T any](l *List) (out []T) {
 	return out
 }
 
-// Health returns the problems of the services that have one, by name.
-func (l *List) Health() map[string]error {
-	out := map[string]error{}
+// Health returns the problems of the services that are out of order, in the order of the list.
+func (l *List) Health() []Problem {
+	out := []Problem{}
 	for _, s := range l.services {
 		if h, ok := s.(Health); ok {
-			if err := h.Health(); err != nil {
-				out[s.Name()] = err
+			if p := h.Health(); p != nil {
+				p.Service = s.Name()
+				out = append(out, *p)
 			}
 		}
 	}
@@ -108,6 +116,17 @@ func (l loop) Name() string { return l.name }
 
 // Run implements Service.
 func (l loop) Run(ctx context.Context) error { return l.run(ctx) }
+
+// Checked returns a service that is Name and Run of s, and a function that returns its health.
+func Checked(s Service, health func() *Problem) Service { return checked{s, health} }
+
+type checked struct {
+	Service
+	health func() *Problem
+}
+
+// Health implements Health.
+func (c checked) Health() *Problem { return c.health() }
 
 // Run starts the services and runs them until ctx ends or one of them ends. It returns after all have stopped, each
 // within StopTimeout, with their errors under their names. It closes all but those that did not stop, also those that

@@ -31,7 +31,7 @@ type room struct {
 	startErr, runErr, close error
 	early                   <-chan struct{} // Run ends when it is closed; nil: when its context ends
 	stuck                   <-chan struct{} // Run does not end before it is closed, if it is not nil
-	health                  error
+	health                  *Problem
 }
 
 func (r *room) Name() string { return r.name }
@@ -58,7 +58,7 @@ func (r *room) Close() error {
 	return r.close
 }
 
-func (r *room) Health() error { return r.health }
+func (r *room) Health() *Problem { return r.health }
 
 // rooms returns n services named a, b, c, … that share a journal.
 func rooms(n int) (*List, []*room, *journal) {
@@ -182,12 +182,14 @@ func TestAbilities(t *testing.T) {
 	t.Parallel()
 	l, all, j := rooms(2)
 	l.Add(Loop("c", func(context.Context) error { return nil }))
-	all[1].health = errors.New("chain down")
-	if got := l.Health(); len(got) != 1 || got["b"] != all[1].health {
-		t.Errorf("health %v", got)
+	l.Add(Checked(Loop("d", nil), func() *Problem { return &Problem{Problem: "disk full", Remedy: "free some"} }))
+	all[1].health = &Problem{Problem: "chain down", Remedy: "name another"}
+	want := []Problem{{"b", "chain down", "name another"}, {"d", "disk full", "free some"}}
+	if got := l.Health(); !slices.Equal(got, want) {
+		t.Errorf("health %v, want %v", got, want)
 	}
-	if got := With[Health](l); len(got) != 2 {
-		t.Errorf("%d services have health, want 2", len(got))
+	if got := With[Health](l); len(got) != 3 {
+		t.Errorf("%d services have health, want 3", len(got))
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)

@@ -50,8 +50,13 @@ type Clock struct {
 	past  market.Slot // an observation was at most this
 	since time.Time   // then; zero: never
 	last  market.Slot // highest slot returned so far
-	fails int
+	moved time.Time   // when the newest final slot was seen first
+	fails int         // observations in a row that failed
+	err   error       // of the last of them
 }
+
+// Name implements service.Service.
+func (*Clock) Name() string { return "slots" }
 
 // New returns a clock over source with a nominal slot time of slotMillis, which reads the source every period. It
 // starts nothing.
@@ -107,6 +112,7 @@ func (c *Clock) Sync(ctx context.Context) error {
 		err = c.observe(tip, start.Add(time.Since(start)/2))
 	}
 	if err != nil {
+		c.err = err
 		if c.fails++; c.fails == 1 {
 			c.log.Warn("chain does not tell its slot; going on by the nominal slot time for a while", "most", Margin, "err", err)
 		}
@@ -134,6 +140,9 @@ func (c *Clock) observe(tip chain.Tip, at time.Time) error {
 		return fmt.Errorf("slot %d, before it %d: %w", tip.Final, c.seen.Final, ErrBehind)
 	case tip.Final < c.seen.Final: // another server, a few blocks behind
 		return nil
+	}
+	if c.moved.IsZero() || tip.Final > c.seen.Final {
+		c.moved = at
 	}
 	c.seen, c.at = tip, at
 	c.past, c.since = tip.Confirmed, at

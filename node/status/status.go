@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/reputation"
+	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p"
 )
@@ -44,6 +45,8 @@ type Config struct {
 	Book    *reputation.Book
 	// Rooms add their parts in order.
 	Rooms []Informer
+	// Health returns the problems of services that are out of order.
+	Health func() []service.Problem
 }
 
 // Status describes one peer.
@@ -77,7 +80,18 @@ func (s *Status) Info(ctx context.Context) api.NodeInfo {
 	for _, r := range c.Rooms {
 		r.Inform(ctx, &info)
 	}
+	info.Problems = s.Health().Problems
 	return info
+}
+
+// Health returns the health of this peer.
+func (s *Status) Health() api.Health {
+	out := api.Health{Problems: []api.Fault{}}
+	for _, p := range s.cfg.Health() {
+		out.Problems = append(out.Problems, api.Fault(p))
+	}
+	out.Healthy = len(out.Problems) == 0
+	return out
 }
 
 // Peers lists the connections of this peer.

@@ -2,12 +2,14 @@ package harness
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
@@ -38,8 +40,11 @@ func TestProviderWithoutFeesSellsNothing(t *testing.T) {
 		if o, err := p.Seller().OwnOffers(); err != nil || o.State != provider.Feeless || !strings.Contains(o.Reason, "holds 0.00 SOL") {
 			t.Errorf("%v: %+v", err, o)
 		}
-		if w := p.Status().Info(context.Background()).Warning; !strings.HasPrefix(w, "nothing is sold: ") {
-			t.Errorf("warning %q", w)
+		problems := p.Status().Info(context.Background()).Problems
+		if !slices.ContainsFunc(problems, func(f api.Fault) bool {
+			return f.Service == "provider" && strings.HasPrefix(f.Problem, "nothing is sold: ") && strings.HasPrefix(f.Remedy, "send SOL")
+		}) {
+			t.Errorf("problems %v", problems)
 		}
 		n.Programs.SetLamports(p.Key.Key(), 1_000_000_000)
 		time.Sleep(10 * time.Second)

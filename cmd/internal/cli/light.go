@@ -64,8 +64,10 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n, err := api.GetNode.Call(ctx, c, api.None{}); err == nil && n.Warning != "" {
-		a.Say("warning: %s", n.Warning)
+	if n, err := api.GetNode.Call(ctx, c, api.None{}); err == nil {
+		for _, p := range n.Problems {
+			a.Say("warning: %s", p)
+		}
 	}
 	if g, err := node.LoadGenesis(home); err == nil && !pinned {
 		a.Say("network %s is pinned for this client, genesis %s", g.Tag(), g.Hash())

@@ -75,10 +75,16 @@ func (d *document) add(o Operation) {
 		success["headers"] = object{"Location": object{"schema": object{"type": "string"}}}
 	}
 	failure := object{jsonType: object{"schema": object{"$ref": "#/components/schemas/Error"}}}
-	op["responses"] = object{
+	responses := object{
 		strconv.Itoa(o.Status): success,
 		"default":              object{"description": "Error", "content": failure},
 	}
+	if o.Failing {
+		responses[strconv.Itoa(http.StatusServiceUnavailable)] = object{
+			"description": http.StatusText(http.StatusServiceUnavailable), "content": success["content"],
+		}
+	}
+	op["responses"] = responses
 	if d.paths[o.Path()] == nil {
 		d.paths[o.Path()] = object{}
 	}

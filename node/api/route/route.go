@@ -51,6 +51,8 @@ type Route[Req, Resp any] struct {
 	Limit   int64 // of the body, bytes; if zero, DefaultLimit
 	// Location returns the path of the created object, which goes with status 201. It is optional; if nil, status 200.
 	Location func(Resp) string
+	// Failing reports whether an answer has status 503. It is optional; if nil, no answer has.
+	Failing func(Resp) bool
 }
 
 // Raw declares a call whose handler writes the answer itself: a file, a stream of events, an upgraded connection.
@@ -75,6 +77,7 @@ type Operation struct {
 	Limit            int64
 	Status           int
 	Upgrade          string
+	Failing          bool // some answers have status 503
 
 	request, answer reflect.Type // answer is nil for a Raw
 	content         string       // type of a Raw's answer
@@ -99,7 +102,7 @@ func (o Operation) Answer() reflect.Type { return o.answer }
 func (r Route[Req, Resp]) Operation() Operation {
 	o := Operation{
 		Pattern: r.Pattern, Summary: r.Summary, Access: r.Access, Limit: limit(r.Limit), Status: http.StatusOK,
-		request: reflect.TypeFor[Req](), answer: reflect.TypeFor[Resp](),
+		Failing: r.Failing != nil, request: reflect.TypeFor[Req](), answer: reflect.TypeFor[Resp](),
 	}
 	switch {
 	case r.Location != nil:
@@ -163,7 +166,11 @@ func (r Route[Req, Resp]) Bind(do func(context.Context, Req) (Resp, error)) Boun
 			w.Header().Set("Location", r.Location(resp))
 		}
 		w.Header().Set("Content-Type", jsonType)
-		w.WriteHeader(o.Status)
+		status := o.Status
+		if r.Failing != nil && r.Failing(resp) {
+			status = http.StatusServiceUnavailable
+		}
+		w.WriteHeader(status)
 		_, _ = w.Write(append(b, '\n')) // a caller that has gone needs no answer
 		return nil
 	}}

@@ -32,6 +32,7 @@ type fake struct {
 	log      func(w io.Writer) error
 	err      error // of Submit and of what an operator says
 	own      api.OwnOffers
+	problems []api.Fault
 	keys     map[string]int
 	blobs    map[string][]byte
 	blobKeys map[string]string // which key uploaded what
@@ -188,6 +189,9 @@ func (f *fake) Reputation(peer string) (api.PeerReputation, error) {
 }
 func (f *fake) Peers() []api.PeerInfo     { return []api.PeerInfo{} }
 func (f *fake) Guarded() []api.GuardedJob { return nil }
+func (f *fake) Health() api.Health {
+	return api.Health{Healthy: len(f.problems) == 0, Problems: f.problems}
+}
 
 func (f *fake) Audits() ([]audit.Past, error)               { return []audit.Past{{Failed: "late"}}, nil }
 func (f *fake) Audit(context.Context) ([]audit.Past, error) { return nil, audit.ErrTooEarly }

@@ -111,6 +111,16 @@ func BindPeer(of Peer) []route.Bound {
 	}
 }
 
+// Healthy is a peer that knows its health.
+type Healthy interface{ Health() api.Health }
+
+// BindHealth binds the route of the peer's health.
+func BindHealth(of Healthy) []route.Bound {
+	return []route.Bound{
+		api.GetHealth.Bind(func(context.Context, api.None) (api.Health, error) { return of.Health(), nil }),
+	}
+}
+
 // Blocks is the block list.
 type Blocks interface {
 	Add(ctx context.Context, e block.Entry) error

@@ -146,7 +146,8 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.GetRewards, func() error { return api.GetRewards.Send(ctx, c, none) })
 	add(api.ClaimRewards, func() error { return api.ClaimRewards.Send(ctx, c, none) })
 	add(api.GetDocument, func() error { return raw(api.GetDocument.Do(ctx, c, none)) })
-	add(api.GetHealth, func() error { return raw(api.GetHealth.Do(ctx, c, none)) })
+	add(api.GetAlive, func() error { return raw(api.GetAlive.Do(ctx, c, none)) })
+	add(api.GetHealth, func() error { return api.GetHealth.Send(ctx, c, none) })
 	add(api.GetMetrics, func() error { return raw(api.GetMetrics.Do(ctx, c, none)) })
 	return calls
 }
@@ -211,7 +212,7 @@ func TestAccess(t *testing.T) {
 	f := newFake()
 	f.job.Key = "ci"
 	keyed := []string{
-		"GET /v1/blobs/{cid}", "GET /v1/jobs", "GET /v1/node", "GET /v1/offers", "GET /v1/spend", "POST /v1/blobs", "POST /v1/jobs",
+		"GET /v1/blobs/{cid}", "GET /v1/health", "GET /v1/jobs", "GET /v1/node", "GET /v1/offers", "GET /v1/spend", "POST /v1/blobs", "POST /v1/jobs",
 		"POST /v1/quotes",
 	}
 	for _, o := range api.Routes() {

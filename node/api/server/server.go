@@ -177,7 +177,7 @@ func (s *Server) admit(o route.Operation, r *http.Request) (*http.Request, error
 // bindSelf binds the routes of the API itself.
 func bindSelf() []route.Bound {
 	return []route.Bound{
-		api.GetHealth.Bind(func(w http.ResponseWriter, _ *http.Request, _ api.None) error {
+		api.GetAlive.Bind(func(w http.ResponseWriter, _ *http.Request, _ api.None) error {
 			_, err := w.Write([]byte("ok\n"))
 			return err
 		}),

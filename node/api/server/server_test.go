@@ -35,7 +35,7 @@ func spec() job.Job {
 // bindings binds every route to the fake.
 func bindings(f *fake) []route.Bound {
 	return slices.Concat(BindJobs(f), BindRecords(f), BindClusters(f), BindPrograms(f, p2ptest.Quiet()), BindLifetimes(f), BindBlobs(f), BindKeys(f),
-		BindPeer(f), BindBlocks(f), BindMarket(f), BindOperator(f), BindEvidence(&f.proofs), BindAudits(f), BindRewards(f), BindMetrics(f))
+		BindPeer(f), BindHealth(f), BindBlocks(f), BindMarket(f), BindOperator(f), BindEvidence(&f.proofs), BindAudits(f), BindRewards(f), BindMetrics(f))
 }
 
 // withToken is a client of the same peer with another token.
@@ -150,6 +150,32 @@ func TestToken(t *testing.T) {
 	}
 	if _, err := c.Jobs(t.Context(), buyer.Query{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// The health is an answer of its own, with status 503 and the list of problems if there are any.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c, _ := serve(t, f)
+	for _, problems := range [][]api.Fault{{}, {{Service: "slots", Problem: "chain down", Remedy: "name another"}}} {
+		f.problems = problems
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Endpoint().URL+"/v1/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Authorization", "Bearer "+c.Endpoint().Token)
+		resp, err := c.Endpoint().HTTP().Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got api.Health
+		err = json.NewDecoder(resp.Body).Decode(&got)
+		want := map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable}[len(problems) == 0]
+		if resp.Body.Close(); err != nil || resp.StatusCode != want || got.Healthy != (len(problems) == 0) ||
+			!slices.Equal(got.Problems, problems) || resp.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("status %d, %+v, %v; want %d, %v", resp.StatusCode, got, err, want, problems)
+		}
 	}
 }
 

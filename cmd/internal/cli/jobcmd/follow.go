@@ -39,7 +39,9 @@ func follow(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j 
 		out = a.Err // standard output is for the one document at the end
 	}
 	eg, gctx := errgroup.WithContext(ctx)
-	eg.Go(func() error { return copyLogs(a, gctx, c, j, cli.AllRanks, true, p.Above(out), p.Above(a.Err)) })
+	eg.Go(func() error {
+		return copyLogs(a, gctx, c, j, cli.AllRanks, true, p.Above(cli.Plain(out)), p.Above(cli.Plain(a.Err)))
+	})
 	w := watch{p: p, g: g, over: over, last: j, began: time.Now()}
 	eg.Go(func() error { return w.run(gctx, c) })
 	err := eg.Wait()

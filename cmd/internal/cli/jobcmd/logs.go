@@ -17,8 +17,9 @@ func NewLogs(a *cli.App) *cobra.Command {
 		Use:   "logs ID",
 		Short: "Show a job's log",
 		Long: `Writes what the job's programs wrote: their standard output to standard output, the rest to standard
-error. Of several ranks each line begins with the rank; one rank alone is written as it is, byte for byte. With -f it
-goes on until the job has ended; its exit code then is that of the job.`,
+error. Of several ranks each line begins with the rank; one rank alone is written as it is, byte for byte, but on
+a terminal control characters other than colours are shown as ^[. With -f it goes on until the job has ended; its exit
+code then is that of the job.`,
 		Example: `  starling logs jk3v5q2a
   starling logs -f jk3v5q2a
   starling logs --rank 2 jk3v5q2a > rank2.txt`,
@@ -58,7 +59,7 @@ func LogsCommand(a *cli.App, c *cobra.Command, what, one string, find func(conte
 
 // logs writes the log of one rank or of all, with follow until the job has ended; the error then says how.
 func logs(a *cli.App, ctx context.Context, client *api.Client, j buyer.Job, rank int, follow bool) error {
-	err := copyLogs(a, ctx, client, j, rank, follow, a.Out, a.Err)
+	err := copyLogs(a, ctx, client, j, rank, follow, cli.Plain(a.Out), cli.Plain(a.Err))
 	if !follow {
 		return err
 	}

@@ -96,9 +96,7 @@ func clientTable(t *cli.Table, info clientInfo, pid int) {
 	if len(n.Entries) == 0 {
 		t.Row("entry", "none is connected")
 	}
-	if n.Warning != "" {
-		t.Row("warning", n.Warning)
-	}
+	healthRows(t, n.Problems)
 	circuits, direct := 0, 0
 	for _, p := range info.Conns {
 		for _, c := range p.Conns {

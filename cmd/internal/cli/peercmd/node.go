@@ -1,7 +1,9 @@
 package peercmd
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,18 +15,64 @@ import (
 )
 
 func newNode(a *cli.App) *cobra.Command {
-	return cli.Ask(a, &cobra.Command{
+	var check bool
+	c := cli.Ask(a, &cobra.Command{
 		Use:        "status",
-		SuggestFor: []string{"node"},
-		Short:      "Show this peer: keys, addresses, network, chain and wallet",
+		SuggestFor: []string{"node", "health", "doctor"},
+		Short:      "Show this peer: health, keys, addresses, chain, wallet",
 		Long: `Shows the peer that runs on this home directory. One of its addresses is what others give as bootstrap
-to join the network by it.`,
+to join the network by it.
+
+First come the services that are out of order, each with its problem and a remedy: the chain's endpoints do not answer
+or lag, the clock is off, no other peer is reached, the journal's disk is full or fails, the container engine or a GPU
+is gone, a GPU is too hot, SOL for fees is short, units are withdrawn or do not pass audits. With --check the command
+fails then, with exit code 1, as a health check does. GET /v1/health has the same list, with status 200 or 503, and
+/metrics has starling_service_healthy.`,
 		Example: `  starling peer status
+  starling peer status --check    # HEALTHCHECK CMD of a Dockerfile
   starling init --bootstrap "$(starling --home other peer status -o json | jq -r '.addrs[0]')"`,
 	}, 0, cli.Get(api.GetNode), func(t *cli.Table, p cli.Peer, n api.NodeInfo) { nodeTable(t, n, p.PID()) })
+	show := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if !check {
+			return show(c, args)
+		}
+		client, err := a.Client()
+		if err != nil {
+			return err
+		}
+		n, err := api.GetNode.Call(c.Context(), client, api.None{})
+		if err != nil || len(n.Problems) == 0 {
+			return err
+		}
+		return unhealthy(n.Problems)
+	}
+	c.Flags().BoolVar(&check, "check", false, "show only problems, and fail if there are any")
+	return c
+}
+
+// unhealthy returns the error of a peer with problems.
+func unhealthy(problems []api.Fault) error {
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, p.String())
+	}
+	return errors.New(strings.Join(lines, "\n"))
+}
+
+// healthRows shows problems and their remedies.
+func healthRows(t *cli.Table, problems []api.Fault) {
+	if len(problems) == 0 {
+		t.Row("health", "all services are in order")
+	}
+	for _, p := range problems {
+		t.Row("PROBLEM", p.Service+": "+p.Problem)
+		t.Row("", p.Remedy)
+	}
 }
 
 func nodeTable(t *cli.Table, n api.NodeInfo, pid int) {
+	healthRows(t, n.Problems)
 	t.Row("peer", n.Peer)
 	t.Row("key", n.Key)
 	t.Row("owner", n.Owner)

@@ -1,22 +1,17 @@
 package peercmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node"
-	"github.com/starling-network/starling/node/api"
 )
 
 // NewUp makes the command `starling up`.
@@ -39,8 +34,9 @@ The section clusters says whether what is sold may be a member of a cluster, and
 refuses them for as long as the peer runs. Members that are there go on. Offers say so, and buyers of clusters do not
 ask.
 
-At /metrics, without a token, are numbers for Prometheus: money earned, lost, paid and held, orders refused, leases,
-executions and jobs by how they ended, peers, offers, clusters, their overlays and ways out. Give it a port in
+At /metrics, without a token, are numbers for Prometheus: services that are out of order, money earned, lost, paid and
+held, orders refused, leases, executions and jobs by how they ended, audits, reputation, calls to the chain's endpoints,
+the state of GPUs, peers, offers, clusters, their overlays and ways out. Give it a port in
 config.yaml (metrics: {listen: 127.0.0.1:7070}), which every user of the machine can read; metrics.libp2p adds what
 libp2p counts.
   scrape_configs: [{job_name: starling, static_configs: [{targets: ["127.0.0.1:7070"]}]}]`,
@@ -59,12 +55,7 @@ libp2p counts.
 				return openError(d.home, err)
 			}
 			d.log.Info("starting", "home", d.home, "version", d.version)
-			var warning sync.WaitGroup
-			warned, stop := context.WithCancel(ctx)
-			warning.Go(func() { warnUnjoined(warned, d.home, d.log, joinTime) })
 			err = p.Run(ctx)
-			stop()
-			warning.Wait()
 			if cerr := p.Close(); err == nil {
 				err = cerr
 			}
@@ -75,30 +66,6 @@ libp2p counts.
 	d.flags(c)
 	c.Flags().BoolVar(&once.NoClusters, "no-clusters", false, "sell nothing to clusters (default: clusters.accept)")
 	return c
-}
-
-// joinTime is how long a peer may take to reach another one before up warns.
-const joinTime = 15 * time.Second
-
-// warnUnjoined warns if the peer of home has reached no other one after this time, though it is to join by some.
-func warnUnjoined(ctx context.Context, home string, log *slog.Logger, after time.Duration) {
-	cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
-	if err != nil || len(cfg.Bootstrap) == 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-		return
-	case <-time.After(after):
-	}
-	c, err := api.Dial(home, node.FileAPI)
-	if err != nil {
-		return
-	}
-	if n, err := api.GetNode.Call(ctx, c, api.None{}); err == nil && n.Peers == 0 {
-		log.Warn("no other peer was reached", "after", after,
-			"advice", "check bootstrap in config.yaml and the network's genesis; `starling peer ping ADDRESS` says why")
-	}
 }
 
 // openError adds a hint to an error that keeps a peer from starting.
