@@ -14,7 +14,7 @@ func (n *Node) routes() []route.Bound {
 		server.BindPrograms(n.buyer, n.p.Log), server.BindKeys(n.buyer), server.BindBlobs(n.files),
 		server.BindPeer(described{n.status, n.user.Guards}), server.BindBlocks(n.blocks),
 		server.BindMarket(traded{n.status, n.user.Leases}), server.BindOperator(n.user.Operator),
-		server.BindEvidence(n.proofs()), server.BindAudits(n.user.Audits), server.BindRewards(n.user.Rewards),
+		server.BindProofs(n.proofs), server.BindAudits(n.user.Audits), server.BindRewards(n.user.Rewards),
 		server.BindMetrics(n),
 	)
 }
