@@ -15,7 +15,7 @@ func (n *Node) routes() []route.Bound {
 		server.BindPeer(described{n.status, n.user.Guards}), server.BindHealth(n.status),
 		server.BindBlocks(n.blocks),
 		server.BindMarket(traded{n.status, n.user.Leases}), server.BindOperator(n.user.Operator),
-		server.BindEvidence(n.proofs()), server.BindAudits(n.user.Audits), server.BindRewards(n.user.Rewards),
+		server.BindProofs(n.proofs), server.BindAudits(n.user.Audits), server.BindRewards(n.user.Rewards),
 		server.BindMetrics(n),
 	)
 }

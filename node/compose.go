@@ -7,11 +7,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/coords"
 	"github.com/starling-network/starling/node/device/cache"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/exchange"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
@@ -97,8 +95,8 @@ func (n *Node) ground(ctx context.Context) (err error) {
 	if n.sight != nil && n.sight.Instants().OneIn > 1 {
 		n.services.Add(service.Loop("beacons", n.sight.Follow))
 	}
-	if n.evidence, err = n.newEvidence(ctx); err != nil {
-		return fmt.Errorf("setting up proofs: %w", err)
+	if err = n.openProofs(ctx); err != nil {
+		return err
 	}
 	n.files = files.New(files.Config{Host: p.Host, Network: n.tag, Blobs: p.Blobs, Log: p.Log})
 	n.services.Add(n.files)
@@ -127,7 +125,7 @@ func wait(ctx context.Context) error {
 // meet composes how the peer meets others: DHT, gossip and coordinates, and the proofs that it publishes there.
 func (n *Node) meet(ctx context.Context) (err error) {
 	p := n.p
-	cfg := discovery.Config{Network: n.tag, Values: []discovery.Values{n.evidence.Values()}, Logger: p.Log}
+	cfg := discovery.Config{Network: n.tag, Values: []discovery.Values{n.proofs.Values()}, Logger: p.Log}
 	if n.chain != nil {
 		cfg.Registered = n.chain.Staked()
 		n.services.Add(n.chain.Rules())
@@ -147,12 +145,7 @@ func (n *Node) meet(ctx context.Context) (err error) {
 		return err
 	}
 	n.services.Add(service.Loop("coordinates", n.coords.Run))
-	publish := func(ctx context.Context) error { return n.evidence.Run(ctx, n.discovery) }
-	n.services.Add(service.Loop("evidence", publish))
-	n.receipts.add(n.evidence.File)
-	if _, ok := p.Program.(evidence.Chain); ok {
-		n.services.Add(service.Loop("slashing", n.accuse))
-	}
+	n.prove()
 	return nil
 }
 
@@ -173,22 +166,6 @@ func (topics) Run(ctx context.Context) error { return wait(ctx) }
 
 // Close ends the gossip.
 func (t topics) Close() error { t.stop(); return nil }
-
-// hear composes the topics of peers that audit: proofs of lies, and units that failed.
-func (n *Node) hear(ctx context.Context) (err error) {
-	if n.lies, err = n.newLies(n.gossip); err != nil {
-		return err
-	}
-	n.services.Add(service.Loop("lies", n.lies.run))
-	if n.refused, err = audit.OpenFailed(ctx, n.p.Store, n.p.Genesis, n.sight); err != nil {
-		return err
-	}
-	if n.failed, err = n.newFailed(n.gossip); err != nil {
-		return err
-	}
-	n.services.Add(service.Loop("refusals", n.failed.run))
-	return nil
-}
 
 // trade composes the market, and the ways of quotes and of executions' packets.
 func (n *Node) trade(ctx context.Context) error {

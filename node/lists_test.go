@@ -135,26 +135,26 @@ var kinds = []struct {
 	{"light, token", func(t *testing.T) Parts { return light(tokenParts(t, 0)) },
 		"journal slots host code reputation files entries replies buyer money"},
 	{"buyer, free", freeParts,
-		"journal slots host reputation files discovery gossip coordinates evidence replies exchange networks buyer anchored clients"},
+		"journal slots host reputation files discovery gossip coordinates proofs replies exchange networks buyer anchored clients"},
 	{"buyer, free, no entry", func(t *testing.T) Parts {
 		p := freeParts(t)
 		p.Config.Entry.Serve = false
 		return p
-	}, "journal slots host reputation files discovery gossip coordinates evidence replies exchange networks buyer anchored"},
+	}, "journal slots host reputation files discovery gossip coordinates proofs replies exchange networks buyer anchored"},
 	{"seller, free", func(t *testing.T) Parts { return sells(freeParts(t)) },
-		"journal slots host reputation files discovery gossip coordinates evidence replies exchange networks provider buyer anchored " +
+		"journal slots host reputation files discovery gossip coordinates proofs replies exchange networks provider buyer anchored " +
 			"clients"},
 	{"seller, token", func(t *testing.T) Parts { return sells(tokenParts(t, 0)) },
-		"journal slots host code reputation files rules discovery gossip coordinates evidence slashing replies exchange networks " +
+		"journal slots host code reputation files rules discovery gossip coordinates proofs replies exchange networks " +
 			"provider buyer money guardian anchored clients"},
 	{"seller, audited", func(t *testing.T) Parts { return sells(tokenParts(t, 100)) },
-		"journal slots host code reputation beacons files rules discovery gossip coordinates evidence slashing lies refusals replies " +
+		"journal slots host code reputation beacons files rules discovery gossip coordinates proofs replies " +
 			"exchange networks provider audits buyer money guardian anchored clients"},
 	{"buyer, audited, with ports", func(t *testing.T) Parts {
 		p := tokenParts(t, 100)
 		p.NoAPI, p.Config.Metrics.Listen = false, "127.0.0.1:0"
 		return p
-	}, "journal slots host code reputation beacons files rules discovery gossip coordinates evidence slashing lies refusals replies " +
+	}, "journal slots host code reputation beacons files rules discovery gossip coordinates proofs replies " +
 		"exchange networks audits buyer money guardian anchored clients metrics api"},
 }
 
@@ -278,8 +278,7 @@ func TestAbsentRooms(t *testing.T) {
 		u := n.user
 		_, list := u.Audits.Audits()
 		_, run := u.Audits.Audit(t.Context())
-		_, record := u.Audits.AuditRecord(t.Context(), sign.Key{}, sign.Hash{})
-		for _, err := range []error{list, run, record} {
+		for _, err := range []error{list, run} {
 			if code(err) != c.audits {
 				t.Errorf("%s: audits: %v, want %s", name, err, c.audits)
 			}

@@ -134,7 +134,7 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: m.Neighbours,
-		Carries: carries, Filed: n.receipts.file, Blocks: blocks, Bond: bond, Dissent: n.evidence.KeepDissent, Reputation: seen{n.reputation, n}, Weights: weights(n.p), Proofs: n.newProofs(),
+		Carries: carries, Filed: n.receipts.file, Blocks: blocks, Bond: bond, Dissent: n.proofs.KeepDispute, Reputation: seen{n.reputation, n}, Weights: weights(n.p), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Uploaded: n.files.Uploaded,

@@ -13,12 +13,12 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/coords"
 	"github.com/starling-network/starling/node/device/cache"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/exchange"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/onchain"
+	"github.com/starling-network/starling/node/proof/room"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/node/replies"
@@ -41,7 +41,7 @@ type Rooms struct {
 	blocks     *block.List
 	reputation *reputation.Book
 	sight      *audit.Public // nil if nothing is audited
-	evidence   *evidence.Keeper
+	proofs     *room.Room    // of a light peer disputes of results alone
 	files      *files.Files
 	replies    *replies.Router
 	buyer      *buyer.Buyer
@@ -62,8 +62,6 @@ type Rooms struct {
 	provider *provider.Provider
 	seller   *selling.Seller
 	refused  *audit.Failed
-	lies     *lies
-	failed   *failed
 	audits   *auditing.Room
 	guardian *guardian.Service
 }
@@ -89,8 +87,8 @@ func (r *Rooms) Blocks() *block.List { return r.blocks }
 // Files returns the peer's files.
 func (r *Rooms) Files() *files.Files { return r.files }
 
-// Evidence returns the proofs that the peer keeps. A light peer has those that results differ alone.
-func (r *Rooms) Evidence() *evidence.Keeper { return r.evidence }
+// Proofs returns the peer's proofs. Those of a light peer are disputes of results.
+func (r *Rooms) Proofs() *room.Room { return r.proofs }
 
 // Metrics answers with the metrics of this peer, in the text format of Prometheus. Nothing is measured before the first
 // request.

@@ -7,14 +7,12 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/verify"
 	rules "github.com/starling-network/starling/verify/audit"
-	"github.com/starling-network/starling/verify/reputation"
 )
 
 // verifiers is the topic under which peers that judge are found.
@@ -47,7 +45,7 @@ func (n *Node) verify(ctx context.Context) (err error) {
 	p := n.p
 	cfg := auditing.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key, Store: p.Store, Ledger: p.Ledger, AnchorPoll: p.Escrow.PollEvery,
-		Sight: n.sight, Slots: n.slots, Results: results{n}, Where: n.discovery, Cache: n.devices, Hardware: p.Hardware,
+		Sight: n.sight, Slots: n.slots, Results: results{n}, Fetch: n.proofs.Fetch, Where: n.discovery, Cache: n.devices, Hardware: p.Hardware,
 		Mask: p.Mask, Log: p.Log.With("role", "audit"),
 	}
 	if n.provider != nil {
@@ -57,28 +55,11 @@ func (n *Node) verify(ctx context.Context) (err error) {
 		return fmt.Errorf("setting up audits: %w", err)
 	}
 	n.user.Audits = n.audits
+	n.proofs.Add(n.audits.Service().Shelf())
+	n.proofs.Card = n.audits.Service().Card
 	n.services.Add(n.audits)
 	return nil
 }
-
-// results are the rooms that learn of results of audits.
-type results struct{ *Node }
-
-// Judged implements auditing.Results: the verdict counts in the provider's reputation.
-func (r results) Judged(provider sign.Key, v rules.Verdict) {
-	kinds := map[rules.Outcome]reputation.Kind{
-		rules.Pass: reputation.AuditPassed, rules.Late: reputation.AuditLate, rules.Wrong: reputation.AuditFailed,
-	}
-	r.reputation.Record(reputation.Fact{
-		ID: v.Answer, Kind: kinds[v.Outcome], Role: reputation.Provider, Subject: provider, At: v.Slot,
-	})
-}
-
-// KeepLie implements auditing.Results: the proof is kept and published.
-func (r results) KeepLie(ctx context.Context, l rules.Lie) error { return r.keepLie(ctx, l) }
-
-// Refuse implements auditing.Results: the refusal is kept and published.
-func (r results) Refuse(x rules.Refusal) { r.refuse(x) }
 
 // newProofs makes the part that checks the proofs of others' units; nil if they need none.
 func (n *Node) newProofs() buyer.Proofs {
@@ -91,7 +72,7 @@ func (n *Node) newProofs() buyer.Proofs {
 	}
 	proofs := audit.NewProofs(audit.ProofsConfig{
 		Against: against, Domain: n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, Sight: n.sight,
-		Ask:   audit.Asker{Host: n.p.Host, Tag: n.tag}.Ask,
+		Ask:   n.proofs.Ask,
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 		Now:   time.Now, Log: n.p.Log.With("role", "buyer"),
 	})

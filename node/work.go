@@ -20,7 +20,6 @@ import (
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/money"
 	"github.com/starling-network/starling/node/replies"
-	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/selling"
@@ -37,6 +36,7 @@ func (n *Node) sell(ctx context.Context) (err error) {
 	n.seller = selling.New(n.provider, n.gpus, n.p.Genesis.Decimals)
 	n.user.Operator, n.user.Leases = n.seller, n.seller
 	n.services.Add(n.seller)
+	n.proofs.Offered = n.provider.Shown
 	if n.gpus.Sold() {
 		n.services.Add(inventory.NewWatch(n.gpus, n.provider.Withdraw))
 	}
@@ -79,9 +79,8 @@ func (n *Node) anchor(ctx context.Context) error {
 	p := n.p
 	cfg := anchored.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key.Key(), Store: p.Store, Ledger: p.Ledger, Slots: n.slots,
-		Book: n.reputation, Buyer: n.buyer, Busy: n.exchange.Busy, Log: p.Log.With("role", "reputation"),
+		Anchor: n.proofs.AnchorIn, Book: n.reputation, Buyer: n.buyer, Busy: n.exchange.Busy, Log: p.Log.With("role", "reputation"),
 	}
-	cfg.Anchors, _ = p.Program.(reputation.ProgramAnchors)
 	if n.audits != nil {
 		cfg.Audits = n.audits
 	}

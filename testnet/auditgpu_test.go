@@ -98,9 +98,9 @@ func TestAuditOfGPU(t *testing.T) {
 	})
 	// Anybody checks a GPU's record, with no network: it was asked what an H100 is asked.
 	file := filepath.Join(t.TempDir(), "gpu.json")
-	saysAt(t, program, n.Buyers()[0], "audit", "show", first[good].Record.String(), "--peer", good.Key.String(), "--offline", "--save", file)
-	if out := saysAt(t, program, n.Buyers()[0], "audit", "check", file, "--offline"); !strings.Contains(out, first[good].Unit.Short()) {
-		t.Errorf("audit check: %s", out)
+	saysAt(t, program, n.Buyers()[0], "proof", "export", first[good].Record.String(), file, "--of", good.Key.String())
+	if out := saysAt(t, program, n.Buyers()[0], "proof", "check", file, "--offline"); !strings.Contains(out, first[good].Unit.Short()) {
+		t.Errorf("proof check: %s", out)
 	}
 
 	c, err := n.Buyers()[0].Client()

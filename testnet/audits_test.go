@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/testnet"
 )
@@ -45,41 +46,62 @@ func TestAudits(t *testing.T) {
 
 	// The record, by a peer that is not its own, into a file that needs no network.
 	file := filepath.Join(t.TempDir(), "unit.json")
-	if out := starlingAt(t, n.Buyers()[0], "audit", "show", passed.Record.String(), "--peer", first.Key.String(), "--offline", "--save", file); !strings.Contains(out, passed.Unit.Short()) {
-		t.Errorf("audit show: %s", out)
+	if out := starlingAt(t, n.Buyers()[0], "proof", "show", passed.Record.String(), "--of", first.Key.String(), "--offline"); !strings.Contains(out, passed.Unit.Short()) {
+		t.Errorf("proof show: %s", out)
 	}
+	starlingAt(t, n.Buyers()[0], "proof", "export", passed.Record.String(), file, "--of", first.Key.String())
 	nowhere := &testnet.Peer{Home: t.TempDir()}
-	if out := starlingAt(t, nowhere, "audit", "check", file, "--offline"); !strings.Contains(out, passed.Unit.Short()) {
-		t.Errorf("audit check: %s", out)
+	if out := starlingAt(t, nowhere, "proof", "check", file, "--offline"); !strings.Contains(out, passed.Unit.Short()) {
+		t.Errorf("proof check: %s", out)
 	}
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var f audit.File
-	parse(t, string(raw), &f)
-	f.Record[16] ^= 1 // of the beacon
+	f, err := proof.ParseFile(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := f.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[16] ^= 1 // of the beacon
+	if c, err = proof.Decode(proof.KindAudit, b); err != nil {
+		t.Fatal(err)
+	}
+	p, err := proof.New(c)
+	if err == nil {
+		f, err = proof.NewFile(f.Genesis, p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	if raw, err = json.Marshal(f); err == nil {
 		err = os.WriteFile(file, raw, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), starling(t), "--home", nowhere.Home, "audit", "check", file, "--offline").CombinedOutput(); err == nil || !strings.Contains(string(out), "rule seed is broken") {
+	if out, err := exec.CommandContext(t.Context(), starling(t), "--home", nowhere.Home, "proof", "check", file, "--offline").CombinedOutput(); err == nil || !strings.Contains(string(out), "rule seed is broken") {
 		t.Errorf("a record with another beacon: %v: %s", err, out)
 	}
 
 	// Proof is what an order wants that says nothing else.
-	c, err := n.Buyers()[0].Client()
+	client, err := n.Buyers()[0].Client()
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "units are sold as proven", func() bool { return end(t, c, submit(t, c, 1, token).ID).State == "succeeded" })
+	eventually(t, "units are sold as proven", func() bool { return end(t, client, submit(t, client, 1, token).ID).State == "succeeded" })
 
 	// The command line shows the same.
 	var past []audit.Past
-	if parse(t, starlingAt(t, first, "audit", "ls", "-o", "json"), &past); len(past) == 0 || past[0].Unit != passed.Unit {
-		t.Errorf("audit ls: %+v", past)
+	if parse(t, starlingAt(t, first, "proof", "audit", "-o", "json"), &past); len(past) == 0 || past[0].Unit != passed.Unit {
+		t.Errorf("proof audit: %+v", past)
 	}
 
 	// What was proven is paid.

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/jobproof"
 )
 
 // Report is the result of a demonstration, as demo.json.
@@ -164,11 +165,11 @@ func (d *demo) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := proof.New(d.net.Genesis, d.job, accounts)
+	p, err := jobproof.Receipts(d.job, accounts)
 	if err != nil {
 		return err
 	}
-	v, err := p.Check()
+	v, err := p.Verify(d.net.Genesis)
 	if err != nil {
 		return fmt.Errorf("the receipts do not hold: %w", err)
 	}
@@ -208,8 +209,8 @@ func (d *demo) verify(ctx context.Context) error {
 
 // prove has the program itself check that the job's last receipt is under the root: it is anchored again for that, and
 // the anchor closed.
-func (d *demo) prove(ctx context.Context, p proof.Proof, v proof.Verdict) error {
-	hashes := p.Receipts()
+func (d *demo) prove(ctx context.Context, p proof.Receipts, v proof.Verdict) error {
+	hashes := p.Hashes()
 	if len(v.Transactions) != 1 || len(hashes) != v.Receipts {
 		return fmt.Errorf("the receipts' root was not written down: %+v", v.Transactions)
 	}

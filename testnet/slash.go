@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/proof"
 )
 
 // The peers of the demonstration, by number: one provider in two processes, and those that only buy, the last of whom
@@ -317,9 +317,9 @@ func (s *slash) prove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var kept []evidence.Kept
+	var kept []proof.Entry
 	for len(kept) == 0 {
-		if kept, err = api.ListEvidence.Call(ctx, c, api.None{}); err != nil {
+		if kept, err = api.ListProofs.Call(ctx, c, api.ByKind{Kind: proof.KindDoubleSale}); err != nil {
 			return err
 		}
 		if err := pause(ctx, third.Name+" found no proof"); err != nil {
@@ -327,18 +327,18 @@ func (s *slash) prove(ctx context.Context) error {
 		}
 	}
 	k := kept[0]
-	s.say("   it found evidence %s: unit %s was sold to %s and to %s", k.ID, k.Unit.Short(), s.name(k.Buyers[0]), s.name(k.Buyers[1]))
 	s.file = filepath.Join(s.dir, "double-sale.json")
-	if err := s.starling(ctx, third, nil, "evidence", "export", k.ID, s.file); err != nil {
+	if err := s.starling(ctx, third, nil, "proof", "export", k.Hash.String(), s.file); err != nil {
 		return err
 	}
-	var f evidence.Finding
-	if err := s.starling(ctx, third, &f, "evidence", "check", s.file); err != nil {
+	var d proof.DoubleSaleDetail
+	f := proof.Finding{Detail: &d}
+	if err := s.starling(ctx, third, &f, "proof", "check", s.file); err != nil {
 		return err
 	}
-	s.report.Evidence, s.report.Provider, s.report.Unit = f.ID, f.Provider.String(), f.Unit.String()
-	s.report.From, s.report.To, s.report.Network, s.report.Found = f.From, f.To, f.Network, k.Found
-	s.say("   four signatures, one provider, two leases, one unit, slots %d to %d in both", f.From, f.To)
+	s.report.Evidence, s.report.Provider, s.report.Unit = f.Hash.String(), d.Provider.String(), d.Unit.String()
+	s.report.From, s.report.To, s.report.Network, s.report.Found = d.From, d.To, f.Network, k.Found
+	s.say("   it found proof %s: %s; slots %d to %d in both leases", k.Hash.Short(), k.Proves, d.From, d.To)
 	return nil
 }
 

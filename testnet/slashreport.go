@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/proof"
 )
 
 // SlashReport is the result of a double sale, as slash.json. Amounts are base units.
@@ -67,8 +67,8 @@ func (s *slash) submit(ctx context.Context) (err error) {
 	if before, err = s.holdings(ctx); err != nil {
 		return err
 	}
-	var out evidence.Outcome
-	if err := s.starling(ctx, third, &out, "evidence", "submit", s.file); err != nil {
+	var out proof.Outcome
+	if err := s.starling(ctx, third, &out, "proof", "submit", s.file); err != nil {
 		return err
 	}
 	if out.Already || out.Reward == nil || len(out.Paid) != 2 {

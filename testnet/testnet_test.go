@@ -16,7 +16,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
@@ -168,7 +167,7 @@ func TestFreeNetwork(t *testing.T) {
 	if j.State != buyer.Succeeded || j.Owed+j.Paid != 0 || j.Receipts < 3 || len(j.Transactions) > 0 {
 		t.Fatalf("%s: owed %d, paid %d in %v by %d receipts", j.Summary(), j.Owed, j.Paid, j.Transactions, j.Receipts)
 	}
-	out, err := exec.CommandContext(t.Context(), starling(t), "--home", n.Buyers()[0].Home, "receipts", "verify", j.ID).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), starling(t), "--home", n.Buyers()[0].Home, "proof", "check", j.ID).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "none: the network is free") {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -182,11 +181,15 @@ func TestFreeNetwork(t *testing.T) {
 	if err != nil || len(accounts) != 3 {
 		t.Fatalf("%d accounts, %v", len(accounts), err)
 	}
-	p, err := proof.New(n.Genesis, j, accounts)
+	exported, err := api.JobProof.Call(t.Context(), c, api.OfJob{ID: j.ID, Kind: proof.KindReceipts})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err := p.Check(); err != nil || len(v.Leases) != 3 || v.Owed != j.Paid {
+	p, err := exported.Receipts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := p.Verify(n.Genesis); err != nil || len(v.Leases) != 3 || v.Owed != j.Paid {
 		t.Errorf("the receipts say %+v, %v", v, err)
 	}
 	restarted(t, n, c, free)
@@ -237,12 +240,12 @@ func anchored(t *testing.T, p *testnet.Peer, job string) {
 	t.Helper()
 	// A transaction is read when it is final.
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		out, err := exec.CommandContext(t.Context(), starling(t), "--home", p.Home, "receipts", "verify", job).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), starling(t), "--home", p.Home, "proof", "check", job).CombinedOutput()
 		if err == nil && strings.Contains(string(out), "checked: the program wrote down these receipts' root") {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("receipts verify: %v: %s", err, out)
+			t.Fatalf("proof check: %v: %s", err, out)
 		}
 	}
 }
@@ -400,13 +403,17 @@ func TestSlash(t *testing.T) {
 	if b, err = os.ReadFile(filepath.Join(dir, "double-sale.json")); err != nil {
 		t.Fatal(err)
 	}
-	p, err := evidence.ParseProof(b)
+	p, err := proof.ParseFile(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f, err := p.Check()
-	if err != nil || f.Provider.String() != r.Provider || !sold[f.Sales[0].Buyer.String()] || !sold[f.Sales[1].Buyer.String()] {
-		t.Errorf("the proof shows %+v, %v", f, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := f.Detail.(proof.DoubleSaleDetail)
+	if d.Provider.String() != r.Provider || !sold[d.Sales[0].Buyer.String()] || !sold[d.Sales[1].Buyer.String()] {
+		t.Errorf("the proof shows %+v", d)
 	}
 	if sold[r.Reporter.Key] || r.Reporter.Key == r.Provider {
 		t.Errorf("the reporter %s took part in the sale", r.Reporter.Key)

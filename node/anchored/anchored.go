@@ -50,11 +50,11 @@ type Config struct {
 	Key     sign.Key
 	Store   store.Store
 	Ledger  chain.Ledger
-	// Anchors is optional; if nil, as on a free network, no anchor can be read.
-	Anchors reputation.ProgramAnchors
-	Slots   *slots.Clock
-	Book    *reputation.Book
-	Buyer   Buyer
+	// Anchor reads the receipts that a final transaction anchors.
+	Anchor func(ctx context.Context, tx chain.TxID) (chain.Commitment, error)
+	Slots  *slots.Clock
+	Book   *reputation.Book
+	Buyer  Buyer
 	// Busy reports whether orders are in flight: reading waits then.
 	Busy func() bool
 	// Audits is optional; if nil, as on a network without audits, no records are shown and read.
@@ -75,12 +75,12 @@ func New(ctx context.Context, cfg Config) (*Room, error) {
 	r := &Room{cfg: cfg}
 	shown := reputation.ShowerConfig{
 		Genesis: cfg.Genesis, Self: cfg.Key, Store: cfg.Store, Settled: r.settled, Receipts: r.receipts,
-		Anchor: r.anchor, Slot: func() (market.Slot, error) { return cfg.Slots.Now(time.Now()) },
+		Anchor: cfg.Anchor, Slot: func() (market.Slot, error) { return cfg.Slots.Now(time.Now()) },
 		Busy: r.busy, Records: func() []sign.Hash { return nil }, Log: cfg.Log,
 	}
 	read := reputation.ReaderConfig{
 		Book: cfg.Book, Store: cfg.Store, Ask: reputation.Asker{Host: cfg.Host, Tag: cfg.Genesis.Tag()}.Ask,
-		Anchor: r.anchor, Peers: r.connected, Busy: r.busy, Log: cfg.Log,
+		Anchor: cfg.Anchor, Peers: r.connected, Busy: r.busy, Log: cfg.Log,
 	}
 	if cfg.Audits != nil {
 		shown.Records = func() []sign.Hash { return cfg.Audits.Anchored(reputation.MaxRecords) }
@@ -154,14 +154,6 @@ func (r *Room) receipts(ctx context.Context, job string) (out []verify.Receipt, 
 		}
 	}
 	return out, err
-}
-
-// anchorIn reads what receipts a final transaction anchors.
-func (r *Room) anchor(ctx context.Context, tx chain.TxID) (chain.Commitment, error) {
-	if r.cfg.Anchors == nil {
-		return chain.Commitment{}, fmt.Errorf("reading the anchor in transaction %s: %w", tx, chain.ErrDown)
-	}
-	return reputation.ProgramAnchor(ctx, r.cfg.Anchors, tx)
 }
 
 // passed fetches the record of another peer's audit and checks all of it, on chain too.

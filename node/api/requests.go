@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/proof"
 )
 
 // None is no request, or no answer.
@@ -167,10 +168,27 @@ type ByClass struct {
 	Class string `query:"class" doc:"such as cpu; empty: all classes that are known"`
 }
 
-// Audited names an audit record.
-type Audited struct {
+// ByHash names a proof by its hash.
+type ByHash struct {
 	Hash sign.Hash `path:"hash"`
-	Peer sign.Key  `query:"peer" doc:"whose record; empty: this peer's"`
+	Peer sign.Key  `query:"peer" doc:"key of the peer that has it; this one if it is missing"`
+}
+
+// Watched is a unit that this peer watches for double sale.
+type Watched struct {
+	Provider sign.Key      `json:"provider"`
+	Unit     market.UnitID `json:"unit"`
+}
+
+// ByKind selects proofs.
+type ByKind struct {
+	Kind proof.Kind `query:"kind" doc:"a kind of proof; all if it is missing"`
+}
+
+// OfJob names a proof of a job.
+type OfJob struct {
+	ID   string     `path:"id"`
+	Kind proof.Kind `path:"kind"`
 }
 
 // SubmissionType is the content type of a job with its secrets beside it.

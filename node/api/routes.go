@@ -9,9 +9,8 @@ import (
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
-	book "github.com/starling-network/starling/node/reputation"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/rewards"
 )
 
@@ -20,6 +19,7 @@ const (
 	MaxJob     = job.MaxEncoded
 	MaxBlob    = 64 << 30
 	MaxProgram = 256 << 10
+	MaxProof   = 512 << 10
 	maxPing    = 4 << 10
 )
 
@@ -68,8 +68,9 @@ var (
 		Pattern: "GET /v1/jobs/{id}/receipts",
 		Summary: "List a job's leases with their receipts and vouchers", Access: keys,
 	})
-	JobProbes = declare(route.Route[ByID, [][]byte]{
-		Pattern: "GET /v1/jobs/{id}/probes", Summary: "List the signed records of a job's probes", Access: keys,
+	JobProof = declare(route.Route[OfJob, proof.Proof]{
+		Pattern: "GET /v1/jobs/{id}/proofs/{kind}",
+		Summary: "Export the proof of a job's cost (receipts), or of its probes (probes)", Access: keys,
 	})
 	QuoteJob = declare(route.Route[Quote, buyer.Quotation]{
 		Pattern: "POST /v1/quotes", Summary: "Quote a job; nothing is reserved", Access: keys, Limit: MaxJob,
@@ -157,8 +158,8 @@ var (
 	GetPeer   = declare(route.Route[ByPeer, PeerReputation]{
 		Pattern: "GET /v1/peers/{peer}", Summary: "Explain a peer's reputation, given its id or key",
 	})
-	GetFacts = declare(route.Route[ByPeer, book.File]{
-		Pattern: "GET /v1/peers/{peer}/facts",
+	GetHistory = declare(route.Route[ByPeer, proof.Proof]{
+		Pattern: "GET /v1/peers/{peer}/history",
 		Summary: "Export the anchored receipts of others that count for or against a peer",
 	})
 	PingPeer = declare(route.Route[PingRequest, PingResult]{
@@ -200,33 +201,29 @@ var (
 
 // Proofs.
 var (
-	ListEvidence = declare(route.Route[None, []evidence.Kept]{
-		Pattern: "GET /v1/evidence", Summary: "List proofs of double sale",
+	ListProofs = declare(route.Route[ByKind, []proof.Entry]{
+		Pattern: "GET /v1/proofs", Summary: "List proofs that this peer keeps",
 	})
-	ListDissents = declare(route.Route[None, []evidence.Dissent]{
-		Pattern: "GET /v1/evidence/dissents",
-		Summary: "List proofs that providers signed different results of one work",
+	GetProof = declare(route.Route[ByHash, proof.Proof]{
+		Pattern: "GET /v1/proofs/{hash}", Summary: "Export a proof of this peer, or of another one",
 	})
-	ListLies = declare(route.Route[None, []evidence.KeptLie]{
-		Pattern: "GET /v1/evidence/lies", Summary: "List proofs of lies in audits",
+	KeepProof = declare(route.Route[proof.File, proof.Entry]{
+		Pattern: "POST /v1/proofs", Summary: "Check and keep a proof from a file", Limit: MaxProof,
 	})
-	ListWatched = declare(route.Route[None, []evidence.Watched]{
-		Pattern: "GET /v1/evidence/watched", Summary: "List watched units",
+	ListWatched = declare(route.Route[None, []Watched]{
+		Pattern: "GET /v1/proofs/watched", Summary: "List watched units",
 	})
-	WatchUnit = declare(route.Route[evidence.Watched, []evidence.Watched]{
-		Pattern: "POST /v1/evidence/watched", Summary: "Watch a unit for double sale",
+	WatchUnit = declare(route.Route[Watched, []Watched]{
+		Pattern: "POST /v1/proofs/watched", Summary: "Watch a unit for double sale",
 	})
-	UnwatchUnit = declare(route.Route[evidence.Watched, []evidence.Watched]{
-		Pattern: "DELETE /v1/evidence/watched", Summary: "Watch a unit no longer",
+	UnwatchUnit = declare(route.Route[Watched, []Watched]{
+		Pattern: "DELETE /v1/proofs/watched", Summary: "Watch a unit no longer",
 	})
 	ListAudits = declare(route.Route[None, []audit.Past]{
 		Pattern: "GET /v1/audits", Summary: "List the audits of this peer's units",
 	})
 	RunAudit = declare(route.Route[None, []audit.Past]{
 		Pattern: "POST /v1/audits", Summary: "Audit this peer's units now, and wait",
-	})
-	GetAudit = declare(route.Route[Audited, audit.Kept]{
-		Pattern: "GET /v1/audits/{hash}", Summary: "Export an audit record with its anchor",
 	})
 	GetRewards   = declare(route.Route[None, rewards.Status]{Pattern: "GET /v1/rewards", Summary: "Show rewards"})
 	ClaimRewards = declare(route.Route[None, rewards.Status]{

@@ -13,7 +13,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/verify/audit"
 )
 
 // Kinds of the journal.
@@ -236,38 +235,4 @@ func (s *Service) anchorBatch(ctx context.Context, tx chain.Prepared) error {
 		tx.ID = ""
 	}
 	return s.cfg.Shelf.landed(ctx, tx.ID, status)
-}
-
-// Kept is a peer's record of a unit's audit, with its anchor.
-type Kept struct {
-	Record []byte `json:"record"`           // audit.Record
-	Anchor []byte `json:"anchor,omitempty"` // chain.Inclusion of its hash; none while it is not anchored
-}
-
-// Kept is a record by its hash, with where it is anchored. ErrNoRecord.
-func (s *Shelf) Kept(hash sign.Hash) (Kept, error) {
-	b, err := s.Record(hash)
-	if err != nil {
-		return Kept{}, err
-	}
-	k := Kept{Record: b}
-	if in, ok := s.Anchored(hash); ok {
-		k.Anchor = in.Marshal()
-	}
-	return k, nil
-}
-
-// readAnchor parses a record's claimed anchor, and checks it against the root that it names.
-func readAnchor(b []byte, record sign.Hash) (chain.Inclusion, error) {
-	in, err := chain.UnmarshalInclusion(b)
-	if err == nil && in.Anchor.Of != chain.OfRecords {
-		err = fmt.Errorf("an anchor of %s: %w", in.Anchor.Of, chain.ErrMalformed)
-	}
-	if err == nil {
-		err = in.Check(record)
-	}
-	if err != nil {
-		return in, &audit.RuleError{Rule: audit.RuleAnchor, Detail: err.Error()}
-	}
-	return in, nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -194,12 +194,12 @@ func TestAnchorBatches(t *testing.T) {
 		}
 		a.c.SetDown(false)
 		hash := rs[1].Hash()
-		ask := func() *nodepb.RecordReply {
-			r, err := s.show(&nodepb.RecordRequest{Hash: hash[:]})
+		ask := func() proof.Proof {
+			p, err := s.cfg.Shelf.Proof(t.Context(), hash)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r
+			return p
 		}
 		if r := ask(); len(r.Anchor) > 0 {
 			t.Error("a record that waits is said to be anchored")
@@ -209,7 +209,7 @@ func TestAnchorBatches(t *testing.T) {
 		}
 		a.holds(t, disk, rs[:3])
 		r := ask()
-		in, err := readAnchor(r.Anchor, hash)
+		in, err := proof.ReadAnchor(r.Anchor, hash)
 		if err != nil || in.Anchor.Count != 3 || in.CheckOn(t.Context(), a.ledger, hash) != nil {
 			t.Errorf("%+v: %v", in, err)
 		}
@@ -219,11 +219,11 @@ func TestAnchorBatches(t *testing.T) {
 			}
 		}
 		var rule *audit.RuleError
-		if _, err := readAnchor(r.Anchor, rs[0].Hash()); !errors.As(err, &rule) || rule.Rule != audit.RuleAnchor {
+		if _, err := proof.ReadAnchor(r.Anchor, rs[0].Hash()); !errors.As(err, &rule) || rule.Rule != audit.RuleAnchor {
 			t.Errorf("the way of another record: %v", err)
 		}
 		in.Anchor.Of = chain.OfReceipts
-		if _, err := readAnchor(in.Marshal(), hash); !errors.As(err, &rule) || rule.Rule != audit.RuleAnchor {
+		if _, err := proof.ReadAnchor(in.Marshal(), hash); !errors.As(err, &rule) || rule.Rule != audit.RuleAnchor {
 			t.Errorf("an anchor of receipts: %v", err)
 		}
 		if _, err := a.run(t.Context(), disk, rs[3:]); err != nil {

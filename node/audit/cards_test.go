@@ -49,12 +49,12 @@ func (w *town) list(of sign.Key) []market.Shown {
 	return []market.Shown{{Unit: r.Answer.Unit, Record: r.Hash()}}
 }
 
-func (w *town) ask(_ context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-	if len(req.Proof) > 0 {
+func (w *town) ask(_ context.Context, from sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
+	if len(req.Offered) > 0 {
 		b, err := market.MarshalShown(w.list(from))
-		return &nodepb.RecordReply{Shown: b}, err
+		return &nodepb.ProofReply{Shown: b}, err
 	}
-	return &nodepb.RecordReply{Record: w.records[from].Marshal(), Card: w.cards[from].Marshal()}, nil
+	return &nodepb.ProofReply{Proof: carried(w.records[from].Marshal()), Card: w.cards[from].Marshal()}, nil
 }
 
 // buyer is a reader that has seen nothing.

@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify/audit"
 )
 
@@ -14,15 +15,18 @@ import (
 func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (r audit.Record, tag sign.Hash, err error) {
 	fctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	reply, err := p.cfg.Ask(fctx, o.Provider, &nodepb.RecordRequest{Hash: l.Record[:]})
+	reply, err := p.cfg.Ask(fctx, o.Provider, &nodepb.ProofRequest{Hash: l.Record[:]})
 	if err != nil {
 		return r, tag, err
 	}
-	r, err = audit.UnmarshalRecord(reply.Record)
-	switch {
-	case err != nil:
+	c, err := proof.Unmarshal(reply.Proof, nil)
+	if err != nil {
 		return r, tag, err
-	case r.Hash() != l.Record:
+	}
+	a, ok := c.(proof.Audit)
+	r = a.Record
+	switch {
+	case !ok || r.Hash() != l.Record:
 		return r, tag, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
 	case r.Answer.Provider != o.Provider || r.Answer.Unit != l.Unit:
 		return r, tag, &audit.RuleError{Rule: audit.RuleUnit, Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short())}

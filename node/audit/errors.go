@@ -18,8 +18,6 @@ var (
 	ErrUnits = errors.New("units that cannot be audited together")
 	// ErrNotPassed says that the committee did not pass a unit.
 	ErrNotPassed = errors.New("the committee did not pass the unit")
-	// ErrNoRecord says that a record is not here.
-	ErrNoRecord = errors.New("no such audit record")
 )
 
 // Codes of refusals.

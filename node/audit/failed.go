@@ -9,12 +9,19 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// kindRefusal is the journal's: own u8 ‖ audit.Refusal, by window/provider/unit/attempt/member.
-const kindRefusal = "auditrefused"
+// refusals has the journal's refusals by window/provider/unit/attempt/member.
+var refusals = journal.Define[string, refusalRecord]("auditrefused")
+
+type refusalRecord struct {
+	Own     bool   `json:"own,omitempty"`
+	Refusal []byte `json:"refusal"` // audit.Refusal
+}
 
 // Failed keeps the refusals that members of committees signed, this peer's own and those of others, for as many windows
 // as count. It may be used by many goroutines.
@@ -26,26 +33,41 @@ type Failed struct {
 
 	mu  sync.Mutex
 	all audit.Failures
-	own map[string]audit.Refusal // by key
+	own map[string]audit.Refusal    // by key
+	of  map[sign.Hash]audit.Refusal // all, by the hash of the proof
 }
 
 // OpenFailed reads the refusals of an earlier process.
 func OpenFailed(ctx context.Context, st store.Store, g market.Genesis, sight Sight) (*Failed, error) {
-	f := &Failed{domain: g.Domain(), slots: g.AuditSlots, sight: sight, store: st, own: map[string]audit.Refusal{}}
-	return f, st.List(ctx, kindRefusal, "", func(key string, b []byte) error {
-		x, err := audit.UnmarshalRefusal(b[min(len(b), 1):])
-		if err != nil || key != refusalKey(x) || b[0] > 1 {
+	f := &Failed{
+		domain: g.Domain(), slots: g.AuditSlots, sight: sight, store: st, own: map[string]audit.Refusal{},
+		of: map[sign.Hash]audit.Refusal{},
+	}
+	return f, refusals.List(ctx, st, "", func(key string, r refusalRecord) error {
+		x, err := audit.UnmarshalRefusal(r.Refusal)
+		if err != nil || key != refusalKey(x) {
 			return fmt.Errorf("reading refusal %s: %w", key, cmp.Or(err, market.ErrMalformed))
 		}
-		if f.all.Add(x); b[0] == 1 {
-			f.own[key] = x
-		}
+		f.add(x, r.Own)
 		return nil
 	})
 }
 
-// errFull says that no more refusals of a provider, or of all, are counted.
-var errFull = errors.New("as many refusals are kept as there is room for")
+// add counts a refusal. f.mu is held, or nobody else has f.
+func (f *Failed) add(x audit.Refusal, own bool) {
+	f.all.Add(x)
+	f.of[proof.Refusal{Refusal: x}.Hash()] = x
+	if own {
+		f.own[refusalKey(x)] = x
+	}
+}
+
+var (
+	// errFull reports that no more refusals of a provider, or of all, are counted.
+	errFull = errors.New("as many refusals are kept as there is room for")
+	// errUnwanted reports a refusal that is known, of a window that does not count, or one too many.
+	errUnwanted = errors.New("known, full, or of a window that does not count")
+)
 
 func refusalKey(x audit.Refusal) string {
 	t := x.Target()
@@ -98,10 +120,11 @@ func (f *Failed) Keep(ctx context.Context, x audit.Refusal, own bool) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var puts []store.Put
+	var b journal.Batch
 	for _, old := range f.all.Forget(f.oldest(now)) {
-		puts = append(puts, store.Put{Kind: kindRefusal, Key: refusalKey(old)})
+		refusals.Delete(&b, refusalKey(old))
 		delete(f.own, refusalKey(old))
+		delete(f.of, proof.Refusal{Refusal: old}.Hash())
 	}
 	t, key := x.Target(), refusalKey(x)
 	news := !f.all.Has(x) && t.Window <= now && t.Window >= f.oldest(now)
@@ -111,25 +134,82 @@ func (f *Failed) Keep(ctx context.Context, x audit.Refusal, own bool) error {
 	if news {
 		_, mine := f.own[key]
 		own = own || mine
-		value := append([]byte{0}, x.Marshal()...)
-		if own {
-			value[0] = 1
-		}
-		puts = append(puts, store.Put{Kind: kindRefusal, Key: key, Value: value})
+		refusals.Put(&b, key, refusalRecord{own, x.Marshal()})
 	}
-	if len(puts) > 0 {
-		if err := f.store.Write(ctx, puts...); err != nil {
-			return err
-		}
+	if err := b.Commit(ctx, f.store); err != nil {
+		return err
 	}
-	if !news {
-		return nil
+	if news {
+		f.add(x, own)
 	}
-	if own {
-		f.own[key] = x
-	}
-	f.all.Add(x)
 	return nil
+}
+
+// Proof implements keep.Source.
+func (f *Failed) Proof(_ context.Context, h sign.Hash) (proof.Proof, error) {
+	f.mu.Lock()
+	x, here := f.of[h]
+	f.mu.Unlock()
+	if !here {
+		return proof.Proof{}, fmt.Errorf("%w: refusal %s", proof.ErrUnknown, h.Short())
+	}
+	return proof.New(proof.Refusal{Refusal: x})
+}
+
+// Entries implements keep.Source: the refusals that this peer signed.
+func (f *Failed) Entries() (out []proof.Entry) {
+	for _, x := range f.Own() {
+		e := proof.EntryOf(proof.Refusal{Refusal: x})
+		e.Own = true
+		out = append(out, e)
+	}
+	return out
+}
+
+// Handler returns the handler of the refusals that peers publish.
+func (f *Failed) Handler() Refusals { return Refusals{f} }
+
+// Refusals is a keep.Handler.
+type Refusals struct{ *Failed }
+
+// Wanted implements keep.Handler.
+func (r Refusals) Wanted(c proof.Content) error {
+	x := c.(proof.Refusal).Refusal
+	known, err := r.Knows(x)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known || !r.all.Room(x.Target().Provider) {
+		return errUnwanted
+	}
+	return nil
+}
+
+// Check implements keep.Handler. What this peer sees otherwise than others may is ignored.
+func (r Refusals) Check(ctx context.Context, c proof.Content) error {
+	x := c.(proof.Refusal).Refusal
+	if err := x.Check(r.domain, r.slots); err != nil {
+		return err
+	}
+	if err := r.Failed.Check(ctx, x); err != nil {
+		return fmt.Errorf("%w: %w", proof.ErrUnsure, err)
+	}
+	return nil
+}
+
+// Take implements keep.Handler.
+func (r Refusals) Take(ctx context.Context, c proof.Content) error {
+	return r.Keep(ctx, c.(proof.Refusal).Refusal, false)
+}
+
+// Publish implements keep.Handler.
+func (r Refusals) Publish(context.Context) (out []proof.Content) {
+	for _, x := range r.Own() {
+		out = append(out, proof.Refusal{Refusal: x})
+	}
+	return out
 }
 
 // Own are those that this peer signed, of windows that count.
@@ -149,8 +229,8 @@ func (f *Failed) Failed(provider sign.Key, unit market.UnitID) []audit.Window {
 	return f.all.Failed(audit.Target{Provider: provider, Unit: unit})
 }
 
-// Against says why a record that passed sells nothing in spite of it. Of the roster of its window, nil: whether it had to be an appeal is
-// not looked at.
+// Against says why a record that passed sells nothing in spite of it. Of the roster of its window, nil: whether it had
+// to be an appeal is not looked at.
 func (f *Failed) Against(ctx context.Context, r audit.Record, roster audit.Roster) error {
 	f.mu.Lock()
 	err, failed := f.all.Against(r, f.sight.Instants()), len(f.all.Failed(r.Answer.Target)) > 0

@@ -2,19 +2,16 @@ package audit
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify/audit"
-	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
 // played is an honest audit of one unit, as its steps went to one member.
@@ -116,55 +113,10 @@ func FuzzAuditReply(f *testing.F) {
 	})
 }
 
-// Whoever asks for records is given those that there are, and told why there is none.
-func FuzzRecordRequest(f *testing.F) {
-	r := passing()[0]
-	shelf, err := OpenShelf(f.Context(), store.NewMemory())
-	if err != nil {
-		f.Fatal(err)
-	}
-	claim := Claim{ID: r.Answer.Unit, Class: "cpu", Resources: sold}
-	if err := shelf.Put(f.Context(), Result{Unit: claim, Record: r}, r.Answer.Window, time.Unix(0, 0)); err != nil {
-		f.Fatal(err)
-	}
-	hash := r.Hash()
-	list := []market.Shown{{Unit: r.Answer.Unit, Record: hash}}
-	root, err := market.ProofRoot(list)
-	if err != nil {
-		f.Fatal(err)
-	}
-	s := NewService(Config{Key: audittest.Key("provider"), Shelf: shelf, Log: slog.New(slog.DiscardHandler), List: func(p sign.Hash) []market.Shown {
-		if p == root {
-			return list
-		}
-		return nil
-	}})
-	for _, req := range []*nodepb.RecordRequest{{}, {Hash: hash[:]}, {Proof: root[:]}, {Hash: hash[:], Proof: root[:]}, {Hash: hash[1:]}, {Proof: root[1:]}} {
-		b, err := proto.Marshal(req)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(b)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var req nodepb.RecordRequest
-		if proto.Unmarshal(b, &req) != nil {
-			return
-		}
-		reply, err := s.show(&req)
-		if code := codeOf(err); err != nil && code != codeMalformed && code != CodeUnknown {
-			t.Fatal(err)
-		}
-		if err == nil && string(req.Hash) != string(hash[:]) && string(req.Proof) != string(root[:]) {
-			t.Fatalf("%v is answered by %d bytes", &req, len(reply.Record)+len(reply.Shown))
-		}
-	})
-}
-
 // A buyer reads what a provider shows of its units: nothing proves a unit but the record that is behind the offer.
 func FuzzRecordReply(f *testing.F) {
 	r := passing()[0]
-	add := func(reply *nodepb.RecordReply) {
+	add := func(reply *nodepb.ProofReply) {
 		b, err := proto.Marshal(reply)
 		if err != nil {
 			f.Fatal(err)
@@ -172,30 +124,30 @@ func FuzzRecordReply(f *testing.F) {
 		f.Add(b)
 	}
 	honest := bazaarOf(f, []audit.Record{r}, nil)
-	list, err := honest.answer(f.Context(), honest.offer.Provider, &nodepb.RecordRequest{Proof: honest.offer.Proof[:]})
+	list, err := honest.answer(f.Context(), honest.offer.Provider, &nodepb.ProofRequest{Offered: honest.offer.Proof[:]})
 	if err != nil {
 		f.Fatal(err)
 	}
 	add(list)
-	add(&nodepb.RecordReply{Record: r.Marshal()})
-	add(&nodepb.RecordReply{Record: r.Marshal(), Anchor: []byte{1}})
-	add(&nodepb.RecordReply{Shown: make([]byte, 64)})
+	add(&nodepb.ProofReply{Proof: carried(r.Marshal())})
+	add(&nodepb.ProofReply{Proof: carried(r.Marshal()), Anchor: []byte{1}})
+	add(&nodepb.ProofReply{Shown: make([]byte, 64)})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var reply nodepb.RecordReply
+		var reply nodepb.ProofReply
 		if proto.Unmarshal(b, &reply) != nil {
 			return
 		}
 		z := bazaarOf(t, []audit.Record{r}, nil)
-		z.cfg.Ask = func(_ context.Context, _ sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-			if len(req.Proof) > 0 && len(reply.Shown) == 0 { // the list is as it is, the record is not
+		z.cfg.Ask = func(_ context.Context, _ sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
+			if len(req.Offered) > 0 && len(reply.Shown) == 0 { // the list is as it is, the record is not
 				return list, nil
 			}
 			return &reply, nil
 		}
 		z.Check(t.Context(), z.offer, 1)
-		if n := z.Shown(z.offer).Units; n > 0 && string(reply.Record) != string(r.Marshal()) {
+		if n := z.Shown(z.offer).Units; n > 0 && string(reply.Proof) != string(carried(r.Marshal())) {
 			t.Fatalf("%d units are proven by something else", n)
 		}
-		_, _ = readAnchor(reply.Anchor, r.Hash())
+		_, _ = proof.ReadAnchor(reply.Anchor, r.Hash())
 	})
 }

@@ -1,14 +1,8 @@
 package audit
 
 import (
-	"context"
-
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
-	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/audit"
 )
 
@@ -61,58 +55,12 @@ func (s *Shelf) newest(u market.UnitID) (audit.Record, sign.Hash, bool) {
 	return r, hash, err == nil
 }
 
-// show answers requests for a record, or for the list behind the proof of an offer.
-func (s *Service) show(req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-	if len(req.Proof) > 0 {
-		if len(req.Proof) != sign.HashSize || len(req.Hash) > 0 {
-			return nil, malformed("proof of %d bytes, hash of %d: one of them is asked for", len(req.Proof), len(req.Hash))
-		}
-		if s.cfg.List == nil {
-			return nil, refuse(CodeUnknown, "this peer offers nothing")
-		}
-		list := s.cfg.List(sign.Hash(req.Proof))
-		if len(list) == 0 {
-			return nil, refuse(CodeUnknown, "no offer of this peer has that proof, or it is an old one")
-		}
-		b, err := market.MarshalShown(list)
-		return &nodepb.RecordReply{Shown: b}, err
-	}
-	if len(req.Hash) != sign.HashSize {
-		return nil, malformed("hash of %d bytes", len(req.Hash))
-	}
-	k, err := s.cfg.Shelf.Kept(sign.Hash(req.Hash))
-	if err != nil {
-		return nil, refuse(CodeUnknown, "%v", err)
-	}
-	out := &nodepb.RecordReply{Record: k.Record, Anchor: k.Anchor}
-	r, err := audit.UnmarshalRecord(k.Record)
-	if err != nil {
-		return nil, err
-	}
+// Card returns the physical device that a unit of this peer claims to be; nil if it is not known.
+func (s *Service) Card(u market.UnitID) []byte {
 	s.mu.Lock()
-	if card, known := s.cards[r.Answer.Unit]; known {
-		out.Card = card.Marshal()
+	defer s.mu.Unlock()
+	if card, known := s.cards[u]; known {
+		return card.Marshal()
 	}
-	s.mu.Unlock()
-	return out, nil
-}
-
-// Asker asks other peers for records and lists of them.
-type Asker struct {
-	Host *p2p.Host
-	Tag  string // of the network
-}
-
-// Ask asks one peer.
-func (a Asker) Ask(ctx context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-	id, err := p2p.PeerIDFromKey(from)
-	if err != nil {
-		return nil, err
-	}
-	return protocol.Record.Call(ctx, a.Host, a.Tag, id, req)
-}
-
-// recordLimits bound the answers: a buyer requests a few at a time.
-func (s *Service) recordLimits() stream.Limits {
-	return stream.Limits{PerPeer: 2 * maxFetches, Logger: s.cfg.Log}
+	return nil
 }

@@ -5,25 +5,29 @@ import (
 	"fmt"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// maxPassedAgo is how many audits back, on average, a record of others is checked: this peer remembers neither beacons nor members of older ones.
+// maxPassedAgo is how many audits back, on average, a record of others is checked: this peer remembers neither beacons
+// nor members of older ones.
 const maxPassedAgo = 2
 
 // Passed fetches the record of another peer's audit and checks all of it except that its anchor is on chain; it returns
 // the anchor. After *audit.RuleError or market.ErrMalformed the record proves nothing; after other errors that is
 // unknown.
 func (s *Service) Passed(ctx context.Context, of sign.Key, hash sign.Hash) (audit.Record, chain.Inclusion, error) {
-	k, err := s.Fetch(ctx, of, hash)
+	c, err := s.cfg.Fetch(ctx, of, hash)
 	if err != nil {
 		return audit.Record{}, chain.Inclusion{}, err
 	}
-	r, err := audit.UnmarshalRecord(k.Record)
-	if err != nil {
-		return r, chain.Inclusion{}, err
+	a, ok := c.(proof.Audit)
+	if !ok {
+		return audit.Record{}, chain.Inclusion{}, fmt.Errorf("%w: %s proof, want an audit", market.ErrMalformed, c.Kind())
 	}
+	r := a.Record
 	now, _, err := s.cfg.Sight.Window()
 	if err != nil {
 		return r, chain.Inclusion{}, err
@@ -41,7 +45,7 @@ func (s *Service) Passed(ctx context.Context, of sign.Key, hash sign.Hash) (audi
 	case w < s.cfg.Sight.Instants().Ago(now, maxPassedAgo):
 		return r, chain.Inclusion{}, fmt.Errorf("the record is of window %d, it is %d now: %w", w, now, chain.ErrNotFound)
 	}
-	in, err := readAnchor(k.Anchor, hash)
+	in, err := proof.ReadAnchor(a.Anchor, hash)
 	if err != nil {
 		return r, in, err
 	}

@@ -47,7 +47,7 @@ type ProofsConfig struct {
 	// of the record's window, nil where it was checked before: then nobody is asked for anything.
 	Against func(ctx context.Context, r audit.Record, roster audit.Roster) error
 	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
-	Ask func(ctx context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error)
+	Ask func(ctx context.Context, from sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error)
 	// Until is how long it takes until a slot begins.
 	Until func(market.Slot) time.Duration
 	Now   func() time.Time
@@ -438,7 +438,7 @@ func (s *shower) drop(list []market.Shown, c market.Class) {
 func (p *Proofs) fetchList(ctx context.Context, o market.Offer) ([]market.Shown, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	r, err := p.cfg.Ask(ctx, o.Provider, &nodepb.RecordRequest{Proof: o.Proof[:]})
+	r, err := p.cfg.Ask(ctx, o.Provider, &nodepb.ProofRequest{Offered: o.Proof[:]})
 	if err != nil {
 		return nil, err
 	}

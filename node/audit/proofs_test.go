@@ -141,19 +141,19 @@ func (b *bazaar) list(t testing.TB, list []market.Shown) sign.Hash {
 	return root
 }
 
-func (b *bazaar) answer(_ context.Context, from sign.Key, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
+func (b *bazaar) answer(_ context.Context, from sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked++
 	if b.down != nil {
 		return nil, b.down
 	}
-	if len(req.Proof) > 0 {
-		if list := b.lists[sign.Hash(req.Proof)]; list != nil {
-			return &nodepb.RecordReply{Shown: list}, nil
+	if len(req.Offered) > 0 {
+		if list := b.lists[sign.Hash(req.Offered)]; list != nil {
+			return &nodepb.ProofReply{Shown: list}, nil
 		}
 	} else if r := b.records[sign.Hash(req.Hash)]; r != nil {
-		return &nodepb.RecordReply{Record: r}, nil
+		return &nodepb.ProofReply{Proof: carried(r)}, nil
 	}
 	return nil, stream.Refuse(CodeUnknown, "no such thing")
 }
@@ -414,42 +414,8 @@ func TestProofsAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever asks a peer for what is behind its offer gets the list, and for nonsense a reason.
-func TestShow(t *testing.T) {
-	t.Parallel()
-	list := []market.Shown{{Unit: market.UnitID{1}, Record: sign.Hash{2}}}
-	root, err := market.ProofRoot(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Service{cfg: Config{Shelf: &Shelf{}, List: func(p sign.Hash) []market.Shown {
-		if p == root {
-			return list
-		}
-		return nil
-	}}}
-	r, err := s.show(&nodepb.RecordRequest{Proof: root[:]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := market.UnmarshalShown(r.Shown, root); err != nil || got[0] != list[0] {
-		t.Errorf("%v, %v", got, err)
-	}
-	var refused *stream.Refused
-	var bad *stream.Malformed
-	for name, c := range map[string]struct {
-		req  *nodepb.RecordRequest
-		kind any
-	}{
-		"another proof": {&nodepb.RecordRequest{Proof: make([]byte, 32)}, &refused}, "a short proof": {&nodepb.RecordRequest{Proof: []byte{1}}, &bad},
-		"both": {&nodepb.RecordRequest{Proof: root[:], Hash: root[:]}, &bad}, "neither": {&nodepb.RecordRequest{}, &bad}, "another record": {&nodepb.RecordRequest{Hash: root[:]}, &refused},
-	} {
-		if _, err := s.show(c.req); !errors.As(err, c.kind) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	s.cfg.List = nil
-	if _, err := s.show(&nodepb.RecordRequest{Proof: root[:]}); !errors.As(err, &refused) {
-		t.Errorf("a peer that sells nothing: %v", err)
-	}
-}
+// carried is a record in the form between peers.
+func carried(record []byte) []byte { return append([]byte{auditCode}, record...) }
+
+// auditCode is the code of proof.KindAudit.
+const auditCode = 4

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
@@ -31,9 +32,8 @@ type Config struct {
 	Units func(ctx context.Context) (units []Unit, free func(), err error)
 	// Mask makes a peer for a canary, which is closed after it; nil: none are planted.
 	Mask func() (Mask, error)
-	// List is the list of records behind the proof of an offer of this peer, nil for another proof; Proven has the offers say which
-	// records are fresh now, whenever that may have changed. Both are nil for a peer that sells nothing.
-	List   func(proof sign.Hash) []market.Shown
+	// Proven has the offers name the records that are fresh now, whenever these may have changed. It is nil for a peer
+	// that sells nothing.
 	Proven func(record func(u market.Unit) (sign.Hash, bool))
 	// Delist is called with units that may no longer be sold, with the reasons, as often as there are any. It is
 	// optional.
@@ -41,6 +41,8 @@ type Config struct {
 	// Anchor is the chain that keeps the roots of this peer's records, looked at every AnchorPoll; nil: none does.
 	Anchor     chain.MemoLedger
 	AnchorPoll time.Duration
+	// Fetch requests a proof from a peer by its hash.
+	Fetch func(ctx context.Context, from sign.Key, hash sign.Hash) (proof.Content, error)
 	// Judged is called with every verdict that this peer gives.
 	Judged func(provider sign.Key, v audit.Verdict)
 	// Lie keeps the proof of a lie that was found.
@@ -120,26 +122,6 @@ func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest
 	return protocol.Audit.Call(ctx, s.cfg.Host, s.tag, id, req)
 }
 
-// Fetch fetches a record from a peer and checks that it is the one, and under the root of its anchor. Its content is
-// not checked.
-func (s *Service) Fetch(ctx context.Context, from sign.Key, hash sign.Hash) (Kept, error) {
-	r, err := Asker{s.cfg.Host, s.tag}.Ask(ctx, from, &nodepb.RecordRequest{Hash: hash[:]})
-	if err != nil {
-		return Kept{}, err
-	}
-	record, err := audit.UnmarshalRecord(r.Record)
-	if err != nil {
-		return Kept{}, err
-	}
-	if record.Hash() != hash {
-		return Kept{}, fmt.Errorf("%w: %s gave another", ErrNoRecord, from.Short())
-	}
-	if len(r.Anchor) > 0 {
-		_, err = readAnchor(r.Anchor, hash)
-	}
-	return Kept{r.Record, r.Anchor}, err
-}
-
 // Run answers others and audits this peer's units until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	judge := protocol.Audit.Handle(s.cfg.Host, s.tag, func(ctx context.Context, from peer.ID, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
@@ -150,10 +132,6 @@ func (s *Service) Run(ctx context.Context) error {
 		return s.member.Answer(ctx, sign.Key(k), req)
 	}, stream.Limits{PerPeer: perPeer, Logger: s.cfg.Log})
 	defer judge.Close()
-	records := protocol.Record.Handle(s.cfg.Host, s.tag, func(_ context.Context, _ peer.ID, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-		return s.show(req)
-	}, s.recordLimits())
-	defer records.Close()
 	if s.cfg.Anchor != nil {
 		var anchors sync.WaitGroup
 		anchors.Go(func() { s.anchors(ctx) })

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -198,21 +199,53 @@ func (s *Shelf) delisted() map[market.UnitID]string {
 	out := map[market.UnitID]string{}
 	for u, x := range s.stands {
 		if x.State == audit.Delisted {
-			out[u] = fmt.Sprintf("audits up to window %d found that it is not what it says to be: it is delisted, and only as another unit is it audited again (starling audit ls)", x.window)
+			out[u] = fmt.Sprintf("audits up to window %d found that it is not what it says to be: it is delisted, and only as another unit is it audited again (starling proof audit)", x.window)
 		}
 	}
 	return out
 }
 
-// Record is a record by its hash. ErrNoRecord.
+// Record returns a record by its hash. It returns proof.ErrUnknown.
 func (s *Shelf) Record(hash sign.Hash) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, here := s.records[hash]
 	if !here {
-		return nil, fmt.Errorf("%w: %s", ErrNoRecord, hash.Short())
+		return nil, fmt.Errorf("%w: record %s", proof.ErrUnknown, hash.Short())
 	}
 	return b, nil
+}
+
+// Proof implements keep.Source: a record with its place under the anchor, if it is anchored.
+func (s *Shelf) Proof(_ context.Context, hash sign.Hash) (proof.Proof, error) {
+	b, err := s.Record(hash)
+	if err != nil {
+		return proof.Proof{}, err
+	}
+	var a proof.Audit
+	if a.Record, err = audit.UnmarshalRecord(b); err != nil {
+		return proof.Proof{}, err
+	}
+	if in, ok := s.Anchored(hash); ok {
+		a.Anchor = in.Marshal()
+	}
+	return proof.New(a)
+}
+
+// Entries implements keep.Source.
+func (s *Shelf) Entries() (out []proof.Entry) {
+	for _, p := range s.All() {
+		b, err := s.Record(p.Record)
+		if err != nil {
+			continue // only the newest of each unit is there
+		}
+		if r, err := audit.UnmarshalRecord(b); err == nil {
+			e := proof.EntryOf(proof.Audit{Record: r})
+			e.Found, e.Own = p.At, true
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // All is how all units did, by unit and then the newest first.

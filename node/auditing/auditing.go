@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/device/cache"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -27,8 +28,6 @@ import (
 type Seller interface {
 	// Idle returns the units that nobody leases.
 	Idle() []market.Unit
-	// Shown returns the records behind the proof of an offer.
-	Shown(proof sign.Hash) []market.Shown
 	// Show has the offers prove the units that have a record.
 	Show(record func(market.Unit) (sign.Hash, bool))
 	// Withdraw stops the sale of units, for the reasons given.
@@ -39,8 +38,8 @@ type Seller interface {
 type Results interface {
 	// Judged is called with each verdict of this peer about a provider's unit.
 	Judged(provider sign.Key, v rules.Verdict)
-	// KeepLie keeps the proof of a lie that this peer found.
-	KeepLie(ctx context.Context, l rules.Lie) error
+	// KeepFraud keeps the proof of a fraud that this peer found.
+	KeepFraud(ctx context.Context, l rules.Lie) error
 	// Refuse keeps this peer's signed statement that a unit failed.
 	Refuse(rules.Refusal)
 }
@@ -62,7 +61,9 @@ type Config struct {
 	Sight      *audit.Public
 	Slots      *slots.Clock
 	Results    Results
-	Where      Locator
+	// Fetch requests a proof from a peer by its hash.
+	Fetch func(ctx context.Context, from sign.Key, hash sign.Hash) (proof.Content, error)
+	Where Locator
 	// Seller is optional; if nil, the peer only judges others.
 	Seller Seller
 	// Cache has the devices of idle units.
@@ -94,11 +95,11 @@ func New(ctx context.Context, cfg Config) (*Room, error) {
 	r := &Room{cfg: cfg}
 	c := audit.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Key: cfg.Key, Sight: cfg.Sight, Shelf: shelf, Log: cfg.Log,
-		Judged: r.judge, Lie: cfg.Results.KeepLie, Refused: cfg.Results.Refuse,
+		Judged: r.judge, Lie: cfg.Results.KeepFraud, Refused: cfg.Results.Refuse, Fetch: cfg.Fetch,
 		Until: func(s market.Slot) time.Duration { return cfg.Slots.Until(time.Now(), s) },
 	}
 	if s := cfg.Seller; s != nil {
-		c.Units, c.List, c.Proven, c.Delist = r.idleUnits, s.Shown, s.Show, s.Withdraw
+		c.Units, c.Proven, c.Delist = r.idleUnits, s.Show, s.Withdraw
 		if c.Anchor, _ = cfg.Ledger.(chain.MemoLedger); c.Anchor != nil {
 			c.AnchorPoll = cfg.AnchorPoll
 		}
@@ -142,14 +143,6 @@ func (r *Room) Audits() ([]audit.Past, error) { return r.audits.Shelf().All(), n
 // Audit audits this peer's units now.
 func (r *Room) Audit(ctx context.Context) ([]audit.Past, error) { return r.audits.Audit(ctx) }
 
-// AuditRecord returns a record that this peer has, or that another has, and where it is anchored.
-func (r *Room) AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) (audit.Kept, error) {
-	if of.IsZero() || of == r.cfg.Key.Key() {
-		return r.audits.Shelf().Kept(hash)
-	}
-	return r.audits.Fetch(ctx, of, hash)
-}
-
 // Passed fetches the record of another peer's audit and checks all of it except that its anchor is on the chain.
 func (r *Room) Passed(ctx context.Context, of sign.Key, record sign.Hash) (rules.Record, chain.Inclusion, error) {
 	return r.audits.Passed(ctx, of, record)
@@ -168,8 +161,3 @@ func (n None) Audits() ([]audit.Past, error) { return nil, n.Why }
 
 // Audit returns the reason.
 func (n None) Audit(context.Context) ([]audit.Past, error) { return nil, n.Why }
-
-// AuditRecord returns the reason.
-func (n None) AuditRecord(context.Context, sign.Key, sign.Hash) (audit.Kept, error) {
-	return audit.Kept{}, n.Why
-}

@@ -33,15 +33,14 @@ var small = market.Resources{MilliCPU: 1000, MemoryMiB: 512, DiskMiB: 512}
 // results notes the verdicts that a room passes on.
 type results struct{ verdicts []rules.Outcome }
 
-func (r *results) Judged(_ sign.Key, v rules.Verdict)     { r.verdicts = append(r.verdicts, v.Outcome) }
-func (*results) KeepLie(context.Context, rules.Lie) error { return nil }
-func (*results) Refuse(rules.Refusal)                     {}
+func (r *results) Judged(_ sign.Key, v rules.Verdict)       { r.verdicts = append(r.verdicts, v.Outcome) }
+func (*results) KeepFraud(context.Context, rules.Lie) error { return nil }
+func (*results) Refuse(rules.Refusal)                       {}
 
 // seller has idle units.
 type seller struct{ idle []market.Unit }
 
 func (s seller) Idle() []market.Unit                    { return slices.Clone(s.idle) }
-func (seller) Shown(sign.Hash) []market.Shown           { return nil }
 func (seller) Show(func(market.Unit) (sign.Hash, bool)) {}
 func (seller) Withdraw(map[market.UnitID]string)        {}
 
@@ -251,14 +250,6 @@ func TestRecords(t *testing.T) {
 			t.Errorf("at most %d: %v, want %v", most, got, want)
 		}
 	}
-	kept, err := r.AuditRecord(t.Context(), sign.Key{}, hashes[1])
-	if own, err2 := r.AuditRecord(t.Context(), audittest.Key("provider").Key(), hashes[1]); err != nil || err2 != nil ||
-		!slices.Equal(kept.Record, own.Record) || len(kept.Anchor) == 0 {
-		t.Errorf("%v, %v, anchor of %d bytes", err, err2, len(kept.Anchor))
-	}
-	if _, err := r.AuditRecord(t.Context(), sign.Key{}, sign.Hash{1}); !errors.Is(err, audit.ErrNoRecord) {
-		t.Errorf("got %v, want %v", err, audit.ErrNoRecord)
-	}
 }
 
 // blocks is a chain with a block in every slot.
@@ -309,8 +300,7 @@ func TestNone(t *testing.T) {
 	n := None{Why: Unaudited()}
 	_, list := n.Audits()
 	_, run := n.Audit(t.Context())
-	_, record := n.AuditRecord(t.Context(), sign.Key{}, sign.Hash{})
-	for _, err := range []error{list, run, record} {
+	for _, err := range []error{list, run} {
 		if e, ok := errors.AsType[*api.Error](err); !ok || e.Code != "no_audits" || e.Status != 409 {
 			t.Errorf("got %v", err)
 		}

@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,23 +10,38 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/keep"
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// How soon a lie is submitted. What this peer found goes at once; what others found it leaves to them for a while, and to those
-// whose lot comes before its own: the first takes all, and what the others pay for showing is lost.
+// How soon a fraud is submitted. This peer's own findings go at once. Those of others it leaves to them for a while,
+// and to peers with an earlier lot: the first takes the whole stake, and the fees of the others are lost.
 const (
 	accuseLots   = 16
 	accuseApart  = 30 * time.Second
 	accuseRetry  = 10 * time.Second // and twice as long after each failure
 	accuseLimit  = 10 * time.Minute
-	accuseUnable = 5 * time.Minute // until what cannot be submitted now is looked at again: the liar may register or stake
+	accuseUnable = 5 * time.Minute // until a proof that cannot be submitted now is tried again: its offender may register
 )
 
-// Accuse has the stake of those taken of whose lies this peer keeps proofs, and remembers what came of it, until ctx ends. It is
-// paid for by the chain's key, which is the reporter. A crash at any point, and a chain that is away, are waited out: nothing that
-// was done is done twice, for what is on chain is looked at first.
+// retry is the next attempt at a fraud.
+type retry struct {
+	due  time.Time
+	wait time.Duration // since the last one
+}
+
+// FoundFraud has Accuse look at frauds soon.
+func (k *Keeper) FoundFraud() {
+	select {
+	case k.accuse <- struct{}{}:
+	default:
+	}
+}
+
+// Accuse has the stake of the offenders taken whose frauds this peer keeps, until ctx ends. The chain's key, which is
+// the reporter, pays for it. Nothing is done twice after a crash or while the chain is away, because the chain's state
+// is read first.
 func (k *Keeper) Accuse(ctx context.Context, c Chain, reporter sign.Key) error {
 	for {
 		wait := k.accusePass(ctx, c, reporter)
@@ -43,32 +57,29 @@ func (k *Keeper) Accuse(ctx context.Context, c Chain, reporter sign.Key) error {
 	}
 }
 
-// accusePass looks at every lie that is due and says how long nothing else is.
+// accusePass submits every fraud that is due and returns the time until the next one is.
 func (k *Keeper) accusePass(ctx context.Context, c Chain, reporter sign.Key) time.Duration {
-	k.lying.Lock()
-	var ids []string
-	for id, l := range k.lies {
-		if !l.State.Over() || l.Open {
-			ids = append(ids, id)
+	pending := k.cfg.Proofs.Pending(proof.KindFraud)
+	for h := range k.due {
+		if !slices.Contains(pending, h) {
+			delete(k.due, h)
 		}
 	}
-	k.lying.Unlock()
-	slices.Sort(ids)
 	if list, ok := c.(Registrations); ok {
 		c = &looking{Chain: c, Registrations: list}
 	}
 	wait := accuseLimit
-	for _, id := range ids {
+	for _, h := range pending {
 		if ctx.Err() != nil {
 			break
 		}
-		wait = min(wait, k.accuseOne(ctx, c, reporter, id))
+		wait = min(wait, k.accuseOne(ctx, c, reporter, h))
 	}
 	return max(wait, time.Second)
 }
 
-// looking is a chain that is asked once in a pass for the network: lies by keys that never registered, as those of canaries, cost
-// nothing.
+// looking is a chain that is asked for the network once in a pass: frauds by keys that never registered, as those of
+// canaries, cost nothing.
 type looking struct {
 	Chain
 	Registrations
@@ -87,102 +98,111 @@ func (l *looking) Network(ctx context.Context) (program.Network, error) {
 	return *l.network, nil
 }
 
-// lot is when this peer submits what others found, among all that could.
-func lot(id string, reporter sign.Key) time.Duration {
-	h := sign.Sum([]byte("starling/lie/lot/v1"), []byte(id), reporter[:])
+// lot is the time after which this peer submits a fraud that others found.
+func lot(fraud sign.Hash, reporter sign.Key) time.Duration {
+	h := sign.Sum([]byte("starling/lie/lot/v1"), fraud[:], reporter[:])
 	return accuseApart * time.Duration(1+int(h[0])%accuseLots)
 }
 
-// accuseOne submits a lie that is due, and says when it is next. Accuse alone calls it, so nobody else changes what became of a lie.
-func (k *Keeper) accuseOne(ctx context.Context, c Chain, reporter sign.Key, id string) time.Duration {
-	k.lying.Lock()
-	l := k.lies[id]
-	if l == nil {
-		k.lying.Unlock()
-		return accuseLimit
+// accuseOne submits a fraud that is due, and returns the time until it is next. Accuse alone calls it, so nobody else
+// changes the progress of a fraud.
+func (k *Keeper) accuseOne(ctx context.Context, c Chain, reporter sign.Key, h sign.Hash) time.Duration {
+	next := k.due[h]
+	if next != nil && time.Until(next.due) > 0 {
+		return time.Until(next.due)
 	}
-	if l.due.IsZero() && !l.Own && l.State == LieKept {
-		l.due = l.Found.Add(lot(id, reporter))
-	}
-	rec, f, rest := l.lieRecord, foundLie(k.cfg.Genesis, l.lie), time.Until(l.due)
-	k.lying.Unlock()
-	if rest > 0 {
-		return rest
-	}
-	var out Outcome
-	var err error
-	if was := rec; !rec.State.Over() {
-		begun := func() error {
-			rec.State, rec.Open = LieSubmitting, true
-			return k.putLie(ctx, id, rec)
-		}
-		if out, err = SubmitLie(ctx, c, f, reporter, begun); err == nil || errors.Is(err, ErrRent) {
-			rec.State, rec.Outcome, rec.Open = LieTaken, &out, err != nil
-			if out.Already { // perhaps by this peer, before a crash: its accounts are still open then
-				rec.State, rec.Open = LieSlashed, rec.Open || was.Open
-			}
-		} else if errors.Is(err, ErrTooOld) || errors.Is(err, ErrNotStaked) && k.outdated(ctx, c, f.Window) {
-			rec.State, err = LieExpired, nil
-		}
-		if rec.State.Over() {
-			if err := k.putLie(ctx, id, rec); err != nil {
-				return k.later(id, err)
-			}
-			k.cfg.Log.Info("a lie of an audit is settled", "liar", f.Liar, "id", id, "state", rec.State, "taken", out.Taken)
-		}
-	}
-	if rec.State.Over() && rec.Open {
-		s := submission{c: c, id: f.Genesis.Program, network: f.Genesis.Escrow, reporter: reporter}
-		if err = s.closeStated(ctx, s.statements(f), &out); err == nil {
-			rec.Open = false
-			err = k.putLie(ctx, id, rec)
-		}
-	}
+	x, err := k.cfg.Proofs.Case(ctx, h)
 	if err != nil {
-		return k.later(id, err)
+		return k.later(h, err)
+	}
+	if next == nil {
+		next = &retry{}
+		if k.due[h] = next; !x.Entry.Own && x.Entry.State == proof.StateKept {
+			next.due = x.Entry.Found.Add(lot(h, reporter))
+			if rest := time.Until(next.due); rest > 0 {
+				return rest
+			}
+		}
+	}
+	if err := k.submit(ctx, c, reporter, x); err != nil {
+		return k.later(h, err)
 	}
 	return accuseLimit
 }
 
-// outdated reports whether a lie is too old to count, whoever registers now.
+// submit brings a fraud as far as it goes now: the stake taken, then the accounts of its statements closed.
+func (k *Keeper) submit(ctx context.Context, c Chain, reporter sign.Key, x keep.Case) error {
+	fraud, ok := x.Content.(proof.Fraud)
+	if !ok {
+		return fmt.Errorf("%w: %s", ErrNoStake, x.Content.Kind())
+	}
+	f, err := proof.Check(x.Content, k.cfg.Genesis)
+	if err != nil {
+		return err
+	}
+	h, state, open, out := f.Hash, x.Entry.State, x.Open, x.Entry.Outcome
+	if !state.Over() {
+		begun := func() error {
+			state, open = proof.StateSubmitting, true
+			return k.cfg.Proofs.Progress(ctx, h, state, open, out)
+		}
+		o, err := submitFraud(ctx, c, f, fraud, reporter, begun)
+		switch {
+		case err == nil || errors.Is(err, ErrRent):
+			state, open, out = proof.StateTaken, err != nil, &o
+			if o.Already { // perhaps by this peer, before a crash: its accounts are still open then
+				state, open = proof.StateSlashed, open || x.Open
+			}
+		case errors.Is(err, ErrTooOld), errors.Is(err, ErrNotStaked) && k.outdated(ctx, c, fraud.Answer.Window):
+			state = proof.StateExpired
+		default:
+			return err
+		}
+		if err := k.cfg.Proofs.Progress(ctx, h, state, open, out); err != nil {
+			return err
+		}
+		k.cfg.Log.Info("a fraud is settled", "offender", fraud.Offender(), "hash", h, "state", state, "taken", o.Taken)
+	}
+	if !open {
+		return nil
+	}
+	var closed proof.Outcome
+	s := newSubmission(c, k.cfg.Genesis, reporter)
+	if err := s.closeStated(ctx, s.statements(fraud), &closed); err != nil {
+		return err
+	}
+	if out != nil {
+		all := *out
+		all.Transactions = append(slices.Clone(all.Transactions), closed.Transactions...)
+		out = &all
+	}
+	return k.cfg.Proofs.Progress(ctx, h, state, false, out)
+}
+
+// outdated reports whether a fraud is too old to count, whoever registers now.
 func (k *Keeper) outdated(ctx context.Context, c Chain, w audit.Window) bool {
 	now, err := k.cfg.Slot()
 	n, err2 := c.Network(ctx)
-	ends := lieEnds(w, n.Params.AuditSlots)
+	ends := fraudEnds(w, n.Params.AuditSlots)
 	return err == nil && err2 == nil && ends < now && uint64(now-ends) > n.Params.EvidenceSlots
 }
 
-// putLie journals what became of a lie.
-func (k *Keeper) putLie(ctx context.Context, id string, rec lieRecord) error {
-	b, err := json.Marshal(rec)
-	if err == nil {
-		err = k.cfg.Store.Write(ctx, store.Put{Kind: kindLie, Key: id, Value: b})
+// later notes why a fraud was not submitted, and returns the time until it is tried again.
+func (k *Keeper) later(h sign.Hash, why error) time.Duration {
+	next := k.due[h]
+	if next == nil {
+		next = &retry{}
+		k.due[h] = next
 	}
-	if err != nil {
-		return fmt.Errorf("journalling what became of a lie: %w", err)
-	}
-	k.lying.Lock()
-	defer k.lying.Unlock()
-	k.lies[id].lieRecord = rec
-	k.lies[id].why = ""
-	return nil
-}
-
-// later notes why a lie was not submitted, and when it is tried again.
-func (k *Keeper) later(id string, why error) time.Duration {
-	k.lying.Lock()
-	defer k.lying.Unlock()
-	l := k.lies[id]
-	wait := min(max(2*l.wait, accuseRetry), accuseLimit)
+	wait := min(max(2*next.wait, accuseRetry), accuseLimit)
 	for _, unable := range []error{ErrNotStaked, ErrNoAudits, ErrNoProgram, chain.ErrFees} {
 		if errors.Is(why, unable) {
 			wait = accuseUnable
 		}
 	}
-	if text := why.Error(); text != l.why {
-		l.why = text
-		k.cfg.Log.Info("a lie of an audit is not submitted yet", "liar", l.lie.Liar(), "id", id, "err", why)
+	if k.cfg.Proofs.Explain(h, why.Error()) {
+		k.cfg.Log.Info("a fraud is not submitted yet", "hash", h, "err", why)
 	}
-	l.wait, l.due = wait, time.Now().Add(wait)
+	next.wait, next.due = wait, time.Now().Add(wait)
 	return wait
 }

@@ -5,8 +5,6 @@ import "errors"
 var (
 	// ErrUntimely: a notice is about an hour long past, or one to come.
 	ErrUntimely = errors.New("a notice of an hour that is over for long, or to come")
-	// ErrFile: the bytes are no evidence file.
-	ErrFile = errors.New("not an evidence file")
 	// ErrMany: no more units can be watched.
 	ErrMany = errors.New("too many units are watched")
 	// ErrNoProgram: the network is free.
@@ -17,6 +15,10 @@ var (
 	ErrNotStaked = errors.New("the provider has nothing at stake")
 	// ErrNotYet: a receipt, or an audit's window, ends in the future.
 	ErrNotYet = errors.New("what the evidence is about is not over yet")
+	// ErrLight: a light client takes no part in the network.
+	ErrLight = errors.New("a light client watches no units")
+	// ErrNoStake: no stake is taken for proofs of this kind.
+	ErrNoStake = errors.New("no stake is taken for such a proof")
 	// ErrTooOld: a receipt or a window is older than the network lets evidence be.
 	ErrTooOld = errors.New("the evidence is too old to count")
 )

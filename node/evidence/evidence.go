@@ -1,39 +1,40 @@
-// Package evidence publishes what this peer buys and sells, looks at what others publish of the same units, and keeps
-// the proof when a provider has sold one of them twice.
+// Package evidence publishes the leases that this peer buys and sells, finds units that were sold twice, and has the
+// stake of offenders taken. Proofs are kept by node/proof/keep.
 //
-//	co-signed receipts ─▶ File ─▶ what is ours ─┐
+//	co-signed receipts ─▶ File ─▶ own leases ───┐
 //	                                            ├─ notice.Join ─▶ DHT, under (provider, unit, day, hour)
-//	                        what others say  ───┘       │
-//	                                                    └─▶ a proof: kept in the journal
+//	                       leases of others  ───┘       │
+//	                                                    └─▶ a double sale ─▶ keep.Store ─▶ Accuse ─▶ chain
 //
-// Both sides publish, because a provider that sells twice will not show both leases. A peer sees proofs in three ways:
-// it publishes beside others, it reads the units that it rents or was asked to watch, and it holds values for the DHT like
-// every peer, so that it may see two that no reader has seen together yet.
+// Both sides publish, because a provider that sells twice will not show both leases. A peer finds double sales in three
+// ways: it publishes beside others, it reads the units that it rents or was asked to watch, and it holds values for the
+// DHT like every peer, so that it may see two leases that no reader has seen together yet.
 //
-// A value is held by twenty peers, and all verify it: publishing costs the network more than the order did. So what is new
-// is collected first, the buyer goes before the provider, and who finds what it would say puts nothing.
+// A value is held by twenty peers, and all verify it: publishing costs the network more than the order did. So new
+// leases are collected first, the buyer goes before the provider, and a peer that finds its leases there puts nothing.
 package evidence
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/keep"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/notice"
 )
 
 // Kinds of the journal's records.
 const (
-	kindFiled = "filed"    // what of a lease is published, by lease id
-	kindKept  = "conflict" // Kept by provider and id
-	kindWatch = "watch"    // nothing, by provider and unit
+	kindFiled = "filed" // the published receipts of a lease, by lease id
+	kindWatch = "watch" // nothing, by provider and unit
 )
 
 // Rhythm and bounds.
@@ -46,8 +47,8 @@ const (
 	freshHours, staleHours = 6, 24
 	// republish is how often what did not change is put again, well before the DHT forgets it.
 	republish = discovery.MaxValidity / 3
-	// settleDown is how long a lease's first receipt and its last wait for more to say of their unit: leases that are short
-	// are published once.
+	// settleDown is how long a lease's first receipt and its last wait for more to say of their unit: leases that are
+	// short are published once.
 	settleDown = 30 * time.Second
 	// settleMore is how long receipts between them wait.
 	settleMore = 5 * time.Minute
@@ -84,20 +85,21 @@ type Table interface {
 	GetValue(ctx context.Context, name string, key []byte) ([]byte, error)
 }
 
-// Config is what a Keeper needs; all of it.
+// Notice is a notice of the DHT.
+type Notice = notice.Notice
+
+// Config is the configuration of a Keeper. All of it is required.
 type Config struct {
 	Genesis market.Genesis
 	Self    sign.Key
 	Store   store.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
-	// Heard is told of notices that were found good, a notice once or more often, and Proved of proofs that were kept. They must
-	// not wait.
-	Heard  func(n notice.Notice)
-	Proved func(c verify.Conflict)
-	// Lied is told of proofs of lies that were kept, likewise.
-	Lied func(l audit.Lie)
-	Log  *slog.Logger
+	// Heard receives each good notice, once or more often. It must not block.
+	Heard func(n notice.Notice)
+	// Proofs keeps double sales, and the frauds that Accuse submits.
+	Proofs *keep.Store
+	Log    *slog.Logger
 }
 
 // Keeper publishes, looks and keeps. Open starts nothing; Run does.
@@ -111,24 +113,12 @@ type Keeper struct {
 	mu      sync.Mutex
 	filed   map[market.LeaseID]*filed
 	watched map[Watched]bool
-	kept    map[string]bool  // proofs by id
-	by      map[sign.Key]int // how many of each provider
-	due     map[notice.Place]*visit
+	places  map[notice.Place]*visit
 	known   map[sign.Hash]notice.Notice // good notices, by place and bytes
 	good    map[sign.Hash]bool          // leases and receipts of which both signatures were verified
 
-	accuse chan struct{} // holds one token when a lie is new
-	lying  sync.Mutex    // of what follows
-	lies   map[string]*keptLie
-
-	keeping  sync.Mutex           // of what follows
-	dissents map[string]time.Time // when each was found, by id
-}
-
-// Watched is a unit that somebody asked to look after.
-type Watched struct {
-	Provider sign.Key      `json:"provider"`
-	Unit     market.UnitID `json:"unit"`
+	accuse chan struct{}        // holds one token when a fraud is new
+	due    map[sign.Hash]*retry // of frauds; Accuse alone uses it
 }
 
 // visit is what is known of a place.
@@ -144,12 +134,11 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	k := &Keeper{
 		cfg: cfg, domain: cfg.Genesis.Domain(), calendar: notice.CalendarOf(cfg.Genesis),
 		found: make(chan verify.Conflict, maxFound), poke: make(chan struct{}, 1),
-		filed: map[market.LeaseID]*filed{}, watched: map[Watched]bool{}, kept: map[string]bool{}, by: map[sign.Key]int{},
-		due: map[notice.Place]*visit{}, known: map[sign.Hash]notice.Notice{}, good: map[sign.Hash]bool{},
-		accuse: make(chan struct{}, 1), lies: map[string]*keptLie{},
-		dissents: map[string]time.Time{},
+		filed: map[market.LeaseID]*filed{}, watched: map[Watched]bool{},
+		places: map[notice.Place]*visit{}, known: map[sign.Hash]notice.Notice{}, good: map[sign.Hash]bool{},
+		accuse: make(chan struct{}, 1), due: map[sign.Hash]*retry{},
 	}
-	for _, load := range []func(context.Context) error{k.loadFiled, k.loadWatched, k.loadKept, k.loadLies, k.loadDissents} {
+	for _, load := range []func(context.Context) error{k.loadFiled, k.loadWatched} {
 		if err := load(ctx); err != nil {
 			return nil, err
 		}
@@ -157,7 +146,8 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
-// Values is what the DHT is told of notices: which to hold, and which of two. What it shows of proofs by the way is kept.
+// Values is what the DHT is told of notices: which to hold, and which of two. What it shows of proofs by the way is
+// kept.
 func (k *Keeper) Values() discovery.Values {
 	return discovery.Values{
 		Name: values, MaxKey: notice.PlaceSize, MaxValue: notice.MaxSize, MaxStored: maxStored,
@@ -252,13 +242,21 @@ func remember[V any](m map[sign.Hash]V, most int, id sign.Hash, v V) {
 	m[id] = v
 }
 
-// see hands proofs on to be kept, and waits for nothing.
+// keep keeps a double sale, once, if it holds and there is room.
+func (k *Keeper) keep(ctx context.Context, c verify.Conflict) {
+	mine := c.A.Buyer == k.cfg.Self || c.B.Buyer == k.cfg.Self
+	_, err := k.cfg.Proofs.Keep(ctx, proof.DoubleSale{Conflict: c}, mine)
+	if errors.Is(err, proof.ErrFull) {
+		k.cfg.Log.Debug("a double sale is not kept", "err", err)
+	} else if err != nil && ctx.Err() == nil {
+		k.cfg.Log.Error("a double sale is not kept", "provider", c.A.Provider, "unit", c.Unit, "err", err)
+	}
+}
+
+// see hands double sales on to be kept. It does not block.
 func (k *Keeper) see(cs []verify.Conflict) {
 	for _, c := range cs {
-		k.mu.Lock()
-		known := k.kept[idOf(c)]
-		k.mu.Unlock()
-		if known {
+		if k.cfg.Proofs.Has(proof.DoubleSale{Conflict: c}.Hash()) {
 			continue
 		}
 		select {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,12 +12,14 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/keep"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/notice"
 )
 
@@ -134,13 +134,27 @@ func (w *world) slot() (market.Slot, error) {
 
 func (w *world) open(name string, s store.Store) *Keeper {
 	w.t.Helper()
-	k, err := Open(w.t.Context(), Config{Genesis: genesis, Self: private(name).Key(), Store: s, Slot: w.slot, Log: p2ptest.Quiet(),
-		Heard:  func(n notice.Notice) { w.heard.Add(int64(len(n.Receipts))) },
-		Proved: func(verify.Conflict) { w.proved.Add(1) }, Lied: func(audit.Lie) {}})
+	k, err := Open(w.t.Context(), Config{
+		Genesis: genesis, Self: private(name).Key(), Store: s, Slot: w.slot, Log: p2ptest.Quiet(), Proofs: w.proofs(s),
+		Heard: func(n notice.Notice) { w.heard.Add(int64(len(n.Receipts))) },
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return k
+}
+
+// proofs opens the proofs of a journal.
+func (w *world) proofs(s store.Store) *keep.Store {
+	w.t.Helper()
+	proofs, err := keep.Open(w.t.Context(), keep.Config{
+		Genesis: genesis, Journal: s, Standing: func(sign.Key) admit.Standing { return admit.Stranger }, Log: p2ptest.Quiet(),
+		Kept: func(proof.Content) { w.proved.Add(1) },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return proofs
 }
 
 // peer runs one until the test ends or stop is called.
@@ -187,17 +201,13 @@ func file(k *Keeper, l market.Lease, us []market.UnitID, rs []verify.Receipt) {
 	}
 }
 
-func proofs(t *testing.T, k *Keeper) []Kept {
+func proofs(t *testing.T, k *Keeper) []proof.Entry {
 	t.Helper()
-	all, err := k.Kept(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	return k.cfg.Proofs.List(proof.KindDoubleSale)
 }
 
-// Both victims and a peer that watches the unit find the double sale, each on its own, though the provider publishes only
-// one of the leases. Another unit of one of the leases proves nothing.
+// Both victims and a peer that watches the unit find the double sale, each on its own, though the provider publishes
+// only one of the leases. Another unit of one of the leases proves nothing.
 func TestFound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -219,15 +229,22 @@ func TestFound(t *testing.T) {
 		time.Sleep(2 * lookEvery)
 		for name, k := range map[string]*Keeper{"a": a, "b": b, "watcher": watcher} {
 			all := proofs(t, k)
-			if len(all) != 1 || all[0].Unit != units[0] || all[0].Mine != (name != "watcher") || all[0].From >= all[0].To {
+			if len(all) != 1 || all[0].Own != (name != "watcher") {
 				t.Fatalf("%s keeps %+v", name, all)
 			}
-			c, err := verify.UnmarshalConflict(all[0].Conflict)
+			p, _, err := k.cfg.Proofs.Get(t.Context(), all[0].Hash)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := p.Open()
 			if err == nil {
-				err = verify.CheckConflict(genesis.Domain(), c)
+				_, err = proof.Check(c, genesis)
 			}
 			if err != nil {
-				t.Errorf("what %s keeps does not hold: %v", name, err)
+				t.Fatalf("the proof of %s does not hold: %v", name, err)
+			}
+			if sold := c.(proof.DoubleSale); sold.Unit != units[0] || sold.From() >= sold.To() {
+				t.Errorf("%s found %s", name, c.Summary())
 			}
 		}
 		if all := proofs(t, other); len(all) != 0 {
@@ -282,8 +299,8 @@ func TestPublishedForHours(t *testing.T) {
 	})
 }
 
-// Short leases one after another are published once all together, by their buyer; the provider finds them there. Nothing is
-// put again before it has to be, and then by one of them.
+// Short leases one after another are published once all together, by their buyer; the provider finds them there.
+// Nothing is put again before it has to be, and then by one of them.
 func TestShortLeasesArePublishedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -336,7 +353,8 @@ func TestProviderPublishesAlone(t *testing.T) {
 	})
 }
 
-// Of a lease that runs for long the first receipt is published soon, the last one as well, and those between them together.
+// Of a lease that runs for long the first receipt is published soon, the last one as well, and those between them
+// together.
 func TestLongLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -370,61 +388,6 @@ func TestLongLease(t *testing.T) {
 		}
 		if n := w.table.count(); n > 6 { // 20 minutes
 			t.Errorf("%d writes in twenty minutes", n)
-		}
-	})
-}
-
-// A provider that proves against itself as often as it likes fills nobody's journal, and does not keep a victim from its
-// own proof.
-func TestKeptIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		disk := store.NewMemory()
-		k := w.open("victim", disk)
-		la, ra := lease(t, "victim", units[:1], began+5, 1)
-		var last verify.Conflict
-		for i := range maxKeptOf + 5 {
-			lb, rb := lease(t, fmt.Sprint(i), units[:1], began+7, 1)
-			lc, rc := lease(t, fmt.Sprint("again", i), units[:1], began+8, 1)
-			for _, two := range [][2]verify.Receipt{{rb[0], rc[0]}, {ra[0], rb[0]}} {
-				c, err := verify.NewConflict(genesis.Domain(), two[0], two[1], units[:1], units[:1])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if i > 0 && two[0] == ra[0] {
-					continue // one is enough
-				}
-				k.keep(t.Context(), c)
-				k.keep(t.Context(), c)
-				last = c
-			}
-			_, _ = lb, lc
-		}
-		_ = la
-		all := proofs(t, k)
-		if len(all) != maxKeptOf {
-			t.Errorf("%d proofs are kept", len(all))
-		}
-		lb, rb := lease(t, "late", units[:1], began+6, 1)
-		_ = lb
-		mine, err := verify.NewConflict(genesis.Domain(), ra[0], rb[0], units[:1], units[:1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		k.keep(t.Context(), mine)
-		bad := last
-		bad.A.BuyerSig[0] ^= 1
-		bad.A.Buyer = private("victim").Key()
-		bad.A.Lease[0] ^= 1
-		k.keep(t.Context(), bad)
-		all = proofs(t, k)
-		if len(all) != maxKeptOf+1 || !slices.ContainsFunc(all, func(k Kept) bool { return k.ID == idOf(mine) && k.Mine }) {
-			t.Errorf("a victim's own proof is not kept beside %d others", maxKeptOf)
-		}
-		again := w.open("victim", disk)
-		if len(again.kept) != maxKeptOf+1 || again.by[seller.Key()] != maxKeptOf+1 {
-			t.Errorf("after a restart %d are kept", len(again.kept))
 		}
 	})
 }
@@ -468,7 +431,7 @@ func TestValuesRefused(t *testing.T) {
 			t.Errorf("of tomorrow: %v", err)
 		}
 		k, err := Open(t.Context(), Config{Genesis: genesis, Store: store.NewMemory(), Slot: func() (market.Slot, error) { return 0, slots.ErrUnknown }, Log: p2ptest.Quiet(),
-			Heard: func(notice.Notice) {}, Proved: func(verify.Conflict) {}})
+			Heard: func(notice.Notice) {}})
 		if err != nil {
 			t.Fatal(err)
 		}

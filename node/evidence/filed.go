@@ -91,13 +91,13 @@ func (k *Keeper) add(f *filed, r verify.Receipt) {
 
 // change notes that there is something new to publish at a place, after some time; k.mu is held.
 func (k *Keeper) change(at notice.Place, wait time.Duration) {
-	v := k.due[at]
+	v := k.places[at]
 	if v == nil {
-		if len(k.due) >= maxDue {
+		if len(k.places) >= maxDue {
 			return
 		}
 		v = &visit{}
-		k.due[at] = v
+		k.places[at] = v
 	}
 	now := time.Now()
 	if v.say.IsZero() {
@@ -159,9 +159,9 @@ func (k *Keeper) journal(ctx context.Context, now market.Slot) error {
 		wrote = append(wrote, f)
 		puts = append(puts, store.Put{Kind: kindFiled, Key: id.String(), Value: b})
 	}
-	for at := range k.due {
+	for at := range k.places {
 		if _, to := k.calendar.Slots(at); to+freshHours*market.Slot(k.calendar.HourSlots()) < now {
-			delete(k.due, at)
+			delete(k.places, at)
 		}
 	}
 	k.mu.Unlock()
@@ -206,7 +206,7 @@ func (k *Keeper) loadFiled(ctx context.Context) error {
 		}
 		return nil
 	})
-	for _, v := range k.due {
+	for _, v := range k.places {
 		v.news = time.Time{}
 	}
 	return err
@@ -239,16 +239,16 @@ type task struct {
 	since time.Time
 }
 
-// plan lists the places to visit now, the longest overdue first: those of ours of which there is something new to say or
-// that the DHT would forget, those of the present hour and the last, and these two of every unit that is watched.
+// plan lists the places to visit now, the longest overdue first: those of ours of which there is something new to say
+// or that the DHT would forget, those of the present hour and the last, and these two of every unit that is watched.
 func (k *Keeper) plan(now time.Time, slot market.Slot) []task {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	hour := market.Slot(k.calendar.HourSlots())
 	for w := range k.watched {
 		for _, s := range []market.Slot{slot, slot - min(slot, hour)} {
-			if at, err := k.calendar.At(w.Provider, w.Unit, s); err == nil && k.due[at] == nil && len(k.due) < maxDue {
-				k.due[at] = &visit{}
+			if at, err := k.calendar.At(w.Provider, w.Unit, s); err == nil && k.places[at] == nil && len(k.places) < maxDue {
+				k.places[at] = &visit{}
 			}
 		}
 	}
@@ -257,7 +257,7 @@ func (k *Keeper) plan(now time.Time, slot market.Slot) []task {
 		by time.Duration
 	}
 	var all []overdue
-	for at, v := range k.due {
+	for at, v := range k.places {
 		from, to := k.calendar.Slots(at)
 		when := v.at.Add(k.patient(at, republish))
 		switch {
@@ -280,7 +280,7 @@ func (k *Keeper) plan(now time.Time, slot market.Slot) []task {
 	var out []task
 	for _, o := range all[:min(len(all), mostPerPass)] {
 		out = append(out, o.task)
-		v := k.due[o.Place]
+		v := k.places[o.Place]
 		v.at, v.say, v.news = now, time.Time{}, time.Time{}
 	}
 	return out
@@ -290,7 +290,7 @@ func (k *Keeper) plan(now time.Time, slot market.Slot) []task {
 func (k *Keeper) said(p notice.Place, since time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if v := k.due[p]; v != nil {
+	if v := k.places[p]; v != nil {
 		v.put = since
 	}
 }
@@ -299,7 +299,7 @@ func (k *Keeper) said(p notice.Place, since time.Time) {
 func (k *Keeper) failed(p notice.Place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if v := k.due[p]; v != nil && v.say.IsZero() {
+	if v := k.places[p]; v != nil && v.say.IsZero() {
 		v.say = time.Now().Add(settleDown)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -21,32 +22,24 @@ type Chain interface {
 	Network(ctx context.Context) (program.Network, error)
 }
 
-// Outcome is what came of submitting a proof.
-type Outcome struct {
-	Evidence     string       `json:"evidence"`
-	Provider     sign.Key     `json:"provider"`
-	Already      bool         `json:"already"`          // slashed before, for these slots or later ones: nothing was sent
-	Slot         market.Slot  `json:"slot"`             // of the slash
-	Mint         sign.Key     `json:"mint"`             // of the stake
-	Taken        uint64       `json:"taken"`            // base units of it, all that was staked
-	Paid         []Share      `json:"paid,omitempty"`   // to the victims, in the order of the evidence
-	Reward       *Share       `json:"reward,omitempty"` // to who submitted
-	Burned       uint64       `json:"burned"`
-	Transactions []chain.TxID `json:"transactions"`
+// Submit has the stake of an offender taken, by showing a checked proof to the network's program. The reporter, whose
+// key the chain signs with, pays for it. Submit may be called again after any error: nothing is done twice. It returns
+// the reasons for which the program would refuse before anything is paid for. It returns ErrNoStake for a kind that
+// costs nobody anything.
+func Submit(ctx context.Context, c Chain, f proof.Finding, reporter sign.Key) (proof.Outcome, error) {
+	switch x := f.Content().(type) {
+	case proof.DoubleSale:
+		return submitSale(ctx, c, f, x.Conflict, reporter)
+	case proof.Fraud:
+		return submitFraud(ctx, c, f, x, reporter, func() error { return nil })
+	}
+	return proof.Outcome{}, fmt.Errorf("%w: %s", ErrNoStake, f.Kind)
 }
 
-// Share is what one wallet got.
-type Share struct {
-	Wallet sign.Key `json:"wallet"`
-	Amount uint64   `json:"amount"`
-}
-
-// Submit shows both receipts to the program and has the provider's stake taken, at the cost of the reporter, whose key the
-// chain signs with. It may be called again after any error: what was done is not done twice. What the program would refuse anyhow is said
-// before anything is paid for.
-func Submit(ctx context.Context, c Chain, f Finding, reporter sign.Key) (Outcome, error) {
-	out := Outcome{Evidence: f.ID, Provider: f.Provider, Transactions: []chain.TxID{}}
-	if f.Genesis.Program.IsZero() {
+// submitSale shows both receipts of a double sale to the program and has the provider's stake taken.
+func submitSale(ctx context.Context, c Chain, f proof.Finding, sold verify.Conflict, reporter sign.Key) (proof.Outcome, error) {
+	out := proof.Outcome{Proof: f.Hash.String(), Provider: sold.A.Provider, Transactions: []chain.TxID{}}
+	if f.Genesis().Program.IsZero() {
 		return out, ErrNoProgram
 	}
 	n, err := c.Network(ctx)
@@ -54,53 +47,54 @@ func Submit(ctx context.Context, c Chain, f Finding, reporter sign.Key) (Outcome
 		return out, err
 	}
 	out.Mint = n.Params.StakeMint
-	p, now, err := c.Provider(ctx, f.Provider)
+	p, now, err := c.Provider(ctx, sold.A.Provider)
 	switch {
 	case errors.Is(err, chain.ErrNotFound):
-		return out, fmt.Errorf("%w: %s", ErrNotStaked, f.Provider)
+		return out, fmt.Errorf("%w: %s", ErrNotStaked, sold.A.Provider)
 	case err != nil:
 		return out, err
-	case slashed(p, f):
+	case slashed(p, sold):
 		out.Already, out.Slot = true, market.Slot(p.Slashed)
 		return out, nil
 	}
-	if err := slashable(p, n.Params, f, now); err != nil {
+	if err := slashable(p, n.Params, sold, now); err != nil {
 		return out, err
 	}
-	s := submission{c: c, f: f, id: f.Genesis.Program, network: f.Genesis.Escrow, reporter: reporter}
-	for _, r := range []verify.Receipt{f.Conflict.A, f.Conflict.B} {
+	s := newSubmission(c, f.Genesis(), reporter)
+	s.sold = sold
+	for _, r := range []verify.Receipt{sold.A, sold.B} {
 		if err := s.attest(ctx, r, &out); err != nil {
 			return out, err
 		}
 	}
 	if err := s.slash(ctx, n.Params.StakeMint, &out); err != nil {
 		// Somebody may have been faster.
-		if again, _, readErr := c.Provider(ctx, f.Provider); readErr == nil && slashed(again, f) {
+		if again, _, readErr := c.Provider(ctx, sold.A.Provider); readErr == nil && slashed(again, sold) {
 			out.Already, out.Slot = true, market.Slot(again.Slashed)
 			return out, s.close(ctx, &out)
 		}
 		return out, err
 	}
-	after, _, err := c.Provider(ctx, f.Provider)
+	after, _, err := c.Provider(ctx, sold.A.Provider)
 	if err != nil {
 		return out, err
 	}
-	shares := program.TakenFor(p.Stake+p.Unbonding, uint64(f.Conflict.A.Cumulative), uint64(f.Conflict.B.Cumulative))
+	shares := program.TakenFor(p.Stake+p.Unbonding, uint64(sold.A.Cumulative), uint64(sold.B.Cumulative))
 	out.Slot, out.Taken, out.Burned = market.Slot(after.Slashed), p.Stake+p.Unbonding, shares.Burned
-	out.Paid = []Share{{f.Conflict.A.Buyer, shares.VictimA}, {f.Conflict.B.Buyer, shares.VictimB}}
-	out.Reward = &Share{reporter, shares.Reporter}
+	out.Paid = []proof.Share{{Wallet: sold.A.Buyer, Amount: shares.VictimA}, {Wallet: sold.B.Buyer, Amount: shares.VictimB}}
+	out.Reward = &proof.Share{Wallet: reporter, Amount: shares.Reporter}
 	return out, s.close(ctx, &out)
 }
 
 // slashed reports whether the provider was slashed after one of the receipts, so that they count no more.
-func slashed(p program.Provider, f Finding) bool {
-	return p.WasSlashed && uint64(min(f.Conflict.A.To, f.Conflict.B.To)) <= p.Slashed
+func slashed(p program.Provider, sold verify.Conflict) bool {
+	return p.WasSlashed && uint64(min(sold.A.To, sold.B.To)) <= p.Slashed
 }
 
 // slashable says why the program would refuse, or nothing.
-func slashable(p program.Provider, params program.Params, f Finding, now market.Slot) error {
-	last := max(f.Conflict.A.To, f.Conflict.B.To)
-	oldest := min(f.Conflict.A.To, f.Conflict.B.To)
+func slashable(p program.Provider, params program.Params, sold verify.Conflict, now market.Slot) error {
+	last := max(sold.A.To, sold.B.To)
+	oldest := min(sold.A.To, sold.B.To)
 	switch {
 	case p.Stake+p.Unbonding == 0:
 		return fmt.Errorf("%w: %s", ErrNotStaked, p.Peer)
@@ -115,8 +109,13 @@ func slashable(p program.Provider, params program.Params, f Finding, now market.
 // submission is one on its way.
 type submission struct {
 	c                     Chain
-	f                     Finding
+	domain                sign.Domain
+	sold                  verify.Conflict // of a double sale
 	id, network, reporter sign.Key
+}
+
+func newSubmission(c Chain, g market.Genesis, reporter sign.Key) submission {
+	return submission{c: c, domain: g.Domain(), id: g.Program, network: g.Escrow, reporter: reporter}
 }
 
 func (s submission) attested(r verify.Receipt) sign.Key {
@@ -124,9 +123,9 @@ func (s submission) attested(r verify.Receipt) sign.Key {
 }
 
 // attest writes one receipt down, unless that was done before.
-func (s submission) attest(ctx context.Context, r verify.Receipt, out *Outcome) error {
+func (s submission) attest(ctx context.Context, r verify.Receipt, out *proof.Outcome) error {
 	id, err := s.c.Run(ctx, []program.Instruction{
-		program.SignedReceipt(s.f.Genesis.Domain(), r).Instruction(),
+		program.SignedReceipt(s.domain, r).Instruction(),
 		program.Attest{Reporter: s.reporter, Network: s.network, Attested: s.attested(r)}.Instruction(s.id),
 	})
 	if errors.Is(err, program.ErrExists) {
@@ -140,8 +139,8 @@ func (s submission) attest(ctx context.Context, r verify.Receipt, out *Outcome) 
 }
 
 // slash opens the token accounts that are paid into, where they are missing, and takes the stake.
-func (s submission) slash(ctx context.Context, mint sign.Key, out *Outcome) error {
-	c := s.f.Conflict
+func (s submission) slash(ctx context.Context, mint sign.Key, out *proof.Outcome) error {
+	c := s.sold
 	var open []program.Instruction
 	wallets := []sign.Key{c.A.Buyer, c.B.Buyer, s.reporter}
 	for _, w := range wallets {
@@ -152,7 +151,7 @@ func (s submission) slash(ctx context.Context, mint sign.Key, out *Outcome) erro
 		return fmt.Errorf("opening token accounts: %w", err)
 	}
 	out.Transactions = append(out.Transactions, id)
-	provider := program.ProviderAddress(s.id, s.network, s.f.Provider)
+	provider := program.ProviderAddress(s.id, s.network, s.sold.A.Provider)
 	id, err = s.c.Run(ctx, []program.Instruction{program.Slash{
 		Network: s.network, Provider: provider, Vault: program.StakeAddress(s.id, provider), Mint: mint,
 		A: s.attested(c.A), B: s.attested(c.B), VictimA: program.TokenAccount(wallets[0], mint), VictimB: program.TokenAccount(wallets[1], mint),
@@ -166,9 +165,9 @@ func (s submission) slash(ctx context.Context, mint sign.Key, out *Outcome) erro
 }
 
 // close takes the receipts' rent back.
-func (s submission) close(ctx context.Context, out *Outcome) error {
+func (s submission) close(ctx context.Context, out *proof.Outcome) error {
 	var calls []program.Instruction
-	for _, r := range []verify.Receipt{s.f.Conflict.A, s.f.Conflict.B} {
+	for _, r := range []verify.Receipt{s.sold.A, s.sold.B} {
 		calls = append(calls, program.CloseAttested{Reporter: s.reporter, Attested: s.attested(r)}.Instruction(s.id))
 	}
 	id, err := s.c.Run(ctx, calls)

@@ -320,16 +320,3 @@ func TestOversold(t *testing.T) {
 		}
 	}
 }
-
-func FuzzFile(f *testing.F) {
-	f.Add([]byte(`{"genesis":{"network":"a","symbol":"STAR","slotMillis":400,"intervalSlots":25,"simulated":true},"records":["AAAA"]}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		file, records, err := exclusive.ParseFile(b)
-		if err != nil {
-			return
-		}
-		for _, r := range records {
-			_ = r.Check(file.Genesis.Domain())
-		}
-	})
-}

@@ -257,128 +257,6 @@ func (x *AuditReply) GetFound() string {
 	return ""
 }
 
-// RecordRequest asks a peer for an audit record by its hash, or for the list of records behind the proof of an offer of its own.
-type RecordRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hash          []byte                 `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`   // 32
-	Proof         []byte                 `protobuf:"bytes,2,opt,name=proof,proto3" json:"proof,omitempty"` // 32, instead of hash
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RecordRequest) Reset() {
-	*x = RecordRequest{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RecordRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RecordRequest) ProtoMessage() {}
-
-func (x *RecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RecordRequest.ProtoReflect.Descriptor instead.
-func (*RecordRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *RecordRequest) GetHash() []byte {
-	if x != nil {
-		return x.Hash
-	}
-	return nil
-}
-
-func (x *RecordRequest) GetProof() []byte {
-	if x != nil {
-		return x.Proof
-	}
-	return nil
-}
-
-// RecordReply is the record, or the list.
-type RecordReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Record        []byte                 `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"` // at most 64 KiB
-	Shown         []byte                 `protobuf:"bytes,2,opt,name=shown,proto3" json:"shown,omitempty"`   // at most 256 units of 64 bytes, market/PROTOCOL.md section 4
-	Anchor        []byte                 `protobuf:"bytes,4,opt,name=anchor,proto3" json:"anchor,omitempty"` // chain.Inclusion of the record's hash, at most 1,200 bytes; empty while it is not anchored
-	Card          []byte                 `protobuf:"bytes,5,opt,name=card,proto3" json:"card,omitempty"`     // market.Card of the record's unit
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RecordReply) Reset() {
-	*x = RecordReply{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RecordReply) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RecordReply) ProtoMessage() {}
-
-func (x *RecordReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RecordReply.ProtoReflect.Descriptor instead.
-func (*RecordReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_audit_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *RecordReply) GetRecord() []byte {
-	if x != nil {
-		return x.Record
-	}
-	return nil
-}
-
-func (x *RecordReply) GetShown() []byte {
-	if x != nil {
-		return x.Shown
-	}
-	return nil
-}
-
-func (x *RecordReply) GetAnchor() []byte {
-	if x != nil {
-		return x.Anchor
-	}
-	return nil
-}
-
-func (x *RecordReply) GetCard() []byte {
-	if x != nil {
-		return x.Card
-	}
-	return nil
-}
-
 // Begin says which units will answer. Answered by the first nonce, from which time counts.
 type AuditRequest_Begin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -392,7 +270,7 @@ type AuditRequest_Begin struct {
 
 func (x *AuditRequest_Begin) Reset() {
 	*x = AuditRequest_Begin{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	mi := &file_node_nodepb_audit_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +282,7 @@ func (x *AuditRequest_Begin) String() string {
 func (*AuditRequest_Begin) ProtoMessage() {}
 
 func (x *AuditRequest_Begin) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[4]
+	mi := &file_node_nodepb_audit_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +342,7 @@ type AuditRequest_Unit struct {
 
 func (x *AuditRequest_Unit) Reset() {
 	*x = AuditRequest_Unit{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
+	mi := &file_node_nodepb_audit_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +354,7 @@ func (x *AuditRequest_Unit) String() string {
 func (*AuditRequest_Unit) ProtoMessage() {}
 
 func (x *AuditRequest_Unit) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[5]
+	mi := &file_node_nodepb_audit_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +430,7 @@ type AuditRequest_Root struct {
 
 func (x *AuditRequest_Root) Reset() {
 	*x = AuditRequest_Root{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +442,7 @@ func (x *AuditRequest_Root) String() string {
 func (*AuditRequest_Root) ProtoMessage() {}
 
 func (x *AuditRequest_Root) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[6]
+	mi := &file_node_nodepb_audit_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +482,7 @@ type AuditRequest_Second struct {
 
 func (x *AuditRequest_Second) Reset() {
 	*x = AuditRequest_Second{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +494,7 @@ func (x *AuditRequest_Second) String() string {
 func (*AuditRequest_Second) ProtoMessage() {}
 
 func (x *AuditRequest_Second) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[7]
+	mi := &file_node_nodepb_audit_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +528,7 @@ type AuditRequest_Given struct {
 
 func (x *AuditRequest_Given) Reset() {
 	*x = AuditRequest_Given{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +540,7 @@ func (x *AuditRequest_Given) String() string {
 func (*AuditRequest_Given) ProtoMessage() {}
 
 func (x *AuditRequest_Given) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[8]
+	mi := &file_node_nodepb_audit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +583,7 @@ type AuditRequest_Arrived struct {
 
 func (x *AuditRequest_Arrived) Reset() {
 	*x = AuditRequest_Arrived{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +595,7 @@ func (x *AuditRequest_Arrived) String() string {
 func (*AuditRequest_Arrived) ProtoMessage() {}
 
 func (x *AuditRequest_Arrived) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[9]
+	mi := &file_node_nodepb_audit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +648,7 @@ type AuditRequest_Third struct {
 
 func (x *AuditRequest_Third) Reset() {
 	*x = AuditRequest_Third{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +660,7 @@ func (x *AuditRequest_Third) String() string {
 func (*AuditRequest_Third) ProtoMessage() {}
 
 func (x *AuditRequest_Third) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[10]
+	mi := &file_node_nodepb_audit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +690,7 @@ type AuditRequest_Show struct {
 
 func (x *AuditRequest_Show) Reset() {
 	*x = AuditRequest_Show{}
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +702,7 @@ func (x *AuditRequest_Show) String() string {
 func (*AuditRequest_Show) ProtoMessage() {}
 
 func (x *AuditRequest_Show) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_audit_proto_msgTypes[11]
+	mi := &file_node_nodepb_audit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,15 +810,7 @@ const file_node_nodepb_audit_proto_rawDesc = "" +
 	"\x05nonce\x18\x01 \x01(\fR\x05nonce\x12\x18\n" +
 	"\averdict\x18\x02 \x01(\fR\averdict\x12\x1c\n" +
 	"\tsignature\x18\x03 \x01(\fR\tsignature\x12\x14\n" +
-	"\x05found\x18\x04 \x01(\tR\x05foundJ\x04\b\x05\x10\x06\"?\n" +
-	"\rRecordRequest\x12\x12\n" +
-	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x14\n" +
-	"\x05proof\x18\x02 \x01(\fR\x05proofJ\x04\b\x03\x10\x04\"y\n" +
-	"\vRecordReply\x12\x16\n" +
-	"\x06record\x18\x01 \x01(\fR\x06record\x12\x14\n" +
-	"\x05shown\x18\x02 \x01(\fR\x05shown\x12\x16\n" +
-	"\x06anchor\x18\x04 \x01(\fR\x06anchor\x12\x12\n" +
-	"\x04card\x18\x05 \x01(\fR\x04cardJ\x04\b\x03\x10\x04J\x04\b\x06\x10\aJ\x04\b\a\x10\bB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\x05found\x18\x04 \x01(\tR\x05foundJ\x04\b\x05\x10\x06B2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_audit_proto_rawDescOnce sync.Once
@@ -954,32 +824,30 @@ func file_node_nodepb_audit_proto_rawDescGZIP() []byte {
 	return file_node_nodepb_audit_proto_rawDescData
 }
 
-var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_node_nodepb_audit_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_node_nodepb_audit_proto_goTypes = []any{
 	(*AuditRequest)(nil),         // 0: starling.node.v1.AuditRequest
 	(*AuditReply)(nil),           // 1: starling.node.v1.AuditReply
-	(*RecordRequest)(nil),        // 2: starling.node.v1.RecordRequest
-	(*RecordReply)(nil),          // 3: starling.node.v1.RecordReply
-	(*AuditRequest_Begin)(nil),   // 4: starling.node.v1.AuditRequest.Begin
-	(*AuditRequest_Unit)(nil),    // 5: starling.node.v1.AuditRequest.Unit
-	(*AuditRequest_Root)(nil),    // 6: starling.node.v1.AuditRequest.Root
-	(*AuditRequest_Second)(nil),  // 7: starling.node.v1.AuditRequest.Second
-	(*AuditRequest_Given)(nil),   // 8: starling.node.v1.AuditRequest.Given
-	(*AuditRequest_Arrived)(nil), // 9: starling.node.v1.AuditRequest.Arrived
-	(*AuditRequest_Third)(nil),   // 10: starling.node.v1.AuditRequest.Third
-	(*AuditRequest_Show)(nil),    // 11: starling.node.v1.AuditRequest.Show
+	(*AuditRequest_Begin)(nil),   // 2: starling.node.v1.AuditRequest.Begin
+	(*AuditRequest_Unit)(nil),    // 3: starling.node.v1.AuditRequest.Unit
+	(*AuditRequest_Root)(nil),    // 4: starling.node.v1.AuditRequest.Root
+	(*AuditRequest_Second)(nil),  // 5: starling.node.v1.AuditRequest.Second
+	(*AuditRequest_Given)(nil),   // 6: starling.node.v1.AuditRequest.Given
+	(*AuditRequest_Arrived)(nil), // 7: starling.node.v1.AuditRequest.Arrived
+	(*AuditRequest_Third)(nil),   // 8: starling.node.v1.AuditRequest.Third
+	(*AuditRequest_Show)(nil),    // 9: starling.node.v1.AuditRequest.Show
 }
 var file_node_nodepb_audit_proto_depIdxs = []int32{
-	4,  // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
-	6,  // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
-	7,  // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
-	9,  // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
-	10, // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
-	11, // 5: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
-	5,  // 6: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
-	8,  // 7: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
-	8,  // 8: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
-	8,  // 9: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
+	2,  // 0: starling.node.v1.AuditRequest.begin:type_name -> starling.node.v1.AuditRequest.Begin
+	4,  // 1: starling.node.v1.AuditRequest.root:type_name -> starling.node.v1.AuditRequest.Root
+	5,  // 2: starling.node.v1.AuditRequest.second:type_name -> starling.node.v1.AuditRequest.Second
+	7,  // 3: starling.node.v1.AuditRequest.arrived:type_name -> starling.node.v1.AuditRequest.Arrived
+	8,  // 4: starling.node.v1.AuditRequest.third:type_name -> starling.node.v1.AuditRequest.Third
+	9,  // 5: starling.node.v1.AuditRequest.show:type_name -> starling.node.v1.AuditRequest.Show
+	3,  // 6: starling.node.v1.AuditRequest.Begin.units:type_name -> starling.node.v1.AuditRequest.Unit
+	6,  // 7: starling.node.v1.AuditRequest.Second.first:type_name -> starling.node.v1.AuditRequest.Given
+	6,  // 8: starling.node.v1.AuditRequest.Arrived.second:type_name -> starling.node.v1.AuditRequest.Given
+	6,  // 9: starling.node.v1.AuditRequest.Show.third:type_name -> starling.node.v1.AuditRequest.Given
 	10, // [10:10] is the sub-list for method output_type
 	10, // [10:10] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
@@ -1006,7 +874,7 @@ func file_node_nodepb_audit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_audit_proto_rawDesc), len(file_node_nodepb_audit_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

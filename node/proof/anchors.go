@@ -9,18 +9,17 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Chain is what checking anchors needs; chain/solana has one.
+// Chain reads anchors; chain/solana has one.
 type Chain interface {
-	// Memo reads the memo of a final transaction, in which audit records are anchored.
-	Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error)
+	// Memos reads memos of final transactions, in which audit records are anchored.
+	chain.Memos
 	// Anchored reads an anchor's account of the network's program. chain.ErrNotFound: it is not there, or not any more.
 	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
-	// AnchorIn reads the anchor that a final transaction made, which outlives its account. chain.ErrNotFound.
-	AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error)
+	// AnchorIn returns chain.ErrNotFound.
+	ProgramAnchors
 }
 
 // Anchored is an account of the network's program that commits to exactly the receipts of a Verdict.
@@ -29,12 +28,14 @@ type Anchored struct {
 	Slot market.Slot `json:"slot"`
 }
 
-// CheckAnchors asks the chain whether every transaction of the proof had the network's program commit to exactly the receipts of the
-// Verdict. On a free network there is nobody to ask, and a proof with transactions is refused. Errors: *BrokenRule, ErrChain.
+// CheckAnchors asks the chain whether every transaction of the proof had the network's program commit to exactly the
+// receipts of the Verdict. On a free network there is nobody to ask, and a proof with transactions is refused. The
+// errors are *BrokenRule and ErrChain.
 func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
 	if v.Genesis.Free {
 		if len(v.Transactions) > 0 {
-			return broken(RuleAnchor, "transaction "+string(v.Transactions[0].ID), errors.New("a free network has no transactions"))
+			return broken(RuleAnchor, "transaction "+string(v.Transactions[0].ID),
+				errors.New("a free network has no transactions"))
 		}
 		v.Chain = "none: the network is free, its receipts are not anchored"
 		return nil
@@ -59,8 +60,8 @@ func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
 	return nil
 }
 
-// call checks a transaction that called the program, and says in it what it found. When an endpoint does not have the transaction, the
-// account that the buyer still has will do.
+// call checks a transaction that called the program, and completes it. Where an endpoint does not have the transaction,
+// the account that the buyer still has will do.
 func (v *Verdict) call(ctx context.Context, c Chain, tx *TxVerdict, where string) error {
 	a, err := c.AnchorIn(ctx, tx.ID)
 	i := slices.IndexFunc(v.Anchors, func(a Anchored) bool { return a.By == v.author() })
@@ -71,25 +72,26 @@ func (v *Verdict) call(ctx context.Context, c Chain, tx *TxVerdict, where string
 	case err != nil:
 		return unread(where, err)
 	case a.Authority != v.author():
-		return broken(RuleAnchor, where, fmt.Errorf("it is by %s, the buyer is %s", a.Authority, v.author()))
+		return broken(RuleAnchor, where, fmt.Errorf("authority %s, want the buyer %s", a.Authority, v.author()))
 	}
 	tx.Slot, tx.Anchor = market.Slot(a.Slot), "matches"
 	return v.commits(where, a.Root, a.Count)
 }
 
-// CheckRecord asks the chain whether the record of an audit is anchored where it says. Errors: *BrokenRule, ErrChain.
-func CheckRecord(ctx context.Context, c Chain, in chain.Inclusion, record sign.Hash) error {
-	err := in.CheckOn(ctx, c, record)
-	where := "transaction " + string(in.Tx)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, chain.ErrMalformed), errors.Is(err, merkle.ErrRoot), errors.Is(err, merkle.ErrIndex), errors.Is(err, merkle.ErrLength):
-		return broken(RuleAnchor, where, err)
-	}
-	return unread(where, err)
+// AnchorIn reads the receipts that a final transaction had the network's program anchor. It returns chain.ErrNotFound,
+// chain.ErrMalformed, and the ledger's errors.
+func AnchorIn(ctx context.Context, c ProgramAnchors, tx chain.TxID) (chain.Commitment, error) {
+	a, err := c.AnchorIn(ctx, tx)
+	of := chain.Anchor{Of: chain.OfReceipts, Root: a.Root, Count: a.Count}
+	return chain.Commitment{Anchor: of, Slot: market.Slot(a.Slot), By: a.Authority}, err
 }
 
+// ProgramAnchors reads the anchor that a final transaction made, which outlives its account.
+type ProgramAnchors interface {
+	AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error)
+}
+
+// unread distinguishes a chain without the transaction from one that could not be asked.
 func unread(where string, err error) error {
 	if errors.Is(err, chain.ErrNotFound) {
 		return broken(RuleLanded, where, err)
@@ -101,12 +103,12 @@ func (v *Verdict) commits(where string, root sign.Hash, count uint64) error {
 	if root == v.Root && count == uint64(v.Receipts) {
 		return nil
 	}
-	return broken(RuleAnchor, where, fmt.Errorf("it commits to %d receipts under root %s, these are %d under %s", count, root.Short(), v.Receipts, v.Root.Short()))
+	return broken(RuleAnchor, where, fmt.Errorf("commits to %d receipts under root %s, these are %d under %s", count,
+		root.Short(), v.Receipts, v.Root.Short()))
 }
 
-// accounts finds those in which the buyer or one of the providers has the root of the Verdict's receipts. What Prove would show of
-// one receipt an account shows of all: their root and their number. Nobody has to anchor: what is owed is in vouchers, which the
-// program pays.
+// accounts finds the accounts in which the buyer or one of the providers has the root of the Verdict's receipts. An
+// account has their root and their number. Nobody has to anchor: the program pays vouchers.
 func (v *Verdict) accounts(ctx context.Context, c Chain) error {
 	if v.Receipts == 0 {
 		return nil

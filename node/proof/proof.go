@@ -1,279 +1,237 @@
-// Package proof is all that shows what a job cost, in one file that anybody can check: the leases both sides signed,
-// their receipts and vouchers, and the transactions whose anchors commit to exactly these receipts.
+// Package proof is the vocabulary of things that peers prove to anybody: signed statements that a file carries, and
+// that a stranger checks without asking their owner.
+//
+//	kind         proves                                         kept by            also checked on chain
+//	receipts     the cost of a job                              the job's buyer    anchors of all receipts
+//	history      leases of others with one peer                 node/reputation    the anchor of each receipt
+//	probes       how fast a job's hardware computed             the job's buyer
+//	audit        that a unit passed an audit                    node/audit         the anchor of its record
+//	refusal      that a unit did not pass an audit              node/audit
+//	double-sale  that a provider sold one unit twice            node/proof/keep
+//	fraud        that a peer signed a false statement (audits)  node/proof/keep
+//	dispute      that providers signed different results        node/proof/keep
+//
+// A [Proof] is the encoded form, a [Content] the decoded one, a [File] is a proof with the genesis of its network,
+// and a [Finding] the result of a check. The package is pure: only CheckChain needs more than its arguments.
 package proof
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/jsonfile"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/replica"
 )
 
-// Limits of a receipt file.
+// Kind names a kind of proof.
+type Kind string
+
+// The kinds.
 const (
-	Max    = 256 << 20 // bytes
-	format = "starling-receipts/1"
-	tag    = "starling/receipts-file/v1"
+	KindReceipts   Kind = "receipts"
+	KindHistory    Kind = "history"
+	KindProbes     Kind = "probes"
+	KindAudit      Kind = "audit"
+	KindRefusal    Kind = "refusal"
+	KindDoubleSale Kind = "double-sale"
+	KindFraud      Kind = "fraud"
+	KindDispute    Kind = "dispute"
 )
 
-// Proof is everything that proves what a job cost, and nothing that does not follow from a signature: the content of a
-// receipt file. Digest only tells an accident from a lie; what is signed is checked by its signatures.
-type Proof struct {
-	Format       string         `json:"format"` // format
-	Job          string         `json:"job"`
-	Genesis      market.Genesis `json:"genesis"`
-	Owner        sign.Key       `json:"owner,omitzero"` // whose job it is, where the leases name the job's own key as the buyer
-	Leases       []Lease        `json:"leases"`         // by rank, epoch, id: the order of the anchor
-	Transactions []chain.TxID   `json:"transactions"`   // that anchor the receipts, and settle the job where that is done directly
-	Digest       sign.Hash      `json:"digest"`         // of the file with this field zero, as compact JSON
+var (
+	// ErrKind reports a kind that this version does not have.
+	ErrKind = errors.New("unknown kind of proof")
+	// ErrUnknown reports a proof that is not kept.
+	ErrUnknown = errors.New("no such proof")
+	// ErrUnsure reports a proof that this peer cannot judge, or judges otherwise than others may.
+	ErrUnsure = errors.New("the proof cannot be judged here")
+	// ErrFull reports that there is no room for a proof about its subject.
+	ErrFull = errors.New("as many proofs are kept as there is room for")
+)
+
+// Content is a decoded proof.
+type Content interface {
+	Kind() Kind
+	// Hash names the subject matter: two proofs of the same matter have the same hash.
+	Hash() sign.Hash
+	// Subjects returns the peers that the proof is about.
+	Subjects() []sign.Key
+	// Summary describes the claim in one line. It checks nothing.
+	Summary() string
+	// Encode returns the bytes that Decode reads.
+	Encode() ([]byte, error)
+	// Check checks every rule that needs no chain. The error is a *BrokenRule where a rule has a name.
+	Check(g market.Genesis) (Finding, error)
 }
 
-// Lease is one lease with all that was signed under it.
-type Lease struct {
-	Lease    market.Lease          `json:"lease"`
-	Keys     market.KeySet         `json:"keys"`
-	Voucher  *verify.SignedVoucher `json:"voucher,omitempty"` // the last one
-	Receipts []verify.Receipt      `json:"receipts"`
+// spec is the row of a kind in the table of kinds.
+type spec struct {
+	kind    Kind
+	code    byte   // between peers
+	text    string // for people
+	most    int    // bytes of an encoded proof
+	json    bool   // the encoding is JSON, else a fixed layout
+	public  bool   // peers serve it to anybody; the others have what a buyer keeps to itself
+	decode  func(body, anchor []byte) (Content, error)
+	checked string // by Check, in one line
+	left    string // unchecked; empty if nothing is
 }
 
-// New gathers a job's proof from what its peer has.
-func New(g market.Genesis, j buyer.Job, accounts []buyer.LeaseAccount) (Proof, error) {
-	p := Proof{Format: format, Job: j.ID, Genesis: g, Leases: []Lease{}, Transactions: []chain.TxID{}}
-	if j.Detached != nil {
-		p.Owner = j.Detached.Owner
-	}
-	for _, a := range accounts {
-		if a.Void {
-			continue // it cost nothing
-		}
-		l := Lease{Receipts: a.Receipts}
-		if l.Receipts == nil {
-			l.Receipts = []verify.Receipt{}
-		}
-		var err error
-		if l.Lease, err = market.UnmarshalLease(a.Signed); err != nil {
-			return p, err
-		}
-		if l.Keys, err = market.UnmarshalKeySet(a.Keys); err != nil {
-			return p, err
-		}
-		if len(a.Voucher) > 0 {
-			v, err := verify.UnmarshalSignedVoucher(a.Voucher)
-			if err != nil {
-				return p, err
-			}
-			l.Voucher = &v
-		}
-		p.Leases = append(p.Leases, l)
-	}
-	slices.SortFunc(p.Leases, byRank)
-	for _, tx := range j.Transactions {
-		p.Transactions = append(p.Transactions, chain.TxID(tx))
-	}
-	var err error
-	p.Digest, err = p.Hash()
-	return p, err
+// specs has a row for each kind.
+var specs = []spec{
+	{KindReceipts, 1, "the cost of a job", MaxReceipts, true, false, plain(decodeReceipts),
+		"both signatures of every lease and receipt, the chain of each lease's receipts, vouchers, sums", ""},
+	{KindHistory, 2, "anchored receipts of leases with a peer", MaxHistory, true, false, plain(decodeHistory),
+		"both signatures of every receipt, and its place under its anchor's root", ""},
+	{KindProbes, 3, "probes of a job's hardware", MaxProbes, true, false, plain(decodeProbes),
+		"lease, question, answer and opened entries of each record, with both signatures",
+		"the measured times: the buyer alone signs them"},
+	{KindAudit, 4, "an audit that a unit passed", audit.MaxRecord, false, true, decodeAudit,
+		"seeds, opened entries, walkers, verdicts, and all signatures",
+		"the beacon and the committee: they rest on the network's chain"},
+	{KindRefusal, 5, "an audit that a unit did not pass", audit.MaxRefusal, false, true, plain(decodeRefusal),
+		"the provider's signatures of its answer, and the member's of its verdict",
+		"the beacon and the committee: they rest on the network's chain"},
+	{KindDoubleSale, 6, "one unit sold twice", verify.MaxConflict, false, true, plain(decodeDoubleSale),
+		"four signatures, two leases, one provider, a slot in common, the unit in both",
+		"whether the provider has anything at stake: proof submit asks the chain"},
+	{KindFraud, 7, "a false statement in an audit", audit.MaxLie, false, true, plain(decodeFraud),
+		"the offender's signatures; the false value was computed again",
+		"whether the offender has anything at stake: proof submit asks the chain"},
+	{KindDispute, 8, "different results of one work", replica.MaxDissent, false, false, plain(decodeDispute),
+		"each provider's signature of its result, for one work, in the last receipt of its lease", ""},
 }
 
-// Receipts names all receipts in the order in which an anchor commits to them.
-func (p Proof) Receipts() []sign.Hash {
-	var out []sign.Hash
-	for _, l := range p.Leases {
-		for _, r := range l.Receipts {
-			out = append(out, r.SignedHash())
+// plain makes a decoder of a kind that has no anchor.
+func plain[C Content](decode func([]byte) (C, error)) func(body, anchor []byte) (Content, error) {
+	return func(body, anchor []byte) (Content, error) {
+		if len(anchor) > 0 {
+			return nil, fmt.Errorf("%w: anchor of a proof without one", market.ErrMalformed)
 		}
+		return decode(body)
+	}
+}
+
+func specOf(k Kind) (spec, error) {
+	for _, s := range specs {
+		if s.kind == k {
+			return s, nil
+		}
+	}
+	return spec{}, fmt.Errorf("%w: %.40q", ErrKind, k)
+}
+
+// Kinds lists all kinds.
+func Kinds() (out []Kind) {
+	for _, s := range specs {
+		out = append(out, s.kind)
 	}
 	return out
 }
 
-// byRank is the order of leases under an anchor.
-func byRank(x, y Lease) int {
-	idX, idY := x.Lease.Core.ID(), y.Lease.Core.ID()
-	return cmp.Or(cmp.Compare(x.Lease.Core.Rank, y.Lease.Core.Rank), cmp.Compare(x.Lease.Core.RankEpoch, y.Lease.Core.RankEpoch),
-		bytes.Compare(idX[:], idY[:]))
+// Public reports whether peers serve proofs of the kind to anybody. The others contain what a buyer keeps to itself.
+func (k Kind) Public() bool {
+	s, err := specOf(k)
+	return err == nil && s.public
 }
 
-// Hash is what Digest must be.
-func (p Proof) Hash() (sign.Hash, error) {
-	p.Digest = sign.Hash{}
-	b, err := json.Marshal(p)
-	return sign.Sum([]byte(tag), b), err
-}
+// MaxPublic bounds the encoding of a proof that peers serve to anybody, bytes.
+const MaxPublic = audit.MaxRecord
 
-// Parse reads a receipt file: one JSON object without unknown fields, unchanged since it was written.
-func Parse(b []byte) (Proof, error) {
-	p, err := jsonfile.Parse(b, Max, format, func(p Proof) string { return p.Format })
+// Text describes a kind for people.
+func (k Kind) Text() string {
+	s, err := specOf(k)
 	if err != nil {
-		return p, fmt.Errorf("not a receipt file: %w", err)
+		return "unknown"
 	}
-	d, err := p.Hash()
+	return s.text
+}
+
+// Decode reads an encoded proof and verifies nothing; Content.Check does. It returns ErrKind, and market.ErrMalformed
+// if body is not exactly one proof of the kind.
+func Decode(k Kind, body []byte) (Content, error) { return decode(k, body, nil) }
+
+func decode(k Kind, body, anchor []byte) (Content, error) {
+	s, err := specOf(k)
 	if err != nil {
-		return p, err
+		return nil, err
 	}
-	if d != p.Digest {
-		return p, errors.New("the file was changed after it was written: its digest does not match")
+	if len(body) > s.most {
+		return nil, fmt.Errorf("%w: %s proof of %d bytes, want at most %d", market.ErrMalformed, k, len(body), s.most)
 	}
-	return p, nil
+	return s.decode(body, anchor)
 }
 
-// ErrChain says that the chain could not be asked, so that the anchors are neither right nor wrong.
-var ErrChain = errors.New("asking the chain")
-
-// Rules of a whole proof, beside those of its parts.
-const (
-	RuleGenesis verify.Rule = "genesis"          // The network's facts are well formed.
-	RuleSigned  verify.Rule = "lease-signatures" // Both have signed the lease.
-	RuleOrder   verify.Rule = "order"            // Leases are in the order of the anchor, each once.
-	RuleBuyer   verify.Rule = "one-buyer"        // All leases have the same buyer.
-	RuleOwed    verify.Rule = "owed"             // The voucher covers the receipts, and a final one exactly.
-	RuleSum     verify.Rule = "sum"              // What is owed in all fits 64 bits.
-	RuleAnchor  verify.Rule = "anchor"           // Every anchoring transaction commits to exactly these receipts.
-	RuleLanded  verify.Rule = "landed"           // Every anchoring transaction is final on chain.
-)
-
-// BrokenRule says which rule a proof breaks, and where.
-type BrokenRule struct {
-	Rule  verify.Rule
-	Where string // "lease 1a2b3c4d", "transaction …", or empty
-	Err   error
+// Proof is an encoded proof. Its JSON is that of a proof's file and of the API.
+type Proof struct {
+	Kind   Kind            `json:"kind"`
+	Body   json.RawMessage `json:"body"`             // an object, or a fixed layout as base64
+	Anchor []byte          `json:"anchor,omitempty"` // chain.Inclusion of an audit record; may be empty
 }
 
-func (e *BrokenRule) Error() string {
-	text := fmt.Sprintf("rule %s is broken", e.Rule)
-	if e.Where != "" {
-		text += " by " + e.Where
+// New encodes a proof.
+func New(c Content) (Proof, error) {
+	s, err := specOf(c.Kind())
+	if err != nil {
+		return Proof{}, err
 	}
-	return text + ": " + e.Err.Error()
-}
-
-func (e *BrokenRule) Unwrap() error { return e.Err }
-
-// broken names the rule of err where it has one of its own.
-func broken(rule verify.Rule, where string, err error) error {
-	if e, ok := errors.AsType[*verify.ChainError](err); ok {
-		return &BrokenRule{e.Rule, where, fmt.Errorf("receipt %d: %s", e.Seq, e.Detail)}
+	b, err := c.Encode()
+	if err != nil {
+		return Proof{}, err
 	}
-	if e, ok := errors.AsType[*verify.RuleError](err); ok {
-		return &BrokenRule{e.Rule, where, errors.New(e.Detail)}
+	p := Proof{Kind: s.kind, Body: b}
+	if a, ok := c.(Audit); ok {
+		p.Anchor = a.Anchor
 	}
-	return &BrokenRule{rule, where, err}
-}
-
-// Verdict is what a checked proof says.
-type Verdict struct {
-	Job          string         `json:"job"`
-	Network      string         `json:"network"`
-	GenesisHash  sign.Hash      `json:"genesisHash"`
-	Buyer        sign.Key       `json:"buyer,omitzero"`
-	Owner        sign.Key       `json:"owner,omitzero"` // whose job it is, where Buyer is the job's own key
-	Leases       []LeaseVerdict `json:"leases"`
-	Receipts     int            `json:"receipts"`
-	Root         sign.Hash      `json:"root"` // over all receipts
-	Owed         market.Amount  `json:"owed"`
-	Transactions []TxVerdict    `json:"transactions"`
-	Anchors      []Anchored     `json:"anchors,omitempty"` // in accounts of the network's program
-	Chain        string         `json:"chain"`             // "checked", or why it was not
-
-	Genesis market.Genesis `json:"-"`
-}
-
-// LeaseVerdict is one lease that was found right.
-type LeaseVerdict struct {
-	Lease    market.LeaseID `json:"lease"`
-	Rank     uint32         `json:"rank"`
-	Epoch    uint32         `json:"epoch"`
-	Provider sign.Key       `json:"provider"`
-	Payout   sign.Key       `json:"payout"`
-	Receipts int            `json:"receipts"`
-	Slots    uint64         `json:"slots"` // that the receipts account for
-	Earned   market.Amount  `json:"earned"`
-	Owed     market.Amount  `json:"owed"` // by the last voucher: an interval ahead of the receipts where no final one came
-	Final    bool           `json:"final"`
-}
-
-// TxVerdict is one anchoring transaction.
-type TxVerdict struct {
-	ID     chain.TxID  `json:"id"`
-	Slot   market.Slot `json:"slot,omitempty"` // of its block
-	Anchor string      `json:"anchor"`         // "matches", or "not checked"
-}
-
-// Check holds a proof to every rule that needs no chain.
-func (p Proof) Check() (Verdict, error) {
-	v := Verdict{Job: p.Job, Owner: p.Owner, Network: p.Genesis.Tag(), GenesisHash: p.Genesis.Hash(), Leases: []LeaseVerdict{}, Transactions: []TxVerdict{},
-		Chain: "not asked", Genesis: p.Genesis}
-	if err := p.Genesis.Validate(); err != nil {
-		return v, broken(RuleGenesis, "", err)
+	if !s.json {
+		p.Body, err = json.Marshal(b)
 	}
-	for i, l := range p.Leases {
-		where := "lease " + l.Lease.Core.ID().Short()
-		if i > 0 && byRank(p.Leases[i-1], l) >= 0 {
-			return v, broken(RuleOrder, where, errors.New("leases are not in order, or one is there twice"))
+	return p, err
+}
+
+// Marshal returns the form of a proof between peers: the code of its kind, u8, and its encoding.
+func Marshal(c Content) ([]byte, error) {
+	s, err := specOf(c.Kind())
+	if err != nil {
+		return nil, err
+	}
+	b, err := c.Encode()
+	return append([]byte{s.code}, b...), err
+}
+
+// Unmarshal reads the form of Marshal, with an anchor for a record of an audit. It returns the errors of Decode.
+func Unmarshal(b, anchor []byte) (Content, error) {
+	for _, s := range specs {
+		if len(b) > 0 && s.code == b[0] {
+			return decode(s.kind, b[1:], anchor)
 		}
-		if i > 0 && l.Lease.Core.Buyer != v.Buyer {
-			return v, broken(RuleBuyer, where, fmt.Errorf("its buyer is %s, that of the others %s", l.Lease.Core.Buyer, v.Buyer))
-		}
-		v.Buyer = l.Lease.Core.Buyer
-		lv, err := l.check(p.Genesis.Domain(), where)
-		if err != nil {
-			return v, err
-		}
-		if v.Owed, err = v.Owed.Add(lv.Owed); err != nil {
-			return v, broken(RuleSum, where, err)
-		}
-		v.Leases = append(v.Leases, lv)
 	}
-	hashes := p.Receipts()
-	v.Receipts, v.Root = len(hashes), chain.RootOf(hashes)
-	for _, tx := range p.Transactions {
-		v.Transactions = append(v.Transactions, TxVerdict{ID: tx, Anchor: "not checked"})
-	}
-	return v, nil
+	return nil, fmt.Errorf("%w: %.1x", ErrKind, b)
 }
 
-// check holds one lease, its receipts and its voucher to their rules.
-func (l Lease) check(d sign.Domain, where string) (LeaseVerdict, error) {
-	core := l.Lease.Core
-	v := LeaseVerdict{Lease: core.ID(), Rank: core.Rank, Epoch: core.RankEpoch, Provider: core.Provider, Payout: core.Payout, Receipts: len(l.Receipts)}
-	if err := l.Lease.Check(d); err != nil {
-		return v, broken(RuleSigned, where, err)
+// Open decodes the proof. It returns the errors of Decode.
+func (p Proof) Open() (Content, error) {
+	s, err := specOf(p.Kind)
+	if err != nil {
+		return nil, err
 	}
-	if err := l.Keys.Validate(); err != nil {
-		return v, broken(verify.RuleKeySet, where, err)
-	}
-	if l.Keys.Hash() != core.VoucherKeys {
-		return v, broken(verify.RuleKeySet, where, errors.New("the key set is not the one that the lease names"))
-	}
-	final := false
-	if n := len(l.Receipts); n > 0 {
-		if err := verify.CheckChain(d, core, l.Receipts); err != nil {
-			return v, broken(RuleSigned, where, err)
+	body := []byte(p.Body)
+	if !s.json {
+		body = nil
+		if err := json.Unmarshal(p.Body, &body); err != nil {
+			return nil, fmt.Errorf("%w: body of a %s proof: want base64", market.ErrMalformed, p.Kind)
 		}
-		last := l.Receipts[n-1]
-		v.Slots, v.Earned, final = uint64(last.To-l.Receipts[0].From), last.Cumulative, last.Final()
 	}
-	if l.Voucher != nil {
-		if err := l.Voucher.Check(d, core); err != nil {
-			return v, broken(verify.RuleSignature, where, err)
-		}
-		v.Owed, v.Final = l.Voucher.Cumulative, l.Voucher.Final()
-	}
-	switch {
-	case v.Final != final:
-		return v, broken(RuleOwed, where, errors.New("a final receipt and a final voucher come together"))
-	case v.Final && v.Owed != v.Earned:
-		return v, broken(RuleOwed, where, fmt.Errorf("the final voucher says %d base units, the final receipt %d", v.Owed, v.Earned))
-	case v.Owed < v.Earned:
-		return v, broken(RuleOwed, where, fmt.Errorf("the voucher says %d base units, the receipts %d", v.Owed, v.Earned))
-	}
-	return v, nil
+	return decode(p.Kind, body, p.Anchor)
+}
+
+// anchored reads the inclusion of an audit record's hash.
+func anchored(b []byte) (chain.Inclusion, bool) {
+	in, err := chain.UnmarshalInclusion(b)
+	return in, err == nil
 }

@@ -62,7 +62,7 @@ const (
 	MaxLive      = 256 << 10
 	MaxGuard     = 4 << 20
 	MaxAudit     = audit.MaxRecord + 4<<10
-	MaxRecord    = MaxAudit
+	MaxProof     = MaxAudit
 	MaxRewards   = MaxRewardsPart + 4<<10
 	MaxAnchored  = 32 << 10
 	MaxMeasure   = 160 << 10 // 64 targets, each of 8 addresses
@@ -125,9 +125,9 @@ var Audit = stream.Protocol[*nodepb.AuditRequest, *nodepb.AuditReply]{
 	Name: "audit", Version: 1, MaxRequest: MaxAudit, MaxResponse: MaxOrder, Deadline: QuickAnswer,
 }
 
-// Record asks a peer for an audit record.
-var Record = stream.Protocol[*nodepb.RecordRequest, *nodepb.RecordReply]{
-	Name: "record", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxRecord, Deadline: QuickAnswer,
+// Proof asks a peer for a proof by its hash.
+var Proof = stream.Protocol[*nodepb.ProofRequest, *nodepb.ProofReply]{
+	Name: "proof", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxProof, Deadline: QuickAnswer,
 }
 
 // Anchored asks a peer for what it anchored.

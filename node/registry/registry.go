@@ -138,3 +138,14 @@ func (r *Registry) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]mark
 	}
 	return out, nil
 }
+
+// Staked returns the keys of registrations with something at stake.
+func Staked(all []program.Provider) map[sign.Key]bool {
+	staked := map[sign.Key]bool{}
+	for _, p := range all {
+		if p.Stake+p.Unbonding > 0 {
+			staked[p.Peer] = true
+		}
+	}
+	return staked
+}

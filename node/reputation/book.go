@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/reputation"
@@ -38,8 +39,6 @@ const (
 	stakeEvery, stakeFor = 5 * time.Second, 10 * time.Minute
 	maxStakes            = 1024
 	stakeTimeout         = 5 * time.Second
-	// ahead is how far in the future, in metering intervals, a receipt may lie: clocks differ.
-	ahead = 10
 	// maxOfBuyer is how many leases of others are remembered that one buyer shows; its oldest go first.
 	maxOfBuyer = 256
 	// maxLeads is how many buyers are remembered of which only notices told.
@@ -248,9 +247,17 @@ func (b *Book) Failed(c market.LeaseCore, lost market.Amount) {
 }
 
 // SoldTwice takes in a proof, which must have been checked. All proofs about two leases are one.
-func (b *Book) SoldTwice(c verify.Conflict) {
+func (b *Book) SoldTwice(c proof.DoubleSale) {
 	b.Record(reputation.Fact{ID: sign.Sum([]byte("starling/reputation/conflict"), c.A.Lease[:], c.B.Lease[:]), Kind: reputation.SoldTwice,
 		Subject: c.A.Provider, At: max(c.A.From, c.B.From)})
+}
+
+// Defrauded notes a fraud in an audit. The hash is that of its proof.
+func (b *Book) Defrauded(fraud sign.Hash, offender sign.Key, at market.Slot) {
+	b.Record(reputation.Fact{
+		ID: sign.Sum([]byte("starling/reputation/lie"), fraud[:]), Kind: reputation.Lied, Role: reputation.Provider,
+		Subject: offender, At: at,
+	})
 }
 
 // Record takes in what a record shows of a provider that anybody can check, and that was checked: its kind is not Kept or

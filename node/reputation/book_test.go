@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
 	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
@@ -134,13 +135,13 @@ func TestProofsCount(t *testing.T) {
 	t.Parallel()
 	b := open(t, config(store.NewMemory()))
 	c := verify.Conflict{A: receiptOf(leaseOf(1, key(1), key(2)), 5), B: receiptOf(leaseOf(2, key(1), key(3)), 5)}
-	b.SoldTwice(c)
+	b.SoldTwice(proof.DoubleSale{Conflict: c})
 	first := b.Scores(reputation.Provider, key(1))[0]
 	if !first.Shunned() {
 		t.Errorf("%+v", first)
 	}
 	c.A.Seq, c.A.From = 7, now-120 // another proof of the same
-	b.SoldTwice(c)
+	b.SoldTwice(proof.DoubleSale{Conflict: c})
 	if s := b.Scores(reputation.Provider, key(1))[0]; s != first {
 		t.Errorf("%+v, by one proof %+v", s, first)
 	}
@@ -166,7 +167,9 @@ func TestFactsOutliveTheProcess(t *testing.T) {
 		b.File(l, receiptOf(l, token))
 		b.Failed(leaseOf(2, key(2), self).Core, token)
 		time.Sleep(time.Minute)
-		b.SoldTwice(verify.Conflict{A: receiptOf(leaseOf(3, key(3), key(2)), 5), B: receiptOf(leaseOf(4, key(3), key(3)), 5)})
+		b.SoldTwice(proof.DoubleSale{Conflict: verify.Conflict{
+			A: receiptOf(leaseOf(3, key(3), key(2)), 5), B: receiptOf(leaseOf(4, key(3), key(3)), 5),
+		}})
 		cancel()
 		if err := <-done; err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/reputation"
 )
@@ -230,7 +231,7 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 			at = markOf(a)
 			continue
 		}
-		if err := a.Check(b.cfg.Genesis.Domain(), ahead*b.cfg.Genesis.IntervalSlots); err != nil {
+		if err := a.Check(b.cfg.Genesis.Domain(), proof.Ahead*b.cfg.Genesis.IntervalSlots); err != nil {
 			return at, err
 		}
 		now, err := b.cfg.Slot()
@@ -245,7 +246,7 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 			on, err = r.anchor(ctx, a.In.Tx)
 		}
 		switch {
-		case errors.Is(err, chain.ErrNotFound) && now > a.In.Slot && uint64(now-a.In.Slot) > ahead*b.cfg.Genesis.IntervalSlots: // an endpoint that forgot it: it counts nothing
+		case errors.Is(err, chain.ErrNotFound) && now > a.In.Slot && uint64(now-a.In.Slot) > proof.Ahead*b.cfg.Genesis.IntervalSlots: // an endpoint that forgot it: it counts nothing
 		case err != nil:
 			return at, err
 		default:

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/reputation"
@@ -263,7 +264,7 @@ func TestWhatDoesNotHoldCountsNothing(t *testing.T) {
 			return a
 		}},
 		"of a time after its anchor": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
-			return signed(t, w, dealAt(t, 5, provider, buyer, coin, present-1000+ahead*market.Slot(genesis.IntervalSlots)+1))
+			return signed(t, w, dealAt(t, 5, provider, buyer, coin, present-1000+proof.Ahead*market.Slot(genesis.IntervalSlots)+1))
 		}},
 		"an anchor of records": {why: chain.ErrTestimony, wait: readBad, make: func(t *testing.T, w *world) chain.Testimony {
 			a := good(t, w)

@@ -1,12 +1,9 @@
 package status
 
 import (
-	"context"
-
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/reach"
-	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/p2p"
 	rules "github.com/starling-network/starling/verify/reputation"
 )
@@ -27,8 +24,8 @@ func (s *Status) rate(peers []api.PeerInfo) {
 	}
 }
 
-// keyOf returns the key of a peer, given by id or key.
-func keyOf(name string) (sign.Key, error) {
+// KeyOf returns the key of a peer, given by id or key. It returns an *api.Error for other text.
+func KeyOf(name string) (sign.Key, error) {
 	id, err := reach.ParsePeer(name)
 	if err != nil {
 		return sign.Key{}, &api.Error{
@@ -45,7 +42,7 @@ func keyOf(name string) (sign.Key, error) {
 
 // Reputation explains the reputation of a peer, given by id or key, term by term.
 func (s *Status) Reputation(name string) (api.PeerReputation, error) {
-	key, err := keyOf(name)
+	key, err := KeyOf(name)
 	if err != nil {
 		return api.PeerReputation{}, err
 	}
@@ -63,13 +60,4 @@ func (s *Status) Reputation(name string) (api.PeerReputation, error) {
 	}
 	out.Facts, out.More = s.cfg.Book.Told(key, maxFacts)
 	return out, nil
-}
-
-// AnchoredFacts returns the receipts of others that count for or against a peer, given by id or key.
-func (s *Status) AnchoredFacts(ctx context.Context, name string) (reputation.File, error) {
-	key, err := keyOf(name)
-	if err != nil {
-		return reputation.File{}, err
-	}
-	return s.cfg.Book.Export(ctx, key)
 }

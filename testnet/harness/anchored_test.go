@@ -71,7 +71,7 @@ func TestWhatOthersAnchoredIsKnown(t *testing.T) {
 			}
 		}
 		audit := anchoredFact(t, reader, seller.Key.Key(), "audit passed")
-		kept, err := reader.Audits().AuditRecord(t.Context(), seller.Key.Key(), audit.Record)
+		kept, err := reader.Proofs().Proof(t.Context(), seller.Key.Key(), audit.Record)
 		if err != nil || len(kept.Anchor) == 0 {
 			t.Errorf("record %s: %d bytes of anchor, %v", audit.Record, len(kept.Anchor), err)
 		}

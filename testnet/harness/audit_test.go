@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/proof"
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
@@ -53,19 +54,29 @@ func TestRecordsAreAnchored(t *testing.T) {
 			}
 			passed = audited(t, p, 1)[0]
 		}
-		kept, err := n.Buyer(0).Audits().AuditRecord(t.Context(), p.Key.Key(), passed.Record)
-		if err != nil {
+		kept := fetched(t, n.Buyer(0), p.Key.Key(), passed.Record)
+		if _, err := proof.Check(kept, n.Genesis); err != nil {
 			t.Fatal(err)
 		}
-		f := audit.NewFile(n.Genesis, kept)
-		if _, err := f.Check(); err != nil {
-			t.Fatal(err)
-		}
-		in, ok := f.Anchored()
+		in, ok := kept.Inclusion()
 		if err := in.CheckOn(t.Context(), n.Chain.Ledger(sign.Key{1}), passed.Record); !ok || err != nil || in.Tx != passed.Anchored {
 			t.Errorf("%+v: %v", in, err)
 		}
 	})
+}
+
+// fetched is an audit record that a peer fetches from another.
+func fetched(t *testing.T, by *Peer, of sign.Key, record sign.Hash) proof.Audit {
+	t.Helper()
+	p, err := by.Proofs().Proof(t.Context(), of, record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := p.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(proof.Audit)
 }
 
 // Every idle unit of the network is audited in every window, by peers that the window's beacon draws; anyone can fetch the record
@@ -85,11 +96,9 @@ func TestAudits(t *testing.T) {
 			if passed.Failed != "" || passed.Rates.Operations == 0 {
 				t.Fatalf("%s: %+v", name(i), passed)
 			}
-			kept, err := n.Buyer(0).Audits().AuditRecord(ctx, p.Key.Key(), passed.Record)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r, err := audit.NewFile(n.Genesis, kept).Check()
+			kept := fetched(t, n.Buyer(0), p.Key.Key(), passed.Record)
+			r := kept.Record
+			_, err := proof.Check(kept, n.Genesis)
 			if err == nil {
 				err = r.CheckMembers(roster)
 			}
@@ -100,7 +109,7 @@ func TestAudits(t *testing.T) {
 				t.Errorf("%d of three others judged %s", len(r.Verdicts), name(i))
 			}
 		}
-		if _, err := n.Buyer(0).Audits().AuditRecord(ctx, n.Provider(0).Key.Key(), sign.Hash{1}); err == nil {
+		if _, err := n.Buyer(0).Proofs().Proof(ctx, n.Provider(0).Key.Key(), sign.Hash{1}); err == nil {
 			t.Error("a record that nobody has")
 		}
 		if _, err := n.Buyer(0).Audits().Audit(ctx); !errors.Is(err, audit.ErrUnits) {

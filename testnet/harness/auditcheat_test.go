@@ -21,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -52,17 +53,17 @@ func cheats(t *testing.T, o Options, units map[int]uint32) *Net {
 // lies are the proofs that a peer keeps.
 func lies(t *testing.T, p *Peer) []rules.Lie {
 	t.Helper()
-	kept, err := p.Evidence().Lies(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []rules.Lie
-	for _, k := range kept {
-		l, err := rules.UnmarshalLie(k.Proof)
+	for _, e := range p.Proofs().Proofs(proof.KindFraud) {
+		kept, err := p.Proofs().Proof(context.Background(), sign.Key{}, e.Hash)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, l)
+		c, err := kept.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c.(proof.Fraud).Lie)
 	}
 	return all
 }

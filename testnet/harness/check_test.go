@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/jobproof"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/verify"
 )
@@ -57,11 +57,11 @@ func (n *Net) check(t *testing.T, b *Peer, j buyer.Job, want buyer.State) []buye
 		}
 		t.Errorf("of lease %s %d were claimed and %d lost, its vouchers say %d", a.Lease.Short(), got.Claimed, got.Lost, a.Owed)
 	}
-	p, err := proof.New(n.Genesis, j, accounts)
+	p, err := jobproof.Receipts(j, accounts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdict, err := p.Check()
+	verdict, err := p.Verify(n.Genesis)
 	if err == nil && n.opts.Free {
 		err = verdict.CheckAnchors(t.Context(), nil)
 	} else if err == nil {

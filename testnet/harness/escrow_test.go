@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/jobproof"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 )
@@ -85,11 +85,11 @@ func (n *Net) checkEscrow(t *testing.T, b *Peer, id string, want buyer.State) []
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := proof.New(n.Genesis, j, accounts)
+	p, err := jobproof.Receipts(j, accounts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := p.Check()
+	v, err := p.Verify(n.Genesis)
 	if err == nil {
 		err = v.CheckAnchors(t.Context(), n.Programs.Ledger(b.Key.Key()))
 	}

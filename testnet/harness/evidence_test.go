@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/evidence"
-	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify/notice"
 )
 
@@ -23,14 +23,10 @@ func twice(t *testing.T) *Net {
 }
 
 // kept waits until a peer keeps a proof.
-func kept(t *testing.T, p *Peer, most time.Duration) evidence.Kept {
+func kept(t *testing.T, p *Peer, most time.Duration) proof.Entry {
 	t.Helper()
 	for end := time.Now().Add(most); ; {
-		all, err := p.Evidence().Kept(context.Background())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(all) > 0 {
+		if all := p.Proofs().Proofs(proof.KindDoubleSale); len(all) > 0 {
 			return all[0]
 		}
 		if time.Now().After(end) {
@@ -52,20 +48,28 @@ func TestSoldTwice(t *testing.T) {
 		}
 		third := n.Buyer(2)
 		k := kept(t, third, 5*time.Minute)
-		c, err := verify.UnmarshalConflict(k.Conflict)
+		p, err := third.Proofs().Proof(context.Background(), sign.Key{}, k.Hash)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := verify.CheckConflict(n.Genesis.Domain(), c); err != nil {
-			t.Errorf("the proof does not hold: %v", err)
+		x, err := p.Open()
+		if err == nil {
+			_, err = proof.Check(x, n.Genesis)
 		}
-		buyers := fmt.Sprint(k.Buyers)
+		if err != nil {
+			t.Fatalf("the proof does not hold: %v", err)
+		}
+		sold := x.(proof.DoubleSale)
+		buyers := fmt.Sprint(sold.Buyers())
 		a, b := n.Buyer(0).Key.Key(), n.Buyer(1).Key.Key()
-		if k.Provider != n.Provider(0).Key.Key() || buyers != fmt.Sprint([]any{a, b}) && buyers != fmt.Sprint([]any{b, a}) || k.Mine {
-			t.Errorf("the proof is against %s by %s, mine %v", k.Provider, buyers, k.Mine)
+		if k.Subjects[0] != n.Provider(0).Key.Key() || buyers != fmt.Sprint([]any{a, b}) && buyers != fmt.Sprint([]any{b, a}) || k.Own {
+			t.Errorf("the proof is against %s by %s, own %v", k.Subjects, buyers, k.Own)
+		}
+		if served, err := n.Buyer(0).Proofs().Proof(context.Background(), third.Key.Key(), k.Hash); err != nil || string(served.Body) != string(p.Body) {
+			t.Errorf("another peer fetches another proof: %v", err)
 		}
 		for i := range 2 {
-			if mine := kept(t, n.Buyer(i), time.Minute); !mine.Mine {
+			if mine := kept(t, n.Buyer(i), time.Minute); !mine.Own {
 				t.Errorf("victim %d does not know that it is one", i)
 			}
 			if j := n.Buyer(i).Wait(jobs[i].ID, 5*time.Minute); j.State != buyer.Succeeded {
@@ -74,9 +78,8 @@ func TestSoldTwice(t *testing.T) {
 		}
 		third.Kill()
 		third.Restart()
-		again, err := third.Evidence().Kept(context.Background())
-		if err != nil || len(again) != 1 || again[0].ID != k.ID {
-			t.Errorf("after a power cut %d proofs are kept: %v", len(again), err)
+		if again := third.Proofs().Proofs(proof.KindDoubleSale); len(again) != 1 || again[0].Hash != k.Hash {
+			t.Errorf("after a power cut %d proofs are kept", len(again))
 		}
 	})
 }
@@ -115,9 +118,8 @@ func TestSoldOnceInASlot(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		for _, p := range n.Peers {
-			all, err := p.Evidence().Kept(context.Background())
-			if err != nil || len(all) != 0 {
-				t.Errorf("%s keeps %d proofs: %v", name(p.i), len(all), err)
+			if all := p.Proofs().Proofs(proof.KindDoubleSale); len(all) != 0 {
+				t.Errorf("%s keeps %d proofs", name(p.i), len(all))
 			}
 		}
 	})
@@ -160,9 +162,8 @@ func TestSoldOnce(t *testing.T) {
 			t.Errorf("%d of %d leases are published", published, len(all))
 		}
 		for _, p := range n.Peers {
-			all, err := p.Evidence().Kept(context.Background())
-			if err != nil || len(all) != 0 {
-				t.Errorf("%s keeps %d proofs: %v", name(p.i), len(all), err)
+			if all := p.Proofs().Proofs(proof.KindDoubleSale); len(all) != 0 {
+				t.Errorf("%s keeps %d proofs", name(p.i), len(all))
 			}
 		}
 	})

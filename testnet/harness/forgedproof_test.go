@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/p2p/stream"
@@ -24,8 +25,8 @@ import (
 type shower struct {
 	name  string
 	proof sign.Hash
-	show  func(ctx context.Context, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) // nil: it does not speak the protocol
-	found string                                                                            // what the buyer finds
+	show  func(ctx context.Context, req *nodepb.ProofRequest) (*nodepb.ProofReply, error) // nil: it does not speak the protocol
+	found string                                                                          // what the buyer finds
 }
 
 // showers are all that the test plays, given an honest provider's record of a unit.
@@ -45,20 +46,20 @@ func showers(t *testing.T, honest market.Shown, record []byte) []shower {
 		}
 		return b
 	}
-	shows := func(shown, record []byte) func(context.Context, *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-		return func(_ context.Context, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
-			if len(req.Proof) > 0 {
-				return &nodepb.RecordReply{Shown: shown}, nil
+	shows := func(shown, record []byte) func(context.Context, *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
+		return func(_ context.Context, req *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
+			if len(req.Offered) > 0 {
+				return &nodepb.ProofReply{Shown: shown}, nil
 			}
-			return &nodepb.RecordReply{Record: record}, nil
+			return &nodepb.ProofReply{Proof: record}, nil
 		}
 	}
 	own := market.Shown{Unit: market.UnitID{1}, Record: sign.Hash{2}}
 	bent := slices.Clone(record)
-	bent[400] ^= 1 // of its provider's signature
+	bent[401] ^= 1 // of its provider's signature
 	return []shower{
 		{"one that shows nothing", root(own), nil, "the list of its records is not to be had"},
-		{"one that is silent", root(own), func(ctx context.Context, _ *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
+		{"one that is silent", root(own), func(ctx context.Context, _ *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, "checked yet"},
@@ -82,17 +83,17 @@ func TestForgedProofs(t *testing.T) {
 		passed := audited(t, n.Provider(0), 1)[0]
 		audited(t, n.Provider(1), 1)
 		b := n.Buyer(0)
-		kept, err := b.Audits().AuditRecord(t.Context(), n.Provider(0).Key.Key(), passed.Record)
+		kept, err := b.Proofs().Proof(t.Context(), n.Provider(0).Key.Key(), passed.Record)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := showers(t, market.Shown{Unit: passed.Unit, Record: passed.Record}, kept.Record)
+		all := showers(t, market.Shown{Unit: passed.Unit, Record: passed.Record}, raw(t, kept))
 		var who []*adversary
 		for i, f := range all {
 			a := n.adversary(t, i)
 			who = append(who, a)
 			if f.show != nil {
-				s := protocol.Record.Handle(a.host, a.tag, func(ctx context.Context, _ peer.ID, req *nodepb.RecordRequest) (*nodepb.RecordReply, error) {
+				s := protocol.Proof.Handle(a.host, a.tag, func(ctx context.Context, _ peer.ID, req *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
 					return f.show(ctx, req)
 				}, stream.Limits{Logger: p2ptest.Quiet()})
 				defer s.Close()
@@ -133,4 +134,18 @@ func TestForgedProofs(t *testing.T) {
 		spec.Count = 2
 		n.settled(t, b, b.Wait(b.Submit(spec).ID, time.Minute))
 	})
+}
+
+// raw is a proof in the form between peers.
+func raw(t *testing.T, p proof.Proof) []byte {
+	t.Helper()
+	c, err := p.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := proof.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -2,12 +2,13 @@ package harness
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/proof"
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
@@ -41,14 +42,10 @@ func TestLiarIsToldOfAndSlashed(t *testing.T) {
 			if i == asleep { // it does not listen to what it would not like to hear, in the worst case
 				continue
 			}
-			var found *evidence.KeptLie
+			var found *proof.Entry
 			for end := time.Now().Add(2 * time.Minute); found == nil || i == own && !found.State.Over() && !slashed(); time.Sleep(time.Second) {
-				kept, err := n.Peers[i].Evidence().Lies(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, k := range kept {
-					if k.Liar == liar && (k.Own || i != own) {
+				for _, k := range n.Peers[i].Proofs().Proofs(proof.KindFraud) {
+					if k.Subjects[0] == liar && (k.Own || i != own) {
 						found = &k
 					}
 				}
@@ -56,7 +53,7 @@ func TestLiarIsToldOfAndSlashed(t *testing.T) {
 					t.Fatalf("%s: %+v", name(i), found)
 				}
 			}
-			if found.Kind != rules.FalsePass.String() || i == own && !slashed() {
+			if !strings.HasPrefix(found.Proves, rules.FalsePass.String()) || i == own && !slashed() {
 				t.Errorf("%s: %+v", name(i), found)
 			}
 			if got := knows(t, n.Peers[i], liar, "lied"); got < 1 {

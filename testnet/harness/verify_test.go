@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,9 +21,10 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/rerun"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 	"github.com/starling-network/starling/node/store"
@@ -163,19 +165,31 @@ func (n *Net) right(t *testing.T, b *Peer, j buyer.Job) {
 	if _, err := fmt.Sscan(b.file(t, j.Ranks[0].Outputs[0].Blob, "sum"), &got); err != nil || got != sum {
 		t.Errorf("the job left %d, right is %d: %v", got, sum, err)
 	}
-	kept, err := b.Node.Evidence().Dissents(t.Context())
-	if err != nil || len(kept) != 1 || kept[0].ID != v.Evidence {
-		t.Fatalf("%+v, %v", kept, err)
+	kept := b.Node.Proofs().Proofs(proof.KindDispute)
+	if len(kept) != 1 || kept[0].Hash.String() != v.Evidence {
+		t.Fatalf("%+v", kept)
 	}
-	found, err := evidence.NewDissentProof(n.Genesis, kept[0].Proof).CheckDissent()
-	if err != nil || len(found.Wrong) != 1 || found.Signed[found.Wrong[0]].Provider != forged || len(found.Signed) != 3 {
-		t.Errorf("%+v, %v", found, err)
+	p, err := b.Node.Proofs().Proof(t.Context(), sign.Key{}, kept[0].Hash)
+	if err != nil {
+		t.Fatal(err)
 	}
-	n.rerun(t, b, found)
+	d, err := p.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := proof.Check(d, n.Genesis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := f.Detail.(*proof.DisputeDetail)
+	if len(found.Wrong) != 1 || found.Signed[found.Wrong[0]].Provider != forged || len(found.Signed) != 3 {
+		t.Errorf("%+v", found)
+	}
+	n.rerun(t, b, d.(proof.Dispute), found.Wrong)
 }
 
 // rerun runs the work of a proof again, as anybody can who has its files.
-func (n *Net) rerun(t *testing.T, b *Peer, found evidence.DissentFinding) {
+func (n *Net) rerun(t *testing.T, b *Peer, found proof.Dispute, majority []int) {
 	t.Helper()
 	at := func(name, content string) string {
 		p := filepath.Join(t.TempDir(), name)
@@ -185,21 +199,21 @@ func (n *Net) rerun(t *testing.T, b *Peer, found evidence.DissentFinding) {
 		return p
 	}
 	program, data := at("program", string(runtimetest.FakeModule("sum-it"))), at("data", "the data of rank 0")
-	r, err := evidence.Rerun(t.Context(), b.Fake, found.Work, evidence.Files{Program: program, Inputs: map[string]string{"/in/data": data}}, t.TempDir())
+	r, err := rerun.Work(t.Context(), b.Fake, found.Work, rerun.Files{Program: program, Inputs: map[string]string{"/in/data": data}}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if wrong := found.Dissent.Against(r); !slices.Equal(wrong, found.Wrong) {
-		t.Errorf("run again, %v are wrong; by majority %v", wrong, found.Wrong)
+	if wrong := found.Against(r); !slices.Equal(wrong, majority) {
+		t.Errorf("run again, %v are wrong; by majority %v", wrong, majority)
 	}
-	for name, f := range map[string]evidence.Files{
+	for name, f := range map[string]rerun.Files{
 		"another program": {Program: data, Inputs: map[string]string{"/in/data": data}},
 		"another input":   {Program: program, Inputs: map[string]string{"/in/data": program}},
 		"no input":        {Program: program},
 		"one too many":    {Program: program, Inputs: map[string]string{"/in/data": data, "/in/more": data}},
 		"no program":      {Inputs: map[string]string{"/in/data": data}},
 	} {
-		if _, err := evidence.Rerun(t.Context(), b.Fake, found.Work, f, t.TempDir()); !errors.Is(err, evidence.ErrFiles) {
+		if _, err := rerun.Work(t.Context(), b.Fake, found.Work, f, t.TempDir()); !errors.Is(err, rerun.ErrFiles) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -348,9 +362,9 @@ func TestForgedUndecided(t *testing.T) {
 		if j.State != buyer.Failed || j.Code != buyer.CodeVerify || j.Verified[0].State != replica.Unverified || len(j.Verified[0].Verdict.Wrong) > 0 {
 			t.Fatalf("%s\n%s", j.Summary(), b.Why(j.ID))
 		}
-		kept, err := b.Node.Evidence().Dissents(t.Context())
-		if err != nil || len(kept) != 1 || len(kept[0].Wrong) > 0 {
-			t.Errorf("%+v, %v", kept, err)
+		kept := b.Node.Proofs().Proofs(proof.KindDispute)
+		if len(kept) != 1 || !strings.HasSuffix(kept[0].Proves, "no majority") {
+			t.Errorf("%+v", kept)
 		}
 	})
 }

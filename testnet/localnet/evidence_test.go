@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
 	"github.com/starling-network/starling/verify"
@@ -21,7 +22,7 @@ import (
 const staked = 100_000_000 // base units
 
 // soldTwice is the proof that seller sold one unit to two buyers, in slots just past.
-func soldTwice(t *testing.T, g market.Genesis, seller sign.Private, end market.Slot, paid [2]market.Amount) (evidence.Finding, [2]sign.Key) {
+func soldTwice(t *testing.T, g market.Genesis, seller sign.Private, end market.Slot, paid [2]market.Amount) (proof.Finding, [2]sign.Key) {
 	t.Helper()
 	units := []market.UnitID{{1}, {2}}
 	var rs []verify.Receipt
@@ -44,7 +45,7 @@ func soldTwice(t *testing.T, g market.Genesis, seller sign.Private, end market.S
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := evidence.NewProof(g, c.Marshal()).Check()
+	f, err := proof.Check(proof.DoubleSale{Conflict: c}, g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestEvidenceSubmit(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, buyers := soldTwice(t, g, seller, now, [2]market.Amount{7_000_000, 30_000_000})
-	submit := func() (evidence.Outcome, error) {
+	submit := func() (proof.Outcome, error) {
 		return evidence.Submit(t.Context(), own, f, reporter.Key())
 	}
 	if out, err := submit(); !errors.Is(err, evidence.ErrNotStaked) || len(out.Transactions) != 0 {
@@ -101,7 +102,8 @@ func TestEvidenceSubmit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := program.TakenFor(staked, uint64(f.Conflict.A.Cumulative), uint64(f.Conflict.B.Cumulative))
+	sold := f.Content().(proof.DoubleSale)
+	want := program.TakenFor(staked, uint64(sold.A.Cumulative), uint64(sold.B.Cumulative))
 	if out.Already || out.Taken != staked || out.Burned != want.Burned || out.Reward.Amount != want.Reporter {
 		t.Errorf("came of it: %+v", out)
 	}

@@ -3,7 +3,6 @@ package localnet_test
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -19,10 +18,12 @@ import (
 	"github.com/starling-network/starling/node/device/cpu"
 	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/keep"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
-	"github.com/starling-network/starling/verify"
 	rules "github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/challenge"
 	"github.com/starling-network/starling/verify/notice"
@@ -146,37 +147,45 @@ func TestLieTakesStake(t *testing.T) {
 		t.Fatal(err)
 	}
 	lies := audited(t, g, own, liar, member)
-	k, err := evidence.Open(t.Context(), evidence.Config{
-		Genesis: g, Self: member.Key(), Store: store.NewMemory(), Log: slog.New(slog.DiscardHandler), Slot: func() (market.Slot, error) { return own.Slot(context.Background()) },
-		Heard: func(notice.Notice) {}, Proved: func(verify.Conflict) {}, Lied: func(rules.Lie) {},
+	log, journal := slog.New(slog.DiscardHandler), store.NewMemory()
+	proofs, err := keep.Open(t.Context(), keep.Config{
+		Genesis: g, Journal: journal, Log: log, Kept: func(proof.Content) {},
+		Standing: func(sign.Key) admit.Standing { return admit.Stranger },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fresh, err := k.KeepLie(t.Context(), lies[0], true); err != nil || !fresh {
+	k, err := evidence.Open(t.Context(), evidence.Config{
+		Genesis: g, Self: member.Key(), Store: journal, Log: log, Proofs: proofs, Heard: func(notice.Notice) {},
+		Slot: func() (market.Slot, error) { return own.Slot(context.Background()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err := proofs.Keep(t.Context(), proof.Fraud{Lie: lies[0]}, true); err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	done := make(chan error)
 	go func() { done <- k.Accuse(ctx, own, member.Key()) }()
-	var kept evidence.KeptLie
+	var kept proof.Entry
 	for !kept.State.Over() || kept.State == "" {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("it was not taken: %+v", kept)
 		case <-time.After(200 * time.Millisecond):
 		}
-		all, err := k.Lies(ctx)
-		if err != nil || len(all) != 1 {
-			t.Fatal(all, err)
+		all := proofs.List(proof.KindFraud)
+		if len(all) != 1 {
+			t.Fatal(all)
 		}
 		kept = all[0]
 	}
 	cancel()
 	<-done
 	want := program.TakenFor(staked, 0, 0)
-	if o := kept.Outcome; kept.State != evidence.LieTaken || o.Taken != staked || o.Burned != want.Burned || o.Reward.Amount != want.Reporter {
+	if o := kept.Outcome; kept.State != proof.StateTaken || o.Taken != staked || o.Burned != want.Burned || o.Reward.Amount != want.Reporter {
 		t.Fatalf("%+v: %+v", kept, o)
 	}
 	if p, _, err := own.Provider(t.Context(), liar.Key()); err != nil || p.Stake != 0 || !p.WasSlashed {
@@ -185,16 +194,12 @@ func TestLieTakesStake(t *testing.T) {
 	if has := balance(t, own, member.Key()); uint64(has) != want.Reporter {
 		t.Errorf("the member has %d, %d were said", has, want.Reporter)
 	}
-	f, err := evidence.NewLieProof(g, kept.Proof).CheckLie()
-	if err != nil || f.Liar != liar.Key() {
+	f, err := proof.Check(proof.Fraud{Lie: lies[0]}, g)
+	if err != nil || f.Subjects[0] != liar.Key() {
 		t.Fatalf("%+v: %v", f, err)
 	}
-	if out, err := evidence.SubmitLie(t.Context(), own, f, member.Key(), nil); err != nil || !out.Already || len(out.Transactions) != 0 {
+	if out, err := evidence.Submit(t.Context(), own, f, member.Key()); err != nil || !out.Already || len(out.Transactions) != 0 {
 		t.Errorf("once more: %+v, %v", out, err)
-	}
-	f.Genesis.Program = sign.Key{}
-	if _, err := evidence.SubmitLie(t.Context(), own, f, member.Key(), nil); !errors.Is(err, evidence.ErrNoProgram) {
-		t.Errorf("without a program: %v", err)
 	}
 	t.Logf("taken %d, burned %d, the reporter got %d, in %d transactions", kept.Outcome.Taken, kept.Outcome.Burned, kept.Outcome.Reward.Amount, len(kept.Outcome.Transactions))
 }

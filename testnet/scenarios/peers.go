@@ -61,15 +61,15 @@ func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, k
 
 // paid is Paid as it stands.
 func paid(ctx context.Context, net *testnet.Network, c *api.Client, j buyer.Job, killed []sign.Key) error {
-	accounts, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: j.ID})
+	exported, err := api.JobProof.Call(ctx, c, api.OfJob{ID: j.ID, Kind: proof.KindReceipts})
 	if err != nil {
 		return err
 	}
-	p, err := proof.New(net.Genesis, j, accounts)
+	p, err := exported.Receipts()
 	if err != nil {
 		return err
 	}
-	v, err := p.Check()
+	v, err := p.Verify(net.Genesis)
 	if err != nil {
 		return err
 	}

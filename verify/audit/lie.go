@@ -144,8 +144,8 @@ func NewTwoAnswers(a Answer, aSig sign.Signature, b Answer, bSig sign.Signature)
 	return Lie{Kind: TwoAnswers, Answer: a, Signature: aSig, Other: b, OtherSig: bSig}
 }
 
-// Check verifies the proof: the statement is false, and the liar signed it. The on-chain program and `starling evidence
-// check` do the same.
+// Check verifies the proof: the statement is false, and the liar signed it. The on-chain program and `starling proof check`
+// do the same.
 func (l Lie) Check(d sign.Domain) error {
 	switch l.Kind {
 	case TwoAnswers:

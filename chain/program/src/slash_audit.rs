@@ -1,4 +1,4 @@
-//! Slashing for lies of audits, each proved by what the liar signed (verify/audit, Lie), which `starling evidence check`
+//! Slashing for lies of audits, each proved by what the liar signed (verify/audit, Lie), which `starling proof check`
 //! repeats offline:
 //!
 //! 1. a provider showed openings of its products of which one value is wrong: the program computes that value;

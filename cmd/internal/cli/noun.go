@@ -43,8 +43,10 @@ func meantBy(c *cobra.Command, args []string) string {
 			continue
 		}
 		if len(args) > 1 {
-			if child, _, err := o.Find(args[1:2]); err == nil && child != o {
-				return child.CommandPath()
+			for _, child := range o.Commands() {
+				if child.Name() == args[1] || slices.Contains(child.SuggestFor, args[1]) {
+					return child.CommandPath()
+				}
 			}
 		}
 		if meant == "" || !o.HasSubCommands() {

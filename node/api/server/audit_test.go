@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 )
 
@@ -17,10 +16,4 @@ func TestAudits(t *testing.T) {
 	}
 	_, err = api.RunAudit.Call(t.Context(), c, api.None{})
 	wantError(t, err, http.StatusConflict, "too_early")
-	_, err = api.GetAudit.Call(t.Context(), c, api.Audited{Peer: sign.Key{}, Hash: sign.Hash{1}})
-	wantError(t, err, http.StatusNotFound, "not_found")
-	kept, err := api.GetAudit.Call(t.Context(), c, api.Audited{Peer: sign.NewPrivate([32]byte{1}).Key(), Hash: sign.Hash{1}})
-	if err != nil || string(kept.Record) != "record" || string(kept.Anchor) != "anchor" {
-		t.Errorf("%q: %v", kept, err)
-	}
 }

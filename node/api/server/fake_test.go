@@ -16,7 +16,6 @@ import (
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
-	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/verify/exclusive"
@@ -174,13 +173,6 @@ func (f *fake) Probes(_ context.Context, id string) ([]exclusive.Record, error) 
 }
 
 func (f *fake) Info(context.Context) api.NodeInfo { return api.NodeInfo{Peer: "me"} }
-func (f *fake) AnchoredFacts(_ context.Context, peer string) (book.File, error) {
-	if peer != "somebody" {
-		return book.File{}, &api.Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
-	}
-	return book.File{Peer: sign.Key{7}, Receipts: [][]byte{{1}}}, nil
-}
-
 func (f *fake) Reputation(peer string) (api.PeerReputation, error) {
 	if peer != "somebody" {
 		return api.PeerReputation{}, &api.Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
@@ -195,12 +187,6 @@ func (f *fake) Health() api.Health {
 
 func (f *fake) Audits() ([]audit.Past, error)               { return []audit.Past{{Failed: "late"}}, nil }
 func (f *fake) Audit(context.Context) ([]audit.Past, error) { return nil, audit.ErrTooEarly }
-func (f *fake) AuditRecord(_ context.Context, of sign.Key, _ sign.Hash) (audit.Kept, error) {
-	if of.IsZero() {
-		return audit.Kept{}, audit.ErrNoRecord
-	}
-	return audit.Kept{Record: []byte("record"), Anchor: []byte("anchor")}, nil
-}
 
 func (f *fake) Leases() []api.SoldLease { return []api.SoldLease{} }
 

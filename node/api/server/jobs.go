@@ -15,7 +15,8 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/verify/exclusive"
+	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/jobproof"
 )
 
 // Jobs is the buying side: jobs and their quotes.
@@ -85,12 +86,10 @@ func checkOnce(key string) error {
 
 // Records is what is kept of a job's course.
 type Records interface {
-	Job(id string) (buyer.Job, error)
+	jobproof.Jobs
 	// Trace returns the steps from after on, and a channel that closes when there are more.
 	Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error)
 	Log(ctx context.Context, id string, rank int, follow bool, w io.Writer) error
-	Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount, error)
-	Probes(ctx context.Context, id string) ([]exclusive.Record, error)
 }
 
 // BindRecords binds the routes of a job's steps, log, receipts and probes.
@@ -111,13 +110,8 @@ func BindRecords(of Records) []route.Bound {
 			return err
 		}),
 		api.JobReceipts.Bind(byID(of.Receipts)),
-		api.JobProbes.Bind(func(ctx context.Context, q api.ByID) ([][]byte, error) {
-			records, err := of.Probes(ctx, q.ID)
-			raw := make([][]byte, 0, len(records))
-			for _, x := range records {
-				raw = append(raw, x.Marshal())
-			}
-			return raw, err
+		api.JobProof.Bind(func(ctx context.Context, q api.OfJob) (proof.Proof, error) {
+			return jobproof.Of(ctx, of, q.ID, q.Kind)
 		}),
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	book "github.com/starling-network/starling/node/reputation"
 )
 
 // Blobs stores and reads files, for an API key unless that is empty.
@@ -88,8 +87,6 @@ type Peer interface {
 	Peers() []api.PeerInfo
 	// Reputation explains the reputation of a peer, given by id or key.
 	Reputation(peer string) (api.PeerReputation, error)
-	// AnchoredFacts returns the receipts of others that count for or against a peer, given by id or key.
-	AnchoredFacts(ctx context.Context, peer string) (book.File, error)
 	Ping(ctx context.Context, target string, count int) (api.PingResult, error)
 	Guarded() []api.GuardedJob
 }
@@ -100,7 +97,6 @@ func BindPeer(of Peer) []route.Bound {
 		api.GetNode.Bind(func(ctx context.Context, _ api.None) (api.NodeInfo, error) { return of.Info(ctx), nil }),
 		api.ListPeers.Bind(func(context.Context, api.None) ([]api.PeerInfo, error) { return of.Peers(), nil }),
 		api.GetPeer.Bind(func(_ context.Context, q api.ByPeer) (api.PeerReputation, error) { return of.Reputation(q.Peer) }),
-		api.GetFacts.Bind(func(ctx context.Context, q api.ByPeer) (book.File, error) { return of.AnchoredFacts(ctx, q.Peer) }),
 		api.PingPeer.Bind(func(ctx context.Context, q api.PingRequest) (api.PingResult, error) {
 			if q.Count < 1 || q.Count > api.MaxPings {
 				return api.PingResult{}, route.BadRequest("bad_request", "count: %d is not between 1 and %d", q.Count, api.MaxPings)

@@ -8,39 +8,60 @@ import (
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/rewards"
 )
 
-// Evidence keeps proofs of double sale, of different results and of lies in audits.
-type Evidence interface {
-	Kept(ctx context.Context) ([]evidence.Kept, error)
-	Dissents(ctx context.Context) ([]evidence.Dissent, error)
-	Lies(ctx context.Context) ([]evidence.KeptLie, error)
+// Proofs keeps proofs, and watches units for double sale.
+type Proofs interface {
+	// Proofs lists the proofs of a kind, or all for the empty one.
+	Proofs(k proof.Kind) []proof.Entry
+	// Proof returns a proof of a peer, or of this one if the key is zero.
+	Proof(ctx context.Context, of sign.Key, hash sign.Hash) (proof.Proof, error)
+	// KeepProof checks and keeps a proof from a file.
+	KeepProof(ctx context.Context, f proof.File) (proof.Entry, error)
+	// History returns the receipts of others that count for or against a peer, given by id or key.
+	History(ctx context.Context, peer string) (proof.Proof, error)
+	Watcher
+}
+
+// Watcher watches units for double sale.
+type Watcher interface {
 	Watching() []evidence.Watched
 	Watch(ctx context.Context, w evidence.Watched) error
 	Unwatch(ctx context.Context, w evidence.Watched) error
 }
 
-// BindEvidence binds the routes of proofs.
-func BindEvidence(of Evidence) []route.Bound {
+// BindProofs binds the routes of proofs.
+func BindProofs(of Proofs) []route.Bound {
 	return []route.Bound{
-		api.ListEvidence.Bind(noRequest(of.Kept)),
-		api.ListDissents.Bind(noRequest(of.Dissents)),
-		api.ListLies.Bind(noRequest(of.Lies)),
-		api.ListWatched.Bind(func(context.Context, api.None) ([]evidence.Watched, error) { return of.Watching(), nil }),
-		api.WatchUnit.Bind(func(ctx context.Context, w evidence.Watched) ([]evidence.Watched, error) {
-			if err := of.Watch(ctx, w); err != nil {
+		api.ListProofs.Bind(func(_ context.Context, q api.ByKind) ([]proof.Entry, error) { return of.Proofs(q.Kind), nil }),
+		api.GetProof.Bind(func(ctx context.Context, q api.ByHash) (proof.Proof, error) { return of.Proof(ctx, q.Peer, q.Hash) }),
+		api.KeepProof.Bind(of.KeepProof),
+		api.GetHistory.Bind(func(ctx context.Context, q api.ByPeer) (proof.Proof, error) { return of.History(ctx, q.Peer) }),
+		api.ListWatched.Bind(func(context.Context, api.None) ([]api.Watched, error) { return watched(of), nil }),
+		api.WatchUnit.Bind(func(ctx context.Context, w api.Watched) ([]api.Watched, error) {
+			if err := of.Watch(ctx, evidence.Watched(w)); err != nil {
 				return nil, err
 			}
-			return of.Watching(), nil
+			return watched(of), nil
 		}),
-		api.UnwatchUnit.Bind(func(ctx context.Context, w evidence.Watched) ([]evidence.Watched, error) {
-			if err := of.Unwatch(ctx, w); err != nil {
+		api.UnwatchUnit.Bind(func(ctx context.Context, w api.Watched) ([]api.Watched, error) {
+			if err := of.Unwatch(ctx, evidence.Watched(w)); err != nil {
 				return nil, err
 			}
-			return of.Watching(), nil
+			return watched(of), nil
 		}),
 	}
+}
+
+// watched lists the watched units.
+func watched(of Proofs) []api.Watched {
+	out := []api.Watched{}
+	for _, w := range of.Watching() {
+		out = append(out, api.Watched(w))
+	}
+	return out
 }
 
 // Audits is the audits of the peer's units.
@@ -49,8 +70,6 @@ type Audits interface {
 	Audits() ([]audit.Past, error)
 	// Audit audits them now.
 	Audit(ctx context.Context) ([]audit.Past, error)
-	// AuditRecord returns a record of a peer, or of this one if the key is zero, and where it is anchored.
-	AuditRecord(ctx context.Context, of sign.Key, hash sign.Hash) (audit.Kept, error)
 }
 
 // BindAudits binds the routes of audits.
@@ -58,9 +77,6 @@ func BindAudits(of Audits) []route.Bound {
 	return []route.Bound{
 		api.ListAudits.Bind(func(context.Context, api.None) ([]audit.Past, error) { return of.Audits() }),
 		api.RunAudit.Bind(noRequest(of.Audit)),
-		api.GetAudit.Bind(func(ctx context.Context, q api.Audited) (audit.Kept, error) {
-			return of.AuditRecord(ctx, q.Peer, q.Hash)
-		}),
 	}
 }
 

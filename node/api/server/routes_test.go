@@ -21,7 +21,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
@@ -98,7 +98,7 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.JobSteps, func() error { return api.JobSteps.Send(ctx, c, id) })
 	add(api.JobLog, func() error { return raw(api.JobLog.Do(ctx, c, api.Log{ID: "jother"})) })
 	add(api.JobReceipts, func() error { return api.JobReceipts.Send(ctx, c, id) })
-	add(api.JobProbes, func() error { return api.JobProbes.Send(ctx, c, id) })
+	add(api.JobProof, func() error { return api.JobProof.Send(ctx, c, api.OfJob{ID: id.ID, Kind: proof.KindReceipts}) })
 	add(api.QuoteJob, func() error { return api.QuoteJob.Send(ctx, c, api.Quote{Body: api.Spec{Job: spec()}}) })
 	add(api.ExecProgram, func() error { return raw(api.ExecProgram.Do(ctx, c, api.Exec{ID: id.ID})) })
 	add(api.ForwardPort, func() error { return raw(api.ForwardPort.Do(ctx, c, api.Forward{ID: id.ID})) })
@@ -121,7 +121,7 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.GetNode, func() error { return api.GetNode.Send(ctx, c, none) })
 	add(api.ListPeers, func() error { return api.ListPeers.Send(ctx, c, none) })
 	add(api.GetPeer, func() error { return api.GetPeer.Send(ctx, c, peer) })
-	add(api.GetFacts, func() error { return api.GetFacts.Send(ctx, c, peer) })
+	add(api.GetHistory, func() error { return api.GetHistory.Send(ctx, c, peer) })
 	add(api.PingPeer, func() error { return api.PingPeer.Send(ctx, c, api.PingRequest{}) })
 	add(api.ListGuarded, func() error { return api.ListGuarded.Send(ctx, c, none) })
 	add(api.ListBlocks, func() error { return api.ListBlocks.Send(ctx, c, none) })
@@ -134,15 +134,14 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.DrainOffers, func() error { return api.DrainOffers.Send(ctx, c, none) })
 	add(api.ResumeOffers, func() error { return api.ResumeOffers.Send(ctx, c, api.ResumeRequest{}) })
 	add(api.PriceOffer, func() error { return api.PriceOffer.Send(ctx, c, api.PriceRequest{}) })
-	add(api.ListEvidence, func() error { return api.ListEvidence.Send(ctx, c, none) })
-	add(api.ListDissents, func() error { return api.ListDissents.Send(ctx, c, none) })
-	add(api.ListLies, func() error { return api.ListLies.Send(ctx, c, none) })
+	add(api.ListProofs, func() error { return api.ListProofs.Send(ctx, c, api.ByKind{}) })
+	add(api.GetProof, func() error { return api.GetProof.Send(ctx, c, api.ByHash{Hash: sample().Hash()}) })
+	add(api.KeepProof, func() error { return api.KeepProof.Send(ctx, c, proof.File{}) })
 	add(api.ListWatched, func() error { return api.ListWatched.Send(ctx, c, none) })
-	add(api.WatchUnit, func() error { return api.WatchUnit.Send(ctx, c, evidence.Watched{}) })
-	add(api.UnwatchUnit, func() error { return api.UnwatchUnit.Send(ctx, c, evidence.Watched{}) })
+	add(api.WatchUnit, func() error { return api.WatchUnit.Send(ctx, c, api.Watched{}) })
+	add(api.UnwatchUnit, func() error { return api.UnwatchUnit.Send(ctx, c, api.Watched{}) })
 	add(api.ListAudits, func() error { return api.ListAudits.Send(ctx, c, none) })
 	add(api.RunAudit, func() error { return api.RunAudit.Send(ctx, c, none) })
-	add(api.GetAudit, func() error { return api.GetAudit.Send(ctx, c, api.Audited{}) })
 	add(api.GetRewards, func() error { return api.GetRewards.Send(ctx, c, none) })
 	add(api.ClaimRewards, func() error { return api.ClaimRewards.Send(ctx, c, none) })
 	add(api.GetDocument, func() error { return raw(api.GetDocument.Do(ctx, c, none)) })

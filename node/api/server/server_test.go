@@ -14,11 +14,11 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -35,7 +35,7 @@ func spec() job.Job {
 // bindings binds every route to the fake.
 func bindings(f *fake) []route.Bound {
 	return slices.Concat(BindJobs(f), BindRecords(f), BindClusters(f), BindPrograms(f, p2ptest.Quiet()), BindLifetimes(f), BindBlobs(f), BindKeys(f),
-		BindPeer(f), BindHealth(f), BindBlocks(f), BindMarket(f), BindOperator(f), BindEvidence(&f.proofs), BindAudits(f), BindRewards(f), BindMetrics(f))
+		BindPeer(f), BindHealth(f), BindBlocks(f), BindMarket(f), BindOperator(f), BindProofs(&f.proofs), BindAudits(f), BindRewards(f), BindMetrics(f))
 }
 
 // withToken is a client of the same peer with another token.
@@ -394,11 +394,11 @@ func TestReputation(t *testing.T) {
 	if _, err := api.GetPeer.Call(t.Context(), c, api.ByPeer{Peer: "no/body"}); !errors.As(err, &bad) || bad.Code != "bad_peer" {
 		t.Errorf("nobody: %v", err)
 	}
-	f, err := api.GetFacts.Call(t.Context(), c, api.ByPeer{Peer: "somebody"})
-	if err != nil || f.Peer != (sign.Key{7}) || len(f.Receipts) != 1 {
-		t.Errorf("%+v, %v", f, err)
+	h, err := api.GetHistory.Call(t.Context(), c, api.ByPeer{Peer: "somebody"})
+	if err != nil || h.Kind != proof.KindHistory {
+		t.Errorf("%+v, %v", h, err)
 	}
-	if _, err := api.GetFacts.Call(t.Context(), c, api.ByPeer{Peer: "no/body"}); !errors.As(err, &bad) || bad.Code != "bad_peer" {
+	if _, err := api.GetHistory.Call(t.Context(), c, api.ByPeer{Peer: "no/body"}); !errors.As(err, &bad) || bad.Code != "bad_peer" {
 		t.Errorf("nobody: %v", err)
 	}
 }

@@ -240,7 +240,7 @@ func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, pa
 	var found string
 	switch {
 	case wrong:
-		found = "its provider signed a wrong answer to a probe; `starling job probe export` has the proof"
+		found = "its provider signed a wrong answer to a probe; `starling proof export --kind probes` has the proof"
 		p.Facts.Record(reputation.Fact{ID: sign.Hash(p.id()), Kind: reputation.AuditFailed, Role: reputation.Provider,
 			Subject: p.Lease.Core.Provider, At: r.Question.At})
 	case verdict == rules.Contended:

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/proof/rerun"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
@@ -123,8 +123,8 @@ func TestRerun(t *testing.T) {
 			Seed: seed, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum(code), Args: []string{"copy", "/in/data", "/out/data"}, Outputs: []string{"/out"},
 			Env: []replica.Variable{{Name: "A", Value: "1"}}, Inputs: []replica.Input{{Path: "/in/data", Content: sign.Sum([]byte(content))}},
 		}
-		f := evidence.Files{Program: module, Inputs: map[string]string{"/in/data": write(t, "data", []byte(content))}}
-		r, err := evidence.Rerun(t.Context(), newRuntime(t, time.Minute), w, f, t.TempDir())
+		f := rerun.Files{Program: module, Inputs: map[string]string{"/in/data": write(t, "data", []byte(content))}}
+		r, err := rerun.Work(t.Context(), newRuntime(t, time.Minute), w, f, t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestAttackStopFileMakesFalseResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	signed := workload.Digest(w, &nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_EXITED, ExitCode: int32(exit.Code), Reason: string(exit.Reason), Outputs: outs})
-	again, err := evidence.Rerun(t.Context(), r, work, evidence.Files{Program: module}, t.TempDir())
+	again, err := rerun.Work(t.Context(), r, work, rerun.Files{Program: module}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

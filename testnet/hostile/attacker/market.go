@@ -155,7 +155,7 @@ func (a *attacker) questions(ctx context.Context, c *count, keys []int, to peer.
 		if err == nil {
 			switch i % 4 {
 			case 0:
-				_, err = protocol.Record.Call(ctx, h, tag, to.ID, &nodepb.RecordRequest{Hash: randomHash()[2:]})
+				_, err = protocol.Proof.Call(ctx, h, tag, to.ID, &nodepb.ProofRequest{Hash: randomHash()[2:]})
 			case 1:
 				_, err = protocol.Anchored.Call(ctx, h, tag, to.ID, &nodepb.AnchoredRequest{})
 			case 2:

@@ -246,7 +246,7 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 			row("", "replica "+id)
 		}
 		if v.Evidence != "" {
-			row("", "evidence "+v.Evidence+", `starling evidence export "+v.Evidence+" FILE`")
+			row("", "proof "+v.Evidence+", `starling proof export "+v.Evidence+" FILE`")
 		}
 	}
 	for i, r := range j.Ranks {

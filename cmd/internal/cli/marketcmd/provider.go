@@ -39,8 +39,8 @@ func newOfferLs(a *cli.App) *cobra.Command {
 resume"); drained (draining, and no lease is left); closed (outside provide.hours); or no fees (the peer's key has too
 little SOL to claim what it would earn). Units that were withdrawn because something is wrong with them are listed
 with the reason; "provider resume DEVICE" sells them again. On a network that audits, PROVEN is how many of the free
-units have a fresh audit record ("starling audit ls"): the others are sold only to orders with --unproven. Units of a
-class that audits do not tell from others ("starling audit floors") are proven as their family, and sold so: to orders
+units have a fresh audit record ("starling proof audit"): the others are sold only to orders with --unproven. Units of a
+class that audits do not tell from others ("starling proof floors") are proven as their family, and sold so: to orders
 for class gpu, not for gpu/l40s.`,
 		Example: `  starling provider status
   starling provider status -o json`,

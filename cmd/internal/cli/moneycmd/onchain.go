@@ -60,7 +60,7 @@ func Open(a *cli.App, o Options) (*Chain, error) {
 		return nil, err
 	}
 	if g.Free {
-		return nil, cli.WithHint(cli.Usagef("network %s is a free network: it has no chain, so no balances, escrows or stake", g.Network), "starling receipts verify checks what was signed")
+		return nil, cli.WithHint(cli.Usagef("network %s is a free network: it has no chain, so no balances, escrows or stake", g.Network), "starling proof check checks the signed receipts")
 	}
 	home, err := a.Home()
 	if err != nil {

@@ -81,7 +81,7 @@ what is known of them. PEER is a peer id (12D3Koo…), a key, or the first eight
   starling peer ls
   starling peer show 7xKX…gAsU
   starling peer block add 7xKX…gAsU --reason "lost three jobs"`,
-	}, newNode(a), peersLs(a), peersShow(a), newPeerPing(a), peersExport(a), newBlock(a), newKey(a), newAPI(a))
+	}, newNode(a), peersLs(a), peersShow(a), newPeerPing(a), newBlock(a), newKey(a), newAPI(a))
 }
 
 func newPeerPing(a *cli.App) *cobra.Command {

@@ -22,15 +22,15 @@ takes from it; together they are the score.
 
 Then it lists the facts behind the lines, newest first, with what proves each: nothing that others say counts before
 this peer has checked it, on chain too. A lease of others has the hash of its last receipt, which both sides signed,
-and the transaction that anchors it; export writes those receipts into a file that starling receipts verify checks. An
-audit has its record, which starling audit show RECORD --peer KEY --save FILE fetches and starling audit check FILE
-checks; the others are in starling receipts, starling provider leases and starling evidence.
+and the transaction that anchors it: starling proof export KEY FILE --kind history writes those receipts into a file
+for starling proof check. An audit has its record, which starling proof export RECORD FILE --of KEY fetches. The
+others are in starling proof ls and starling provider leases.
 
 What others tell of failures does not count, and neither do those that deal with that peer alone. There is no score of
 a peer as such: another peer, which has seen something else, has another one. verify/PROTOCOL.md has the formula.`,
 		Example: `  starling peer show 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm
   starling peer show KEY -o json | jq .provider.score
-  starling peer export KEY facts.json && starling receipts verify facts.json`,
+  starling proof export KEY facts.json --kind history && starling proof check facts.json`,
 		Args: cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			client, err := a.Client()

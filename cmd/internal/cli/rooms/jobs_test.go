@@ -140,7 +140,7 @@ func (w *world) nowhere(t *testing.T) {
 	}
 	look("history", []byte(w.must(t, "job", "history", "-o", "json")))
 	for _, j := range jobs.Jobs {
-		for _, command := range [][]string{{"status", j.ID}, {"why", j.ID}, {"receipts", "ls", j.ID}} {
+		for _, command := range [][]string{{"status", j.ID}, {"why", j.ID}, {"proof", "ls", j.ID}} {
 			look(command[0], []byte(w.must(t, append(command, "-o", "json")...)))
 		}
 	}

@@ -497,9 +497,9 @@ func (w *world) testNode(t *testing.T) {
 	w.cli(t, "peer", "show", peerID(t, 99), "-o", "json").Want(t, cli.ExitOK, `"stranger": 6155`, `"adds": 6155`)
 	w.cli(t, "peer", "show", "nobody").Want(t, cli.ExitUsage, `neither a peer id`)
 	facts := filepath.Join(t.TempDir(), "facts.json")
-	w.cli(t, "peer", "export", peerID(t, 99), facts).Want(t, cli.ExitOK, `wrote 0 receipts to `)
-	w.cli(t, "receipts", "verify", facts, "--offline").Want(t, cli.ExitOK, `^chain +not asked: --offline`, `^good +0 leases of others`)
-	w.cli(t, "peer", "export", "nobody", "-").Want(t, cli.ExitUsage, `neither a peer id`)
+	w.cli(t, "proof", "export", peerID(t, 99), facts, "--kind", "history").Want(t, cli.ExitOK, `wrote the proof to .*: others kept 0 leases`)
+	w.cli(t, "proof", "check", facts, "--offline").Want(t, cli.ExitOK, `^chain +not asked: --offline`, `^proves +others kept 0 leases`)
+	w.cli(t, "proof", "export", "nobody", "-", "--kind", "history").Want(t, cli.ExitUsage, `neither a peer id`)
 	w.cli(t, "peer", "ping", p2ptest.Key(9).GetPublic().Type().String()).Want(t, cli.ExitUsage, `neither a peer id`)
 	w.cli(t, "peer", "ping", "-c", "3", peerID(t, 0)).Want(t, cli.ExitOK, `^peer +12D3`, `^path +direct$`, `^round trips +3$`, `^avg +\d`)
 	w.cli(t, "peer", "ping", peerID(t, 99)).Want(t, cli.ExitUnreachable, `no address of peer 12D3.*\(no-address\)`, `^hint: give its whole address`)
@@ -519,7 +519,7 @@ func TestNoPeer(t *testing.T) {
 	w := &world{home: t.TempDir()}
 	for _, args := range [][]string{
 		{"ps"}, {"status", "j"}, {"logs", "j"}, {"why", "j"}, {"wait", "j"}, {"get", "j", "d"}, {"stop", "j"}, {"exec", "j", "--", "x"}, {"cp", "j:/x", "y"}, {"job", "port-forward", "j", "80"}, {"job", "pause", "j"}, {"job", "resume", "j"}, {"peer", "status"}, {"peer", "ls"}, {"peer", "show", "p"},
-		{"offers"}, {"provider", "leases"}, {"receipts", "ls", "j"}, {"receipts", "show", "j"}, {"receipts", "export", "j", "f"}, {"receipts", "verify", "j"},
+		{"offers"}, {"provider", "leases"}, {"proof", "ls", "j"}, {"proof", "show", "j"}, {"proof", "export", "j", "f"}, {"proof", "check", "j"},
 	} {
 		w.cli(t, args...).Want(t, cli.ExitUnreachable, `^starling: no peer is running here`, "^hint: start it with `starling up`")
 	}

@@ -41,9 +41,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 	peercmd.NewClient,
 	moneycmd.NewWallet,
 	moneycmd.NewStake,
-	proofcmd.NewReceipts,
-	proofcmd.NewEvidence,
-	proofcmd.NewAudit,
+	proofcmd.NewProof,
 	networkcmd.NewNetwork,
 	testnetcmd.NewTestnet,
 }

@@ -46,10 +46,10 @@ sales meet there: the third peer, which traded with nobody, finds them and submi
 stake. At least half of it burns, the buyers get back what they paid, and the third peer gets a share for its trouble.
 
 The commands that do this are shown as they run; a real network is watched and defended with the same ones. The proof
-is left in DIR/double-sale.json, where starling evidence check reads it, and the figures in DIR/slash.json. The exit
+is left in DIR/double-sale.json, where starling proof check reads it, and the figures in DIR/slash.json. The exit
 code is 0 only if the whole stake is gone and both buyers are made whole.`,
 		Example: `  starling testnet slash
-  starling evidence check testnet/out/double-sale.json`,
+  starling proof check testnet/out/double-sale.json`,
 		Args: cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Out = a.Out

@@ -65,7 +65,7 @@ func (o *testnetOptions) sizeFlags(c *cobra.Command) {
 	c.Flags().Uint32Var(&o.units, "units", 2, "units that each of them sells")
 	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
 	c.Flags().BoolVar(&o.free, "free", false, "a free network: no chain, no money; needs no Node.js")
-	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling audit); 0: never")
+	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling proof audit); 0: never")
 }
 
 func (o *testnetOptions) check() error {
@@ -101,12 +101,12 @@ chain; receipts are signed by both sides all the same.
 
 --audit says how often every unit that nobody has leased multiplies matrices and walks through its memory for a
 committee of the other peers. Providers bond a stake for it, which takes two windows to count: with --audit 1m,
-starling audit ls shows records after three minutes. Each window has an audit here, while on a real network nobody
+starling proof audit shows records after three minutes. Each window has an audit here, while on a real network nobody
 knows of one before. Units are then as small as this machine has processors for all of them, for more would be found
 out.`,
 		Example: `  starling testnet up -n 5
   starling testnet up --free --dir testnet/out/free
-  starling testnet up --audit 1m && starling audit ls --home testnet/out/net/peer-1`,
+  starling testnet up --audit 1m && starling proof audit --home testnet/out/net/peer-1`,
 		Args: cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {

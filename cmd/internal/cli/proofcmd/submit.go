@@ -1,0 +1,99 @@
+package proofcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
+	"github.com/starling-network/starling/node/evidence"
+	"github.com/starling-network/starling/node/proof"
+)
+
+func proofSubmit(a *cli.App) *cobra.Command {
+	var o moneycmd.StakeOptions
+	c := &cobra.Command{
+		Use:   "submit FILE",
+		Short: "Have the stake of an offender taken",
+		Long: `Checks the file as proof check does, shows both receipts of a double sale, or the signed statement of a
+fraud, to the network's program, and has it take the stake. Says who got what. The peer's key pays the fees and the
+rent of two accounts, which comes back at the end, and gets the submitter's share; missing token accounts of the
+buyers are opened at its cost. The peer need not run.
+
+No stake is taken for a dispute: the program cannot know whose result is false.
+
+The reasons for which the program would refuse are named before anything is paid for. If it breaks off, call it
+again: nothing is done twice. If the provider was slashed before, by anybody, it says so and ends well.`,
+		Example: `  starling proof submit double.json`,
+		Args:    cli.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, found, err := readProof(args[0])
+			if !found {
+				return cli.Usagef("%s: no such file: starling proof export writes one", cli.Clip(args[0], 70))
+			}
+			if err != nil {
+				return err
+			}
+			switch f.Kind {
+			case proof.KindDoubleSale, proof.KindFraud:
+			case proof.KindDispute:
+				return cli.WithHint(cli.Usagef("no stake is taken for a dispute"),
+					"starling proof check FILE --program PROGRAM says whose result is false")
+			default:
+				return cli.Usagef("no stake is taken for %s", f.Kind.Text())
+			}
+			x, err := holds(f)
+			if err != nil {
+				return err
+			}
+			l, err := moneycmd.OpenProgram(a, o.Options)
+			if err != nil {
+				return err
+			}
+			if l.Genesis.Hash() != f.Genesis.Hash() {
+				return cli.Usagef("the proof is of network %s, this peer is on %s", f.Genesis.Tag(), l.Genesis.Tag())
+			}
+			return submit(l, c.Context(), x)
+		},
+	}
+	o.ReadFlags(c)
+	return c
+}
+
+func submit(l *moneycmd.Chain, ctx context.Context, f proof.Finding) error {
+	l.App.Say("submitting proof %s: %s; fees are paid by %s", f.Hash.Short(), f.Proves, l.Peer.Key())
+	out, err := evidence.Submit(ctx, l, f, l.Peer.Key())
+	switch {
+	case errors.Is(err, evidence.ErrNotStaked):
+		return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: "the proof holds all the same: keep the file"}
+	case errors.Is(err, evidence.ErrNotYet), errors.Is(err, evidence.ErrTooOld), errors.Is(err, evidence.ErrNoAudits):
+		return &cli.Error{Code: cli.ExitFailed, Err: err}
+	case err != nil:
+		return l.Explain(err)
+	}
+	n, err := l.Network(ctx)
+	if err != nil {
+		return l.Explain(err)
+	}
+	return l.App.Show(out, func(t *cli.Table) {
+		text := func(amount uint64) string { return l.Text(out.Mint, amount, n.Params) }
+		if out.Already {
+			t.Row("done before", fmt.Sprintf(
+				"the provider was slashed in slot %d, and nothing from before then counts again", out.Slot))
+			return
+		}
+		t.Row("slashed", out.Provider, fmt.Sprintf("slot %d", out.Slot))
+		t.Row("taken", text(out.Taken))
+		for _, p := range out.Paid {
+			t.Row("buyer", p.Wallet, "gets "+text(p.Amount))
+		}
+		t.Row("submitter", out.Reward.Wallet, "gets "+text(out.Reward.Amount))
+		t.Row("burned", text(out.Burned))
+		for _, id := range out.Transactions {
+			t.Row("transaction", id)
+		}
+	})
+}
