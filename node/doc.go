@@ -45,7 +45,8 @@
 //	metrics     measurements for Prometheus; other rooms bring their own
 //	api         routes of the local API, and its server (api/server)
 //
-// Below all of them lie store and journal (records), machine (state machines) and protocol (streams between peers).
+// Below all of them lie store and journal (records), machine (state machines), metering (payers and sellers) and
+// protocol (streams between peers).
 //
 // # Health and metrics
 //

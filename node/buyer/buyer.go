@@ -34,6 +34,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/sealed"
@@ -140,6 +141,7 @@ type Buyer struct {
 	// exchange is the market.
 	exchange *exchange.Exchange
 	own      *own
+	payers   *metering.Meters[paidFor, meter.Payer]
 	pay      payments
 	desk     *desk  // runs ordinary jobs
 	wages    *wages // nil where this peer guards nothing
@@ -181,6 +183,9 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{},
 		ended: make(chan struct{}, 1),
 	}
+	b.payers = metering.New[paidFor, meter.Payer](metering.Config{
+		Name: "payer", Store: cfg.Store, Clock: cfg.Slots, Log: cfg.Log,
+	})
 	var err error
 	if b.own, err = newOwn(b); err != nil {
 		return nil, err
@@ -279,6 +284,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.ctx, b.began = ctx, time.Now()
 	open := slices.Collect(maps.Values(b.leases))
 	b.mu.Unlock()
+	b.wg.Go(func() { b.payers.Run(ctx) })
 	b.wg.Go(func() { b.pay.run(ctx) }) // it tells of leases, which end with b.ctx
 	if b.wages != nil {
 		b.wg.Go(func() { b.wages.run(ctx) })

@@ -272,6 +272,7 @@ func (s *supervisor) keepLogs(ctx context.Context) {
 
 // leave has nothing more be done for a lease that another peer commands.
 func (l *bought) leave() {
+	l.b.payers.Drop(paidFor{l})
 	l.line.guard.Lock()
 	defer l.line.guard.Unlock()
 	select {

@@ -3,7 +3,6 @@ package buyer
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -21,7 +20,6 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
-	"github.com/starling-network/starling/p2p/blob"
 )
 
 // The environment that tells a program which part of the job it is.
@@ -158,17 +156,14 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wan
 		}
 		return res, nil
 	}
-	left, seen := blob.MaxArchive(l.disk()), map[string]bool{}
+	left, seen := work.MaxOutputs(l.disk()), map[string]bool{}
 	for _, o := range ex.Outputs {
 		if !slices.Contains(wanted, job.Output{Path: o.GetPath()}) || seen[o.Path] {
 			res.lost = fmt.Sprintf("the provider named an output %q that the job did not ask for, or one twice", clip(o.GetPath()))
 			return res, nil
 		}
 		seen[o.Path] = true
-		c, err := cid.Cast(o.GetBlob().GetCid())
-		if err == nil {
-			err = blob.Check(c)
-		}
+		c, err := work.CID(o.GetBlob())
 		if err != nil {
 			res.lost = fmt.Sprintf("the provider named a malformed output %q", clip(o.Path))
 			return res, nil
@@ -192,7 +187,7 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wan
 		switch {
 		case ctx.Err() != nil:
 			return result{}, ctx.Err()
-		case errors.Is(err, blob.ErrFull), errors.Is(err, blob.ErrDiskFull):
+		case work.NoRoom(err):
 			return result{}, fmt.Errorf("keeping output %s: %w", o.Path, err)
 		case err != nil:
 			res.lost = fmt.Sprintf("its output %s could not be fetched: %v", o.Path, err)

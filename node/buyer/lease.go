@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
@@ -79,7 +80,8 @@ type bought struct {
 
 	mu      sync.Mutex
 	rec     leaseRecord
-	payer   meter.Payer
+	payer   meter.Payer   // after the last step of its machine
+	added   bool          // it has had a machine
 	retired bool          // its deposit was told in this process that it is settled
 	settled chan struct{} // closed when the payer is settled
 	left    chan struct{} // closed when somebody else commands the lease
@@ -285,113 +287,45 @@ func (l *bought) voucher(ctx context.Context, v verify.Voucher) ([]byte, error) 
 	return s.Marshal(), nil
 }
 
-// step takes the payer one event further, journals with more, and returns the effects that remain.
+// step sends the payer an event, journals the step with more, and returns its effects.
 func (l *bought) step(ctx context.Context, ev meter.Event, more ...store.Put) ([]meter.Effect, error) {
-	return l.apply(ctx, func(m meter.Payer, now market.Slot) (meter.Payer, []meter.Effect, error) { return m.Step(now, ev) }, more...)
+	l.add()
+	return l.b.payers.Step(ctx, paidFor{l}, ev, more...)
 }
 
-func (l *bought) apply(ctx context.Context, f func(meter.Payer, market.Slot) (meter.Payer, []meter.Effect, error), more ...store.Put) ([]meter.Effect, error) {
-	slot, err := l.b.cfg.Slots.Now(time.Now())
-	if err != nil {
-		return nil, err
-	}
+// add adds the machine of the lease's payer, once: a dropped one does not come again.
+func (l *bought) add() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next, effects, err := f(l.payer, slot)
-	if err != nil {
-		return nil, err
+	if !l.added {
+		l.added = true
+		l.b.payers.Add(paidFor{l}, l.payer)
 	}
-	puts := more
-	var rest []meter.Effect
-	var signed []verify.Receipt
-	for _, e := range effects {
-		switch e := e.(type) {
-		case meter.Persist:
-			puts = append(puts, store.Put{Kind: kindPayer, Key: l.id.String(), Value: e.State})
-			continue
-		case meter.Cosign:
-			sig, err := e.Core.Sign(l.b.domain, l.as.key())
-			if err != nil {
-				return nil, err
-			}
-			r := verify.Receipt{ReceiptCore: e.Core, ProviderSig: e.ProviderSig, BuyerSig: sig}
-			signed = append(signed, r)
-			puts = append(puts, store.Put{Kind: kindReceipt, Key: receiptKey(l.id, e.Core.Seq), Value: r.Marshal()})
-		}
-		rest = append(rest, e)
-	}
-	if len(puts) > 0 {
-		if err := l.b.cfg.Store.Write(ctx, puts...); err != nil {
-			return nil, fmt.Errorf("journalling a voucher: %w", err)
-		}
-	}
-	l.payer = next
-	if st := next.State(); st == meter.PayerStopping || st == meter.PayerSettled {
-		if len(puts) > 0 {
-			l.as.changed(ctx, l)
-		}
-	}
-	for _, r := range signed {
-		l.b.cfg.Filed(l.signed, l.rec.Units, r)
-	}
-	for _, e := range rest {
-		switch e := e.(type) {
-		case meter.StopPaying:
-			why := string(e.Reason)
-			if e.Detail != "" {
-				why = e.Detail
-			}
-			l.line.over(l, l.usedUp(slot), why)
-		case meter.Settled:
-			l.line.over(l, l.usedUp(slot), "the provider ended the lease")
-			select {
-			case <-l.settled:
-			default:
-				close(l.settled)
-			}
-		}
-	}
-	return rest, nil
 }
 
 func receiptKey(l market.LeaseID, seq uint64) string { return fmt.Sprintf("%s/%020d", l, seq) }
 
-func tick(m meter.Payer, now market.Slot) (meter.Payer, []meter.Effect, error) {
-	return m.Step(now, meter.Ticked{})
-}
-
-// watch gives the payer its ticks until it is settled or the peer stops. b.ctx is set.
+// watch has the payer ticked until it is settled, somebody else commands the lease, or the peer stops. b.ctx is set.
 func (l *bought) watch(b *Buyer) {
 	b.cfg.Host.Protect(l.peer, "lease/"+l.id.Short())
 	b.mu.Lock()
 	run := b.ctx
 	b.mu.Unlock()
 	every := time.Duration(b.cfg.Genesis.IntervalSlots*b.cfg.Genesis.SlotMillis) * time.Millisecond / 2
+	l.add()
+	if err := b.payers.Watch(paidFor{l}, max(every, 50*time.Millisecond)); err != nil {
+		b.cfg.Log.Debug("a lease is not watched", "lease", l.id, "err", err)
+	}
 	b.wg.Go(func() {
 		defer b.cfg.Host.Unprotect(l.peer, "lease/"+l.id.Short())
-		t := time.NewTicker(max(every, 50*time.Millisecond))
-		defer t.Stop()
-		turn := meter.Payer.Resume
-		for {
-			_, err := l.apply(run, turn)
-			if err == nil {
-				turn = tick
-			} else if _, no := b.cfg.Slots.Now(time.Now()); no == nil && run.Err() == nil { // else nobody knows the slot
-				b.cfg.Log.Error("metering failed; trying again", "lease", l.id, "err", err)
-			}
-			select {
-			case <-run.Done():
-				return
-			case <-l.left:
-				return
-			case <-l.settled:
-				b.pay.retire(l)
-				b.used(l.job, l.core.Order)
-				if s, err := b.get(l.job); err == nil && s.driver != nil {
-					s.driver.chains.costs(l)
-				}
-				return
-			case <-t.C:
+		select {
+		case <-run.Done():
+		case <-l.left:
+		case <-l.settled:
+			b.pay.retire(l)
+			b.used(l.job, l.core.Order)
+			if s, err := b.get(l.job); err == nil && s.driver != nil {
+				s.driver.chains.costs(l)
 			}
 		}
 	})
@@ -454,6 +388,9 @@ func (b *Buyer) handleMeter(ctx context.Context, from peer.ID, req *nodepb.Meter
 			if reply.Voucher, err = l.voucher(ctx, e.Voucher); err != nil {
 				return nil, err
 			}
+		case meter.StopPaying, meter.Settled: // carried out by Stepped
+		default:
+			return nil, fmt.Errorf("unknown effect %T", e)
 		}
 	}
 	return reply, nil
@@ -545,4 +482,65 @@ func (b *Buyer) forgo(ctx context.Context, l *bought, reason string) {
 		b.pay.retire(l)
 	}
 	l.cancel()
+}
+
+// paidFor is a lease for node/metering.
+type paidFor struct{ *bought }
+
+// String implements metering.Lease.
+func (l paidFor) String() string { return l.id.String() }
+
+// Complete implements metering.Lease.
+func (l paidFor) Complete(s *metering.Step[meter.Payer]) error {
+	var rest []meter.Effect
+	for _, e := range s.Effects {
+		switch e := e.(type) {
+		case meter.Persist:
+			s.Records = append(s.Records, store.Put{Kind: kindPayer, Key: l.id.String(), Value: e.State})
+			continue
+		case meter.Cosign:
+			sig, err := e.Core.Sign(l.b.domain, l.as.key())
+			if err != nil {
+				return err
+			}
+			r := verify.Receipt{ReceiptCore: e.Core, ProviderSig: e.ProviderSig, BuyerSig: sig}
+			s.Receipts = append(s.Receipts, r)
+			s.Records = append(s.Records, store.Put{Kind: kindReceipt, Key: receiptKey(l.id, e.Core.Seq), Value: r.Marshal()})
+		}
+		rest = append(rest, e)
+	}
+	s.Effects = rest
+	return nil
+}
+
+// Stepped implements metering.Lease.
+func (l paidFor) Stepped(s metering.Step[meter.Payer]) (later func(context.Context)) {
+	l.mu.Lock()
+	l.payer = s.Meter
+	used, units := l.usedUp(s.Now.Slot), l.rec.Units
+	l.mu.Unlock()
+	for _, r := range s.Receipts {
+		l.b.cfg.Filed(l.signed, units, r)
+	}
+	for _, e := range s.Effects {
+		switch e := e.(type) {
+		case meter.StopPaying:
+			why := string(e.Reason)
+			if e.Detail != "" {
+				why = e.Detail
+			}
+			l.line.over(l.bought, used, why)
+		case meter.Settled:
+			l.line.over(l.bought, used, "the provider ended the lease")
+			select {
+			case <-l.settled:
+			default:
+				close(l.settled)
+			}
+		}
+	}
+	if st := s.Meter.State(); len(s.Records) > 0 && (st == meter.PayerStopping || st == meter.PayerSettled) {
+		return func(ctx context.Context) { l.as.changed(ctx, l.bought) }
+	}
+	return nil
 }

@@ -236,6 +236,7 @@ func (b *Buyer) drop(s *supervisor) {
 		if b.leases[l.id] == l {
 			delete(b.leases, l.id)
 		}
+		b.payers.Drop(paidFor{l})
 	}
 }
 

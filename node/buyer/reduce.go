@@ -18,7 +18,6 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
-	"github.com/starling-network/starling/p2p/blob"
 )
 
 // reduceLimits bound the reduce step, which runs on the user's own machine.
@@ -84,7 +83,7 @@ func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 func (s *supervisor) reduceDir(id string) (string, error) {
 	old, err := filepath.Glob(filepath.Join(s.b.jobDir(id), "reduce-*"))
 	for _, d := range old {
-		err = errors.Join(err, blob.RemoveAll(d))
+		err = errors.Join(err, work.Stage{Dir: d}.Remove())
 	}
 	if err != nil {
 		return "", fmt.Errorf("clearing the reduce directory: %w", err)

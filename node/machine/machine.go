@@ -23,6 +23,9 @@ var (
 	ErrPanic = errors.New("machine panicked")
 )
 
+// errClock means that the clock is not known.
+var errClock = errors.New("reading the clock")
+
 // Now is the time as machines see it: the wall clock for deadlines, the slot of the chain for leases.
 type Now = lease.Now
 

@@ -296,3 +296,33 @@ func TestResumeAndRemove(t *testing.T) {
 		}
 	})
 }
+
+// A dropped machine still gets the results of its calls, and takes nothing else.
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, hold := store.NewMemory(), make(chan struct{})
+		p := start(t, s, &shell{call: func(_ context.Context, _ string, f send) []event {
+			<-hold
+			return []event{acked{f.number}}
+		}})
+		p.Add("a", ledger{}, add{"1", 1}, wake{time.Now().Add(time.Second)})
+		synctest.Wait()
+		_, changed, err := p.Get("a")
+		if p.Drop("a"); err != nil || !isClosed(changed) || len(p.Keys()) > 0 {
+			t.Errorf("dropped (%v), and still there", err)
+		}
+		if _, err := p.Ask(t.Context(), "a", add{"2", 2}); !errors.Is(err, ErrUnknown) {
+			t.Errorf("a request: %v", err)
+		}
+		time.Sleep(time.Minute)
+		close(hold)
+		synctest.Wait()
+		if l, err := ledgers.Get(t.Context(), s, "a"); err != nil || len(l.Open) > 0 || len(l.Amounts) != 1 {
+			t.Errorf("the journal has %+v, %v", l, err)
+		}
+		if err := p.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

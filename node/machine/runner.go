@@ -36,6 +36,7 @@ type instance[K comparable, M, E, F any] struct {
 	limit   int       // events of the next turn; fewer while a record is looked for that cannot be written
 	busy    bool      // somebody serves the machine, or it is ready or paused
 	paused  bool      // it waits for another try after a failure
+	dropped bool      // it takes no more events and gets no ticks
 	calls   int       // under way
 	next    time.Time // of its tick; zero: never
 	rest    time.Time // no tick before: one that does not move next must not come again and again
@@ -135,14 +136,32 @@ func (r *Runner[K, M, E, F]) Remove(k K) (m M, ok bool) {
 	if in == nil || in.busy || in.calls > 0 || len(in.inbox) > 0 || !in.m.Done() {
 		return m, false
 	}
-	delete(r.all, k)
+	r.dropLocked(in)
+	return in.m, true
+}
+
+// Drop removes a machine, whatever its state, if there is one of that key. Events that it has are still served, but it
+// takes no others and gets no ticks. As their writes would have no order with those of another machine, none with the
+// same records must be added.
+func (r *Runner[K, M, E, F]) Drop(k K) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if in := r.all[k]; in != nil {
+		r.dropLocked(in)
+	}
+}
+
+func (r *Runner[K, M, E, F]) dropLocked(in *instance[K, M, E, F]) {
+	delete(r.all, in.k)
+	in.dropped = true
 	if in.timer != nil {
 		in.timer.Stop()
+		in.timer = nil
 	}
 	if in.changed != nil {
 		close(in.changed)
+		in.changed = nil
 	}
-	return in.m, true
 }
 
 // Keys returns the keys of the machines, in no order.

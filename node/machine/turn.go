@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -93,7 +94,7 @@ func (r *Runner[K, M, E, F]) tickLocked(in *instance[K, M, E, F]) {
 		in.timer.Stop()
 		in.timer = nil
 	}
-	if in.next.IsZero() || in.paused || r.over || len(in.inbox) > 0 && in.inbox[0].tick {
+	if in.next.IsZero() || in.paused || in.dropped || r.over || len(in.inbox) > 0 && in.inbox[0].tick {
 		return
 	}
 	wait := max(time.Until(in.next), time.Until(in.rest))
@@ -113,7 +114,7 @@ func (r *Runner[K, M, E, F]) step(in *instance[K, M, E, F], batch []item[E, F]) 
 	defer r.recovered()
 	now, err := r.cfg.Clock()
 	if err != nil {
-		r.failed(in, batch, fmt.Errorf("reading the clock: %w", err))
+		r.failed(in, batch, fmt.Errorf("%w: %w", errClock, err))
 		return
 	}
 	var b journal.Batch
@@ -205,8 +206,12 @@ func (r *Runner[K, M, E, F]) failed(in *instance[K, M, E, F], batch []item[E, F]
 	broken := errors.Is(err, store.ErrBroken) || errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrCrashed)
 	poison := errors.Is(err, store.ErrRecord)
 	drop := poison && len(batch) == 1
+	level := slog.LevelError
+	if errors.Is(err, errClock) { // its owner reports it
+		level = slog.LevelDebug
+	}
 	log := r.cfg.Log.With("machine", r.cfg.Name, "key", in.k)
-	log.Error("step not journalled", "events", len(batch), "dropped", drop, "err", err)
+	log.Log(r.ctx, level, "step not journalled", "events", len(batch), "dropped", drop, "err", err)
 	var again []item[E, F]
 	for _, it := range batch {
 		switch {

@@ -55,6 +55,12 @@ type Blobs interface {
 // Fetcher brings a blob from a peer into the store.
 type Fetcher func(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
 
+// NoRoom reports whether a Fetcher failed because this peer's disk or its share for blobs is full.
+func NoRoom(err error) bool { return errors.Is(err, blob.ErrFull) || errors.Is(err, blob.ErrDiskFull) }
+
+// MaxOutputs is the most bytes that a program's outputs have together as archives, if it may write disk bytes.
+func MaxOutputs(disk int64) int64 { return blob.MaxArchive(disk) }
+
 // Stage is the directory of one execution: its mounts, and room for the runtime.
 //
 //	<dir>/mnt/…    what the program only reads, at the paths by which it sees it

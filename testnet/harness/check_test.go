@@ -3,6 +3,7 @@ package harness
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +43,7 @@ func (n *Net) check(t *testing.T, b *Peer, j buyer.Job, want buyer.State) []buye
 	var claimed market.Amount
 	for range 120 { // claims are made, and come to be final, after the job
 		j, claimed = n.job(t, b, j.ID), n.claimed(accounts, j.Paid)
-		if j.Held == 0 && j.Paid == claimed {
+		if j.Held == 0 && j.Paid == claimed && len(n.unclaimed(accounts)) == 0 {
 			break
 		}
 		time.Sleep(500 * time.Millisecond)
@@ -50,12 +51,8 @@ func (n *Net) check(t *testing.T, b *Peer, j buyer.Job, want buyer.State) []buye
 	if j.Paid != claimed || j.Held > 0 {
 		t.Errorf("the job paid %d and %d are held, its providers claimed %d", j.Paid, j.Held, claimed)
 	}
-	for _, a := range accounts {
-		got := n.claims(a)
-		if got == nil || got.Claimed+got.Lost == a.Owed || !a.Active && got.Claimed == 0 { // it never heard of its first voucher
-			continue
-		}
-		t.Errorf("of lease %s %d were claimed and %d lost, its vouchers say %d", a.Lease.Short(), got.Claimed, got.Lost, a.Owed)
+	for _, problem := range n.unclaimed(accounts) {
+		t.Error(problem)
 	}
 	p, err := jobproof.Receipts(j, accounts)
 	if err != nil {
@@ -85,6 +82,19 @@ func (n *Net) claimed(accounts []buyer.LeaseAccount, orDown market.Amount) (sum 
 		}
 	}
 	return sum
+}
+
+// unclaimed lists the leases whose vouchers say more or less than their provider claimed and lost.
+func (n *Net) unclaimed(accounts []buyer.LeaseAccount) (problems []string) {
+	for _, a := range accounts {
+		got := n.claims(a)
+		if got == nil || got.Claimed+got.Lost == a.Owed || !a.Active && got.Claimed == 0 { // it never heard of its first voucher
+			continue
+		}
+		problems = append(problems, fmt.Sprintf("of lease %s %d were claimed and %d lost, its vouchers say %d",
+			a.Lease.Short(), got.Claimed, got.Lost, a.Owed))
+	}
+	return problems
 }
 
 // claims is what the provider of a lease knows of its money; nil if that is none of the network's own, which claim, or down.

@@ -480,7 +480,7 @@ func TestEscrowCrash(t *testing.T) {
 	for _, c := range []struct {
 		who   string
 		kinds []string
-	}{{"buyer", []string{"deposit", "lease+payer", "job+lease+trace", "anchor", "escrow"}}, {"provider", []string{"claims", "hold", "metered+seller"}}} {
+	}{{"buyer", []string{"deposit", "lease+payer", "job+lease+trace", "anchor", "escrow"}}, {"provider", []string{"claims", "hold", "seller", "seller+sold"}}} {
 		t.Run(c.who, func(t *testing.T) {
 			t.Parallel()
 			peer := map[string]int{"buyer": crashBuyer, "provider": crashProvider}[c.who]

@@ -64,6 +64,9 @@ func NewPayer(t Terms) (Payer, error) {
 // State is where the machine stands.
 func (m Payer) State() PayerState { return m.s.State }
 
+// Settled reports whether the lease is over for the payer.
+func (m Payer) Settled() bool { return m.s.State == PayerSettled }
+
 // Reason is why nothing more is paid; "" while it is, or when the seller ended the lease.
 func (m Payer) Reason() Reason { return m.s.Reason }
 

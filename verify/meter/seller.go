@@ -75,6 +75,9 @@ func NewSeller(t Terms, start market.Slot) (Seller, error) {
 // State is where the machine stands.
 func (m Seller) State() SellerState { return m.s.State }
 
+// Settled reports whether the lease is over for the seller.
+func (m Seller) Settled() bool { return m.s.State == SellerSettled }
+
 // Start is the slot in which billing begins.
 func (m Seller) Start() market.Slot { return m.s.Start }
 

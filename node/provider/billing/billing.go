@@ -1,13 +1,12 @@
 // Package billing meters a provider's leases: it samples usage, proposes receipts to buyers, takes vouchers, and ends
 // work that is not paid for.
 //
-// verify/meter's Seller decides. A [Meter] runs the seller of one lease, journals each of its steps, and carries out
-// the effects. [Meters] are those of all leases.
+// verify/meter's Seller decides, and node/metering journals each of its steps. A [Meter] is the seller of one lease and
+// carries out its effects. [Meters] are those of all leases.
 package billing
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
@@ -75,11 +75,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// The tables of metering.
-var (
-	sellers  = journal.Define[market.LeaseID, json.RawMessage]("seller") // meter.Seller
-	receipts = journal.Define[receiptKey, receipt]("sold")               // co-signed receipts
-)
+// receipts has the co-signed receipts. The sellers are in metering.Sellers.
+var receipts = journal.Define[receiptKey, receipt]("sold")
 
 // receiptKey is a lease and the number of a receipt, as text.
 type receiptKey string
@@ -93,24 +90,29 @@ type receipt struct {
 	Receipt []byte `json:"receipt"`
 }
 
-// Meters are the meters of all leases. New starts nothing; Resume and Open do.
+// Meters are the meters of all leases. New starts nothing; Restart, Resume and Open do.
 type Meters struct {
-	cfg   Config
-	floor *floor
-	wg    sync.WaitGroup
+	cfg     Config
+	floor   *floor
+	sellers *metering.Meters[sold, meter.Seller]
+	wg      sync.WaitGroup
 
 	mu  sync.Mutex
 	ctx context.Context // of Resume
 	all map[market.LeaseID]*Meter
 }
 
-// New reads the record of metered slots, and bounds the first slot that the clock believes by it.
+// New reads the records of metered slots, and bounds the first slot that the clock believes by it.
 func New(ctx context.Context, cfg Config) (*Meters, error) {
 	f, err := loadFloor(ctx, cfg.Store, cfg.Slots)
 	if err != nil {
 		return nil, err
 	}
-	return &Meters{cfg: cfg, floor: f, ctx: ctx, all: map[market.LeaseID]*Meter{}}, nil
+	p := &Meters{cfg: cfg, floor: f, ctx: ctx, all: map[market.LeaseID]*Meter{}}
+	p.sellers = metering.New[sold, meter.Seller](metering.Config{
+		Name: "seller", Store: cfg.Store, Clock: cfg.Slots, Log: cfg.Log,
+	})
+	return p, nil
 }
 
 // Begin takes the first voucher of a lease, which starts in slot. Its effects come again when the loop begins.
@@ -204,7 +206,10 @@ func (p *Meters) Over(executed []market.LeaseID) []market.LeaseID {
 func (p *Meters) Forgotten(l market.LeaseID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.all, l)
+	if s := p.all[l]; s != nil {
+		delete(p.all, l)
+		p.sellers.Drop(sold{s})
+	}
 }
 
 // Receipts calls fn for the receipts of a lease, in the layout that both have signed, in the order of their numbers.

@@ -8,19 +8,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/slots"
 )
-
-// floorTable has the highest slot in which anything was metered, under one key.
-var floorTable = journal.Define[string, metered]("metered")
-
-const floorKey = "slot"
-
-// metered is the journal's record of a floor.
-type metered struct {
-	Slot market.Slot `json:"slot"`
-	At   time.Time   `json:"at"` // when it was written
-}
 
 // floor keeps slots from being billed twice after this peer's view of the slot went back. Two receipts for one slot of
 // a unit would prove a double sale.
@@ -31,32 +21,38 @@ type floor struct {
 	until map[market.UnitID]market.Slot // and of each: a lease pays for the whole slot in which its work ends
 }
 
-// loadFloor reads the record, and bounds the first slot that the clock believes by it. clock may be nil.
+// loadFloor reads the highest floor in the journal, and bounds the first slot that the clock believes by it. Each
+// seller has its own, because their writes have no order. clock is optional; if nil, nothing is bounded.
 func loadFloor(ctx context.Context, s journal.Store, clock *slots.Clock) (*floor, error) {
 	f := &floor{until: map[market.UnitID]market.Slot{}}
-	err := floorTable.List(ctx, s, floorKey, func(_ string, m metered) error {
-		f.floor = m.Slot
-		if clock != nil {
-			clock.Reached(m.Slot, m.At)
+	var at time.Time // of the newest record
+	err := metering.Sellers.List(ctx, s, "", func(_ market.LeaseID, rec metering.SellerRecord) error {
+		f.floor = max(f.floor, rec.Floor)
+		if rec.At.After(at) {
+			at = rec.At
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading the last metered slot: %w", err)
 	}
+	if clock != nil && !at.IsZero() {
+		clock.Reached(f.floor, at)
+	}
 	return f, nil
 }
 
-// meter records the highest slot with metering here, which is at most slots.Margin past the newest final one, and until
-// when the units of a lease with ended work were sold; until is 0 while it has not ended.
-func (f *floor) meter(b *journal.Batch, slot, until market.Slot, units []market.UnitID) {
+// meter notes the highest slot with metering here, which is at most slots.Margin past the newest final one, and until
+// when the units of a lease with ended work were sold; until is 0 while it has not ended. It returns the floor for the
+// journal.
+func (f *floor) meter(slot, until market.Slot, units []market.UnitID) market.Slot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.floor, f.ends = max(f.floor, slot), max(f.ends, until)
 	for _, u := range units {
 		f.until[u] = max(f.until[u], until)
 	}
-	floorTable.Put(b, floorKey, metered{Slot: max(f.floor, f.ends), At: time.Now()})
+	return max(f.floor, f.ends)
 }
 
 // free returns slot, or the first one after it in which these units are not sold already: by a lease with work that

@@ -4,13 +4,25 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/stream"
 )
+
+// journalFloor journals the seller of a lease with a floor.
+func journalFloor(t *testing.T, disk journal.Store, l market.LeaseID, floor market.Slot) {
+	t.Helper()
+	var b journal.Batch
+	metering.Sellers.Put(&b, l, metering.SellerRecord{Floor: floor, At: time.Now(), Meter: []byte("{}")})
+	if err := b.Commit(t.Context(), disk); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // No slot is billed twice, though the view of the current one went back with a restart.
 func TestMetered(t *testing.T) {
@@ -25,20 +37,16 @@ func TestMetered(t *testing.T) {
 		}
 		return f
 	}
-	meter := func(f *floor, slot, until market.Slot, units []market.UnitID) {
+	meter := func(f *floor, l market.LeaseID, slot, until market.Slot, units []market.UnitID) {
 		t.Helper()
-		var b journal.Batch
-		f.meter(&b, slot, until, units)
-		if err := b.Commit(t.Context(), disk); err != nil {
-			t.Fatal(err)
-		}
+		journalFloor(t, disk, l, f.meter(slot, until, units))
 	}
 	f := load()
 	if f.free(5, units) != 5 {
 		t.Error("a new provider bills later")
 	}
 	for _, slot := range []market.Slot{10, 30, 20} {
-		meter(f, slot, 0, units[:1])
+		meter(f, market.LeaseID{byte(slot)}, slot, 0, units[:1])
 	}
 	next := load()
 	if got := next.free(25, units); got != 30 {
@@ -48,18 +56,19 @@ func TestMetered(t *testing.T) {
 		t.Errorf("slot 31: %d", got)
 	}
 	// The slot in which work ended is sold to its end, of these units.
-	meter(next, 40, 41, units[:2])
+	meter(next, market.LeaseID{10}, 40, 41, units[:2])
 	if a, b := next.free(40, units), next.free(40, units[2:]); a != 41 || b != 40 {
 		t.Errorf("after a lease until slot 41 its units are billed from slot %d and another from %d", a, b)
 	}
 	if got := load().free(40, units[:1]); got != 41 {
 		t.Errorf("after a restart they are billed from slot %d", got)
 	}
-	if err := disk.Write(t.Context(), store.Put{Kind: "metered", Key: "slot", Value: []byte{1}}); err != nil {
+	broken := store.Put{Kind: metering.Sellers.Kind(), Key: market.LeaseID{1}.String(), Value: []byte{1}}
+	if err := disk.Write(t.Context(), broken); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := loadFloor(t.Context(), disk, nil); err == nil {
-		t.Error("a slot of one byte was read")
+		t.Error("a record of one byte was read")
 	}
 }
 

@@ -2,7 +2,6 @@ package billing
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/verify"
@@ -66,21 +66,22 @@ func (p *Meters) wait(ctx context.Context, r lease.Record) (*Meter, error) {
 	}
 }
 
-// Restart sets the context of all loops. It is called before the first one.
+// Restart sets the context of all loops, and starts the sellers. It is called once, before the first loop.
 func (p *Meters) Restart(ctx context.Context) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.ctx = ctx
+	p.mu.Unlock()
+	p.wg.Go(func() { p.sellers.Run(ctx) })
 }
 
 // Resume takes up ended leases that an earlier process did not settle, or claim. The book resumes live ones.
 func (p *Meters) Resume(ctx context.Context) error {
-	return sellers.List(ctx, p.cfg.Store, "", func(id market.LeaseID, state json.RawMessage) error {
+	return metering.Sellers.List(ctx, p.cfg.Store, "", func(id market.LeaseID, rec metering.SellerRecord) error {
 		r, ok := p.cfg.Ledger.Book().Lease(id)
 		if !ok || r.State != lease.Ended {
 			return nil // one that was never paid for has nothing to settle
 		}
-		m, err := meter.RestoreSeller(p.terms(r), state)
+		m, err := meter.RestoreSeller(p.terms(r), rec.Meter)
 		if err != nil {
 			return fmt.Errorf("reading the meter of lease %s: %w", id, err)
 		}
@@ -132,7 +133,7 @@ func (s *Meter) run(ctx context.Context) {
 				return
 			}
 		case !resumed:
-			effects, err = s.apply(ctx, meter.Seller.Resume)
+			effects, err = s.resume(ctx)
 			resumed = err == nil
 		case s.over() != "" && !ended:
 			effects, err = s.endWork(ctx)

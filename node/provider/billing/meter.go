@@ -2,7 +2,7 @@ package billing
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,8 +11,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
-	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
@@ -33,8 +34,8 @@ type Meter struct {
 	rec lease.Record
 
 	mu      sync.Mutex
-	buyer   peer.ID // the peer that co-signs and pays: it changes with the lease's supervisor
-	seller  meter.Seller
+	buyer   peer.ID       // the peer that co-signs and pays: it changes with the lease's supervisor
+	seller  meter.Seller  // after its last step
 	running bool          // its loop runs
 	ending  string        // not empty: end the work, for this reason
 	handed  bool          // the execution went over to a successor
@@ -78,13 +79,11 @@ func (p *Meters) load(ctx context.Context, r lease.Record, slot market.Slot) (*M
 		return nil, err
 	}
 	s := &Meter{p: p, rec: r, buyer: buyer, poke: make(chan struct{}, 1), funding: make(chan struct{})}
-	known := false
-	err = sellers.List(ctx, p.cfg.Store, r.Lease.String(), func(_ market.LeaseID, state json.RawMessage) (err error) {
-		known = true
-		s.seller, err = meter.RestoreSeller(p.terms(r), state)
-		return err
-	})
-	if err == nil && !known {
+	rec, err := metering.Sellers.Get(ctx, p.cfg.Store, r.Lease)
+	switch {
+	case err == nil:
+		s.seller, err = meter.RestoreSeller(p.terms(r), rec.Meter)
+	case errors.Is(err, store.ErrNotFound):
 		s.seller, err = meter.NewSeller(p.terms(r), p.floor.free(slot, r.Units))
 	}
 	if err != nil {
@@ -96,6 +95,7 @@ func (p *Meters) load(ctx context.Context, r lease.Record, slot market.Slot) (*M
 		return other, nil
 	}
 	p.all[r.Lease] = s
+	p.sellers.Add(sold{s}, s.seller)
 	return s, nil
 }
 
@@ -105,74 +105,21 @@ func (p *Meters) forgetWaiting(s *Meter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.seller.State() == meter.SellerWaiting && p.all[s.rec.Lease] == s {
+	waiting := s.seller.State() == meter.SellerWaiting
+	s.mu.Unlock()
+	if waiting && p.all[s.rec.Lease] == s && p.sellers.Remove(sold{s}) { // no other voucher is under way
 		delete(p.all, s.rec.Lease)
 	}
 }
 
-// step takes the seller one event further, journals, and returns the effects that remain.
+// step sends the seller an event. Once the step is journalled, it returns the effects that remain.
 func (s *Meter) step(ctx context.Context, ev meter.Event) ([]meter.Effect, error) {
-	return s.apply(ctx, func(m meter.Seller, now market.Slot) (meter.Seller, []meter.Effect, error) {
-		return m.Step(now, ev)
-	})
+	return s.p.sellers.Step(ctx, sold{s}, ev)
 }
 
-func (s *Meter) apply(
-	ctx context.Context, f func(meter.Seller, market.Slot) (meter.Seller, []meter.Effect, error),
-) ([]meter.Effect, error) {
-	slot, err := s.p.cfg.Slots.Now(time.Now())
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next, effects, err := f(s.seller, slot)
-	if err != nil {
-		return nil, err
-	}
-	var b journal.Batch
-	var rest []meter.Effect
-	var signed []verify.Receipt
-	for _, e := range effects {
-		switch e := e.(type) {
-		case meter.Persist:
-			sellers.Put(&b, s.rec.Lease, e.State)
-		case meter.CompleteReceipt:
-			sig, err := e.Core.Sign(s.p.cfg.Domain, s.p.cfg.Key)
-			if err != nil {
-				return nil, err
-			}
-			r := verify.Receipt{ReceiptCore: e.Core, ProviderSig: sig, BuyerSig: e.BuyerSig}
-			signed = append(signed, r)
-			receipts.Put(&b, keyOf(s.rec.Lease, e.Core.Seq), receipt{r.Marshal()})
-		default:
-			rest = append(rest, e)
-		}
-	}
-	if b.Len() > 0 {
-		s.p.floor.meter(&b, slot, next.Until(), s.rec.Units)
-		if err := b.Commit(ctx, s.p.cfg.Store); err != nil {
-			return nil, fmt.Errorf("journalling a receipt: %w", err)
-		}
-	}
-	s.seller = next
-	return rest, s.p.file(s.rec, signed)
-}
-
-// file passes on receipts to publish.
-func (p *Meters) file(rec lease.Record, rs []verify.Receipt) error {
-	if len(rs) == 0 {
-		return nil
-	}
-	sig, err := rec.Core.Sign(p.cfg.Domain, p.cfg.Key) // it is always the same
-	if err != nil {
-		return err
-	}
-	for _, r := range rs {
-		p.cfg.Filed.Filed(market.Lease{Core: *rec.Core, ProviderSig: sig, BuyerSig: rec.BuyerSig}, rec.Units, r)
-	}
-	return nil
+// resume returns the effects of an earlier process that may be outstanding.
+func (s *Meter) resume(ctx context.Context) ([]meter.Effect, error) {
+	return s.p.sellers.Resume(ctx, sold{s})
 }
 
 // Record returns the lease as it was when its metering began.

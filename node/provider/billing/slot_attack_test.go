@@ -10,7 +10,6 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 )
@@ -42,17 +41,13 @@ func TestAttackEndpointLiesAboutSlot(t *testing.T) {
 			}
 			return p
 		}
-		meter := func(p *Meters) market.Slot { // as Meter.apply does with every change
+		meter := func(p *Meters) market.Slot { // as sold.Complete does with every change
 			t.Helper()
 			now, err := p.cfg.Slots.Now(time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
-			var b journal.Batch
-			p.floor.meter(&b, now, 0, nil)
-			if err := b.Commit(ctx, st); err != nil {
-				t.Fatal(err)
-			}
+			journalFloor(t, st, market.LeaseID{1}, p.floor.meter(now, 0, nil))
 			return now
 		}
 		const margin = market.Slot(slots.Margin / (400 * time.Millisecond))
