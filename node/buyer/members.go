@@ -92,10 +92,10 @@ func (x *execs) poll(fx jobs.PollProvider) {
 		l := x.chains.chain(fx.Lease)
 		for l != nil && f.ctx.Err() == nil {
 			if _, err := x.b.status(f.ctx, l, fx.Seq); err == nil {
-				x.post(jobs.ProviderHeard{Exec: fx.Exec})
+				x.post(jobs.ProviderHeard(fx))
 				return
 			}
-			x.post(jobs.ProviderSilent{Exec: fx.Exec})
+			x.post(jobs.ProviderSilent(fx))
 			_ = pause(f.ctx, redial)
 		}
 	})

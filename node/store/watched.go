@@ -49,11 +49,11 @@ func (w *Watched) Write(ctx context.Context, puts ...Put) error {
 	return err
 }
 
-// last returns the error of the last write, and how long writes have failed.
-func (w *Watched) last() (err error, since time.Time) {
+// last returns since when writes have failed, and the error of the last write.
+func (w *Watched) last() (since time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.err, w.since
+	return w.since, w.err
 }
 
 // Name implements service.Service.
@@ -69,7 +69,7 @@ func (w *Watched) Run(ctx context.Context) error {
 			return nil
 		case <-every.C:
 		}
-		if err, _ := w.last(); err == nil {
+		if _, err := w.last(); err == nil {
 			continue
 		}
 		_ = w.Write(ctx, Put{Kind: "trial", Key: "write", Value: []byte{}}) // it notes its error
@@ -81,7 +81,7 @@ func (*Watched) Close() error { return nil }
 
 // Health implements service.Health: it returns a problem while writes fail.
 func (w *Watched) Health() *service.Problem {
-	err, since := w.last()
+	since, err := w.last()
 	if err == nil {
 		return nil
 	}
