@@ -138,7 +138,7 @@ func (c chains) renew(fx jobs.RenewLease) {
 	})
 }
 
-// succeed has a successor signed and paid for. One that is refused ends.
+// succeed gets a successor signed and pays for it. If the provider refuses, what was signed of it ends.
 func (c chains) succeed(ctx context.Context, before *bought, core market.LeaseCore) error {
 	back := c.b.using(c.s.trace.Job, core.Order)
 	defer back()
@@ -155,7 +155,7 @@ func (c chains) succeed(ctx context.Context, before *bought, core market.LeaseCo
 	return err
 }
 
-// chain returns a lease of the job that is the first of its line; nil: there is none.
+// chain returns the lease of the job that begins a line, or nil if the job has no such lease.
 func (c chains) chain(id market.LeaseID) *bought {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()

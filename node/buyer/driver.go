@@ -38,8 +38,7 @@ type driver struct {
 	reducing   context.CancelFunc           // ends the reduce program; nil: none runs
 	asked      jobs.Req                     // last request of the API that waits for its answer
 	waiting    map[jobs.Req]chan<- error    // for the answers
-	checking   bool                         // results are being checked
-	idling     context.CancelFunc           // ends the watch for a cluster that nobody uses; nil: there is none
+	idling     context.CancelFunc           // ends the watch for a cluster that nobody uses; optional
 }
 
 func newDriver(s *supervisor, j Job) *driver {
@@ -247,7 +246,7 @@ func (d *driver) changed(st jobs.State) {
 	n := len(st.Ranks)
 	d.s.leases, d.s.asking, d.s.told = d.s.leases[:n:n], d.s.asking[:n:n], d.s.told[:n:n]
 	for i := range d.s.leases {
-		if d.s.leases[i] = nil; i < len(st.Ranks) && !st.Ranks[i].Lease.IsZero() && st.Phase < jobs.Settling {
+		if d.s.leases[i] = nil; !st.Ranks[i].Lease.IsZero() && st.Phase < jobs.Settling {
 			d.s.leases[i] = d.chains.chainLocked(st.Ranks[i].Lease)
 		}
 	}

@@ -121,27 +121,22 @@ func (d *driver) ask(ctx context.Context, ev event) ([]any, error) {
 	return d.b.desk.runner.Ask(ctx, d.s, ev)
 }
 
-// request sends a request of the API, and waits for its answer.
-func (d *driver) request(ctx context.Context, of func(jobs.Req) jobs.Event) error {
+// request sends a request of the API under a number, and waits for its answer.
+func (d *driver) request(ctx context.Context, send func(jobs.Req) error) error {
 	answer := make(chan error, 1)
 	d.s.mu.Lock()
 	d.asked++
 	req := d.asked
 	d.waiting[req] = answer
 	d.s.mu.Unlock()
-	if _, err := d.ask(context.WithoutCancel(ctx), event{ev: of(req)}); err != nil {
-		return err
-	}
-	return d.await(ctx, req, answer)
-}
-
-// await waits for the answer to a request.
-func (d *driver) await(ctx context.Context, req jobs.Req, answer <-chan error) error {
 	defer func() {
 		d.s.mu.Lock()
 		defer d.s.mu.Unlock()
 		delete(d.waiting, req)
 	}()
+	if err := send(req); err != nil {
+		return err
+	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

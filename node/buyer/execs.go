@@ -27,7 +27,7 @@ type following struct {
 	last   *nodepb.Execution // as it ended; under the supervisor's mu
 }
 
-// followed returns the execution that is followed, and whether it was already. start begins with a context.
+// followed returns an execution as it is followed from now on, and reports whether it was before.
 func (x *execs) followed(e jobs.Exec) (f *following, already bool) {
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
@@ -55,7 +55,7 @@ func (x *execs) begin(fx jobs.StartExecution) {
 func (x *execs) follow(f *following, start bool) {
 	i, l := int(f.exec.Rank), x.chains.chain(f.exec.Lease)
 	j := x.s.snapshot()
-	if l == nil { // it is lost, and so the machine is told
+	if l == nil { // its lease is gone, and the machine knows
 		return
 	}
 	var req *nodepb.ExecRequest

@@ -45,7 +45,8 @@ type forming struct {
 
 	mu     sync.Mutex
 	drafts map[market.HoldID]*draft
-	leases map[uint32]*bought // of a job on its state machine: those that were formed, by rank, and what the journal is to be told of them
+	// Of an ordinary job, once formed: the leases by rank, and their records for the journal.
+	leases map[uint32]*bought
 	puts   []store.Put
 	seats  []gang.Seat
 	back   []func() // gives back what drafts have set aside

@@ -187,7 +187,10 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 
 // pause notes that the programs are to be paused, or let go on. The caller, or bring, tells the providers.
 func (d *driver) pause(ctx context.Context, paused bool) error {
-	err := d.request(ctx, func(req jobs.Req) jobs.Event { return jobs.PauseRequested{Req: req, Pause: paused} })
+	err := d.request(ctx, func(req jobs.Req) error {
+		_, err := d.ask(context.WithoutCancel(ctx), event{ev: jobs.PauseRequested{Req: req, Pause: paused}})
+		return err
+	})
 	if errors.Is(err, jobs.ErrNotRunning) {
 		err = fmt.Errorf("%w: the job is %s", ErrNotRunning, d.s.snapshot().State)
 	}

@@ -21,17 +21,20 @@ func (d *driver) extend(
 	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
 		return Extension{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
 	}
-	// Its answer is among the effects. A budget that is the most that the job can cost grows with its time.
-	ask := jobs.ExtendRequested{Req: 1 << 32, By: by, Budget: longer.Spec.Payment.Budget}
-	b.mu.Lock() // no other job is taken in between on the same limits
-	err := b.withinMore(d.s, longer.Spec, time.Now())
+	// A budget that is the most that the job can cost grows with its time.
+	ask := jobs.ExtendRequested{By: by, Budget: longer.Spec.Payment.Budget}
 	var effects []any
-	if err == nil {
-		effects, err = d.ask(context.WithoutCancel(ctx), event{ev: ask})
-	}
-	b.mu.Unlock()
-	if err == nil {
-		err = d.unextended(answerOf(effects), ask)
+	err := d.request(ctx, func(req jobs.Req) (err error) {
+		b.mu.Lock() // no other job is taken in between on the same limits
+		defer b.mu.Unlock()
+		if err = b.withinMore(d.s, longer.Spec, time.Now()); err == nil {
+			ask.Req = req
+			effects, err = d.ask(context.WithoutCancel(ctx), event{ev: ask})
+		}
+		return err
+	})
+	if err != nil {
+		err = d.unextended(err, ask)
 	}
 	if err != nil {
 		return Extension{}, err
@@ -52,16 +55,6 @@ func (d *driver) extend(
 		return Extension{}, err
 	}
 	return d.extensionOf(w.State, asked), nil
-}
-
-// answerOf is the answer of a machine to a request, among its effects.
-func answerOf(effects []any) error {
-	for _, f := range effects {
-		if a, ok := f.(jobs.Answer); ok {
-			return a.Err
-		}
-	}
-	return nil
 }
 
 // unextended is the refusal of an extension for its user.

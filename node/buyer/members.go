@@ -60,13 +60,6 @@ func (d *driver) resizeLocked(n int) {
 	}
 }
 
-// ring has those look at the plan who bring it to the members.
-func (d *driver) ring() {
-	d.s.mu.Lock()
-	defer d.s.mu.Unlock()
-	d.s.ringLocked()
-}
-
 // attached keeps a member's provider at the plan in force, and knows its ways to the others, until the caller calls
 // back.
 func (s *supervisor) attached(ctx context.Context, i int) (end func()) {
@@ -155,7 +148,7 @@ func (d *driver) scale(n int, budget market.Amount) error {
 			return err
 		}
 	}
-	err = d.scaleTo(j, spec, n >= from)
+	err = d.scaleTo(spec, n >= from)
 	switch {
 	case errors.Is(err, jobs.ErrBusy):
 		return fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done", ErrRefused)
@@ -184,30 +177,23 @@ func (d *driver) affordScale(spec job.Job, n int) error {
 }
 
 // scaleTo asks the machine for another size, and waits until it has it.
-func (d *driver) scaleTo(j Job, spec job.Job, more bool) error {
-	answer, req := make(chan error, 1), jobs.Req(0)
-	d.s.mu.Lock()
-	d.asked++
-	req = d.asked
-	d.waiting[req] = answer
-	d.s.mu.Unlock()
-	ev := jobs.ScaleRequested{Req: req, Count: spec.Count, Budget: spec.Payment.Budget}
-	var err error
-	d.b.mu.Lock() // no other job is taken in between on the same limits
-	if more {
-		err = d.b.withinMore(d.s, spec, time.Now())
-	}
-	if err == nil {
-		_, err = d.ask(d.b.desk.ctx, event{ev: ev})
-	}
-	d.b.mu.Unlock()
-	if err != nil {
+func (d *driver) scaleTo(spec job.Job, more bool) error {
+	run := d.b.desk.ctx
+	return d.request(run, func(req jobs.Req) (err error) {
+		d.b.mu.Lock() // no other job is taken in between on the same limits
+		defer d.b.mu.Unlock()
+		if more {
+			err = d.b.withinMore(d.s, spec, time.Now())
+		}
+		if err == nil {
+			ev := jobs.ScaleRequested{Req: req, Count: spec.Count, Budget: spec.Payment.Budget}
+			_, err = d.ask(run, event{ev: ev})
+		}
 		return err
-	}
-	return d.await(d.b.desk.ctx, req, answer)
+	})
 }
 
-// gone are the executions of ranks that the job does not have any more. The supervisor's mu is held.
+// goneLocked cancels the executions of ranks that the job no longer has. The supervisor's mu is held.
 func (x *execs) goneLocked(n int) {
 	for i := n; i < len(x.following); i++ {
 		if f := x.following[i]; f != nil {

@@ -123,9 +123,11 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 		o.offers[l.id] = offered{q.Route, unitsOf(q.Quote)}
 	}
 	o.s.mu.Unlock()
-	for _, seat := range fx.Seats {
-		o.chains.watch(f.leases[seat.Rank])
-	}
+	defer func() { // the machine knows the leases before it may be told of their loss
+		for _, seat := range fx.Seats {
+			o.chains.watch(f.leases[seat.Rank])
+		}
+	}()
 	if f.near == "" {
 		o.report(event{ev: formed, puts: f.puts})
 		return

@@ -129,13 +129,6 @@ func (b *Buyer) draw(ctx context.Context, r Replica, res match.Result) match.Res
 
 // check checks the results of all ranks, as far as they are not checked.
 func (d *driver) check() {
-	d.s.mu.Lock()
-	begun := d.checking
-	d.checking = true
-	d.s.mu.Unlock()
-	if begun {
-		return
-	}
 	d.b.wg.Go(func() { d.s.checkRanks(d.b.desk.ctx) })
 }
 

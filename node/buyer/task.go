@@ -88,7 +88,7 @@ type amendment struct {
 	made   bool
 }
 
-// Effects of a work beside those of package jobs.
+// Effects of a task beside those of package jobs.
 type (
 	// changed is the first effect of each step.
 	changed struct{ state jobs.State }
@@ -204,8 +204,6 @@ func (d *desk) Carry(s *supervisor, f any) func(context.Context) []event {
 		s.driver.changed(f.state)
 	case jobs.Answer:
 		s.driver.answer(f)
-	case jobs.PublishPlan:
-		s.driver.ring()
 	case jobs.PollProvider:
 		s.driver.execs.poll(f)
 	case jobs.CheckResults:

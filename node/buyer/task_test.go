@@ -44,6 +44,16 @@ func accepted(t *testing.T, ranks uint32) (*driver, task, []any) {
 	return s.driver, w, effects
 }
 
+// answerOf is the answer of a machine to a request, among its effects.
+func answerOf(effects []any) error {
+	for _, f := range effects {
+		if a, ok := f.(jobs.Answer); ok {
+			return a.Err
+		}
+	}
+	return nil
+}
+
 // The state comes first among the effects of a step, so that what is carried out finds the job as it is by then.
 func TestTaskStep(t *testing.T) {
 	t.Parallel()
