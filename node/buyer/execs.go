@@ -125,7 +125,7 @@ func (x *execs) attend(f *following, e *execution, req *nodepb.ExecRequest) {
 				return
 			}
 		}
-		var no *stream.Refused
+		no := final(err)
 		var bad *stream.Malformed
 		switch {
 		case f.ctx.Err() != nil, e.l.lostReason() != "": // its loss is reported by itself
@@ -134,7 +134,7 @@ func (x *execs) attend(f *following, e *execution, req *nodepb.ExecRequest) {
 			reason := "the provider called the request malformed: " + bad.Reason
 			x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseRefused, Reason: reason})
 			return
-		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
+		case no != nil:
 			reason := "the provider refused to run it: " + no.Reason
 			x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseRefused, Reason: reason})
 			return
@@ -244,8 +244,7 @@ func (x *execs) halt(fx jobs.StopExecution) {
 		defer cancel()
 		for {
 			_, err := x.b.stopExecution(ctx, l, fx.Seq, fx.Grace)
-			var no *stream.Refused
-			if err == nil || errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing {
+			if err == nil || final(err) != nil {
 				return
 			}
 			if pause(ctx, redial) != nil {

@@ -3,6 +3,7 @@ package buyer
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -20,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/stream"
 )
 
 // The environment that tells a program which part of the job it is.
@@ -45,6 +47,15 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	}
+}
+
+// final returns the refusal of a peer that another try would not change, or nil.
+func final(err error) *stream.Refused {
+	var no *stream.Refused
+	if errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing {
+		return no
+	}
+	return nil
 }
 
 // jitter spreads retries, so that two buyers that blocked each other do not meet again.

@@ -334,12 +334,12 @@ func (s *supervisor) follow(ctx context.Context, before *bought, core market.Lea
 	var last error
 	for {
 		err := s.sign(ctx, before, core)
-		var no *stream.Refused
+		no := final(err)
 		var bad *stream.Malformed
 		switch {
 		case err == nil, ctx.Err() != nil:
 			return err
-		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
+		case no != nil:
 			return errors.New(no.Reason)
 		case errors.As(err, &bad), errors.Is(err, market.ErrBadSignature):
 			return err
@@ -398,9 +398,8 @@ func (s *supervisor) sign(ctx context.Context, before *bought, core market.Lease
 	if err == nil && reply.GetActivated() == nil {
 		err = stream.ErrBadReply
 	}
-	var no *stream.Refused
 	switch {
-	case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing, err == nil && n.ctx.Err() != nil:
+	case final(err) != nil, err == nil && n.ctx.Err() != nil:
 		_ = n.over(ctx, "the extension was not activated")
 		if err == nil {
 			err = errors.New("the lease was lost meanwhile")

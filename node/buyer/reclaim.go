@@ -2,14 +2,12 @@ package buyer
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 // A provider keeps what an execution has left for a time after its end (provide.retain). A buyer that was away, also for
@@ -46,8 +44,7 @@ func (e *execution) status(ctx context.Context) (*nodepb.Execution, error) {
 		b.cfg.Host.Forgive(l.peer)
 		reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: e.seq,
 			Op: &nodepb.ExecRequest_Status_{Status: &nodepb.ExecRequest_Status{}}})
-		var no *stream.Refused
-		if err == nil || errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing {
+		if err == nil || final(err) != nil {
 			return reply.GetExecution(), err
 		}
 		if pause(ctx, redial) != nil {

@@ -74,7 +74,7 @@ func (e *execution) run(ctx context.Context, w *nodepb.Workload) (result, error)
 				return e.ended(ctx, ex)
 			}
 		}
-		var no *stream.Refused
+		no := final(err)
 		var bad *stream.Malformed
 		var late *errLate
 		switch {
@@ -86,7 +86,7 @@ func (e *execution) run(ctx context.Context, w *nodepb.Workload) (result, error)
 			return e.reclaim(parent)
 		case errors.As(err, &bad):
 			return result{lost: "the provider called the request malformed: " + bad.Reason}, nil
-		case errors.As(err, &no) && no.Code != stream.CodeBusy && no.Code != stream.CodeClosing:
+		case no != nil:
 			return result{lost: "the provider refused to run it: " + no.Reason}, nil
 		}
 		now := time.Now()

@@ -309,7 +309,7 @@ func unfinished(a *cli.App, ctx context.Context, x proof.Content) error {
 	return err
 }
 
-// readProof reads a proof file, and returns false for a name that is none.
+// readProof reads a proof file. It reports false if there is no such file and the name looks like an id.
 func readProof(name string) (f proof.File, found bool, err error) {
 	b, err := cli.ReadFile(name, proof.MaxFile)
 	if err != nil {
