@@ -11,8 +11,10 @@ import (
 // boxEnv passes a child its box, so that it is confined before it reads anything.
 const boxEnv = "STARLING_WASM_BOX"
 
-// box is the set of files that a child may open: a bug in the sandbox of the guest gets no further than this.
+// box is what a child may have: a bug in the sandbox of the guest, or in its compiler, gets no further than this.
 type box struct {
+	Memory uint64 `json:"memory,omitempty"` // bytes; 0: as much as there is
+
 	Read  []string `json:"read,omitempty"`  // directories
 	Files []string `json:"files,omitempty"` // files that are read
 	Write []string `json:"write,omitempty"` // directories
@@ -49,12 +51,17 @@ func enterBox() (Confined, error) {
 	if err != nil {
 		return Confined{}, err
 	}
+	if b.Memory > 0 {
+		if err := boundMemory(b.Memory); err != nil {
+			return Confined{}, fmt.Errorf("bounding memory: %w", err)
+		}
+	}
 	return confine(b)
 }
 
 // boxOf is the box of an execution's child.
 func (r *Runtime) boxOf(s runtime.Spec) box {
-	b := box{Files: []string{s.Module}, Write: []string{s.Dir, r.cfg.CacheDir}}
+	b := box{Memory: uint64(s.Limits.WithDefaults().MemoryMiB)<<20 + childMemory, Files: []string{s.Module}, Write: []string{s.Dir, r.cfg.CacheDir}}
 	for _, m := range s.Mounts {
 		if m.ReadOnly {
 			b.Read = append(b.Read, m.Host)

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -9,7 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/starling-network/starling/node/runtime"
 	"golang.org/x/sys/unix"
 )
 
@@ -131,5 +134,25 @@ func TestAttackUnconfined(t *testing.T) {
 	}
 	if err := r.Stop(t.Context(), h, 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAttackModuleMemory: a module of 60 bytes with 2^31 locals makes the compiler allocate 16 GiB, and one with a segment of 2^31
+// elements 64 GiB.
+func TestAttackModuleMemory(t *testing.T) {
+	r := newRuntime(t, time.Minute)
+	command := header + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" + "\x07\x0a\x01\x06_start\x00\x00"
+	for name, m := range map[string]string{
+		"locals":   command + "\x0a\x0a\x01\x08\x01\x80\x80\x80\x80\x08\x7e\x0b",
+		"elements": command + "\x09\x0a\x01\x01\x00\x80\x80\x80\x80\x08\x00\x00" + "\x0a\x04\x01\x02\x00\x0b",
+	} {
+		_, err := r.Start(t.Context(), runtime.Spec{ID: "attack", Dir: filepath.Join(t.TempDir(), "run"), Module: write(t, name, []byte(m))})
+		if !errors.Is(err, runtime.ErrBadModule) || !strings.Contains(err.Error(), "memory") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u); err != nil || u.Maxrss > (childMemory+256<<20)>>10 {
+		t.Errorf("a child had %d MiB: %v", u.Maxrss>>10, err)
 	}
 }

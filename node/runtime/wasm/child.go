@@ -31,6 +31,10 @@ const (
 	failOther  = "other"
 )
 
+// childMemory is how many bytes a child may have beside its guest's memory, to compile the program above all: Pyodide's 10 MB of
+// WebAssembly take 960 MiB.
+const childMemory = 2 << 30
+
 // readiness is the one line on the pipe.
 type readiness struct {
 	Kind  string `json:"kind,omitempty"` // empty: running

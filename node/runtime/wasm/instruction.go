@@ -1,6 +1,13 @@
 package wasm
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// errVector refuses a vector instruction of which engines disagree what it is: wazero reads one byte as its number, and takes what
+// follows in a longer number as further instructions. No compiler of WebAssembly 2.0 writes one.
+var errVector = errors.New("an instruction with prefix 0xfd is not of WebAssembly 2.0, or its number is not in its shortest form")
 
 // instruction skips one instruction and returns the float type of which its result may be a NaN that the processor chose. It knows
 // the instructions of WebAssembly 2.0.
@@ -78,7 +85,10 @@ func (r *reader) bulk() error {
 
 // vector skips the rest of an instruction that begins with 0xfd.
 func (r *reader) vector() (float, error) {
-	op := r.u32()
+	op := uint32(r.byte())
+	if op >= 0x80 && r.byte() != 1 {
+		return none, errVector
+	}
 	switch {
 	case op <= 11, op == 92, op == 93: // loads and v128.store
 		r.u32()
@@ -91,8 +101,6 @@ func (r *reader) vector() (float, error) {
 		r.u32()
 		r.u32()
 		r.byte()
-	case op > 255:
-		return none, fmt.Errorf("instruction 0xfd %d is not of WebAssembly 2.0", op)
 	}
 	switch op {
 	// ceil, floor, trunc, nearest, demote; sqrt, add, sub, mul, div, min, max

@@ -134,6 +134,9 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec) erro
 		err = json.Unmarshal(line, &ok)
 	}
 	if err != nil {
+		if words, _ := readState(e.dir, childLog); bytes.Contains(words, []byte("out of memory")) {
+			return fmt.Errorf("%w: compiling it takes more than %d MiB of memory", runtime.ErrBadModule, childMemory>>20)
+		}
 		return fmt.Errorf("child ended before it was ready: %w: %s", err, lastWords(e.dir))
 	}
 	switch ok.Kind {
