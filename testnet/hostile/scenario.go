@@ -36,8 +36,8 @@ const latency = "the time from an order to its leases"
 // Options of the scenario.
 type Options struct {
 	scenarios.Options
-	Quiet  time.Duration // how long honest jobs run before the attack; 0: 40 s
-	Attack time.Duration // how long they run beside it; 0: 2 minutes
+	Attack time.Duration // how long honest jobs run beside the attack; 0: 2 minutes
+	Quiet  time.Duration // how long they run before it; 0: as long, so that the slowest of as many jobs are compared
 }
 
 // world is a running scenario.
@@ -58,11 +58,11 @@ func Run(ctx context.Context, o Options) (rows []scenarios.Row, err error) {
 	if err := natlab.Available(); err != nil {
 		return nil, err
 	}
-	if o.Quiet == 0 {
-		o.Quiet = 40 * time.Second
-	}
 	if o.Attack == 0 {
 		o.Attack = 2 * time.Minute
+	}
+	if o.Quiet == 0 {
+		o.Quiet = o.Attack
 	}
 	w := &world{Options: o}
 	defer func() { err = errors.Join(err, w.close()) }()
