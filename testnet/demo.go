@@ -73,7 +73,7 @@ func Demo(ctx context.Context, o DemoOptions) (err error) {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	d.report.Seconds["total"] = seconds(time.Since(began))
+	d.report.Seconds["total"] = Seconds(time.Since(began))
 	return d.finish()
 }
 
@@ -102,7 +102,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-func seconds(d time.Duration) float64 {
+// Seconds returns d in seconds, to the millisecond.
+func Seconds(d time.Duration) float64 {
 	return float64(d.Round(time.Millisecond)) / float64(time.Second)
 }
 
@@ -114,7 +115,7 @@ func (d *demo) stage(name string, do func() error) error {
 func timed(all map[string]float64, name string, do func() error) error {
 	began := time.Now()
 	err := do()
-	all[name] = seconds(time.Since(began))
+	all[name] = Seconds(time.Since(began))
 	return err
 }
 
@@ -205,7 +206,7 @@ func (d *demo) start(ctx context.Context, o DemoOptions) (err error) {
 
 // discover waits until the buying peer has found every offer in the DHT.
 func (d *demo) discover(ctx context.Context) error {
-	if err := waitOffers(ctx, d.client, demoWorkers); err != nil {
+	if err := WaitOffers(ctx, d.client, demoWorkers); err != nil {
 		return err
 	}
 	d.say("   the buying peer found %d offers in the DHT; every provider answered a probe", demoWorkers)
@@ -347,7 +348,7 @@ func (w *watch) change(ctx context.Context, j buyer.Job) {
 	}
 	took := time.Since(w.began)
 	w.began = time.Now()
-	d.report.Rounds = append(d.report.Rounds, Round{Round: j.Round, BitsPerByte: m, Seconds: seconds(took), Weights: j.Carry.CID})
+	d.report.Rounds = append(d.report.Rounds, Round{Round: j.Round, BitsPerByte: m, Seconds: Seconds(took), Weights: j.Carry.CID})
 	d.say("   %5d  %9.4f   %5.1f s", j.Round, m, took.Seconds())
 }
 

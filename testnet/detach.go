@@ -62,9 +62,9 @@ func Detach(ctx context.Context, o DemoOptions) (err error) {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	d.report.Seconds["total"] = seconds(time.Since(began))
+	d.report.Seconds["total"] = Seconds(time.Since(began))
 	path := filepath.Join(dir, "detach.json")
-	if err := writeReport(path, d.report); err != nil {
+	if err := WriteReport(path, d.report); err != nil {
 		return err
 	}
 	d.say("\nDone in %.0f s. Everything is in %s", d.report.Seconds["total"], path)
@@ -128,7 +128,7 @@ func (d *detach) start(ctx context.Context, o DemoOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	return waitOffers(ctx, c, detachSellers)
+	return WaitOffers(ctx, c, detachSellers)
 }
 
 // address is where the laptop enters by a peer.
@@ -178,7 +178,7 @@ func (d *detach) submit(ctx context.Context) error {
 	}
 	c, err := api.Dial(d.laptop, node.FileAPI)
 	if err == nil {
-		err = waitOffers(ctx, c, detachSellers)
+		err = WaitOffers(ctx, c, detachSellers)
 	}
 	if err != nil {
 		return fmt.Errorf("the laptop: %w", err)

@@ -65,7 +65,7 @@ func (n *Network) makeHomes(ctx context.Context) error {
 			var wallet sign.Private
 			p.Key, wallet, err = makeKeys(p.Home)
 			p.Owner = wallet.Key()
-			wallets = append(wallets, localnet.Wallet{Owner: wallet, Delegate: p.Key, Tokens: fundTokens, Allowance: fundTokens, Lamports: fundLamports})
+			wallets = append(wallets, localnet.Wallet{Owner: wallet, Delegate: p.Key, Tokens: FundTokens, Allowance: FundTokens, Lamports: fundLamports})
 		}
 		if err != nil {
 			return fmt.Errorf("making %s: %w", p.Home, err)

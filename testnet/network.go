@@ -95,7 +95,7 @@ type Place struct {
 const (
 	SlotMillis    = 100
 	intervalSlots = 10
-	fundTokens    = 1_000_000_000 // base units of each peer's owner: 1,000 tokens
+	FundTokens    = 1_000_000_000 // base units of each peer's owner: 1,000 tokens
 	fundLamports  = 1_000_000_000 // of each peer's key, for fees
 	bootstraps    = 3             // how many peers everybody knows from the start
 	readyTime     = 60 * time.Second

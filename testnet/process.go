@@ -198,7 +198,7 @@ func waitFree(ctx context.Context, c *api.Client) error {
 }
 
 // waitOffers waits until a peer has found so many offers in the DHT and their providers have answered it.
-func waitOffers(ctx context.Context, c *api.Client, want int) error {
+func WaitOffers(ctx context.Context, c *api.Client, want int) error {
 	for {
 		offers, err := api.ListOffers.Call(ctx, c, api.ByClass{Class: "cpu"})
 		answered := 0

@@ -342,14 +342,15 @@ func (d *demo) restart(ctx context.Context) error {
 // finish writes demo.json.
 func (d *demo) finish() error {
 	path := filepath.Join(d.dir, "demo.json")
-	if err := writeReport(path, d.report); err != nil {
+	if err := WriteReport(path, d.report); err != nil {
 		return err
 	}
 	d.say("\nDone in %.0f s. Everything is in %s", d.report.Seconds["total"], path)
 	return nil
 }
 
-func writeReport(path string, report any) error {
+// WriteReport writes a report as indented JSON.
+func WriteReport(path string, report any) error {
 	b, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return err

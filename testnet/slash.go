@@ -64,9 +64,9 @@ func Slash(ctx context.Context, o DemoOptions) (err error) {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	s.report.Seconds["total"] = seconds(time.Since(began))
+	s.report.Seconds["total"] = Seconds(time.Since(began))
 	path := filepath.Join(dir, "slash.json")
-	if err := writeReport(path, s.report); err != nil {
+	if err := WriteReport(path, s.report); err != nil {
 		return err
 	}
 	s.say("\nDone in %.0f s. Everything is in %s", s.report.Seconds["total"], path)
@@ -109,7 +109,7 @@ func (s *slash) start(ctx context.Context, o DemoOptions) (err error) {
 	for _, p := range peers[slashBuyerA : slashBuyerB+1] {
 		c, err := p.Client()
 		if err == nil {
-			err = waitOffers(ctx, c, 1)
+			err = WaitOffers(ctx, c, 1)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
@@ -229,7 +229,7 @@ func (s *slash) sell(ctx context.Context) error {
 // rent submits a job that waits until it is stopped.
 func (s *slash) rent(ctx context.Context, c *api.Client) (buyer.Job, error) {
 	const module = "wait.wasm"
-	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: bytes.NewReader(sleepFor(slashTime))})
+	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: bytes.NewReader(SleepFor(slashTime))})
 	if err != nil {
 		return buyer.Job{}, err
 	}

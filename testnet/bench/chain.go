@@ -1,4 +1,4 @@
-package testnet
+package bench
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/tranche"
@@ -132,7 +133,7 @@ func (c *costs) prepare(ctx context.Context) (err error) {
 	if c.account, err = c.ledger.Network(ctx); err != nil {
 		return err
 	}
-	if err := c.net.Fund(ctx, localnet.Wallet{Owner: c.key, Tokens: fundTokens, Lamports: benchLamports},
+	if err := c.net.Fund(ctx, localnet.Wallet{Owner: c.key, Tokens: testnet.FundTokens, Lamports: benchLamports},
 		localnet.Wallet{Owner: c.provider, Tokens: 1, Lamports: benchLamports}); err != nil {
 		return err
 	}

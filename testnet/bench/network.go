@@ -1,4 +1,4 @@
-package testnet
+package bench
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 )
 
@@ -53,7 +54,7 @@ func (b *bench) network(ctx context.Context) error {
 
 // fresh starts a network, measures it and stops it.
 func (b *bench) fresh(ctx context.Context, measure func() error) (err error) {
-	b.jobs, b.unsettled = nil, nil
+	b.jobs, b.unsettled, b.paid = nil, nil, map[sign.Key]bool{}
 	if err := b.stage("network_start", func() error { return b.start(ctx) }); err != nil {
 		return err
 	}
@@ -85,6 +86,9 @@ func (b *bench) calm(ctx context.Context, most int) error {
 				return err
 			}
 			if j.State.Ended() {
+				for _, r := range j.Ranks {
+					b.paid[r.Provider] = true
+				}
 				b.unsettled = slices.DeleteFunc(b.unsettled, func(other string) bool { return other == id })
 			}
 		}
