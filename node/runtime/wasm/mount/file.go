@@ -1,4 +1,4 @@
-package wasm
+package mount
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 // file is an open file or directory of a mount.
 type file struct {
 	f        *os.File
-	m        *mountFS
+	m        *FS
 	dir      bool
 	writable bool
 	append   bool

@@ -1,23 +1,22 @@
-package wasm
+package mount
 
 import (
-	"errors"
+	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/node/runtime"
 	experimentalsys "github.com/tetratelabs/wazero/experimental/sys"
 	"golang.org/x/sys/unix"
 )
 
 const create = experimentalsys.O_RDWR | experimentalsys.O_CREAT
 
-func newMount(t *testing.T, limit int64) (*mountFS, string) {
+func newMount(t *testing.T, limit int64) (*FS, string) {
 	t.Helper()
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -25,10 +24,10 @@ func newMount(t *testing.T, limit int64) (*mountFS, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = root.Close() })
-	return &mountFS{root: root, quota: &quota{limit: limit, roots: []*os.Root{root}, writing: map[*file]struct{}{}}}, dir
+	return &FS{root: root, quota: &Quota{limit: limit, roots: []*os.Root{root}, writing: map[*file]struct{}{}}}, dir
 }
 
-func open(t *testing.T, m *mountFS, name string, flag experimentalsys.Oflag) experimentalsys.File {
+func open(t *testing.T, m *FS, name string, flag experimentalsys.Oflag) experimentalsys.File {
 	t.Helper()
 	f, e := m.OpenFile(name, flag, 0o600)
 	if e != 0 {
@@ -233,63 +232,83 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 }
 
-func FuzzStatus(f *testing.F) {
-	f.Add([]byte(`{"phase":"ended","pid":7,"cpu_millis":5,"memory_mib":3,"exit":{"code":1,"reason":"oom","started":"2022-01-01T00:00:00Z","ended":"2022-01-01T00:00:01Z"}}`))
-	f.Add([]byte(`{"phase":"running","pid":1}`))
-	f.Add([]byte(`{"phase":"gone","pid":1}{}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := decodeStatus(b)
-		if err != nil {
-			return
-		}
+// Two runs see the same metadata: inodes by the order in which they are seen, one time, one link, and sizes of files alone.
+func TestSame(t *testing.T) {
+	const epoch = 1_640_995_200_000_000_000
+	view := func(names ...string) string {
 		dir := t.TempDir()
-		if err := writeState(dir, statusFile, s); err != nil {
-			t.Skip() // a time zone that JSON cannot say
+		for i, name := range names {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			when := time.Unix(int64(i+1), 0)
+			if err := os.Chtimes(filepath.Join(dir, name), when, when); err != nil {
+				t.Fatal(err)
+			}
 		}
-		again, err := readStatus(dir)
-		if err != nil || again.Phase != s.Phase || again.Pid != s.Pid || again.Exit.Code != s.Exit.Code || !again.Exit.Ended.Equal(s.Exit.Ended) {
-			t.Fatalf("%+v became %+v, %v", s, again, err)
-		}
-	})
-}
-
-func FuzzSpec(f *testing.F) {
-	f.Add([]byte(`{"spec":{"id":"a","module":"/m","limits":{"memory_mib":1},"dir":"/x/run","mounts":[{"host":"/x/in","guest":"/in"}]},"cache_dir":"/c","grace":1000}`))
-	f.Add([]byte(`{"spec":{"id":"../a"}}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := decodeSpec(b)
+		q := NewQuota(1<<20, nil)
+		q.Same(epoch)
+		m, err := q.Open(dir, true)
 		if err != nil {
-			return
-		}
-		dir := t.TempDir()
-		if err := writeState(dir, specFile, s); err != nil {
 			t.Fatal(err)
 		}
-		again, err := readSpec(dir)
-		if err != nil || again.Spec.ID != s.Spec.ID || len(again.Spec.Mounts) != len(s.Spec.Mounts) || again.Grace != s.Grace {
-			t.Fatalf("%+v became %+v, %v", s, again, err)
+		var text strings.Builder
+		for _, name := range []string{"a", "b", "", "a"} {
+			st, e := m.Stat(name)
+			wantErrno(t, name, e, 0)
+			fmt.Fprintln(&text, name, st.Dev, st.Ino, st.Nlink, st.Atim, st.Mtim, st.Ctim, st.Size)
 		}
-	})
+		return text.String()
+	}
+	first, second := view("a", "b"), view("b", "a")
+	if first != second || !strings.Contains(first, "a 1 1 1 1640995200000000000 1640995200000000000 1640995200000000000 1") {
+		t.Errorf("one run shows\n%sthe other\n%s", first, second)
+	}
 }
 
-// A crash while a state file is written leaves the old one.
-func TestStateIsReplacedAsAWhole(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first := status{Phase: phaseRunning, Pid: 1, Exit: runtime.Exit{Started: time.Unix(1, 0).UTC()}}
-	if err := writeState(dir, statusFile, first); err != nil {
-		t.Fatal(err)
+// A quota knows what was in its mounts before, and what was removed while it is open; its call-back comes once.
+func TestQuotaOfSeveralMounts(t *testing.T) {
+	hits := 0
+	q := NewQuota(5*block, func() { hits++ })
+	var mounts []*FS
+	for range 2 {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "old"), make([]byte, 1), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		m, err := q.Open(dir, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mounts = append(mounts, m)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "."+statusFile+".99"), []byte(`{"phase":`), 0o600); err != nil {
-		t.Fatal(err)
+	if _, err := q.Open(filepath.Join(t.TempDir(), "none"), true); err == nil {
+		t.Error("a directory that is not there is opened")
 	}
-	if got, err := readStatus(dir); err != nil || got.Pid != 1 {
-		t.Errorf("%+v, %v", got, err)
+	if over, err := q.Over(); over != -block || err != nil { // each file is its content and a block
+		t.Fatalf("%d bytes over, %v", over, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, statusFile), make([]byte, maxStateFile+1), 0o600); err != nil {
-		t.Fatal(err)
+	f := open(t, mounts[0], "new", create)
+	_, e := f.Write(make([]byte, 1))
+	if wantErrno(t, "a byte too many", e, experimentalsys.EIO); !q.Full() || hits != 1 {
+		t.Errorf("full %v, %d calls", q.Full(), hits)
 	}
-	if _, err := readStatus(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a huge status was read: %v", err)
+	q.Begin()
+	if _, e = f.Write(make([]byte, 1)); e == 0 || !q.Full() || hits != 1 {
+		t.Errorf("%v, full %v, %d calls", e, q.Full(), hits)
+	}
+	wantErrno(t, "removing", mounts[1].Unlink("old"), 0)
+	q.Begin()
+	_, e = f.Write(make([]byte, 1))
+	if wantErrno(t, "writing into the room of a removed file", e, 0); q.Full() {
+		t.Error("it is full still")
+	}
+	wantErrno(t, "removing the open file", mounts[0].Unlink("new"), 0)
+	if over, err := q.Over(); over != -block || err != nil {
+		t.Errorf("%d bytes over with a removed file open, %v", over, err)
+	}
+	wantErrno(t, "closing", f.Close(), 0)
+	if over, err := q.Over(); over != -3*block || err != nil {
+		t.Errorf("%d bytes over after closing, %v", over, err)
 	}
 }

@@ -1,16 +1,16 @@
-package wasm
+package canonical
 
 import (
 	"errors"
 	"fmt"
 )
 
-// errVector refuses a vector instruction of which engines disagree what it is: wazero reads one byte as its number, and takes what
-// follows in a longer number as further instructions. No compiler of WebAssembly 2.0 writes one.
-var errVector = errors.New("an instruction with prefix 0xfd is not of WebAssembly 2.0, or its number is not in its shortest form")
+// errVector refuses a vector instruction of which engines disagree what it is: wazero reads one byte as its number, and
+// takes what follows in a longer number as further instructions. No compiler of WebAssembly 2.0 writes one.
+var errVector = errors.New("instruction 0xfd: not of WebAssembly 2.0, or its number is not in its shortest form")
 
-// instruction skips one instruction and returns the float type of which its result may be a NaN that the processor chose. It knows
-// the instructions of WebAssembly 2.0.
+// instruction skips one instruction and returns the float type of which its result may be a NaN that the processor
+// chose. It knows the instructions of WebAssembly 2.0.
 func (r *reader) instruction() (makes float, err error) {
 	op := r.byte()
 	switch {
@@ -60,7 +60,8 @@ func (r *reader) instruction() (makes float, err error) {
 // scalar is the kind of result of an instruction on numbers.
 func scalar(op byte) float {
 	switch {
-	case op >= 0x8d && op <= 0x97, op == 0xb6: // f32: ceil, floor, trunc, nearest, sqrt, add, sub, mul, div, min, max; demote
+	// f32: ceil, floor, trunc, nearest, sqrt, add, sub, mul, div, min, max; demote
+	case op >= 0x8d && op <= 0x97, op == 0xb6:
 		return f32
 	case op >= 0x9b && op <= 0xa5, op == 0xbb: // likewise f64; promote
 		return f64
@@ -75,7 +76,8 @@ func (r *reader) bulk() error {
 	case op == 8, op == 10, op == 12, op == 14: // memory.init, memory.copy, table.init, table.copy
 		r.u32()
 		r.u32()
-	case op == 9, op == 11, op == 13, op >= 15 && op <= 17: // data.drop, memory.fill, elem.drop, table.grow, .size, .fill
+	// data.drop, memory.fill, elem.drop, table.grow, table.size, table.fill
+	case op == 9, op == 11, op == 13, op >= 15 && op <= 17:
 		r.u32()
 	default:
 		return fmt.Errorf("instruction 0xfc %d is not of WebAssembly 2.0", op)

@@ -1,4 +1,19 @@
-package wasm
+// Package canonical makes the NaNs of a WebAssembly module the same on every processor.
+//
+// WebAssembly leaves the sign and payload of a NaN that arithmetic makes to the processor, and processors differ: 0/0
+// is fff8000000000000 on amd64 and 7ff8000000000000 on arm64. Module rewrites a module so that each instruction whose
+// result may be such a NaN is followed by code that puts the canonical NaN (positive, only the first bit of the payload
+// set) in its place:
+//
+//	local.set t  local.get t  f64.const nan  local.get t  local.get t  f64.eq  select
+//
+// with a local t of each float type that the function needs, behind its own, and likewise for vectors with a mask in
+// place of select. Loads, constants, copysign, abs, neg, pmin, pmax and reinterpretations move bits and are left alone,
+// as are the sections other than the code section.
+//
+// Instructions are those of WebAssembly 2.0 (W3C, section 5.4), the set that wazero runs; a module with another one is
+// refused.
+package canonical
 
 import (
 	"bytes"
@@ -7,25 +22,17 @@ import (
 	"fmt"
 )
 
-// WebAssembly leaves the sign and payload of a NaN that arithmetic makes to the processor, and processors differ: 0/0
-// is fff8000000000000 on amd64 and 7ff8000000000000 on arm64. canonical rewrites a module so that each instruction
-// whose result may be such a NaN is followed by code that puts the canonical NaN (positive, only the first bit of the
-// payload set) in its place:
-//
-//	local.set t  local.get t  f64.const nan  local.get t  local.get t  f64.eq  select
-//
-// with a local t of each float type that the function needs, behind its own, and likewise for vectors with a mask in
-// place of select. Loads, constants, copysign, abs, neg, pmin, pmax and reinterpretations move bits and are left alone,
-// as is all outside the code section.
-//
-// Instructions are those of WebAssembly 2.0 (W3C, section 5.4), the set that wazero runs; a module with another one is
-// refused, and so is one that would be larger than MaxModule. The compiler reports other errors of a module.
-func canonical(module []byte) ([]byte, error) {
-	if !bytes.HasPrefix(module, []byte(magic)) {
-		return nil, errNoModule
+// Magic begins every WebAssembly module of version 1.
+const Magic = "\x00asm\x01\x00\x00\x00"
+
+// Module returns a module with its NaNs made canonical, in at most so many bytes. It returns ErrNoModule for bytes that
+// do not begin with Magic. The compiler reports other errors of a module.
+func Module(module []byte, most int) ([]byte, error) {
+	if !bytes.HasPrefix(module, []byte(Magic)) {
+		return nil, ErrNoModule
 	}
-	r := &reader{b: module[len(magic):]}
-	out := append(make([]byte, 0, len(module)+len(module)/4), magic...)
+	r := &reader{b: module[len(Magic):]}
+	out := append(make([]byte, 0, len(module)+len(module)/4), Magic...)
 	var params []uint32 // of each type
 	var types []uint32  // of each function with a body
 	for len(r.b) > 0 && r.err == nil {
@@ -40,7 +47,7 @@ func canonical(module []byte) ([]byte, error) {
 				types = append(types, s.u32())
 			}
 		case sectionCode:
-			b, err := canonicalBodies(s, params, types, MaxModule-len(out))
+			b, err := bodies(s, params, types, most-len(out))
 			if err != nil {
 				return nil, err
 			}
@@ -52,8 +59,8 @@ func canonical(module []byte) ([]byte, error) {
 		out = binary.AppendUvarint(append(out, id), uint64(len(content)))
 		out = append(out, content...)
 	}
-	if r.err == nil && len(out) > MaxModule {
-		r.err = errCanonicalSize
+	if r.err == nil && len(out) > most {
+		r.err = errSize
 	}
 	return out, r.err
 }
@@ -65,8 +72,11 @@ const (
 )
 
 var (
-	errCanonicalForm = errors.New("the module's sections are not well formed")
-	errCanonicalSize = fmt.Errorf("the program, with its NaNs made canonical, is larger than %d bytes", MaxModule)
+	// ErrNoModule refuses bytes that are no module.
+	ErrNoModule = errors.New("not a WebAssembly module of version 1")
+
+	errForm = errors.New("the module's sections are not well formed")
+	errSize = errors.New("with canonical NaNs the module is larger than it may be")
 )
 
 // reader reads a module's parts; after the first error everything reads as zero.
@@ -93,7 +103,7 @@ func (r *reader) byte() byte {
 // take is the next n bytes.
 func (r *reader) take(n uint32) []byte {
 	if uint64(n) > uint64(len(r.b)) {
-		r.fail(errCanonicalForm)
+		r.fail(errForm)
 		return nil
 	}
 	b := r.b[:n:n]
@@ -114,7 +124,7 @@ func (r *reader) u32() uint32 {
 			return uint32(v)
 		}
 	}
-	r.fail(errCanonicalForm)
+	r.fail(errForm)
 	return 0
 }
 
@@ -125,14 +135,14 @@ func (r *reader) skipLEB(most int) {
 			return
 		}
 	}
-	r.fail(errCanonicalForm)
+	r.fail(errForm)
 }
 
 // count is the length of a vector with at least one byte for each element.
 func (r *reader) count() uint32 {
 	n := r.u32()
 	if uint64(n) > uint64(len(r.b)) {
-		r.fail(errCanonicalForm)
+		r.fail(errForm)
 		return 0
 	}
 	return n
@@ -142,7 +152,7 @@ func (r *reader) count() uint32 {
 func (r *reader) types() (params []uint32) {
 	for range r.count() {
 		if r.byte() != 0x60 {
-			r.fail(errCanonicalForm)
+			r.fail(errForm)
 			return nil
 		}
 		n := r.u32()
@@ -153,18 +163,18 @@ func (r *reader) types() (params []uint32) {
 	return params
 }
 
-// canonicalBodies rewrites the code section, to at most so many bytes.
-func canonicalBodies(s *reader, params, types []uint32, most int) ([]byte, error) {
+// bodies rewrites the code section, to at most so many bytes.
+func bodies(s *reader, params, types []uint32, most int) ([]byte, error) {
 	n := s.count()
 	if s.err != nil || int(n) != len(types) {
-		return nil, errCanonicalForm
+		return nil, errForm
 	}
 	out := binary.AppendUvarint(nil, uint64(n))
 	var scratch body
 	for i := range n {
 		code := s.take(s.u32())
 		if s.err != nil || int(types[i]) >= len(params) {
-			return nil, errCanonicalForm
+			return nil, errForm
 		}
 		b, err := scratch.rewrite(code, params[types[i]], most-len(out))
 		if err != nil {
@@ -172,7 +182,7 @@ func canonicalBodies(s *reader, params, types []uint32, most int) ([]byte, error
 		}
 		out = append(binary.AppendUvarint(out, uint64(len(b))), b...)
 		if len(out) > most {
-			return nil, errCanonicalSize
+			return nil, errSize
 		}
 	}
 	return out, nil
@@ -241,7 +251,7 @@ func (w *body) rewrite(b []byte, params uint32, most int) ([]byte, error) {
 		r.byte()
 	}
 	if r.err != nil || locals > 1<<31 {
-		return nil, errCanonicalForm
+		return nil, errForm
 	}
 	declared = declared[:len(declared)-len(r.b)]
 	// The new locals' numbers are those of the order in which they are first needed.
@@ -264,7 +274,7 @@ func (w *body) rewrite(b []byte, params uint32, most int) ([]byte, error) {
 			added = append(added, localTypes[l])
 		}
 		if w.code = makes.append(w.code, at[l]-1); len(w.code) > most {
-			return nil, errCanonicalSize
+			return nil, errSize
 		}
 	}
 	out := binary.AppendUvarint(make([]byte, 0, len(w.code)+len(declared)+16), uint64(groups)+uint64(len(added)))

@@ -1,4 +1,6 @@
-package wasm
+// Package mount is the file system of a WASI program: the mounts of an execution, in each of which every path is
+// resolved within its host directory, and one quota over the writable ones.
+package mount
 
 import (
 	"errors"
@@ -12,19 +14,20 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// mountFS is one mount as the guest sees it. Every path goes through os.Root, which resolves it component by component
+// FS is one mount as the guest sees it. Every path goes through os.Root, which resolves it component by component
 // and follows no symlink out of the host directory. Links cannot be made: a guest leaves only files and directories.
-type mountFS struct {
+type FS struct {
 	experimentalsys.UnimplementedFS
 	root     *os.Root
 	readOnly bool
-	quota    *quota
+	quota    *Quota
 	inodes   *inodes
 }
 
 // inodes renumbers inodes in the order they are seen and fixes times, for seeded executions. A nil one changes nothing.
 type inodes struct {
-	seen map[[2]uint64]uint64
+	epoch int64 // of all times, nanoseconds since 1970
+	seen  map[[2]uint64]uint64
 }
 
 func (x *inodes) fix(st sys.Stat_t) sys.Stat_t {
@@ -36,7 +39,7 @@ func (x *inodes) fix(st sys.Stat_t) sys.Stat_t {
 		x.seen[key] = uint64(len(x.seen) + 1)
 	}
 	st.Dev, st.Ino = 1, x.seen[key]
-	st.Atim, st.Mtim, st.Ctim = seededEpoch, seededEpoch, seededEpoch
+	st.Atim, st.Mtim, st.Ctim = x.epoch, x.epoch, x.epoch
 	st.Nlink = 1 // an input may be a link into the provider's store, or a copy where that is on another disk
 	if st.Mode.IsDir() {
 		st.Size = 0
@@ -73,7 +76,9 @@ func name(p string) string {
 }
 
 // OpenFile opens a regular file or a directory; anything else in a mount is out of the guest's reach.
-func (m *mountFS) OpenFile(p string, flag experimentalsys.Oflag, perm fs.FileMode) (experimentalsys.File, experimentalsys.Errno) {
+func (m *FS) OpenFile(
+	p string, flag experimentalsys.Oflag, perm fs.FileMode,
+) (experimentalsys.File, experimentalsys.Errno) {
 	if m.quota.open >= maxOpen {
 		return nil, experimentalsys.EAGAIN
 	}
@@ -112,7 +117,7 @@ func (m *mountFS) OpenFile(p string, flag experimentalsys.Oflag, perm fs.FileMod
 	return m.opened(f, flag, write)
 }
 
-func (m *mountFS) opened(f *os.File, flag experimentalsys.Oflag, write bool) (experimentalsys.File, experimentalsys.Errno) {
+func (m *FS) opened(f *os.File, flag experimentalsys.Oflag, write bool) (experimentalsys.File, experimentalsys.Errno) {
 	info, err := f.Stat()
 	if err != nil || !info.IsDir() && !info.Mode().IsRegular() { // replaced between the look and the open
 		_ = f.Close()
@@ -139,7 +144,8 @@ func osFlags(flag experimentalsys.Oflag) int {
 		guest experimentalsys.Oflag
 		host  int
 	}{
-		{experimentalsys.O_CREAT, os.O_CREATE}, {experimentalsys.O_EXCL, os.O_EXCL}, {experimentalsys.O_TRUNC, os.O_TRUNC},
+		{experimentalsys.O_CREAT, os.O_CREATE}, {experimentalsys.O_EXCL, os.O_EXCL},
+		{experimentalsys.O_TRUNC, os.O_TRUNC},
 		{experimentalsys.O_SYNC, os.O_SYNC},
 	} {
 		if flag&p.guest != 0 {
@@ -150,7 +156,7 @@ func osFlags(flag experimentalsys.Oflag) int {
 }
 
 // Stat follows symlinks within the mount.
-func (m *mountFS) Stat(p string) (sys.Stat_t, experimentalsys.Errno) {
+func (m *FS) Stat(p string) (sys.Stat_t, experimentalsys.Errno) {
 	info, err := m.root.Stat(name(p))
 	if err != nil {
 		return sys.Stat_t{}, errno(err)
@@ -159,7 +165,7 @@ func (m *mountFS) Stat(p string) (sys.Stat_t, experimentalsys.Errno) {
 }
 
 // Lstat does not follow a symlink at the end of the path.
-func (m *mountFS) Lstat(p string) (sys.Stat_t, experimentalsys.Errno) {
+func (m *FS) Lstat(p string) (sys.Stat_t, experimentalsys.Errno) {
 	info, err := m.root.Lstat(name(p))
 	if err != nil {
 		return sys.Stat_t{}, errno(err)
@@ -168,13 +174,13 @@ func (m *mountFS) Lstat(p string) (sys.Stat_t, experimentalsys.Errno) {
 }
 
 // Readlink reads a symlink that the host put there.
-func (m *mountFS) Readlink(p string) (string, experimentalsys.Errno) {
+func (m *FS) Readlink(p string) (string, experimentalsys.Errno) {
 	target, err := m.root.Readlink(name(p))
 	return target, errno(err)
 }
 
 // Mkdir makes a directory.
-func (m *mountFS) Mkdir(p string, perm fs.FileMode) experimentalsys.Errno {
+func (m *FS) Mkdir(p string, perm fs.FileMode) experimentalsys.Errno {
 	if m.readOnly {
 		return experimentalsys.EROFS
 	}
@@ -185,7 +191,7 @@ func (m *mountFS) Mkdir(p string, perm fs.FileMode) experimentalsys.Errno {
 }
 
 // Rename moves within the mount.
-func (m *mountFS) Rename(from, to string) experimentalsys.Errno {
+func (m *FS) Rename(from, to string) experimentalsys.Errno {
 	if m.readOnly {
 		return experimentalsys.EROFS
 	}
@@ -193,7 +199,7 @@ func (m *mountFS) Rename(from, to string) experimentalsys.Errno {
 }
 
 // Rmdir removes an empty directory.
-func (m *mountFS) Rmdir(p string) experimentalsys.Errno {
+func (m *FS) Rmdir(p string) experimentalsys.Errno {
 	if m.readOnly {
 		return experimentalsys.EROFS
 	}
@@ -208,7 +214,7 @@ func (m *mountFS) Rmdir(p string) experimentalsys.Errno {
 }
 
 // Unlink removes a file, or a symlink that the host put there.
-func (m *mountFS) Unlink(p string) experimentalsys.Errno {
+func (m *FS) Unlink(p string) experimentalsys.Errno {
 	if m.readOnly {
 		return experimentalsys.EROFS
 	}
@@ -223,7 +229,7 @@ func (m *mountFS) Unlink(p string) experimentalsys.Errno {
 }
 
 // Chmod sets the permission bits, but never takes the peer's own access away.
-func (m *mountFS) Chmod(p string, perm fs.FileMode) experimentalsys.Errno {
+func (m *FS) Chmod(p string, perm fs.FileMode) experimentalsys.Errno {
 	if m.readOnly {
 		return experimentalsys.EROFS
 	}
@@ -231,7 +237,7 @@ func (m *mountFS) Chmod(p string, perm fs.FileMode) experimentalsys.Errno {
 }
 
 // Utimens sets the times; a negative one is left as it is.
-func (m *mountFS) Utimens(p string, atim, mtim int64) experimentalsys.Errno {
+func (m *FS) Utimens(p string, atim, mtim int64) experimentalsys.Errno {
 	if m.readOnly {
 		return experimentalsys.EROFS
 	}
@@ -246,6 +252,8 @@ func nanos(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// Link and Symlink are refused.
-func (m *mountFS) Link(string, string) experimentalsys.Errno    { return experimentalsys.EPERM }
-func (m *mountFS) Symlink(string, string) experimentalsys.Errno { return experimentalsys.EPERM }
+// Link is refused.
+func (m *FS) Link(string, string) experimentalsys.Errno { return experimentalsys.EPERM }
+
+// Symlink is refused.
+func (m *FS) Symlink(string, string) experimentalsys.Errno { return experimentalsys.EPERM }

@@ -1,4 +1,4 @@
-package wasm
+package canonical
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"errors"
 	"math"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -20,7 +22,7 @@ func function(result byte, locals string, code []byte) []byte {
 	}
 	body := append([]byte(locals), append(code, 0x0b)...)
 	body = append(binary.AppendUvarint(nil, uint64(len(body))), body...)
-	return slices.Concat([]byte(magic), section(1, []byte{1, 0x60, 0, 1, result}), section(3, []byte{1, 0}), section(7, []byte("\x01\x01f\x00\x00")),
+	return slices.Concat([]byte(Magic), section(1, []byte{1, 0x60, 0, 1, result}), section(3, []byte{1, 0}), section(7, []byte("\x01\x01f\x00\x00")),
 		section(10, append([]byte{1}, body...)))
 }
 
@@ -66,7 +68,8 @@ func arithmetics() (all []arithmetic) {
 	return append(all, arithmetic{f32x4, 1, f64x2, vector(0x5e)}, arithmetic{f64x2, 1, f32x4, vector(0x5f)})
 }
 
-// module puts an instruction behind its operands and returns the bits of the result, of a vector those of its first half.
+// module puts an instruction behind its operands and returns the bits of the result, of a vector those of its first
+// half.
 func (a arithmetic) module(x, y uint64) []byte {
 	var code []byte
 	for _, v := range []uint64{x, y}[:a.operands] {
@@ -124,8 +127,9 @@ func call(t *testing.T, r wazero.Runtime, module []byte) uint64 {
 	return out[0]
 }
 
-// Processors choose the sign and payload of the NaNs that they make; on amd64 0/0 is negative, on arm64 positive. A seeded program sees
-// the canonical one, whatever instruction makes it and whatever its operands, in the compiler and in the interpreter.
+// Processors choose the sign and payload of the NaNs that they make; on amd64 0/0 is negative, on arm64 positive. A
+// seeded program sees the canonical one, whatever instruction makes it and whatever its operands, in the compiler and
+// in the interpreter.
 func TestAttackNaNBits(t *testing.T) {
 	t.Parallel()
 	values := []uint64{0, 0x7ff0000000000000, 0xfff0000000000000, 0xbff0000000000000, 0x7ff0000000000001, 0xfff8dead00000000,
@@ -136,7 +140,7 @@ func TestAttackNaNBits(t *testing.T) {
 		for i, x := range values {
 			for _, y := range []uint64{x, values[(i+1)%len(values)], 0} {
 				m := a.module(x, y)
-				c, err := canonical(m)
+				c, err := Module(m, 1<<30)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -163,7 +167,8 @@ func TestAttackNaNBits(t *testing.T) {
 	}
 }
 
-// Rewritten code keeps its meaning: locals and parameters keep their numbers, control flow its targets; what moves bits keeps payloads.
+// Rewritten code keeps its meaning: locals and parameters keep their numbers, control flow its targets; what moves bits
+// keeps payloads.
 func TestCanonicalKeepsMeaning(t *testing.T) {
 	t.Parallel()
 	interpreter, compiler := engines(t)
@@ -181,7 +186,7 @@ func TestCanonicalKeepsMeaning(t *testing.T) {
 		"unreachable arithmetic": {append([]byte{0x02, 0x7e, 0x42, 7, 0x0c, 0, 0xa0, 0xbd}, 0x0b), 7},
 	} {
 		m := function(0x7e, "\x02\x01\x7c\x01\x7f", c.code)
-		b, err := canonical(m)
+		b, err := Module(m, 1<<30)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -193,19 +198,31 @@ func TestCanonicalKeepsMeaning(t *testing.T) {
 	}
 }
 
-// A real program is rewritten once, and again to the same; one with an instruction of another standard is refused.
-func TestCanonicalModules(t *testing.T) {
-	t.Parallel()
-	file, _ := program(t)
+// program builds the program of the runtimes' tests.
+func program(t testing.TB) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "guest.wasm")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", file, "../../runtimetest/guest/cmd")
+	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building guest: %v\n%s", err, out)
+	}
 	code, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := canonical(code)
+	return code
+}
+
+// A real program is rewritten once, and again to the same; one with an instruction of another standard is refused.
+func TestCanonicalModules(t *testing.T) {
+	t.Parallel()
+	code := program(t)
+	b, err := Module(code, 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if same, err := canonical(code); err != nil || !bytes.Equal(same, b) || len(b) <= len(code) || len(b) > 2*len(code) {
+	if same, err := Module(code, 1<<30); err != nil || !bytes.Equal(same, b) || len(b) <= len(code) || len(b) > 2*len(code) {
 		t.Errorf("%d bytes became %d: %v", len(code), len(b), err)
 	}
 	for name, m := range map[string][]byte{
@@ -218,9 +235,9 @@ func TestCanonicalModules(t *testing.T) {
 		"cut off":          code[:len(code)/2],
 		"no module":        []byte("\x7fELF"),
 		"too many locals":  function(0x7e, "\x01\xff\xff\xff\xff\x0f\x7c", nil),
-		"count of nothing": []byte(magic + "\x0a\x05\xff\xff\xff\xff\x0f"),
+		"count of nothing": []byte(Magic + "\x0a\x05\xff\xff\xff\xff\x0f"),
 	} {
-		if _, err := canonical(m); err == nil {
+		if _, err := Module(m, 1<<30); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
@@ -231,14 +248,21 @@ func FuzzCanonical(f *testing.F) {
 	for _, a := range arithmetics() {
 		f.Add(a.module(1, 2))
 	}
-	for _, m := range [][]byte{foreignImports, muchMemory, tiny, trapping, spinning} {
-		f.Add(m)
+	const command = Magic + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" // one function without parameters and results
+	const start = "\x07\x0a\x01\x06_start\x00\x00"
+	for _, m := range []string{
+		Magic, command + start + "\x0a\x04\x01\x02\x00\x0b", // returns
+		command + start + "\x0a\x05\x01\x03\x00\x00\x0b",                          // traps
+		command + start + "\x0a\x09\x01\x07\x00\x03\x40\x0c\x00\x0b\x0b",          // loops
+		command + "\x05\x04\x01\x00\x80\x20" + start + "\x0a\x04\x01\x02\x00\x0b", // 256 MiB of memory
+	} {
+		f.Add([]byte(m))
 	}
 	f.Fuzz(func(t *testing.T, m []byte) {
 		if !counted(m) {
 			return // the compiler allocates what is counted; see TestAttackModuleMemory
 		}
-		b, err := canonical(m)
+		b, err := Module(m, 1<<30)
 		r := wazero.NewRuntimeWithConfig(t.Context(), wazero.NewRuntimeConfigInterpreter())
 		defer r.Close(t.Context())
 		if _, bad := r.CompileModule(t.Context(), m); bad != nil {
@@ -256,10 +280,10 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// counted reports whether m consists of sections in which each count is followed by as many bytes. It refuses those with counts inside
-// their elements.
+// counted reports whether m consists of sections in which each count is followed by as many bytes. It refuses those
+// with counts inside their elements.
 func counted(m []byte) bool {
-	r := &reader{b: m[min(len(magic), len(m)):]}
+	r := &reader{b: m[min(len(Magic), len(m)):]}
 	for len(r.b) > 0 {
 		id, s := r.byte(), &reader{b: r.take(r.u32())}
 		switch id {
@@ -277,15 +301,11 @@ func counted(m []byte) bool {
 }
 
 func BenchmarkCanonical(b *testing.B) {
-	file, _ := program(b)
-	code, err := os.ReadFile(file)
-	if err != nil {
-		b.Fatal(err)
-	}
+	code := program(b)
 	b.SetBytes(int64(len(code)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := canonical(code); err != nil {
+		if _, err := Module(code, 1<<30); err != nil {
 			b.Fatal(err)
 		}
 	}
