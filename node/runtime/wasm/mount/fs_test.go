@@ -3,6 +3,7 @@ package mount
 import (
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -310,5 +311,41 @@ func TestQuotaOfSeveralMounts(t *testing.T) {
 	wantErrno(t, "closing", f.Close(), 0)
 	if over, err := q.Over(); over != -3*block || err != nil {
 		t.Errorf("%d bytes over after closing, %v", over, err)
+	}
+}
+
+// TestAttackOffsets: sizes and offsets at the end of their range neither pass the quota nor overflow its sum.
+func TestAttackOffsets(t *testing.T) {
+	m, dir := newMount(t, 4*block)
+	f := open(t, m, "f", create)
+	for _, at := range []int64{math.MaxInt64, math.MaxInt64 - 1, 1 << 62, 1<<62 - 1, 1 << 40} {
+		if e := f.Truncate(at); e == 0 {
+			t.Errorf("a file of %d bytes is made", at)
+		}
+		if n, e := f.Pwrite([]byte("xy"), at); e == 0 || n > 0 {
+			t.Errorf("%d bytes are written at %d", n, at)
+		}
+		if _, e := f.Seek(at, io.SeekStart); e == 0 {
+			if n, e := f.Write([]byte("xy")); e == 0 || n > 0 {
+				t.Errorf("%d bytes are written after seeking to %d", n, at)
+			}
+		}
+	}
+	for _, at := range []int64{-1, math.MinInt64} {
+		if e := f.Truncate(at); e == 0 {
+			t.Errorf("a file of %d bytes is made", at)
+		}
+		if _, e := f.Pwrite([]byte("xy"), at); e == 0 {
+			t.Errorf("written at %d", at)
+		}
+		if _, e := f.Seek(at, io.SeekStart); e == 0 {
+			t.Errorf("seeks to %d", at)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "f")); err != nil || info.Size() != 0 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if m.quota.used != block {
+		t.Errorf("%d bytes are counted for an empty file", m.quota.used)
 	}
 }
