@@ -37,7 +37,8 @@ func (p Provider) Marshal() []byte {
 		d = d.key(k)
 	}
 	d = d.hash(p.Inventory)
-	for _, v := range []uint64{p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence, p.Bonded, p.Raised, p.Frozen} {
+	for _, v := range []uint64{p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence, p.Bonded, p.Raised,
+		p.Frozen} {
 		d = d.u64(v)
 	}
 	return append(d, make([]byte, providerReserved)...)

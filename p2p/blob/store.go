@@ -96,7 +96,8 @@ func Check(c cid.Cid) error {
 	if !c.Defined() {
 		return fmt.Errorf("%w: undefined", ErrBadCID)
 	}
-	if p := c.Prefix(); p.Version != 1 || p.Codec != cid.Raw || p.MhType != multihash.SHA2_256 || p.MhLength != sha256.Size {
+	if p := c.Prefix(); p.Version != 1 || p.Codec != cid.Raw || p.MhType != multihash.SHA2_256 ||
+		p.MhLength != sha256.Size {
 		return fmt.Errorf("%w: %s", ErrBadCID, c)
 	}
 	return nil

@@ -92,10 +92,11 @@ type member struct {
 }
 
 func newDevice(n *Network, cfg Config, pub PublicKey, tun *tunnel) *Device {
-	d := &Device{n: n, cfg: cfg, pub: pub, log: cfg.Log.With("overlay", cfg.Address), tun: tun, queue: newQueue(&n.stats),
-		rate: rate.NewLimiter(handshakeRate, handshakeBurst), known: rate.NewLimiter(knownRate, knownBurst),
-		inbox: newInbox(&n.stats), passage: passage{less: make(chan struct{}, 1)},
-		probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1), byKey: make(map[PublicKey]*member)}
+	d := &Device{n: n, cfg: cfg, pub: pub, log: cfg.Log.With("overlay", cfg.Address), tun: tun,
+		queue: newQueue(&n.stats), rate: rate.NewLimiter(handshakeRate, handshakeBurst),
+		known: rate.NewLimiter(knownRate, knownBurst), inbox: newInbox(&n.stats),
+		passage: passage{less: make(chan struct{}, 1)}, probes: make(chan probe, probeQueue),
+		poke: make(chan struct{}, 1), byKey: make(map[PublicKey]*member)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.byAddr.Store(new(map[netip.Addr]*member))
 	d.where.Store(new(map[netip.AddrPort]bool))
@@ -230,7 +231,8 @@ func (d *Device) SetMembers(list []Member) error {
 	}
 	for _, m := range fresh {
 		d.n.know(m)
-		fmt.Fprintf(&ipc, "public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s/32\n", m.Key, m.Key, m.Address)
+		fmt.Fprintf(&ipc, "public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s/32\n",
+			m.Key, m.Key, m.Address)
 	}
 	if err := d.wg.IpcSet(ipc.String()); err != nil {
 		return fmt.Errorf("telling WireGuard the members: %w", err)

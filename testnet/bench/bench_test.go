@@ -1,4 +1,4 @@
-package testnet
+package bench
 
 import (
 	"bytes"
@@ -172,7 +172,7 @@ func TestParseUsage(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	r := &BenchReport{
+	r := &Report{
 		Direct:   RouteReport{Orders: 1, ToLease: Spread{P50: 40}, Signed: Spread{P50: 40, P99: 200}},
 		Gossip:   RouteReport{ToLease: Spread{P50: 20}, Signed: Spread{P99: 1001}},
 		Cores:    []CoreResult{{What: "checked", Measured: 9_999, Limit: 10_000, AtLeast: true}, {What: "matched", Measured: 10, Limit: 10}, {What: "told", Measured: 5}},
@@ -196,7 +196,7 @@ func TestJudge(t *testing.T) {
 // What was not measured is not in the table: it would pass.
 func TestJudgeOnly(t *testing.T) {
 	t.Parallel()
-	r := &BenchReport{Clusters: []ClusterReport{{Engine: "ray", Members: 8, Overhead: 3001}}}
+	r := &Report{Clusters: []ClusterReport{{Engine: "ray", Members: 8, Overhead: 3001}}}
 	if missed := r.judge(); missed != 1 || len(r.Targets) != 4 {
 		t.Errorf("%d missed of %+v", missed, r.Targets)
 	}

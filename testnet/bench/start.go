@@ -1,13 +1,11 @@
-package testnet
+package bench
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,14 +13,15 @@ import (
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/wasm"
+	"github.com/starling-network/starling/testnet"
 )
 
 // StartReport is how long a submitted job takes until its program runs, beside the bare runtime on the same machine.
 type StartReport struct {
 	Runtime string `json:"runtime"`
-	// Submitted is from the submission at the buyer's local API until the buyer sees the program run on a provider: order,
-	// quotes, lease, first voucher, the program's start, the word of it. The time in which the lease is funded is not in it: that is
-	// the chain's.
+	// Submitted is the time from the submission at the buyer's local API until the buyer sees the program run on a
+	// provider: order, quotes, lease, first voucher, start and its report. The funding of the lease is not included: it
+	// depends on the chain.
 	Submitted Spread `json:"submitted"`
 	// Bare is the time of the runtime alone to start the same program, in turns with the jobs.
 	Bare Spread `json:"bare"`
@@ -33,30 +32,8 @@ type StartReport struct {
 // benchStarts is how many jobs are started, and how many programs without a job.
 const benchStarts = 40
 
-// sleeps is a WASI program that waits for 100 ms: long enough to be seen running. It calls
-// poll_oneoff(in = 0, out = 64, subscriptions = 1, nevents = 128) on a relative monotonic clock.
-var sleeps = []byte{
-	0x00, 'a', 's', 'm', 1, 0, 0, 0,
-	1, 12, 2, 0x60, 4, 0x7f, 0x7f, 0x7f, 0x7f, 1, 0x7f, 0x60, 0, 0, // types: (i32, i32, i32, i32) → i32; none
-	2, 38, 1, // imports: one
-	22, 'w', 'a', 's', 'i', '_', 's', 'n', 'a', 'p', 's', 'h', 'o', 't', '_', 'p', 'r', 'e', 'v', 'i', 'e', 'w', '1',
-	11, 'p', 'o', 'l', 'l', '_', 'o', 'n', 'e', 'o', 'f', 'f', 0, 0,
-	3, 2, 1, 1, // functions: one, of type 1
-	5, 3, 1, 0, 1, // memories
-	7, 19, 2, 6, 'm', 'e', 'm', 'o', 'r', 'y', 2, 0, 6, '_', 's', 't', 'a', 'r', 't', 0, 1, // exports
-	10, 17, 1, 15, 0, 0x41, 0, 0x41, 0xc0, 0, 0x41, 1, 0x41, 0x80, 1, 0x10, 0, 0x1a, 0x0b, // code: call, drop
-	11, 21, 1, 0, 0x41, 16, 0x0b, 15, // data at 16: clock 1 (monotonic), padding, 100,000,000 ns
-	1, 0, 0, 0, 0, 0, 0, 0, 0x00, 0xe1, 0xf5, 0x05, 0, 0, 0,
-}
-
-// sleepFor is sleeps with another time.
-func sleepFor(d time.Duration) []byte {
-	program := slices.Clone(sleeps)
-	var le [8]byte
-	binary.LittleEndian.PutUint64(le[:], uint64(d))
-	copy(program[len(program)-7:], le[:]) // the last byte is that of the memory, which is 0
-	return program
-}
+// sleepTime is how long the started program runs: long enough to be seen running.
+const sleepTime = 100 * time.Millisecond
 
 // starts measures how long programs take to run, as jobs and without.
 func (b *bench) starts(ctx context.Context) error {
@@ -78,7 +55,9 @@ func (b *bench) starts(ctx context.Context) error {
 }
 
 // startsOf takes turns between a job and the bare runtime, so that both see the same machine.
-func (b *bench) startsOf(ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error)) (StartReport, error) {
+func (b *bench) startsOf(
+	ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error),
+) (StartReport, error) {
 	var submitted, alone []float64
 	for i := range benchStarts + benchWarm {
 		s, err := b.submitted(ctx, spec)
@@ -103,7 +82,8 @@ func (b *bench) startsOf(ctx context.Context, name string, spec job.Job, bare fu
 func (b *bench) containerStarts(ctx context.Context) error {
 	b.say("the start of containers, with an engine of its own")
 	const name = "BenchmarkStart"
-	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench", "^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchStarts), "./testnet/engine/scenario")
+	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench",
+		"^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchStarts), "./testnet/engine/scenario")
 	if err != nil {
 		return err
 	}
@@ -137,7 +117,8 @@ func skipped(out []byte, name string) (why string, ok bool) {
 
 // Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. spreadIn reads them.
 func (s Spread) Figures(of string) map[string]float64 {
-	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50, of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
+	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50,
+		of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
 }
 
 // spreadIn is a spread that a benchmark has reported.
@@ -186,7 +167,7 @@ func (b *bench) submitted(ctx context.Context, spec job.Job) (time.Duration, err
 // sleeper is a job of the program that waits.
 func (b *bench) sleeper(ctx context.Context) (job.Job, error) {
 	spec := b.spec(1, false)
-	blob, err := b.put(ctx, sleeps)
+	blob, err := b.put(ctx, testnet.Sleep(sleepTime))
 	spec.Blobs = map[string]job.Blob{spec.Module: blob}
 	return spec, err
 }
@@ -207,14 +188,15 @@ func (b *bench) bareWasm(ctx context.Context) (*bareRuntime, error) {
 		return nil, err
 	}
 	module := filepath.Join(dir, "sleeps.wasm")
-	if err := os.WriteFile(module, sleeps, 0o600); err != nil {
+	if err := os.WriteFile(module, testnet.Sleep(sleepTime), 0o600); err != nil {
 		return nil, err
 	}
 	rt, err := wasm.New(wasm.Config{CacheDir: filepath.Join(dir, "cache")})
 	if err != nil {
 		return nil, err
 	}
-	return &bareRuntime{rt: rt, dir: dir, end: rt.Close, spec: runtime.Spec{ID: "bare", Module: module, Limits: runtime.Limits{MemoryMiB: 64}}}, ctx.Err()
+	return &bareRuntime{rt: rt, dir: dir, end: rt.Close,
+		spec: runtime.Spec{ID: "bare", Module: module, Limits: runtime.Limits{MemoryMiB: 64}}}, ctx.Err()
 }
 
 func (r *bareRuntime) start(ctx context.Context) (time.Duration, error) {

@@ -1,4 +1,6 @@
-package testnet
+// Package bench measures leases, clusters, idle peers and the chain's cost on a local network, beside Go benchmarks on
+// one core. It writes one report, and compares it with the targets.
+package bench
 
 import (
 	"bytes"
@@ -14,26 +16,27 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/testnet"
 )
 
-// BenchOptions of a benchmark.
-type BenchOptions struct {
+// Options of a benchmark.
+type Options struct {
 	Dir        string    // for all that it writes
 	RPC        string    // of a local validator that runs already; "" starts one
 	Samples    int       // orders on each route, at least 1
 	ReportOnly bool      // a missed target is no error
-	Only       []string  // the parts to measure, of BenchParts; none: all
+	Only       []string  // the parts to measure, of Parts; none: all
 	Out        io.Writer // output for the person watching
 }
 
 // ErrTargets says that the benchmark ran to its end and missed a target.
 var ErrTargets = errors.New("targets were missed")
 
-// BenchParts are the parts of a benchmark, in order.
-var BenchParts = []string{"cores", "overlay", "simulated", "containers", "cluster", "chain", "network"}
+// Parts are the parts of a benchmark, in order.
+var Parts = []string{"cores", "overlay", "simulated", "containers", "cluster", "chain", "network"}
 
-// BenchSamples is how many orders a benchmark places on each route by default.
-const BenchSamples = 100
+// Samples is how many orders a benchmark places on each route by default.
+const Samples = 100
 
 // The benchmark's network and its load.
 const (
@@ -59,9 +62,9 @@ var endsAtOnce = []byte{
 	10, 4, 1, 2, 0, 0x0b, // code: one body of two bytes, no locals, end
 }
 
-// Bench measures a network of 20 real peer processes, the same simulated, a cluster's rise, and the cores, writes
+// Run measures a network of 20 real peer processes, the same simulated, a cluster's rise, and the cores, writes
 // bench.json and prints the results beside the targets. It returns ErrTargets if one is missed.
-func Bench(ctx context.Context, o BenchOptions) (err error) {
+func Run(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, benchTime)
 	defer cancel()
 	dir, err := filepath.Abs(o.Dir)
@@ -75,14 +78,14 @@ func Bench(ctx context.Context, o BenchOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{o: o, dir: dir, report: &BenchReport{Machine: machine, Seconds: map[string]float64{}}}
+	b := &bench{o: o, dir: dir, report: &Report{Machine: machine, Seconds: map[string]float64{}}}
 	began := time.Now()
 	parts := map[string]func(context.Context) error{
-		"cores": b.cores, "overlay": b.overlay, "simulated": b.simulated, "containers": b.containerStarts, "cluster": b.clusterStart,
-		"chain": b.escrowCost, "network": b.network,
+		"cores": b.cores, "overlay": b.overlay, "simulated": b.simulated, "containers": b.containerStarts,
+		"cluster": b.clusterStart, "chain": b.escrowCost, "network": b.network,
 	}
 	// The cores and the simulation come first: they have the machine to themselves.
-	for _, name := range BenchParts {
+	for _, name := range Parts {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, name) {
 			continue
 		}
@@ -90,17 +93,17 @@ func Bench(ctx context.Context, o BenchOptions) (err error) {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	b.report.Seconds["total"] = seconds(time.Since(began))
+	b.report.Seconds["total"] = time.Since(began).Round(time.Millisecond).Seconds()
 	return b.finish()
 }
 
 // bench is one benchmark under way.
 type bench struct {
-	o      BenchOptions
+	o      Options
 	dir    string
-	report *BenchReport
+	report *Report
 
-	net    *Network
+	net    *testnet.Network
 	client *api.Client // of the buying peer
 	module job.Blob
 	jobs   []string // all that were submitted
@@ -114,13 +117,13 @@ func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\
 func (b *bench) stage(name string, do func() error) error {
 	began := time.Now()
 	err := do()
-	b.report.Seconds[name] = seconds(time.Since(began))
+	b.report.Seconds[name] = time.Since(began).Round(time.Millisecond).Seconds()
 	return err
 }
 
 // start brings the network up and waits until the buyer knows every provider.
 func (b *bench) start(ctx context.Context) (err error) {
-	b.net, err = Start(ctx, Options{
+	b.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(b.dir, "bench"), Providers: benchPeers - 1, Buyers: 1, Units: benchUnits, RPC: b.o.RPC,
 		Say: func(format string, args ...any) { b.say("   "+format, args...) },
 	})
@@ -135,7 +138,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if b.client, err = b.net.Buyers()[0].Client(); err != nil {
 		return err
 	}
-	if err := waitOffers(ctx, b.client, benchPeers-1); err != nil {
+	if err := testnet.WaitOffers(ctx, b.client, benchPeers-1); err != nil {
 		return err
 	}
 	if b.module, err = b.put(ctx, endsAtOnce); err != nil {
@@ -311,7 +314,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (b *bench) finish() error {
 	missed := b.report.judge()
 	path := filepath.Join(b.dir, "bench.json")
-	if err := writeReport(path, b.report); err != nil {
+	if err := testnet.WriteReport(path, b.report); err != nil {
 		return err
 	}
 	b.report.print(b.o.Out)
