@@ -12,8 +12,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Genesis holds the constants of a network. Peers whose genesis differs in any field never talk: its Tag is part of
-// every protocol id, topic and DHT prefix.
+// Genesis holds the constants of a network. Peers with a genesis that differs in any field cannot exchange messages:
+// its Tag is part of every protocol id, topic and DHT prefix.
 type Genesis struct {
 	Network string    `json:"network"` // 1 to 16 of a-z, 0-9, '-'
 	Chain   sign.Hash `json:"chain"`   // genesis hash of the Solana cluster; of a free network, a random number

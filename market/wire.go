@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Size limits of messages. A larger message is malformed, whoever signed it.
+// Size limits of messages. A larger message is malformed, whatever its signature.
 const (
 	MaxOfferPayload = 3 << 10 // a DHT record of 4 KiB holds the envelope
 	MaxOrderPayload = 3 << 10 // a gossip message of 4 KiB holds the envelope

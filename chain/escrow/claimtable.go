@@ -11,8 +11,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// table is a provider's lookup table, for claims whose accounts would not fit into a transaction otherwise. It is made
-// as soon as the lease's leaf is seen, and its rent is recovered when nothing is left to claim.
+// table is a provider's lookup table, for claims with too many accounts for a transaction. It is made as soon as the
+// lease's leaf is seen, and its rent is recovered when nothing is left to claim.
 //
 //	none ──signed──▶ asked ──final──▶ made ──over, final──▶ disabled ──cooldown, final──▶ none
 //	  ▲                │
@@ -93,7 +93,7 @@ func (c *Claims) tabled(x flight, status chain.TxStatus) {
 	}
 }
 
-// unsigned drops a table whose transaction was never signed.
+// unsigned drops a table that no transaction was signed for.
 func (c *Claims) unsigned() {
 	if !c.table.made && !c.fleet.underKind(kindMakeTable) {
 		c.table = table{}

@@ -27,12 +27,12 @@ type Deal struct {
 	Referrer    sign.Key // wallet; zero: none
 	Keys        market.KeySet
 	Standbys    []program.Standby
-	// LeaseBuyer is whom leases name as their buyer, if that is another: the key of a job that outlives its buyer's
-	// absence. Zero: the buyer.
+	// LeaseBuyer is the buyer that leases name, if it is not Buyer: the key of a job that outlives its buyer's absence.
+	// Zero means Buyer.
 	LeaseBuyer sign.Key
 }
 
-// leaseBuyer is whom leases name.
+// leaseBuyer is the buyer that leases name.
 func (d Deal) leaseBuyer() sign.Key {
 	if d.LeaseBuyer.IsZero() {
 		return d.Buyer

@@ -88,8 +88,8 @@ func UnmarshalFunding(b []byte) (Funding, error) {
 
 // CheckFunding reports whether a lease is funded: whether its provider can be sure to be paid the amounts of its
 // vouchers. View is of EscrowOf and the funding's tranche; at level Confirmed the answer could still be forked away.
-// Landed is the slot in which the tranche was opened. Keys are the key set whose hash is in the lease. Everything else
-// is refused: ErrNoEscrow and ErrNoTranche may still change, the others do not.
+// Landed is the slot in which the tranche was opened. Keys is the key set of the lease, checked against its hash.
+// Everything else is refused: ErrNoEscrow and ErrNoTranche may still change, the others do not.
 func CheckFunding(
 	net Net, view View, core market.LeaseCore, keys market.KeySet, f Funding,
 ) (landed market.Slot, err error) {

@@ -24,7 +24,7 @@ type Hiring struct {
 	Opened     uint64         // the slot in its address
 	Deadline   market.Slot    // its deadline
 	Keys       market.KeySet  // its voucher keys, of which a threshold sign every hire
-	LeaseBuyer sign.Key       // whom leases name; zero: the buyer
+	LeaseBuyer sign.Key       // the buyer that leases name; zero means Buyer
 	Hirer      sign.Key       // the ledger's key: pays fees, and rent that comes back to it
 }
 

@@ -103,7 +103,7 @@ func (c SlashAudit) Instruction(program sign.Key) Instruction {
 		writes(c.Reporter), reads(TokenProgram)}}
 }
 
-// Stated is a statement of an audit whose signature the program has seen.
+// Stated is a statement of an audit with its signature checked by the program.
 type Stated struct {
 	Bump     uint8
 	What     Statement

@@ -57,7 +57,7 @@ type Escrow struct {
 	Standbys        []Standby
 }
 
-// Standby is somebody whom the voucher keys may hire without the buyer.
+// Standby is a provider that the voucher keys may hire without the buyer.
 type Standby struct {
 	Provider sign.Key      `json:"provider"`
 	Payout   sign.Key      `json:"payout"`

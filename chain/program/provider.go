@@ -61,7 +61,7 @@ func UnmarshalProvider(b []byte) (Provider, error) {
 	return p, nil
 }
 
-// Attested is a receipt whose two signatures the program has seen.
+// Attested is a receipt with both signatures checked by the program.
 type Attested struct {
 	Bump     uint8
 	Network  sign.Key

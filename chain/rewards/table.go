@@ -118,9 +118,9 @@ func UnmarshalTable(b []byte) (Table, error) {
 // shortBy is the tolerance of a table: its value of a unit may be a tenth below the verifier's.
 const shortBy = 10
 
-// Compare compares a table with a verifier's own counts. It returns the units with another line, whose certificates the
-// verifier must see before it may accept them. It returns ErrTable for another epoch's, or with more windows than the
-// epoch has. It returns ErrShort if a unit's weight is more than a tenth below the proven weight that the verifier
+// Compare compares a table with a verifier's own counts. It returns the units with a different line. The verifier must
+// see their certificates before it may accept them. It returns ErrTable for another epoch's, or with more windows than
+// the epoch has. It returns ErrShort if a unit's weight is more than a tenth below the proven weight that the verifier
 // knows.
 func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 	if t.Epoch != e.Number {

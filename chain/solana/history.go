@@ -121,7 +121,7 @@ func (l *Ledger) final(ctx context.Context, id chain.TxID) (*solanago.Transactio
 	return tx, out, nil
 }
 
-// signedAs parses a transaction whose first signature is id, and checks all its signatures.
+// signedAs parses the transaction with the first signature id, and checks all its signatures.
 func signedAs(raw []byte, id solanago.Signature) (*solanago.Transaction, error) {
 	tx, err := parseTransaction(raw)
 	if err != nil {

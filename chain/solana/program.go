@@ -120,8 +120,8 @@ func (a *Admin) Deploy(ctx context.Context, program sign.Signer, elf []byte) err
 	return a.DeployBuffer(ctx, program, sign.Key(buffer.PublicKey()), len(elf))
 }
 
-// DeployBuffer is the last step of Deploy: it makes a program of size bytes out of a buffer of the upgradeable loader,
-// whose authority is the payer.
+// DeployBuffer is the last step of Deploy: it makes a program of size bytes out of a buffer of the upgradeable loader.
+// The buffer's authority must be the payer.
 func (a *Admin) DeployBuffer(ctx context.Context, program sign.Signer, buffer sign.Key, size int) error {
 	payer, loader := solanago.PublicKey(a.payer.Key()), solanago.BPFLoaderUpgradeableProgramID
 	id := solanago.PublicKey(program.Key())

@@ -153,10 +153,10 @@ func (l *Ledger) signatures(instructions []program.Instruction) (n uint64) {
 	return n + uint64(len(signers))
 }
 
-// Run signs a transaction, sends it until it is confirmed, and signs it anew, with twice the bid, when it expired
-// before it landed. It bids the recent price, at most this peer's limit for any transaction. It is for callers that
-// wait for one call; state that must survive a crash is journalled after Sign. If the program refused a call, the error
-// is its program.Code. After any other error the transaction, whose id it names, may have landed.
+// Run signs a transaction and sends it until it is confirmed. If the transaction expires before it lands, Run signs it
+// anew with twice the bid. It bids the recent price, at most this peer's limit for any transaction. It is for callers
+// that wait for one call; state that must survive a crash is journalled after Sign. If the program refused a call, the
+// error is its program.Code. After any other error the named transaction may have landed.
 func (l *Ledger) Run(
 	ctx context.Context, instructions []program.Instruction, others ...sign.Signer,
 ) (chain.TxID, error) {

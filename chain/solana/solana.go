@@ -1,5 +1,5 @@
-// Package solana is the Ledger on a Solana cluster: it calls Starling's program (chain/program), whose accounts it
-// reads, and writes memos.
+// Package solana is the Ledger on a Solana cluster. It calls Starling's program (chain/program), reads the program's
+// accounts, and writes memos.
 //
 // The peer's key signs and pays the fees. The tokens are its own, or those of an owner (a cold wallet) that delegated a
 // stated amount to it with the token program's approve.

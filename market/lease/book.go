@@ -235,7 +235,7 @@ func (b Book) findLease(id market.LeaseID) *Record {
 	return nil
 }
 
-// edit returns a copy whose slices may be changed.
+// edit returns a copy with slices of its own.
 func (b Book) edit() Book {
 	b.holder, b.records = slices.Clone(b.holder), slices.Clone(b.records)
 	return b

@@ -59,7 +59,7 @@ func (r Record) Peer() sign.Key {
 // MaxRecordSize bounds a record's wire form: MaxUnitsPerLease units, a core and a full key set.
 const MaxRecordSize = 48 << 10
 
-// MaxFunding bounds what a buyer says of where a lease's leaf is, in bytes.
+// MaxFunding bounds the buyer's statement of the place of a lease's leaf, in bytes.
 const MaxFunding = 2 << 10
 
 const maxEndReason = 256

@@ -82,8 +82,7 @@ func (s *step) refuse(hold market.HoldID, refusal *market.Refusal) {
 // clip makes a reason fit a record: short, and text.
 func clip(reason string) string { return market.Clean(reason, maxEndReason) }
 
-// sweep applies due deadlines. It ends holds and leases whose time is over and drops finished records that nobody can
-// replay.
+// sweep applies due deadlines. It ends expired holds and leases, and drops finished records that nobody can replay.
 func (s *step) sweep() {
 	for _, r := range inLine(s.book.records) {
 		if r = s.book.find(r.ID); r == nil {
@@ -118,7 +117,7 @@ func (s *step) sweep() {
 	}
 }
 
-// end begins to stop an active lease. A lease whose time is over hands its execution over to its successor, if that is
+// end begins to stop an active lease. An expired lease hands its execution over to its successor, if the successor is
 // paid for.
 func (s *step) end(r Record, reason string) {
 	r.State, r.EndReason = Ending, clip(reason)

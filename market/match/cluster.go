@@ -70,8 +70,8 @@ const (
 	tighter = 5
 )
 
-// SelectCluster proposes n ranks of one cluster, 0 to n-1: of the sets it considers whose members are all within near
-// of each other, the one with the least
+// SelectCluster proposes n ranks of one cluster, 0 to n-1. Of the considered sets with all members within near of each
+// other, it takes the one with the least
 //
 //	Σ over members (Price · price/ceiling + Reputation · (1 − reputation))  +  n · RTT · diameter/50 ms
 //
@@ -210,7 +210,7 @@ func (c *clustering) search() set {
 	return best
 }
 
-// under returns the better of best and the best set whose members are all within bound of each other. Uncertainty is
+// under returns the better of best and the best set with all members within bound of each other. Uncertainty is
 // subtracted for the requested bound alone; tighter bounds apply to the whole prediction.
 func (c *clustering) under(bound uint32, best set) set {
 	d := c.apart

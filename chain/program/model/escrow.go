@@ -119,7 +119,7 @@ func (t *tx) setAside(e program.Escrow, n program.Tranche, o opening) error {
 	return nil
 }
 
-// addStandbyTranche: the voucher keys put money aside without the buyer, only for whom the buyer named, at no more than
+// addStandbyTranche: the voucher keys put money aside without the buyer, only for the buyer's standbys, at no more than
 // the buyer's price, within the budget the buyer set, and for time that is still to pass.
 func (t *tx) addStandbyTranche(c program.AddStandbyTranche) error {
 	e, ok := t.openOne(c.Escrow)

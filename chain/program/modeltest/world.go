@@ -49,7 +49,7 @@ const (
 	Past      = 160     // slots that a chain must have behind it: leases and receipts of them are made up
 )
 
-// World is a chain's model with people who own tokens. It keeps their private data: leaves of tranches.
+// World is a chain's model with owners of tokens. It keeps their private data: leaves of tranches.
 type World struct {
 	*model.State
 	Slot  uint64
