@@ -115,6 +115,17 @@ func TestCeiling(t *testing.T) {
 	})
 }
 
+// TestCeilingOfManyDecimals: the finest token that fits in 64 bits has 19 decimals; more are taken as 19.
+func TestCeilingOfManyDecimals(t *testing.T) {
+	t.Parallel()
+	f := chain.Fees{Most: math.MaxUint64, TokenLamports: 1_000_000_000}
+	for decimals, want := range map[uint8]uint64{18: 1_000_000_000, 19: 100_000_000, 20: 100_000_000, 255: 100_000_000} {
+		if got := f.Ceiling(10_000_000_000_000_000_000, decimals); got != want {
+			t.Errorf("%d decimals: %d lamports, want %d", decimals, got, want)
+		}
+	}
+}
+
 // TestCostAtMost: no transaction costs more than what is said before: its signatures and its highest bid.
 func TestCostAtMost(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strings"
 	"testing"
@@ -176,19 +177,23 @@ func TestWatchScenarios(t *testing.T) {
 	}
 }
 
-// TestThreeFifths: the border is exact for every proven speed, without overflow.
+// TestThreeFifths: the border is exact for every proven speed: at three fifths, rounded down, a probe is slow, and with
+// one operation a second more it is not.
 func TestThreeFifths(t *testing.T) {
 	t.Parallel()
+	see := func(proven, rate uint64) exclusive.Verdict {
+		_, v := exclusive.Watch{Proven: proven}.See(exclusive.Observation{Operations: rate, Elapsed: time.Second})
+		return v
+	}
 	rapid.Check(t, func(t *rapid.T) {
-		rate := rapid.Uint64Range(1, math.MaxUint64/1_000_000).Draw(t, "rate")
 		proven := rapid.Uint64Min(1).Draw(t, "proven")
-		// An answer in a microsecond gives the rate exactly.
-		o := exclusive.Observation{Operations: rate, Elapsed: time.Microsecond}
-		_, v := exclusive.Watch{Proven: proven}.See(o)
-		// rate·5 > proven·3 in floating point, where it is clear.
-		five, three := float64(o.Rate())*5, float64(proven)*3
-		if five > three*1.000001+10 && v != exclusive.Fine || five < three*0.999999-10 && v != exclusive.Slow {
-			t.Fatalf("%d of %d a second: %s", o.Rate(), proven, v)
+		border := new(big.Int).Mul(new(big.Int).SetUint64(proven), big.NewInt(3))
+		border.Div(border, big.NewInt(5))
+		if v := see(proven, border.Uint64()); v != exclusive.Slow {
+			t.Fatalf("%d of %d a second: %s", border, proven, v)
+		}
+		if v := see(proven, border.Uint64()+1); v != exclusive.Fine {
+			t.Fatalf("one more than %d of %d a second: %s", border, proven, v)
 		}
 	})
 }

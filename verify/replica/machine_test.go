@@ -237,7 +237,7 @@ func TestRestoreRefused(t *testing.T) {
 		"no patience":      {Unchecked, func(s *state) { s.Terms.Params.PatienceSlots = 0 }},
 		"no results":       {Unchecked, func(s *state) { s.Results = nil }},
 		"six results": {Undecided, func(s *state) {
-			s.Results = append(s.Results, committed("f", "t", true))
+			s.Results, s.Attempt = append(s.Results, committed("f", "t", true)), 5
 		}},
 		"13 attempts":    {Unverified, func(s *state) { s.Attempt = MaxAttempts + 1 }},
 		"13 that failed": {Unverified, func(s *state) { s.Tried = make([]Party, MaxAttempts+1) }},
