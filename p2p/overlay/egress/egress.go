@@ -59,8 +59,7 @@ type Stack struct {
 	udp    *udp.Forwarder
 	writer atomic.Pointer[func([][]byte) error]
 
-	delivering sync.Mutex // held while packets go in
-	gro        gro.GRO    // puts segments of one connection that come together into one
+	inlet inlet
 
 	refused  refusals
 	hosts    hostAddrs
@@ -110,8 +109,8 @@ func New(cfg Config) (*Stack, error) {
 		s.cfg.Dial = s.dial
 	}
 	cfg.Budget.join(s)
-	s.gro.Dispatcher = inbound{link}
-	s.gro.Init(true)
+	s.inlet.gro.Dispatcher = inbound{link}
+	s.inlet.gro.Init(true)
 	if err := s.start(); err != nil {
 		stop()
 		cfg.Budget.leave(s)
@@ -197,31 +196,53 @@ func (s *Stack) Deliver(packets [][]byte) {
 	s.wg.Add(1) // Close waits until the stack is left
 	s.mu.Unlock()
 	defer s.wg.Done()
-	s.delivering.Lock()
-	defer s.delivering.Unlock()
+	s.inlet.put(packets, func(p []byte) bool {
+		why, ok := sound(p, s.cfg.Address)
+		if !ok {
+			s.refused.add(why, netip.AddrPort{}, "")
+		}
+		return ok
+	})
+}
+
+// sound reports whether a packet from the container may enter the stack, and otherwise the reason.
+func sound(p []byte, container netip.Addr) (why Reason, ok bool) {
+	h := header.IPv4(p)
+	switch {
+	case len(p) > 0 && p[0]>>4 != 4:
+		return ReasonProtocol, false
+	case !h.IsValid(len(p)):
+		return ReasonMalformed, false
+	case netip.AddrFrom4(h.SourceAddress().As4()) != container:
+		return ReasonSource, false
+	// its sender is not notified that it goes nowhere (RFC 1812, 4.3.2.7)
+	case header.IsV4MulticastAddress(h.DestinationAddress()):
+		return ReasonClosed, false
+	}
+	return why, true
+}
+
+// inlet puts packets into the stack, one batch at a time. It joins segments of one connection that arrive together.
+type inlet struct {
+	mu  sync.Mutex
+	gro gro.GRO
+}
+
+// put puts in the packets that pass check. They are IPv4 packets then.
+func (i *inlet) put(packets [][]byte, check func([]byte) bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	for _, p := range packets {
-		h := header.IPv4(p)
-		switch {
-		case len(p) > 0 && p[0]>>4 != 4:
-			s.refused.add(ReasonProtocol, netip.AddrPort{}, "")
-			continue
-		case !h.IsValid(len(p)):
-			s.refused.add(ReasonMalformed, netip.AddrPort{}, "")
-			continue
-		case netip.AddrFrom4(h.SourceAddress().As4()) != s.cfg.Address:
-			s.refused.add(ReasonSource, netip.AddrPort{}, "")
-			continue
-		// its sender is not notified that it goes nowhere (RFC 1812, 4.3.2.7)
-		case header.IsV4MulticastAddress(h.DestinationAddress()):
-			s.refused.add(ReasonClosed, netip.AddrPort{}, "")
+		if !check(p) {
 			continue
 		}
-		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p[:h.TotalLength()])})
+		data := p[:header.IPv4(p).TotalLength()]
+		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(data)})
 		pkt.NetworkProtocolNumber, pkt.RXChecksumValidated = ipv4.ProtocolNumber, true
-		s.gro.Enqueue(pkt)
+		i.gro.Enqueue(pkt)
 		pkt.DecRef()
 	}
-	s.gro.Flush()
+	i.gro.Flush()
 }
 
 // inbound is the stack as the segments come to it that gro has put together.
