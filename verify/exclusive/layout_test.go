@@ -289,3 +289,50 @@ func TestSnapshotLayoutRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestStatementsAreBoundToTheirPlace: each statement verifies for its signer, its network and its own bytes alone.
+func TestStatementsAreBoundToTheirPlace(t *testing.T) {
+	t.Parallel()
+	type statement interface {
+		Sign(sign.Domain, sign.Signer) (sign.Signature, error)
+		Verify(sign.Domain, sign.Key, sign.Signature) error
+	}
+	r := probe(16)
+	before, after := snapshot(exclusive.Before), snapshot(exclusive.After)
+	question, answer, opened, measured := r.Question, r.Answer(), r.Opened(), r.Measured()
+	question.Number++
+	answer.Root[0]++
+	opened.Nonce[0]++
+	measured.Known++
+	others := []sign.Domain{
+		{Network: "other", Chain: domain.Chain},
+		{Network: domain.Network, Chain: sign.Hash{2}},
+		{Network: domain.Network, Chain: domain.Chain, Program: sign.Key{1}},
+	}
+	all := map[string][2]statement{
+		"question": {r.Question, question}, "answer": {r.Answer(), answer}, "opened": {r.Opened(), opened},
+		"measured": {r.Measured(), measured}, "snapshot": {before, after},
+	}
+	for name, s := range all {
+		sig := must(s[0].Sign(domain, provider))
+		if err := s[0].Verify(domain, provider.Key(), sig); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if s[0].Verify(domain, buyer.Key(), sig) == nil {
+			t.Errorf("%s verifies for another key", name)
+		}
+		if s[1].Verify(domain, provider.Key(), sig) == nil {
+			t.Errorf("%s verifies with another content", name)
+		}
+		for _, d := range others {
+			if s[0].Verify(d, provider.Key(), sig) == nil {
+				t.Errorf("%s verifies in %+v", name, d)
+			}
+		}
+		for other, o := range all {
+			if other != name && o[0].Verify(domain, provider.Key(), sig) == nil {
+				t.Errorf("the signature of %s verifies for %s", name, other)
+			}
+		}
+	}
+}
