@@ -188,3 +188,25 @@ func TestMature(t *testing.T) {
 		}
 	}
 }
+
+// TestRosterBounds: as many members as there may be are read, one more or part of one is not.
+func TestRosterBounds(t *testing.T) {
+	t.Parallel()
+	r := make(audit.Roster, audit.MaxRoster+1)
+	for i := range r {
+		r[i] = audit.Member{Key: sign.Key{byte(i >> 16), byte(i >> 8), byte(i), 31: 1}, Owner: sign.Key{1}, Weight: 1}
+	}
+	most := r[:audit.MaxRoster].Marshal()
+	if back, err := audit.UnmarshalRoster(most); err != nil || !slices.Equal(back, r[:audit.MaxRoster]) {
+		t.Errorf("%d members: %v", audit.MaxRoster, err)
+	}
+	for what, b := range map[string][]byte{
+		"one member more": r.Marshal(), "part of a member": most[:len(most)-1], "a byte": most[:1],
+		"in another order": slices.Concat(most[audit.MemberSize:2*audit.MemberSize], most[:audit.MemberSize]),
+		"a member twice":   slices.Concat(most[:audit.MemberSize], most[:audit.MemberSize]),
+	} {
+		if _, err := audit.UnmarshalRoster(b); !errors.Is(err, market.ErrMalformed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
