@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sleeps is a WASI program that waits for 100 ms: long enough to be seen running. It calls
+// sleeps is a WASI program that waits for 100 ms. It calls
 // poll_oneoff(in = 0, out = 64, subscriptions = 1, nevents = 128) on a relative monotonic clock.
 var sleeps = []byte{
 	0x00, 'a', 's', 'm', 1, 0, 0, 0,
@@ -22,8 +22,8 @@ var sleeps = []byte{
 	1, 0, 0, 0, 0, 0, 0, 0, 0x00, 0xe1, 0xf5, 0x05, 0, 0, 0,
 }
 
-// SleepFor is a WASI program that waits for d.
-func SleepFor(d time.Duration) []byte {
+// Sleep returns a WASI program that waits for d and ends.
+func Sleep(d time.Duration) []byte {
 	program := slices.Clone(sleeps)
 	var le [8]byte
 	binary.LittleEndian.PutUint64(le[:], uint64(d))

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/tranche"
@@ -56,7 +55,8 @@ const (
 	benchClaimers = 32  // claims under way at once
 	benchSlots    = 100 // that each lease ran
 	benchLamports = 100_000_000_000
-	benchFee      = 5000 // lamports for each signature
+	benchTokens   = 1_000_000_000 // base units: 1,000 tokens
+	benchFee      = 5000          // lamports for each signature
 )
 
 // escrowCost opens an escrow for 1,250 leases on a chain of its own, claims all of it, and closes everything.
@@ -79,7 +79,9 @@ func (b *bench) escrowCost(ctx context.Context) (err error) {
 	for _, step := range []struct {
 		into *CostReport
 		do   func(context.Context) (CostReport, error)
-	}{{&r.Open, c.open}, {&r.Claims, func(ctx context.Context) (CostReport, error) { return c.claimAll(ctx, &r) }}, {&r.Close, c.closeAll}} {
+	}{{&r.Open, c.open}, {&r.Claims, func(ctx context.Context) (CostReport, error) {
+		return c.claimAll(ctx, &r)
+	}}, {&r.Close, c.closeAll}} {
 		if *step.into, err = step.do(ctx); err != nil {
 			return err
 		}
@@ -98,7 +100,8 @@ func (b *bench) escrowCost(ctx context.Context) (err error) {
 		r.Anchors = append(r.Anchors, a)
 	}
 	b.report.Chain = r
-	b.say("   opened in %d transactions, %d bytes; %.0f claims/s; closed", r.Open.Transactions, r.Open.Bytes, r.ClaimsPerSec)
+	b.say("   opened in %d transactions, %d bytes; %.0f claims/s; closed",
+		r.Open.Transactions, r.Open.Bytes, r.ClaimsPerSec)
 	return nil
 }
 
@@ -133,7 +136,7 @@ func (c *costs) prepare(ctx context.Context) (err error) {
 	if c.account, err = c.ledger.Network(ctx); err != nil {
 		return err
 	}
-	if err := c.net.Fund(ctx, localnet.Wallet{Owner: c.key, Tokens: testnet.FundTokens, Lamports: benchLamports},
+	if err := c.net.Fund(ctx, localnet.Wallet{Owner: c.key, Tokens: benchTokens, Lamports: benchLamports},
 		localnet.Wallet{Owner: c.provider, Tokens: 1, Lamports: benchLamports}); err != nil {
 		return err
 	}
@@ -148,15 +151,17 @@ func (c *costs) prepare(ctx context.Context) (err error) {
 	id, opened := c.genesis.Program, uint64(slot)
 	order := market.OrderID(sign.Sum([]byte("bench order")))
 	at := program.EscrowAddress(id, c.genesis.Escrow, c.key.Key(), sign.Hash(order), opened)
-	c.call = program.OpenEscrow{Payer: c.key.Key(), Buyer: c.key.Key(), Source: program.TokenAccount(c.key.Key(), c.genesis.Mint), Authority: c.key.Key(),
-		Escrow: at, Vault: program.VaultAddress(id, at), Mint: c.genesis.Mint, Network: c.genesis.Escrow, Order: order, Opened: opened,
-		Deadline: opened + 1_000_000, Deposit: benchTranches * benchLeaves * benchSlots, RefundOwner: c.key.Key(), Keys: keys}
+	c.call = program.OpenEscrow{Payer: c.key.Key(), Buyer: c.key.Key(),
+		Source: program.TokenAccount(c.key.Key(), c.genesis.Mint), Authority: c.key.Key(), Escrow: at,
+		Vault: program.VaultAddress(id, at), Mint: c.genesis.Mint, Network: c.genesis.Escrow, Order: order,
+		Opened: opened, Deadline: opened + 1_000_000, Deposit: benchTranches * benchLeaves * benchSlots,
+		RefundOwner: c.key.Key(), Keys: keys}
 	for t := range benchTranches {
 		leaves := make([]tranche.Leaf, benchLeaves)
 		for i := range leaves {
-			leaves[i] = tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i), Provider: c.provider.Key(), Payout: c.provider.Key(),
-				Lease: market.LeaseID(sign.Sum([]byte{byte(t), byte(i)})), Rate: market.RateScale, Cap: benchSlots,
-				Start: slot, End: slot + benchSlots}
+			leaves[i] = tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i), Provider: c.provider.Key(),
+				Payout: c.provider.Key(), Lease: market.LeaseID(sign.Sum([]byte{byte(t), byte(i)})),
+				Rate: market.RateScale, Cap: benchSlots, Start: slot, End: slot + benchSlots}
 		}
 		tree, err := tranche.Build(leaves)
 		if err != nil {
@@ -207,8 +212,9 @@ func (c *costs) tranche(t int) sign.Key {
 func (c *costs) open(ctx context.Context) (r CostReport, err error) {
 	calls := []program.Instruction{c.call.Instruction(c.genesis.Program)}
 	for t, tree := range c.trees {
-		calls = append(calls, program.AddTranche{Payer: c.key.Key(), Buyer: c.key.Key(), Escrow: c.call.Escrow, Vault: c.call.Vault,
-			Tranche: c.tranche(t), Index: uint16(t), Root: tree.Root()}.Instruction(c.genesis.Program))
+		calls = append(calls, program.AddTranche{Payer: c.key.Key(), Buyer: c.key.Key(), Escrow: c.call.Escrow,
+			Vault: c.call.Vault, Tranche: c.tranche(t), Index: uint16(t),
+			Root: tree.Root()}.Instruction(c.genesis.Program))
 	}
 	return r, c.land(ctx, &r, calls...)
 }
@@ -220,14 +226,16 @@ func (c *costs) claim(t, i int) ([]program.Instruction, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := verify.SignVoucher(c.genesis.Domain(), verify.Voucher{Version: verify.VoucherVersion, Lease: leaf.Lease, Escrow: c.call.Escrow, Seq: 1,
-		Cumulative: leaf.Cap}, c.call.Keys, c.key)
+	v, err := verify.SignVoucher(c.genesis.Domain(),
+		verify.Voucher{Version: verify.VoucherVersion, Lease: leaf.Lease, Escrow: c.call.Escrow, Seq: 1,
+			Cumulative: leaf.Cap}, c.call.Keys, c.key)
 	if err != nil {
 		return nil, err
 	}
 	return []program.Instruction{program.VoucherSigned(c.genesis.Domain(), v).Instruction(),
-		program.Claim{Escrow: c.call.Escrow, Tranche: c.tranche(t), Vault: c.call.Vault, Destination: program.TokenAccount(leaf.Payout, c.genesis.Mint),
-			Mint: c.genesis.Mint, Network: c.genesis.Escrow, Leaf: leaf, Proof: proof}.Instruction(c.genesis.Program)}, nil
+		program.Claim{Escrow: c.call.Escrow, Tranche: c.tranche(t), Vault: c.call.Vault,
+			Destination: program.TokenAccount(leaf.Payout, c.genesis.Mint), Mint: c.genesis.Mint,
+			Network: c.genesis.Escrow, Leaf: leaf, Proof: proof}.Instruction(c.genesis.Program)}, nil
 }
 
 // claimAll claims every lease in full, when all of them have run.
@@ -301,13 +309,16 @@ func (c *costs) closeAll(ctx context.Context) (r CostReport, err error) {
 	id, mint := c.genesis.Program, c.genesis.Mint
 	var calls []program.Instruction
 	for t := range c.trees {
-		calls = append(calls, program.CloseTranche{Escrow: c.call.Escrow, Tranche: c.tranche(t), RentPayer: c.key.Key()}.Instruction(id))
+		calls = append(calls, program.CloseTranche{Escrow: c.call.Escrow, Tranche: c.tranche(t),
+			RentPayer: c.key.Key()}.Instruction(id))
 	}
 	calls = append(calls,
-		program.Sweep{Escrow: c.call.Escrow, Vault: c.call.Vault, Mint: mint, Network: c.genesis.Escrow, Pool: program.PoolAddress(id, c.genesis.Escrow, mint),
+		program.Sweep{Escrow: c.call.Escrow, Vault: c.call.Vault, Mint: mint, Network: c.genesis.Escrow,
+			Pool:     program.PoolAddress(id, c.genesis.Escrow, mint),
 			Treasury: program.TokenAccount(c.account.Params.Treasury, mint)}.Instruction(id),
-		program.CloseEscrow{Escrow: c.call.Escrow, Vault: c.call.Vault, Destination: program.TokenAccount(c.key.Key(), mint), Mint: mint,
-			RentPayer: c.key.Key(), Buyer: c.key.Key()}.Instruction(id))
+		program.CloseEscrow{Escrow: c.call.Escrow, Vault: c.call.Vault,
+			Destination: program.TokenAccount(c.key.Key(), mint), Mint: mint, RentPayer: c.key.Key(),
+			Buyer: c.key.Key()}.Instruction(id))
 	return r, c.land(ctx, &r, calls...)
 }
 
@@ -339,5 +350,6 @@ func (c *costs) anchored(ctx context.Context, receipts int) (AnchorReport, error
 		return AnchorReport{}, err
 	}
 	n := float64(receipts)
-	return AnchorReport{Receipts: receipts, PerReceipt: float64(before-after) / n, Rent: float64(after-between) / n}, nil
+	return AnchorReport{Receipts: receipts, PerReceipt: float64(before-after) / n, Rent: float64(after-between) / n},
+		nil
 }

@@ -31,8 +31,9 @@ const benchClusters = 3
 func (b *bench) clusterStart(ctx context.Context) error {
 	b.say("a cluster of 8 members with Ray, beside `ray start` in plain containers, in turns")
 	const name = "BenchmarkRay"
-	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench", "^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchClusters),
-		"-timeout", benchTime.String(), "./testnet/cluster/bench")
+	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench",
+		"^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchClusters), "-timeout", benchTime.String(),
+		"./testnet/cluster/bench")
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,8 @@ func (b *bench) clusterStart(ctx context.Context) error {
 }
 
 func clusterReport(figures map[string]float64) (ClusterReport, error) {
-	r := ClusterReport{Engine: "ray", Members: int(figures["members"]), Submitted: spreadIn(figures, "submitted"), Running: spreadIn(figures, "running"), Bare: spreadIn(figures, "bare")}
+	r := ClusterReport{Engine: "ray", Members: int(figures["members"]), Submitted: spreadIn(figures, "submitted"),
+		Running: spreadIn(figures, "running"), Bare: spreadIn(figures, "bare")}
 	if r.Members == 0 || slices.Contains([]float64{r.Submitted.P50, r.Running.P50, r.Bare.P50}, 0) {
 		return r, errors.New("it reports no median")
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-network/starling/node/api"
 )
 
-// network measures real processes. Each route has a new network: the longer the local chain runs and the more it holds, the longer its
-// blocks keep its callers waiting, which is seconds after a thousand transactions.
+// network measures real processes. Each route gets a new network. A local chain that has run for a thousand
+// transactions blocks its callers for seconds.
 func (b *bench) network(ctx context.Context) error {
 	b.say("%d peer processes, %d of them sell", benchPeers, benchPeers-1)
 	r := b.report
@@ -28,7 +28,8 @@ func (b *bench) network(ctx context.Context) error {
 		{name: "direct", into: &r.Direct, samples: b.o.Samples, count: 1},
 		{name: "gossip", into: &r.Gossip, samples: b.o.Samples, count: 1, gossip: true},
 		{name: "gang_direct", into: &r.GangDirect, samples: min(benchGangs, b.o.Samples), count: benchGang},
-		{name: "gang_gossip", into: &r.GangGossip, samples: min(benchGangs, b.o.Samples), count: benchGang, gossip: true, after: b.rest},
+		{name: "gang_gossip", into: &r.GangGossip, samples: min(benchGangs, b.o.Samples), count: benchGang,
+			gossip: true, after: b.rest},
 	} {
 		if err := b.fresh(ctx, func() error {
 			if err := b.stage(m.name, func() (err error) {
@@ -37,7 +38,8 @@ func (b *bench) network(ctx context.Context) error {
 			}); err != nil {
 				return err
 			}
-			b.say("   %-12s %d orders, %d more refused at first: %s", m.name, m.into.Orders, m.into.Again, m.into.ToLease)
+			b.say("   %-12s %d orders, %d more refused at first: %s",
+				m.name, m.into.Orders, m.into.Again, m.into.ToLease)
 			if m.after != nil {
 				if err := m.after(ctx); err != nil {
 					return err
@@ -48,7 +50,8 @@ func (b *bench) network(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
-	b.say("   %d jobs are settled, %s owed and paid", r.Payment.Settled, b.net.Genesis.FormatAmount(market.Amount(r.Payment.Paid)))
+	b.say("   %d jobs are settled, %s owed and paid",
+		r.Payment.Settled, b.net.Genesis.FormatAmount(market.Amount(r.Payment.Paid)))
 	return nil
 }
 
@@ -73,8 +76,8 @@ func (b *bench) rest(ctx context.Context) error {
 	return b.stage("idle", func() error { return b.idle(ctx) })
 }
 
-// mostUnsettled is how many jobs may be on their way to being settled while an order is measured: the local chain is one process,
-// and answers late when many ask.
+// mostUnsettled is the number of unsettled jobs allowed while an order is measured. The local chain is one process, and
+// answers late under many requests.
 const mostUnsettled = 4
 
 // calm waits until at most so many jobs are unsettled.

@@ -1,22 +1,17 @@
 package bench
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/testnet"
 )
 
 // Report is the result of a benchmark, as bench.json. Times are milliseconds unless their name says otherwise.
@@ -206,109 +201,105 @@ type IdleReport struct {
 	Threads    Spread  `json:"threads"`
 }
 
-// usage is the kernel's counters of a process.
-type usage struct {
-	cpu       time.Duration // user and system
-	rss, anon uint64        // bytes
-	threads   uint64
+// judgeOrders adds the lines of orders to the table.
+func (r *Report) judgeOrders(
+	line func(name, unit string, measured float64), held func(name, unit string, measured, limit float64, atLeast bool),
+) {
+	if r.Direct.Orders == 0 {
+		return
+	}
+	held("order to signed lease, direct, p50", "ms", r.Direct.Signed.P50, 50, false)
+	held("order to signed lease, direct, p99", "ms", r.Direct.Signed.P99, 200, false)
+	line("order to signed lease, gossip only, p50", "ms", r.Gossip.Signed.P50)
+	held("order to signed lease, gossip only, p99", "ms", r.Gossip.Signed.P99, 1000, false)
+	for _, o := range []struct {
+		name string
+		of   RouteReport
+	}{{"direct", r.Direct}, {"gossip only", r.Gossip}} {
+		line(fmt.Sprintf("order to funded lease, %s, p50", o.name), "ms", o.of.ToLease.P50)
+		line(fmt.Sprintf("order to funded lease, %s, p99", o.name), "ms", o.of.ToLease.P99)
+	}
+	for _, g := range []struct {
+		name string
+		of   RouteReport
+	}{{"direct", r.GangDirect}, {"gossip only", r.GangGossip}} {
+		line(fmt.Sprintf("order to %d leases, %s, p50", g.of.Leases, g.name), "ms", g.of.ToLease.P50)
+		line(fmt.Sprintf("order to %d leases, %s, p99", g.of.Leases, g.name), "ms", g.of.ToLease.P99)
+	}
 }
 
-// tick is the unit of the times in /proc/PID/stat: USER_HZ, which is 100 on every Linux that Go runs on.
-const tick = time.Second / 100
-
-func usageOf(pid int) (usage, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return usage{}, err
+// judge makes the table and the ratios and counts the targets that were missed.
+func (r *Report) judge() (missed int) {
+	line := func(name, unit string, measured float64) {
+		r.Targets = append(r.Targets, Target{Name: name, Unit: unit, Measured: measured})
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return usage{}, err
-	}
-	return parseUsage(stat, status)
-}
-
-// parseUsage reads fields 14 and 15 of /proc/PID/stat and the memory lines of /proc/PID/status.
-func parseUsage(stat, status []byte) (u usage, err error) {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 13 {
-		return u, errors.New("/proc/PID/stat is too short")
-	}
-	for _, f := range fields[11:13] {
-		n, err := strconv.ParseUint(string(f), 10, 64)
-		if err != nil {
-			return u, fmt.Errorf("reading /proc/PID/stat: %w", err)
+	held := func(name, unit string, measured, limit float64, atLeast bool) {
+		pass := measured <= limit
+		if atLeast {
+			pass = measured >= limit
 		}
-		u.cpu += time.Duration(n) * tick
-	}
-	for line := range strings.Lines(string(status)) {
-		f := strings.Fields(line)
-		if len(f) < 2 {
-			continue
+		if !pass {
+			missed++
 		}
-		n, _ := strconv.ParseUint(f[1], 10, 64)
-		switch f[0] {
-		case "VmRSS:":
-			u.rss = n << 10
-		case "RssAnon:":
-			u.anon = n << 10
-		case "Threads:":
-			u.threads = n
+		r.Targets = append(r.Targets, Target{Name: name, Unit: unit, Measured: measured, Limit: &limit,
+			AtLeast: atLeast, Pass: &pass})
+	}
+	r.judgeOrders(line, held)
+	for _, s := range r.Simulated {
+		what := fmt.Sprintf("order to lease, simulated, %s", s.Name)
+		line(what+", p50", "ms", s.P50)
+		line(what+", p99", "ms", s.P99)
+	}
+	for _, s := range r.Starts {
+		line(fmt.Sprintf("submit to running, %s, p50", s.Runtime), "ms", s.Submitted.P50)
+		if s.First.P50 > 0 {
+			line(fmt.Sprintf("the same, %s, with a provider not paid before", s.Runtime), "ms", s.First.P50)
 		}
+		held(fmt.Sprintf("of that over the bare runtime, %s", s.Runtime), "ms", s.Overhead, 60, false)
 	}
-	if u.rss == 0 {
-		return u, errors.New("/proc/PID/status has no VmRSS")
+	for _, c := range r.Clusters {
+		what := fmt.Sprintf("%d members with %s", c.Members, c.Engine)
+		line(what+", order to all of them seen, p50", "s", c.Submitted.P50/1000)
+		line("of that, until all programs run, p50", "s", c.Running.P50/1000)
+		line("as many plain containers with the same commands, p50", "s", c.Bare.P50/1000)
+		held(what+", more than plain containers need", "s", c.Overhead/1000, 3, false)
 	}
-	return u, nil
-}
-
-func idleReport(before, after []usage, took time.Duration) IdleReport {
-	var rss, anon, cpu, threads []float64
-	for i := range after {
-		rss = append(rss, float64(after[i].rss)/1e6)
-		anon = append(anon, float64(after[i].anon)/1e6)
-		cpu = append(cpu, 100*float64(after[i].cpu-before[i].cpu)/float64(took))
-		threads = append(threads, float64(after[i].threads))
-	}
-	return IdleReport{Peers: len(after), Seconds: testnet.Seconds(took), RSS: SpreadOf(rss), Anonymous: SpreadOf(anon),
-		CPUPercent: SpreadOf(cpu), Threads: SpreadOf(threads)}
-}
-
-// syncTime is the median time of an append of 4 KiB and its fsync in dir, in ms.
-func syncTime(dir string) (float64, error) {
-	f, err := os.CreateTemp(dir, "sync-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	var all []float64
-	for range 50 {
-		began := time.Now()
-		if _, err := f.Write(make([]byte, 4<<10)); err != nil {
-			return 0, err
-		}
-		if err := f.Sync(); err != nil {
-			return 0, err
-		}
-		all = append(all, millis(time.Since(began)))
-	}
-	return SpreadOf(all).P50, nil
-}
-
-func thisMachine(dir string) (m Machine, err error) {
-	m = Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
-	if m.Sync, err = syncTime(dir); err != nil {
-		return m, fmt.Errorf("measuring the disk: %w", err)
-	}
-	info, _ := os.ReadFile("/proc/cpuinfo") // only a name for the reader
-	for line := range strings.Lines(string(info)) {
-		if name, ok := strings.CutPrefix(line, "model name"); ok {
-			m.CPU = strings.TrimSpace(strings.TrimLeft(name, "\t :"))
-			break
+	for _, c := range r.Cores {
+		if c.Limit == 0 {
+			line(c.What, c.Unit, c.Measured)
+		} else {
+			held(c.What, c.Unit, c.Measured, c.Limit, c.AtLeast)
 		}
 	}
-	return m, nil
+	if c := r.Chain; c.Leases > 0 {
+		line(fmt.Sprintf("escrow of %d leases, transactions", c.Leases), "", float64(c.Open.Transactions))
+		line("of these, bytes", "", float64(c.Open.Bytes))
+		line("fees of opening and closing it", "lamports", float64(c.Open.Fees+c.Close.Fees))
+		line("rent while it is open", "lamports", float64(c.Open.Rent))
+		held("of that, what came back", "", c.Recovered, 1, true)
+		line("fee of a claim", "lamports", ratio(float64(c.Claims.Fees), float64(c.Claims.Transactions)))
+		line("claims on the local chain", "1/s", c.ClaimsPerSec)
+		line("processor for each, who claims", "ms", c.ClaimCPU)
+		line("processor for each, the local chain", "ms", c.ClaimChain)
+		for _, a := range c.Anchors {
+			line(fmt.Sprintf("anchored receipt, %d to an anchor, all fees", a.Receipts), "lamports", a.PerReceipt)
+			line(fmt.Sprintf("rent for it while the anchor of %d stays", a.Receipts), "lamports", a.Rent)
+		}
+	}
+	if r.Idle.Peers > 0 {
+		line("idle peer, resident memory, median", "MB", r.Idle.RSS.P50)
+		held("idle peer, resident memory, largest", "MB", r.Idle.RSS.Max, 80, false)
+		line("idle peer, processor, median", "% of a core", r.Idle.CPUPercent.P50)
+		held("idle peer, processor, largest", "% of a core", r.Idle.CPUPercent.Max, 1, false)
+	}
+	r.Ratios = map[string]float64{
+		"gossip_p50_over_direct_p50":      ratio(r.Gossip.ToLease.P50, r.Direct.ToLease.P50),
+		"direct_p99_over_p50":             ratio(r.Direct.ToLease.P99, r.Direct.ToLease.P50),
+		"gossip_p99_over_p50":             ratio(r.Gossip.ToLease.P99, r.Gossip.ToLease.P50),
+		"five_leases_p50_over_one_direct": ratio(r.GangDirect.ToLease.P50, r.Direct.ToLease.P50),
+		"five_leases_p50_over_one_gossip": ratio(r.GangGossip.ToLease.P50, r.Gossip.ToLease.P50),
+	}
+	return missed
 }
 
 func ratio(a, b float64) float64 {

@@ -19,10 +19,10 @@ import (
 // StartReport is how long a submitted job takes until its program runs, beside the bare runtime on the same machine.
 type StartReport struct {
 	Runtime string `json:"runtime"`
-	// Submitted is from the submission at the buyer's local API until the buyer sees the program run on a provider: order,
-	// quotes, lease, first voucher, the program's start, the word of it. The time in which the lease is funded is not in it: that is
-	// the chain's.
-	// The provider is one that the buyer has paid before.
+	// Submitted is the time from the submission at the buyer's local API until the buyer sees the program run on a
+	// provider: order, quotes, lease, first voucher, start and its report. The funding of the lease is not included: it
+	// depends on the chain.
+	// The buyer has paid the provider before.
 	Submitted Spread `json:"submitted"`
 	// First is the same for providers that the buyer had not paid yet: they wait until the lease's escrow is on chain.
 	First Spread `json:"first,omitzero"`
@@ -35,8 +35,8 @@ type StartReport struct {
 // benchStarts is how many jobs are started, and how many programs without a job.
 const benchStarts = 40
 
-// sleeps waits for long enough to be seen running.
-var sleeps = testnet.SleepFor(100 * time.Millisecond)
+// sleepTime is how long the started program runs: long enough to be seen running.
+const sleepTime = 100 * time.Millisecond
 
 // starts measures how long programs take to run, as jobs and without.
 func (b *bench) starts(ctx context.Context) error {
@@ -58,7 +58,9 @@ func (b *bench) starts(ctx context.Context) error {
 }
 
 // startsOf takes turns between a job and the bare runtime, so that both see the same machine.
-func (b *bench) startsOf(ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error)) (StartReport, error) {
+func (b *bench) startsOf(
+	ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error),
+) (StartReport, error) {
 	var submitted, first, alone []float64
 	again := 0
 	for n := 0; len(submitted) < benchStarts && n < 5*benchStarts; n++ {
@@ -83,7 +85,8 @@ func (b *bench) startsOf(ctx context.Context, name string, spec job.Job, bare fu
 		}
 	}
 	if len(submitted) < benchStarts {
-		return StartReport{}, fmt.Errorf("only %d of %d jobs went to providers that were paid before", len(submitted), 5*benchStarts)
+		return StartReport{}, fmt.Errorf("only %d of %d jobs went to providers that were paid before",
+			len(submitted), 5*benchStarts)
 	}
 	r := StartReport{Runtime: name, Submitted: SpreadOf(submitted), First: SpreadOf(first), Bare: SpreadOf(alone)}
 	r.Overhead = r.Submitted.P50 - r.Bare.P50
@@ -95,7 +98,8 @@ func (b *bench) startsOf(ctx context.Context, name string, spec job.Job, bare fu
 func (b *bench) containerStarts(ctx context.Context) error {
 	b.say("the start of containers, with an engine of its own")
 	const name = "BenchmarkStart"
-	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench", "^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchStarts), "./testnet/engine/scenario")
+	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench",
+		"^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchStarts), "./testnet/engine/scenario")
 	if err != nil {
 		return err
 	}
@@ -129,7 +133,8 @@ func skipped(out []byte, name string) (why string, ok bool) {
 
 // Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. spreadIn reads them.
 func (s Spread) Figures(of string) map[string]float64 {
-	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50, of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
+	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50,
+		of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
 }
 
 // spreadIn is a spread that a benchmark has reported.
@@ -153,7 +158,8 @@ func (b *bench) said(r StartReport) {
 	b.report.Starts = append(b.report.Starts, r)
 }
 
-// submitted runs a job. It returns how long it took until its program ran, and whether the buyer had paid the provider before.
+// submitted runs a job. It returns how long it took until its program ran, and whether the buyer had paid the provider
+// before.
 func (b *bench) submitted(ctx context.Context, spec job.Job) (took time.Duration, known bool, err error) {
 	if err := b.calm(ctx, mostUnsettled); err != nil {
 		return 0, false, err
@@ -179,7 +185,7 @@ func (b *bench) submitted(ctx context.Context, spec job.Job) (took time.Duration
 // sleeper is a job of the program that waits.
 func (b *bench) sleeper(ctx context.Context) (job.Job, error) {
 	spec := b.spec(1, false)
-	blob, err := b.put(ctx, sleeps)
+	blob, err := b.put(ctx, testnet.Sleep(sleepTime))
 	spec.Blobs = map[string]job.Blob{spec.Module: blob}
 	return spec, err
 }
@@ -200,14 +206,15 @@ func (b *bench) bareWasm(ctx context.Context) (*bareRuntime, error) {
 		return nil, err
 	}
 	module := filepath.Join(dir, "sleeps.wasm")
-	if err := os.WriteFile(module, sleeps, 0o600); err != nil {
+	if err := os.WriteFile(module, testnet.Sleep(sleepTime), 0o600); err != nil {
 		return nil, err
 	}
 	rt, err := wasm.New(wasm.Config{CacheDir: filepath.Join(dir, "cache")})
 	if err != nil {
 		return nil, err
 	}
-	return &bareRuntime{rt: rt, dir: dir, end: rt.Close, spec: runtime.Spec{ID: "bare", Module: module, Limits: runtime.Limits{MemoryMiB: 64}}}, ctx.Err()
+	return &bareRuntime{rt: rt, dir: dir, end: rt.Close,
+		spec: runtime.Spec{ID: "bare", Module: module, Limits: runtime.Limits{MemoryMiB: 64}}}, ctx.Err()
 }
 
 func (r *bareRuntime) start(ctx context.Context) (time.Duration, error) {

@@ -52,16 +52,18 @@ func coreBenchmarks() []coreBenchmark {
 		of("./market/match", "BenchmarkMatch100k/nothing-fits", "ns/op", 1e-6,
 			CoreResult{What: "match 100,000 offers of which none fits", Unit: "ms", Limit: 10}),
 		of("./verify", "BenchmarkReceiptBuildAndCosign", "receipts/s/core", 1,
-			CoreResult{What: "receipts made: built, signed by both, chained", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
-		of("./verify", "BenchmarkCheckChain", "receipts/s/core", 1,
-			CoreResult{What: "receipts checked: both signatures, the chain", Unit: "1/s/core", Limit: 10_000, AtLeast: true}),
-		moves("./cmd/internal/cli/rooms", "BenchmarkLogs", "lines/s",
-			CoreResult{What: "log lines from a program to the command line", Unit: "1/s", Limit: 10_000, AtLeast: true}),
-		moves("./p2p/blob", "BenchmarkFetch/link", "of-raw",
-			CoreResult{What: "1 GiB input, hashed and on disk, to a bare stream over 5 Gbit/s", Unit: "of its rate", Limit: 0.8, AtLeast: true}),
+			CoreResult{What: "receipts made: built, signed by both, chained", Unit: "1/s/core", Limit: 10_000,
+				AtLeast: true}), of("./verify", "BenchmarkCheckChain", "receipts/s/core", 1,
+			CoreResult{What: "receipts checked: both signatures, the chain", Unit: "1/s/core", Limit: 10_000,
+				AtLeast: true}), moves("./cmd/internal/cli/rooms", "BenchmarkLogs", "lines/s",
+			CoreResult{What: "log lines from a program to the command line", Unit: "1/s", Limit: 10_000,
+				AtLeast: true}), moves("./p2p/blob", "BenchmarkFetch/link", "of-raw",
+			CoreResult{What: "1 GiB input, hashed and on disk, to a bare stream over 5 Gbit/s", Unit: "of its rate",
+				Limit: 0.8, AtLeast: true}),
 		// Both ends on this machine: on two cores, hashing alone keeps it below 0.8 of a stream that need not hash.
 		moves("./p2p/blob", "BenchmarkFetch/loopback", "of-raw",
-			CoreResult{What: "the same over the loopback, both ends on the same cores", Unit: "of its rate", Limit: 0.5, AtLeast: true}),
+			CoreResult{What: "the same over the loopback, both ends on the same cores", Unit: "of its rate", Limit: 0.5,
+				AtLeast: true}),
 	}
 }
 
@@ -73,18 +75,26 @@ func overlayBenchmarks() []coreBenchmark {
 		r.Benchmark = pkg + " " + name
 		return coreBenchmark{CoreResult: r, pkg: pkg, name: name, figure: figure, scale: scale}
 	}
-	gigabits := row("BenchmarkTCP/flows=1/overlay", "MB/s", 8e-3, CoreResult{What: "TCP between two containers of a cluster", Unit: "Gbit/s", Limit: 1, AtLeast: true})
-	ratio := row("BenchmarkTCP/flows=1/overlay", "MB/s", 1, CoreResult{What: "the same, to wireguard-go on a socket of its own", Unit: "of its rate", Limit: 0.6, AtLeast: true})
+	gigabits := row("BenchmarkTCP/flows=1/overlay", "MB/s", 8e-3,
+		CoreResult{What: "TCP between two containers of a cluster", Unit: "Gbit/s", Limit: 1, AtLeast: true})
+	ratio := row("BenchmarkTCP/flows=1/overlay", "MB/s", 1,
+		CoreResult{What: "the same, to wireguard-go on a socket of its own", Unit: "of its rate", Limit: 0.6,
+			AtLeast: true})
 	ratio.over = "BenchmarkTCP/flows=1/wireguard"
-	rtt := row("BenchmarkRPC/bulk=0/overlay", "p50-ms", 1, CoreResult{What: "round trip of a small call, more than without an overlay", Unit: "ms", Limit: 0.3})
+	rtt := row("BenchmarkRPC/bulk=0/overlay", "p50-ms", 1,
+		CoreResult{What: "round trip of a small call, more than without an overlay", Unit: "ms", Limit: 0.3})
 	rtt.less = "BenchmarkRPC/bulk=0/raw"
-	wan := row("BenchmarkWAN/overlay", "MB/s", 1, CoreResult{What: "TCP over 200 Mbit/s with 40 ms and 0.1 % loss, to the same without an overlay", Unit: "of its rate", Limit: 0.8, AtLeast: true})
+	wan := row("BenchmarkWAN/overlay",
+		"MB/s", 1, CoreResult{What: "TCP over 200 Mbit/s with 40 ms and 0.1 % loss, to the same without an overlay",
+			Unit: "of its rate", Limit: 0.8, AtLeast: true})
 	wan.over = "BenchmarkWAN/raw"
 	// With eight flows it is the two cores that calls wait for, without an overlay too: those are reported beside.
 	return []coreBenchmark{gigabits, ratio, wan, rtt,
-		row("BenchmarkRPC/bulk=1/overlay", "p99-ms", 1, CoreResult{What: "a small call beside bulk, the slowest hundredth", Unit: "ms", Limit: 30}),
+		row("BenchmarkRPC/bulk=1/overlay", "p99-ms", 1,
+			CoreResult{What: "a small call beside bulk, the slowest hundredth", Unit: "ms", Limit: 30}),
 		row("BenchmarkRPC/bulk=8/overlay", "p99-ms", 1, CoreResult{What: "the same beside 8 flows", Unit: "ms"}),
-		row("BenchmarkRPC/bulk=8/raw", "p99-ms", 1, CoreResult{What: "the same beside 8 flows without an overlay", Unit: "ms"})}
+		row("BenchmarkRPC/bulk=8/raw", "p99-ms", 1,
+			CoreResult{What: "the same beside 8 flows without an overlay", Unit: "ms"})}
 }
 
 // overlay compares a cluster's network with others. It needs root and TUN devices.
@@ -124,7 +134,8 @@ func (b *bench) benchmarks(ctx context.Context, all []coreBenchmark, env []strin
 		pkgs = add(pkgs, c.pkg)
 		names = add(names, strings.SplitN(c.name, "/", 2)[0])
 	}
-	out, err := goTest(ctx, env, append([]string{"-run", "^$", "-bench", "^(" + strings.Join(names, "|") + ")$", "-benchtime", each, "-p", "1"}, pkgs...)...)
+	out, err := goTest(ctx, env, append([]string{"-run", "^$", "-bench", "^(" + strings.Join(names, "|") + ")$",
+		"-benchtime", each, "-p", "1"}, pkgs...)...)
 	if err != nil {
 		return err
 	}
@@ -202,7 +213,8 @@ func goTest(ctx context.Context, env []string, args ...string) ([]byte, error) {
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go %s (run this from a checkout of the source): %w\n%s%s", strings.Join(cmd.Args[1:], " "), err, out, errs.Bytes())
+		return nil, fmt.Errorf("go %s (run this from a checkout of the source): %w\n%s%s",
+			strings.Join(cmd.Args[1:], " "), err, out, errs.Bytes())
 	}
 	return out, nil
 }
