@@ -11,7 +11,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 )
 
@@ -29,7 +28,7 @@ type Failed struct {
 	domain sign.Domain
 	slots  uint64
 	sight  Sight
-	store  store.Store
+	store  journal.Store
 
 	mu  sync.Mutex
 	all audit.Failures
@@ -38,7 +37,7 @@ type Failed struct {
 }
 
 // OpenFailed reads the refusals of an earlier process.
-func OpenFailed(ctx context.Context, st store.Store, g market.Genesis, sight Sight) (*Failed, error) {
+func OpenFailed(ctx context.Context, st journal.Store, g market.Genesis, sight Sight) (*Failed, error) {
 	f := &Failed{
 		domain: g.Domain(), slots: g.AuditSlots, sight: sight, store: st, own: map[string]audit.Refusal{},
 		of: map[sign.Hash]audit.Refusal{},

@@ -23,18 +23,18 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/keep"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/notice"
 )
 
-// Kinds of the journal's records.
-const (
-	kindFiled = "filed" // the published receipts of a lease, by lease id
-	kindWatch = "watch" // nothing, by provider and unit
+// Tables of the journal.
+var (
+	filedTable   = journal.Define[market.LeaseID, filedRecord]("filed") // published receipts, by lease
+	watchedTable = journal.Define[string, Watched]("watch")             // by provider/unit
 )
 
 // Rhythm and bounds.
@@ -92,7 +92,7 @@ type Notice = notice.Notice
 type Config struct {
 	Genesis market.Genesis
 	Self    sign.Key
-	Store   store.Store
+	Store   journal.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
 	// Heard receives each good notice, once or more often. It must not block.

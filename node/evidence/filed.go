@@ -3,13 +3,12 @@ package evidence
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/notice"
 )
@@ -139,25 +138,20 @@ func (k *Keeper) makeRoom() {
 // journal writes what changed, before it is published, and forgets what is published no more.
 func (k *Keeper) journal(ctx context.Context, now market.Slot) error {
 	k.mu.Lock()
-	var puts []store.Put
+	var batch journal.Batch
 	var wrote []*filed
 	for id, f := range k.filed {
 		if k.past(f, now) {
 			delete(k.filed, id)
-			puts = append(puts, store.Put{Kind: kindFiled, Key: id.String()})
+			filedTable.Delete(&batch, id)
 			continue
 		}
 		if !f.dirty {
 			continue
 		}
-		b, err := json.Marshal(filedRecord{f.lease.Marshal(), f.units, f.receipts})
-		if err != nil {
-			k.mu.Unlock()
-			return fmt.Errorf("encoding lease %s: %w", id.Short(), err)
-		}
 		f.dirty = false
 		wrote = append(wrote, f)
-		puts = append(puts, store.Put{Kind: kindFiled, Key: id.String(), Value: b})
+		filedTable.Put(&batch, id, filedRecord{f.lease.Marshal(), f.units, f.receipts})
 	}
 	for at := range k.places {
 		if _, to := k.calendar.Slots(at); to+freshHours*market.Slot(k.calendar.HourSlots()) < now {
@@ -165,10 +159,7 @@ func (k *Keeper) journal(ctx context.Context, now market.Slot) error {
 		}
 	}
 	k.mu.Unlock()
-	if len(puts) == 0 {
-		return nil
-	}
-	if err := k.cfg.Store.Write(ctx, puts...); err != nil {
+	if err := batch.Commit(ctx, k.cfg.Store); err != nil {
 		k.mu.Lock()
 		for _, f := range wrote {
 			f.dirty = true
@@ -189,19 +180,15 @@ func (k *Keeper) past(f *filed, now market.Slot) bool {
 }
 
 func (k *Keeper) loadFiled(ctx context.Context) error {
-	err := k.cfg.Store.List(ctx, kindFiled, "", func(key string, value []byte) error {
-		var rec filedRecord
-		if err := json.Unmarshal(value, &rec); err != nil {
-			return fmt.Errorf("reading published lease %s: %w", key, err)
-		}
+	err := filedTable.List(ctx, k.cfg.Store, "", func(id market.LeaseID, rec filedRecord) error {
 		l, err := market.UnmarshalLease(rec.Lease)
-		if err != nil {
-			return fmt.Errorf("reading published lease %s: %w", key, err)
+		if err != nil || l.Core.ID() != id {
+			return fmt.Errorf("reading published lease %s: %w", id, cmp.Or(err, market.ErrMalformed))
 		}
 		for _, r := range rec.Receipts {
 			k.File(l, rec.Units, r)
 		}
-		if f := k.filed[l.Core.ID()]; f != nil {
+		if f := k.filed[id]; f != nil {
 			f.dirty = false
 		}
 		return nil

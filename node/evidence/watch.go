@@ -3,15 +3,13 @@ package evidence
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 )
 
 // maxWatched bounds the watched units.
@@ -23,7 +21,9 @@ type Watched struct {
 	Unit     market.UnitID `json:"unit"`
 }
 
-// Watching lists the units that somebody asked to look after.
+func (w Watched) key() string { return w.Provider.String() + "/" + w.Unit.String() }
+
+// Watching lists the units that this peer watches.
 func (k *Keeper) Watching() []Watched {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -34,7 +34,7 @@ func (k *Keeper) Watching() []Watched {
 	return out
 }
 
-// Watch looks at a unit from now on, and Unwatch does so no longer.
+// Watch journals a unit and reads its leases from now on. It returns ErrMany if too many are watched.
 func (k *Keeper) Watch(ctx context.Context, w Watched) error {
 	k.mu.Lock()
 	full := len(k.watched) >= maxWatched && !k.watched[w]
@@ -42,7 +42,9 @@ func (k *Keeper) Watch(ctx context.Context, w Watched) error {
 	if full {
 		return ErrMany
 	}
-	if err := k.cfg.Store.Write(ctx, store.Put{Kind: kindWatch, Key: w.Provider.String() + "/" + w.Unit.String(), Value: []byte{}}); err != nil {
+	var b journal.Batch
+	watchedTable.Put(&b, w.key(), w)
+	if err := b.Commit(ctx, k.cfg.Store); err != nil {
 		return fmt.Errorf("journalling a unit to watch: %w", err)
 	}
 	k.mu.Lock()
@@ -52,9 +54,11 @@ func (k *Keeper) Watch(ctx context.Context, w Watched) error {
 	return nil
 }
 
-// Unwatch ends Watch.
+// Unwatch ends Watch for a unit.
 func (k *Keeper) Unwatch(ctx context.Context, w Watched) error {
-	if err := k.cfg.Store.Write(ctx, store.Put{Kind: kindWatch, Key: w.Provider.String() + "/" + w.Unit.String()}); err != nil {
+	var b journal.Batch
+	watchedTable.Delete(&b, w.key())
+	if err := b.Commit(ctx, k.cfg.Store); err != nil {
 		return fmt.Errorf("journalling a unit to watch: %w", err)
 	}
 	k.mu.Lock()
@@ -64,14 +68,11 @@ func (k *Keeper) Unwatch(ctx context.Context, w Watched) error {
 }
 
 func (k *Keeper) loadWatched(ctx context.Context) error {
-	return k.cfg.Store.List(ctx, kindWatch, "", func(key string, _ []byte) error {
-		provider, unit, _ := strings.Cut(key, "/")
-		p, err := sign.ParseKey(provider)
-		h, err2 := sign.ParseHash(unit)
-		if err := errors.Join(err, err2); err != nil {
-			return fmt.Errorf("reading what is watched: %w", err)
+	return watchedTable.List(ctx, k.cfg.Store, "", func(key string, w Watched) error {
+		if key != w.key() {
+			return fmt.Errorf("reading watched unit %s: %w: it is unit %s of %s", key, market.ErrMalformed, w.Unit, w.Provider)
 		}
-		k.watched[Watched{p, market.UnitID(h)}] = true
+		k.watched[w] = true
 		return nil
 	})
 }

@@ -11,17 +11,10 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/reputation"
-)
-
-// Kinds of the journal's records, by source and what makes facts of it one.
-const (
-	kindFact     = "fact"       // reputation.Fact's layout, once or more often; of own leases and of records
-	kindSource   = "factsource" // Source of a record
-	kindAnchored = "testimony"  // Anchored, of leases of others
 )
 
 const (
@@ -60,7 +53,7 @@ var rooms = map[source]int{own: maxOwn, others: maxOthers, records: maxRecords}
 type Config struct {
 	Genesis market.Genesis
 	Self    sign.Key
-	Store   store.Store
+	Store   journal.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
 	// Stakes is what peers have at stake; it may answer for the first of them alone. Nil where there are no stakes.
@@ -79,7 +72,7 @@ type Book struct {
 	cfg    Config
 	params reputation.Params
 
-	writing sync.Mutex // held by one write of the journal
+	writing chan struct{} // holds one while the journal is written
 
 	mu      sync.Mutex
 	facts   map[name][]reputation.Fact // few each: what both did, and what failed

@@ -89,3 +89,36 @@ func (b *Book) KnowsRecord(record sign.Hash) bool {
 	defer b.mu.Unlock()
 	return b.read[record]
 }
+
+// readable are the peers that can be asked: those of whom the reader's word comes from somewhere, and those of whom notices told.
+func (b *Book) readable(connected []sign.Key) (known, heard []sign.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	seen := map[sign.Key]bool{b.cfg.Self: true}
+	add := func(to *[]sign.Key, k sign.Key) {
+		if !seen[k] && !k.IsZero() {
+			seen[k] = true
+			*to = append(*to, k)
+		}
+	}
+	for _, k := range connected {
+		add(&known, k)
+	}
+	reached := func(sign.Key) bool { return false }
+	if b.view != nil {
+		reached = b.view.Reached()
+	}
+	for n, fs := range b.facts {
+		for _, f := range fs {
+			for _, k := range []sign.Key{f.Subject, f.Rater} {
+				if n.source == own || n.source == others && !seen[k] && reached(k) {
+					add(&known, k)
+				}
+			}
+		}
+	}
+	for k := range b.leads {
+		add(&heard, k)
+	}
+	return known, heard
+}

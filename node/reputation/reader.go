@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,8 +13,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/reputation"
 )
 
@@ -37,9 +36,6 @@ const (
 	// answerTime bounds one question, chainTime one read of the chain.
 	answerTime, chainTime = 5 * time.Second, 10 * time.Second
 )
-
-// kindVisit is the kind of the journal's records of whom was asked: visit, by peer.
-const kindVisit = "testimonyread"
 
 // Mark is how far a peer's anchored receipts were read: they come in the order of slots, then of leases.
 type Mark struct {
@@ -72,7 +68,7 @@ type Checked struct {
 // ReaderConfig is what a Reader needs; all of it but Record.
 type ReaderConfig struct {
 	Book  *Book
-	Store store.Store
+	Store journal.Store
 	// Ask asks a peer for what it anchored after a mark.
 	Ask func(ctx context.Context, of sign.Key, after Mark) (Page, error)
 	// Anchor reads what a final transaction committed to. chain.ErrNotFound, chain.ErrMalformed: it did not.
@@ -114,15 +110,7 @@ type visit struct {
 // OpenReader reads what an earlier process left.
 func OpenReader(ctx context.Context, cfg ReaderConfig) (*Reader, error) {
 	r := &Reader{cfg: cfg, visits: map[sign.Key]visit{}, anchors: map[chain.TxID]chain.Commitment{}}
-	return r, cfg.Store.List(ctx, kindVisit, "", func(key string, value []byte) error {
-		var v visit
-		k, err := sign.ParseKey(key)
-		if err == nil {
-			err = json.Unmarshal(value, &v)
-		}
-		if err != nil {
-			return fmt.Errorf("reading how far %s was read: %w", key, err)
-		}
+	return r, visitsTable.List(ctx, cfg.Store, "", func(k sign.Key, v visit) error {
 		r.visits[k] = v
 		return nil
 	})
@@ -312,8 +300,8 @@ func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 		v.Mark = r.visits[of].Mark // it is read again
 	}
 	r.visits[of] = v
-	value, err := json.Marshal(v)
-	puts := []store.Put{{Kind: kindVisit, Key: of.String(), Value: value}}
+	var b journal.Batch
+	visitsTable.Put(&b, of, v)
 	for len(r.visits) > maxVisited {
 		var oldest sign.Key
 		for k, o := range r.visits {
@@ -322,12 +310,9 @@ func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 			}
 		}
 		delete(r.visits, oldest)
-		puts = append(puts, store.Put{Kind: kindVisit, Key: oldest.String()})
+		visitsTable.Delete(&b, oldest)
 	}
-	if err == nil {
-		err = r.cfg.Store.Write(ctx, puts...)
-	}
-	return err
+	return b.Commit(ctx, r.cfg.Store)
 }
 
 // next is the peer that is due for longest: every other time of those that are connected, dealt with or reached, so that keys that cost
@@ -347,37 +332,4 @@ func (r *Reader) next(now time.Time) (sign.Key, bool) {
 		}
 	}
 	return sign.Key{}, false
-}
-
-// readable are the peers that can be asked: those of whom the reader's word comes from somewhere, and those of whom notices told.
-func (b *Book) readable(connected []sign.Key) (known, heard []sign.Key) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	seen := map[sign.Key]bool{b.cfg.Self: true}
-	add := func(to *[]sign.Key, k sign.Key) {
-		if !seen[k] && !k.IsZero() {
-			seen[k] = true
-			*to = append(*to, k)
-		}
-	}
-	for _, k := range connected {
-		add(&known, k)
-	}
-	reached := func(sign.Key) bool { return false }
-	if b.view != nil {
-		reached = b.view.Reached()
-	}
-	for n, fs := range b.facts {
-		for _, f := range fs {
-			for _, k := range []sign.Key{f.Subject, f.Rater} {
-				if n.source == own || n.source == others && !seen[k] && reached(k) {
-					add(&known, k)
-				}
-			}
-		}
-	}
-	for k := range b.leads {
-		add(&heard, k)
-	}
-	return known, heard
 }

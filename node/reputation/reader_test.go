@@ -409,7 +409,7 @@ func TestAJournalThatFails(t *testing.T) {
 		if err := w.shower(buyer.Key(), store.NewMemory()).Turn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s := &failing{Store: store.NewMemory(), kind: kindAnchored}
+		s := &failing{Store: store.NewMemory(), kind: testimonyTable.Kind()}
 		r := w.reader(private(0).Key(), s, buyer.Key())
 		if err := r.Turn(t.Context()); err != nil {
 			t.Fatal(err)

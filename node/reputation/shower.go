@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +14,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -28,9 +27,6 @@ const (
 	ShowAfter = time.Minute
 )
 
-// kindShown is the kind of the journal's records of what is shown: the forms of its leases, by job.
-const kindShown = "testimonyown"
-
 // Settled is a job that this peer bought and that is over.
 type Settled struct {
 	Job string
@@ -41,7 +37,7 @@ type Settled struct {
 type ShowerConfig struct {
 	Genesis market.Genesis
 	Self    sign.Key
-	Store   store.Store
+	Store   journal.Store
 	Slot    func() (market.Slot, error)
 	// Settled lists the jobs that are over, and Receipts all receipts of one, in the order of its anchor.
 	Settled  func() []Settled
@@ -67,16 +63,12 @@ type Shower struct {
 // OpenShower reads what an earlier process left.
 func OpenShower(ctx context.Context, cfg ShowerConfig) (*Shower, error) {
 	s := &Shower{cfg: cfg, jobs: map[string]bool{}}
-	return s, cfg.Store.List(ctx, kindShown, "", func(key string, value []byte) error {
-		var forms [][]byte
-		if err := json.Unmarshal(value, &forms); err != nil {
-			return fmt.Errorf("reading what is shown of job %s: %w", key, err)
-		}
+	return s, shownTable.List(ctx, cfg.Store, "", func(key string, forms [][]byte) error {
 		var leases []chain.Testimony
 		for _, b := range forms {
 			a, err := chain.UnmarshalTestimony(b)
 			if err != nil {
-				return fmt.Errorf("reading what is shown of job %s: %w", key, err)
+				return fmt.Errorf("reading the anchored receipts of job %s: %w", key, err)
 			}
 			leases = append(leases, a)
 		}
@@ -134,13 +126,11 @@ func (s *Shower) Turn(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("job %s: %w", j.Job, err))
 		}
 	}
-	var puts []store.Put
+	var b journal.Batch
 	for job := range gone {
-		puts = append(puts, store.Put{Kind: kindShown, Key: job})
+		shownTable.Delete(&b, job)
 	}
-	if len(puts) > 0 {
-		errs = append(errs, s.cfg.Store.Write(ctx, puts...))
-	}
+	errs = append(errs, b.Commit(ctx, s.cfg.Store))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for job := range gone {
@@ -170,11 +160,9 @@ func (s *Shower) show(ctx context.Context, j Settled) error {
 	for _, a := range leases {
 		forms = append(forms, a.Marshal())
 	}
-	value, err := json.Marshal(forms)
-	if err == nil {
-		err = s.cfg.Store.Write(ctx, store.Put{Kind: kindShown, Key: j.Job, Value: value})
-	}
-	if err != nil {
+	var b journal.Batch
+	shownTable.Put(&b, j.Job, forms)
+	if err := b.Commit(ctx, s.cfg.Store); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -35,6 +35,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/closed"
 )
@@ -61,8 +62,6 @@ const (
 	// MaxBody bounds what one delivery says, bytes.
 	MaxBody = 64 << 10
 
-	kind       = "webhook" // of the journal, by Delivery.ID
-	maxEncoded = 2*MaxBody + 8<<10
 	workers    = 8
 	tryTimeout = 10 * time.Second
 	firstWait  = time.Second
@@ -116,35 +115,36 @@ func (d Delivery) check() error {
 	return nil
 }
 
-// Put is what the journal is told of a delivery.
+// deliveries has the journal's deliveries by Delivery.ID.
+var deliveries = journal.Define[string, Delivery]("webhook")
+
+// Put returns the journal's record of a delivery, for the write that changes the job's state. It returns ErrDelivery.
 func (d Delivery) Put() (store.Put, error) {
-	b, err := json.Marshal(d)
+	p, err := deliveries.Encode(d.ID, d)
 	if err != nil {
 		return store.Put{}, fmt.Errorf("%w: %w", ErrDelivery, err)
 	}
-	return store.Put{Kind: kind, Key: d.ID, Value: b}, nil
+	return p, nil
 }
 
-// Unmarshal reads what Put wrote. ErrDelivery otherwise.
-func Unmarshal(b []byte) (Delivery, error) {
-	var d Delivery
-	if len(b) > maxEncoded {
-		return d, fmt.Errorf("%w: %d bytes, at most %d", ErrDelivery, len(b), maxEncoded)
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil {
-		return Delivery{}, fmt.Errorf("%w: %w", ErrDelivery, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Delivery{}, fmt.Errorf("%w: bytes after its end", ErrDelivery)
-	}
-	return d, d.check()
+// load calls fn for each delivery of the journal, in the order of their keys. It returns ErrDelivery.
+func load(ctx context.Context, s journal.Store, fn func(Delivery)) error {
+	return deliveries.List(ctx, s, "", func(key string, d Delivery) error {
+		err := d.check()
+		if err == nil && d.ID != key {
+			err = fmt.Errorf("%w: id %.80q", ErrDelivery, d.ID)
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s %s: %w", deliveries.Kind(), key, err)
+		}
+		fn(d)
+		return nil
+	})
 }
 
 // Config is what a Queue needs.
 type Config struct {
-	Store   store.Store
+	Store   journal.Store
 	Private bool // addresses that are not public are connected to
 	// Secret returns what signs the deliveries of a job's webhook. It is not kept.
 	Secret func(ctx context.Context, job string, hook int) ([]byte, error)
@@ -175,15 +175,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	err := cfg.Store.List(ctx, kind, "", func(key string, value []byte) error {
-		d, err := Unmarshal(value)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", key, err)
-		}
-		q.add(d)
-		return nil
-	})
-	return q, err
+	return q, load(ctx, cfg.Store, q.add)
 }
 
 func (d Delivery) line() string { return fmt.Sprintf("%s/%d", d.Job, d.Hook) }
@@ -287,24 +279,19 @@ func (q *Queue) try(ctx context.Context, d Delivery) {
 	log := q.cfg.Log.With("job", d.Job, "event", d.Event, "webhook", d.Hook)
 	d.Tries++
 	over := err == nil || final || time.Since(d.Created) > giveUp
-	var put store.Put
-	switch {
-	case over:
-		put = store.Put{Kind: kind, Key: d.ID}
+	var b journal.Batch
+	if over {
+		deliveries.Delete(&b, d.ID)
 		if err != nil {
 			log.Warn("a webhook was given up", "tries", d.Tries, "err", err)
 		}
-	default:
+	} else {
 		d.Next = time.Now().Add(backoff(d.Tries))
+		deliveries.Put(&b, d.ID, d)
 		log.Debug("a webhook is tried again", "tries", d.Tries, "err", err)
-		var perr error
-		if put, perr = d.Put(); perr != nil {
-			put = store.Put{Kind: kind, Key: d.ID}
-			over = true
-		}
 	}
-	if werr := q.cfg.Store.Write(ctx, put); werr != nil && ctx.Err() == nil {
-		log.Error("the journal does not take what became of a webhook; it may be delivered again", "err", werr)
+	if werr := b.Commit(ctx, q.cfg.Store); werr != nil && ctx.Err() == nil {
+		log.Error("the result of a delivery is not journalled; it may be delivered again", "err", werr)
 	}
 	q.mu.Lock()
 	ds := q.waiting[d.line()]
