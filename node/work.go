@@ -189,9 +189,8 @@ func (n *Node) light(ctx context.Context) error {
 func (n *Node) serve(context.Context) error {
 	c := n.p.Config.Entry
 	cfg := entry.Config{
-		Genesis: n.p.Genesis, Find: n.exchange.FindSigned, Publish: n.exchange.PublishFor, RPC: n.p.RPC,
+		Genesis: n.p.Genesis, Market: n.exchange, RPC: n.p.RPC, Log: n.p.Log,
 		Others: func() []peer.AddrInfo { return otherEntries(n.p.Host, n.tag) },
-		Peers:  func() uint32 { return uint32(n.exchange.Peers()) }, Log: n.p.Log,
 		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
 		Slot: func() (market.Slot, bool) {
 			slot, err := n.slots.Now(time.Now())
@@ -199,8 +198,7 @@ func (n *Node) serve(context.Context) error {
 		},
 	}
 	if n.sight != nil {
-		public := auditing.Public{Public: n.sight}
-		cfg.Roster, cfg.Recent = public.Roster, public.Recent
+		cfg.Audits = auditing.Public{Public: n.sight}
 	}
 	n.services.Add(service.Behind(service.Loop("clients", wait), func() (service.Door, error) {
 		s, err := entry.Serve(n.p.Host, cfg)

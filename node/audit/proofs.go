@@ -43,15 +43,21 @@ type ProofsConfig struct {
 	Domain      sign.Domain
 	WindowSlots uint64
 	Sight       Sight
-	// Against says why a record that passed sells nothing in spite of it: its unit failed. nil: this peer hears of no failures. The roster is that
-	// of the record's window, nil where it was checked before: then nobody is asked for anything.
-	Against func(ctx context.Context, r audit.Record, roster audit.Roster) error
+	// Failures is optional; if nil, this peer learns of no failed units.
+	Failures Failures
 	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
 	Ask func(ctx context.Context, from sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error)
 	// Until is how long it takes until a slot begins.
 	Until func(market.Slot) time.Duration
 	Now   func() time.Time
 	Log   *slog.Logger
+}
+
+// Failures is the units that failed, by the word of their committees; a *Failed.
+type Failures interface {
+	// Against returns the reason why a record that passed does not count, as its unit failed since. The roster is that of
+	// the record's window. If it is nil, the record was checked before, and no request is made.
+	Against(ctx context.Context, r audit.Record, roster audit.Roster) error
 }
 
 // Proofs knows the proven rates of the units on offer: it fetches the records that offers name and checks each once. It
@@ -253,8 +259,8 @@ var errOther = errors.New("its record is of another class, or of other resources
 
 // fresh says why a record does not keep its unit listed now.
 func (p *Proofs) fresh(c checked, now market.Slot) error {
-	if p.cfg.Against != nil {
-		if err := p.cfg.Against(context.Background(), c.record, nil); err != nil {
+	if p.cfg.Failures != nil {
+		if err := p.cfg.Failures.Against(context.Background(), c.record, nil); err != nil {
 			return err
 		}
 	}

@@ -20,12 +20,18 @@ const (
 	recent = 24 * time.Hour
 )
 
-// judge counts a verdict of this peer, and passes it on.
-func (r *Room) judge(provider sign.Key, v rules.Verdict) {
-	if int(v.Outcome) < len(r.judged) {
-		r.judged[v.Outcome].Add(1)
+// counted is results that count the verdicts of this peer.
+type counted struct {
+	audit.Results
+	room *Room
+}
+
+// Judged implements audit.Results.
+func (c counted) Judged(provider sign.Key, v rules.Verdict) {
+	if int(v.Outcome) < len(c.room.judged) {
+		c.room.judged[v.Outcome].Add(1)
 	}
-	r.cfg.Results.Judged(provider, v)
+	c.Results.Judged(provider, v)
 }
 
 // units returns the audits of each unit of this peer, the newest first.

@@ -65,22 +65,34 @@ type Checked struct {
 	Tx       chain.TxID
 }
 
-// ReaderConfig is what a Reader needs; all of it but Record.
+// ReaderConfig is the configuration of a Reader; all of it is required, except Records.
 type ReaderConfig struct {
 	Book  *Book
 	Store journal.Store
-	// Ask asks a peer for what it anchored after a mark.
-	Ask func(ctx context.Context, of sign.Key, after Mark) (Page, error)
-	// Anchor reads what a final transaction committed to. chain.ErrNotFound, chain.ErrMalformed: it did not.
+	Peers Peers
+	// Records is optional; if nil, as on a network without audits, no records are read.
+	Records Records
+	// Anchor reads the commitment of a final transaction. It returns chain.ErrNotFound or chain.ErrMalformed if there is
+	// none.
 	Anchor func(ctx context.Context, tx chain.TxID) (chain.Commitment, error)
-	// Record fetches a record of a peer's and checks all of it; market.ErrMalformed and rules that are broken are the peer's fault. Nil
-	// where nothing is audited.
-	Record func(ctx context.Context, of sign.Key, record sign.Hash) (Checked, error)
-	// Peers are those that are connected.
-	Peers func() []sign.Key
-	// Busy says that orders are in flight.
+	// Busy reports whether orders are in flight.
 	Busy func() bool
 	Log  *slog.Logger
+}
+
+// Peers is the other peers whose anchored receipts are read.
+type Peers interface {
+	// Connected lists the connected peers.
+	Connected() []sign.Key
+	// Ask requests a peer's anchored receipts after a mark.
+	Ask(ctx context.Context, of sign.Key, after Mark) (Page, error)
+}
+
+// Records is the audit records of other peers.
+type Records interface {
+	// Checked fetches a record of a peer and checks all of it, on chain too. market.ErrMalformed, ErrRecord and broken
+	// rules are the peer's fault.
+	Checked(ctx context.Context, of sign.Key, record sign.Hash) (Checked, error)
 }
 
 // Reader reads what others anchored, a page of one peer at a time:
@@ -148,7 +160,7 @@ func (r *Reader) Turn(ctx context.Context) error {
 	v := r.visits[of]
 	v.Asked = time.Now()
 	actx, cancel := context.WithTimeout(ctx, answerTime)
-	page, err := r.cfg.Ask(actx, of, v.Mark)
+	page, err := r.cfg.Peers.Ask(actx, of, v.Mark)
 	cancel()
 	wait := readAgain
 	if err == nil {
@@ -268,7 +280,7 @@ func (r *Reader) anchor(ctx context.Context, tx chain.TxID) (chain.Commitment, e
 
 // records fetches the first records that are not known.
 func (r *Reader) records(ctx context.Context, of sign.Key, hashes []sign.Hash) (left error) {
-	if r.cfg.Record == nil {
+	if r.cfg.Records == nil {
 		return nil
 	}
 	fetched := 0
@@ -280,7 +292,7 @@ func (r *Reader) records(ctx context.Context, of sign.Key, hashes []sign.Hash) (
 			break
 		}
 		rctx, cancel := context.WithTimeout(ctx, chainTime)
-		c, err := r.cfg.Record(rctx, of, h)
+		c, err := r.cfg.Records.Checked(rctx, of, h)
 		cancel()
 		if bad(err) {
 			return err
@@ -318,7 +330,7 @@ func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 // next is the peer that is due for longest: every other time of those that are connected, dealt with or reached, so that keys that cost
 // nothing do not keep those waiting.
 func (r *Reader) next(now time.Time) (sign.Key, bool) {
-	known, heard := r.cfg.Book.readable(r.cfg.Peers())
+	known, heard := r.cfg.Book.readable(r.cfg.Peers.Connected())
 	first, then := known, heard
 	if r.turns%2 == 1 {
 		first, then = heard, known

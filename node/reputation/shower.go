@@ -33,21 +33,27 @@ type Settled struct {
 	Tx  chain.TxID // that anchors its receipts
 }
 
-// ShowerConfig is what a Shower needs; all of it.
+// ShowerConfig is the configuration of a Shower; all of it is required.
 type ShowerConfig struct {
 	Genesis market.Genesis
 	Self    sign.Key
 	Store   journal.Store
+	Own     Own
 	Slot    func() (market.Slot, error)
-	// Settled lists the jobs that are over, and Receipts all receipts of one, in the order of its anchor.
-	Settled  func() []Settled
-	Receipts func(ctx context.Context, job string) ([]verify.Receipt, error)
-	// Anchor and Busy are as of ReaderConfig.
+	// Anchor and Busy are as in ReaderConfig.
 	Anchor func(ctx context.Context, tx chain.TxID) (chain.Commitment, error)
 	Busy   func() bool
-	// Records are the newest anchored audits of this peer's units.
-	Records func() []sign.Hash
-	Log     *slog.Logger
+	Log    *slog.Logger
+}
+
+// Own is the receipts and records that this peer anchored.
+type Own interface {
+	// Settled lists the jobs that are over and anchored.
+	Settled() []Settled
+	// Receipts returns all receipts of a job, in the order of its anchor.
+	Receipts(ctx context.Context, job string) ([]verify.Receipt, error)
+	// Records returns the newest anchored audits of this peer's units.
+	Records() []sign.Hash
 }
 
 // Shower shows what this peer anchored of the leases that it bought. OpenShower starts nothing; Run does.
@@ -106,7 +112,7 @@ func (s *Shower) Run(ctx context.Context) error {
 
 // Turn looks at a few jobs that are over and not shown yet, and forgets those that are gone.
 func (s *Shower) Turn(ctx context.Context) error {
-	settled := s.cfg.Settled()
+	settled := s.cfg.Own.Settled()
 	s.mu.Lock()
 	var fresh []Settled
 	gone := make(map[string]bool, len(s.jobs))
@@ -142,7 +148,7 @@ func (s *Shower) Turn(ctx context.Context) error {
 
 // show takes in a job: of each lease the last receipt.
 func (s *Shower) show(ctx context.Context, j Settled) error {
-	receipts, err := s.cfg.Receipts(ctx, j.Job)
+	receipts, err := s.cfg.Own.Receipts(ctx, j.Job)
 	if err != nil {
 		return err
 	}
@@ -197,7 +203,7 @@ func include(self sign.Key, all []verify.Receipt, on chain.Commitment, tx chain.
 
 // Show is what comes after a mark, and the newest audits. While jobs are still being looked at, it is nothing yet.
 func (s *Shower) Show(after Mark) Page {
-	page := Page{Records: s.cfg.Records()}
+	page := Page{Records: s.cfg.Own.Records()}
 	page.Records = page.Records[:min(len(page.Records), MaxRecords)]
 	now, err := s.cfg.Slot()
 	s.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -51,11 +52,9 @@ func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member 
 			ProductLimit: time.Minute, WalkLimit: time.Minute,
 		}, nil
 	}
-	var mu sync.Mutex
-	var lies []rules.Lie
+	found := &frauds{}
 	m := audit.NewMember(audit.MemberConfig{
-		Domain: g.Domain(), Key: member, WindowSlots: g.AuditSlots, Sight: sight, Plan: plan, Now: time.Now, Log: slog.New(slog.DiscardHandler), Judged: func(sign.Key, rules.Verdict) {},
-		Lie: func(l rules.Lie) { mu.Lock(); lies = append(lies, l); mu.Unlock() },
+		Domain: g.Domain(), Key: member, WindowSlots: g.AuditSlots, Sight: sight, Plan: plan, Now: time.Now, Log: slog.New(slog.DiscardHandler), Results: found,
 	})
 	var answer rules.Answer
 	lying := func(ctx context.Context, _ sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
@@ -102,16 +101,35 @@ func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member 
 	}}
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) { // until a window's first block is final
 		_, err := p.Audit(t.Context(), units)
-		mu.Lock()
-		found := len(lies)
-		mu.Unlock()
-		if found > 0 {
+		if lies := found.all(); len(lies) > 0 {
 			return lies
 		}
 		if time.Now().After(end) {
 			t.Fatalf("no lie was found: %v", err)
 		}
 	}
+}
+
+// frauds is the results of a member: the frauds that it found.
+type frauds struct {
+	mu   sync.Mutex
+	lies []rules.Lie
+}
+
+func (*frauds) Judged(sign.Key, rules.Verdict) {}
+func (*frauds) Refuse(rules.Refusal)           {}
+
+func (f *frauds) KeepFraud(_ context.Context, l rules.Lie) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lies = append(f.lies, l)
+	return nil
+}
+
+func (f *frauds) all() []rules.Lie {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.lies)
 }
 
 // A provider that shows a wrong entry of its products in an audit loses its stake, by the peer that judged it: on the chain's own
