@@ -15,18 +15,8 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// batchKey is the key of the batch that is under way.
-const batchKey = "now"
-
 // maxBatch bounds an anchor; further records come in the next.
 const maxBatch = 1024
-
-// inclusion is the journal's place of a record under an anchor.
-type inclusion struct {
-	// Form is chain.Inclusion's layout. It is empty if the anchor was signed and may have landed: then the record is not
-	// anchored again.
-	Form []byte `json:"inclusion,omitempty"`
-}
 
 // batch is the content of one anchor, as signed.
 type batch struct {
@@ -42,10 +32,10 @@ func (b batch) anchor() chain.Anchor {
 // openAnchors reads the anchors of an earlier process.
 func (s *Shelf) openAnchors(ctx context.Context) error {
 	s.anchored = map[sign.Hash]chain.Inclusion{}
-	err := anchoredTable.List(ctx, s.store, "", func(record sign.Hash, in inclusion) (err error) {
+	err := anchoredTable.List(ctx, s.store, "", func(record sign.Hash, form []byte) (err error) {
 		s.anchored[record] = chain.Inclusion{}
-		if len(in.Form) > 0 {
-			s.anchored[record], err = chain.UnmarshalInclusion(in.Form)
+		if len(form) > 0 {
+			s.anchored[record], err = chain.UnmarshalInclusion(form)
 		}
 		if err != nil {
 			return fmt.Errorf("reading the anchor of record %s: %w", record, err)
@@ -123,12 +113,12 @@ func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus
 	batchTable.Delete(&w, batchKey)
 	anchor := b.anchor()
 	for i, r := range b.Records {
-		var in inclusion
+		var form []byte
 		if now[r] = (chain.Inclusion{}); tx != "" {
 			now[r] = chain.Include(anchor, b.Records, i, tx, status.Slot)
-			in.Form = now[r].Marshal()
+			form = now[r].Marshal()
 		}
-		anchoredTable.Put(&w, r, in)
+		anchoredTable.Put(&w, r, form)
 	}
 	live := map[sign.Hash]bool{}
 	for _, hash := range s.units {

@@ -22,6 +22,13 @@ type refusalRecord struct {
 	Refusal []byte `json:"refusal"` // audit.Refusal
 }
 
+// Failures is the units that failed, by the word of their committees; a *Failed.
+type Failures interface {
+	// Against returns the reason why a record that passed does not count: its unit failed. The roster is that of its
+	// window; if nil, the record was checked before, and no request is made.
+	Against(ctx context.Context, r audit.Record, roster audit.Roster) error
+}
+
 // Failed keeps the refusals that members of committees signed, this peer's own and those of others, for as many windows
 // as count. It may be used by many goroutines.
 type Failed struct {

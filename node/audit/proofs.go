@@ -38,7 +38,7 @@ const (
 // ErrUnproven reports that a unit has no checked fresh record.
 var ErrUnproven = errors.New("the unit has not shown what it is")
 
-// ProofsConfig is the configuration of Proofs; all of it but Against is required.
+// ProofsConfig is the configuration of Proofs; all of it is required, except Failures.
 type ProofsConfig struct {
 	Domain      sign.Domain
 	WindowSlots uint64
@@ -51,13 +51,6 @@ type ProofsConfig struct {
 	Until func(market.Slot) time.Duration
 	Now   func() time.Time
 	Log   *slog.Logger
-}
-
-// Failures is the units that failed, by the word of their committees; a *Failed.
-type Failures interface {
-	// Against returns the reason why a record that passed does not count, as its unit failed since. The roster is that of
-	// the record's window. If it is nil, the record was checked before, and no request is made.
-	Against(ctx context.Context, r audit.Record, roster audit.Roster) error
 }
 
 // Proofs knows the proven rates of the units on offer: it fetches the records that offers name and checks each once. It

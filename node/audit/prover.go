@@ -33,8 +33,8 @@ type ProverConfig struct {
 	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
 	// Wait returns when a slot has begun.
 	Wait func(ctx context.Context, slot market.Slot) error
-	// Late returns the reason why a unit that every member passed cannot be sold by its record. It is judged once more,
-	// since a lost packet may have delayed the answer. Late is optional; if nil, no unit is judged again.
+	// Late returns the reason why a unit that every member passed cannot be sold by its record. It is judged once more, as
+	// a lost packet may have delayed it. Late is optional.
 	Late func(c Claim, r audit.Record) error
 	Log  *slog.Logger
 }
@@ -42,8 +42,7 @@ type ProverConfig struct {
 // Prover answers audits with a peer's units. It keeps nothing between two calls.
 type Prover struct {
 	cfg ProverConfig
-	// plant puts the fault of a canary into the openings before they are signed. It is nil for other audits: they are
-	// signed only if they are right.
+	// plant puts a canary's fault into the openings before they are signed. It is nil for other audits.
 	plant func(a audit.Answer, o *challenge.Opened)
 }
 

@@ -46,8 +46,7 @@ type Config struct {
 
 // Seller is the units of a peer that sells.
 type Seller interface {
-	// Units returns the units that are not leased, with the devices that answer for them. The caller calls free when they
-	// have answered.
+	// Units returns the units that are not leased, with their devices, and a function that closes these.
 	Units(ctx context.Context) (units []Unit, free func(), err error)
 	// Show has the offers name the records that are fresh. It is called whenever these may have changed.
 	Show(record func(u market.Unit) (sign.Hash, bool))
@@ -106,7 +105,7 @@ func NewService(cfg Config) *Service {
 	return s
 }
 
-// take waits until no unit of this peer is audited.
+// take waits until no unit of this peer is audited. The caller empties s.turn when it is done.
 func (s *Service) take(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -116,9 +115,7 @@ func (s *Service) take(ctx context.Context) error {
 	}
 }
 
-func (s *Service) give() { <-s.turn }
-
-// Shelf is the service's record store.
+// Shelf is the record store.
 func (s *Service) Shelf() *Shelf { return s.cfg.Shelf }
 
 func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
@@ -262,7 +259,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	if err := s.take(ctx); err != nil {
 		return nil, err
 	}
-	defer s.give()
+	defer func() { <-s.turn }()
 	if s.cfg.Seller == nil {
 		return nil, fmt.Errorf("%w: this peer sells nothing", ErrUnits)
 	}

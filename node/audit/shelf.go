@@ -19,12 +19,15 @@ import (
 
 // Tables of the journal.
 var (
-	recordsTable   = journal.Define[market.UnitID, []byte]("audit")      // audit.Record's layout
-	pastTable      = journal.Define[string, Past]("auditpast")           // by unit/window
-	standingsTable = journal.Define[market.UnitID, []byte]("auditlist")  // audit.Standing's layout
-	anchoredTable  = journal.Define[sign.Hash, inclusion]("auditanchor") // by record
-	batchTable     = journal.Define[string, batch]("auditbatch")         // batchKey: while its transaction may land
+	recordsTable   = journal.Define[market.UnitID, []byte]("audit")     // audit.Record's layout
+	pastTable      = journal.Define[string, Past]("auditpast")          // by unit/window
+	standingsTable = journal.Define[market.UnitID, []byte]("auditlist") // audit.Standing's layout
+	batchTable     = journal.Define[string, batch]("auditbatch")        // batchKey: while its transaction may land
+	// chain.Inclusion's layout by record; empty if its anchor may have landed, so that it is not anchored again.
+	anchoredTable = journal.Define[sign.Hash, []byte]("auditanchor")
 )
+
+const batchKey = "now"
 
 // maxPast is how many audits of a unit are remembered.
 const maxPast = 24

@@ -68,7 +68,7 @@ func unit(n byte) market.Unit {
 // anchored is the journal's inclusion of a record.
 func anchored(t *testing.T, in chain.Inclusion) []byte {
 	t.Helper()
-	b, err := json.Marshal(map[string][]byte{"inclusion": in.Marshal()})
+	b, err := json.Marshal(in.Marshal())
 	if err != nil {
 		t.Fatal(err)
 	}
