@@ -17,17 +17,16 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/device/cpu"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/keep"
+	"github.com/starling-network/starling/node/proof/slash"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
 	rules "github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/challenge"
-	"github.com/starling-network/starling/verify/notice"
 )
 
 // auditWindow is the length of a window of audits here, in slots: its first block is final after 31, before its first quarter ends.
@@ -173,20 +172,17 @@ func TestLieTakesStake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := evidence.Open(t.Context(), evidence.Config{
-		Genesis: g, Self: member.Key(), Store: journal, Log: log, Proofs: proofs, Heard: func(notice.Notice) {},
+	accuser := slash.New(slash.Config{
+		Genesis: g, Log: log, Proofs: proofs,
 		Slot: func() (market.Slot, error) { return own.Slot(context.Background()) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if fresh, err := proofs.Keep(t.Context(), proof.Fraud{Lie: lies[0]}, true); err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	done := make(chan error)
-	go func() { done <- k.Accuse(ctx, own, member.Key()) }()
+	go func() { done <- accuser.Run(ctx, own, member.Key()) }()
 	var kept proof.Entry
 	for !kept.State.Over() || kept.State == "" {
 		select {
@@ -216,7 +212,7 @@ func TestLieTakesStake(t *testing.T) {
 	if err != nil || f.Subjects[0] != liar.Key() {
 		t.Fatalf("%+v: %v", f, err)
 	}
-	if out, err := evidence.Submit(t.Context(), own, f, member.Key()); err != nil || !out.Already || len(out.Transactions) != 0 {
+	if out, err := slash.Submit(t.Context(), own, f, member.Key()); err != nil || !out.Already || len(out.Transactions) != 0 {
 		t.Errorf("once more: %+v, %v", out, err)
 	}
 	t.Logf("taken %d, burned %d, the reporter got %d, in %d transactions", kept.Outcome.Taken, kept.Outcome.Burned, kept.Outcome.Reward.Amount, len(kept.Outcome.Transactions))

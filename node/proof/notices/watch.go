@@ -1,4 +1,4 @@
-package evidence
+package notices
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ type Watched struct {
 func (w Watched) key() string { return w.Provider.String() + "/" + w.Unit.String() }
 
 // Watching lists the units that this peer watches.
-func (k *Keeper) Watching() []Watched {
+func (k *Publisher) Watching() []Watched {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := slices.AppendSeq([]Watched{}, maps.Keys(k.watched))
@@ -35,7 +35,7 @@ func (k *Keeper) Watching() []Watched {
 }
 
 // Watch journals a unit and reads its leases from now on. It returns ErrMany if too many are watched.
-func (k *Keeper) Watch(ctx context.Context, w Watched) error {
+func (k *Publisher) Watch(ctx context.Context, w Watched) error {
 	k.mu.Lock()
 	full := len(k.watched) >= maxWatched && !k.watched[w]
 	k.mu.Unlock()
@@ -55,7 +55,7 @@ func (k *Keeper) Watch(ctx context.Context, w Watched) error {
 }
 
 // Unwatch ends Watch for a unit.
-func (k *Keeper) Unwatch(ctx context.Context, w Watched) error {
+func (k *Publisher) Unwatch(ctx context.Context, w Watched) error {
 	var b journal.Batch
 	watchedTable.Delete(&b, w.key())
 	if err := b.Commit(ctx, k.cfg.Store); err != nil {
@@ -67,10 +67,10 @@ func (k *Keeper) Unwatch(ctx context.Context, w Watched) error {
 	return nil
 }
 
-func (k *Keeper) loadWatched(ctx context.Context) error {
+func (k *Publisher) loadWatched(ctx context.Context) error {
 	return watchedTable.List(ctx, k.cfg.Store, "", func(key string, w Watched) error {
 		if key != w.key() {
-			return fmt.Errorf("reading watched unit %s: %w: it is unit %s of %s", key, market.ErrMalformed, w.Unit, w.Provider)
+			return fmt.Errorf("reading watched unit %s: %w: got %s", key, market.ErrMalformed, w.key())
 		}
 		k.watched[w] = true
 		return nil

@@ -1,4 +1,4 @@
-package evidence
+package notices
 
 import (
 	"context"
@@ -133,7 +133,7 @@ func (w *world) slot() (market.Slot, error) {
 	return began + market.Slot(time.Since(w.start)/(400*time.Millisecond)), nil
 }
 
-func (w *world) open(name string, s store.Store) *Keeper {
+func (w *world) open(name string, s store.Store) *Publisher {
 	w.t.Helper()
 	k, err := Open(w.t.Context(), Config{
 		Genesis: genesis, Self: private(name).Key(), Store: s, Slot: w.slot, Log: p2ptest.Quiet(), Proofs: w.proofs(s),
@@ -159,7 +159,7 @@ func (w *world) proofs(s store.Store) *keep.Store {
 }
 
 // peer runs one until the test ends or stop is called.
-func (w *world) peer(name string, s store.Store) (k *Keeper, stop func()) {
+func (w *world) peer(name string, s store.Store) (k *Publisher, stop func()) {
 	k = w.open(name, s)
 	return k, p2ptest.Go(w.t, func(ctx context.Context) error { return k.Run(ctx, w.table) })
 }
@@ -196,13 +196,13 @@ func lease(t *testing.T, buyer string, us []market.UnitID, from market.Slot, n i
 	return l, rs
 }
 
-func file(k *Keeper, l market.Lease, us []market.UnitID, rs []verify.Receipt) {
+func file(k *Publisher, l market.Lease, us []market.UnitID, rs []verify.Receipt) {
 	for _, r := range rs {
 		k.File(l, us, r)
 	}
 }
 
-func proofs(t *testing.T, k *Keeper) []proof.Entry {
+func proofs(t *testing.T, k *Publisher) []proof.Entry {
 	t.Helper()
 	return k.cfg.Proofs.List(proof.KindDoubleSale)
 }
@@ -228,7 +228,7 @@ func TestFound(t *testing.T) {
 		time.Sleep(time.Minute)
 		file(b, lb, units[:1], rb)
 		time.Sleep(2 * lookEvery)
-		for name, k := range map[string]*Keeper{"a": a, "b": b, "watcher": watcher} {
+		for name, k := range map[string]*Publisher{"a": a, "b": b, "watcher": watcher} {
 			all := proofs(t, k)
 			if len(all) != 1 || all[0].Own != (name != "watcher") {
 				t.Fatalf("%s keeps %+v", name, all)
