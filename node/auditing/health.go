@@ -67,7 +67,7 @@ func (r *Room) Health() *service.Problem {
 	return &service.Problem{
 		Problem: fmt.Sprintf("%d units do not pass their audits; of %s, %s, class %s: %s", units, worst.Unit.Short(),
 			worst.Standing, worst.Class, market.Clean(worst.Failed, maxText)),
-		Remedy: "see starling audit ls; repair a unit that is too slow or wrong for its class, and if too few " +
+		Remedy: "see starling proof audit; repair a unit that is too slow or wrong for its class, and if too few " +
 			"members reach this peer, see its addresses in starling peer status",
 	}
 }
