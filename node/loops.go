@@ -13,14 +13,12 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/inventory"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/node/selling"
 	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // newProvider makes the selling loop of what this peer has.
@@ -51,21 +49,20 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	if networks == nil && n.p.Host.Overlay() != nil {
 		networks = n.networks
 	}
-	room := lessor{n}
 	return provider.New(ctx, provider.Config{
 		Escrows: escrows,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Lots: lots, Policy: policy, Devices: room, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
+		Lots: lots, Policy: policy, Devices: n.devices, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
 		Store: n.p.Store, Blobs: n.p.Blobs, Files: n.files, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Market: room, Filed: n.receipts.file, Reputation: n.reputation, Keys: room,
+		Market: lessor{n}, Filed: n.receipts.file, Reputation: n.reputation, Keys: selling.Keys{Key: n.p.Key, Tag: n.tag},
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20,
 		Networks: networks, Coordinate: n.coords.Coordinate,
 	})
 }
 
-// lessor is the node as its provider's market, devices and keys.
+// lessor is the node as its provider's market.
 type lessor struct{ n *Node }
 
 func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
@@ -74,17 +71,6 @@ func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]
 func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.exchange.Next(ctx) }
 func (r lessor) Reply(o market.Order, quote, offer []byte) error {
 	return r.n.replies.Send(o, quote, offer)
-}
-func (r lessor) Evict(units []market.UnitID)                            { r.n.devices.Evict(units) }
-func (r lessor) Member(h market.HoldID) cluster.PrivateKey              { return cluster.MemberKey(r.n.p.Key, h) }
-func (r lessor) Names(u []market.UnitID) (ids, names []string, _ error) { return r.n.gpus.Devices(u) }
-func (r lessor) Health(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error) {
-	return r.n.gpus.Health(ctx, r.n.slots, units)
-}
-
-// Open opens a box that a buyer sealed to this peer for a lease.
-func (r lessor) Open(box []byte, l market.LeaseID) ([]byte, error) {
-	return sealed.Open(r.n.p.Key, protocol.LeaseSecrets(r.n.tag, l), box)
 }
 
 const (

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/auditing"
-	"github.com/starling-network/starling/node/gpu"
+	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/service"
@@ -40,7 +40,7 @@ type Parts struct {
 	Program  settle.Chain // the same chain with Starling's program; nil on a free network, and only there
 	Escrow   escrow.Params
 	Runtimes map[string]runtime.Runtime
-	GPUs     gpu.Source // nil when none are sold
+	GPUs     inventory.Source // nil when none are sold
 	// Hardware is optional; if nil, the hardware of this machine answers audits for its units.
 	Hardware auditing.Hardware
 	// Mask is a host with a new key, by which others do not know this peer, and that key; nil: no canaries are planted.

@@ -20,7 +20,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/entry"
-	"github.com/starling-network/starling/node/gpu"
+	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
@@ -46,7 +46,7 @@ type Peer struct {
 	blobs   *blob.Store
 	// runtimes are those of programs, by name.
 	runtimes runtimes.Set
-	gpus     gpu.Source
+	gpus     inventory.Source
 }
 
 // Once is what a peer is to do otherwise than its configuration says, for as long as it runs.
@@ -124,7 +124,7 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 		return p, err
 	}
 	if cfg.Provide.Enabled && cfg.Provide.GPU.Price != "" {
-		if p.gpus, err = gpu.Open(gpu.Config{Simulated: genesis.Simulated, Mock: cfg.Provide.GPU.Mock, MockSeed: key.Key().String()}); err != nil {
+		if p.gpus, err = inventory.Open(cfg.Provide.GPU, genesis.Simulated, key.Key().String()); err != nil {
 			return p, fmt.Errorf("%w: provide.gpu: %w", ErrConfig, err)
 		}
 	}

@@ -19,14 +19,17 @@ import (
 
 // openProofs opens the peer's proofs. Those of a light peer are disputes of results.
 func (n *Node) openProofs(ctx context.Context) (err error) {
-	n.proofs, err = room.Open(ctx, room.Config{
+	cfg := room.Config{
 		Genesis: n.p.Genesis, Self: n.p.Key.Key(), Host: n.p.Host, Store: n.p.Store,
 		Log:  n.p.Log.With("role", "proofs"),
 		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
-		Book: n.reputation, KeyOf: status.KeyOf, Registered: n.registered, Program: n.p.Program,
+		Book: n.reputation, KeyOf: status.KeyOf, Program: n.p.Program,
 		Light: n.p.Light != nil,
-	})
-	if err != nil {
+	}
+	if n.chain != nil {
+		cfg.Registered = n.chain.Registry()
+	}
+	if n.proofs, err = room.Open(ctx, cfg); err != nil {
 		return fmt.Errorf("opening the proofs: %w", err)
 	}
 	return nil

@@ -151,12 +151,12 @@ func (n *Node) guard(ctx context.Context) (err error) {
 // reward composes this peer's part in rewards, if the chain pays any.
 func (n *Node) reward(context.Context) error {
 	c, ok := n.p.Program.(rewards.Chain)
-	if !ok || n.registered == nil {
+	if !ok || n.chain == nil || n.chain.Registry() == nil {
 		return nil
 	}
 	window := time.Duration(n.p.Genesis.AuditOneIn*n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	cfg := rewards.Config{
-		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewarding{c, n.registered}, Sight: n.sight, Store: n.p.Store,
+		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewards.Listed(c, n.chain.Registry()), Sight: n.sight, Store: n.p.Store,
 		Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Every: min(max(window/4, rewardsLeast), rewardsEvery),
 		Log: n.p.Log.With("role", "rewards"),
 	}

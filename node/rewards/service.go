@@ -47,6 +47,25 @@ type Chain interface {
 	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
 }
 
+// Registrations lists the network's registrations; a *registry.Registry.
+type Registrations interface {
+	Providers(ctx context.Context) ([]program.Provider, error)
+}
+
+// listed is a chain with the list of registrations that this peer has.
+type listed struct {
+	Chain
+	Registrations
+}
+
+// Providers implements Chain.
+func (l listed) Providers(ctx context.Context) ([]program.Provider, error) {
+	return l.Registrations.Providers(ctx)
+}
+
+// Listed returns a chain whose registrations are read from a list.
+func Listed(c Chain, r Registrations) Chain { return listed{c, r} }
+
 // Sight is a peer's view of windows; node/audit's.
 type Sight interface {
 	Window() (audit.Window, market.Slot, error)
