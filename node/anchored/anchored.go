@@ -43,7 +43,7 @@ type Buyer interface {
 	Receipts(ctx context.Context, job string) ([]buyer.LeaseAccount, error)
 }
 
-// Config is what a Room is made of.
+// Config is the configuration of a Room.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
@@ -70,7 +70,7 @@ type Room struct {
 	server *stream.Server // nil before Start
 }
 
-// New makes the room from what an earlier process left.
+// New makes the room, with the marks and receipts of an earlier process.
 func New(ctx context.Context, cfg Config) (*Room, error) {
 	r := &Room{cfg: cfg}
 	shown := reputation.ShowerConfig{

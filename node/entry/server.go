@@ -44,8 +44,8 @@ type Config struct {
 type Market interface {
 	// FindSigned returns signed offers of a class, at most so many.
 	FindSigned(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error)
-	// PublishFor gossips an order for its buyer, the client, and returns the number of neighbours in its topic. Quotes for
-	// it are passed on to the client.
+	// PublishFor gossips an order for its buyer, the client, and returns the number of neighbours in its topic. It
+	// passes quotes on to the client.
 	PublishFor(ctx context.Context, client peer.ID, o market.Order, envelope []byte) (int, error)
 	// Peers estimates the size of the network; 0 if it is not known.
 	Peers() int
@@ -296,7 +296,9 @@ func (s *Server) look(ctx context.Context, c market.Class, regions []market.Regi
 }
 
 // publish gossips an order that the client itself signed; nobody hands in another's.
-func (s *Server) publish(ctx context.Context, from peer.ID, req *entrypb.PublishRequest) (*entrypb.PublishReply, error) {
+func (s *Server) publish(
+	ctx context.Context, from peer.ID, req *entrypb.PublishRequest,
+) (*entrypb.PublishReply, error) {
 	if err := s.admit(s.orders, from); err != nil {
 		return nil, err
 	}

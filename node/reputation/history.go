@@ -59,7 +59,7 @@ func (b *Book) History(ctx context.Context, about sign.Key) (proof.History, erro
 	return f, nil
 }
 
-// Told is a fact, and by what it can be checked.
+// Told is a fact with its evidence.
 type Told struct {
 	Kind  string          `json:"kind"`
 	Role  reputation.Role `json:"role"` // of whom it is about
@@ -71,19 +71,23 @@ type Told struct {
 	Source
 }
 
-// Told lists the newest facts about a peer, and says how many more there are.
+// Told lists the newest facts about a peer, and returns the number of further ones.
 func (b *Book) Told(about sign.Key, most int) (out []Told, more int) {
 	b.mu.Lock()
 	for n, fs := range b.facts {
 		for _, f := range fs {
 			if f.Subject == about {
-				out = append(out, Told{Kind: f.Kind.String(), Role: f.Role, ID: f.ID, Rater: f.Rater, Own: n.source == own, Value: f.Value, At: f.At, Source: b.sources[n]})
+				out = append(out, Told{
+					Kind: f.Kind.String(), Role: f.Role, ID: f.ID, Rater: f.Rater, Own: n.source == own, Value: f.Value,
+					At: f.At, Source: b.sources[n],
+				})
 			}
 		}
 	}
 	b.mu.Unlock()
 	slices.SortFunc(out, func(x, y Told) int {
-		return cmp.Or(cmp.Compare(x.Role, y.Role), cmp.Compare(y.At, x.At), cmp.Compare(x.Kind, y.Kind), bytes.Compare(x.ID[:], y.ID[:]))
+		return cmp.Or(cmp.Compare(x.Role, y.Role), cmp.Compare(y.At, x.At), cmp.Compare(x.Kind, y.Kind),
+			bytes.Compare(x.ID[:], y.ID[:]))
 	})
 	n := min(len(out), most)
 	return out[:n:n], len(out) - n

@@ -16,19 +16,26 @@ import (
 
 // Tables of the journal.
 var (
-	factsTable     = journal.Define[name, [][]byte]("fact")           // reputation.Fact's layout; of own leases and records
-	sourcesTable   = journal.Define[name, Source]("factsource")       // of records
-	testimonyTable = journal.Define[name, []byte]("testimony")        // chain.Testimony, of leases of others
-	shownTable     = journal.Define[string, [][]byte]("testimonyown") // chain.Testimony, of this peer's leases, by job
-	visitsTable    = journal.Define[sign.Key, visit]("testimonyread") // by peer
+	// reputation.Fact's layout, of own leases and of records
+	factsTable = journal.Define[name, [][]byte]("fact")
+	// of records
+	sourcesTable = journal.Define[name, Source]("factsource")
+	// chain.Testimony's layout, of leases of others
+	testimonyTable = journal.Define[name, []byte]("testimony")
+	// chain.Testimony's layout, of this peer's leases by job
+	shownTable = journal.Define[string, [][]byte]("testimonyown")
+	// by peer
+	visitsTable = journal.Define[sign.Key, visit]("testimonyread")
 )
 
 // Open reads the facts of an earlier process.
 func Open(ctx context.Context, cfg Config) (*Book, error) {
 	b := &Book{
-		cfg: cfg, params: reputation.ParamsOf(cfg.Genesis), writing: make(chan struct{}, 1), facts: map[name][]reputation.Fact{},
-		counts: map[source]int{}, sources: map[name]Source{}, fresh: map[name][]byte{}, read: map[sign.Hash]bool{},
-		shown: map[sign.Key]int{}, leads: map[sign.Key]bool{}, dirty: map[name]bool{}, stakes: map[sign.Key]staked{}, stale: true,
+		cfg: cfg, params: reputation.ParamsOf(cfg.Genesis), writing: make(chan struct{}, 1),
+		facts: map[name][]reputation.Fact{}, counts: map[source]int{}, sources: map[name]Source{},
+		fresh: map[name][]byte{}, read: map[sign.Hash]bool{},
+		shown: map[sign.Key]int{}, leads: map[sign.Key]bool{}, dirty: map[name]bool{}, stakes: map[sign.Key]staked{},
+		stale: true,
 	}
 	for _, open := range []func(context.Context) error{b.openFacts, b.openSources} {
 		if err := open(ctx); err != nil {
@@ -78,8 +85,8 @@ func (b *Book) openSources(ctx context.Context) error {
 	})
 }
 
-// nameOf returns the name of a lease of others. It includes both sides, because an invented receipt may have any lease's
-// id.
+// nameOf returns the name of a lease of others. It includes both sides, because an invented receipt may have the id of
+// any lease.
 func nameOf(r verify.Receipt) name {
 	return name{others, sign.Sum([]byte("starling/reputation/lease"), r.Lease[:], r.Provider[:], r.Buyer[:])}
 }

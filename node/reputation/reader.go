@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/verify/reputation"
 )
 
-// Bounds of what is read of others.
+// Bounds of reading from others.
 const (
 	// MaxPage is how many receipts one answer has, MaxRecords how many hashes of records.
 	MaxPage, MaxRecords = 16, 8
@@ -26,10 +26,10 @@ const (
 	readEvery = 15 * time.Second
 	// readBusy is how long reading waits at most for orders that are in flight.
 	readBusy = 5 * time.Minute
-	// readAgain is how often a peer is asked for what is new, less often where nothing is, readMore when it had more to show, readBad after it showed something that
-	// does not hold; readAway when it does not answer, and twice as long each time.
+	// readAgain is the time until a peer is asked for new receipts, longer if it had none; readMore if it had more to
+	// show, readBad after it showed something false, readAway if it did not answer, and twice as long each time.
 	readAgain, readMore, readBad, readAway = 10 * time.Minute, time.Minute, 24 * time.Hour, time.Minute
-	// maxAnchors is how many transactions are read from the chain for one page, maxRecordsRead how many records are fetched.
+	// maxAnchors bounds the transactions that are read from the chain for one page, maxRecordsRead the fetched records.
 	maxAnchors, maxRecordsRead = 4, 2
 	// maxVisited is how many peers are remembered as asked, maxAnchorsKept how many transactions as read.
 	maxVisited, maxAnchorsKept = 4096, 64
@@ -57,7 +57,7 @@ type Page struct {
 	Records  []sign.Hash // of its units' newest anchored audits, at most MaxRecords
 }
 
-// Checked is what a record shows that was checked, on chain too.
+// Checked is the content of a record that was checked, on chain too.
 type Checked struct {
 	Provider sign.Key
 	Answer   sign.Hash // hash of the audit's answer
@@ -72,8 +72,8 @@ type ReaderConfig struct {
 	Peers Peers
 	// Records is optional; if nil, as on a network without audits, no records are read.
 	Records Records
-	// Anchor reads the commitment of a final transaction. It returns chain.ErrNotFound or chain.ErrMalformed if there is
-	// none.
+	// Anchor reads the commitment of a final transaction. It returns chain.ErrNotFound or chain.ErrMalformed if there
+	// is none.
 	Anchor func(ctx context.Context, tx chain.TxID) (chain.Commitment, error)
 	// Busy reports whether orders are in flight.
 	Busy func() bool
@@ -95,13 +95,14 @@ type Records interface {
 	Checked(ctx context.Context, of sign.Key, record sign.Hash) (Checked, error)
 }
 
-// Reader reads what others anchored, a page of one peer at a time:
+// Reader reads the anchored receipts of others, a page of one peer at a time:
 //
 //	connected, dealt with, reached ─┐
-//	                                ├─▶ ask for a page ─▶ signatures, root ─▶ chain has the anchor ─▶ Book ─▶ journal ─▶ mark
-//	buyers of whom notices told ────┘
+//	                                ├─▶ ask for a page ─▶ signatures, root ─▶ anchor ─▶ Book ─▶ journal ─▶ mark
+//	buyers that notices name ───────┘
 //
-// What was read is not read again, also after a restart: the mark is journalled after what it stands for. New starts nothing; Run does.
+// Nothing is read twice, also after a restart: the mark is journalled after the facts before it. New starts nothing;
+// Run does.
 type Reader struct {
 	cfg ReaderConfig
 
@@ -119,7 +120,7 @@ type visit struct {
 	Idle  int       `json:"idle,omitempty"` // how often in a row it had nothing new
 }
 
-// OpenReader reads what an earlier process left.
+// OpenReader reads the marks of an earlier process.
 func OpenReader(ctx context.Context, cfg ReaderConfig) (*Reader, error) {
 	r := &Reader{cfg: cfg, visits: map[sign.Key]visit{}, anchors: map[chain.TxID]chain.Commitment{}}
 	return r, visitsTable.List(ctx, cfg.Store, "", func(k sign.Key, v visit) error {
@@ -195,9 +196,11 @@ func (r *Reader) Turn(ctx context.Context) error {
 	return errors.Join(err, r.note(ctx, of, v))
 }
 
-// bad reports whether an error is the fault of who was asked.
+// bad reports whether an error is the fault of the peer that was asked.
 func bad(err error) bool {
-	for _, b := range []error{chain.ErrTestimony, chain.ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord} {
+	for _, b := range []error{
+		chain.ErrTestimony, chain.ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord,
+	} {
 		if errors.Is(err, b) {
 			return true
 		}
@@ -207,13 +210,13 @@ func bad(err error) bool {
 
 // Errors of answers.
 var (
-	// ErrOrder says that an answer is not what was asked for.
+	// ErrOrder reports an answer to another question.
 	ErrOrder = errors.New("the peer shows something else than was asked for")
 	// ErrRecord says that an audit record shows nothing.
 	ErrRecord = errors.New("the record shows nothing")
 )
 
-// read takes in a page after a mark, and says how far it is read. Of a page with something that does not hold, what came before counts.
+// read learns a page after a mark, and returns the mark up to which it is read. Receipts before a false one count.
 func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mark, error) {
 	if len(page.Receipts) > MaxPage || len(page.Records) > MaxRecords {
 		return at, fmt.Errorf("%w: %d receipts and %d records", ErrOrder, len(page.Receipts), len(page.Records))
@@ -225,7 +228,8 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 			return at, err
 		}
 		if a.Receipt.Buyer != of || markOf(a).compare(at) <= 0 {
-			return at, fmt.Errorf("%w: a lease of %s anchored in slot %d, asked %s after slot %d", ErrOrder, a.Receipt.Buyer.Short(), a.In.Slot, of.Short(), at.Slot)
+			return at, fmt.Errorf("%w: a lease of %s anchored in slot %d, asked %s after slot %d", ErrOrder,
+				a.Receipt.Buyer.Short(), a.In.Slot, of.Short(), at.Slot)
 		}
 		if b.Knows(a.Receipt) {
 			at = markOf(a)
@@ -245,8 +249,9 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 			}
 			on, err = r.anchor(ctx, a.In.Tx)
 		}
+		old := now > a.In.Slot && uint64(now-a.In.Slot) > proof.Ahead*b.cfg.Genesis.IntervalSlots
 		switch {
-		case errors.Is(err, chain.ErrNotFound) && now > a.In.Slot && uint64(now-a.In.Slot) > proof.Ahead*b.cfg.Genesis.IntervalSlots: // an endpoint that forgot it: it counts nothing
+		case errors.Is(err, chain.ErrNotFound) && old: // an endpoint that forgot it: it counts nothing
 		case err != nil:
 			return at, err
 		default:
@@ -301,12 +306,14 @@ func (r *Reader) records(ctx context.Context, of sign.Key, hashes []sign.Hash) (
 			left = errors.Join(left, err)
 			continue
 		}
-		r.cfg.Book.recordOf(reputation.Fact{ID: c.Answer, Kind: reputation.AuditPassed, Role: reputation.Provider, Subject: c.Provider, At: c.At}, Source{Record: h, Tx: c.Tx})
+		r.cfg.Book.recordOf(reputation.Fact{
+			ID: c.Answer, Kind: reputation.AuditPassed, Role: reputation.Provider, Subject: c.Provider, At: c.At,
+		}, Source{Record: h, Tx: c.Tx})
 	}
 	return left
 }
 
-// note journals how it stands with a peer, after what was learned of it.
+// note journals the state of a peer, after the facts that it showed.
 func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 	if !r.cfg.Book.write(ctx) {
 		v.Mark = r.visits[of].Mark // it is read again
@@ -327,8 +334,8 @@ func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 	return b.Commit(ctx, r.cfg.Store)
 }
 
-// next is the peer that is due for longest: every other time of those that are connected, dealt with or reached, so that keys that cost
-// nothing do not keep those waiting.
+// next returns the peer that is overdue for longest: every other time one that is connected, dealt with or reached, so
+// that free keys do not keep those waiting.
 func (r *Reader) next(now time.Time) (sign.Key, bool) {
 	known, heard := r.cfg.Book.readable(r.cfg.Peers.Connected())
 	first, then := known, heard

@@ -23,7 +23,7 @@ const (
 	MaxShown = 256
 	// showAtOnce is how many jobs are looked at in a turn.
 	showAtOnce = 8
-	// ShowAfter is how long after its anchor a lease is shown: until then one that was anchored before it may still become known.
+	// ShowAfter is the time from a lease's anchor until it is shown. Leases anchored earlier become known meanwhile.
 	ShowAfter = time.Minute
 )
 
@@ -56,7 +56,7 @@ type Own interface {
 	Records() []sign.Hash
 }
 
-// Shower shows what this peer anchored of the leases that it bought. OpenShower starts nothing; Run does.
+// Shower shows the anchored receipts of the leases that this peer bought. OpenShower starts nothing; Run does.
 type Shower struct {
 	cfg ShowerConfig
 
@@ -66,7 +66,7 @@ type Shower struct {
 	done bool              // all jobs are in it
 }
 
-// OpenShower reads what an earlier process left.
+// OpenShower reads the receipts of an earlier process.
 func OpenShower(ctx context.Context, cfg ShowerConfig) (*Shower, error) {
 	s := &Shower{cfg: cfg, jobs: map[string]bool{}}
 	return s, shownTable.List(ctx, cfg.Store, "", func(key string, forms [][]byte) error {
@@ -177,7 +177,8 @@ func (s *Shower) show(ctx context.Context, j Settled) error {
 	return nil
 }
 
-// include is the last receipt of each lease that a peer itself bought, under an anchor of all receipts; none when it is of others.
+// include returns the last receipt of each lease that a peer itself bought, under an anchor of all receipts. It returns
+// none if the anchor is of other receipts.
 func include(self sign.Key, all []verify.Receipt, on chain.Commitment, tx chain.TxID) []chain.Testimony {
 	hashes := make([]sign.Hash, len(all))
 	for i, r := range all {
@@ -201,7 +202,7 @@ func include(self sign.Key, all []verify.Receipt, on chain.Commitment, tx chain.
 	return out
 }
 
-// Show is what comes after a mark, and the newest audits. While jobs are still being looked at, it is nothing yet.
+// Show returns the receipts after a mark, and the newest audits. It has no receipts until all jobs were read.
 func (s *Shower) Show(after Mark) Page {
 	page := Page{Records: s.cfg.Own.Records()}
 	page.Records = page.Records[:min(len(page.Records), MaxRecords)]
@@ -212,7 +213,9 @@ func (s *Shower) Show(after Mark) Page {
 		return page
 	}
 	until := now - min(now, market.Slot(s.cfg.Genesis.SlotsIn(ShowAfter)))
-	i, _ := slices.BinarySearchFunc(s.list, after, func(a chain.Testimony, m Mark) int { return cmp.Or(markOf(a).compare(m), -1) })
+	i, _ := slices.BinarySearchFunc(s.list, after, func(a chain.Testimony, m Mark) int {
+		return cmp.Or(markOf(a).compare(m), -1)
+	})
 	for _, a := range s.list[i:] {
 		if a.In.Slot > until {
 			break
