@@ -21,7 +21,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// newProvider makes the selling loop of what this peer has.
+// newProvider makes the selling loop of this peer's units.
 func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.Provider, error) {
 	c := n.p.Config.Provide
 	policy, err := c.Policy()
@@ -39,7 +39,10 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		if err != nil {
 			return nil, err
 		}
-		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when, WaitFunded: c.StartWhen == inventory.StartFunded}
+		escrows = &provider.Escrows{
+			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when,
+			WaitFunded: c.StartWhen == inventory.StartFunded,
+		}
 	}
 	reach, _, err := n.p.Config.Egress.Policy()
 	if err != nil {
@@ -56,7 +59,8 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
 		Store: n.p.Store, Blobs: n.p.Blobs, Files: n.files, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Market: lessor{n}, Filed: n.receipts.file, Reputation: n.reputation, Keys: selling.Keys{Key: n.p.Key, Tag: n.tag},
+		Market: lessor{n}, Filed: n.receipts.file, Reputation: n.reputation,
+		Keys:    selling.Keys{Key: n.p.Key, Tag: n.tag},
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20,
 		Networks: networks, Coordinate: n.coords.Coordinate,
 	})
@@ -116,15 +120,18 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 				return nil, err
 			}
 		}
-		escrows = &buyer.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when}
+		escrows = &buyer.Escrows{
+			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when,
+		}
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: m.Neighbours,
-		Carries: carries, Filed: n.receipts.file, Blocks: blocks, Bond: bond, Dissent: n.proofs.KeepDispute, Reputation: seen{n.reputation, n}, Weights: weights(n.p), Proofs: n.newProofs(),
+		Carries: carries, Filed: n.receipts.file, Blocks: blocks, Bond: bond, Dissent: n.proofs.KeepDispute,
+		Reputation: seen{n.reputation, n}, Weights: weights(n.p), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
-		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
-		Uploaded: n.files.Uploaded,
-		Market:   m, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Uploaded: n.files.Uploaded,
+		Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
+		Market: m, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,

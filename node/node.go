@@ -25,7 +25,7 @@ import (
 	auditrules "github.com/starling-network/starling/verify/audit"
 )
 
-// Parts are what a peer is made of. The caller closes them after Run.
+// Parts are the parts of a peer. The caller closes them after Run.
 type Parts struct {
 	Config  Config
 	Home    string // directory of logs, executions and the API's endpoint file
@@ -79,11 +79,11 @@ func (p Parts) check() error {
 		return fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: "+
 			"complete it with starling network init-escrow", ErrConfig, g.Network)
 	case g.Free != (p.Program == nil):
-		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, g.Program,
-			p.Program != nil)
+		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig,
+			g.Program, p.Program != nil)
 	case auditrules.Interpreted() && !g.Simulated:
-		return fmt.Errorf("%w: this program was built for tests: it takes the PTX interpreter for a GPU, and the genesis "+
-			"does not say that %s is a simulated network", ErrConfig, g.Network)
+		return fmt.Errorf("%w: this program was built for tests: it takes the PTX interpreter for a GPU, and the "+
+			"genesis does not say that %s is a simulated network", ErrConfig, g.Network)
 	}
 	return nil
 }

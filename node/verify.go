@@ -45,8 +45,8 @@ func (n *Node) verify(ctx context.Context) (err error) {
 	p := n.p
 	cfg := auditing.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key, Store: p.Store, Ledger: p.Ledger, AnchorPoll: p.Escrow.PollEvery,
-		Sight: n.sight, Slots: n.slots, Results: results{n}, Fetch: n.proofs.Fetch, Where: n.discovery, Cache: n.devices.Cache, Hardware: p.Hardware,
-		Mask: p.Mask, Log: p.Log.With("role", "audit"),
+		Sight: n.sight, Slots: n.slots, Results: results{n}, Fetch: n.proofs.Fetch, Where: n.discovery,
+		Cache: n.devices.Cache, Hardware: p.Hardware, Mask: p.Mask, Log: p.Log.With("role", "audit"),
 	}
 	if n.provider != nil {
 		cfg.Seller = n.provider

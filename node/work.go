@@ -79,7 +79,8 @@ func (n *Node) anchor(ctx context.Context) error {
 	p := n.p
 	cfg := anchored.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key.Key(), Store: p.Store, Ledger: p.Ledger, Slots: n.slots,
-		Anchor: n.proofs.AnchorIn, Book: n.reputation, Buyer: n.buyer, Busy: n.exchange.Busy, Log: p.Log.With("role", "reputation"),
+		Anchor: n.proofs.AnchorIn, Book: n.reputation, Buyer: n.buyer, Busy: n.exchange.Busy,
+		Log: p.Log.With("role", "reputation"),
 	}
 	if n.audits != nil {
 		cfg.Audits = n.audits
@@ -156,9 +157,10 @@ func (n *Node) reward(context.Context) error {
 	}
 	window := time.Duration(n.p.Genesis.AuditOneIn*n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	cfg := rewards.Config{
-		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewards.Listed(c, n.chain.Registry()), Sight: n.sight, Store: n.p.Store,
-		Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Every: min(max(window/4, rewardsLeast), rewardsEvery),
-		Log: n.p.Log.With("role", "rewards"),
+		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewards.Listed(c, n.chain.Registry()), Sight: n.sight,
+		Store: n.p.Store, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag},
+		Every: min(max(window/4, rewardsLeast), rewardsEvery),
+		Log:   n.p.Log.With("role", "rewards"),
 	}
 	if n.provider != nil {
 		cfg.Records = n.audits.Records

@@ -39,7 +39,7 @@ type Locator interface {
 	Where(ctx context.Context, id peer.ID) (peer.AddrInfo, error)
 }
 
-// Config is what a Room is made of.
+// Config is the configuration of a Room.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis

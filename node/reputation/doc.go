@@ -5,8 +5,8 @@
 //	notices that it publishes beside, reads or holds ──────┤     └───▶ verify/reputation ─▶ scores
 //	proofs of double sale, audit records                 ──┘
 //
-// A fact is a statement that both sides of a lease signed, a record that any holder can check, or an observation of this
-// peer. Reports of others about failures are hearsay and ignored. Facts of own leases have room of their own, so that
-// free leases do not drive them out. Of the leases of others those go first that the walk from this peer does not reach,
-// since they count nothing, and then the oldest.
+// A fact is a statement that both sides of a lease signed, a record that any holder can check, or an observation of
+// this peer. Reports of others about failures are hearsay and ignored. Facts of own leases have room of their own, so
+// that free leases do not drive them out. Of the leases of others those go first that the walk from this peer does not
+// reach, since they count nothing, and then the oldest.
 package reputation
