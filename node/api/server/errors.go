@@ -11,9 +11,9 @@ import (
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/blob"
@@ -42,8 +42,8 @@ var own = []class{
 	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling peer block ls` lists them"},
 	{[]error{buyer.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found", "`starling ps` lists the jobs of this peer"},
 	{[]error{buyer.ErrNotRunning}, http.StatusConflict, "not_running", ""},
-	{[]error{evidence.ErrLight}, http.StatusConflict, "light", ""},
-	{[]error{evidence.ErrMany}, http.StatusConflict, "too_many", "starling proof watch --end"},
+	{[]error{notices.ErrLight}, http.StatusConflict, "light", ""},
+	{[]error{notices.ErrMany}, http.StatusConflict, "too_many", "starling proof watch --end"},
 	{[]error{audit.ErrTooEarly}, http.StatusConflict, "too_early", "starling proof audit shows the audits of the units"},
 	{[]error{proof.ErrUnknown}, http.StatusNotFound, "not_found", "`starling proof ls` lists the proofs; of audits, the newest record of each unit"},
 	{[]error{proof.ErrKind, proof.ErrFile}, http.StatusBadRequest, "bad_proof", ""},

@@ -1,4 +1,4 @@
-package evidence
+package notices
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/starling-network/starling/verify/notice"
 )
 
-// turn journals what changed and visits the places that are due.
-func (k *Keeper) turn(ctx context.Context, t Table) error {
+// turn journals the changes and visits the places that are due.
+func (k *Publisher) turn(ctx context.Context, t Table) error {
 	slot, err := k.cfg.Slot()
 	if err != nil {
 		return nil // nothing can be said about hours yet, and nothing is traded
@@ -36,7 +36,8 @@ func (k *Keeper) turn(ctx context.Context, t Table) error {
 		g.Go(func() error {
 			if err := k.visit(ctx, t, p); err != nil {
 				k.failed(p.Place)
-				k.cfg.Log.Debug("a unit's leases were not published", "provider", p.Provider.Short(), "unit", p.Unit.Short(), "err", err)
+				k.cfg.Log.Debug("a unit's leases were not published", "provider", p.Provider.Short(),
+					"unit", p.Unit.Short(), "err", err)
 			}
 			return nil
 		})
@@ -44,9 +45,10 @@ func (k *Keeper) turn(ctx context.Context, t Table) error {
 	return g.Wait()
 }
 
-// visit reads what others say of a place, keeps what that proves, and puts back what all say together, unless it is there
-// and was put lately. A peer with nothing to say only puts back what proves something, so that it outlives those who said it.
-func (k *Keeper) visit(ctx context.Context, t Table, of task) error {
+// visit reads the notice of others at a place, keeps the double sales in it, and puts back the joint notice, unless it
+// is there and was put lately. A peer without leases there puts back double sales only, so that they outlive their
+// publishers.
+func (k *Publisher) visit(ctx context.Context, t Table, of task) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	p, now := of.Place, time.Now()
@@ -59,7 +61,7 @@ func (k *Keeper) visit(ctx context.Context, t Table, of task) error {
 	switch {
 	case err == nil:
 		if theirs, err = k.read(p, b); err != nil {
-			return fmt.Errorf("reading what others say: %w", err)
+			return fmt.Errorf("reading the notice of others: %w", err)
 		}
 	case !errors.Is(err, discovery.ErrNotFound):
 		return err
@@ -85,7 +87,8 @@ func (k *Keeper) visit(ctx context.Context, t Table, of task) error {
 	}
 	k.said(p, now)
 	if !bytes.Equal(out, b) {
-		k.cfg.Log.Debug("a unit's leases are published", "provider", p.Provider.Short(), "unit", p.Unit.Short(), "receipts", len(joint.Receipts))
+		k.cfg.Log.Debug("a unit's leases are published", "provider", p.Provider.Short(), "unit", p.Unit.Short(),
+			"receipts", len(joint.Receipts))
 	}
 	return nil
 }

@@ -1,10 +1,9 @@
-// Package evidence publishes the leases that this peer buys and sells, finds units that were sold twice, and has the
-// stake of offenders taken. Proofs are kept by node/proof/keep.
+// Package notices publishes the leases that this peer buys and sells, and finds units that were sold twice.
 //
 //	co-signed receipts ─▶ File ─▶ own leases ───┐
 //	                                            ├─ notice.Join ─▶ DHT, under (provider, unit, day, hour)
 //	                       leases of others  ───┘       │
-//	                                                    └─▶ a double sale ─▶ keep.Store ─▶ Accuse ─▶ chain
+//	                                                    └─▶ a double sale ─▶ keep.Store
 //
 // Both sides publish, because a provider that sells twice will not show both leases. A peer finds double sales in three
 // ways: it publishes beside others, it reads the units that it rents or was asked to watch, and it holds values for the
@@ -12,7 +11,7 @@
 //
 // A value is held by twenty peers, and all verify it: publishing costs the network more than the order did. So new
 // leases are collected first, the buyer goes before the provider, and a peer that finds its leases there puts nothing.
-package evidence
+package notices
 
 import (
 	"context"
@@ -23,18 +22,18 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/keep"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/discovery"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/notice"
 )
 
-// Kinds of the journal's records.
-const (
-	kindFiled = "filed" // the published receipts of a lease, by lease id
-	kindWatch = "watch" // nothing, by provider and unit
+// Tables of the journal.
+var (
+	filedTable   = journal.Define[market.LeaseID, filedRecord]("filed") // published receipts, by lease
+	watchedTable = journal.Define[string, Watched]("watch")             // by provider/unit
 )
 
 // Rhythm and bounds.
@@ -45,7 +44,7 @@ const (
 	maxStored = 32 << 20
 	// freshHours is for how many hours after its own a notice is published again; staleHours until when peers take one.
 	freshHours, staleHours = 6, 24
-	// republish is how often what did not change is put again, well before the DHT forgets it.
+	// republish is the interval at which an unchanged notice is put again, well before the DHT forgets it.
 	republish = discovery.MaxValidity / 3
 	// settleDown is how long a lease's first receipt and its last wait for more to say of their unit: leases that are
 	// short are published once.
@@ -56,10 +55,10 @@ const (
 	patience = 2
 	// lookEvery is how often a unit that is rented or watched is read.
 	lookEvery = 10 * time.Minute
-	// pass is how often the peer looks what is due.
+	// pass is the interval at which the peer visits the places that are due.
 	pass = 5 * time.Second
-	// most of what a pass does, evenly over its time, so that a peer with many units does not flood the network or hold up
-	// its own orders: the rest waits its turn.
+	// mostPerPass bounds the visits of one pass, which are spread evenly over its time: a peer with many units must not
+	// flood the network or delay its own orders.
 	mostPerPass = 16
 	// atOnce is how many notices are read and written at a time.
 	atOnce = 4
@@ -73,7 +72,7 @@ const (
 	maxHours = 4
 	// maxFound bounds the proofs seen and not yet kept; more are dropped and will be seen again.
 	maxFound = 64
-	// maxRead bounds the notices remembered as they were read: the DHT has one checked several times while it stores it.
+	// maxRead bounds the notices that are remembered after reading: the DHT checks one several times while storing it.
 	maxRead = 256
 	// maxGood bounds the leases and receipts remembered as good, so that their signatures are verified once.
 	maxGood = 8192
@@ -88,22 +87,22 @@ type Table interface {
 // Notice is a notice of the DHT.
 type Notice = notice.Notice
 
-// Config is the configuration of a Keeper. All of it is required.
+// Config is the configuration of a Publisher. All of it is required.
 type Config struct {
 	Genesis market.Genesis
 	Self    sign.Key
-	Store   store.Store
+	Store   journal.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
 	// Heard receives each good notice, once or more often. It must not block.
 	Heard func(n notice.Notice)
-	// Proofs keeps double sales, and the frauds that Accuse submits.
+	// Proofs keeps double sales.
 	Proofs *keep.Store
 	Log    *slog.Logger
 }
 
-// Keeper publishes, looks and keeps. Open starts nothing; Run does.
-type Keeper struct {
+// Publisher publishes leases, and reads those of others. Open starts nothing; Run does.
+type Publisher struct {
 	cfg      Config
 	domain   sign.Domain
 	calendar notice.Calendar
@@ -116,12 +115,9 @@ type Keeper struct {
 	places  map[notice.Place]*visit
 	known   map[sign.Hash]notice.Notice // good notices, by place and bytes
 	good    map[sign.Hash]bool          // leases and receipts of which both signatures were verified
-
-	accuse chan struct{}        // holds one token when a fraud is new
-	due    map[sign.Hash]*retry // of frauds; Accuse alone uses it
 }
 
-// visit is what is known of a place.
+// visit is the state of a place.
 type visit struct {
 	at   time.Time // it was looked at last
 	put  time.Time // all that was to be said was put there then, or later; zero when that is not known
@@ -129,14 +125,13 @@ type visit struct {
 	news time.Time // the first of it came then; zero when an earlier process may have said it already
 }
 
-// Open reads what an earlier process left.
-func Open(ctx context.Context, cfg Config) (*Keeper, error) {
-	k := &Keeper{
+// Open reads the leases and watched units of an earlier process.
+func Open(ctx context.Context, cfg Config) (*Publisher, error) {
+	k := &Publisher{
 		cfg: cfg, domain: cfg.Genesis.Domain(), calendar: notice.CalendarOf(cfg.Genesis),
 		found: make(chan verify.Conflict, maxFound), poke: make(chan struct{}, 1),
 		filed: map[market.LeaseID]*filed{}, watched: map[Watched]bool{},
 		places: map[notice.Place]*visit{}, known: map[sign.Hash]notice.Notice{}, good: map[sign.Hash]bool{},
-		accuse: make(chan struct{}, 1), due: map[sign.Hash]*retry{},
 	}
 	for _, load := range []func(context.Context) error{k.loadFiled, k.loadWatched} {
 		if err := load(ctx); err != nil {
@@ -146,9 +141,8 @@ func Open(ctx context.Context, cfg Config) (*Keeper, error) {
 	return k, nil
 }
 
-// Values is what the DHT is told of notices: which to hold, and which of two. What it shows of proofs by the way is
-// kept.
-func (k *Keeper) Values() discovery.Values {
+// Values returns the DHT's rules for notices: which to hold, and which of two. Proofs that it comes across are kept.
+func (k *Publisher) Values() discovery.Values {
 	return discovery.Values{
 		Name: values, MaxKey: notice.PlaceSize, MaxValue: notice.MaxSize, MaxStored: maxStored,
 		Check: func(key, value []byte) error {
@@ -170,7 +164,8 @@ func (k *Keeper) Values() discovery.Values {
 			if err != nil {
 				return 0, err
 			}
-			best, joint, err := notice.Better(k.calendar, p, offered, func(b []byte) (notice.Notice, error) { return k.read(p, b) })
+			read := func(b []byte) (notice.Notice, error) { return k.read(p, b) }
+			best, joint, err := notice.Better(k.calendar, p, offered, read)
 			if err == nil {
 				k.see(joint.Conflicts(k.calendar, p))
 			}
@@ -179,8 +174,8 @@ func (k *Keeper) Values() discovery.Values {
 	}
 }
 
-// timely refuses places of hours that nobody publishes about: what is held is about these days.
-func (k *Keeper) timely(p notice.Place) error {
+// timely refuses places of hours about which nobody publishes any more, or yet.
+func (k *Publisher) timely(p notice.Place) error {
 	now, err := k.cfg.Slot()
 	if err != nil {
 		return err
@@ -194,7 +189,7 @@ func (k *Keeper) timely(p notice.Place) error {
 }
 
 // read is notice.Read that does everything once: with the same notice, and with the same part of several.
-func (k *Keeper) read(p notice.Place, b []byte) (notice.Notice, error) {
+func (k *Publisher) read(p notice.Place, b []byte) (notice.Notice, error) {
 	id := sign.Sum(p.Marshal(), b)
 	k.mu.Lock()
 	n, known := k.known[id]
@@ -214,7 +209,7 @@ func (k *Keeper) read(p notice.Place, b []byte) (notice.Notice, error) {
 }
 
 // once is notice.Once.
-func (k *Keeper) once(part []byte, verify func() error) error {
+func (k *Publisher) once(part []byte, verify func() error) error {
 	id := sign.Sum(part)
 	k.mu.Lock()
 	good := k.good[id]
@@ -243,7 +238,7 @@ func remember[V any](m map[sign.Hash]V, most int, id sign.Hash, v V) {
 }
 
 // keep keeps a double sale, once, if it holds and there is room.
-func (k *Keeper) keep(ctx context.Context, c verify.Conflict) {
+func (k *Publisher) keep(ctx context.Context, c verify.Conflict) {
 	mine := c.A.Buyer == k.cfg.Self || c.B.Buyer == k.cfg.Self
 	_, err := k.cfg.Proofs.Keep(ctx, proof.DoubleSale{Conflict: c}, mine)
 	if errors.Is(err, proof.ErrFull) {
@@ -254,7 +249,7 @@ func (k *Keeper) keep(ctx context.Context, c verify.Conflict) {
 }
 
 // see hands double sales on to be kept. It does not block.
-func (k *Keeper) see(cs []verify.Conflict) {
+func (k *Publisher) see(cs []verify.Conflict) {
 	for _, c := range cs {
 		if k.cfg.Proofs.Has(proof.DoubleSale{Conflict: c}.Hash()) {
 			continue
@@ -267,7 +262,7 @@ func (k *Keeper) see(cs []verify.Conflict) {
 }
 
 // Run publishes, looks and keeps until ctx ends.
-func (k *Keeper) Run(ctx context.Context, t Table) error {
+func (k *Publisher) Run(ctx context.Context, t Table) error {
 	every := time.NewTicker(pass)
 	defer every.Stop()
 	for {
@@ -287,8 +282,8 @@ func (k *Keeper) Run(ctx context.Context, t Table) error {
 	}
 }
 
-// last writes what no turn has written yet.
-func (k *Keeper) last(ctx context.Context) {
+// last writes the changes since the last turn.
+func (k *Publisher) last(ctx context.Context) {
 	slot, err := k.cfg.Slot()
 	if err != nil {
 		return

@@ -1,7 +1,8 @@
-package evidence
+package slash
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,7 +25,6 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
-	"github.com/starling-network/starling/verify/notice"
 )
 
 const (
@@ -32,6 +32,12 @@ const (
 	// lieSlots is the length of a window here.
 	lieSlots = 10
 )
+
+func private(name string) sign.Private { return sign.NewPrivate(sha256.Sum256([]byte(name))) }
+
+var genesis = market.Genesis{
+	Network: "test", Chain: sign.Sum([]byte("chain")), Symbol: "STAR", SlotMillis: 400, IntervalSlots: 10, Simulated: true,
+}
 
 // court is a chain with the program, on which somebody may have a stake.
 type court struct {
@@ -102,30 +108,27 @@ func (c *court) lies(provider, member string) []audit.Lie {
 	return audittest.Lies(c.genesis.Domain(), private(provider), private(member), c.window())
 }
 
-func (c *court) keeper(s store.Store) *Keeper {
+func (c *court) accuser(s store.Store) *Accuser {
 	c.t.Helper()
-	var k *Keeper
+	var k *Accuser
 	proofs, err := keep.Open(c.t.Context(), keep.Config{
 		Genesis: c.genesis, Journal: s, Standing: func(sign.Key) admit.Standing { return admit.Stranger }, Log: p2ptest.Quiet(),
 		Kept: func(x proof.Content) {
 			c.lied = append(c.lied, x.(proof.Fraud).Lie)
-			k.FoundFraud()
+			k.Found()
 		},
 	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	k, err = Open(c.t.Context(), Config{
-		Genesis: c.genesis, Self: private("keeper").Key(), Store: s, Log: p2ptest.Quiet(), Proofs: proofs, Heard: func(notice.Notice) {},
+	k = New(Config{
+		Genesis: c.genesis, Log: p2ptest.Quiet(), Proofs: proofs,
 		Slot: func() (market.Slot, error) { return c.chain.Ledger(sign.Key{}).Slot(context.Background()) },
 	})
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	return k
 }
 
-func (c *court) keep(k *Keeper, l audit.Lie, own bool) {
+func (c *court) keep(k *Accuser, l audit.Lie, own bool) {
 	c.t.Helper()
 	if fresh, err := k.cfg.Proofs.Keep(c.t.Context(), proof.Fraud{Lie: l}, own); err != nil || !fresh {
 		c.t.Fatalf("kept: %v, %v", fresh, err)
@@ -133,7 +136,7 @@ func (c *court) keep(k *Keeper, l audit.Lie, own bool) {
 }
 
 // until waits for a state of the only fraud that is kept.
-func (c *court) until(k *Keeper, want ...proof.State) proof.Entry {
+func (c *court) until(k *Accuser, want ...proof.State) proof.Entry {
 	c.t.Helper()
 	var last []proof.Entry
 	for range 3600 {
@@ -174,8 +177,8 @@ func TestAccuse(t *testing.T) {
 				liar := private(map[bool]string{true: "member", false: "provider"}[i == 2])
 				c := newCourt(t, liar)
 				c.run()
-				k, by := c.keeper(store.NewMemory()), private("reporter")
-				p2ptest.Go(t, func(ctx context.Context) error { return k.Accuse(ctx, c.programs.Ledger(by.Key()), by.Key()) })
+				k, by := c.accuser(store.NewMemory()), private("reporter")
+				p2ptest.Go(t, func(ctx context.Context) error { return k.Run(ctx, c.programs.Ledger(by.Key()), by.Key()) })
 				c.keep(k, c.lies("provider", "member")[i], true)
 				got := c.until(k, proof.StateTaken)
 				if o := got.Outcome; o.Taken != lieStake || o.Reward.Amount != lieStake/8 || o.Reward.Wallet != by.Key() || !strings.HasPrefix(got.Proves, kind) || got.Subjects[0] != liar.Key() {
@@ -203,12 +206,12 @@ func TestAccuseOthers(t *testing.T) {
 		c := newCourt(t, liar)
 		c.run()
 		l := c.lies("provider", "member")[0]
-		var ks []*Keeper
+		var ks []*Accuser
 		var by []sign.Private
 		for i := range 4 {
-			k, r := c.keeper(store.NewMemory()), private(fmt.Sprint("reporter", i))
+			k, r := c.accuser(store.NewMemory()), private(fmt.Sprint("reporter", i))
 			ks, by = append(ks, k), append(by, r)
-			p2ptest.Go(t, func(ctx context.Context) error { return k.Accuse(ctx, c.programs.Ledger(r.Key()), r.Key()) })
+			p2ptest.Go(t, func(ctx context.Context) error { return k.Run(ctx, c.programs.Ledger(r.Key()), r.Key()) })
 			c.keep(k, l, false)
 		}
 		var first time.Duration
@@ -262,13 +265,13 @@ func TestAccuseOverCrashes(t *testing.T) {
 			c.run()
 			inner := store.NewMemory()
 			l := c.lies("provider", "member")[1] // two statements
-			c.keep(c.keeper(inner), l, true)
+			c.keep(c.accuser(inner), l, true)
 			journal := store.NewCrashing(inner)
 			ledger := &dying{c.programs.Ledger(by.Key()), -1, make(chan struct{})}
 			crash(journal, ledger)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
-			go func() { done <- c.keeper(journal).Accuse(ctx, ledger, by.Key()) }()
+			go func() { done <- c.accuser(journal).Run(ctx, ledger, by.Key()) }()
 			select {
 			case <-journal.Crashed():
 			case <-ledger.dead:
@@ -277,8 +280,8 @@ func TestAccuseOverCrashes(t *testing.T) {
 			cancel()
 			<-done
 			writes = journal.Count()
-			again := c.keeper(inner)
-			p2ptest.Go(t, func(ctx context.Context) error { return again.Accuse(ctx, c.programs.Ledger(by.Key()), by.Key()) })
+			again := c.accuser(inner)
+			p2ptest.Go(t, func(ctx context.Context) error { return again.Run(ctx, c.programs.Ledger(by.Key()), by.Key()) })
 			c.until(again, proof.StateTaken, proof.StateSlashed)
 			time.Sleep(time.Minute)
 			c.taken(liar, by)
@@ -315,8 +318,8 @@ func TestAccuseWaits(t *testing.T) {
 		c.run()
 		c.chain.SetDown(true)
 		l := audittest.Lies(c.genesis.Domain(), liar, private("member"), audit.Window(15))[0]
-		k := c.keeper(store.NewMemory())
-		p2ptest.Go(t, func(ctx context.Context) error { return k.Accuse(ctx, c.programs.Ledger(by.Key()), by.Key()) })
+		k := c.accuser(store.NewMemory())
+		p2ptest.Go(t, func(ctx context.Context) error { return k.Run(ctx, c.programs.Ledger(by.Key()), by.Key()) })
 		c.keep(k, l, true)
 		said := func(want string) {
 			t.Helper()
@@ -340,10 +343,10 @@ func TestAccuseWaits(t *testing.T) {
 		liar, by := private("provider"), private("reporter")
 		c := newCourt(t, liar)
 		c.advance(2000)
-		k := c.keeper(store.NewMemory())
+		k := c.accuser(store.NewMemory())
 		c.keep(k, audittest.Lies(c.genesis.Domain(), liar, private("member"), 3)[0], true)
 		c.run()
-		p2ptest.Go(t, func(ctx context.Context) error { return k.Accuse(ctx, c.programs.Ledger(by.Key()), by.Key()) })
+		p2ptest.Go(t, func(ctx context.Context) error { return k.Run(ctx, c.programs.Ledger(by.Key()), by.Key()) })
 		c.until(k, proof.StateExpired)
 	})
 }

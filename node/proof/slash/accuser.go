@@ -1,14 +1,21 @@
-package evidence
+// Package slash has the stake of offenders taken: it shows proofs that node/proof/keep has to the network's program.
+//
+//	keep.Store ─▶ Accuser ─▶ submit ─▶ stake taken ─▶ accounts of the statements closed
+//	 a fraud       lots       │                        (keep.Store has the progress)
+//	                          └─▶ refused: reason kept, tried again later
+package slash
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/keep"
@@ -22,7 +29,7 @@ const (
 	accuseApart  = 30 * time.Second
 	accuseRetry  = 10 * time.Second // and twice as long after each failure
 	accuseLimit  = 10 * time.Minute
-	accuseUnable = 5 * time.Minute // until a proof that cannot be submitted now is tried again: its offender may register
+	accuseUnable = 5 * time.Minute // until a proof is tried again whose offender has no stake yet
 )
 
 // retry is the next attempt at a fraud.
@@ -31,26 +38,47 @@ type retry struct {
 	wait time.Duration // since the last one
 }
 
-// FoundFraud has Accuse look at frauds soon.
-func (k *Keeper) FoundFraud() {
+// Config is the configuration of an Accuser. All of it is required.
+type Config struct {
+	Genesis market.Genesis
+	// Slot returns the chain's current slot, and an error while it is not known.
+	Slot   func() (market.Slot, error)
+	Proofs *keep.Store
+	Log    *slog.Logger
+}
+
+// Accuser submits the frauds that a peer keeps. New starts nothing; Run does.
+type Accuser struct {
+	cfg   Config
+	found chan struct{}        // holds one token when a fraud is new
+	due   map[sign.Hash]*retry // of frauds; Run alone uses it
+}
+
+// New makes the accuser of the frauds in a store.
+func New(cfg Config) *Accuser {
+	return &Accuser{cfg: cfg, found: make(chan struct{}, 1), due: map[sign.Hash]*retry{}}
+}
+
+// Found has Run look at frauds soon.
+func (a *Accuser) Found() {
 	select {
-	case k.accuse <- struct{}{}:
+	case a.found <- struct{}{}:
 	default:
 	}
 }
 
-// Accuse has the stake of the offenders taken whose frauds this peer keeps, until ctx ends. The chain's key, which is
+// Run has the stake of the offenders taken whose frauds this peer keeps, until ctx ends. The chain's key, which is
 // the reporter, pays for it. Nothing is done twice after a crash or while the chain is away, because the chain's state
 // is read first.
-func (k *Keeper) Accuse(ctx context.Context, c Chain, reporter sign.Key) error {
+func (a *Accuser) Run(ctx context.Context, c Chain, reporter sign.Key) error {
 	for {
-		wait := k.accusePass(ctx, c, reporter)
+		wait := a.accusePass(ctx, c, reporter)
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			t.Stop()
 			return nil
-		case <-k.accuse:
+		case <-a.found:
 		case <-t.C:
 		}
 		t.Stop()
@@ -58,11 +86,11 @@ func (k *Keeper) Accuse(ctx context.Context, c Chain, reporter sign.Key) error {
 }
 
 // accusePass submits every fraud that is due and returns the time until the next one is.
-func (k *Keeper) accusePass(ctx context.Context, c Chain, reporter sign.Key) time.Duration {
-	pending := k.cfg.Proofs.Pending(proof.KindFraud)
-	for h := range k.due {
+func (a *Accuser) accusePass(ctx context.Context, c Chain, reporter sign.Key) time.Duration {
+	pending := a.cfg.Proofs.Pending(proof.KindFraud)
+	for h := range a.due {
 		if !slices.Contains(pending, h) {
-			delete(k.due, h)
+			delete(a.due, h)
 		}
 	}
 	if list, ok := c.(Registrations); ok {
@@ -73,7 +101,7 @@ func (k *Keeper) accusePass(ctx context.Context, c Chain, reporter sign.Key) tim
 		if ctx.Err() != nil {
 			break
 		}
-		wait = min(wait, k.accuseOne(ctx, c, reporter, h))
+		wait = min(wait, a.accuseOne(ctx, c, reporter, h))
 	}
 	return max(wait, time.Second)
 }
@@ -104,39 +132,39 @@ func lot(fraud sign.Hash, reporter sign.Key) time.Duration {
 	return accuseApart * time.Duration(1+int(h[0])%accuseLots)
 }
 
-// accuseOne submits a fraud that is due, and returns the time until it is next. Accuse alone calls it, so nobody else
+// accuseOne submits a fraud that is due, and returns the time until it is next. Run alone calls it, so nobody else
 // changes the progress of a fraud.
-func (k *Keeper) accuseOne(ctx context.Context, c Chain, reporter sign.Key, h sign.Hash) time.Duration {
-	next := k.due[h]
+func (a *Accuser) accuseOne(ctx context.Context, c Chain, reporter sign.Key, h sign.Hash) time.Duration {
+	next := a.due[h]
 	if next != nil && time.Until(next.due) > 0 {
 		return time.Until(next.due)
 	}
-	x, err := k.cfg.Proofs.Case(ctx, h)
+	x, err := a.cfg.Proofs.Case(ctx, h)
 	if err != nil {
-		return k.later(h, err)
+		return a.later(h, err)
 	}
 	if next == nil {
 		next = &retry{}
-		if k.due[h] = next; !x.Entry.Own && x.Entry.State == proof.StateKept {
+		if a.due[h] = next; !x.Entry.Own && x.Entry.State == proof.StateKept {
 			next.due = x.Entry.Found.Add(lot(h, reporter))
 			if rest := time.Until(next.due); rest > 0 {
 				return rest
 			}
 		}
 	}
-	if err := k.submit(ctx, c, reporter, x); err != nil {
-		return k.later(h, err)
+	if err := a.submit(ctx, c, reporter, x); err != nil {
+		return a.later(h, err)
 	}
 	return accuseLimit
 }
 
 // submit brings a fraud as far as it goes now: the stake taken, then the accounts of its statements closed.
-func (k *Keeper) submit(ctx context.Context, c Chain, reporter sign.Key, x keep.Case) error {
+func (a *Accuser) submit(ctx context.Context, c Chain, reporter sign.Key, x keep.Case) error {
 	fraud, ok := x.Content.(proof.Fraud)
 	if !ok {
 		return fmt.Errorf("%w: %s", ErrNoStake, x.Content.Kind())
 	}
-	f, err := proof.Check(x.Content, k.cfg.Genesis)
+	f, err := proof.Check(x.Content, a.cfg.Genesis)
 	if err != nil {
 		return err
 	}
@@ -144,7 +172,7 @@ func (k *Keeper) submit(ctx context.Context, c Chain, reporter sign.Key, x keep.
 	if !state.Over() {
 		begun := func() error {
 			state, open = proof.StateSubmitting, true
-			return k.cfg.Proofs.Progress(ctx, h, state, open, out)
+			return a.cfg.Proofs.Progress(ctx, h, state, open, out)
 		}
 		o, err := submitFraud(ctx, c, f, fraud, reporter, begun)
 		switch {
@@ -153,21 +181,21 @@ func (k *Keeper) submit(ctx context.Context, c Chain, reporter sign.Key, x keep.
 			if o.Already { // perhaps by this peer, before a crash: its accounts are still open then
 				state, open = proof.StateSlashed, open || x.Open
 			}
-		case errors.Is(err, ErrTooOld), errors.Is(err, ErrNotStaked) && k.outdated(ctx, c, fraud.Answer.Window):
+		case errors.Is(err, ErrTooOld), errors.Is(err, ErrNotStaked) && a.outdated(ctx, c, fraud.Answer.Window):
 			state = proof.StateExpired
 		default:
 			return err
 		}
-		if err := k.cfg.Proofs.Progress(ctx, h, state, open, out); err != nil {
+		if err := a.cfg.Proofs.Progress(ctx, h, state, open, out); err != nil {
 			return err
 		}
-		k.cfg.Log.Info("a fraud is settled", "offender", fraud.Offender(), "hash", h, "state", state, "taken", o.Taken)
+		a.cfg.Log.Info("a fraud is settled", "offender", fraud.Offender(), "hash", h, "state", state, "taken", o.Taken)
 	}
 	if !open {
 		return nil
 	}
 	var closed proof.Outcome
-	s := newSubmission(c, k.cfg.Genesis, reporter)
+	s := newSubmission(c, a.cfg.Genesis, reporter)
 	if err := s.closeStated(ctx, s.statements(fraud), &closed); err != nil {
 		return err
 	}
@@ -176,23 +204,23 @@ func (k *Keeper) submit(ctx context.Context, c Chain, reporter sign.Key, x keep.
 		all.Transactions = append(slices.Clone(all.Transactions), closed.Transactions...)
 		out = &all
 	}
-	return k.cfg.Proofs.Progress(ctx, h, state, false, out)
+	return a.cfg.Proofs.Progress(ctx, h, state, false, out)
 }
 
 // outdated reports whether a fraud is too old to count, whoever registers now.
-func (k *Keeper) outdated(ctx context.Context, c Chain, w audit.Window) bool {
-	now, err := k.cfg.Slot()
+func (a *Accuser) outdated(ctx context.Context, c Chain, w audit.Window) bool {
+	now, err := a.cfg.Slot()
 	n, err2 := c.Network(ctx)
 	ends := fraudEnds(w, n.Params.AuditSlots)
 	return err == nil && err2 == nil && ends < now && uint64(now-ends) > n.Params.EvidenceSlots
 }
 
 // later notes why a fraud was not submitted, and returns the time until it is tried again.
-func (k *Keeper) later(h sign.Hash, why error) time.Duration {
-	next := k.due[h]
+func (a *Accuser) later(h sign.Hash, why error) time.Duration {
+	next := a.due[h]
 	if next == nil {
 		next = &retry{}
-		k.due[h] = next
+		a.due[h] = next
 	}
 	wait := min(max(2*next.wait, accuseRetry), accuseLimit)
 	for _, unable := range []error{ErrNotStaked, ErrNoAudits, ErrNoProgram, chain.ErrFees} {
@@ -200,8 +228,8 @@ func (k *Keeper) later(h sign.Hash, why error) time.Duration {
 			wait = accuseUnable
 		}
 	}
-	if k.cfg.Proofs.Explain(h, why.Error()) {
-		k.cfg.Log.Info("a fraud is not submitted yet", "hash", h, "err", why)
+	if a.cfg.Proofs.Explain(h, why.Error()) {
+		a.cfg.Log.Info("a fraud is not submitted yet", "hash", h, "err", why)
 	}
 	next.wait, next.due = wait, time.Now().Add(wait)
 	return wait

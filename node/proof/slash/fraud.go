@@ -1,4 +1,4 @@
-package evidence
+package slash
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Registrations lists who registered on the network; a *solana.Ledger. Many public endpoints do not answer this.
+// Registrations lists the network's registrations; a *solana.Ledger. Many public endpoints refuse this request.
 type Registrations interface {
 	Providers(ctx context.Context) ([]program.Provider, error)
 }
@@ -83,7 +83,7 @@ func submitFraud(ctx context.Context, c Chain, f proof.Finding, fraud proof.Frau
 	case ends > now:
 		return out, fmt.Errorf("%w: in slot %d, now is %d", ErrNotYet, ends, now)
 	case uint64(now-ends) > n.Params.EvidenceSlots:
-		return out, fmt.Errorf("%w: it counts for %d slots, and ended %d ago", ErrTooOld, n.Params.EvidenceSlots, now-ends)
+		return out, fmt.Errorf("%w: it ended %d slots ago, counts for %d", ErrTooOld, now-ends, n.Params.EvidenceSlots)
 	}
 	if err := begun(); err != nil {
 		return out, err
@@ -112,7 +112,7 @@ func submitFraud(ctx context.Context, c Chain, f proof.Finding, fraud proof.Frau
 
 // statement is one that a liar signed, and the account in which the program has it.
 type statement struct {
-	what   program.Statement
+	kind   program.Statement
 	layout []byte
 	sig    sign.Signature
 	at     sign.Key
@@ -125,16 +125,19 @@ func (s submission) statements(fraud proof.Fraud) []statement {
 	switch l.Kind {
 	case audit.TwoAnswers:
 		a, b := l.Answer.Marshal(), l.Other.Marshal()
-		out = []statement{{what: program.StatementAnswer, layout: a[:], sig: l.Signature}, {what: program.StatementAnswer, layout: b[:], sig: l.OtherSig}}
+		out = []statement{
+			{kind: program.StatementAnswer, layout: a[:], sig: l.Signature},
+			{kind: program.StatementAnswer, layout: b[:], sig: l.OtherSig},
+		}
 	case audit.FalsePass:
 		v := l.Verdict.Marshal()
-		out = []statement{{what: program.StatementVerdict, layout: v[:], sig: l.Signature}}
+		out = []statement{{kind: program.StatementVerdict, layout: v[:], sig: l.Signature}}
 	default:
 		w := l.Shown.Marshal()
-		out = []statement{{what: program.StatementShown, layout: w[:], sig: l.Signature}}
+		out = []statement{{kind: program.StatementShown, layout: w[:], sig: l.Signature}}
 	}
 	for i, x := range out {
-		out[i].at = program.StatedAddress(s.id, s.network, s.reporter, x.what, fraud.Offender(), x.layout)
+		out[i].at = program.StatedAddress(s.id, s.network, s.reporter, x.kind, fraud.Offender(), x.layout)
 	}
 	return out
 }
@@ -142,14 +145,14 @@ func (s submission) statements(fraud proof.Fraud) []statement {
 // state writes one statement down, unless that was done before.
 func (s submission) state(ctx context.Context, fraud proof.Fraud, x statement, out *proof.Outcome) error {
 	id, err := s.c.Run(ctx, []program.Instruction{
-		program.SignedStatement(s.domain, x.what, x.layout, fraud.Offender(), x.sig).Instruction(),
-		program.State{Reporter: s.reporter, Network: s.network, Stated: x.at, What: x.what}.Instruction(s.id),
+		program.SignedStatement(s.domain, x.kind, x.layout, fraud.Offender(), x.sig).Instruction(),
+		program.State{Reporter: s.reporter, Network: s.network, Stated: x.at, What: x.kind}.Instruction(s.id),
 	})
 	if errors.Is(err, program.ErrExists) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("showing what %s signed: %w", fraud.Offender().Short(), err)
+		return fmt.Errorf("showing a statement of %s: %w", fraud.Offender().Short(), err)
 	}
 	out.Transactions = append(out.Transactions, id)
 	return nil
@@ -165,8 +168,10 @@ func (s submission) slashFraud(ctx context.Context, fraud proof.Fraud, first, mi
 	}
 	out.Transactions = append(out.Transactions, id)
 	call := program.SlashAudit{
-		Network: s.network, Provider: provider, Vault: program.StakeAddress(s.id, provider), Mint: mint, A: stated[0].at,
-		Reporter: program.TokenAccount(s.reporter, mint), Kind: l.Kind, Value: l.Value, Index: l.Index, Count: l.Count, Answer: l.Answer, Opened: l.Opening, Path: l.Path,
+		Network: s.network, Provider: provider, Vault: program.StakeAddress(s.id, provider), Mint: mint,
+		A:        stated[0].at,
+		Reporter: program.TokenAccount(s.reporter, mint), Kind: l.Kind, Value: l.Value, Index: l.Index, Count: l.Count,
+		Answer: l.Answer, Opened: l.Opening, Path: l.Path,
 	}
 	if len(stated) > 1 {
 		call.B = stated[1].at
@@ -179,13 +184,14 @@ func (s submission) slashFraud(ctx context.Context, fraud proof.Fraud, first, mi
 	return nil
 }
 
-// ErrRent: the stake is taken, but the rent of what was shown for it was not taken back.
-var ErrRent = errors.New("the rent of what was shown was not taken back")
+// ErrRent: the stake is taken, but the rent of the statements' accounts was not taken back.
+var ErrRent = errors.New("the rent of the statements' accounts was not taken back")
 
 // closeStated takes the statements' rent back; those that are not there have none.
 func (s submission) closeStated(ctx context.Context, stated []statement, out *proof.Outcome) error {
 	for _, x := range stated {
-		id, err := s.c.Run(ctx, []program.Instruction{program.CloseStated{Reporter: s.reporter, Stated: x.at}.Instruction(s.id)})
+		call := program.CloseStated{Reporter: s.reporter, Stated: x.at}
+		id, err := s.c.Run(ctx, []program.Instruction{call.Instruction(s.id)})
 		switch {
 		case errors.Is(err, program.ErrOwner), errors.Is(err, program.ErrKind):
 		case err != nil:

@@ -1,9 +1,10 @@
-package evidence
+package notices
 
 import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -132,7 +133,7 @@ func (w *world) slot() (market.Slot, error) {
 	return began + market.Slot(time.Since(w.start)/(400*time.Millisecond)), nil
 }
 
-func (w *world) open(name string, s store.Store) *Keeper {
+func (w *world) open(name string, s store.Store) *Publisher {
 	w.t.Helper()
 	k, err := Open(w.t.Context(), Config{
 		Genesis: genesis, Self: private(name).Key(), Store: s, Slot: w.slot, Log: p2ptest.Quiet(), Proofs: w.proofs(s),
@@ -158,7 +159,7 @@ func (w *world) proofs(s store.Store) *keep.Store {
 }
 
 // peer runs one until the test ends or stop is called.
-func (w *world) peer(name string, s store.Store) (k *Keeper, stop func()) {
+func (w *world) peer(name string, s store.Store) (k *Publisher, stop func()) {
 	k = w.open(name, s)
 	return k, p2ptest.Go(w.t, func(ctx context.Context) error { return k.Run(ctx, w.table) })
 }
@@ -195,13 +196,13 @@ func lease(t *testing.T, buyer string, us []market.UnitID, from market.Slot, n i
 	return l, rs
 }
 
-func file(k *Keeper, l market.Lease, us []market.UnitID, rs []verify.Receipt) {
+func file(k *Publisher, l market.Lease, us []market.UnitID, rs []verify.Receipt) {
 	for _, r := range rs {
 		k.File(l, us, r)
 	}
 }
 
-func proofs(t *testing.T, k *Keeper) []proof.Entry {
+func proofs(t *testing.T, k *Publisher) []proof.Entry {
 	t.Helper()
 	return k.cfg.Proofs.List(proof.KindDoubleSale)
 }
@@ -227,7 +228,7 @@ func TestFound(t *testing.T) {
 		time.Sleep(time.Minute)
 		file(b, lb, units[:1], rb)
 		time.Sleep(2 * lookEvery)
-		for name, k := range map[string]*Keeper{"a": a, "b": b, "watcher": watcher} {
+		for name, k := range map[string]*Publisher{"a": a, "b": b, "watcher": watcher} {
 			all := proofs(t, k)
 			if len(all) != 1 || all[0].Own != (name != "watcher") {
 				t.Fatalf("%s keeps %+v", name, all)
@@ -293,7 +294,7 @@ func TestPublishedForHours(t *testing.T) {
 		if w.table.forget() != 0 {
 			t.Error("published for ever")
 		}
-		if err := disk.List(t.Context(), kindFiled, "", func(string, []byte) error { return errors.New("still there") }); err != nil {
+		if err := filedTable.List(t.Context(), disk, "", func(market.LeaseID, filedRecord) error { return errors.New("still there") }); err != nil {
 			t.Errorf("a lease that is published no more: %v", err)
 		}
 	})
@@ -455,4 +456,73 @@ func TestWatch(t *testing.T) {
 			t.Errorf("after a restart %v is watched", got)
 		}
 	})
+}
+
+// Power is cut before and after every write of a peer that publishes two leases and watches a unit. The next process
+// publishes both once their receipts come again, and watches the unit if its user was told so.
+func TestCrashAtEveryWrite(t *testing.T) {
+	t.Parallel()
+	for _, when := range []store.When{store.Before, store.After} {
+		for n := 1; ; n++ {
+			crashed := false
+			synctest.Test(t, func(t *testing.T) { crashed = crashAt(t, n, when) })
+			if !crashed {
+				if n < 5 {
+					t.Errorf("only %d writes", n-1)
+				}
+				break
+			}
+		}
+	}
+}
+
+func crashAt(t *testing.T, n int, when store.When) (crashed bool) {
+	w := newWorld(t)
+	disk := store.NewMemory()
+	power := store.NewCrashing(disk)
+	power.CrashAt(n, when)
+	watch := Watched{Provider: private("other").Key(), Unit: units[1]}
+	var leases []market.Lease
+	var receipts [][]verify.Receipt
+	for i := range 2 {
+		l, rs := lease(t, "a", units[:1], began+market.Slot(200*i), 1)
+		leases, receipts = append(leases, l), append(receipts, rs)
+	}
+	k, stop := w.peer("a", power)
+	watches := k.Watch(t.Context(), watch) == nil
+	for i, l := range leases {
+		file(k, l, units[:1], receipts[i])
+		time.Sleep(2 * time.Minute)
+	}
+	unwatched := k.Unwatch(t.Context(), watch) == nil
+	stop()
+	select {
+	case <-power.Crashed():
+		crashed = true
+	default:
+	}
+	w.table.forget() // the DHT does not bring back what the journal lost
+	next := w.open("a", disk)
+	switch got := next.Watching(); {
+	case watches && unwatched && len(got) != 0, watches && !unwatched && n < 4 && len(got) != 1:
+		t.Errorf("crash at write %d, side %d: watched are %v", n, when, got)
+	}
+	for id := range next.filed {
+		if !slices.ContainsFunc(leases, func(l market.Lease) bool { return l.Core.ID() == id }) || len(next.filed[id].receipts) != 1 {
+			t.Errorf("crash at write %d, side %d: lease %s is %+v", n, when, id, next.filed[id])
+		}
+	}
+	if had := len(next.filed); !crashed && had != 2 || crashed && had < min(n-2, 2) {
+		t.Errorf("crash at write %d, side %d: the journal has %d leases", n, when, had)
+	}
+	k, stop = w.peer("a", disk)
+	for i, l := range leases {
+		file(k, l, units[:1], receipts[i])
+	}
+	time.Sleep(discovery.MaxValidity)
+	stop()
+	if leases, _ := w.table.said(t); leases != 2 {
+		t.Errorf("crash at write %d, side %d: %d leases are published", n, when, leases)
+	}
+	return crashed
 }

@@ -1,4 +1,4 @@
-package evidence
+package slash
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Chain is what submitting needs of the chain; a *solana.Ledger.
+// Chain is the part of the chain that submitting needs; a *solana.Ledger.
 type Chain interface {
 	// Run does the calls in one transaction, which its key pays for, and waits until it is confirmed.
 	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
@@ -37,7 +37,9 @@ func Submit(ctx context.Context, c Chain, f proof.Finding, reporter sign.Key) (p
 }
 
 // submitSale shows both receipts of a double sale to the program and has the provider's stake taken.
-func submitSale(ctx context.Context, c Chain, f proof.Finding, sold verify.Conflict, reporter sign.Key) (proof.Outcome, error) {
+func submitSale(
+	ctx context.Context, c Chain, f proof.Finding, sold verify.Conflict, reporter sign.Key,
+) (proof.Outcome, error) {
 	out := proof.Outcome{Proof: f.Hash.String(), Provider: sold.A.Provider, Transactions: []chain.TxID{}}
 	if f.Genesis().Program.IsZero() {
 		return out, ErrNoProgram
@@ -81,7 +83,9 @@ func submitSale(ctx context.Context, c Chain, f proof.Finding, sold verify.Confl
 	}
 	shares := program.TakenFor(p.Stake+p.Unbonding, uint64(sold.A.Cumulative), uint64(sold.B.Cumulative))
 	out.Slot, out.Taken, out.Burned = market.Slot(after.Slashed), p.Stake+p.Unbonding, shares.Burned
-	out.Paid = []proof.Share{{Wallet: sold.A.Buyer, Amount: shares.VictimA}, {Wallet: sold.B.Buyer, Amount: shares.VictimB}}
+	out.Paid = []proof.Share{
+		{Wallet: sold.A.Buyer, Amount: shares.VictimA}, {Wallet: sold.B.Buyer, Amount: shares.VictimB},
+	}
 	out.Reward = &proof.Share{Wallet: reporter, Amount: shares.Reporter}
 	return out, s.close(ctx, &out)
 }
@@ -154,7 +158,8 @@ func (s submission) slash(ctx context.Context, mint sign.Key, out *proof.Outcome
 	provider := program.ProviderAddress(s.id, s.network, s.sold.A.Provider)
 	id, err = s.c.Run(ctx, []program.Instruction{program.Slash{
 		Network: s.network, Provider: provider, Vault: program.StakeAddress(s.id, provider), Mint: mint,
-		A: s.attested(c.A), B: s.attested(c.B), VictimA: program.TokenAccount(wallets[0], mint), VictimB: program.TokenAccount(wallets[1], mint),
+		A: s.attested(c.A), B: s.attested(c.B),
+		VictimA: program.TokenAccount(wallets[0], mint), VictimB: program.TokenAccount(wallets[1], mint),
 		Reporter: program.TokenAccount(wallets[2], mint), Unit: c.Unit, InA: c.InA, InB: c.InB,
 	}.Instruction(s.id)})
 	if err != nil {

@@ -1,20 +1,19 @@
-package evidence
+package notices
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/notice"
 )
 
-// filed is a lease of ours, as buyer or provider, and what of its receipts is worth publishing.
+// filed is a lease of this peer, as buyer or provider, with the receipts that are published.
 type filed struct {
 	lease    market.Lease
 	units    []market.UnitID
@@ -22,16 +21,16 @@ type filed struct {
 	dirty    bool             // the journal does not have it
 }
 
-// filedRecord is what the journal has of it.
+// filedRecord is the journal's record of it.
 type filedRecord struct {
 	Lease    []byte           `json:"lease"`
 	Units    []market.UnitID  `json:"units"`
 	Receipts []verify.Receipt `json:"receipts"`
 }
 
-// File takes a receipt that both have signed. It waits for nothing and may be called again with the same. What a crash
-// makes it forget is filed again by the receipts to come.
-func (k *Keeper) File(l market.Lease, units []market.UnitID, r verify.Receipt) {
+// File takes a receipt that both sides have signed. It does not block, and may be called again with the same one. A
+// receipt that is lost in a crash is made good by the next ones of its lease.
+func (k *Publisher) File(l market.Lease, units []market.UnitID, r verify.Receipt) {
 	if r.From >= r.To || len(units) == 0 {
 		return // of no slot, or from before units were remembered
 	}
@@ -49,7 +48,7 @@ func (k *Keeper) File(l market.Lease, units []market.UnitID, r verify.Receipt) {
 }
 
 // add files a receipt under the hours that it meets; k.mu is held.
-func (k *Keeper) add(f *filed, r verify.Receipt) {
+func (k *Publisher) add(f *filed, r verify.Receipt) {
 	hour := market.Slot(k.calendar.HourSlots())
 	first, last := r.From/hour, (r.To-1)/hour
 	if last-first >= maxHours {
@@ -74,7 +73,8 @@ func (k *Keeper) add(f *filed, r verify.Receipt) {
 		}
 		kept = true
 		wait := settleMore
-		if r.Final() || !slices.ContainsFunc(f.receipts, func(o verify.Receipt) bool { return o.From < (h+1)*hour && o.To > h*hour }) {
+		within := func(o verify.Receipt) bool { return o.From < (h+1)*hour && o.To > h*hour }
+		if r.Final() || !slices.ContainsFunc(f.receipts, within) {
 			wait = settleDown
 		}
 		for _, u := range f.units {
@@ -90,7 +90,7 @@ func (k *Keeper) add(f *filed, r verify.Receipt) {
 }
 
 // change notes that there is something new to publish at a place, after some time; k.mu is held.
-func (k *Keeper) change(at notice.Place, wait time.Duration) {
+func (k *Publisher) change(at notice.Place, wait time.Duration) {
 	v := k.places[at]
 	if v == nil {
 		if len(k.places) >= maxDue {
@@ -109,14 +109,14 @@ func (k *Keeper) change(at notice.Place, wait time.Duration) {
 }
 
 // patient is how long this peer waits at a place where others wait for some time.
-func (k *Keeper) patient(at notice.Place, wait time.Duration) time.Duration {
+func (k *Publisher) patient(at notice.Place, wait time.Duration) time.Duration {
 	if at.Provider == k.cfg.Self {
 		return patience * wait
 	}
 	return wait
 }
 
-func (k *Keeper) wake() {
+func (k *Publisher) wake() {
 	select {
 	case k.poke <- struct{}{}:
 	default:
@@ -124,7 +124,7 @@ func (k *Keeper) wake() {
 }
 
 // makeRoom forgets the leases that ended first when there are too many; k.mu is held.
-func (k *Keeper) makeRoom() {
+func (k *Publisher) makeRoom() {
 	for len(k.filed) > maxFiled {
 		var oldest market.LeaseID
 		for id, f := range k.filed {
@@ -136,28 +136,23 @@ func (k *Keeper) makeRoom() {
 	}
 }
 
-// journal writes what changed, before it is published, and forgets what is published no more.
-func (k *Keeper) journal(ctx context.Context, now market.Slot) error {
+// journal writes the changed leases before they are published, and deletes those that are no longer published.
+func (k *Publisher) journal(ctx context.Context, now market.Slot) error {
 	k.mu.Lock()
-	var puts []store.Put
+	var batch journal.Batch
 	var wrote []*filed
 	for id, f := range k.filed {
 		if k.past(f, now) {
 			delete(k.filed, id)
-			puts = append(puts, store.Put{Kind: kindFiled, Key: id.String()})
+			filedTable.Delete(&batch, id)
 			continue
 		}
 		if !f.dirty {
 			continue
 		}
-		b, err := json.Marshal(filedRecord{f.lease.Marshal(), f.units, f.receipts})
-		if err != nil {
-			k.mu.Unlock()
-			return fmt.Errorf("encoding lease %s: %w", id.Short(), err)
-		}
 		f.dirty = false
 		wrote = append(wrote, f)
-		puts = append(puts, store.Put{Kind: kindFiled, Key: id.String(), Value: b})
+		filedTable.Put(&batch, id, filedRecord{f.lease.Marshal(), f.units, f.receipts})
 	}
 	for at := range k.places {
 		if _, to := k.calendar.Slots(at); to+freshHours*market.Slot(k.calendar.HourSlots()) < now {
@@ -165,10 +160,7 @@ func (k *Keeper) journal(ctx context.Context, now market.Slot) error {
 		}
 	}
 	k.mu.Unlock()
-	if len(puts) == 0 {
-		return nil
-	}
-	if err := k.cfg.Store.Write(ctx, puts...); err != nil {
+	if err := batch.Commit(ctx, k.cfg.Store); err != nil {
 		k.mu.Lock()
 		for _, f := range wrote {
 			f.dirty = true
@@ -180,7 +172,7 @@ func (k *Keeper) journal(ctx context.Context, now market.Slot) error {
 }
 
 // past reports whether nothing of a lease is published any more; k.mu is held.
-func (k *Keeper) past(f *filed, now market.Slot) bool {
+func (k *Publisher) past(f *filed, now market.Slot) bool {
 	last := f.lease.Core.Start
 	for _, r := range f.receipts {
 		last = max(last, r.To)
@@ -188,20 +180,16 @@ func (k *Keeper) past(f *filed, now market.Slot) bool {
 	return last+(freshHours+1)*market.Slot(k.calendar.HourSlots()) < now
 }
 
-func (k *Keeper) loadFiled(ctx context.Context) error {
-	err := k.cfg.Store.List(ctx, kindFiled, "", func(key string, value []byte) error {
-		var rec filedRecord
-		if err := json.Unmarshal(value, &rec); err != nil {
-			return fmt.Errorf("reading published lease %s: %w", key, err)
-		}
+func (k *Publisher) loadFiled(ctx context.Context) error {
+	err := filedTable.List(ctx, k.cfg.Store, "", func(id market.LeaseID, rec filedRecord) error {
 		l, err := market.UnmarshalLease(rec.Lease)
-		if err != nil {
-			return fmt.Errorf("reading published lease %s: %w", key, err)
+		if err != nil || l.Core.ID() != id {
+			return fmt.Errorf("reading published lease %s: %w", id, cmp.Or(err, market.ErrMalformed))
 		}
 		for _, r := range rec.Receipts {
 			k.File(l, rec.Units, r)
 		}
-		if f := k.filed[l.Core.ID()]; f != nil {
+		if f := k.filed[id]; f != nil {
 			f.dirty = false
 		}
 		return nil
@@ -212,8 +200,8 @@ func (k *Keeper) loadFiled(ctx context.Context) error {
 	return err
 }
 
-// ours is what this peer has to say at a place.
-func (k *Keeper) ours(p notice.Place) (notice.Notice, error) {
+// ours returns the notice of this peer's own leases at a place.
+func (k *Publisher) ours(p notice.Place) (notice.Notice, error) {
 	k.mu.Lock()
 	var mine []filed
 	for _, f := range k.filed {
@@ -233,7 +221,7 @@ func (k *Keeper) ours(p notice.Place) (notice.Notice, error) {
 	return notice.Join(k.calendar, p, ns...), nil
 }
 
-// task is a place to visit. What this peer has to say of it was put there since, if it is there now.
+// task is a place to visit. This peer's notice has been there since the given time, if it is there now.
 type task struct {
 	notice.Place
 	since time.Time
@@ -241,13 +229,14 @@ type task struct {
 
 // plan lists the places to visit now, the longest overdue first: those of ours of which there is something new to say
 // or that the DHT would forget, those of the present hour and the last, and these two of every unit that is watched.
-func (k *Keeper) plan(now time.Time, slot market.Slot) []task {
+func (k *Publisher) plan(now time.Time, slot market.Slot) []task {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	hour := market.Slot(k.calendar.HourSlots())
 	for w := range k.watched {
 		for _, s := range []market.Slot{slot, slot - min(slot, hour)} {
-			if at, err := k.calendar.At(w.Provider, w.Unit, s); err == nil && k.places[at] == nil && len(k.places) < maxDue {
+			at, err := k.calendar.At(w.Provider, w.Unit, s)
+			if err == nil && k.places[at] == nil && len(k.places) < maxDue {
 				k.places[at] = &visit{}
 			}
 		}
@@ -287,7 +276,7 @@ func (k *Keeper) plan(now time.Time, slot market.Slot) []task {
 }
 
 // said notes since when all that this peer has to say of a place is there.
-func (k *Keeper) said(p notice.Place, since time.Time) {
+func (k *Publisher) said(p notice.Place, since time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if v := k.places[p]; v != nil {
@@ -296,7 +285,7 @@ func (k *Keeper) said(p notice.Place, since time.Time) {
 }
 
 // failed has a place visited again.
-func (k *Keeper) failed(p notice.Place) {
+func (k *Publisher) failed(p notice.Place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if v := k.places[p]; v != nil && v.say.IsZero() {
