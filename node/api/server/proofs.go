@@ -35,10 +35,19 @@ type Watcher interface {
 // BindProofs binds the routes of proofs.
 func BindProofs(of Proofs) []route.Bound {
 	return []route.Bound{
-		api.ListProofs.Bind(func(_ context.Context, q api.ByKind) ([]proof.Entry, error) { return of.Proofs(q.Kind), nil }),
-		api.GetProof.Bind(func(ctx context.Context, q api.ByHash) (proof.Proof, error) { return of.Proof(ctx, q.Peer, q.Hash) }),
+		api.ListProofs.Bind(func(_ context.Context, q api.ByKind) ([]proof.Entry, error) {
+			return of.Proofs(q.Kind),
+				nil
+		}),
+		api.GetProof.Bind(func(ctx context.Context,
+			q api.ByHash) (proof.Proof, error) {
+			return of.Proof(ctx, q.Peer, q.Hash)
+		}),
 		api.KeepProof.Bind(of.KeepProof),
-		api.GetHistory.Bind(func(ctx context.Context, q api.ByPeer) (proof.Proof, error) { return of.History(ctx, q.Peer) }),
+		api.GetHistory.Bind(func(ctx context.Context,
+			q api.ByPeer) (proof.Proof, error) {
+			return of.History(ctx, q.Peer)
+		}),
 		api.ListWatched.Bind(func(context.Context, api.None) ([]api.Watched, error) { return watched(of), nil }),
 		api.WatchUnit.Bind(func(ctx context.Context, w api.Watched) ([]api.Watched, error) {
 			if err := of.Watch(ctx, notices.Watched(w)); err != nil {

@@ -20,7 +20,8 @@ func testnetBench(a *cli.App) *cobra.Command {
 leases signed by both sides, asking known peers directly and by gossip alone, then what the peers cost while nothing
 happens. The same orders are placed in a simulated network with round trips of 2 and 50 ms, and matching and receipts
 are measured on one core. The network of a cluster is compared with a bare one, the start of containers with that of
-the bare engine, and the rise of a cluster of eight members with Ray with` + "`ray start`" + ` in eight plain containers: those need root, and are skipped without.
+the bare engine, and the rise of a cluster of eight members with Ray with` + "`ray start`" + ` in eight plain
+containers: those need root, and are skipped without.
 Everything is written to DIR/bench.json and printed beside the targets; a missed target is an error. Run it from a
 checkout of the source: it runs Go benchmarks. It takes about a quarter of an hour; --only measures some parts alone.`,
 		Example: `  starling testnet bench
