@@ -118,7 +118,7 @@ func (u *unplaced) Error() string { return u.reason }
 // order writes the order for ranks, and journals it before anybody sees it. It
 // also counts the ranks' epochs up, so that no two leases of one rank share one.
 func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount, choosy bool, asked int) (market.Order, []byte, error) {
-	o, env, err := s.compose(len(ranks), slots, budget, choosy, asked)
+	o, env, err := s.compose(len(ranks), slots, budget, choosy, asked, orderValidity)
 	if err != nil {
 		return o, nil, err
 	}
@@ -132,7 +132,7 @@ func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, bu
 }
 
 // compose writes an order for so many ranks, and its envelope.
-func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choosy bool, asked int) (market.Order, []byte, error) {
+func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choosy bool, asked int, valid time.Duration) (market.Order, []byte, error) {
 	j := s.snapshot()
 	exclude := j.Spec.Placement.Exclude
 	if j.Detached != nil { // who guards a job does not work for it
@@ -152,7 +152,7 @@ func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choo
 	if !j.Nonce.IsZero() { // the hash of its terms is not one that somebody could guess, to see whether it is a replica
 		own = apart{nonce: replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders))), salt: j.Nonce[:]}
 	}
-	own.asked = asked
+	own.asked, own.valid = asked, valid
 	if s.guard != nil && !j.Started.IsZero() && j.Detached.Escrow != nil { // it hires standbys
 		own.funds = j.Detached.Escrow.Address
 	}
@@ -258,7 +258,7 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, aske
 	if err != nil {
 		return err
 	}
-	if _, err := s.take(ctx, o, env, ranks); err != nil {
+	if _, err := s.take(ctx, o, env, ranks, time.Time{}); err != nil {
 		return err
 	}
 	if s.snapshot().Extended != extended { // what was ordered is too short by now
@@ -269,8 +269,12 @@ func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, aske
 }
 
 // take publishes an order that is journalled, and takes all its leases or none. An order that found nobody is an *unplaced.
-func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks []uint32) (*forming, error) {
+// With a time until which it may recruit, an order of no cluster keeps its holds and collects further quotes until then.
+func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks []uint32, until time.Time) (*forming, error) {
 	b, j := s.b, s.snapshot()
+	if j.Spec.Cluster != nil || s.guard != nil || j.Replica != nil {
+		until = time.Time{}
+	}
 	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack, Settle: exchange.SettleQuotes}
 	if j.Spec.Cluster != nil {
 		how.Settle, how.Cluster = exchange.SettleCluster, true
@@ -279,7 +283,7 @@ func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	chosen, spares, routes, err := s.choose(ctx, o, quotes, declined, ranks, how)
+	chosen, spares, routes, err := s.choose(ctx, o, quotes, declined, ranks, how, !until.IsZero())
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +292,7 @@ func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks
 			return nil, err
 		}
 	}
-	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16), until: until, how: how}
 	if c := j.Spec.Cluster; c != nil {
 		f.overlay, f.near, f.paths = true, c.Network, mesh.NewSurvey(b.cfg.Host, b.tag, c.Network)
 	}
@@ -386,7 +390,7 @@ func record(c *match.Candidate) string {
 }
 
 // choose ranks the quotes and picks a provider for every rank.
-func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchange.Quoted, declined []match.Refusal, ranks []uint32, how exchange.Ask) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
+func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchange.Quoted, declined []match.Refusal, ranks []uint32, how exchange.Ask, recruits bool) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
 	b := s.b
 	byKey, cands, over := b.candidates(s.snapshot().Spec, o, quotes)
 	now := time.Now()
@@ -416,6 +420,12 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchan
 	} else {
 		picked, spare, none = match.Select(o, res, len(ranks), how.Spread)
 	}
+	if none != nil && recruits && none.Found+waiting(declined) >= len(ranks) {
+		if none.Found > 0 {
+			picked, spare, _ = match.Select(o, res, none.Found, how.Spread)
+		}
+		none = nil
+	}
 	if none != nil {
 		unseen := slices.ContainsFunc(declined, func(r match.Refusal) bool { return r.Reason == market.ReasonUnseen })
 		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, raced: unseen, reason: b.exchange.Explain(ctx, o, none, byKey, declined)}
@@ -431,6 +441,9 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchan
 		r := int(rank)
 		s.trace.Add(Step{At: now, Kind: StepChosen, Rank: &r, Provider: a.Provider.String(), Route: q.Route,
 			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Quote.Price)), Detail: records[a.Provider]})
+	}
+	for _, rank := range ranks[len(picked):] {
+		members = append(members, gang.Member{Rank: rank}) // a recruit takes it
 	}
 	return members, spare, byKey, nil
 }

@@ -91,7 +91,13 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	choosy, thin := o.tries == 0, o.thin
 	o.tries++
 	o.s.mu.Unlock()
-	order, env, err := o.s.compose(len(ranks), fx.Slots, fx.Cap, choosy, thin)
+	valid, until := orderValidity, fx.Until
+	if choosy && len(o.s.snapshot().Lost) > 0 {
+		until = time.Time{} // the next order takes providers that lost a rank, too
+	} else {
+		valid = min(max(valid, time.Until(until)+formTimeout), market.MaxOrderValidity-orderValidity)
+	}
+	order, env, err := o.s.compose(len(ranks), fx.Slots, fx.Cap, choosy, thin, valid)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +109,7 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	if _, err := o.ask(ctx, placed); err != nil {
 		return nil, err
 	}
-	f, err := o.s.take(ctx, order, env, ranks)
+	f, err := o.s.take(ctx, order, env, ranks, until)
 	if none := (*unplaced)(nil); errors.As(err, &none) && none.thin {
 		o.s.mu.Lock()
 		o.thin++
@@ -119,7 +125,7 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 	for _, seat := range fx.Seats {
 		l := f.leases[seat.Rank]
 		formed.Leases = append(formed.Leases, factOf(l))
-		q := f.quotes[l.core.Provider]
+		q := f.quote(l.core.Provider)
 		o.offers[l.id] = offered{q.Route, unitsOf(q.Quote)}
 	}
 	o.s.mu.Unlock()
