@@ -26,6 +26,9 @@ const (
 	remembered = 16
 )
 
+// recruiter is the part of a step that finds providers for seats without a spare.
+type recruiter struct{ *step }
+
 // recruits reports whether a seat without a spare waits for a recruit.
 func (s *step) recruits() bool {
 	if s.gang.params.Recruit <= 0 {
@@ -40,7 +43,7 @@ func (s *step) recruits() bool {
 }
 
 // overdue handles a seat whose provider missed its deadline.
-func (s *step) overdue(i int) {
+func (s recruiter) overdue(i int) {
 	g := &s.gang
 	seat := &g.seats[i]
 	switch {
@@ -53,7 +56,7 @@ func (s *step) overdue(i int) {
 	}
 }
 
-func (s *step) late(i int) {
+func (s recruiter) late(i int) {
 	seat, took := s.gang.seats[i], s.gang.params.StepTimeout
 	if seat.slow {
 		took *= 1 + patience
@@ -62,7 +65,7 @@ func (s *step) late(i int) {
 }
 
 // recruited takes further providers in.
-func (s *step) recruited(ev Recruited) {
+func (s recruiter) recruited(ev Recruited) {
 	g := &s.gang
 	if !s.forming() || ev.Round != g.recruit || !g.recruiting {
 		return
@@ -80,7 +83,7 @@ func (s *step) recruited(ev Recruited) {
 
 // gather fills vacant seats, has holds taken anew that would lapse, and recruits where that is not enough. Some seat is
 // not held.
-func (s *step) gather() {
+func (s recruiter) gather() {
 	g := &s.gang
 	var missing []uint32
 	for i := range g.seats {
@@ -108,13 +111,13 @@ func (p *Params) lapsing(seat *Seat) time.Time {
 	return seat.until.Add(-p.ReleaseTimeout)
 }
 
-func (s *step) lapses(seat *Seat) bool {
+func (s recruiter) lapses(seat *Seat) bool {
 	at := s.gang.params.lapsing(seat)
 	return !at.IsZero() && !at.After(s.now.Time)
 }
 
 // renew releases the hold of a seat and asks its provider for another one, after the release.
-func (s *step) renew(i int) {
+func (s recruiter) renew(i int) {
 	g := &s.gang
 	old := g.seats[i]
 	s.giveUp(i, true, "the hold would lapse before every rank has one")
@@ -137,9 +140,9 @@ func (s *step) request(i int) {
 	s.emit(Reserve{seat.Rank, seat.Provider, seat.Hold})
 }
 
-// forget bounds what a gang remembers that recruits for long: the oldest failures, and the oldest holds whose release
-// was confirmed or whose providers' own deadlines ended them.
-func (s *step) forget() {
+// forget bounds what a gang remembers that recruits for long: the oldest failures, and the oldest holds with a
+// confirmed release or past their deadline.
+func (s recruiter) forget() {
 	g := &s.gang
 	most := remembered * (len(g.seats) + 4)
 	if over := len(g.failures) - most; over > 0 {

@@ -362,21 +362,6 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	return no
 }
 
-// tooMuchFor reports whether one more lease of the provider of a quote is over its limit for today; "" if it is not.
-func (b *Buyer) tooMuchFor(o market.Order, q exchange.Quoted) string {
-	rate, err := market.RateOf(q.Quote.Price, int(o.UnitsPer), b.cfg.Genesis.SlotMillis)
-	if err != nil {
-		return err.Error()
-	}
-	cost, err := rate.Owed(o.Slots)
-	if err != nil {
-		return err.Error()
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.overProvider(q.Quote.Provider, cost, time.Now())
-}
-
 // record says in words what a choice knew of a provider's record.
 func record(c *match.Candidate) string {
 	text := fmt.Sprintf("reputation %.4f", float64(c.Reputation)/1e6)
