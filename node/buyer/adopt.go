@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -120,6 +121,15 @@ func (d *command) merge(g *granted, state *guardian.State) error {
 	return nil
 }
 
+// laterPayer compares how far two states of one lease are. Vouchers come first: the guardians sign nothing that goes
+// behind one of theirs, and nothing after a final one. A receipt that one state lacks its provider sends again.
+func laterPayer(x, y meter.Payer) int {
+	v, w := cmp.Or(x.Voucher(), &verify.Voucher{}), cmp.Or(y.Voucher(), &verify.Voucher{})
+	return cmp.Or(
+		cmp.Compare(bit(v.Final()), bit(w.Final())), cmp.Compare(v.Seq, w.Seq), cmp.Compare(v.Supervision, w.Supervision),
+		cmp.Compare(x.Last().Seq, y.Last().Seq))
+}
+
 // rebuilt makes the job's leases anew, under the epoch of now: each as it is known best, here or by the guardians.
 func (s *supervisor) rebuilt(handed []guardian.Lease) ([]*bought, error) {
 	b := s.b
@@ -146,13 +156,7 @@ func (s *supervisor) rebuilt(handed []guardian.Lease) ([]*bought, error) {
 		if err != nil || no != nil {
 			return err == nil
 		}
-		seq := func(p meter.Payer) uint64 {
-			if v := p.Voucher(); v != nil {
-				return v.Seq
-			}
-			return 0
-		}
-		return cmp.Or(cmp.Compare(p.Last().Seq, q.Last().Seq), cmp.Compare(seq(p), seq(q))) > 0
+		return laterPayer(p, q) > 0
 	}
 	build := func(rec leaseRecord, state []byte) (*bought, error) {
 		signed, err := market.UnmarshalLease(rec.Lease)
