@@ -34,7 +34,7 @@ LONG := ./testnet/images ./testnet/cluster/scenario ./testnet/engine/scenario ./
 	./testnet/hostile ./cmd/internal/cli/rooms ./chain/program ./testnet/natlab/scenario ./testnet/engine/members ./testnet/hardware
 # The engines whose real clusters are tried; with CLUSTER= none are, and no images are made for them.
 CLUSTER ?= ray
-TESTTIMEOUT ?= 20m
+TESTTIMEOUT ?= 25m
 BENCHFLAGS ?=
 FUZZBUDGET ?= 300
 DEMOFLAGS ?=
@@ -53,7 +53,7 @@ demo: deps-node build
 
 # Each test is run, whatever Go's cache says: it does not know of the programs that tests build and start.
 test: deps-node deps-cc deps-engine deps-nat deps-rust
-	STARLING_CLUSTER=$(CLUSTER) STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -p 3 -count=1 -vet=off -ldflags='-s -w' \
+	STARLING_CLUSTER=$(CLUSTER) STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -p 4 -count=1 -vet=off -ldflags='-s -w' \
 		-timeout $(TESTTIMEOUT) $(TESTFLAGS) $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 
 check: check-fmt check-vet check-staticcheck check-tidy check-proto check-idl

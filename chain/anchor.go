@@ -107,7 +107,9 @@ func leaves(hashes []sign.Hash) [][]byte {
 // CheckAnchored reads the anchor in the memo of a final transaction and checks that a record is number i under it. It
 // returns the slot since which that can be proven to exist. Errors: ErrNotFound (no such transaction, no memo),
 // ErrMalformed (another memo), those of merkle.Proof.Verify, the ledger's.
-func CheckAnchored(ctx context.Context, l Memos, id TxID, record sign.Hash, i int, proof merkle.Proof) (Anchor, market.Slot, error) {
+func CheckAnchored(
+	ctx context.Context, l Memos, id TxID, record sign.Hash, i int, proof merkle.Proof,
+) (Anchor, market.Slot, error) {
 	text, slot, err := l.Memo(ctx, id)
 	if err != nil {
 		return Anchor{}, 0, err

@@ -24,7 +24,8 @@ type Inclusion struct {
 
 // The form of an Inclusion, little-endian:
 //
-//	version u8 (1) ‖ of u8 ‖ root[32] ‖ count u64 ‖ ref[8] ‖ index u32 ‖ slot u64 ‖ n u8 ‖ txid[n] ‖ proof (market/merkle)
+//	version u8 (1) ‖ of u8 ‖ root[32] ‖ count u64 ‖ ref[8] ‖ index u32 ‖ slot u64 ‖ n u8 ‖ txid[n]
+//	‖ proof (market/merkle)
 const inclusionVersion = 1
 
 // MaxInclusion is the length in bytes of the longest form.
@@ -72,11 +73,13 @@ func UnmarshalInclusion(b []byte) (Inclusion, error) {
 	}
 	r := fields.Reader{Rest: b}
 	version, of := r.U8(), Of(r.U8())
-	in := Inclusion{Anchor: Anchor{Of: of, Root: sign.Hash(r.Take(sign.HashSize)), Count: r.U64(), Ref: Ref(r.Take(len(Ref{})))}}
+	in := Inclusion{Anchor: Anchor{Of: of, Root: sign.Hash(r.Take(sign.HashSize)), Count: r.U64(),
+		Ref: Ref(r.Take(len(Ref{})))}}
 	index := r.U32()
 	in.Slot = market.Slot(r.U64())
 	id := r.Take(int(r.U8()))
-	if r.Bad || version != inclusionVersion || of > OfRecords || len(id) == 0 || len(id) > maxTxID || index > math.MaxInt32 {
+	if r.Bad || version != inclusionVersion || of > OfRecords || len(id) == 0 || len(id) > maxTxID ||
+		index > math.MaxInt32 {
 		return bad("fields")
 	}
 	in.Index, in.Tx = int(index), TxID(id)

@@ -79,9 +79,11 @@ func (x Testimony) CheckOn(on Commitment) error {
 	in := x.In
 	switch {
 	case on.Anchor != in.Anchor || on.Slot != in.Slot:
-		return fmt.Errorf("%w: transaction %s is of slot %d and has %d receipts under root %s", ErrUnanchored, in.Tx, on.Slot, on.Count, on.Root.Short())
+		return fmt.Errorf("%w: transaction %s is of slot %d and has %d receipts under root %s",
+			ErrUnanchored, in.Tx, on.Slot, on.Count, on.Root.Short())
 	case !on.By.IsZero() && on.By != x.Receipt.Buyer:
-		return fmt.Errorf("%w: transaction %s is by %s, the buyer is %s", ErrUnanchored, in.Tx, on.By.Short(), x.Receipt.Buyer.Short())
+		return fmt.Errorf("%w: transaction %s is by %s, the buyer is %s",
+			ErrUnanchored, in.Tx, on.By.Short(), x.Receipt.Buyer.Short())
 	}
 	return nil
 }

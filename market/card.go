@@ -40,7 +40,8 @@ func UnmarshalCard(b []byte) (Card, error) {
 		return Card{}, malformed("card", "%d bytes", len(b))
 	}
 	n := 1 + int(b[0])
-	c := Card{Class: Class(b[1:n]), Tag: sign.Hash(b[n : n+sign.HashSize]), Index: binary.LittleEndian.Uint32(b[n+sign.HashSize:])}
+	c := Card{Class: Class(b[1:n]), Tag: sign.Hash(b[n : n+sign.HashSize]),
+		Index: binary.LittleEndian.Uint32(b[n+sign.HashSize:])}
 	return c, c.Class.Check()
 }
 

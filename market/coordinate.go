@@ -80,7 +80,8 @@ func UnmarshalCoordinate(b []byte) (Coordinate, error) {
 	for i := range c.Vec {
 		c.Vec[i] = int32(binary.LittleEndian.Uint32(b[4*i:]))
 	}
-	c.Height, c.Error = binary.LittleEndian.Uint32(b[4*CoordinateDims:]), binary.LittleEndian.Uint32(b[4*CoordinateDims+4:])
+	c.Height = binary.LittleEndian.Uint32(b[4*CoordinateDims:])
+	c.Error = binary.LittleEndian.Uint32(b[4*CoordinateDims+4:])
 	return c, c.Check()
 }
 

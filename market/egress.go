@@ -40,7 +40,8 @@ func (e Egress) Refuse(want Egress) *Refusal {
 	case e >= want:
 		return nil
 	case e == EgressListed:
-		return Refuse(ReasonEgress, "this provider lets containers reach only what it lists; bring what they need as inputs")
+		return Refuse(ReasonEgress,
+			"this provider lets containers reach only what it lists; bring what they need as inputs")
 	}
 	return Refuse(ReasonEgress, "this provider gives containers no way to the internet; bring what they need as inputs")
 }

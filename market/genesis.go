@@ -12,8 +12,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Genesis holds the constants of a network. Peers whose genesis differs in any field never talk: its Tag is part of
-// every protocol id, topic and DHT prefix.
+// Genesis holds the constants of a network. Peers with a genesis that differs in any field cannot exchange messages:
+// its Tag is part of every protocol id, topic and DHT prefix.
 type Genesis struct {
 	Network string    `json:"network"` // 1 to 16 of a-z, 0-9, '-'
 	Chain   sign.Hash `json:"chain"`   // genesis hash of the Solana cluster; of a free network, a random number
@@ -100,7 +100,8 @@ func (g Genesis) Validate() error {
 		return malformed("genesis audit_slots", "%d, want 0 or %d to %d", g.AuditSlots, minAuditSlots, maxAuditSlots)
 	}
 	if (g.AuditOneIn == 0) != (g.AuditSlots == 0) || g.AuditOneIn > maxAuditOneIn {
-		return malformed("genesis audit_one_in", "%d with audit_slots %d, want 1 to %d, or both 0", g.AuditOneIn, g.AuditSlots, maxAuditOneIn)
+		return malformed("genesis audit_one_in", "%d with audit_slots %d, want 1 to %d, or both 0",
+			g.AuditOneIn, g.AuditSlots, maxAuditOneIn)
 	}
 	return nil
 }
@@ -115,14 +116,15 @@ func FreeGenesis(name string, random io.Reader) (Genesis, error) {
 	return g, nil
 }
 
-// Draft reports whether the network has a token and no program yet, so that nobody can be paid: starling network genesis
-// init-escrow completes it.
+// Draft reports whether the network has a token and no program yet, so that no provider can be paid. starling network
+// genesis init-escrow completes it.
 func (g Genesis) Draft() bool { return g.Program.IsZero() && !g.Free }
 
 // CheckPrice reports a price that is not 0 on a free network.
 func (g Genesis) CheckPrice(p Price) error {
 	if g.Free && p != 0 {
-		return Refuse(ReasonPrice, "network %s is free, its only price is 0, not %s", g.Network, Decimal(uint64(p), g.Decimals))
+		return Refuse(ReasonPrice, "network %s is free, its only price is 0, not %s",
+			g.Network, Decimal(uint64(p), g.Decimals))
 	}
 	return nil
 }
@@ -150,7 +152,8 @@ func (g Genesis) Hash() sign.Hash {
 	tail = binary.LittleEndian.AppendUint64(tail, g.IntervalSlots)
 	tail = binary.LittleEndian.AppendUint64(tail, g.AuditSlots)
 	tail = binary.LittleEndian.AppendUint64(tail, g.AuditOneIn)
-	return sign.Sum([]byte("starling/genesis/v7"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Code[:], g.Mint[:], symbol[:], tail)
+	return sign.Sum([]byte("starling/genesis/v7"), network[:], g.Chain[:], g.Program[:], g.Escrow[:], g.Code[:],
+		g.Mint[:], symbol[:], tail)
 }
 
 // Tag is the <network> part of protocol ids, topics and DHT prefixes: the network id, '-', and the first eight

@@ -44,8 +44,8 @@ func (l LeaseID) MarshalText() ([]byte, error) { return sign.Hash(l).MarshalText
 // UnmarshalText reads the hexadecimal form.
 func (l *LeaseID) UnmarshalText(text []byte) error { return (*sign.Hash)(l).UnmarshalText(text) }
 
-// HoldID identifies a hold. The buyer draws it before it sends the request, so it can release a hold whose answer was
-// lost. Others cannot guess it.
+// HoldID identifies a hold. The buyer draws it before it sends the request, so it can release a hold after a lost
+// answer. Other peers cannot guess it.
 type HoldID [16]byte
 
 // NewHoldID derives the hold id of one attempt at one rank from a secret of the buyer's: the first 16 bytes of SHA-256

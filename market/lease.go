@@ -45,7 +45,8 @@ const MaxLeaseSlots = 1 << 32
 //	   256     8  start slot, nominal
 //	   264     8  activate-before slot: not funded up to and including it, the lease is void; of a successor its start
 //	   272     8  end slot, exclusive
-//	   280    16  nonce; of a successor the first 16 bytes of its predecessor's lease id; of a cluster's member OverlayNonce
+//	   280    16  nonce; of a successor the first 16 bytes of its predecessor's lease id;
+//	              of a cluster's member OverlayNonce
 type LeaseCore struct {
 	Version        uint8     `json:"version"`
 	Flags          uint8     `json:"flags"`
@@ -107,7 +108,8 @@ func (c LeaseCore) Validate() error {
 	case c.Start >= c.End || uint64(c.End-c.Start) > MaxLeaseSlots:
 		return malformed("lease end", "runs from slot %d to %d", c.Start, c.End)
 	case c.Successor() && c.ActivateBefore != c.Start:
-		return malformed("lease activate_before", "slot %d, a successor is funded up to its start %d", c.ActivateBefore, c.Start)
+		return malformed("lease activate_before", "slot %d, a successor is funded up to its start %d",
+			c.ActivateBefore, c.Start)
 	case c.ActivateBefore >= c.End:
 		return malformed("lease activate_before", "slot %d is not before its end %d", c.ActivateBefore, c.End)
 	}
@@ -158,9 +160,9 @@ func UnmarshalLeaseCore(b []byte) (LeaseCore, error) {
 	}
 	c := LeaseCore{
 		Version: b[0], Flags: b[1], Units: le.Uint16(b[2:]), Rank: le.Uint32(b[4:]), RankEpoch: le.Uint32(b[8:]),
-		Order: OrderID(b[16:48]), Buyer: sign.Key(b[48:80]), Provider: sign.Key(b[80:112]), Payout: sign.Key(b[112:144]),
-		UnitsRoot: sign.Hash(b[144:176]), Terms: sign.Hash(b[176:208]), VoucherKeys: sign.Hash(b[208:240]),
-		Rate: Rate(le.Uint64(b[240:])), Cap: Amount(le.Uint64(b[248:])),
+		Order: OrderID(b[16:48]), Buyer: sign.Key(b[48:80]), Provider: sign.Key(b[80:112]),
+		Payout: sign.Key(b[112:144]), UnitsRoot: sign.Hash(b[144:176]), Terms: sign.Hash(b[176:208]),
+		VoucherKeys: sign.Hash(b[208:240]), Rate: Rate(le.Uint64(b[240:])), Cap: Amount(le.Uint64(b[248:])),
 		Start: Slot(le.Uint64(b[256:])), ActivateBefore: Slot(le.Uint64(b[264:])), End: Slot(le.Uint64(b[272:])),
 		Nonce: Nonce(b[280:296]),
 	}

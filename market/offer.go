@@ -30,7 +30,7 @@ type Offer struct {
 	Version     string    `json:"version"`
 	GenesisHash sign.Hash `json:"genesis_hash"`
 
-	Model      string     `json:"model,omitempty"`      // "NVIDIA H200", at most MaxModel printable bytes; "" when of many
+	Model      string     `json:"model,omitempty"`      // "NVIDIA H200", at most MaxModel printable bytes; "" for a mix
 	Capability Capability `json:"capability,omitempty"` // the least of its units
 	Simulated  bool       `json:"simulated,omitempty"`  // the units are not hardware
 
@@ -106,10 +106,12 @@ func (o Offer) Validate() error {
 // ErrSimulated unless the genesis says that the network is simulated.
 func (o Offer) CheckGenesis(g Genesis) error {
 	if h := g.Hash(); o.GenesisHash != h {
-		return fmt.Errorf("offer of %s: %w: genesis %s, ours is %s", o.Provider.Short(), ErrOtherNetwork, o.GenesisHash.Short(), h.Short())
+		return fmt.Errorf("offer of %s: %w: genesis %s, ours is %s",
+			o.Provider.Short(), ErrOtherNetwork, o.GenesisHash.Short(), h.Short())
 	}
 	if o.Simulated && !g.Simulated {
-		return fmt.Errorf("offer of %s: %w: %s is on offer, network %s is real", o.Provider.Short(), ErrSimulated, o.Hardware(), g.Tag())
+		return fmt.Errorf("offer of %s: %w: %s is on offer, network %s is real",
+			o.Provider.Short(), ErrSimulated, o.Hardware(), g.Tag())
 	}
 	return nil
 }
@@ -133,8 +135,9 @@ func (o Offer) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 		PerUnit: ResourcesToPB(o.PerUnit), Price: uint64(o.Price), MinSlots: o.MinSlots, MaxSlots: o.MaxSlots,
 		Runtimes: o.Runtimes, Payout: o.Payout[:], NotBefore: millis(o.NotBefore), Expires: millis(o.Expires),
 		Addrs: o.Addrs, Version: o.Version, GenesisHash: o.GenesisHash[:],
-		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated, Proven: o.Proven, NoClusters: o.NoClusters,
-		Egress: uint32(o.Egress), ImagesAllow: o.Images.Allow, ImagesDeny: o.Images.Deny, ImagesMore: o.Images.More,
+		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated, Proven: o.Proven,
+		NoClusters: o.NoClusters, Egress: uint32(o.Egress), ImagesAllow: o.Images.Allow, ImagesDeny: o.Images.Deny,
+		ImagesMore: o.Images.More,
 	}
 	if !o.Proof.IsZero() {
 		m.Proof = o.Proof[:]
@@ -164,8 +167,9 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 		Provider: e.Key, Seq: m.Seq, Class: Class(m.Class), Region: Region(m.Region), Units: m.Units, Total: m.Total,
 		PerUnit: ResourcesFromPB(m.PerUnit), Price: Price(m.Price), MinSlots: m.MinSlots, MaxSlots: m.MaxSlots,
 		Runtimes: slices.Clone(m.Runtimes), Addrs: slices.Clone(m.Addrs), Version: m.Version,
-		Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated, Proven: m.Proven, NoClusters: m.NoClusters,
-		Egress: egress, Images: ImagePolicy{Allow: slices.Clone(m.ImagesAllow), Deny: slices.Clone(m.ImagesDeny), More: m.ImagesMore},
+		Model: m.Model, Capability: Capability(m.Capability), Simulated: m.Simulated, Proven: m.Proven,
+		NoClusters: m.NoClusters, Egress: egress, Images: ImagePolicy{Allow: slices.Clone(m.ImagesAllow),
+			Deny: slices.Clone(m.ImagesDeny), More: m.ImagesMore},
 	}
 	if len(m.Proof) > 0 {
 		if o.Proof, err = exactly[sign.Hash]("offer proof", m.Proof); err != nil {

@@ -56,7 +56,7 @@ func (k OverlayKey) canonical() bool {
 	return k[0] < 0xed
 }
 
-// OverlayNonce is the nonce of a lease whose provider named key for hold: the first 16 bytes of SHA-256 of
+// OverlayNonce is the nonce of a lease after its provider named key for hold: the first 16 bytes of SHA-256 of
 // "starling/overlay/v1" ‖ hold[16] ‖ key[32]. Buyer and provider sign it with the lease.
 func OverlayNonce(hold HoldID, key OverlayKey) Nonce {
 	h := sign.Sum([]byte("starling/overlay/v1"), hold[:], key[:])
@@ -76,7 +76,8 @@ func CheckMember(d sign.Domain, l Lease, hold HoldID, key OverlayKey) error {
 		return err
 	}
 	if l.Core.Nonce != OverlayNonce(hold, key) {
-		return malformed("member's lease", "it was not signed for overlay key %s… under hold %s", key.String()[:8], hold.Short())
+		return malformed("member's lease", "it was not signed for overlay key %s… under hold %s",
+			key.String()[:8], hold.Short())
 	}
 	return nil
 }

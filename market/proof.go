@@ -92,7 +92,8 @@ func UnmarshalShown(b []byte, root sign.Hash) ([]Shown, error) {
 		return nil, err
 	}
 	if got != root {
-		return nil, fmt.Errorf("%w: the records listed have root %s, the offer's is %s", ErrUnits, got.Short(), root.Short())
+		return nil, fmt.Errorf("%w: the records listed have root %s, the offer's is %s",
+			ErrUnits, got.Short(), root.Short())
 	}
 	return list, nil
 }

@@ -79,8 +79,10 @@ func (q Quote) CheckFor(o Order) error {
 
 // CheckOffer refuses a quote that says something else of its units than the offer beside it.
 func (q Quote) CheckOffer(o Offer) error {
-	if q.Provider != o.Provider || q.Class != o.Class || q.Model != o.Model || q.Capability != o.Capability || q.Simulated != o.Simulated {
-		return malformed("quote", "it is for %s of class %s by %s; the offer beside it is another one, for %s of class %s by %s",
+	if q.Provider != o.Provider || q.Class != o.Class || q.Model != o.Model || q.Capability != o.Capability ||
+		q.Simulated != o.Simulated {
+		return malformed("quote",
+			"it is for %s of class %s by %s; the offer beside it is another one, for %s of class %s by %s",
 			q.Hardware(), q.Class, q.Provider.Short(), o.Hardware(), o.Class, o.Provider.Short())
 	}
 	return nil
@@ -94,8 +96,9 @@ func (q Quote) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 	}
 	e, err := seal(d, sign.TagQuote, &marketpb.Quote{
 		Order: q.Order[:], Price: uint64(q.Price), Leases: q.Leases, Payout: q.Payout[:], Expires: millis(q.Expires),
-		Region: string(q.Region), OfferSeq: q.OfferSeq, PerUnit: ResourcesToPB(q.PerUnit), Addrs: q.Addrs, Version: q.Version,
-		Class: string(q.Class), Model: q.Model, Capability: uint32(q.Capability), Simulated: q.Simulated,
+		Region: string(q.Region), OfferSeq: q.OfferSeq, PerUnit: ResourcesToPB(q.PerUnit), Addrs: q.Addrs,
+		Version: q.Version, Class: string(q.Class), Model: q.Model, Capability: uint32(q.Capability),
+		Simulated: q.Simulated,
 	}, MaxQuotePayload, s)
 	if err != nil {
 		return nil, err

@@ -129,7 +129,8 @@ type Resources struct {
 
 // Covers reports whether r has at least the resources of min.
 func (r Resources) Covers(min Resources) bool {
-	return r.MilliCPU >= min.MilliCPU && r.MemoryMiB >= min.MemoryMiB && r.DiskMiB >= min.DiskMiB && r.VRAMMiB >= min.VRAMMiB
+	return r.MilliCPU >= min.MilliCPU && r.MemoryMiB >= min.MemoryMiB && r.DiskMiB >= min.DiskMiB &&
+		r.VRAMMiB >= min.VRAMMiB
 }
 
 // Shortfall names the first resource of which r has less than min asks, as "memory 512 MiB, asked 1024 MiB"; "" if
@@ -169,7 +170,8 @@ func NewUnit(provider sign.Key, class Class, model, serial string, index uint32,
 	if len(serial) < 1 || len(serial) > maxSerial {
 		return Unit{}, malformed("unit serial", "%d bytes, want 1 to %d", len(serial), maxSerial)
 	}
-	return Unit{ID: NewUnitID(provider, class, serial, index), Class: class, Model: model, Serial: serial, Index: index, Resources: r}, nil
+	return Unit{ID: NewUnitID(provider, class, serial, index), Class: class, Model: model, Serial: serial, Index: index,
+		Resources: r}, nil
 }
 
 // Card is the opening of the unit's id.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Size limits of messages. A larger message is malformed, whoever signed it.
+// Size limits of messages. A larger message is malformed, whatever its signature.
 const (
 	MaxOfferPayload = 3 << 10 // a DHT record of 4 KiB holds the envelope
 	MaxOrderPayload = 3 << 10 // a gossip message of 4 KiB holds the envelope
@@ -131,7 +131,8 @@ func checkTimes(what string, now, notBefore, expires time.Time, validity time.Du
 		return fmt.Errorf("%s: %w %s ago", what, ErrExpired, now.Sub(expires).Round(time.Millisecond))
 	}
 	if expires.Sub(now) > validity+MaxClockSkew {
-		return fmt.Errorf("%s: %w: expires in %s, at most %s allowed", what, ErrNotYet, expires.Sub(now).Round(time.Second), validity)
+		return fmt.Errorf("%s: %w: expires in %s, at most %s allowed",
+			what, ErrNotYet, expires.Sub(now).Round(time.Second), validity)
 	}
 	if notBefore.Sub(now) > MaxClockSkew {
 		return fmt.Errorf("%s: %w: starts in %s", what, ErrNotYet, notBefore.Sub(now).Round(time.Second))
@@ -176,5 +177,6 @@ func ResourcesToPB(r Resources) *marketpb.Resources {
 
 // ResourcesFromPB converts the output of ResourcesToPB; nil gives no resources.
 func ResourcesFromPB(m *marketpb.Resources) Resources {
-	return Resources{MilliCPU: m.GetMilliCpu(), MemoryMiB: m.GetMemoryMib(), DiskMiB: m.GetDiskMib(), VRAMMiB: m.GetVramMib()}
+	return Resources{MilliCPU: m.GetMilliCpu(), MemoryMiB: m.GetMemoryMib(), DiskMiB: m.GetDiskMib(),
+		VRAMMiB: m.GetVramMib()}
 }

@@ -10,7 +10,8 @@ import (
 // routes are the routes of the local API, each bound to the part of the peer that it is about.
 func (n *Node) routes() []route.Bound {
 	return slices.Concat(
-		server.BindJobs(n.buyer), server.BindRecords(n.buyer), server.BindClusters(n.buyer), server.BindLifetimes(n.buyer),
+		server.BindJobs(n.buyer), server.BindRecords(n.buyer), server.BindClusters(n.buyer),
+		server.BindLifetimes(n.buyer),
 		server.BindPrograms(n.buyer, n.p.Log), server.BindKeys(n.buyer), server.BindBlobs(n.files),
 		server.BindPeer(described{n.status, n.user.Guards}), server.BindHealth(n.status),
 		server.BindBlocks(n.blocks),

@@ -9,7 +9,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/coords"
-	"github.com/starling-network/starling/node/device/cache"
 	"github.com/starling-network/starling/node/exchange"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
@@ -71,7 +70,6 @@ func (n *Node) ground(ctx context.Context) (err error) {
 	if p.Program != nil {
 		n.network = settle.NewNetwork(p.Genesis, p.Program, p.Store)
 		n.chain = onchain.New(onchain.Config{Genesis: p.Genesis, Program: p.Program, Network: n.network, Log: p.Log})
-		n.registered = n.chain.Registry()
 		n.services.Add(n.chain)
 	}
 	if n.blocks, err = block.Open(ctx, p.Store); err != nil {
@@ -111,8 +109,8 @@ func joined(h *p2p.Host) *service.Problem {
 	}
 	return &service.Problem{
 		Problem: "connected to no other peer; tried " + strings.Join(append(tried, "remembered peers"), ", "),
-		Remedy: "check bootstrap in config.yaml and the network's genesis; starling peer ping ADDRESS says why a peer " +
-			"is not reached",
+		Remedy: "check bootstrap in config.yaml and the network's genesis; starling peer ping ADDRESS says why a " +
+			"peer is not reached",
 	}
 }
 
@@ -174,7 +172,8 @@ func (n *Node) trade(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.gpus, n.devices = inventory.NewGPUs(p.GPUs), cache.New(p.Log.With("role", "audit"))
+	n.gpus = inventory.NewGPUs(p.GPUs)
+	n.devices = inventory.NewDevices(n.gpus, n.slots, p.Log.With("role", "audit"))
 	if n.lots, err = n.gpus.Lots(ctx, p.Config.Provide, inventory.Need{
 		Owner: p.Key.Key(), Decimals: p.Genesis.Decimals, Containers: runtimes.Containers(p.Runtimes), Log: p.Log,
 	}); err != nil {

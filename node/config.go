@@ -44,7 +44,7 @@ const (
 type Config struct {
 	// Listen are the multiaddrs to listen on; none means a free port on every interface, TCP and QUIC.
 	Listen []string `yaml:"listen"`
-	// Announce are multiaddrs told to others instead, for a host behind a forwarded port.
+	// Announce are the multiaddrs that other peers receive instead, for a host behind a forwarded port.
 	Announce []string `yaml:"announce"`
 	// Bootstrap are full multiaddrs (…/p2p/<peer>) of peers to join the network by. None is special.
 	Bootstrap []string `yaml:"bootstrap"`
@@ -75,20 +75,20 @@ type Config struct {
 	Docker runtimes.Docker `yaml:"docker"`
 	// Egress is the part of the outside that containers reach.
 	Egress execnet.Egress `yaml:"egress"`
-	// Clusters reports whether what is sold may be members of clusters.
+	// Clusters is the conditions for units in clusters.
 	Clusters Clusters `yaml:"clusters"`
-	// Buy bounds what the peer buys.
+	// Buy bounds the purchases of the peer.
 	Buy Buy `yaml:"buy"`
-	// Entry says what the peer does for light clients.
+	// Entry is the service for light clients.
 	Entry Entry `yaml:"entry"`
-	// Guard says what the peer does for jobs whose owners are away.
+	// Guard is the service for jobs whose owners are away.
 	Guard Guard `yaml:"guard"`
 	// Metrics are the measurements that cost something, and their port.
 	Metrics metrics.Section `yaml:"metrics"`
 }
 
-// Entry is what a peer does for light clients, who are no part of the network: it finds offers for them, gossips their
-// orders and passes their calls to the chain on. The limits are for all clients together; 0 takes the default.
+// Entry is a peer's service for light clients, which are no part of the network. It finds offers for them, gossips
+// their orders and passes their calls to the chain on. The limits are for all clients together; 0 means the default.
 type Entry struct {
 	Serve bool `yaml:"serve"`
 	// Finds, Orders and Calls are how many look-ups of offers, orders and calls to the chain a second.
@@ -101,16 +101,16 @@ type Entry struct {
 type Solana struct {
 	// RPC are JSON-RPC endpoints, tried in order.
 	RPC []string `yaml:"rpc"`
-	// Fees bound what transactions bid for a place in a block, beside the fee for signatures.
+	// Fees bound the bids of transactions for a place in a block, beside the fee for signatures.
 	Fees Fees `yaml:"fees"`
 }
 
-// Fees are what a peer's transactions may cost. A bid is never more than a tenth of what a transaction is about, or
+// Fees are the limits of a peer's bids. A bid is never more than a tenth of the amount that a transaction moves, or
 // 5,000 lamports.
 type Fees struct {
 	// MaxLamports is the most that a transaction bids; 0 means 1,000,000.
 	MaxLamports uint64 `yaml:"maxLamports"`
-	// TokenLamports is what one whole token is worth; 0 means 5,000,000.
+	// TokenLamports is the value of one whole token; 0 means 5,000,000.
 	TokenLamports uint64 `yaml:"tokenLamports"`
 }
 
@@ -122,7 +122,7 @@ func (f Fees) bids() chain.Fees {
 	}
 }
 
-// Clusters is what a peer that sells has to do with clusters: their members send to one another through its network.
+// Clusters is the conditions of a seller for clusters, whose members send to one another through its network.
 type Clusters struct {
 	// Accept is false where units are sold to no cluster; offers say so.
 	Accept bool `yaml:"accept"`
@@ -140,7 +140,7 @@ type (
 	Blocked = inventory.Blocked
 )
 
-// Buy bounds what a peer buys for its user.
+// Buy bounds the purchases of a peer for its user.
 type Buy struct {
 	// QuoteWindow is how long quotes for an order are waited for at the most.
 	QuoteWindow time.Duration `yaml:"quoteWindow"`
@@ -149,7 +149,7 @@ type Buy struct {
 	// MinReputation is the least reputation of a provider whose quote is taken, between 0 and 1; 0 means that all
 	// are, in the order of the buyer's weights.
 	MinReputation float64 `yaml:"minReputation"`
-	// Limits bound what is spent, whoever asks for it; `starling peer key add` sets more for others than the peer's own
+	// Limits bound the spending of all users together; `starling peer key add` sets more for others than the peer's own
 	// user.
 	Limits Limits `yaml:"limits"`
 	// Webhooks bounds where jobs may have their webhooks.
@@ -157,7 +157,7 @@ type Buy struct {
 }
 
 // DefaultConfig is the configuration of a peer that says nothing else: it buys,
-// and it sells nothing until its operator says what and for how much.
+// and it sells nothing until its operator sets units and a price.
 func DefaultConfig() Config {
 	return Config{
 		Region: "local",
@@ -199,7 +199,7 @@ func LoadConfig(path string) (Config, error) {
 	return c, c.Validate()
 }
 
-// Validate checks what can be checked without a network.
+// Validate checks a configuration as far as that needs no network.
 func (c Config) Validate() error {
 	if err := market.Region(c.Region).Check(); err != nil {
 		return fmt.Errorf("%w: region: %w", ErrConfig, err)
@@ -240,7 +240,7 @@ func (c Config) Validate() error {
 	return c.Buy.Limits.check()
 }
 
-// maxEntryOrders is how many orders a second one entry may publish for its clients: less than what others take from it.
+// maxEntryOrders bounds the orders a second that one entry publishes for its clients. Others take more from it.
 const maxEntryOrders = exchange.PerEntry * 3 / 4
 
 // reach returns the part of the configuration about the peer's place in the network.
@@ -264,8 +264,8 @@ func LoadGenesis(home string) (market.Genesis, error) {
 type Limits struct {
 	// PerJob is the most that one job may cost.
 	PerJob string `yaml:"perJob"`
-	// PerDay is the most that the jobs submitted on one day may cost together; one that runs counts what it can cost
-	// at the most, one that has ended what it did.
+	// PerDay is the most that the jobs submitted on one day may cost together. A running job counts with its largest
+	// possible cost, an ended one with its real cost.
 	PerDay string `yaml:"perDay"`
 	// PerProviderPerDay is the same for the leases signed with one provider on one day.
 	PerProviderPerDay string `yaml:"perProviderPerDay"`
@@ -311,7 +311,7 @@ func (l Limits) amounts(decimals uint8) (buyer.Limits, error) {
 
 // Webhooks bounds where a job's webhooks may be.
 type Webhooks struct {
-	// Private allows addresses of this machine and of private networks. Whoever may submit jobs can then have this
+	// Private allows addresses of this machine and of private networks. A user that submits jobs can then have this
 	// peer call services that only it can reach.
 	Private bool `yaml:"private"`
 }

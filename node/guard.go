@@ -11,13 +11,13 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 )
 
-// Guard is what a peer does for other people's jobs while they are away. Jobs need guardians only where an escrow pays.
+// Guard is a peer's service for jobs whose owners are away. Jobs need guardians only if an escrow pays.
 type Guard struct {
 	// Accept says that the peer guards jobs.
 	Accept bool `yaml:"accept"`
 	// MaxJobs is how many at a time.
 	MaxJobs int `yaml:"maxJobs"`
-	// Share is which part of what a job's leases can cost the peer wants for it, such as 0.005.
+	// Share is the peer's fee as a part of the largest cost of a job's leases, such as 0.005.
 	Share float64 `yaml:"share"`
 	// MaxMiB bounds the files of one job, which the peer keeps for those that run it.
 	MaxMiB int `yaml:"maxMiB"`

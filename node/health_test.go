@@ -6,18 +6,24 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/service"
+	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
+	rules "github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
 // runs runs a peer until the test ends.
@@ -184,4 +190,87 @@ func TestHealthOfJournal(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	wantProblem(t, ill(t, n, "journal"), store.ErrCrashed.Error(), "restart the peer")
+}
+
+// poor is a chain on which the peer's key has as many lamports as lent to it.
+type poor struct {
+	settle.Chain
+	lamports atomic.Uint64
+}
+
+func (p *poor) Funds(context.Context) (chain.Funds, error) {
+	return chain.Funds{Lamports: p.lamports.Load()}, nil
+}
+
+// A seller whose key cannot pay the fees of its claims, and one that is sent some.
+func TestHealthOfFees(t *testing.T) {
+	t.Parallel()
+	p := sells(tokenParts(t, 0))
+	p.Config.Provide.Price = "1"
+	c := &poor{Chain: p.Program}
+	p.Program = c
+	n := runs(t, p)
+	wantProblem(t, ill(t, n, "provider"), "nothing is sold: its key holds 0.00 SOL", "send SOL")
+	c.lamports.Store(1e9)
+	well(t, n, "provider")
+}
+
+// A seller with a unit that its audits found slow: it is withdrawn from sale.
+func TestHealthOfAuditedUnits(t *testing.T) {
+	t.Parallel()
+	p := sells(tokenParts(t, 100))
+	p.Config.Provide.Price = "1"
+	n := newNode(t, p)
+	unit := n.lots[0].Units[0]
+	claim := audit.Claim{ID: unit.ID, Class: unit.Class, Resources: unit.Resources}
+	for w, o := range []rules.Outcome{rules.Pass, rules.Late, rules.Late, rules.Late} {
+		c := audittest.New(7)
+		c.Unit, c.Verdict = unit.ID, func(v *rules.Verdict) { v.Outcome = o }
+		r := audit.Result{Unit: claim, Record: must(c.Make())}
+		if o != rules.Pass {
+			r.Err = audit.ErrNotPassed
+		}
+		if err := n.audits.Service().Shelf().Put(t.Context(), r, rules.Window(w+1), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	well(t, n, "provider")
+	wantProblem(t, ill(t, n, "audits"), "1 units do not pass their audits; of "+unit.ID.Short()+", delisted", "starling proof audit")
+	p2ptest.Go(t, n.Run)
+	wantProblem(t, ill(t, n, "provider"), "1 units are withdrawn from sale, "+unit.Serial, "starling provider resume")
+}
+
+// told is a light peer's connection to entries that a test chooses.
+type told struct {
+	fakeLight
+	entries []peer.ID
+	warning string
+}
+
+func (f *told) Entries() []peer.ID { return f.entries }
+func (f *told) Warning() string    { return f.warning }
+
+// A light peer without entry peers, with one that nobody confirms, and with enough of them.
+func TestHealthOfEntries(t *testing.T) {
+	t.Parallel()
+	p := freeParts(t)
+	f := &told{}
+	p.Light = f
+	n := closed(t, newNode(t, p))
+	wantProblem(t, ill(t, n, "entries"), "no entry peer is connected", "--peer")
+	f.entries, f.warning = []peer.ID{"a"}, "only one entry peer answers; name another by --peer"
+	problem := ill(t, n, "entries")
+	wantProblem(t, problem, "only one entry peer answers", "name another by --peer")
+	if strings.Contains(problem.Problem, ";") {
+		t.Errorf("the remedy is part of the problem: %q", problem.Problem)
+	}
+	f.entries, f.warning = []peer.ID{"a", "b"}, ""
+	well(t, n, "entries")
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

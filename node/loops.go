@@ -13,17 +13,15 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/inventory"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/node/selling"
 	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// newProvider makes the selling loop of what this peer has.
+// newProvider makes the selling loop of this peer's units.
 func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.Provider, error) {
 	c := n.p.Config.Provide
 	policy, err := c.Policy()
@@ -41,7 +39,10 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		if err != nil {
 			return nil, err
 		}
-		escrows = &provider.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when, WaitFunded: c.StartWhen == inventory.StartFunded}
+		escrows = &provider.Escrows{
+			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when,
+			WaitFunded: c.StartWhen == inventory.StartFunded,
+		}
 	}
 	reach, _, err := n.p.Config.Egress.Policy()
 	if err != nil {
@@ -51,21 +52,21 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	if networks == nil && n.p.Host.Overlay() != nil {
 		networks = n.networks
 	}
-	room := lessor{n}
 	return provider.New(ctx, provider.Config{
 		Escrows: escrows,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
-		Lots: lots, Policy: policy, Devices: room, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
+		Lots: lots, Policy: policy, Devices: n.devices, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
 		Store: n.p.Store, Blobs: n.p.Blobs, Files: n.files, Runtimes: n.p.Runtimes, Slots: n.slots,
 		Dir: n.p.Home, Version: n.p.Version, Log: n.p.Log.With("role", "provider"),
-		Market: room, Filed: n.receipts.file, Reputation: n.reputation, Keys: room,
+		Market: lessor{n}, Filed: n.receipts.file, Reputation: n.reputation,
+		Keys:    selling.Keys{Key: n.p.Key, Tag: n.tag},
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20,
 		Networks: networks, Coordinate: n.coords.Coordinate,
 	})
 }
 
-// lessor is the node as its provider's market, devices and keys.
+// lessor is the node as its provider's market.
 type lessor struct{ n *Node }
 
 func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
@@ -74,17 +75,6 @@ func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]
 func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.exchange.Next(ctx) }
 func (r lessor) Reply(o market.Order, quote, offer []byte) error {
 	return r.n.replies.Send(o, quote, offer)
-}
-func (r lessor) Evict(units []market.UnitID)                            { r.n.devices.Evict(units) }
-func (r lessor) Member(h market.HoldID) cluster.PrivateKey              { return cluster.MemberKey(r.n.p.Key, h) }
-func (r lessor) Names(u []market.UnitID) (ids, names []string, _ error) { return r.n.gpus.Devices(u) }
-func (r lessor) Health(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error) {
-	return r.n.gpus.Health(ctx, r.n.slots, units)
-}
-
-// Open opens a box that a buyer sealed to this peer for a lease.
-func (r lessor) Open(box []byte, l market.LeaseID) ([]byte, error) {
-	return sealed.Open(r.n.p.Key, protocol.LeaseSecrets(r.n.tag, l), box)
 }
 
 const (
@@ -130,15 +120,18 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 				return nil, err
 			}
 		}
-		escrows = &buyer.Escrows{Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when}
+		escrows = &buyer.Escrows{
+			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when,
+		}
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: m.Neighbours,
-		Carries: carries, Filed: n.receipts.file, Blocks: blocks, Bond: bond, Dissent: n.proofs.KeepDispute, Reputation: seen{n.reputation, n}, Weights: weights(n.p), Proofs: n.newProofs(),
+		Carries: carries, Filed: n.receipts.file, Blocks: blocks, Bond: bond, Dissent: n.proofs.KeepDispute,
+		Reputation: seen{n.reputation, n}, Weights: weights(n.p), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
-		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
-		Uploaded: n.files.Uploaded,
-		Market:   m, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Uploaded: n.files.Uploaded,
+		Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
+		Market: m, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/auditing"
-	"github.com/starling-network/starling/node/gpu"
+	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/service"
@@ -25,7 +25,7 @@ import (
 	auditrules "github.com/starling-network/starling/verify/audit"
 )
 
-// Parts are what a peer is made of. The caller closes them after Run.
+// Parts are the parts of a peer. The caller closes them after Run.
 type Parts struct {
 	Config  Config
 	Home    string // directory of logs, executions and the API's endpoint file
@@ -40,7 +40,7 @@ type Parts struct {
 	Program  settle.Chain // the same chain with Starling's program; nil on a free network, and only there
 	Escrow   escrow.Params
 	Runtimes map[string]runtime.Runtime
-	GPUs     gpu.Source // nil when none are sold
+	GPUs     inventory.Source // nil when none are sold
 	// Hardware is optional; if nil, the hardware of this machine answers audits for its units.
 	Hardware auditing.Hardware
 	// Mask is a host with a new key, by which others do not know this peer, and that key; nil: no canaries are planted.
@@ -79,11 +79,11 @@ func (p Parts) check() error {
 		return fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: "+
 			"complete it with starling network init-escrow", ErrConfig, g.Network)
 	case g.Free != (p.Program == nil):
-		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig, g.Program,
-			p.Program != nil)
+		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig,
+			g.Program, p.Program != nil)
 	case auditrules.Interpreted() && !g.Simulated:
-		return fmt.Errorf("%w: this program was built for tests: it takes the PTX interpreter for a GPU, and the genesis "+
-			"does not say that %s is a simulated network", ErrConfig, g.Network)
+		return fmt.Errorf("%w: this program was built for tests: it takes the PTX interpreter for a GPU, and the "+
+			"genesis does not say that %s is a simulated network", ErrConfig, g.Network)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/entry"
-	"github.com/starling-network/starling/node/gpu"
+	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
@@ -32,7 +32,7 @@ import (
 const (
 	// slotEvery is how often a peer asks the chain for its slot.
 	slotEvery = 5 * time.Second
-	// maxBlobs bounds what a peer keeps of content-addressed files, bytes.
+	// maxBlobs bounds the content-addressed files of a peer, bytes.
 	maxBlobs = 256 << 30
 )
 
@@ -46,17 +46,17 @@ type Peer struct {
 	blobs   *blob.Store
 	// runtimes are those of programs, by name.
 	runtimes runtimes.Set
-	gpus     gpu.Source
+	gpus     inventory.Source
 }
 
-// Once is what a peer is to do otherwise than its configuration says, for as long as it runs.
+// Once overrides the configuration of a peer while it runs.
 type Once struct {
 	NoClusters bool // Clusters.Accept is false
 }
 
 // Open opens the peer that lives in home: its configuration, keys, journal and
 // files, a libp2p host and the chain. cache holds compiled programs and may be
-// shared by the peers of one user. once stands for what the configuration says.
+// shared by the peers of one user. once overrides the configuration.
 // Close it after Run.
 func Open(ctx context.Context, home, cache, version string, once Once, log *slog.Logger) (p *Peer, err error) {
 	cfg, err := LoadConfig(filepath.Join(home, FileConfig))
@@ -124,7 +124,7 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 		return p, err
 	}
 	if cfg.Provide.Enabled && cfg.Provide.GPU.Price != "" {
-		if p.gpus, err = gpu.Open(gpu.Config{Simulated: genesis.Simulated, Mock: cfg.Provide.GPU.Mock, MockSeed: key.Key().String()}); err != nil {
+		if p.gpus, err = inventory.Open(cfg.Provide.GPU, genesis.Simulated, key.Key().String()); err != nil {
 			return p, fmt.Errorf("%w: provide.gpu: %w", ErrConfig, err)
 		}
 	}
@@ -133,20 +133,23 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 		if _, err := rand.Read(seed[:]); err != nil {
 			return nil, sign.Private{}, err
 		}
-		other := p2p.Config{Key: p2p.PrivKey(seed), Network: hc.Network, Agent: hc.Agent, PSK: hc.PSK, Block: hc.Block, Dials: hc.ClosedDials(), Logger: log,
-			NAT: p2p.NAT{DialOutOnly: true}}
+		other := p2p.Config{
+			Key: p2p.PrivKey(seed), Network: hc.Network, Agent: hc.Agent, PSK: hc.PSK, Block: hc.Block,
+			Dials: hc.ClosedDials(), Logger: log, NAT: p2p.NAT{DialOutOnly: true},
+		}
 		h, err := p2p.New(other)
 		return h, sign.NewPrivate(seed), err
 	}
 	p.Node, err = New(ctx, Parts{
 		Program: program, Escrow: EscrowParams(genesis), Mask: mask,
-		Config: cfg, Home: home, Genesis: genesis, Key: key, Owner: owner, Host: p.host, Store: p.store, Blobs: p.blobs, Ledger: ledger,
-		Runtimes: p.runtimes, GPUs: p.gpus, SlotEvery: slotEvery, RPC: forward, Metrics: metrics, Version: version, Log: log,
+		Config: cfg, Home: home, Genesis: genesis, Key: key, Owner: owner, Host: p.host, Store: p.store, Blobs: p.blobs,
+		Ledger: ledger, Runtimes: p.runtimes, GPUs: p.gpus, SlotEvery: slotEvery, RPC: forward, Metrics: metrics,
+		Version: version, Log: log,
 	})
 	return p, err
 }
 
-// Ledger opens what a network has for a chain: the cluster that c says, and Starling's program on it; or on a free
+// Ledger opens the chain of a network: the cluster that c names, and Starling's program on it; or on a free
 // network the clock alone.
 func Ledger(c solana.Config, g market.Genesis) (chain.Ledger, settle.Chain, error) {
 	if g.Free {
@@ -176,7 +179,7 @@ func EscrowParams(g market.Genesis) escrow.Params {
 // defaultSlotMillis is the length of Solana's slots.
 const defaultSlotMillis = 400
 
-// Close closes what Open opened.
+// Close closes the parts that Open opened.
 func (p *Peer) Close() error {
 	var errs []error
 	if p.host != nil {
@@ -238,7 +241,8 @@ func LoadKeys(home string, cfg Config) (sign.Private, sign.Key, error) {
 		return key, owner, err
 	}
 	if _, err := os.Lstat(filepath.Join(home, FileWallet)); err == nil {
-		return key, owner, fmt.Errorf("%w: %s is there without %s, which names its address: set owner in %s, or move the wallet away and take it in again by `starling wallet import`",
+		return key, owner, fmt.Errorf("%w: %s is there without %s, which names its address: set owner in %s, or move "+
+			"the wallet away and take it in again by `starling wallet import`",
 			ErrConfig, FileWallet, FileOwner, FileConfig)
 	}
 	return key, key.Key(), nil

@@ -19,14 +19,17 @@ import (
 
 // openProofs opens the peer's proofs. Those of a light peer are disputes of results.
 func (n *Node) openProofs(ctx context.Context) (err error) {
-	n.proofs, err = room.Open(ctx, room.Config{
+	cfg := room.Config{
 		Genesis: n.p.Genesis, Self: n.p.Key.Key(), Host: n.p.Host, Store: n.p.Store,
 		Log:  n.p.Log.With("role", "proofs"),
 		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
-		Book: n.reputation, KeyOf: status.KeyOf, Registered: n.registered, Program: n.p.Program,
+		Book: n.reputation, KeyOf: status.KeyOf, Program: n.p.Program,
 		Light: n.p.Light != nil,
-	})
-	if err != nil {
+	}
+	if n.chain != nil {
+		cfg.Registered = n.chain.Registry()
+	}
+	if n.proofs, err = room.Open(ctx, cfg); err != nil {
 		return fmt.Errorf("opening the proofs: %w", err)
 	}
 	return nil
@@ -53,7 +56,7 @@ func (n *Node) hear(ctx context.Context) (err error) {
 // results are the rooms that learn of results of audits.
 type results struct{ *Node }
 
-// Judged implements auditing.Results: the verdict counts in the provider's reputation.
+// Judged implements audit.Results: the verdict counts in the provider's reputation.
 func (r results) Judged(provider sign.Key, v rules.Verdict) {
 	kinds := map[rules.Outcome]reputation.Kind{
 		rules.Pass: reputation.AuditPassed, rules.Late: reputation.AuditLate, rules.Wrong: reputation.AuditFailed,
@@ -63,10 +66,10 @@ func (r results) Judged(provider sign.Key, v rules.Verdict) {
 	})
 }
 
-// KeepFraud implements auditing.Results: the proof is kept and published.
+// KeepFraud implements audit.Results: the proof is kept and published.
 func (r results) KeepFraud(ctx context.Context, l rules.Lie) error { return r.proofs.KeepFraud(ctx, l) }
 
-// Refuse implements auditing.Results: the refusal is kept and published.
+// Refuse implements audit.Results: the refusal is kept and published.
 func (r results) Refuse(x rules.Refusal) {
 	if err := r.refused.Keep(context.Background(), x, true); err != nil {
 		r.p.Log.Error("a refusal is not kept", "refused", x.String(), "err", err)

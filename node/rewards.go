@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/node/rewards"
 )
 
@@ -16,17 +14,6 @@ const (
 	rewardsIdle  = 5 * time.Minute
 	rewardsLeast = 500 * time.Millisecond
 )
-
-// rewarding is the chain with the list of registrations that this peer has.
-type rewarding struct {
-	rewards.Chain
-	registered *registry.Registry
-}
-
-// Providers implements rewards.Chain.
-func (c rewarding) Providers(ctx context.Context) ([]program.Provider, error) {
-	return c.registered.Providers(ctx)
-}
 
 // rewarded is a peer's rewards for the local API.
 type rewarded struct{ *rewards.Service }

@@ -12,7 +12,6 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/coords"
-	"github.com/starling-network/starling/node/device/cache"
 	"github.com/starling-network/starling/node/exchange"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
@@ -20,7 +19,6 @@ import (
 	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/proof/room"
 	"github.com/starling-network/starling/node/provider"
-	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/selling"
@@ -35,9 +33,8 @@ import (
 type Rooms struct {
 	// Of every peer.
 	slots      *slots.Clock
-	network    *settle.Network    // nil on a free network
-	chain      *onchain.Watch     // likewise
-	registered *registry.Registry // nil if nothing lists registrations
+	network    *settle.Network // nil on a free network
+	chain      *onchain.Watch  // likewise
 	blocks     *block.List
 	reputation *reputation.Book
 	sight      *audit.Public // nil if nothing is audited
@@ -55,7 +52,7 @@ type Rooms struct {
 	coords    *coords.Service
 	gpus      *inventory.GPUs
 	lots      []provider.Lot
-	devices   *cache.Cache // of idle units
+	devices   *inventory.Devices
 	networks  *execnet.Networks
 
 	// Of a full peer that sells, and of networks with audits and stake; else nil.

@@ -45,8 +45,8 @@ func (n *Node) verify(ctx context.Context) (err error) {
 	p := n.p
 	cfg := auditing.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key, Store: p.Store, Ledger: p.Ledger, AnchorPoll: p.Escrow.PollEvery,
-		Sight: n.sight, Slots: n.slots, Results: results{n}, Fetch: n.proofs.Fetch, Where: n.discovery, Cache: n.devices, Hardware: p.Hardware,
-		Mask: p.Mask, Log: p.Log.With("role", "audit"),
+		Sight: n.sight, Slots: n.slots, Results: results{n}, Fetch: n.proofs.Fetch, Where: n.discovery,
+		Cache: n.devices.Cache, Hardware: p.Hardware, Mask: p.Mask, Log: p.Log.With("role", "audit"),
 	}
 	if n.provider != nil {
 		cfg.Seller = n.provider
@@ -66,16 +66,16 @@ func (n *Node) newProofs() buyer.Proofs {
 	if n.sight == nil {
 		return nil
 	}
-	var against func(context.Context, rules.Record, rules.Roster) error
-	if n.refused != nil {
-		against = n.refused.Against
-	}
-	proofs := audit.NewProofs(audit.ProofsConfig{
-		Against: against, Domain: n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, Sight: n.sight,
+	cfg := audit.ProofsConfig{
+		Domain: n.p.Genesis.Domain(), WindowSlots: n.p.Genesis.AuditSlots, Sight: n.sight,
 		Ask:   n.proofs.Ask,
 		Until: func(s market.Slot) time.Duration { return n.slots.Until(time.Now(), s) },
 		Now:   time.Now, Log: n.p.Log.With("role", "buyer"),
-	})
+	}
+	if n.refused != nil {
+		cfg.Failures = n.refused
+	}
+	proofs := audit.NewProofs(cfg)
 	n.receipts.add(func(l market.Lease, units []market.UnitID, r verify.Receipt) {
 		if l.Core.Buyer == n.p.Key.Key() {
 			proofs.Worked(l.Core.Provider, units, l.Core.Start, r.To)

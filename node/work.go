@@ -79,7 +79,8 @@ func (n *Node) anchor(ctx context.Context) error {
 	p := n.p
 	cfg := anchored.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key.Key(), Store: p.Store, Ledger: p.Ledger, Slots: n.slots,
-		Anchor: n.proofs.AnchorIn, Book: n.reputation, Buyer: n.buyer, Busy: n.exchange.Busy, Log: p.Log.With("role", "reputation"),
+		Anchor: n.proofs.AnchorIn, Book: n.reputation, Buyer: n.buyer, Busy: n.exchange.Busy,
+		Log: p.Log.With("role", "reputation"),
 	}
 	if n.audits != nil {
 		cfg.Audits = n.audits
@@ -151,14 +152,15 @@ func (n *Node) guard(ctx context.Context) (err error) {
 // reward composes this peer's part in rewards, if the chain pays any.
 func (n *Node) reward(context.Context) error {
 	c, ok := n.p.Program.(rewards.Chain)
-	if !ok || n.registered == nil {
+	if !ok || n.chain == nil || n.chain.Registry() == nil {
 		return nil
 	}
 	window := time.Duration(n.p.Genesis.AuditOneIn*n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	cfg := rewards.Config{
-		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewarding{c, n.registered}, Sight: n.sight, Store: n.p.Store,
-		Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag}, Every: min(max(window/4, rewardsLeast), rewardsEvery),
-		Log: n.p.Log.With("role", "rewards"),
+		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewards.Listed(c, n.chain.Registry()), Sight: n.sight,
+		Store: n.p.Store, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag},
+		Every: min(max(window/4, rewardsLeast), rewardsEvery),
+		Log:   n.p.Log.With("role", "rewards"),
 	}
 	if n.provider != nil {
 		cfg.Records = n.audits.Records
@@ -189,9 +191,8 @@ func (n *Node) light(ctx context.Context) error {
 func (n *Node) serve(context.Context) error {
 	c := n.p.Config.Entry
 	cfg := entry.Config{
-		Genesis: n.p.Genesis, Find: n.exchange.FindSigned, Publish: n.exchange.PublishFor, RPC: n.p.RPC,
+		Genesis: n.p.Genesis, Market: n.exchange, RPC: n.p.RPC, Log: n.p.Log,
 		Others: func() []peer.AddrInfo { return otherEntries(n.p.Host, n.tag) },
-		Peers:  func() uint32 { return uint32(n.exchange.Peers()) }, Log: n.p.Log,
 		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
 		Slot: func() (market.Slot, bool) {
 			slot, err := n.slots.Now(time.Now())
@@ -199,8 +200,7 @@ func (n *Node) serve(context.Context) error {
 		},
 	}
 	if n.sight != nil {
-		public := auditing.Public{Public: n.sight}
-		cfg.Roster, cfg.Recent = public.Roster, public.Recent
+		cfg.Audits = auditing.Public{Public: n.sight}
 	}
 	n.services.Add(service.Behind(service.Loop("clients", wait), func() (service.Door, error) {
 		s, err := entry.Serve(n.p.Host, cfg)

@@ -77,11 +77,15 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 		d.Advice = "both peers need the same genesis.json"
 	case ReasonOtherKey:
 		if h.cfg.PSK != nil {
-			d.Text = fmt.Sprintf("the peer%s is on another private network, or has no pre-shared key or another one", at)
+			d.Text = fmt.Sprintf("the peer%s is on another private network, or has no pre-shared key or another one",
+				at)
 			d.Advice = "both peers need the same swarm.key file, named by privateNetwork in config.yaml"
 		} else {
-			d.Text = fmt.Sprintf("the peer%s is on a private network whose pre-shared key this peer does not have, or it is no peer at all", at)
-			d.Advice = "get the network's swarm.key file and name it by privateNetwork in config.yaml; check the address"
+			d.Text = fmt.Sprintf("the peer%s is on a private network whose pre-shared key this peer does not have, "+
+				"or it is no peer at all",
+				at)
+			d.Advice = "get the network's swarm.key file and name it by privateNetwork in config.yaml; " +
+				"check the address"
 		}
 	case ReasonOtherPeer:
 		d.Text = fmt.Sprintf("another peer than %s answers at its addresses", p)
@@ -93,17 +97,22 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 		d.Text = fmt.Sprintf("no address of peer %s is known", p)
 		d.Advice = "give its whole address, which ends in /p2p/ and its id; it may have left the network"
 	case ReasonClosed:
-		d.Text = fmt.Sprintf("all addresses of peer %s that are known are in private networks that this machine is not in", p)
+		d.Text = fmt.Sprintf("all addresses of peer %s that are known are in private networks "+
+			"that this machine is not in",
+			p)
 		d.Advice = "give the address whole, or name a peer of that network by bootstrap in config.yaml, if it is yours"
 	case ReasonBehindNAT:
-		d.Text = fmt.Sprintf("peer %s is behind a NAT or firewall, and no relay could reach it: %s", p, relayTrouble(err))
-		d.Advice = "it may be offline, or it lost its place at the relay and gets another within a minute; try again then"
+		d.Text = fmt.Sprintf("peer %s is behind a NAT or firewall, and no relay could reach it: %s",
+			p, relayTrouble(err))
+		d.Advice = "it may be offline, or it lost its place at the relay " +
+			"and gets another within a minute; try again then"
 	case ReasonGone:
 		d.Text = fmt.Sprintf("peer %s answered and then broke off", p)
 		d.Advice = "try again; if it stays so, its machine or the path to it is overloaded"
 	default:
 		d.Text = fmt.Sprintf("peer %s does not answer at any of its addresses", p)
-		d.Advice = "it is offline, or behind a firewall without a relay; its operator sees with `starling peer status` how it can be reached"
+		d.Advice = "it is offline, or behind a firewall without a relay; " +
+			"its operator sees with `starling peer status` how it can be reached"
 	}
 	if !d.Seen.IsZero() && (d.Reason == ReasonOffline || d.Reason == ReasonBehindNAT || d.Reason == ReasonNoAddress) {
 		d.Text += fmt.Sprintf("; it was last seen %s ago", time.Since(d.Seen).Round(time.Second))

@@ -63,7 +63,7 @@ const (
 // loopback, the address of a cloud's metadata) only
 //
 //   - in a private network, whose members have a key of it,
-//   - in a range in which an address lies that the configuration names: of a peer to join by, of a relay, or that this peer announces,
+//   - in a range that holds a configured address: of a bootstrap peer, of a relay, or one that this peer announces,
 //   - on loopback, if this peer listens nowhere else,
 //   - in the very network of one of this machine's interfaces, loopback apart,
 //   - or if the user named just this address.

@@ -36,9 +36,10 @@ import (
 // Host is a libp2p host that keeps itself connected while [Host.Run] runs. The owner closes it.
 type Host struct {
 	host.Host
-	cfg       Config
-	log       *slog.Logger
-	handshake string         // identify's protocol version, by which peers of another network are known; "" checks nothing
+	cfg Config
+	log *slog.Logger
+	// handshake is identify's protocol version. A peer of another network has a different one. "" disables the check.
+	handshake string
 	relay     *relay.Service // nil when we do not serve
 	overlay   *overlay.Network
 	blocked   map[peer.ID]bool
@@ -94,7 +95,8 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	w.handshake, w.guided, w.blocked, w.mapped, w.dials = handshake(cfg.Network), source != nil, cfg.gater(dials).blocked, mapped, dials
+	w.handshake, w.guided, w.mapped, w.dials = handshake(cfg.Network), source != nil, mapped, dials
+	w.blocked = cfg.gater(dials).blocked
 	w.overlay, w.admission = ov, limits
 	ov.Attach(h, w.punches.addrs)
 	if cfg.Registerer != nil {
@@ -133,7 +135,8 @@ func (h *Host) Close() error {
 func Wrap(h host.Host, cfg Config) (*Host, error) { return wrap(h, cfg, admit.NewStandings()) }
 
 func wrap(h host.Host, cfg Config, standings *admit.Standings) (*Host, error) {
-	w := &Host{Host: h, cfg: cfg, log: cfg.Logger, mapped: &portMaps{}, remembered: make(map[peer.ID]entry), standings: standings}
+	w := &Host{Host: h, cfg: cfg, log: cfg.Logger, mapped: &portMaps{}, remembered: make(map[peer.ID]entry),
+		standings: standings}
 	standings.Watch(h.Network())
 	w.punches = newPuncher(w)
 	if w.log == nil {
@@ -156,7 +159,9 @@ func (h *Host) Overlay() *overlay.Network { return h.overlay }
 
 // sharedPorts makes QUIC open its ports through the overlay. The rest is as libp2p makes it where nothing is given.
 func sharedPorts(ov *overlay.Network, metrics prometheus.Registerer) libp2p.Option {
-	return libp2p.QUICReuse(func(reset quic.StatelessResetKey, token quic.TokenGeneratorKey, limits network.ResourceManager, life fx.Lifecycle) (*quicreuse.ConnManager, error) {
+	return libp2p.QUICReuse(func(
+		reset quic.StatelessResetKey, token quic.TokenGeneratorKey, limits network.ResourceManager, life fx.Lifecycle,
+	) (*quicreuse.ConnManager, error) {
 		opts := []quicreuse.Option{
 			quicreuse.OverrideListenUDP(ov.ListenUDP),
 			quicreuse.ConnContext(func(ctx context.Context, client *quic.ClientInfo) (context.Context, error) {

@@ -64,7 +64,8 @@ func LoadIdentity(path string) (crypto.PrivKey, error) {
 		return nil, fmt.Errorf("loading identity: %w", err)
 	}
 	if perm := info.Mode().Perm(); runtime.GOOS != "windows" && perm&0o077 != 0 {
-		return nil, fmt.Errorf("loading identity: %s: %w (mode %04o): run chmod 600 %s", path, ErrKeyReadable, perm, path)
+		return nil, fmt.Errorf("loading identity: %s: %w (mode %04o): run chmod 600 %s",
+			path, ErrKeyReadable, perm, path)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
@@ -22,7 +21,6 @@ import (
 	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	ma "github.com/multiformats/go-multiaddr"
-
 	"github.com/starling-network/starling/p2p/admit"
 )
 
@@ -97,13 +95,16 @@ func NewLight(cfg Config, dials bool) (*Light, error) {
 	}
 	l.emitter, err = l.inner.EventBus().Emitter(new(event.EvtAutoRelayAddrsUpdated), eventbus.Stateful)
 	if err == nil {
-		l.Host, err = wrap(lightHost{Host: l.inner, l: l}, Config{Network: cfg.Network, PSK: cfg.PSK, Logger: cfg.Logger}, standings)
+		l.Host, err = wrap(lightHost{Host: l.inner, l: l},
+			Config{Network: cfg.Network, PSK: cfg.PSK, Logger: cfg.Logger}, standings)
 	}
 	if err != nil {
 		l.inner.Close()
 		return nil, fmt.Errorf("starting light libp2p host: %w", err)
 	}
-	l.inner.Network().Notify(&network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) { l.disconnected(c.RemotePeer()) }})
+	l.inner.Network().Notify(&network.NotifyBundle{DisconnectedF: func(_ network.Network, c network.Conn) {
+		l.disconnected(c.RemotePeer())
+	}})
 	if cfg.Network != AnyNetwork {
 		l.handshake = handshake(cfg.Network)
 	}
@@ -133,7 +134,8 @@ func (l *Light) options(cfg Config, standings *admit.Standings) ([]libp2p.Option
 		libp2p.NoListenAddrs, libp2p.EnableRelay(),
 	}
 	if cfg.Transport != nil {
-		return append(opts, cfg.Transport, libp2p.DisableIdentifyAddressDiscovery(), libp2p.ListenAddrStrings(cfg.Listen...)), nil
+		return append(opts, cfg.Transport, libp2p.DisableIdentifyAddressDiscovery(),
+			libp2p.ListenAddrStrings(cfg.Listen...)), nil
 	}
 	if cfg.PSK != nil {
 		opts = append(opts, libp2p.PrivateNetwork(cfg.PSK[:]))
@@ -166,7 +168,8 @@ func (l *Light) Enter(ctx context.Context, e peer.AddrInfo) error {
 	l.mu.Lock()
 	d.open--
 	if err == nil {
-		d.live, d.until, d.data, d.told = true, r.Expiration, r.LimitData, circuits(e.ID, r.Addrs, l.inner.Peerstore().Addrs(e.ID))
+		d.live, d.until, d.data, d.told = true, r.Expiration, r.LimitData,
+			circuits(e.ID, r.Addrs, l.inner.Peerstore().Addrs(e.ID))
 	}
 	l.mu.Unlock()
 	switch {
@@ -295,7 +298,9 @@ func (l *Light) Keep(ctx context.Context, id peer.ID, every, patience time.Durat
 
 // alive reports whether an entry answers a ping over its own connection.
 func (l *Light) alive(ctx context.Context, id peer.ID, patience time.Duration) bool {
-	return slices.ContainsFunc(l.inner.Network().ConnsToPeer(id), func(c network.Conn) bool { return direct(c) && answers(ctx, c, patience) })
+	return slices.ContainsFunc(l.inner.Network().ConnsToPeer(id), func(c network.Conn) bool {
+		return direct(c) && answers(ctx, c, patience)
+	})
 }
 
 // Entries are the entries that can be used now, in the order in which they were entered.
@@ -344,60 +349,6 @@ func (l *Light) addrs() []ma.Multiaddr {
 		}
 	}
 	return out
-}
-
-// reach connects to p through whichever entry has it, and where others are dialled too by its own addresses.
-func (l *Light) reach(ctx context.Context, p peer.AddrInfo) error {
-	if l.inner.Network().Connectedness(p.ID) != network.NotConnected {
-		if l.dials && !l.connected(p.ID) {
-			l.widen(p)
-		}
-		return nil
-	}
-	entries := l.Entries()
-	to := peer.AddrInfo{ID: p.ID}
-	if l.dials {
-		to.Addrs = slices.Clone(p.Addrs)
-	}
-	if len(entries) == 0 {
-		if !l.dials || len(to.Addrs)+len(l.inner.Peerstore().Addrs(p.ID)) == 0 {
-			return ErrNoEntry
-		}
-		if err := l.inner.Connect(network.WithForceDirectDial(ctx, "light"), to); err != nil {
-			return fmt.Errorf("%w, and the peer cannot be dialled: %w", ErrNoEntry, err)
-		}
-		return nil
-	}
-	for _, e := range entries {
-		to.Addrs = append(to.Addrs, circuitVia(e))
-	}
-	l.inner.Peerstore().AddAddrs(p.ID, to.Addrs, peerstore.TempAddrTTL)
-	return l.inner.Connect(network.WithAllowLimitedConn(ctx, "light"), to)
-}
-
-// widen dials a peer to which there is a circuit only, as when it came first, beside whatever asked for it. New streams
-// then go the direct way, at both ends. Closing the host ends the dial.
-func (l *Light) widen(p peer.AddrInfo) {
-	if at, ok := l.tried.get(p.ID); ok && time.Since(at) < directAgain {
-		return
-	}
-	to := peer.AddrInfo{ID: p.ID, Addrs: slices.DeleteFunc(slices.Concat(p.Addrs, l.inner.Peerstore().Addrs(p.ID)), func(a ma.Multiaddr) bool { return has(a, ma.P_CIRCUIT) })}
-	if len(to.Addrs) == 0 {
-		return // until some are known
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.life.Err() != nil {
-		return
-	}
-	l.tried.add(p.ID, time.Now())
-	l.widening.Go(func() {
-		ctx, cancel := context.WithTimeout(l.life, DialTimeout)
-		defer cancel()
-		if err := l.inner.Connect(network.WithForceDirectDial(ctx, "light"), to); err != nil {
-			l.log.Debug("a peer cannot be dialled; the circuit to it stays", "peer", p.ID, "err", err)
-		}
-	})
 }
 
 // Close closes the host and all its connections.

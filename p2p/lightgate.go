@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	ma "github.com/multiformats/go-multiaddr"
 )
@@ -77,4 +80,61 @@ func (g lightGater) carries(a ma.Multiaddr) bool {
 	defer g.l.mu.Unlock()
 	d := g.l.door(via)
 	return d != nil && d.live
+}
+
+// reach connects to p through whichever entry has it, and where others are dialled too by its own addresses.
+func (l *Light) reach(ctx context.Context, p peer.AddrInfo) error {
+	if l.inner.Network().Connectedness(p.ID) != network.NotConnected {
+		if l.dials && !l.connected(p.ID) {
+			l.widen(p)
+		}
+		return nil
+	}
+	entries := l.Entries()
+	to := peer.AddrInfo{ID: p.ID}
+	if l.dials {
+		to.Addrs = slices.Clone(p.Addrs)
+	}
+	if len(entries) == 0 {
+		if !l.dials || len(to.Addrs)+len(l.inner.Peerstore().Addrs(p.ID)) == 0 {
+			return ErrNoEntry
+		}
+		if err := l.inner.Connect(network.WithForceDirectDial(ctx, "light"), to); err != nil {
+			return fmt.Errorf("%w, and the peer cannot be dialled: %w", ErrNoEntry, err)
+		}
+		return nil
+	}
+	for _, e := range entries {
+		to.Addrs = append(to.Addrs, circuitVia(e))
+	}
+	l.inner.Peerstore().AddAddrs(p.ID, to.Addrs, peerstore.TempAddrTTL)
+	return l.inner.Connect(network.WithAllowLimitedConn(ctx, "light"), to)
+}
+
+// widen dials a peer to which there is a circuit only, as when it came first, beside whatever asked for it. New streams
+// then go the direct way, at both ends. Closing the host ends the dial.
+func (l *Light) widen(p peer.AddrInfo) {
+	if at, ok := l.tried.get(p.ID); ok && time.Since(at) < directAgain {
+		return
+	}
+	to := peer.AddrInfo{ID: p.ID, Addrs: slices.DeleteFunc(slices.Concat(p.Addrs, l.inner.Peerstore().Addrs(p.ID)),
+		func(a ma.Multiaddr) bool {
+			return has(a, ma.P_CIRCUIT)
+		})}
+	if len(to.Addrs) == 0 {
+		return // until some are known
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.life.Err() != nil {
+		return
+	}
+	l.tried.add(p.ID, time.Now())
+	l.widening.Go(func() {
+		ctx, cancel := context.WithTimeout(l.life, DialTimeout)
+		defer cancel()
+		if err := l.inner.Connect(network.WithForceDirectDial(ctx, "light"), to); err != nil {
+			l.log.Debug("a peer cannot be dialled; the circuit to it stays", "peer", p.ID, "err", err)
+		}
+	})
 }

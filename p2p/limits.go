@@ -87,19 +87,26 @@ func resources(standings *admit.Standings) (*admit.Manager, error) {
 		return rcmgr.ResourceLimits{Conns: total, ConnsInbound: in, ConnsOutbound: total, FD: fd}
 	}
 	system := conns(MaxConns, MaxConnsInbound, MaxConns)
-	system.Streams, system.StreamsInbound, system.StreamsOutbound, system.Memory = MaxStreams, MaxStreamsInbound, MaxStreams, MaxMemory
+	system.Streams, system.StreamsInbound, system.StreamsOutbound = MaxStreams, MaxStreamsInbound, MaxStreams
+	system.Memory = MaxMemory
 	transient := conns(MaxPending, MaxPendingInbound, MaxPending)
-	transient.Streams, transient.StreamsInbound, transient.StreamsOutbound, transient.Memory = MaxStreams, MaxStreams, MaxStreams, MaxMemory/4
+	transient.Streams, transient.StreamsInbound, transient.StreamsOutbound = MaxStreams, MaxStreams, MaxStreams
+	transient.Memory = MaxMemory / 4
 	onePeer := conns(MaxConnsPerPeer, MaxConnsPerPeer, MaxConnsPerPeer)
-	onePeer.Streams, onePeer.StreamsInbound, onePeer.StreamsOutbound, onePeer.Memory = MaxStreamsPerPeer, MaxStreamsPerPeer, MaxStreamsPerPeer, MaxMemoryPerPeer
-	limits := rcmgr.PartialLimitConfig{System: system, Transient: transient, PeerDefault: onePeer}.Build(rcmgr.InfiniteLimits)
+	onePeer.Streams, onePeer.StreamsInbound = MaxStreamsPerPeer, MaxStreamsPerPeer
+	onePeer.StreamsOutbound, onePeer.Memory = MaxStreamsPerPeer, MaxMemoryPerPeer
+	limits := rcmgr.PartialLimitConfig{System: system,
+		Transient: transient, PeerDefault: onePeer}.Build(rcmgr.InfiniteLimits)
 
 	perIP := rate.Limit{RPS: ConnRatePerIP, Burst: MaxConnsPerIP}
 	m, err := rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(limits),
 		rcmgr.WithMetricsDisabled(),
 		rcmgr.WithLimitPerSubnet(
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 32, ConnCount: MaxConnsPerIP}},
-			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: MaxConnsPerIP}, {PrefixLength: 48, ConnCount: 4 * MaxConnsPerIP}}),
+			[]rcmgr.ConnLimitPerSubnet{
+				{PrefixLength: 56, ConnCount: MaxConnsPerIP},
+				{PrefixLength: 48, ConnCount: 4 * MaxConnsPerIP},
+			}),
 		rcmgr.WithNetworkPrefixLimit(
 			[]rcmgr.NetworkPrefixLimit{{Network: loopback4, ConnCount: math.MaxInt}},
 			[]rcmgr.NetworkPrefixLimit{{Network: loopback6, ConnCount: math.MaxInt}}),
@@ -116,7 +123,9 @@ func resources(standings *admit.Standings) (*admit.Manager, error) {
 		return nil, fmt.Errorf("making resource manager: %w", err)
 	}
 	return admit.NewManager(m, standings, admit.Limits{
-		Handshakes: MaxPendingInbound - maxPendingKnown, Known: maxPendingKnown, Conns: MaxConnsInbound, Streams: MaxStreamsInbound,
-		PerPeer: [...]int{admit.Stranger: maxStreamsOfStranger, admit.Answered: 2 * maxStreamsOfStranger, admit.Funded: 2 * maxStreamsOfStranger, admit.Counterparty: MaxStreamsPerPeer},
+		Handshakes: MaxPendingInbound - maxPendingKnown, Known: maxPendingKnown, Conns: MaxConnsInbound,
+		Streams: MaxStreamsInbound,
+		PerPeer: [...]int{admit.Stranger: maxStreamsOfStranger, admit.Answered: 2 * maxStreamsOfStranger,
+			admit.Funded: 2 * maxStreamsOfStranger, admit.Counterparty: MaxStreamsPerPeer},
 	}), nil
 }

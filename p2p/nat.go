@@ -66,8 +66,9 @@ func natOptions(cfg Config, mapped *portMaps) ([]libp2p.Option, *relaySource) {
 	}
 	return append(opts,
 		libp2p.EnableAutoRelayWithPeerSource(source.peers,
-			autorelay.WithNumRelays(wantRelays), autorelay.WithMinCandidates(1), autorelay.WithMaxCandidates(relayCandidates),
-			autorelay.WithBootDelay(0), autorelay.WithMinInterval(relaySearch), autorelay.WithBackoff(relayBackoff)),
+			autorelay.WithNumRelays(wantRelays), autorelay.WithMinCandidates(1),
+			autorelay.WithMaxCandidates(relayCandidates), autorelay.WithBootDelay(0),
+			autorelay.WithMinInterval(relaySearch), autorelay.WithBackoff(relayBackoff)),
 	), source
 }
 
@@ -150,7 +151,9 @@ func (h *Host) straighten(ctx context.Context, p peer.AddrInfo) {
 
 // direct reports whether there is a connection to p without a relay.
 func (h *Host) direct(p peer.ID) bool {
-	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool { return !has(c.RemoteMultiaddr(), ma.P_CIRCUIT) })
+	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool {
+		return !has(c.RemoteMultiaddr(), ma.P_CIRCUIT)
+	})
 }
 
 // serve begins to relay for others. Both ends must be of this network, as far as they have named theirs.

@@ -38,7 +38,9 @@ type Config struct {
 
 	Bootstrap    []peer.AddrInfo // first peers to try; none is special, and remembered peers are tried with them
 	PeerstoreDir string          // where recently good addresses are kept between runs; "" keeps none
-	Low, High    int             // connections kept when trimming, connections at which trimming begins; zero means the defaults
+	// Low is the number of connections kept when trimming, High the number at which trimming begins. Zero means the
+	// default.
+	Low, High int
 
 	NAT NAT
 	// PlainUDP makes QUIC's ports do without the kernel's offloads once overlays share them, see
@@ -97,7 +99,9 @@ func (c Config) check() error {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if c.NAT.DialOutOnly && (len(c.Listen) > 0 || len(c.Announce) > 0 || c.NAT.Serve) {
-		return fmt.Errorf("%w: a peer that only dials out has no addresses to listen on or to announce, and cannot relay", ErrConfig)
+		return fmt.Errorf("%w: a peer that only dials out has no addresses to listen on or to announce, "+
+			"and cannot relay",
+			ErrConfig)
 	}
 	return c.checkListen()
 }
@@ -110,7 +114,9 @@ func (c Config) checkListen() error {
 			return fmt.Errorf("%w: listening address %q: %w", ErrConfig, text, err)
 		}
 		if c.PSK != nil && !has(a, ma.P_TCP) {
-			return fmt.Errorf("%w: listening address %s: a private network works over TCP only, QUIC has no pre-shared keys; use /ip4/0.0.0.0/tcp/<port>", ErrConfig, text)
+			return fmt.Errorf("%w: listening address %s: a private network works over TCP only, "+
+				"QUIC has no pre-shared keys; use /ip4/0.0.0.0/tcp/<port>",
+				ErrConfig, text)
 		}
 	}
 	return nil

@@ -181,7 +181,9 @@ func (h *Host) refresh(now time.Time) []entry {
 
 // dialled reports whether this peer has connected to p.
 func (h *Host) dialled(p peer.ID) bool {
-	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool { return c.Stat().Direction == network.DirOutbound })
+	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool {
+		return c.Stat().Direction == network.DirOutbound
+	})
 }
 
 // choosePeers returns those that are remembered, latest seen first: of those that were not dialled a share, and a few

@@ -52,7 +52,8 @@ type Conn struct {
 
 // Describe says how a connection runs. A direct one was punched when a relayed one came before it, or stands beside it.
 func (h *Host) Describe(c network.Conn) Conn {
-	d := Conn{Path: PathDirect, Addr: c.RemoteMultiaddr(), Inbound: c.Stat().Direction == network.DirInbound, Limited: c.Stat().Limited, Opened: c.Stat().Opened}
+	d := Conn{Path: PathDirect, Addr: c.RemoteMultiaddr(), Inbound: c.Stat().Direction == network.DirInbound,
+		Limited: c.Stat().Limited, Opened: c.Stat().Opened}
 	if has(d.Addr, ma.P_CIRCUIT) {
 		d.Path = PathRelayed
 		if via, err := d.Addr.ValueForProtocol(ma.P_P2P); err == nil {

@@ -68,7 +68,8 @@ func LoadPSK(path string) (*[32]byte, error) {
 		return nil, fmt.Errorf("reading pre-shared key: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("reading pre-shared key: %w: %s has mode %#o; run chmod 600 %s", ErrKeyReadable, path, info.Mode().Perm(), path)
+		return nil, fmt.Errorf("reading pre-shared key: %w: %s has mode %#o; run chmod 600 %s",
+			ErrKeyReadable, path, info.Mode().Perm(), path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxPSKFile+1))
 	if err == nil {

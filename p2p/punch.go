@@ -141,7 +141,9 @@ func (p *puncher) pick(now time.Time) []attempt {
 func (p *puncher) punch(ctx context.Context, c attempt) error {
 	ctx, cancel := context.WithTimeout(ctx, punchTime)
 	defer cancel()
-	if c.first && slices.ContainsFunc(p.h.Peerstore().Addrs(c.RemotePeer()), func(a ma.Multiaddr) bool { return ClassOf(a) == ClassPublic }) {
+	if c.first && slices.ContainsFunc(p.h.Peerstore().Addrs(c.RemotePeer()), func(a ma.Multiaddr) bool {
+		return ClassOf(a) == ClassPublic
+	}) {
 		p.h.Forgive(c.RemotePeer())
 		ctx, cancel := context.WithTimeout(network.WithForceDirectDial(ctx, "punch"), punchTime/4)
 		err := p.h.Connect(ctx, peer.AddrInfo{ID: c.RemotePeer()})
@@ -214,7 +216,8 @@ func guess(seen, listening []ma.Multiaddr) []ma.Multiaddr {
 		ip, _ := ma.SplitFirst(s)
 		for _, l := range listening {
 			at, rest := ma.SplitFirst(l)
-			if at == nil || ip == nil || at.Protocol().Code != ip.Protocol().Code || len(rest) == 0 || has(l, ma.P_CIRCUIT) || len(out) >= 2*maxSeen {
+			if at == nil || ip == nil || at.Protocol().Code != ip.Protocol().Code || len(rest) == 0 ||
+				has(l, ma.P_CIRCUIT) || len(out) >= 2*maxSeen {
 				continue
 			}
 			if g := ip.Multiaddr().Encapsulate(rest); !ma.Contains(out, g) {

@@ -81,13 +81,16 @@ func verdict(found map[ReachState]int, relays int, dialOut bool) (ReachState, st
 	case found[ReachPublic] > 0:
 		return ReachPublic, "other peers can dial this one"
 	case found[ReachRelayed] > 0 && found[ReachUnknown] > 0:
-		return ReachRelayed, fmt.Sprintf("it is not known yet whether other peers can dial this one; %d relays reach it meanwhile", relays)
+		return ReachRelayed, fmt.Sprintf("it is not known yet whether other peers can dial this one; "+
+			"%d relays reach it meanwhile", relays)
 	case found[ReachRelayed] > 0:
-		return ReachRelayed, fmt.Sprintf("other peers cannot dial this one; %d relays reach it, and direct paths are opened where the NATs let them", relays)
+		return ReachRelayed, fmt.Sprintf("other peers cannot dial this one; %d relays reach it, "+
+			"and direct paths are opened where the NATs let them", relays)
 	case found[ReachUnknown] > 0:
 		return ReachUnknown, "it is not known yet whether other peers can dial this one"
 	case found[ReachPrivate] > 0 || dialOut:
-		return ReachPrivate, "other peers cannot dial this one, and no relay has a place for it: only peers that it connected to itself reach it"
+		return ReachPrivate, "other peers cannot dial this one, and no relay has a place for it: " +
+			"only peers that it connected to itself reach it"
 	}
 	return ReachLocal, "only peers on this machine or its local network can dial this one"
 }

@@ -163,7 +163,8 @@ func (h *Host) dismiss(p peer.ID, theirs string) {
 		h.complain(p, errOtherNetwork)
 		level = slog.LevelDebug
 	}
-	h.log.Log(context.Background(), level, "peer of another network disconnected", "peer", p, "theirs", theirs, "ours", h.handshake)
+	h.log.Log(context.Background(), level, "peer of another network disconnected", "peer", p, "theirs", theirs, "ours",
+		h.handshake)
 	for _, c := range h.Network().ConnsToPeer(p) {
 		_ = c.CloseWithError(connOtherNetwork)
 	}
@@ -225,7 +226,8 @@ func (h *Host) dial(ctx context.Context, to []peer.AddrInfo, done chan<- struct{
 // complain notifies the operator, once, of a reachable bootstrap peer with which this configuration never connects.
 func (h *Host) complain(p peer.ID, err error) {
 	d := h.Diagnose(p, err)
-	if d == nil || !slices.Contains([]Reason{ReasonOtherNetwork, ReasonOtherKey, ReasonOtherPeer, ReasonBlocked}, d.Reason) {
+	if d == nil || !slices.Contains([]Reason{ReasonOtherNetwork, ReasonOtherKey, ReasonOtherPeer, ReasonBlocked},
+		d.Reason) {
 		return
 	}
 	if told, _ := h.refused.get(p); told != d.Reason {
@@ -266,7 +268,8 @@ func ways(h *Host) (addrs []string, known int) {
 func warnAlone(h *Host) {
 	tried, known := ways(h)
 	if known == 0 {
-		h.log.Warn("connected to no peer, and none to join by is known", "advice", "name one under bootstrap in config.yaml, unless others join by this one")
+		h.log.Warn("connected to no peer, and none to join by is known", "advice",
+			"name one under bootstrap in config.yaml, unless others join by this one")
 		return
 	}
 	h.log.Warn("connected to no peer: none to join by answers", "tried", tried, "known", known,

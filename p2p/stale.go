@@ -45,7 +45,8 @@ func (h *Host) probe(ctx context.Context, fresh network.Conn) {
 			if answers(ctx, c, patience) {
 				return
 			}
-			h.log.Debug("closing a connection that a newer one replaces", "peer", c.RemotePeer(), "age", time.Since(c.Stat().Opened))
+			h.log.Debug("closing a connection that a newer one replaces", "peer", c.RemotePeer(), "age",
+				time.Since(c.Stat().Opened))
 			_ = c.Close()
 		})
 	}

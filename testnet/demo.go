@@ -11,19 +11,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
-
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/testnet/jobs/lm/corpus"
 	"github.com/starling-network/starling/testnet/jobs/lm/model"
+	"golang.org/x/term"
 )
 
 // DemoOptions of a demonstration.
@@ -53,7 +51,8 @@ func Demo(ctx context.Context, o DemoOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	d := &demo{out: o.Out, dir: dir, text: o.Text, lm: filepath.Join(dir, "lm"), report: &Report{Seconds: map[string]float64{}}}
+	d := &demo{out: o.Out, dir: dir, text: o.Text, lm: filepath.Join(dir, "lm"),
+		report: &Report{Seconds: map[string]float64{}}}
 	d.tty = isTerminal(o.Out)
 	began := time.Now()
 	if err := d.stage("prepare", func() error { return d.prepare(ctx) }); err != nil {
@@ -67,7 +66,8 @@ func Demo(ctx context.Context, o DemoOptions) (err error) {
 		name string
 		do   func(context.Context) error
 	}{
-		{"discover", d.discover}, {"train", d.train}, {"verify", d.verify}, {"single_machine", d.single}, {"restart", d.restart},
+		{"discover", d.discover}, {"train", d.train}, {"verify", d.verify}, {"single_machine", d.single},
+		{"restart", d.restart},
 	} {
 		if err := d.stage(s.name, func() error { return s.do(ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
@@ -167,8 +167,10 @@ func (d *demo) prepare(ctx context.Context) error {
 	}
 	orders := corpus.Orders(d.corpus.Shards, d.corpus.HeldOut)
 	d.report.Reference = Reference{Order0: orders[0], Order1: orders[1], Order2: orders[2]}
-	d.say("   %d shards of %d KiB and %d KiB held out, from %d files", len(d.corpus.Shards), len(d.corpus.Shards[0])>>10, len(d.corpus.HeldOut)>>10, d.corpus.Files)
-	d.say("   counting models on the held-out text: order 0 %.3f, order 1 %.3f, order 2 %.3f bits per byte", orders[0], orders[1], orders[2])
+	d.say("   %d shards of %d KiB and %d KiB held out, from %d files",
+		len(d.corpus.Shards), len(d.corpus.Shards[0])>>10, len(d.corpus.HeldOut)>>10, d.corpus.Files)
+	d.say("   counting models on the held-out text: order 0 %.3f, order 1 %.3f, order 2 %.3f bits per byte",
+		orders[0], orders[1], orders[2])
 	return nil
 }
 
@@ -197,7 +199,8 @@ func (d *demo) start(ctx context.Context, o DemoOptions) (err error) {
 		return err
 	}
 	for _, p := range d.net.Peers {
-		d.report.Peers = append(d.report.Peers, PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(), PID: p.PID})
+		d.report.Peers = append(d.report.Peers, PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(),
+			PID: p.PID})
 	}
 	d.before, err = d.balances(ctx)
 	return err
@@ -205,7 +208,7 @@ func (d *demo) start(ctx context.Context, o DemoOptions) (err error) {
 
 // discover waits until the buying peer has found every offer in the DHT.
 func (d *demo) discover(ctx context.Context) error {
-	if err := waitOffers(ctx, d.client, demoWorkers); err != nil {
+	if err := WaitOffers(ctx, d.client, demoWorkers); err != nil {
 		return err
 	}
 	d.say("   the buying peer found %d offers in the DHT; every provider answered a probe", demoWorkers)
@@ -224,8 +227,9 @@ func (d *demo) train(ctx context.Context) error {
 	}
 	d.say("   job %s: %s", d.job.ID, spec)
 	w := &watch{demo: d, ranks: map[int]buyer.Step{}}
-	d.bar = progressbar.NewOptions(demoWorkers*spec.RoundCount(), progressbar.OptionSetWriter(d.out), progressbar.OptionSetVisibility(d.tty),
-		progressbar.OptionSetDescription("   training"), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowElapsedTimeOnFinish())
+	d.bar = progressbar.NewOptions(demoWorkers*spec.RoundCount(), progressbar.OptionSetWriter(d.out),
+		progressbar.OptionSetVisibility(d.tty), progressbar.OptionSetDescription("   training"),
+		progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowElapsedTimeOnFinish())
 	err = d.client.Events(ctx, d.job.ID, func(s buyer.Step) { w.step(ctx, s) }, func(j buyer.Job) { w.change(ctx, j) })
 	_ = d.bar.Finish()
 	d.bar = nil
@@ -269,86 +273,6 @@ func (d *demo) spec(ctx context.Context) (job.Job, error) {
 		blobs[source] = job.Blob(b)
 	}
 	return spec.WithBlobs(blobs)
-}
-
-// watch follows the job as its user would.
-type watch struct {
-	demo  *demo
-	round int
-	began time.Time
-	ranks map[int]buyer.Step // last start of each rank
-	err   error
-}
-
-func (w *watch) step(ctx context.Context, s buyer.Step) {
-	d := w.demo
-	who := d.name(s.Provider)
-	switch s.Kind {
-	case buyer.StepQuoted:
-		d.say("   quote from %s by %-6s after %6.1f ms: %s per unit-hour", who, s.Route, float64(s.Took)/float64(time.Millisecond), s.Price)
-	case buyer.StepChosen:
-		if w.began.IsZero() {
-			d.say("   rank %d goes to %s (%s route)", *s.Rank, who, s.Route)
-		} else {
-			d.say("   rank %d goes to %s instead (%s route)", *s.Rank, who, s.Route)
-		}
-	case buyer.StepLeased:
-		d.say("   leases signed by both sides and prepaid for one interval, %.0f ms after the order", float64(s.Took)/float64(time.Millisecond))
-		if w.began.IsZero() {
-			w.began = time.Now()
-			d.title("4. Training: every round each worker learns from its shard, the buyer's side averages")
-			r := d.report.Reference
-			d.say("   round  bits/byte   (order 0 %.3f, order 1 %.3f, order 2 %.3f)", r.Order0, r.Order1, r.Order2)
-		}
-	case buyer.StepStarted:
-		w.ranks[*s.Rank] = s
-		if w.round == demoKillIn && len(w.ranks) == demoWorkers && d.report.Killed == nil {
-			w.kill()
-		}
-	case buyer.StepExited:
-		_ = d.bar.Add(1)
-	case buyer.StepLost:
-		reason, _, _ := strings.Cut(s.Detail, "\n")
-		d.say("          rank %d lost %s: %s", *s.Rank, who, reason)
-	case buyer.StepRound:
-		clear(w.ranks)
-		w.round++
-	}
-}
-
-// kill ends the provider of rank 1 with SIGKILL, in the middle of its work.
-func (w *watch) kill() {
-	d := w.demo
-	victim := w.ranks[1].Provider
-	for i, p := range d.net.Providers() {
-		if p.Key.String() != victim {
-			continue
-		}
-		if err := p.Kill(); err != nil {
-			w.err = err
-			return
-		}
-		d.report.Killed = &Killed{Name: p.Name, Key: victim, Rank: 1, Round: w.round}
-		d.report.Peers[i].Killed = true
-		d.say("          %s is killed with SIGKILL while it works on rank 1 of round %d", p.Name, w.round+1)
-	}
-}
-
-// change prints the figure of every round that is over.
-func (w *watch) change(ctx context.Context, j buyer.Job) {
-	d := w.demo
-	if j.Round <= len(d.report.Rounds) {
-		return
-	}
-	m, err := d.metrics(ctx, j.Carry.CID)
-	if err != nil {
-		w.err = errors.Join(w.err, err)
-		return
-	}
-	took := time.Since(w.began)
-	w.began = time.Now()
-	d.report.Rounds = append(d.report.Rounds, Round{Round: j.Round, BitsPerByte: m, Seconds: seconds(took), Weights: j.Carry.CID})
-	d.say("   %5d  %9.4f   %5.1f s", j.Round, m, took.Seconds())
 }
 
 // metrics reads the reduce step's figures from the round's output.
@@ -405,17 +329,20 @@ func (d *demo) single(ctx context.Context) error {
 	d.report.Reference.SingleMachine = m.Evaluate(d.corpus.HeldOut)
 	last := d.report.Rounds[rounds-1].BitsPerByte
 	d.report.Reference.Difference = last/d.report.Reference.SingleMachine - 1
-	d.say("   %.4f bits per byte; the network's model has %.4f (%+.2f %%)", d.report.Reference.SingleMachine, last, 100*d.report.Reference.Difference)
+	d.say("   %.4f bits per byte; the network's model has %.4f (%+.2f %%)",
+		d.report.Reference.SingleMachine, last, 100*d.report.Reference.Difference)
 	for i, r := range d.report.Rounds {
 		if i > 0 && r.BitsPerByte >= d.report.Rounds[i-1].BitsPerByte {
-			return fmt.Errorf("round %d did not get better: %.4f after %.4f bits per byte", r.Round, r.BitsPerByte, d.report.Rounds[i-1].BitsPerByte)
+			return fmt.Errorf("round %d did not get better: %.4f after %.4f bits per byte",
+				r.Round, r.BitsPerByte, d.report.Rounds[i-1].BitsPerByte)
 		}
 	}
 	switch {
 	case last >= d.report.Reference.Order2:
 		return fmt.Errorf("the model ends at %.4f bits per byte, order 2 has %.4f", last, d.report.Reference.Order2)
 	case d.report.Reference.Difference > 0.02:
-		return fmt.Errorf("the model is %.1f %% worse than on one machine, 2 %% are allowed", 100*d.report.Reference.Difference)
+		return fmt.Errorf("the model is %.1f %% worse than on one machine, 2 %% are allowed",
+			100*d.report.Reference.Difference)
 	}
 	return nil
 }

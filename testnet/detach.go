@@ -47,7 +47,8 @@ func Detach(ctx context.Context, o DemoOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	d := &detach{out: o.Out, dir: dir, laptop: filepath.Join(dir, "detach", "laptop"), report: &DetachReport{Seconds: map[string]float64{}}}
+	d := &detach{out: o.Out, dir: dir, laptop: filepath.Join(dir, "detach", "laptop"),
+		report: &DetachReport{Seconds: map[string]float64{}}}
 	began := time.Now()
 	if err := timed(d.report.Seconds, "network", func() error { return d.start(ctx, o) }); err != nil {
 		return err
@@ -57,14 +58,15 @@ func Detach(ctx context.Context, o DemoOptions) (err error) {
 	for _, part := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"submit", d.submit}, {"leave", d.leave}, {"lose", d.lose}, {"end", d.wait}, {"back", d.back}, {"check", d.check}} {
+	}{{"submit", d.submit}, {"leave", d.leave}, {"lose", d.lose}, {"end", d.wait}, {"back", d.back},
+		{"check", d.check}} {
 		if err := timed(d.report.Seconds, part.name, func() error { return part.do(ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
 	d.report.Seconds["total"] = seconds(time.Since(began))
 	path := filepath.Join(dir, "detach.json")
-	if err := writeReport(path, d.report); err != nil {
+	if err := WriteReport(path, d.report); err != nil {
 		return err
 	}
 	d.say("\nDone in %.0f s. Everything is in %s", d.report.Seconds["total"], path)
@@ -114,21 +116,24 @@ func (d *detach) start(ctx context.Context, o DemoOptions) (err error) {
 	d.say("Starling: a job that outlives the laptop it came from")
 	d.say("\n1. The network: %d peers that sell and %d that do not", detachSellers, detachOthers)
 	d.net, err = Start(ctx, Options{
-		Dir: filepath.Join(d.dir, "detach", "net"), Providers: detachSellers, Buyers: detachOthers, Units: 1, RPC: o.RPC, Binary: o.Binary,
-		Interval: detachInterval, Say: func(format string, args ...any) { d.say("   "+format, args...) },
+		Dir: filepath.Join(d.dir, "detach", "net"), Providers: detachSellers, Buyers: detachOthers, Units: 1,
+		RPC: o.RPC, Binary: o.Binary, Interval: detachInterval, Say: func(format string, args ...any) {
+			d.say("   "+format, args...)
+		},
 	})
 	if err != nil {
 		return err
 	}
 	d.report.Network = d.net.Genesis.Tag()
 	for _, p := range d.net.Peers {
-		d.report.Peers = append(d.report.Peers, PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(), PID: p.PID})
+		d.report.Peers = append(d.report.Peers, PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(),
+			PID: p.PID})
 	}
 	c, err := d.net.Peers[detachEntry].Client()
 	if err != nil {
 		return err
 	}
-	return waitOffers(ctx, c, detachSellers)
+	return WaitOffers(ctx, c, detachSellers)
 }
 
 // address is where the laptop enters by a peer.
@@ -178,12 +183,13 @@ func (d *detach) submit(ctx context.Context) error {
 	}
 	c, err := api.Dial(d.laptop, node.FileAPI)
 	if err == nil {
-		err = waitOffers(ctx, c, detachSellers)
+		err = WaitOffers(ctx, c, detachSellers)
 	}
 	if err != nil {
 		return fmt.Errorf("the laptop: %w", err)
 	}
-	if err := d.starling(ctx, &d.job, "run", "-d", "-n", fmt.Sprint(detachRanks), "--max-price", "0.5", "--timeout", "5m", "--out", "/out", program, "--", fmt.Sprint(detachSeconds)); err != nil {
+	if err := d.starling(ctx, &d.job, "run", "-d", "-n", fmt.Sprint(detachRanks), "--max-price", "0.5", "--timeout",
+		"5m", "--out", "/out", program, "--", fmt.Sprint(detachSeconds)); err != nil {
 		return err
 	}
 	if d.job.Detached == nil || !d.job.Detached.Held {
@@ -193,7 +199,8 @@ func (d *detach) submit(ctx context.Context) error {
 		d.report.Guardians = append(d.report.Guardians, d.name(m.Key))
 	}
 	d.report.Job = d.job.ID
-	d.say("   job %s runs on %d peers; its guardians are %s, of whom two decide", d.job.ID, detachRanks, strings.Join(d.report.Guardians, ", "))
+	d.say("   job %s runs on %d peers; its guardians are %s, of whom two decide",
+		d.job.ID, detachRanks, strings.Join(d.report.Guardians, ", "))
 	return nil
 }
 
@@ -342,101 +349,4 @@ func (d *detach) wait(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// back has the laptop come back by another peer.
-func (d *detach) back(ctx context.Context) error {
-	back := detachEntry
-	for !d.net.Peers[back].Running() {
-		back++
-	}
-	p := d.net.Peers[back]
-	entry, err := d.address(ctx, back)
-	if err != nil {
-		return err
-	}
-	d.say("\n6. The laptop is opened again, and comes back by %s", p.Name)
-	if err := d.starling(ctx, nil, "--peer", entry, "ps", "-a"); err != nil {
-		return err
-	}
-	c, err := api.Dial(d.laptop, node.FileAPI)
-	if err != nil {
-		return err
-	}
-	for !d.job.State.Ended() {
-		if d.job, err = api.GetJob.Call(ctx, c, api.ByID{ID: d.job.ID}); err != nil {
-			return err
-		}
-		if err := pause(ctx, "the job is not settled: "+d.job.Summary()); err != nil {
-			return err
-		}
-	}
-	if d.job.State != buyer.Succeeded {
-		return fmt.Errorf("the job %s: %s", d.job.State, d.job.Reason)
-	}
-	for !d.job.Escrows[0].Closed {
-		if d.job, err = api.GetJob.Call(ctx, c, api.ByID{ID: d.job.ID}); err != nil {
-			return err
-		}
-		if err := pause(ctx, "the escrow is not closed: "+d.job.Escrows[0].Waiting); err != nil {
-			return err
-		}
-	}
-	results := filepath.Join(d.dir, "detach", "results")
-	if err := d.starling(ctx, nil, "get", d.job.ID, results); err != nil {
-		return err
-	}
-	for rank := range detachRanks {
-		b, err := os.ReadFile(filepath.Join(results, fmt.Sprint(rank), "out", "result.txt"))
-		if err != nil {
-			return err
-		}
-		d.report.Results = append(d.report.Results, strings.TrimSpace(string(b)))
-		d.say("   rank %d: %s", rank, d.report.Results[rank])
-	}
-	return nil
-}
-
-// check compares the report with the promises.
-func (d *detach) check(ctx context.Context) error {
-	accounts, err := d.accounts(ctx)
-	if err != nil {
-		return err
-	}
-	d.report.Leases = len(accounts)
-	for _, a := range accounts {
-		d.report.Receipts += len(a.Receipts)
-	}
-	for _, e := range d.job.Escrows {
-		d.report.Deposited, d.report.Paid, d.report.Refunded = d.report.Deposited+e.Deposited, d.report.Paid+e.Paid, d.report.Refunded+e.Refunded
-	}
-	var w struct {
-		Tokens market.Amount `json:"tokens"`
-		Own    market.Amount `json:"own"`
-	}
-	if err := d.starling(ctx, &w, "wallet", "show", "--rpc", d.net.RPC); err != nil {
-		return err
-	}
-	d.report.After = w.Tokens + w.Own
-	money := d.net.Genesis.FormatAmount
-	d.say("\n7. The money: %s set aside, %s paid for work and guarding, %s back; the wallet had %s and has %s", money(d.report.Deposited), money(d.report.Paid),
-		money(d.report.Refunded), money(d.report.Before), money(d.report.After))
-	switch r := d.report; {
-	case r.Leases <= detachRanks:
-		return fmt.Errorf("the job had %d leases, want more than %d ranks: one for the provider that was lost", r.Leases, detachRanks)
-	case len(r.Supervisors) != 2 || r.Supervisors[0] == r.Supervisors[1]:
-		return fmt.Errorf("it was supervised by %v", r.Supervisors)
-	case r.Deposited != r.Paid+r.Refunded || r.Paid == 0 || r.Before != r.After+r.Paid:
-		return fmt.Errorf("money went missing: %d set aside, %d paid, %d back; the wallet had %d and has %d", r.Deposited, r.Paid, r.Refunded, r.Before, r.After)
-	}
-	d.say("   %d leases with %d receipts; the wallet lost exactly what was claimed", d.report.Leases, d.report.Receipts)
-	return nil
-}
-
-func (d *detach) accounts(ctx context.Context) ([]buyer.LeaseAccount, error) {
-	c, err := api.Dial(d.laptop, node.FileAPI)
-	if err != nil {
-		return nil, err
-	}
-	return api.JobReceipts.Call(ctx, c, api.ByID{ID: d.job.ID})
 }

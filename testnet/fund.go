@@ -47,5 +47,6 @@ func Fund(ctx context.Context, dir string, to sign.Key, tokens market.Amount) er
 	if err != nil {
 		return err
 	}
-	return admin.Fund(ctx, n.Genesis.Mint, n.Genesis.Decimals, solana.Grant{To: to, Tokens: tokens, Lamports: fundLamports})
+	return admin.Fund(ctx, n.Genesis.Mint, n.Genesis.Decimals,
+		solana.Grant{To: to, Tokens: tokens, Lamports: fundLamports})
 }

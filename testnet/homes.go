@@ -30,7 +30,9 @@ func (n *Network) makeHomes(ctx context.Context) error {
 	var homes []homeConfig
 	for i := range o.Providers + o.Buyers {
 		p := &Peer{Name: fmt.Sprintf("peer-%d", i+1), binary: o.Binary, env: o.Env}
-		p.place = Place{RPC: n.RPC, Config: "relay: {serve: true}", Listen: []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", ports[i]), fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", ports[i])}}
+		p.place = Place{RPC: n.RPC, Config: "relay: {serve: true}",
+			Listen: []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", ports[i]),
+				fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", ports[i])}}
 		if o.BuyersRelay && i < o.Providers {
 			p.place.Config = ""
 		}
@@ -65,7 +67,8 @@ func (n *Network) makeHomes(ctx context.Context) error {
 			var wallet sign.Private
 			p.Key, wallet, err = makeKeys(p.Home)
 			p.Owner = wallet.Key()
-			wallets = append(wallets, localnet.Wallet{Owner: wallet, Delegate: p.Key, Tokens: fundTokens, Allowance: fundTokens, Lamports: fundLamports})
+			wallets = append(wallets, localnet.Wallet{Owner: wallet, Delegate: p.Key, Tokens: fundTokens,
+				Allowance: fundTokens, Lamports: fundLamports})
 		}
 		if err != nil {
 			return fmt.Errorf("making %s: %w", p.Home, err)
@@ -180,11 +183,20 @@ provide:
   price: "{{.Price}}"
   claim: {every: 5s}
 {{- if .GPUs.Devices}}
-  gpu: {mock: "{{.GPUs.Mock}}", devices: "{{.GPUs.Devices}}", price: "{{.Price}}", milliCPU: {{.Unit.MilliCPU}}, memoryMiB: {{.Unit.MemoryMiB}}, diskMiB: {{.Unit.DiskMiB}}}
+  gpu:
+    mock: "{{.GPUs.Mock}}"
+    devices: "{{.GPUs.Devices}}"
+    price: "{{.Price}}"
+    milliCPU: {{.Unit.MilliCPU}}
+    memoryMiB: {{.Unit.MemoryMiB}}
+    diskMiB: {{.Unit.DiskMiB}}
 {{- end}}
 {{- end}}
 {{- if .Engine}}
-docker: {enabled: "true", host: "{{.Engine}}", registries: [{{range $i, $r := .Registries}}{{if $i}}, {{end}}"{{$r}}"{{end}}]}
+docker:
+  enabled: "true"
+  host: "{{.Engine}}"
+  registries: [{{range $i, $r := .Registries}}{{if $i}}, {{end}}"{{$r}}"{{end}}]
 {{- end}}
 {{.Config}}
 `))

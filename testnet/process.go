@@ -167,9 +167,11 @@ func (p *Peer) ready(ctx context.Context, peers int) (api.NodeInfo, error) {
 		last = err
 		select {
 		case <-ctx.Done():
-			return api.NodeInfo{}, fmt.Errorf("%s is not ready: %w (its log: %s)", p.Name, last, filepath.Join(p.Home, "peer.log"))
+			return api.NodeInfo{}, fmt.Errorf("%s is not ready: %w (its log: %s)",
+				p.Name, last, filepath.Join(p.Home, "peer.log"))
 		case <-p.exited:
-			return api.NodeInfo{}, fmt.Errorf("%s ended: %w (its log: %s)", p.Name, errOr(p.err, "exit status 0"), filepath.Join(p.Home, "peer.log"))
+			return api.NodeInfo{}, fmt.Errorf("%s ended: %w (its log: %s)",
+				p.Name, errOr(p.err, "exit status 0"), filepath.Join(p.Home, "peer.log"))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -197,8 +199,8 @@ func waitFree(ctx context.Context, c *api.Client) error {
 	}
 }
 
-// waitOffers waits until a peer has found so many offers in the DHT and their providers have answered it.
-func waitOffers(ctx context.Context, c *api.Client, want int) error {
+// WaitOffers waits until a peer has found so many offers in the DHT and their providers have answered it.
+func WaitOffers(ctx context.Context, c *api.Client, want int) error {
 	for {
 		offers, err := api.ListOffers.Call(ctx, c, api.ByClass{Class: "cpu"})
 		answered := 0

@@ -148,11 +148,13 @@ func (d *demo) balances(ctx context.Context) (map[string]market.Amount, error) {
 		return nil, fmt.Errorf("reading what the emission holds: %w", err)
 	}
 	if d.before != nil && d.report.Tokens.Emission != market.Amount(emission) {
-		return nil, fmt.Errorf("the emission held %d and holds %d: nobody was to be rewarded", d.report.Tokens.Emission, emission)
+		return nil, fmt.Errorf("the emission held %d and holds %d: nobody was to be rewarded",
+			d.report.Tokens.Emission, emission)
 	}
 	if d.before == nil {
 		d.report.Tokens.Emission = market.Amount(emission)
-		d.report.Tokens.HeldBefore, d.report.Tokens.SupplyBefore = d.report.Tokens.HeldAfter, d.report.Tokens.SupplyAfter
+		t := &d.report.Tokens
+		t.HeldBefore, t.SupplyBefore = t.HeldAfter, t.SupplyAfter
 		d.report.Tokens.HeldAfter = 0
 	}
 	return out, nil
@@ -183,7 +185,9 @@ func (d *demo) verify(ctx context.Context) error {
 	d.report.Receipts = Receipts{Count: v.Receipts, Root: v.Root.String(), LeasesIntact: len(v.Leases)}
 	for _, tx := range v.Transactions {
 		d.report.Receipts.Anchored = append(d.report.Receipts.Anchored, string(tx.ID))
-		d.say("   %d receipts of %d leases verified; transaction %.16s… in slot %d has the program write down their root %s", v.Receipts, len(v.Leases), tx.ID, tx.Slot, v.Root.Short())
+		d.say("   %d receipts of %d leases verified; "+
+			"transaction %.16s… in slot %d has the program write down their root %s",
+			v.Receipts, len(v.Leases), tx.ID, tx.Slot, v.Root.Short())
 	}
 	if err := d.prove(ctx, p, v); err != nil {
 		return err
@@ -200,8 +204,8 @@ func (d *demo) verify(ctx context.Context) error {
 		vouched[a.Payout.String()] += a.Owed
 		fees[a.Payout.String()] += (a.Owed*market.Amount(terms.FeeBps) + 9999) / 10000
 		d.report.Leases = append(d.report.Leases, LeaseReport{
-			Lease: a.Lease.String(), Rank: a.Rank, Epoch: a.Epoch, Provider: d.name(a.Provider.String()), Route: a.Route,
-			Receipts: len(a.Receipts), Vouched: a.Owed, Reason: a.Reason,
+			Lease: a.Lease.String(), Rank: a.Rank, Epoch: a.Epoch, Provider: d.name(a.Provider.String()),
+			Route: a.Route, Receipts: len(a.Receipts), Vouched: a.Owed, Reason: a.Reason,
 		})
 	}
 	return d.money(ctx, vouched, fees)
@@ -220,15 +224,18 @@ func (d *demo) prove(ctx context.Context, p proof.Receipts, v proof.Verdict) err
 		return err
 	}
 	at, last := d.net.Genesis.Program, len(hashes)-1
-	anchor := program.Anchor{Authority: key.Key(), Anchor: program.AnchorAddress(at, key.Key(), v.Root), Root: v.Root, Count: uint64(len(hashes))}
-	call := program.Prove{Anchor: anchor.Anchor, Receipt: hashes[last], Index: uint64(last), Path: chain.ProofOf(hashes, last)}
+	anchor := program.Anchor{Authority: key.Key(), Anchor: program.AnchorAddress(at, key.Key(), v.Root), Root: v.Root,
+		Count: uint64(len(hashes))}
+	call := program.Prove{Anchor: anchor.Anchor, Receipt: hashes[last], Index: uint64(last),
+		Path: chain.ProofOf(hashes, last)}
 	end := program.CloseAnchor{Authority: anchor.Authority, Anchor: anchor.Anchor}
 	tx, err := l.Run(ctx, []program.Instruction{anchor.Instruction(at), call.Instruction(at), end.Instruction(at)})
 	if err != nil {
 		return fmt.Errorf("having receipt %d proven: %w", last, err)
 	}
 	d.report.Receipts.Proven = string(tx)
-	d.say("   receipt %d of %d is under it: the program checked the path, in transaction %.16s…", len(hashes), len(hashes), tx)
+	d.say("   receipt %d of %d is under it: the program checked the path, in transaction %.16s…",
+		len(hashes), len(hashes), tx)
 	return nil
 }
 
@@ -253,8 +260,10 @@ func (d *demo) escrows(ctx context.Context) (err error) {
 	g := d.net.Genesis
 	for _, e := range d.job.Escrows {
 		d.report.Tokens.Fees += e.Fees
-		d.say("   escrow %.8s…: %s deposited, %s claimed (%s of it fees), %s refunded, closed with its rent back; %d transactions", e.Address,
-			g.FormatAmount(e.Deposited), g.FormatAmount(e.Paid), g.FormatAmount(e.Fees), g.FormatAmount(e.Refunded), len(e.Transactions))
+		d.say("   escrow %.8s…: %s deposited, %s claimed (%s of it fees), "+
+			"%s refunded, closed with its rent back; %d transactions",
+			e.Address, g.FormatAmount(e.Deposited), g.FormatAmount(e.Paid), g.FormatAmount(e.Fees),
+			g.FormatAmount(e.Refunded), len(e.Transactions))
 		for _, tx := range e.Transactions {
 			d.say("      %.16s… %s", tx.Tx, strings.Join(tx.Calls, " "))
 		}
@@ -287,10 +296,12 @@ func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount
 	exact := true
 	for i, p := range d.net.Peers {
 		due, fee := vouched[p.Owner.String()], fees[p.Owner.String()]
-		line := PayoutLine{Name: p.Name, Owner: p.Owner.String(), Vouched: due, Before: d.before[p.Name], After: after[p.Name], Fees: fee, Transactions: d.job.Transactions}
+		line := PayoutLine{Name: p.Name, Owner: p.Owner.String(), Vouched: due, Before: d.before[p.Name],
+			After: after[p.Name], Fees: fee, Transactions: d.job.Transactions}
 		note := ""
 		if i < len(d.net.Providers()) {
-			line.Exact = line.After-line.Before == due-fee || d.report.Peers[i].Killed && line.After-line.Before <= due-fee
+			line.Exact = line.After-line.Before == due-fee ||
+				d.report.Peers[i].Killed && line.After-line.Before <= due-fee
 		} else {
 			d.report.Tokens.BuyerPaid = line.Before - line.After
 			line.Exact = d.report.Tokens.BuyerPaid == d.job.Paid
@@ -301,13 +312,18 @@ func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount
 		}
 		exact = exact && line.Exact
 		d.report.Payouts = append(d.report.Payouts, line)
-		d.say("   %-10s %16s %16s %16s%s", p.Name, g.FormatAmount(line.Before), g.FormatAmount(line.After), g.FormatAmount(due), note)
+		d.say("   %-10s %16s %16s %16s%s",
+			p.Name, g.FormatAmount(line.Before), g.FormatAmount(line.After), g.FormatAmount(due), note)
 	}
 	t := &d.report.Tokens
 	t.Burned = t.SupplyBefore - t.SupplyAfter
-	t.Conserved = t.HeldBefore+t.Emission == t.SupplyBefore && t.HeldAfter+t.Fees == t.HeldBefore && t.Burned > 0 && t.Burned <= t.Fees
-	d.say("   tokens: %s before; %s after and %s of fees, of which %s are burned and %s are the pool's and the treasury's: %s", g.FormatAmount(t.HeldBefore), g.FormatAmount(t.HeldAfter),
-		g.FormatAmount(t.Fees), g.FormatAmount(t.Burned), g.FormatAmount(t.Fees-min(t.Fees, t.Burned)), map[bool]string{true: "conserved", false: "NOT conserved"}[t.Conserved])
+	t.Conserved = t.HeldBefore+t.Emission == t.SupplyBefore && t.HeldAfter+t.Fees == t.HeldBefore && t.Burned > 0 &&
+		t.Burned <= t.Fees
+	d.say("   tokens: %s before; %s after and %s of fees, "+
+		"of which %s are burned and %s are the pool's and the treasury's: %s",
+		g.FormatAmount(t.HeldBefore), g.FormatAmount(t.HeldAfter), g.FormatAmount(t.Fees), g.FormatAmount(t.Burned),
+		g.FormatAmount(t.Fees-min(t.Fees, t.Burned)),
+		map[bool]string{true: "conserved", false: "NOT conserved"}[t.Conserved])
 	if !exact {
 		return fmt.Errorf("somebody was not paid exactly what the vouchers say")
 	}
@@ -342,14 +358,15 @@ func (d *demo) restart(ctx context.Context) error {
 // finish writes demo.json.
 func (d *demo) finish() error {
 	path := filepath.Join(d.dir, "demo.json")
-	if err := writeReport(path, d.report); err != nil {
+	if err := WriteReport(path, d.report); err != nil {
 		return err
 	}
 	d.say("\nDone in %.0f s. Everything is in %s", d.report.Seconds["total"], path)
 	return nil
 }
 
-func writeReport(path string, report any) error {
+// WriteReport writes a report to a file as indented JSON.
+func WriteReport(path string, report any) error {
 	b, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return err

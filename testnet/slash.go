@@ -66,7 +66,7 @@ func Slash(ctx context.Context, o DemoOptions) (err error) {
 	}
 	s.report.Seconds["total"] = seconds(time.Since(began))
 	path := filepath.Join(dir, "slash.json")
-	if err := writeReport(path, s.report); err != nil {
+	if err := WriteReport(path, s.report); err != nil {
 		return err
 	}
 	s.say("\nDone in %.0f s. Everything is in %s", s.report.Seconds["total"], path)
@@ -92,8 +92,9 @@ func (s *slash) start(ctx context.Context, o DemoOptions) (err error) {
 	s.net, err = Start(ctx, Options{
 		Dir: filepath.Join(s.dir, "slash"), Providers: 2, Buyers: 3, Units: 1, RPC: o.RPC, Binary: o.Binary,
 		Interval: slashInterval, Connected: 1, Price: func(int) string { return slashPrice },
-		Twin:   map[int]int{slashTwin: slashSeller},
-		Links:  map[int][]int{slashSeller: {}, slashTwin: {}, slashBuyerA: {slashSeller}, slashBuyerB: {slashTwin}, slashThird: {slashBuyerA, slashBuyerB}},
+		Twin: map[int]int{slashTwin: slashSeller},
+		Links: map[int][]int{slashSeller: {}, slashTwin: {}, slashBuyerA: {slashSeller}, slashBuyerB: {slashTwin},
+			slashThird: {slashBuyerA, slashBuyerB}},
 		Refuse: map[int][]int{slashSeller: {slashBuyerB}, slashTwin: {slashBuyerA}},
 		// it announces both processes to everybody: by then each buyer is connected to its own
 		Late: []int{slashThird},
@@ -103,20 +104,22 @@ func (s *slash) start(ctx context.Context, o DemoOptions) (err error) {
 		return err
 	}
 	for _, p := range s.net.Peers {
-		s.report.Peers = append(s.report.Peers, PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(), PID: p.PID})
+		s.report.Peers = append(s.report.Peers, PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(),
+			PID: p.PID})
 	}
 	peers := s.net.Peers
 	for _, p := range peers[slashBuyerA : slashBuyerB+1] {
 		c, err := p.Client()
 		if err == nil {
-			err = waitOffers(ctx, c, 1)
+			err = WaitOffers(ctx, c, 1)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
 	s.say("   %s and %s are provider %s: %s reaches only the one, %s only the other",
-		peers[slashSeller].Name, peers[slashTwin].Name, peers[slashSeller].Key.Short(), peers[slashBuyerA].Name, peers[slashBuyerB].Name)
+		peers[slashSeller].Name, peers[slashTwin].Name, peers[slashSeller].Key.Short(), peers[slashBuyerA].Name,
+		peers[slashBuyerB].Name)
 	third := peers[slashThird]
 	if err := third.Launch(); err != nil {
 		return err
@@ -229,15 +232,15 @@ func (s *slash) sell(ctx context.Context) error {
 // rent submits a job that waits until it is stopped.
 func (s *slash) rent(ctx context.Context, c *api.Client) (buyer.Job, error) {
 	const module = "wait.wasm"
-	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: bytes.NewReader(sleepFor(slashTime))})
+	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: bytes.NewReader(Sleep(slashTime))})
 	if err != nil {
 		return buyer.Job{}, err
 	}
 	return c.Submit(ctx, job.Job{
-		Name: "wait", Runtime: job.RuntimeWasm, Module: module, Count: 1, Resources: job.Resources{Class: "cpu", Units: 1},
-		Timeouts: job.Timeouts{Queue: time.Minute, Run: slashTime},
-		Payment:  job.Payment{MaxPrice: 500_000_000, Budget: 200_000_000, Decimals: s.net.Genesis.Decimals},
-		Blobs:    map[string]job.Blob{module: job.Blob(b)},
+		Name: "wait", Runtime: job.RuntimeWasm, Module: module, Count: 1,
+		Resources: job.Resources{Class: "cpu", Units: 1}, Timeouts: job.Timeouts{Queue: time.Minute, Run: slashTime},
+		Payment: job.Payment{MaxPrice: 500_000_000, Budget: 200_000_000, Decimals: s.net.Genesis.Decimals},
+		Blobs:   map[string]job.Blob{module: job.Blob(b)},
 	}, job.Values{}, "slash")
 }
 
@@ -304,8 +307,10 @@ func (s *slash) end(ctx context.Context, p *Peer, c *api.Client, i int) error {
 	a := accounts[0]
 	r := a.Receipts[len(a.Receipts)-1]
 	v := &s.report.Buyers[i]
-	*v = Victim{Name: p.Name, Key: p.Key.String(), Lease: a.Lease.String(), Receipts: len(a.Receipts), From: a.Receipts[0].From, To: r.To, Loss: r.Cumulative}
-	s.say("   %s: stopped; receipt of slots %d to %d, signed by both, over %s", p.Name, v.From, v.To, s.net.Genesis.FormatAmount(v.Loss))
+	*v = Victim{Name: p.Name, Key: p.Key.String(), Lease: a.Lease.String(), Receipts: len(a.Receipts),
+		From: a.Receipts[0].From, To: r.To, Loss: r.Cumulative}
+	s.say("   %s: stopped; receipt of slots %d to %d, signed by both, over %s",
+		p.Name, v.From, v.To, s.net.Genesis.FormatAmount(v.Loss))
 	return nil
 }
 

@@ -112,7 +112,9 @@ func (s *slash) holdings(ctx context.Context) (map[sign.Key]market.Amount, error
 }
 
 // gained waits until the chain shows as final what was said to be paid, and returns what came in.
-func (s *slash) gained(ctx context.Context, before, said map[sign.Key]market.Amount) (map[sign.Key]market.Amount, error) {
+func (s *slash) gained(
+	ctx context.Context, before, said map[sign.Key]market.Amount,
+) (map[sign.Key]market.Amount, error) {
 	for {
 		now, err := s.holdings(ctx)
 		if err != nil {
@@ -164,7 +166,8 @@ func (s *slash) check(context.Context) error {
 	case paid != r.StakeBefore:
 		return fmt.Errorf("%s of a stake of %s went somewhere", text(paid), text(r.StakeBefore))
 	case 2*r.Burned < r.StakeBefore || r.SupplyBefore < r.SupplyAfter+r.Burned:
-		return fmt.Errorf("%s burned, and the supply went from %s to %s", text(r.Burned), text(r.SupplyBefore), text(r.SupplyAfter))
+		return fmt.Errorf("%s burned, and the supply went from %s to %s",
+			text(r.Burned), text(r.SupplyBefore), text(r.SupplyAfter))
 	case r.Reporter.Payment == 0:
 		return errors.New("the reporter got nothing")
 	}

@@ -61,9 +61,10 @@ func (c Chain) Next(from, to market.Slot, fill func(*ReceiptCore)) (ReceiptCore,
 		return ReceiptCore{}, broke
 	}
 	r := ReceiptCore{
-		Version: ReceiptVersion, Units: c.lease.Units, RankEpoch: c.lease.RankEpoch, Lease: c.id, Seq: c.last.Seq + 1, Prev: c.prev,
-		Provider: c.lease.Provider, Buyer: c.lease.Buyer, UnitsRoot: c.lease.UnitsRoot, Supervision: c.last.Supervision,
-		From: from, To: to, Amount: cumulative - c.last.Cumulative, Cumulative: cumulative,
+		Version: ReceiptVersion, Units: c.lease.Units, RankEpoch: c.lease.RankEpoch, Lease: c.id, Seq: c.last.Seq + 1,
+		Prev: c.prev, Provider: c.lease.Provider, Buyer: c.lease.Buyer, UnitsRoot: c.lease.UnitsRoot,
+		Supervision: c.last.Supervision, From: from, To: to, Amount: cumulative - c.last.Cumulative,
+		Cumulative: cumulative,
 	}
 	fill(&r)
 	if broke := c.check(&r); broke != nil {
@@ -109,7 +110,8 @@ func (c Chain) check(r *ReceiptCore) *RuleError {
 	case r.Cumulative != cumulative:
 		return broken(RuleCumulative, "%d for %d slots, the rate gives %d", r.Cumulative, r.To-start, cumulative)
 	case r.Amount != cumulative-c.last.Cumulative:
-		return broken(RuleAmount, "%d for slots %d to %d, the rate gives %d", r.Amount, r.From, r.To, cumulative-c.last.Cumulative)
+		return broken(RuleAmount, "%d for slots %d to %d, the rate gives %d",
+			r.Amount, r.From, r.To, cumulative-c.last.Cumulative)
 	case r.Cumulative > c.lease.Cap:
 		return broken(RuleCap, "%d is over the cap of %d", r.Cumulative, c.lease.Cap)
 	}
@@ -131,7 +133,8 @@ func (c Chain) identity(r *ReceiptCore) *RuleError {
 	case r.Provider != c.lease.Provider || r.Buyer != c.lease.Buyer:
 		return broken(RuleParties, "between other peers than the lease")
 	case r.Units != c.lease.Units || r.UnitsRoot != c.lease.UnitsRoot:
-		return broken(RuleUnits, "%d units under %s, the lease has %d under %s", r.Units, r.UnitsRoot.Short(), c.lease.Units, c.lease.UnitsRoot.Short())
+		return broken(RuleUnits, "%d units under %s, the lease has %d under %s",
+			r.Units, r.UnitsRoot.Short(), c.lease.Units, c.lease.UnitsRoot.Short())
 	case r.RankEpoch != c.lease.RankEpoch:
 		return broken(RuleRankEpoch, "%d, the lease has %d", r.RankEpoch, c.lease.RankEpoch)
 	case r.Supervision < c.last.Supervision:

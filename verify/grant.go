@@ -53,11 +53,13 @@ func (g SupervisionGrant) Marshal() [SupervisionGrantSize]byte {
 // UnmarshalSupervisionGrant reads the layout and nothing after it.
 func UnmarshalSupervisionGrant(b []byte) (SupervisionGrant, error) {
 	if len(b) != SupervisionGrantSize || b[0] != GrantVersion || !zero(b[1:8]) {
-		return SupervisionGrant{}, malformed("supervision grant", "%d bytes, or unknown version or reserved bytes", len(b))
+		return SupervisionGrant{}, malformed("supervision grant", "%d bytes, or unknown version or reserved bytes",
+			len(b))
 	}
 	return SupervisionGrant{
-		Version: b[0], Job: sign.Hash(b[8:40]), Epoch: binary.LittleEndian.Uint64(b[40:]), Supervisor: sign.Key(b[48:80]),
-		Guardians: sign.Hash(b[80:112]), Slot: market.Slot(binary.LittleEndian.Uint64(b[112:])),
+		Version: b[0], Job: sign.Hash(b[8:40]), Epoch: binary.LittleEndian.Uint64(b[40:]),
+		Supervisor: sign.Key(b[48:80]), Guardians: sign.Hash(b[80:112]),
+		Slot: market.Slot(binary.LittleEndian.Uint64(b[112:])),
 	}, nil
 }
 
@@ -92,7 +94,8 @@ func (s SignedSupervisionGrant) Check(d sign.Domain, job, guardians sign.Hash) e
 	case g.Guardians != guardians:
 		return broken(RuleKeySet, "granted by guardians %s, the job has %s", g.Guardians.Short(), guardians.Short())
 	case 2*int(s.Set.Threshold) <= len(s.Set.Keys):
-		return broken(RuleMajority, "%d of %d guardians could grant two supervisors at once", s.Set.Threshold, len(s.Set.Keys))
+		return broken(RuleMajority, "%d of %d guardians could grant two supervisors at once",
+			s.Set.Threshold, len(s.Set.Keys))
 	}
 	b := s.SupervisionGrant.Marshal()
 	return s.check(d, sign.TagSupervision, b[:], guardians)

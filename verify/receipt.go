@@ -103,11 +103,12 @@ func UnmarshalReceiptCore(b []byte) (ReceiptCore, error) {
 	}
 	le := binary.LittleEndian
 	return ReceiptCore{
-		Version: b[0], Flags: b[1], Units: le.Uint16(b[2:]), RankEpoch: le.Uint32(b[4:]), Lease: market.LeaseID(b[8:40]),
-		Seq: le.Uint64(b[40:]), Prev: sign.Hash(b[48:80]), Provider: sign.Key(b[80:112]), Buyer: sign.Key(b[112:144]),
-		UnitsRoot: sign.Hash(b[144:176]), Supervision: le.Uint64(b[176:]),
-		From: market.Slot(le.Uint64(b[184:])), To: market.Slot(le.Uint64(b[192:])), CPUMillis: le.Uint64(b[200:]),
-		Amount: market.Amount(le.Uint64(b[208:])), Cumulative: market.Amount(le.Uint64(b[216:])), Output: sign.Hash(b[224:256]),
+		Version: b[0], Flags: b[1], Units: le.Uint16(b[2:]), RankEpoch: le.Uint32(b[4:]),
+		Lease: market.LeaseID(b[8:40]), Seq: le.Uint64(b[40:]), Prev: sign.Hash(b[48:80]),
+		Provider: sign.Key(b[80:112]), Buyer: sign.Key(b[112:144]), UnitsRoot: sign.Hash(b[144:176]),
+		Supervision: le.Uint64(b[176:]), From: market.Slot(le.Uint64(b[184:])), To: market.Slot(le.Uint64(b[192:])),
+		CPUMillis: le.Uint64(b[200:]), Amount: market.Amount(le.Uint64(b[208:])),
+		Cumulative: market.Amount(le.Uint64(b[216:])), Output: sign.Hash(b[224:256]),
 	}, nil
 }
 
@@ -173,14 +174,16 @@ func UnmarshalReceipt(b []byte) (Receipt, error) {
 	}
 	return Receipt{
 		ReceiptCore: core,
-		ProviderSig: sign.Signature(b[ReceiptCoreSize : ReceiptCoreSize+64]), BuyerSig: sign.Signature(b[ReceiptCoreSize+64:]),
+		ProviderSig: sign.Signature(b[ReceiptCoreSize : ReceiptCoreSize+64]),
+		BuyerSig:    sign.Signature(b[ReceiptCoreSize+64:]),
 	}, nil
 }
 
 // CheckSignatures verifies both signatures by the keys that the core names: rules provider-signature, buyer-signature.
 func (r Receipt) CheckSignatures(d sign.Domain) error {
 	b := r.ReceiptCore.Marshal()
-	if err := r.checkSignatures(d.Preimage(sign.TagReceipt, b[:]), sign.NewVerifier(r.Provider), sign.NewVerifier(r.Buyer)); err != nil {
+	if err := r.checkSignatures(d.Preimage(sign.TagReceipt, b[:]), sign.NewVerifier(r.Provider),
+		sign.NewVerifier(r.Buyer)); err != nil {
 		return err
 	}
 	return nil

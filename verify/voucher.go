@@ -75,8 +75,8 @@ func UnmarshalVoucher(b []byte) (Voucher, error) {
 	return Voucher{
 		Version: b[0], Flags: b[1], Lease: market.LeaseID(b[8:40]), Escrow: sign.Key(b[40:72]),
 		Seq:        binary.LittleEndian.Uint64(b[72:]),
-		Cumulative: market.Amount(binary.LittleEndian.Uint64(b[80:])), Horizon: market.Slot(binary.LittleEndian.Uint64(b[88:])),
-		Supervision: binary.LittleEndian.Uint64(b[96:]),
+		Cumulative: market.Amount(binary.LittleEndian.Uint64(b[80:])),
+		Horizon:    market.Slot(binary.LittleEndian.Uint64(b[88:])), Supervision: binary.LittleEndian.Uint64(b[96:]),
 	}, nil
 }
 

@@ -33,7 +33,8 @@ func testBlocks(t *testing.T, b *bench) {
 		if err != nil || again != got || got.Slot < from || got.Hash.IsZero() {
 			t.Fatalf("%+v, then %+v, %v", got, again, err)
 		}
-		if next, err := blocks.Block(b.ctx, got.Slot+1); err == nil && (next.Slot <= got.Slot || next.Hash == got.Hash) {
+		if next, err := blocks.Block(b.ctx, got.Slot+1); err == nil &&
+			(next.Slot <= got.Slot || next.Hash == got.Hash) {
 			t.Fatalf("after %+v comes %+v", got, next)
 		}
 		return

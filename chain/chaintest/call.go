@@ -8,7 +8,9 @@ import (
 
 // Run applies the instructions of a transaction in a slot, all or none, and returns the resulting state. at is the
 // program's address, tables are the lookup tables of the transaction; before is not changed.
-func Run(at sign.Key, before *model.State, slot uint64, tx []program.Instruction, tables ...program.Table) (*model.State, error) {
+func Run(
+	at sign.Key, before *model.State, slot uint64, tx []program.Instruction, tables ...program.Table,
+) (*model.State, error) {
 	next := before.Clone()
 	for _, t := range tables {
 		if err := next.Uses(slot, t); err != nil {

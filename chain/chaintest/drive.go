@@ -9,13 +9,15 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Drive steps a machine of chain/escrow with ev and with every answer that follows, until there is nothing to do before its Next. It
-// returns the effects that are meant for people. save gets the machine as it will be and its state.
+// Drive steps a machine of chain/escrow with ev and with each answer that follows, until nothing remains to be done
+// before its Next. It returns the effects that are for the operator. save receives the next machine and its encoded
+// state.
 //
-// After an error of save the machine that it returns is not the one that was saved. Other errors are Step's; the machine is as before
-// the event.
+// After an error of save the returned machine is not the one that was saved. Other errors are those of Step, and the
+// machine is as before the event.
 func Drive[M escrow.Machine[M]](
-	ctx context.Context, l escrow.Ledger, save func(next M, state []byte) error, m M, now time.Time, ev escrow.Event, others ...sign.Signer,
+	ctx context.Context, l escrow.Ledger, save func(next M, state []byte) error, m M, now time.Time, ev escrow.Event,
+	others ...sign.Signer,
 ) (M, []escrow.Effect, error) {
 	var notes []escrow.Effect
 	events := []escrow.Event{ev}

@@ -201,7 +201,8 @@ func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, erro
 	defer l.chain.mu.Unlock()
 	for height := 1; height <= l.chain.final; height++ {
 		if b := l.chain.blocks[height-1]; b.slot >= from {
-			return chain.Block{Slot: b.slot, Hash: sign.Sum([]byte("chaintest block"), binary.LittleEndian.AppendUint64(nil, uint64(b.slot)))}, nil
+			return chain.Block{Slot: b.slot, Hash: sign.Sum([]byte("chaintest block"),
+				binary.LittleEndian.AppendUint64(nil, uint64(b.slot)))}, nil
 		}
 	}
 	return chain.Block{}, fmt.Errorf("chaintest: a final block of slot %d or later: %w", from, chain.ErrNotFound)

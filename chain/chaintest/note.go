@@ -36,6 +36,7 @@ func unmarshalNote(b []byte) (note, error) {
 	if len(b) < noteHead || len(b) > noteHead+chain.MaxMemo {
 		return note{}, fmt.Errorf("chaintest: transaction of %d bytes: %w", len(b), chain.ErrMalformed)
 	}
-	n := note{author: sign.Key(b[:32]), lastValid: le.Uint64(b[32:]), since: market.Slot(le.Uint64(b[40:])), memo: b[noteHead:]}
+	n := note{author: sign.Key(b[:32]), lastValid: le.Uint64(b[32:]), since: market.Slot(le.Uint64(b[40:])),
+		memo: b[noteHead:]}
 	return n, chain.CheckMemo(n.memo)
 }

@@ -189,7 +189,8 @@ func testExpires(t *testing.T, b *bench) {
 }
 
 func testRefuses(t *testing.T, b *bench) {
-	for name, text := range map[string][]byte{"nothing": nil, "long": bytes.Repeat([]byte("x"), chain.MaxMemo+1), "binary": {0xff}} {
+	for name, text := range map[string][]byte{"nothing": nil, "long": bytes.Repeat([]byte("x"), chain.MaxMemo+1),
+		"binary": {0xff}} {
 		if _, err := b.Ledger.SignMemo(b.ctx, text); !errors.Is(err, chain.ErrMemo) {
 			t.Errorf("%s: %v, want ErrMemo", name, err)
 		}

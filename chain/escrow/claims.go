@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -66,7 +65,8 @@ const (
 // NewClaims returns the claims of a lease. Its core and key set were checked, and its buyer named the funding. It
 // returns ErrKeys if claims do not fit into a transaction.
 func NewClaims(net Net, core market.LeaseCore, keys market.KeySet, f Funding, when When, p Params) (Claims, error) {
-	c := Claims{net: net, params: p, when: when, core: core, keys: keys, funding: f, escrow: net.EscrowOf(core, f), fleet: fleet{number: 1}}
+	c := Claims{net: net, params: p, when: when, core: core, keys: keys, funding: f, escrow: net.EscrowOf(core, f),
+		fleet: fleet{number: 1}}
 	return c, c.check()
 }
 
@@ -74,7 +74,8 @@ func (c Claims) check() error {
 	if c.core.VoucherKeys != c.keys.Hash() || LeavesFit(c.keys) == 0 {
 		return ErrKeys
 	}
-	if f := c.funding; int(f.Index) >= LeavesFit(c.keys) || len(f.Proof) > tranche.MaxDepth || f.Tranche == 1<<16-1 || f.Buyer.IsZero() != f.Order.IsZero() {
+	if f := c.funding; int(f.Index) >= LeavesFit(c.keys) || len(f.Proof) > tranche.MaxDepth || f.Tranche == 1<<16-1 ||
+		f.Buyer.IsZero() != f.Order.IsZero() {
 		return fmt.Errorf("%w: funding", ErrEvent)
 	}
 	return nil
@@ -293,7 +294,9 @@ func (c *Claims) target() (amount market.Amount, certain bool) {
 
 // settle ends it when all that there is to claim is paid for ever, and no claim under way can add to that.
 func (c *Claims) settle() []Effect {
-	more := c.fleet.under(func(t task) bool { return t.kind == kindClaim && min(t.amount, c.accrued(c.core.End)) > c.paid })
+	more := c.fleet.under(func(t task) bool {
+		return t.kind == kindClaim && min(t.amount, c.accrued(c.core.End)) > c.paid
+	})
 	if target, certain := c.target(); certain && c.paid >= target && c.end == endNot && !more {
 		return c.finish(endSettled, "")
 	}
@@ -338,7 +341,8 @@ func (c *Claims) tellEnd() []Effect {
 		return []Effect{Settled{Lease: c.core.ID(), Paid: c.paid}}
 	}
 	target, _ := c.target()
-	return []Effect{Lost{Lease: c.core.ID(), Paid: c.paid, Owed: target, Reason: c.lostBy, Unfunded: c.landed == 0 && c.flown == 0}}
+	return []Effect{Lost{Lease: c.core.ID(), Paid: c.paid, Owed: target, Reason: c.lostBy,
+		Unfunded: c.landed == 0 && c.flown == 0}}
 }
 
 // recall repeats final events, once after a restart.
@@ -351,84 +355,4 @@ func (c *Claims) recall() (effects []Effect) {
 		effects = append(effects, c.tellEnd()...)
 	}
 	return effects
-}
-
-// looked compares payments with earnings.
-func (c *Claims) looked(now time.Time, ev Looked) (change bool, effects []Effect, err error) {
-	c.looking = false
-	if ev.Err != "" {
-		c.fleet.reason, c.lookAt = clip(ev.Err), now.Add(c.params.RetryAfter)
-		return false, []Effect{Waiting{Reason: c.fleet.reason, Until: c.lookAt}}, nil
-	}
-	v, f := ev.Confirmed, ev.Final
-	if v.Slot < f.Slot {
-		v = f
-	}
-	c.lookAt = now.Add(c.params.PollEvery)
-	if f.Slot < c.final || v.Slot < c.flewAt { // the endpoints lag behind their earlier answers
-		return false, nil, nil
-	}
-	c.final = f.Slot
-	change, effects = c.book(f)
-	if c.end != endNot {
-		return true, effects, nil
-	}
-	signs, more := c.plan(now, v)
-	effects = append(effects, more...)
-	tables, more := c.makeTable(now, f, v)
-	signs, effects = signs || tables, append(effects, more...)
-	if len(c.fleet.flights) == 0 {
-		c.lookAt = now.Add(c.params.LookEvery)
-		if c.waits != "" {
-			effects = append(effects, Waiting{Reason: c.waits, Until: c.lookAt})
-		}
-	}
-	return change || signs, effects, nil
-}
-
-// book records the final state.
-func (c *Claims) book(f View) (change bool, effects []Effect) {
-	leaf, opened, err := c.leafIn(f)
-	switch {
-	case err != nil && (c.landed != 0 || c.flown != 0):
-		return false, c.lose(err.Error())
-	case err != nil && f.Slot > c.core.ActivateBefore && !c.claiming(): // no claim of ours says that it was there
-		return false, c.finish(endLost, "never funded: "+err.Error())
-	case err != nil:
-		c.waits = err.Error()
-		return false, nil
-	case c.landed == 0:
-		c.landed, change = max(opened, 1), true
-	}
-	if paid := market.Amount(leaf.Paid); paid > c.paid {
-		c.paid, change = paid, true
-		effects = append(effects, Paid{Lease: c.core.ID(), Cumulative: paid})
-	}
-	effects = append(effects, c.settle()...)
-	switch closes := uint64(opened) + uint64(leaf.Window); {
-	case c.end != endNot:
-	case leftOf(tranche.LeafOf(c.core, c.funding.Index), leaf) == 0:
-		effects = append(effects, c.lose(c.because("nothing is left of the lease's money"))...)
-	case leaf.Window != 0 && uint64(f.Slot) > closes:
-		effects = append(effects, c.lose(c.because(fmt.Sprintf("retired, and the last slot for claims was %d", closes)))...)
-	}
-	return change, effects
-}
-
-// leafIn is the lease's leaf, as long as claims on it are paid.
-func (c *Claims) leafIn(v View) (s program.LeafState, opened market.Slot, err error) {
-	if v.Escrow == nil {
-		return s, 0, ErrNoEscrow
-	}
-	if v.Escrow.State != program.EscrowOpen {
-		return s, 0, ErrRefunded
-	}
-	t, ok := v.Tranches[c.funding.Tranche]
-	if !ok {
-		return s, 0, ErrNoTranche
-	}
-	if err := c.funding.Proof.Verify(rootOf(t), tranche.LeafOf(c.core, c.funding.Index)); err != nil {
-		return s, 0, fmt.Errorf("%w: %w", ErrLeaf, err)
-	}
-	return t.Leaves[c.funding.Index], market.Slot(t.Opened), nil
 }

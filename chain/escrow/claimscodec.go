@@ -11,9 +11,10 @@ import (
 // The journal form of Claims, little-endian; fleet is that of a deposit. A length of zero stands for a voucher that
 // there is not.
 //
-//	claims  = version u8 (3) ‖ end u8 ‖ flags u8 (bit 0 over, 1 table made) ‖ lease core[296] ‖ key set ‖ n u16 ‖ funding[n] ‖ owed u64 ‖ earned u64
-//	          ‖ paid u64 ‖ flown u64
-//	          ‖ landed u64 ‖ newest final slot u64 ‖ flown at u64 ‖ asked u64 ‖ 4 × voucher: best, earned, next, final ‖ n u16 ‖ why lost[n]
+//	claims  = version u8 (3) ‖ end u8 ‖ flags u8 (bit 0 over, 1 table made) ‖ lease core[296] ‖ key set
+//	          ‖ n u16 ‖ funding[n] ‖ owed u64 ‖ earned u64 ‖ paid u64 ‖ flown u64
+//	          ‖ landed u64 ‖ newest final slot u64 ‖ flown at u64 ‖ asked u64
+//	          ‖ 4 × voucher: best, earned, next, final ‖ n u16 ‖ why lost[n]
 //	          ‖ slot of its table u64 ‖ slot in which that was disabled u64 ‖ fleet
 //	voucher = n u16 ‖ signed voucher[n]
 const claimsVersion = 3
@@ -25,7 +26,8 @@ func (c Claims) Marshal() []byte {
 	b := append([]byte{claimsVersion, byte(c.end), flags(c.over, c.table.made)}, core[:]...)
 	b = append(b, c.keys.Marshal()...)
 	b = append(le.AppendUint16(b, uint16(len(funding))), funding...)
-	for _, v := range []uint64{uint64(c.owed), uint64(c.sure), uint64(c.paid), uint64(c.flown), uint64(c.landed), uint64(c.final), uint64(c.flewAt), uint64(c.asked)} {
+	for _, v := range []uint64{uint64(c.owed), uint64(c.sure), uint64(c.paid), uint64(c.flown), uint64(c.landed),
+		uint64(c.final), uint64(c.flewAt), uint64(c.asked)} {
 		b = le.AppendUint64(b, v)
 	}
 	for _, v := range []*verify.SignedVoucher{c.best, c.earned, c.next, c.closing} {
@@ -56,7 +58,8 @@ func RestoreClaims(b []byte, net Net, when When, p Params) (Claims, error) {
 	c.escrow = net.EscrowOf(c.core, c.funding)
 	c.owed, c.sure = market.Amount(r.U64()), market.Amount(r.U64())
 	c.paid, c.flown = market.Amount(r.U64()), market.Amount(r.U64())
-	c.landed, c.final, c.flewAt, c.asked = market.Slot(r.U64()), market.Slot(r.U64()), market.Slot(r.U64()), market.Slot(r.U64())
+	c.landed, c.final = market.Slot(r.U64()), market.Slot(r.U64())
+	c.flewAt, c.asked = market.Slot(r.U64()), market.Slot(r.U64())
 	c.best, c.earned, c.next, c.closing = r.voucher(), r.voucher(), r.voucher(), r.voucher()
 	c.lostBy = string(r.bytes(int(r.U16()), maxReason))
 	c.retell = true
@@ -85,11 +88,13 @@ func (r *reader) voucher() *verify.SignedVoucher {
 func (c *Claims) consistent() bool {
 	id := c.core.ID()
 	for _, v := range []*verify.SignedVoucher{c.best, c.earned, c.next, c.closing} {
-		if v != nil && (v.Lease != id || v.Escrow != c.escrow || v.Set.Hash() != c.core.VoucherKeys || v.Final() != (v == c.closing) ||
-			len(v.Sigs) < int(c.keys.Threshold)) {
+		if v != nil &&
+			(v.Lease != id || v.Escrow != c.escrow || v.Set.Hash() != c.core.VoucherKeys ||
+				v.Final() != (v == c.closing) || len(v.Sigs) < int(c.keys.Threshold)) {
 			return false
 		}
 	}
 	return c.tableFits() && (c.earned == nil || c.best != nil && c.earned.Seq < c.best.Seq) &&
-		(c.next == nil || c.earned != nil && c.earned.Seq < c.next.Seq && c.next.Seq < c.best.Seq) && (c.end == endNot || !c.claiming())
+		(c.next == nil || c.earned != nil && c.earned.Seq < c.next.Seq && c.next.Seq < c.best.Seq) &&
+		(c.end == endNot || !c.claiming())
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// table is a provider's lookup table, for claims whose accounts would not fit into a transaction otherwise. It is made
-// as soon as the lease's leaf is seen, and its rent is recovered when nothing is left to claim.
+// table is a provider's lookup table, for claims with too many accounts for a transaction. It is made as soon as the
+// lease's leaf is seen, and its rent is recovered when nothing is left to claim.
 //
 //	none ──signed──▶ asked ──final──▶ made ──over, final──▶ disabled ──cooldown, final──▶ none
 //	  ▲                │
@@ -52,7 +52,8 @@ func (c *Claims) tableAt() sign.Key {
 // named are the accounts of the lease's claims that a table can name.
 func (c *Claims) named(vault sign.Key) []sign.Key {
 	return []sign.Key{c.escrow, program.TrancheAddress(c.net.Program, c.escrow, c.funding.Tranche), vault,
-		program.TokenAccount(c.core.Payout, c.net.Mint), c.net.Mint, c.net.address, program.TokenProgram, program.InstructionsSysvar}
+		program.TokenAccount(c.core.Payout, c.net.Mint), c.net.Mint, c.net.address, program.TokenProgram,
+		program.InstructionsSysvar}
 }
 
 // makeTable makes one if claims need it and none is there. The slot that it names is final: every block after it knows
@@ -69,7 +70,8 @@ func (c *Claims) makeTable(now time.Time, final, v View) (change bool, effects [
 		return false, nil
 	}
 	c.table = table{slot: final.Slot}
-	return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(now, t, c.core.Cap-min(c.core.Cap, c.paid), program.MakeTable(c.core.Provider, uint64(final.Slot), c.named(v.Escrow.Vault)...)...)}}}
+	return true, []Effect{Sign{Orders: []SignOrder{c.fleet.ask(now, t, c.core.Cap-min(c.core.Cap, c.paid),
+		program.MakeTable(c.core.Provider, uint64(final.Slot), c.named(v.Escrow.Vault)...)...)}}}
 }
 
 // tabled records the final status of a transaction about the table.
@@ -91,7 +93,7 @@ func (c *Claims) tabled(x flight, status chain.TxStatus) {
 	}
 }
 
-// unsigned drops a table whose transaction was never signed.
+// unsigned drops a table that no transaction was signed for.
 func (c *Claims) unsigned() {
 	if !c.table.made && !c.fleet.underKind(kindMakeTable) {
 		c.table = table{}
@@ -101,7 +103,9 @@ func (c *Claims) unsigned() {
 // journalled is the table as the journal has it: one that is neither made nor in a signed transaction was never asked
 // for.
 func (c *Claims) journalled() table {
-	if !c.table.made && !slices.ContainsFunc(c.fleet.flights, func(x flight) bool { return x.task.kind == kindMakeTable && x.tx.ID != "" }) {
+	if !c.table.made && !slices.ContainsFunc(c.fleet.flights, func(x flight) bool {
+		return x.task.kind == kindMakeTable && x.tx.ID != ""
+	}) {
 		return table{}
 	}
 	return c.table

@@ -17,11 +17,14 @@ import (
 
 // The journal form of a Deposit, little-endian. Transactions that are being signed are left out: they do not exist yet.
 //
-//	deposit = version u8 (1) ‖ flags u8 (bit 0 seen, 1 ending, 2 closed, 3 leases name another buyer, 4 a hire) ‖ opened u64 ‖ deadline u64 ‖ newest final slot u64 ‖ landed u64
+//	deposit = version u8 (1) ‖ flags u8 (bit 0 seen, 1 ending, 2 closed, 3 leases name another buyer, 4 a hire)
+//	          ‖ opened u64 ‖ deadline u64 ‖ newest final slot u64 ‖ landed u64
 //	          ‖ refunded u64 ‖ deal ‖ n u16 ‖ n × batch ‖ fleet
-//	deal    = order[32] ‖ buyer[32] ‖ source[32] ‖ refund owner[32] ‖ referrer[32] ‖ key set ‖ n u8 ‖ n × standby[80] ‖ lease buyer[32]? ‖ hirer[32]?
+//	deal    = order[32] ‖ buyer[32] ‖ source[32] ‖ refund owner[32] ‖ referrer[32] ‖ key set
+//	          ‖ n u8 ‖ n × standby[80] ‖ lease buyer[32]? ‖ hirer[32]?
 //	batch   = stage u8 (bit 7 hired) ‖ first tranche u16 ‖ deposit u64 ‖ landed u64 ‖ n u16 ‖ n × lease
-//	lease   = flags u8 (bit 0 retired, 1 with a final receipt, 2 void) ‖ activate-before u64 ‖ leaf[136] ‖ ( receipt core[256] ‖ signature[64] )?
+//	lease   = flags u8 (bit 0 retired, 1 with a final receipt, 2 void) ‖ activate-before u64
+//	          ‖ leaf[136] ‖ ( receipt core[256] ‖ signature[64] )?
 //	fleet   = next number u32 ‖ n u8 ‖ n × flight
 //	flight  = number u32 ‖ kind u8 ‖ tranche u16 ‖ leaf u16 ‖ amount u64 ‖ state u8 ‖ last valid u64 ‖ since u64
 //	          ‖ n u8 ‖ txid[n] ‖ n u16 ‖ raw[n]
@@ -125,18 +128,21 @@ func RestoreDeposit(b []byte, net Net, p Params) (Deposit, error) { return resto
 func restore(b []byte, net Net, p Params, hires bool) (Deposit, error) {
 	r := newReader(b)
 	version, bits := r.U8(), r.U8()
-	d := Deposit{net: net, params: p, seen: bits&flagSeen != 0, ending: bits&flagEnding != 0, closed: bits&flagClosed != 0, opened: r.U64(),
-		deadline: market.Slot(r.U64()), final: market.Slot(r.U64()), landed: market.Slot(r.U64()), refunded: market.Amount(r.U64())}
+	d := Deposit{net: net, params: p, seen: bits&flagSeen != 0, ending: bits&flagEnding != 0,
+		closed: bits&flagClosed != 0, opened: r.U64(), deadline: market.Slot(r.U64()), final: market.Slot(r.U64()),
+		landed: market.Slot(r.U64()), refunded: market.Amount(r.U64())}
 	d.deal = r.deal(bits&flagOther != 0)
 	if hires {
 		d.hirer = r.Key()
 	}
-	r.Fail(version != depositVersion || bits >= flagHire<<1 || (bits&flagHire != 0) != hires || r.Bad || d.check() != nil || hires == d.hirer.IsZero())
+	r.Fail(version != depositVersion || bits >= flagHire<<1 || (bits&flagHire != 0) != hires || r.Bad ||
+		d.check() != nil || hires == d.hirer.IsZero())
 	for range r.count(int(r.U16()), maxBatches) {
 		d.batches = append(d.batches, r.batch(&d))
 	}
 	d.fleet = r.fleet(func(t task) bool {
-		return t.kind >= kindOpen && t.kind <= kindCloseEscrow && (t.kind > kindOpen || !hires) && (t.kind > kindAdd || int(t.tranche) < len(d.batches))
+		return t.kind >= kindOpen && t.kind <= kindCloseEscrow && (t.kind > kindOpen || !hires) &&
+			(t.kind > kindAdd || int(t.tranche) < len(d.batches))
 	})
 	r.Fail(d.opened == 0 && (d.seen || len(d.fleet.flights) > 0) || d.closed && len(d.fleet.flights) > 0)
 	if r.Bad || len(r.Rest) > 0 || !d.fits() {
@@ -194,9 +200,11 @@ func (r *reader) keys() market.KeySet {
 }
 
 func (r *reader) deal(other bool) Deal {
-	d := Deal{Order: market.OrderID(r.Key()), Buyer: r.Key(), Source: r.Key(), RefundOwner: r.Key(), Referrer: r.Key(), Keys: r.keys()}
+	d := Deal{Order: market.OrderID(r.Key()), Buyer: r.Key(), Source: r.Key(), RefundOwner: r.Key(), Referrer: r.Key(),
+		Keys: r.keys()}
 	for range r.count(int(r.U8()), program.MaxStandbys) {
-		d.Standbys = append(d.Standbys, program.Standby{Provider: r.Key(), Payout: r.Key(), MaxRate: market.Rate(r.U64()), Budget: market.Amount(r.U64())})
+		d.Standbys = append(d.Standbys, program.Standby{Provider: r.Key(), Payout: r.Key(),
+			MaxRate: market.Rate(r.U64()), Budget: market.Amount(r.U64())})
 	}
 	if other {
 		d.LeaseBuyer = r.Key()
@@ -207,7 +215,8 @@ func (r *reader) deal(other bool) Deal {
 
 func (r *reader) batch(d *Deposit) batch {
 	bits := r.U8()
-	b := batch{stage: stage(bits &^ flagHired), hired: bits&flagHired != 0, first: r.U16(), deposit: market.Amount(r.U64()), opened: market.Slot(r.U64())}
+	b := batch{stage: stage(bits &^ flagHired), hired: bits&flagHired != 0, first: r.U16(),
+		deposit: market.Amount(r.U64()), opened: market.Slot(r.U64())}
 	n := int(r.U16())
 	fit, most := max(1, d.fit(n, b.hired)), d.most()
 	if b.hired {
@@ -217,7 +226,8 @@ func (r *reader) batch(d *Deposit) batch {
 		b.leases = append(b.leases, r.entry())
 		r.Fail(int(b.leases[i].leaf.Index) != i%fit)
 	}
-	r.Fail(b.hired && b.stage == stageSigned || b.stage < stageWanted || b.stage > stageVoid || len(b.leases) == 0 || b.opened != 0 && b.stage != stageFunded)
+	r.Fail(b.hired && b.stage == stageSigned || b.stage < stageWanted || b.stage > stageVoid || len(b.leases) == 0 ||
+		b.opened != 0 && b.stage != stageFunded)
 	if !r.Bad {
 		r.Fail(b.build(fit) != nil)
 	}
@@ -243,12 +253,15 @@ func (r *reader) entry() entry {
 func (r *reader) fleet(is func(task) bool) fleet {
 	f := fleet{number: r.U32()}
 	for range r.count(int(r.U8()), maxFlights) {
-		x := flight{no: r.U32(), task: task{kind: kind(r.U8()), tranche: r.U16(), leaf: r.U16(), amount: market.Amount(r.U64())}, state: chain.TxState(r.U8())}
+		x := flight{no: r.U32(), task: task{kind: kind(r.U8()), tranche: r.U16(), leaf: r.U16(),
+			amount: market.Amount(r.U64())}, state: chain.TxState(r.U8())}
 		x.tx = chain.Prepared{LastValid: r.U64(), Since: market.Slot(r.U64())}
 		x.tx.ID = chain.TxID(r.bytes(int(r.U8()), maxTxID))
 		x.tx.Raw = slices.Clone(r.bytes(int(r.U16()), chain.MaxRaw))
 		r.Fail(!is(x.task) || x.state.Final() || x.state > chain.Expired || x.tx.ID == "" || len(x.tx.Raw) == 0 ||
-			x.no >= f.number && f.number != 0 || slices.ContainsFunc(f.flights, func(y flight) bool { return y.task == x.task || y.no == x.no }))
+			x.no >= f.number && f.number != 0 || slices.ContainsFunc(f.flights, func(y flight) bool {
+			return y.task == x.task || y.no == x.no
+		}))
 		f.flights = append(f.flights, x)
 	}
 	return f

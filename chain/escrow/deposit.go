@@ -9,7 +9,6 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/tranche"
 )
 
@@ -28,12 +27,12 @@ type Deal struct {
 	Referrer    sign.Key // wallet; zero: none
 	Keys        market.KeySet
 	Standbys    []program.Standby
-	// LeaseBuyer is whom leases name as their buyer, if that is another: the key of a job that outlives its buyer's
-	// absence. Zero: the buyer.
+	// LeaseBuyer is the buyer that leases name, if it is not Buyer: the key of a job that outlives its buyer's absence.
+	// Zero means Buyer.
 	LeaseBuyer sign.Key
 }
 
-// leaseBuyer is whom leases name.
+// leaseBuyer is the buyer that leases name.
 func (d Deal) leaseBuyer() sign.Key {
 	if d.LeaseBuyer.IsZero() {
 		return d.Buyer
@@ -67,45 +66,6 @@ type Deposit struct {
 	lookAt    time.Time
 	reasonFor string // the event that is awaited
 	retell    bool   // final events must be repeated: they may not have been received before a restart
-}
-
-// stage of a batch of leases.
-type stage uint8
-
-const (
-	stageWanted stage = iota + 1 // not on chain
-	stageSigned                  // in a transaction that may have been sent: its first tranche has a number
-	stageFunded                  // on chain for ever
-	stageVoid                    // not on chain in time. It could still come there late, and is then retired
-)
-
-// batch is the leases of one Fund: all of it lands in one transaction, or none.
-type batch struct {
-	stage   stage
-	hired   bool   // of a deposit: the voucher keys are said to have set this aside for standbys
-	first   uint16 // number of its first tranche
-	deposit market.Amount
-	leases  []entry
-	trees   []*tranche.Tree // of its tranches; never changed
-	opened  market.Slot     // in which it landed, for ever; 0: not, or nobody saw it
-	// slot in which it landed by a view that is not final, as reported; 0: by none. Not kept over a restart
-	near market.Slot
-}
-
-// entry is a lease.
-type entry struct {
-	leaf   tranche.Leaf
-	before market.Slot // activate-before
-	retire bool
-	void   bool          // Void was reported
-	final  *finalReceipt // its value is never changed
-	done   bool          // nothing of it is left on chain but for its provider to claim, for ever; not kept over a restart
-	freed  market.Slot   // since when its final receipt gives nothing more; 0: it does, or there is none. Not kept either
-}
-
-type finalReceipt struct {
-	core verify.ReceiptCore
-	by   sign.Signature
 }
 
 // NewDeposit is the escrow of an order for which nothing was funded yet. ErrEvent for a deal that no escrow can be
@@ -185,7 +145,8 @@ func (d Deposit) Landed(lease market.LeaseID) bool {
 		b := &d.batches[i]
 		for _, e := range b.leases {
 			if e.leaf.Lease == lease {
-				return !e.void && (b.stage == stageFunded || b.stage == stageSigned && b.near != 0 && b.near <= e.before)
+				return !e.void &&
+					(b.stage == stageFunded || b.stage == stageSigned && b.near != 0 && b.near <= e.before)
 			}
 		}
 	}
@@ -336,7 +297,9 @@ func (d *Deposit) look() []Effect {
 func (d *Deposit) busy() bool {
 	return d.ending || len(d.fleet.flights) > 0 || slices.ContainsFunc(d.batches, func(b batch) bool {
 		return b.stage == stageWanted && !b.hired || b.stage == stageSigned ||
-			(b.stage == stageFunded || b.hired) && slices.ContainsFunc(b.leases, func(e entry) bool { return e.retire && !e.done })
+			(b.stage == stageFunded || b.hired) && slices.ContainsFunc(b.leases, func(e entry) bool {
+				return e.retire && !e.done
+			})
 	})
 }
 
@@ -367,7 +330,8 @@ func (d *Deposit) fund(ev Fund) (change bool, err error) {
 	case len(ev.Leases) == 0:
 		return false, fmt.Errorf("%w: no leases", ErrEvent)
 	case len(ev.Leases) > most || total > MaxLeases:
-		return false, fmt.Errorf("%w: %d, at most %d together and %d in all", ErrTooMany, len(ev.Leases), most, MaxLeases)
+		return false, fmt.Errorf("%w: %d, at most %d together and %d in all",
+			ErrTooMany, len(ev.Leases), most, MaxLeases)
 	}
 	deadline := d.deadline
 	if d.opened == 0 {
@@ -377,10 +341,12 @@ func (d *Deposit) fund(ev Fund) (change bool, err error) {
 	var sum market.Amount
 	for i, core := range ev.Leases {
 		if core.Order != d.deal.Order && !d.hires() && d.deal.LeaseBuyer.IsZero() || !d.names(core) {
-			return false, fmt.Errorf("%w: %s is of another order, buyer or key set, or malformed", ErrLease, core.ID().Short())
+			return false, fmt.Errorf("%w: %s is of another order, buyer or key set, or malformed",
+				ErrLease, core.ID().Short())
 		}
 		if margin := market.Slot(d.net.margin()); core.End > math.MaxUint64-margin || core.End+margin > deadline {
-			return false, fmt.Errorf("%w: slot %d, lease %s ends at %d and %d slots more must be left", ErrDeadline, deadline, core.ID().Short(), core.End, margin)
+			return false, fmt.Errorf("%w: slot %d, lease %s ends at %d and %d slots more must be left",
+				ErrDeadline, deadline, core.ID().Short(), core.End, margin)
 		}
 		if sum, err = sum.Add(core.Cap); err != nil {
 			return false, err
@@ -398,58 +364,6 @@ func (d *Deposit) fund(ev Fund) (change bool, err error) {
 // names reports whether a lease is well-formed and of the deal's buyer and voucher keys.
 func (d *Deposit) names(core market.LeaseCore) bool {
 	return core.Buyer == d.deal.leaseBuyer() && core.VoucherKeys == d.deal.Keys.Hash() && core.Validate() == nil
-}
-
-// known counts the leases that are there.
-func (d *Deposit) known(cores []market.LeaseCore) (n int) {
-	for _, c := range cores {
-		if d.entry(c.ID()) != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// build makes the trees over the leases. It refuses leases that no tranche can hold, with ErrLease.
-func (b *batch) build(fit int) error {
-	seen := map[market.LeaseID]bool{}
-	for _, e := range b.leases {
-		if seen[e.leaf.Lease] {
-			return fmt.Errorf("%w: %s stands twice", ErrLease, e.leaf.Lease.Short())
-		}
-		seen[e.leaf.Lease] = true
-	}
-	for part := range slices.Chunk(b.leases, fit) {
-		leaves := make([]tranche.Leaf, len(part))
-		for i, e := range part {
-			leaves[i] = e.leaf
-		}
-		tree, err := tranche.Build(leaves)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrLease, err)
-		}
-		b.trees = append(b.trees, tree)
-	}
-	return nil
-}
-
-func (b *batch) caps() (sum market.Amount) {
-	for _, t := range b.trees {
-		sum += t.Root().Sum // fund checked that this fits
-	}
-	return sum
-}
-
-// entry finds a lease; nil when there is none. Step made it this value's own.
-func (d *Deposit) entry(lease market.LeaseID) *entry {
-	for i := range d.batches {
-		for j := range d.batches[i].leases {
-			if e := &d.batches[i].leases[j]; e.leaf.Lease == lease {
-				return e
-			}
-		}
-	}
-	return nil
 }
 
 func (d *Deposit) retire(ev Retire) (change bool, err error) {

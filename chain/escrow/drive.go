@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Machine is Deposit, Hire or Claims: a value whose Step returns the next one. On an error it is unchanged.
+// Machine is Deposit, Hire or Claims: a value with a Step that returns the next one. On an error it is unchanged.
 type Machine[M any] interface {
 	Step(now time.Time, ev Event) (M, []Effect, error)
 }

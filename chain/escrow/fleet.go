@@ -76,7 +76,7 @@ type flight struct {
 
 	next    time.Time // when to send and poll again; not kept over a restart
 	rejects uint8     // how often an endpoint judged that it would fail; not kept either
-	deaf    uint8     // how often in a row nothing was learnt of it, as of endpoints that are away or busy; not kept either
+	deaf    uint8     // fruitless polls in a row, as of endpoints that are down or busy; not kept either
 }
 
 // bidWindow is how long a task's lost transactions count: if the last one is longer ago, the next bids as the first
@@ -198,14 +198,17 @@ func (f *fleet) succeeded(t task) {
 
 // signed takes answers to Sign. The signed transactions must be journalled before the effects run. send reports whether
 // a task is still wanted.
-func (f *fleet) signed(now time.Time, p Params, ev Signed, send func(task) bool) (effects []Effect, change bool, tooLong []task) {
+func (f *fleet) signed(
+	now time.Time, p Params, ev Signed, send func(task) bool,
+) (effects []Effect, change bool, tooLong []task) {
 	for _, r := range ev.Results {
 		i := slices.IndexFunc(f.flights, func(x flight) bool { return x.no == r.No && x.tx.ID == "" })
 		if i < 0 {
 			continue
 		}
 		x := &f.flights[i]
-		if r.Err == "" && (r.Tx.ID == "" || len(r.Tx.ID) > maxTxID || len(r.Tx.Raw) == 0 || len(r.Tx.Raw) > chain.MaxRaw) {
+		if r.Err == "" &&
+			(r.Tx.ID == "" || len(r.Tx.ID) > maxTxID || len(r.Tx.Raw) == 0 || len(r.Tx.Raw) > chain.MaxRaw) {
 			r.Err = fmt.Sprintf("signed transaction of %d bytes", len(r.Tx.Raw))
 		}
 		if r.Err != "" {
@@ -239,7 +242,9 @@ func (f *fleet) tick(now time.Time, p Params, send func(task) bool) (effects []E
 
 // pushed takes an answer to Push. known means that the chain has shown something new; over, that the outcome is certain
 // or that nobody remembers it: then it is under way no more.
-func (f *fleet) pushed(now time.Time, p Params, ev Pushed) (x flight, status chain.TxStatus, known, over bool, effects []Effect) {
+func (f *fleet) pushed(
+	now time.Time, p Params, ev Pushed,
+) (x flight, status chain.TxStatus, known, over bool, effects []Effect) {
 	i := slices.IndexFunc(f.flights, func(x flight) bool { return x.no == ev.No && x.tx.ID != "" })
 	if i < 0 {
 		return flight{}, chain.TxStatus{}, false, false, nil

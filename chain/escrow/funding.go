@@ -74,7 +74,8 @@ func UnmarshalFunding(b []byte) (Funding, error) {
 	if end := len(proof) - fundingOther; end >= 1 && end == tranche.ProofSize(proof[0]) {
 		f.Buyer, f.Order = sign.Key(proof[end:][:sign.KeySize]), market.OrderID(proof[end+sign.KeySize:])
 		if f.Buyer.IsZero() || f.Order.IsZero() {
-			return Funding{}, fmt.Errorf("%w: funding: an escrow of buyer %s, order %s", market.ErrMalformed, f.Buyer.Short(), f.Order.Short())
+			return Funding{}, fmt.Errorf("%w: funding: an escrow of buyer %s, order %s",
+				market.ErrMalformed, f.Buyer.Short(), f.Order.Short())
 		}
 		proof = proof[:end]
 	}
@@ -87,9 +88,11 @@ func UnmarshalFunding(b []byte) (Funding, error) {
 
 // CheckFunding reports whether a lease is funded: whether its provider can be sure to be paid the amounts of its
 // vouchers. View is of EscrowOf and the funding's tranche; at level Confirmed the answer could still be forked away.
-// Landed is the slot in which the tranche was opened. Keys are the key set whose hash is in the lease. Everything else
-// is refused: ErrNoEscrow and ErrNoTranche may still change, the others do not.
-func CheckFunding(net Net, view View, core market.LeaseCore, keys market.KeySet, f Funding) (landed market.Slot, err error) {
+// Landed is the slot in which the tranche was opened. Keys is the key set of the lease, checked against its hash.
+// Everything else is refused: ErrNoEscrow and ErrNoTranche may still change, the others do not.
+func CheckFunding(
+	net Net, view View, core market.LeaseCore, keys market.KeySet, f Funding,
+) (landed market.Slot, err error) {
 	if view.Escrow == nil {
 		return 0, ErrNoEscrow
 	}
@@ -101,7 +104,8 @@ func CheckFunding(net Net, view View, core market.LeaseCore, keys market.KeySet,
 		return 0, err
 	}
 	if len(t.Leaves) > LeavesFit(keys) {
-		return 0, fmt.Errorf("%w: claims by %d keys fit with %d leaves, the tranche has %d", ErrKeys, keys.Threshold, LeavesFit(keys), len(t.Leaves))
+		return 0, fmt.Errorf("%w: claims by %d keys fit with %d leaves, the tranche has %d",
+			ErrKeys, keys.Threshold, LeavesFit(keys), len(t.Leaves))
 	}
 	if err := f.Proof.Verify(rootOf(t), tranche.LeafOf(core, f.Index)); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrLeaf, err)
@@ -126,7 +130,8 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 	case e.State != program.EscrowOpen:
 		return ErrRefunded
 	case uint64(core.End)+net.margin() < uint64(core.End) || uint64(core.End)+net.margin() > e.Deadline:
-		return fmt.Errorf("%w: slot %d, the lease ends at %d and %d slots more must be left", ErrDeadline, e.Deadline, core.End, net.margin())
+		return fmt.Errorf("%w: slot %d, the lease ends at %d and %d slots more must be left",
+			ErrDeadline, e.Deadline, core.End, net.margin())
 	case e.Outstanding+e.Fee < e.Fee || uint64(view.Vault) < e.Outstanding+e.Fee:
 		return fmt.Errorf("%w: %d, and owes %d", ErrVault, view.Vault, e.Outstanding+e.Fee)
 	}

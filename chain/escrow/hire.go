@@ -24,7 +24,7 @@ type Hiring struct {
 	Opened     uint64         // the slot in its address
 	Deadline   market.Slot    // its deadline
 	Keys       market.KeySet  // its voucher keys, of which a threshold sign every hire
-	LeaseBuyer sign.Key       // whom leases name; zero: the buyer
+	LeaseBuyer sign.Key       // the buyer that leases name; zero means Buyer
 	Hirer      sign.Key       // the ledger's key: pays fees, and rent that comes back to it
 }
 
@@ -43,8 +43,8 @@ type Hire struct{ d Deposit }
 // NewHire returns a Hire for an escrow from which this machine has hired nothing yet. It returns ErrEvent for an
 // impossible escrow.
 func NewHire(net Net, h Hiring, p Params) (Hire, error) {
-	d := Deposit{net: net, params: p, hirer: h.Hirer, deadline: h.Deadline, opened: h.Opened, fleet: fleet{number: 1}, asked: 1,
-		deal: Deal{Order: h.Order, Buyer: h.Buyer, Keys: h.Keys, LeaseBuyer: h.LeaseBuyer}}
+	d := Deposit{net: net, params: p, hirer: h.Hirer, deadline: h.Deadline, opened: h.Opened, fleet: fleet{number: 1},
+		asked: 1, deal: Deal{Order: h.Order, Buyer: h.Buyer, Keys: h.Keys, LeaseBuyer: h.LeaseBuyer}}
 	if h.Hirer.IsZero() {
 		return Hire{}, fmt.Errorf("%w: nobody hires", ErrEvent)
 	}
@@ -105,20 +105,25 @@ func standbysFor(v View, leaves []tranche.Leaf) (out []program.StandbyLeaf, err 
 		no := fmt.Errorf("%w: %s, paid as %s", ErrStandby, l.Provider.Short(), l.Payout.Short())
 		switch {
 		case uint64(l.End) > v.Escrow.Deadline:
-			return nil, fmt.Errorf("%w: lease %s ends at %d, the escrow's deadline is %d", ErrStandby, l.Lease.Short(), l.End, v.Escrow.Deadline)
+			return nil, fmt.Errorf("%w: lease %s ends at %d, the escrow's deadline is %d",
+				ErrStandby, l.Lease.Short(), l.End, v.Escrow.Deadline)
 		case l.Start < v.Slot && uint64(v.Slot-l.Start) > program.OpeningSlots:
-			return nil, fmt.Errorf("%w: lease %s began at %d, too long before %d", ErrStandby, l.Lease.Short(), l.Start, v.Slot)
+			return nil, fmt.Errorf("%w: lease %s began at %d, too long before %d",
+				ErrStandby, l.Lease.Short(), l.Start, v.Slot)
 		}
 		for i, s := range v.Escrow.Standbys {
 			switch left := s.Budget - min(s.Budget, spent[i]); {
 			case s.Provider != l.Provider || s.Payout != l.Payout:
 			case l.Rate > s.MaxRate:
-				no = fmt.Errorf("%w: %s for %d a million slots, at most %d", ErrStandby, l.Provider.Short(), l.Rate, s.MaxRate)
+				no = fmt.Errorf("%w: %s for %d a million slots, at most %d",
+					ErrStandby, l.Provider.Short(), l.Rate, s.MaxRate)
 			case l.Cap > left:
-				no = fmt.Errorf("%w: %s for up to %d, %d are left of its budget", ErrStandby, l.Provider.Short(), l.Cap, left)
+				no = fmt.Errorf("%w: %s for up to %d, %d are left of its budget",
+					ErrStandby, l.Provider.Short(), l.Cap, left)
 			default:
 				spent[i] += l.Cap
-				out, no = append(out, program.StandbyLeaf{Standby: uint8(i), Lease: l.Lease, Rate: l.Rate, Cap: l.Cap, Start: l.Start, End: l.End}), nil
+				out, no = append(out, program.StandbyLeaf{Standby: uint8(i), Lease: l.Lease, Rate: l.Rate, Cap: l.Cap,
+					Start: l.Start, End: l.End}), nil
 			}
 			if no == nil {
 				break
@@ -153,7 +158,8 @@ func (d *Deposit) check() error {
 	switch {
 	case !d.hires():
 		return d.deal.check()
-	case d.opened == 0 || d.deadline == 0 || !d.deal.Source.IsZero() || !d.deal.RefundOwner.IsZero() || !d.deal.Referrer.IsZero() || len(d.deal.Standbys) > 0:
+	case d.opened == 0 || d.deadline == 0 || !d.deal.Source.IsZero() || !d.deal.RefundOwner.IsZero() ||
+		!d.deal.Referrer.IsZero() || len(d.deal.Standbys) > 0:
 		return fmt.Errorf("%w: an escrow opened in slot %d, with the deadline %d", ErrEvent, d.opened, d.deadline)
 	}
 	return d.deal.checkKeys()
@@ -211,62 +217,6 @@ func (d *Deposit) voters(fails uint8) []sign.Key {
 	return sets[int(fails)%len(sets)]
 }
 
-// leaves are a batch's.
-func (b *batch) leaves() []tranche.Leaf {
-	out := make([]tranche.Leaf, len(b.leases))
-	for i, e := range b.leases {
-		out[i] = e.leaf
-	}
-	return out
-}
-
-// planHiring has the voucher keys add a batch.
-func (d *Deposit) planHiring(c View, add asking) (change bool) {
-	i := d.nextBatch(c)
-	if i < 0 {
-		return false
-	}
-	b := &d.batches[i]
-	hired, err := standbysFor(c, b.leaves())
-	if err == nil {
-		err = enough(c, b.leaves())
-	}
-	if err != nil {
-		d.reasonFor = err.Error()
-		return false
-	}
-	add(task{kind: kindAdd, tranche: uint16(i)}, b.caps(), func(fails uint8) (out []program.Instruction) {
-		change = true
-		b.number(c.Escrow.Tranches)
-		d.asked = max(d.asked, b.first+uint16(len(b.trees)))
-		fit := d.fit(len(b.leases), true)
-		for k := range b.trees {
-			index, part := b.first+uint16(k), hired[k*fit:min((k+1)*fit, len(hired))]
-			out = append(out, program.AddStandbyTranche{Payer: d.hirer, Escrow: d.at, Vault: d.vault, Tranche: d.tranche(index), Signers: d.voters(fails),
-				Index: index, Leaves: part}.Instruction(d.net.Program))
-		}
-		return out
-	})
-	return change
-}
-
-// planLeaving has the hirer's rent come back: its tranches are closed when nothing is outstanding, or when the deadline
-// and the margin are over and the rest went back to the buyer, which anybody may see to.
-func (d *Deposit) planLeaving(c View, add asking) {
-	e := c.Escrow
-	if e.State == program.EscrowOpen && d.over(c) {
-		add(task{kind: kindRefund}, 0, func(fails uint8) (out []program.Instruction) {
-			if fails > 0 { // perhaps the account to be paid into is missing
-				out = append(out, program.OpenTokenAccount(d.hirer, e.RefundOwner, d.net.Mint))
-			}
-			return append(out, program.Refund{Escrow: d.at, Vault: d.vault, Destination: program.TokenAccount(e.RefundOwner, d.net.Mint), Mint: d.net.Mint,
-				Network: d.net.address}.Instruction(d.net.Program))
-		})
-		return
-	}
-	d.planClosing(c, func(outstanding uint64) bool { return outstanding == 0 || e.State == program.EscrowRefunded }, add)
-}
-
 // gone reports whether nothing is left that an ended Hire paid rent for, and nothing can come.
 func (d *Deposit) gone(c, f View) bool {
 	if !d.ending || len(d.fleet.flights) > 0 || d.flying() || f.Slot < d.landed {
@@ -299,7 +249,8 @@ func (d *Deposit) hear(ev Hired) (change bool, err error) {
 	case len(ev.Leases) == 0:
 		return false, fmt.Errorf("%w: no leases", ErrEvent)
 	case len(ev.Leases) > fit || total > maxHired:
-		return false, fmt.Errorf("%w: %d hired, at most %d together and %d in all", ErrTooMany, len(ev.Leases), fit, maxHired)
+		return false, fmt.Errorf("%w: %d hired, at most %d together and %d in all",
+			ErrTooMany, len(ev.Leases), fit, maxHired)
 	}
 	b := batch{stage: stageWanted, hired: true}
 	var sum market.Amount
@@ -324,7 +275,8 @@ func (d *Deposit) hear(ev Hired) (change bool, err error) {
 func (d *Deposit) adopt(v View) {
 	for i := range d.batches {
 		b := &d.batches[i]
-		if _, there := b.landedIn(v); there || b.stage == stageFunded || !b.hired && !d.hires() || d.underBatch(i) || v.Escrow == nil {
+		if _, there := b.landedIn(v); there || b.stage == stageFunded || !b.hired && !d.hires() || d.underBatch(i) ||
+			v.Escrow == nil {
 			continue
 		}
 		for k := range v.Escrow.Tranches {
@@ -376,22 +328,24 @@ func (d *Deposit) planStrangers(c View, add asking) {
 			switch {
 			case s.Window == 0:
 				add(task{kind: kindBegin, tranche: k, leaf: leaf}, 0, func(fails uint8) []program.Instruction {
-					return []program.Instruction{program.RetireBegin{Escrow: d.at, Tranche: d.tranche(k), Network: d.net.address, Signers: d.retirers(fails),
-						Index: leaf}.Instruction(d.net.Program)}
+					return []program.Instruction{program.RetireBegin{Escrow: d.at, Tranche: d.tranche(k),
+						Network: d.net.address, Signers: d.retirers(fails), Index: leaf}.Instruction(d.net.Program)}
 				})
 			case uint64(c.Slot) <= over:
 				d.reasonFor = fmt.Sprintf("providers may claim until slot %d", over)
 			case b == nil:
-				d.reasonFor = fmt.Sprintf("what guardians hired is not known: the rest comes back after slot %d", c.Escrow.Deadline+d.net.margin())
+				d.reasonFor = fmt.Sprintf("what guardians hired is not known: the rest comes back after slot %d",
+					c.Escrow.Deadline+d.net.margin())
 			default:
 				j := tree*d.fit(len(b.leases), b.hired) + i
 				if b.leases[j].left(s) == 0 {
 					continue
 				}
-				add(task{kind: kindFinish, tranche: k, leaf: leaf}, market.Amount(b.leases[j].left(s)), func(uint8) []program.Instruction {
-					return []program.Instruction{program.RetireFinish{Escrow: d.at, Tranche: d.tranche(k), Leaf: b.leases[j].leaf,
-						Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
-				})
+				add(task{kind: kindFinish, tranche: k, leaf: leaf}, market.Amount(b.leases[j].left(s)),
+					func(uint8) []program.Instruction {
+						return []program.Instruction{program.RetireFinish{Escrow: d.at, Tranche: d.tranche(k),
+							Leaf: b.leases[j].leaf, Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
+					})
 			}
 		}
 	}

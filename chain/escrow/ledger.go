@@ -43,13 +43,28 @@ type Ledger interface {
 	// Bid returns the instructions and, after them, the two of program.Budget. The limit is program.Units of them. The
 	// price is the recent price of the accounts that they write, twice as much for each retry, and bounded by the
 	// amount at stake in base units of the token.
-	Bid(ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error)
+	Bid(ctx context.Context,
+		instructions []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error)
 	// Sign makes a transaction of these instructions, signed and paid for by the ledger's key and signed by the others
 	// too. Accounts in lookup tables are named by them. It sends nothing. It returns chain.ErrPayment if it does not
 	// fit, and chain.ErrFees if the key cannot pay its fee.
-	Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error)
+	Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table,
+		others ...sign.Signer) (chain.Prepared, error)
 	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
 	Send(ctx context.Context, tx chain.Prepared) error
 	// Status says how far it has come; see chain.Ledger.
 	Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error)
+}
+
+// Fee is the cost of a transaction with these instructions in lamports when signers keys sign it. It is the chain's fee
+// for these signatures and for those that its Ed25519 instructions check, and its priority fee.
+func Fee(instructions []program.Instruction, signers int) uint64 {
+	n := uint64(signers)
+	for _, i := range instructions {
+		if s, ok := program.ParseSigned(i); ok {
+			n += uint64(len(s.Keys))
+		}
+	}
+	_, units, price, _ := program.SplitBudget(instructions)
+	return n*chain.SignatureFee + chain.BidLamports(price, units)
 }

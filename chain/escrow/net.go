@@ -24,7 +24,8 @@ type Net struct {
 func NewNet(at sign.Key, account program.Network, mint sign.Key) (Net, error) {
 	for i, m := range account.Params.Mints {
 		if m.Mint == mint {
-			return Net{Program: at, Account: account, Mint: mint, address: program.NetworkAddress(at, account.Params), index: uint8(i)}, nil
+			return Net{Program: at, Account: account, Mint: mint, address: program.NetworkAddress(at, account.Params),
+				index: uint8(i)}, nil
 		}
 	}
 	return Net{}, fmt.Errorf("%w: network %s does not take %s", ErrMint, account.Params.Network, mint)
@@ -43,7 +44,8 @@ const (
 // their earnings in them.
 func CheckWindows(p program.Params) error {
 	if p.ResponseSlots < MinResponseSlots {
-		return fmt.Errorf("%w: %d slots for a provider to claim when its lease is retired, at least %d are needed", ErrWindows, p.ResponseSlots, MinResponseSlots)
+		return fmt.Errorf("%w: %d slots for a provider to claim when its lease is retired, at least %d are needed",
+			ErrWindows, p.ResponseSlots, MinResponseSlots)
 	}
 	return nil
 }

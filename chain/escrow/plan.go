@@ -104,9 +104,10 @@ func (d *Deposit) planOpening(c View, add asking) (change bool, effects []Effect
 }
 
 func (d *Deposit) openEscrow(deposit market.Amount) program.Instruction {
-	return program.OpenEscrow{Payer: d.deal.Buyer, Buyer: d.deal.Buyer, Source: d.deal.Source, Authority: d.deal.Buyer, Escrow: d.at, Vault: d.vault,
-		Mint: d.net.Mint, Network: d.net.address, Order: d.deal.Order, Opened: d.opened, Deadline: uint64(d.deadline), Deposit: uint64(deposit),
-		Referrer: d.deal.Referrer, RefundOwner: d.deal.RefundOwner, MintIndex: d.net.index, Keys: d.deal.Keys,
+	return program.OpenEscrow{Payer: d.deal.Buyer, Buyer: d.deal.Buyer, Source: d.deal.Source, Authority: d.deal.Buyer,
+		Escrow: d.at, Vault: d.vault, Mint: d.net.Mint, Network: d.net.address, Order: d.deal.Order, Opened: d.opened,
+		Deadline: uint64(d.deadline), Deposit: uint64(deposit), Referrer: d.deal.Referrer,
+		RefundOwner: d.deal.RefundOwner, MintIndex: d.net.index, Keys: d.deal.Keys,
 		Standbys: d.deal.Standbys}.Instruction(d.net.Program)
 }
 
@@ -115,8 +116,8 @@ func (d *Deposit) addTranches(b *batch, first uint16) (out []program.Instruction
 	b.number(first)
 	for k, tree := range b.trees {
 		index := first + uint16(k)
-		out = append(out, program.AddTranche{Payer: d.deal.Buyer, Buyer: d.deal.Buyer, Escrow: d.at, Vault: d.vault, Index: index, Root: tree.Root(),
-			Tranche: d.tranche(index)}.Instruction(d.net.Program))
+		out = append(out, program.AddTranche{Payer: d.deal.Buyer, Buyer: d.deal.Buyer, Escrow: d.at, Vault: d.vault,
+			Index: index, Root: tree.Root(), Tranche: d.tranche(index)}.Instruction(d.net.Program))
 	}
 	d.asked = max(d.asked, first+uint16(len(b.trees)))
 	return out
@@ -147,8 +148,8 @@ func (d *Deposit) planAdding(c View, add asking) (change bool) {
 	add(task{kind: kindAdd, tranche: uint16(i)}, b.caps(), func(uint8) (out []program.Instruction) {
 		change = true
 		if short := b.caps() - min(b.caps(), free(c)); short > 0 {
-			out = append(out, program.TopUp{Escrow: d.at, Vault: d.vault, Source: d.deal.Source, Authority: d.deal.Buyer, Mint: d.net.Mint,
-				Amount: uint64(short)}.Instruction(d.net.Program))
+			out = append(out, program.TopUp{Escrow: d.at, Vault: d.vault, Source: d.deal.Source,
+				Authority: d.deal.Buyer, Mint: d.net.Mint, Amount: uint64(short)}.Instruction(d.net.Program))
 		}
 		return append(out, d.addTranches(b, c.Escrow.Tranches)...)
 	})
@@ -183,20 +184,24 @@ func (d *Deposit) planLeaves(c View, add asking) {
 			case s.Window != 0 && uint64(c.Slot) > over: // also the rest of a final receipt, if nobody claimed that
 				t.kind = kindFinish
 				add(t, market.Amount(e.left(s)), func(uint8) []program.Instruction {
-					return []program.Instruction{program.RetireFinish{Escrow: d.at, Tranche: d.tranche(k), Leaf: e.leaf, Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
+					return []program.Instruction{program.RetireFinish{Escrow: d.at, Tranche: d.tranche(k), Leaf: e.leaf,
+						Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
 				})
 			case e.final != nil && e.freed == 0:
 				t.kind = kindFinal
 				add(t, market.Amount(e.left(s)), func(uint8) []program.Instruction {
-					return []program.Instruction{program.FinalSigned(d.net.Domain(), e.final.core, e.final.by).Instruction(),
-						program.RetireFinal{Escrow: d.at, Tranche: d.tranche(k), Network: d.net.address, Leaf: e.leaf, Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
+					return []program.Instruction{program.FinalSigned(d.net.Domain(),
+						e.final.core, e.final.by).Instruction(),
+						program.RetireFinal{Escrow: d.at, Tranche: d.tranche(k), Network: d.net.address, Leaf: e.leaf,
+							Proof: d.funding(b, j).Proof}.Instruction(d.net.Program)}
 				})
 			case s.Window == 0 && uint64(c.Slot) < uint64(e.freed)+d.patience(e):
 				d.reasonFor = "providers have yet to claim"
 			case s.Window == 0:
 				t.kind = kindBegin
 				add(t, market.Amount(e.left(s)), func(fails uint8) []program.Instruction {
-					return []program.Instruction{program.RetireBegin{Escrow: d.at, Tranche: d.tranche(k), Network: d.net.address, Signers: d.retirers(fails),
+					return []program.Instruction{program.RetireBegin{Escrow: d.at, Tranche: d.tranche(k),
+						Network: d.net.address, Signers: d.retirers(fails),
 						Index: e.leaf.Index}.Instruction(d.net.Program)}
 				})
 			default:
@@ -236,8 +241,8 @@ func (d *Deposit) planEnd(c View, add asking) {
 	// the amount that is free then, and another the rest.
 	if ends || free(c) > 0 && !d.fleet.unseen(retires) {
 		add(task{kind: kindRefund}, free(c), func(fails uint8) []program.Instruction {
-			return append(opened(fails), program.Refund{Escrow: d.at, Vault: d.vault, Destination: back, Mint: d.net.Mint, Network: d.net.address,
-				Buyer: d.deal.Buyer}.Instruction(d.net.Program))
+			return append(opened(fails), program.Refund{Escrow: d.at, Vault: d.vault, Destination: back,
+				Mint: d.net.Mint, Network: d.net.address, Buyer: d.deal.Buyer}.Instruction(d.net.Program))
 		})
 	}
 	if ends || e.State == program.EscrowOpen && (retiring || d.flying()) {
@@ -256,8 +261,8 @@ func (d *Deposit) planEnd(c View, add asking) {
 		return
 	}
 	add(task{kind: kindCloseEscrow}, 0, func(fails uint8) []program.Instruction {
-		return append(opened(fails), program.CloseEscrow{Escrow: d.at, Vault: d.vault, Destination: back, Mint: d.net.Mint, RentPayer: e.RentPayer,
-			Buyer: d.deal.Buyer}.Instruction(d.net.Program))
+		return append(opened(fails), program.CloseEscrow{Escrow: d.at, Vault: d.vault, Destination: back,
+			Mint: d.net.Mint, RentPayer: e.RentPayer, Buyer: d.deal.Buyer}.Instruction(d.net.Program))
 	})
 }
 
@@ -270,11 +275,13 @@ func (d *Deposit) planClosing(c View, settled func(uint64) bool, add asking) {
 	var out []program.Instruction
 	var first uint16
 	for k := range c.Escrow.Tranches {
-		if t, ok := c.Tranches[k]; ok && settled(t.Outstanding) && len(out) < closeAtOnce && (!d.hires() || t.RentPayer == d.hirer) {
+		if t, ok := c.Tranches[k]; ok && settled(t.Outstanding) && len(out) < closeAtOnce &&
+			(!d.hires() || t.RentPayer == d.hirer) {
 			if len(out) == 0 {
 				first = k
 			}
-			out = append(out, program.CloseTranche{Escrow: d.at, Tranche: d.tranche(k), RentPayer: t.RentPayer}.Instruction(d.net.Program))
+			out = append(out, program.CloseTranche{Escrow: d.at, Tranche: d.tranche(k),
+				RentPayer: t.RentPayer}.Instruction(d.net.Program))
 		}
 	}
 	if len(out) > 0 {
@@ -305,4 +312,55 @@ func (d *Deposit) sweep(e program.Escrow, fails uint8) (out []program.Instructio
 	}
 	call.Treasury, call.Referrer = share(d.net.Account.Params.Treasury), share(e.Referrer)
 	return append(out, call.Instruction(d.net.Program))
+}
+
+// planHiring has the voucher keys add a batch.
+func (d *Deposit) planHiring(c View, add asking) (change bool) {
+	i := d.nextBatch(c)
+	if i < 0 {
+		return false
+	}
+	b := &d.batches[i]
+	hired, err := standbysFor(c, b.leaves())
+	if err == nil {
+		err = enough(c, b.leaves())
+	}
+	if err != nil {
+		d.reasonFor = err.Error()
+		return false
+	}
+	add(task{kind: kindAdd, tranche: uint16(i)}, b.caps(), func(fails uint8) (out []program.Instruction) {
+		change = true
+		b.number(c.Escrow.Tranches)
+		d.asked = max(d.asked, b.first+uint16(len(b.trees)))
+		fit := d.fit(len(b.leases), true)
+		for k := range b.trees {
+			index, part := b.first+uint16(k), hired[k*fit:min((k+1)*fit, len(hired))]
+			out = append(out, program.AddStandbyTranche{Payer: d.hirer, Escrow: d.at, Vault: d.vault,
+				Tranche: d.tranche(index), Signers: d.voters(fails), Index: index,
+				Leaves: part}.Instruction(d.net.Program))
+		}
+		return out
+	})
+	return change
+}
+
+// planLeaving has the hirer's rent come back: its tranches are closed when nothing is outstanding, or when the deadline
+// and the margin are over and the rest went back to the buyer, which anybody may see to.
+func (d *Deposit) planLeaving(c View, add asking) {
+	e := c.Escrow
+	if e.State == program.EscrowOpen && d.over(c) {
+		add(task{kind: kindRefund}, 0, func(fails uint8) (out []program.Instruction) {
+			if fails > 0 { // perhaps the account to be paid into is missing
+				out = append(out, program.OpenTokenAccount(d.hirer, e.RefundOwner, d.net.Mint))
+			}
+			return append(out, program.Refund{Escrow: d.at, Vault: d.vault,
+				Destination: program.TokenAccount(e.RefundOwner, d.net.Mint), Mint: d.net.Mint,
+				Network: d.net.address}.Instruction(d.net.Program))
+		})
+		return
+	}
+	d.planClosing(c, func(outstanding uint64) bool {
+		return outstanding == 0 || e.State == program.EscrowRefunded
+	}, add)
 }

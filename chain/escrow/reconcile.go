@@ -15,8 +15,8 @@ func (d *Deposit) pushed(now time.Time, ev Pushed) (change bool, effects []Effec
 	if over && status.State == chain.Finalized {
 		d.landed = max(d.landed, status.Slot)
 	}
-	if i := int(x.task.tranche); over && x.task.kind <= kindAdd && status.State != chain.Finalized && d.batches[i].stage == stageSigned &&
-		!ev.Gone && !d.underBatch(i) {
+	if i := int(x.task.tranche); over && x.task.kind <= kindAdd && status.State != chain.Finalized &&
+		d.batches[i].stage == stageSigned && !ev.Gone && !d.underBatch(i) {
 		d.batches[i].stage = stageWanted
 	}
 	if known || over {

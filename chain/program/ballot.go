@@ -112,8 +112,9 @@ func (b Ballot) Marshal() []byte {
 func UnmarshalBallot(raw []byte) (Ballot, error) {
 	r := &reader{b: raw}
 	bump, subject, done := r.head(kindBallot)
-	b := Ballot{Bump: bump, Subject: Subject(subject), Done: done == 1, Network: r.key(), Proposer: r.key(), RentPayer: r.key(), Opened: r.u64(), Ends: r.u64(),
-		Ripe: r.u64(), Dead: r.u64(), Total: r.u64(), For: r.u64(), Against: r.u64(), Sequence: r.u64()}
+	b := Ballot{Bump: bump, Subject: Subject(subject), Done: done == 1, Network: r.key(), Proposer: r.key(),
+		RentPayer: r.key(), Opened: r.u64(), Ends: r.u64(), Ripe: r.u64(), Dead: r.u64(), Total: r.u64(), For: r.u64(),
+		Against: r.u64(), Sequence: r.u64()}
 	about := r.bytes(aboutSize)
 	if !r.done() || done > 1 || !b.about(about) {
 		return Ballot{}, notOne("ballot", raw)
@@ -157,14 +158,16 @@ const VoteSize = 120
 
 // Marshal returns the account's bytes (PROTOCOL.md).
 func (v Vote) Marshal() []byte {
-	return head(kindVote, v.Bump, flag(v.For), 0).key(v.Ballot).key(v.Provider).key(v.RentPayer).u64(v.Ends).u64(v.Weight)
+	return head(kindVote, v.Bump, flag(v.For), 0).key(v.Ballot).key(v.Provider).key(v.RentPayer).u64(v.Ends).
+		u64(v.Weight)
 }
 
 // UnmarshalVote reads a vote's account. ErrAccount.
 func UnmarshalVote(b []byte) (Vote, error) {
 	r := &reader{b: b}
 	bump, choice, more := r.head(kindVote)
-	v := Vote{Bump: bump, For: choice == 1, Ballot: r.key(), Provider: r.key(), RentPayer: r.key(), Ends: r.u64(), Weight: r.u64()}
+	v := Vote{Bump: bump, For: choice == 1, Ballot: r.key(), Provider: r.key(), RentPayer: r.key(), Ends: r.u64(),
+		Weight: r.u64()}
 	if !r.done() || choice > 1 || more != 0 {
 		return Vote{}, notOne("vote", b)
 	}
@@ -205,8 +208,8 @@ func (p Payout) Marshal() []byte {
 func UnmarshalPayout(b []byte) (Payout, error) {
 	r := &reader{b: b}
 	bump, source, vault := r.head(kindPayout)
-	p := Payout{Bump: bump, VaultBump: vault, Source: source, Network: r.key(), RentPayer: r.key(), Root: r.hash(), Epoch: r.u64(), Sum: r.u64(),
-		Paid: r.u64(), Stays: r.u64(), Count: r.u32(), Claims: r.u32()}
+	p := Payout{Bump: bump, VaultBump: vault, Source: source, Network: r.key(), RentPayer: r.key(), Root: r.hash(),
+		Epoch: r.u64(), Sum: r.u64(), Paid: r.u64(), Stays: r.u64(), Count: r.u32(), Claims: r.u32()}
 	if p.Count == 0 || p.Count > MaxPayees {
 		return Payout{}, notOne("payout", b)
 	}

@@ -60,7 +60,8 @@ type CloseStated struct {
 
 // Instruction implements Call.
 func (c CloseStated) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseStated}, Accounts: []Meta{pays(c.Reporter), writes(c.Stated)}}
+	return Instruction{Program: program, Data: data{tagCloseStated},
+		Accounts: []Meta{pays(c.Reporter), writes(c.Stated)}}
 }
 
 // SlashAudit takes a provider's whole stake, also the unbonding part, for a lie of an audit (verify/audit, Lie).
@@ -94,13 +95,15 @@ func (c SlashAudit) Instruction(program sign.Key) Instruction {
 		b = c.B
 	} else {
 		answer := c.Answer.Marshal()
-		d = d.u8(c.Value).u16(c.Index).u16(c.Count).bytes(answer[:]...).bytes(audit.OpeningLeaf(c.Opened)...).bytes(c.Path.Marshal()...)
+		d = d.u8(c.Value).u16(c.Index).u16(c.Count).bytes(answer[:]...).bytes(audit.OpeningLeaf(c.Opened)...).
+			bytes(c.Path.Marshal()...)
 	}
 	return Instruction{Program: program, Data: d, Accounts: []Meta{
-		writes(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), reads(c.A), reads(b), writes(c.Reporter), reads(TokenProgram)}}
+		writes(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), reads(c.A), reads(b),
+		writes(c.Reporter), reads(TokenProgram)}}
 }
 
-// Stated is a statement of an audit whose signature the program has seen.
+// Stated is a statement of an audit with its signature checked by the program.
 type Stated struct {
 	Bump     uint8
 	What     Statement
@@ -121,7 +124,8 @@ func StatedSize(what Statement) int {
 
 // Marshal returns the account's bytes (PROTOCOL.md).
 func (s Stated) Marshal() []byte {
-	return head(kindStated, s.Bump, uint8(s.What), 0).key(s.Network).key(s.Reporter).key(s.Signer).u64(s.Slot).bytes(s.Layout...)
+	return head(kindStated, s.Bump, uint8(s.What), 0).key(s.Network).key(s.Reporter).key(s.Signer).u64(s.Slot).
+		bytes(s.Layout...)
 }
 
 // UnmarshalStated reads a statement's account. ErrAccount. Whether the layout is lawful the program has seen.

@@ -34,13 +34,14 @@ type OpenEscrow struct {
 
 // Instruction implements Call.
 func (c OpenEscrow) Instruction(program sign.Key) Instruction {
-	d := data{tagOpenEscrow}.bytes(c.Order[:]...).u64(c.Opened).u64(c.Deadline).u64(c.Deposit).key(c.Referrer).key(c.RefundOwner)
+	d := data{tagOpenEscrow}.bytes(c.Order[:]...).u64(c.Opened).u64(c.Deadline).u64(c.Deposit).key(c.Referrer).
+		key(c.RefundOwner)
 	d = d.u8(c.MintIndex).u8(c.Keys.Threshold).u8(uint8(len(c.Standbys)))
 	for _, s := range c.Standbys {
 		d = d.standby(s)
 	}
-	accounts := []Meta{pays(c.Payer), signs(c.Buyer), writes(c.Source), signs(c.Authority), writes(c.Escrow), writes(c.Vault), reads(c.Mint),
-		reads(c.Network), reads(TokenProgram), reads(SystemProgram)}
+	accounts := []Meta{pays(c.Payer), signs(c.Buyer), writes(c.Source), signs(c.Authority), writes(c.Escrow),
+		writes(c.Vault), reads(c.Mint), reads(c.Network), reads(TokenProgram), reads(SystemProgram)}
 	return Instruction{Program: program, Data: d, Accounts: appendSigners(accounts, c.Keys.Keys)}
 }
 
@@ -150,8 +151,8 @@ type Claim struct {
 func (c Claim) Instruction(program sign.Key) Instruction {
 	d := data{tagClaim, c.Ed}.u16(c.Leaf.Index).key(c.Leaf.Provider).leafTerms(c.Leaf).bytes(c.Proof.Marshal()...)
 	return Instruction{Program: program, Data: d, Accounts: appendPayee([]Meta{
-		writes(c.Escrow), writes(c.Tranche), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram),
-		reads(InstructionsSysvar)}, c.Payee)}
+		writes(c.Escrow), writes(c.Tranche), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network),
+		reads(TokenProgram), reads(InstructionsSysvar)}, c.Payee)}
 }
 
 func (d data) leafTerms(l tranche.Leaf) data { return d.terms(l.Rate, l.Cap, l.Start, l.End) }
@@ -187,7 +188,8 @@ const (
 // Instruction implements Call.
 func (c RetireBegin) Instruction(program sign.Key) Instruction {
 	accounts := []Meta{writes(c.Escrow), writes(c.Tranche), reads(c.Network)}
-	return Instruction{Program: program, Data: data{tagRetire, retireBegin}.u16(c.Index), Accounts: appendSigners(accounts, c.Signers)}
+	return Instruction{Program: program, Data: data{tagRetire, retireBegin}.u16(c.Index),
+		Accounts: appendSigners(accounts, c.Signers)}
 }
 
 // RetireFinish frees the unclaimed rest of a leaf when its window is over. Anybody may.
@@ -201,8 +203,10 @@ type RetireFinish struct {
 
 // Instruction implements Call.
 func (c RetireFinish) Instruction(program sign.Key) Instruction {
-	d := data{tagRetire, retireFinish}.u16(c.Leaf.Index).key(c.Leaf.Provider).bytes(c.Leaf.Lease[:]...).key(c.Leaf.Payout)
-	return Instruction{Program: program, Data: d.leafTerms(c.Leaf).bytes(c.Proof.Marshal()...), Accounts: []Meta{writes(c.Escrow), writes(c.Tranche)}}
+	d := data{tagRetire, retireFinish}.u16(c.Leaf.Index).key(c.Leaf.Provider).bytes(c.Leaf.Lease[:]...).
+		key(c.Leaf.Payout)
+	return Instruction{Program: program, Data: d.leafTerms(c.Leaf).bytes(c.Proof.Marshal()...),
+		Accounts: []Meta{writes(c.Escrow), writes(c.Tranche)}}
 }
 
 // RetireFinal frees at once the amount that a provider gave up by its final receipt: FinalSigned stands in the same
@@ -219,15 +223,18 @@ type RetireFinal struct {
 
 // Instruction implements Call.
 func (c RetireFinal) Instruction(program sign.Key) Instruction {
-	d := data{tagRetire, retireFinal, c.Ed}.u16(c.Leaf.Index).key(c.Leaf.Payout).leafTerms(c.Leaf).bytes(c.Proof.Marshal()...)
-	return Instruction{Program: program, Data: d, Accounts: []Meta{writes(c.Escrow), writes(c.Tranche), reads(c.Network), reads(InstructionsSysvar)}}
+	d := data{tagRetire, retireFinal, c.Ed}.u16(c.Leaf.Index).key(c.Leaf.Payout).leafTerms(c.Leaf).
+		bytes(c.Proof.Marshal()...)
+	return Instruction{Program: program, Data: d, Accounts: []Meta{writes(c.Escrow), writes(c.Tranche),
+		reads(c.Network), reads(InstructionsSysvar)}}
 }
 
 // FinalSigned is the signature instruction that RetireFinal needs beside it: the provider's signature under its final
 // receipt.
 func FinalSigned(d sign.Domain, core verify.ReceiptCore, by sign.Signature) Signed {
 	layout := core.Marshal()
-	return Signed{Keys: []sign.Key{core.Provider}, Signatures: []sign.Signature{by}, Message: d.Preimage(sign.TagReceipt, layout[:])}
+	return Signed{Keys: []sign.Key{core.Provider}, Signatures: []sign.Signature{by},
+		Message: d.Preimage(sign.TagReceipt, layout[:])}
 }
 
 // Refund pays back to the refund owner: the free money if the buyer signs, everything but fees once the deadline and
@@ -245,7 +252,8 @@ type Refund struct {
 // Instruction implements Call.
 func (c Refund) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagRefund}, Accounts: appendPayee([]Meta{
-		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram), optional(program, c.Buyer, signs)}, c.Payee)}
+		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram),
+		optional(program, c.Buyer, signs)}, c.Payee)}
 }
 
 // optional is the account, or the program's own address where there is none.
@@ -270,8 +278,9 @@ type Sweep struct {
 // Instruction implements Call.
 func (c Sweep) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagSweep}, Accounts: []Meta{
-		writes(c.Escrow), writes(c.Vault), writes(c.Mint), reads(c.Network), reads(TokenProgram), optional(program, c.Pool, writes),
-		optional(program, c.Treasury, writes), optional(program, c.Referrer, writes)}}
+		writes(c.Escrow), writes(c.Vault), writes(c.Mint), reads(c.Network), reads(TokenProgram),
+		optional(program, c.Pool, writes), optional(program, c.Treasury, writes),
+		optional(program, c.Referrer, writes)}}
 }
 
 // CloseTranche ends a tranche without outstanding money, or of a refunded escrow. Anybody may.
@@ -283,7 +292,8 @@ type CloseTranche struct {
 
 // Instruction implements Call.
 func (c CloseTranche) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseTranche}, Accounts: []Meta{writes(c.Escrow), writes(c.Tranche), writes(c.RentPayer)}}
+	return Instruction{Program: program, Data: data{tagCloseTranche},
+		Accounts: []Meta{writes(c.Escrow), writes(c.Tranche), writes(c.RentPayer)}}
 }
 
 // CloseEscrow ends an escrow without outstanding money, after its fees are swept and its tranches closed.
@@ -300,6 +310,6 @@ type CloseEscrow struct {
 // Instruction implements Call.
 func (c CloseEscrow) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagCloseEscrow}, Accounts: appendPayee([]Meta{
-		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram), writes(c.RentPayer),
-		optional(program, c.Buyer, signs)}, c.Payee)}
+		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram),
+		writes(c.RentPayer), optional(program, c.Buyer, signs)}, c.Payee)}
 }

@@ -39,7 +39,8 @@ type CloseAttested struct {
 
 // Instruction implements Call.
 func (c CloseAttested) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseAttested}, Accounts: []Meta{pays(c.Reporter), writes(c.Attested)}}
+	return Instruction{Program: program, Data: data{tagCloseAttested},
+		Accounts: []Meta{pays(c.Reporter), writes(c.Attested)}}
 }
 
 // evidenceConflict is the only kind of evidence so far.
@@ -65,8 +66,8 @@ type Slash struct {
 func (c Slash) Instruction(program sign.Key) Instruction {
 	d := data{tagSlash, evidenceConflict}.bytes(c.Unit[:]...).bytes(c.InA.Marshal()...).bytes(c.InB.Marshal()...)
 	return Instruction{Program: program, Data: d, Accounts: []Meta{
-		writes(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), reads(c.A), reads(c.B), writes(c.VictimA),
-		writes(c.VictimB), writes(c.Reporter), reads(TokenProgram)}}
+		writes(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), reads(c.A), reads(c.B),
+		writes(c.VictimA), writes(c.VictimB), writes(c.Reporter), reads(TokenProgram)}}
 }
 
 // Taken is the division of a slashed stake; the four parts add up to it.
@@ -127,8 +128,8 @@ type Prove struct {
 
 // Instruction implements Call.
 func (c Prove) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagProve}.hash(c.Receipt).u64(c.Index).bytes(c.Path.Marshal()...), Accounts: []Meta{
-		reads(c.Anchor)}}
+	return Instruction{Program: program, Data: data{tagProve}.hash(c.Receipt).u64(c.Index).bytes(c.Path.Marshal()...),
+		Accounts: []Meta{reads(c.Anchor)}}
 }
 
 // CloseAnchor ends an anchor; the rent goes back.
@@ -139,7 +140,8 @@ type CloseAnchor struct {
 
 // Instruction implements Call.
 func (c CloseAnchor) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseAnchor}, Accounts: []Meta{pays(c.Authority), writes(c.Anchor)}}
+	return Instruction{Program: program, Data: data{tagCloseAnchor},
+		Accounts: []Meta{pays(c.Authority), writes(c.Anchor)}}
 }
 
 // DrawPool pays a provider out of the verifiers' pool.
@@ -157,5 +159,6 @@ type DrawPool struct {
 // Instruction implements Call.
 func (c DrawPool) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagDrawPool}.u64(c.Amount), Accounts: []Meta{
-		signs(c.Authority), reads(c.Network), writes(c.Pool), reads(c.Mint), reads(c.Provider), writes(c.Destination), reads(TokenProgram)}}
+		signs(c.Authority), reads(c.Network), writes(c.Pool), reads(c.Mint), reads(c.Provider), writes(c.Destination),
+		reads(TokenProgram)}}
 }

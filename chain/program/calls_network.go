@@ -29,7 +29,8 @@ type SetAuthority struct {
 
 // Instruction implements Call.
 func (c SetAuthority) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagSetAuthority}.key(c.New), Accounts: []Meta{signs(c.Authority), writes(c.Network)}}
+	return Instruction{Program: program, Data: data{tagSetAuthority}.key(c.New),
+		Accounts: []Meta{signs(c.Authority), writes(c.Network)}}
 }
 
 // InitPool creates the verifiers' pool of one mint. Anybody may.

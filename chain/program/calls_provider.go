@@ -21,8 +21,8 @@ type Register struct {
 // Instruction implements Call.
 func (c Register) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagRegister}.key(c.Payout).hash(c.Inventory), Accounts: []Meta{
-		pays(c.Payer), signs(c.Owner), signs(c.Peer), reads(c.Network), writes(c.Provider), writes(c.Vault), reads(c.Mint),
-		reads(TokenProgram), reads(SystemProgram)}}
+		pays(c.Payer), signs(c.Owner), signs(c.Peer), reads(c.Network), writes(c.Provider), writes(c.Vault),
+		reads(c.Mint), reads(TokenProgram), reads(SystemProgram)}}
 }
 
 // Update changes the fields that the owner may change; the peer key may change the inventory alone. Nil fields stay as

@@ -16,7 +16,8 @@ type Bond struct {
 
 // Instruction implements Call.
 func (c Bond) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagBond}.u64(c.Amount), Accounts: []Meta{signs(c.Owner), writes(c.Network), writes(c.Provider)}}
+	return Instruction{Program: program, Data: data{tagBond}.u64(c.Amount),
+		Accounts: []Meta{signs(c.Owner), writes(c.Network), writes(c.Provider)}}
 }
 
 // Release releases an amount of bonded stake.
@@ -30,7 +31,8 @@ type Release struct {
 
 // Instruction implements Call.
 func (c Release) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagRelease}.u64(c.Amount), Accounts: []Meta{signs(c.Owner), writes(c.Network), writes(c.Provider)}}
+	return Instruction{Program: program, Data: data{tagRelease}.u64(c.Amount),
+		Accounts: []Meta{signs(c.Owner), writes(c.Network), writes(c.Provider)}}
 }
 
 // ProposeRules opens a ballot on new rules of the network.
@@ -47,7 +49,8 @@ type ProposeRules struct {
 
 // Instruction implements Call.
 func (c ProposeRules) Instruction(program sign.Key) Instruction {
-	return propose(program, SubjectRules, c.Rules.Marshal(), c.Opened, c.Payer, c.Owner, c.Network, c.Provider, c.Ballot)
+	return propose(program, SubjectRules, c.Rules.Marshal(), c.Opened, c.Payer, c.Owner, c.Network, c.Provider,
+		c.Ballot)
 }
 
 // ProposeRewards opens a ballot on an epoch's rewards.
@@ -64,12 +67,16 @@ type ProposeRewards struct {
 
 // Instruction implements Call.
 func (c ProposeRewards) Instruction(program sign.Key) Instruction {
-	return propose(program, SubjectRewards, c.Rewards.Marshal(), c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot)
+	return propose(program, SubjectRewards, c.Rewards.Marshal(), c.Opened, c.Payer, c.Signer, c.Network, c.Provider,
+		c.Ballot)
 }
 
-func propose(program sign.Key, subject Subject, about []byte, opened uint64, payer, signer, network, provider, ballot sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagPropose}.u64(opened).u8(uint8(subject)).bytes(about...), Accounts: []Meta{
-		pays(payer), signs(signer), reads(network), reads(provider), writes(ballot), reads(SystemProgram)}}
+func propose(
+	program sign.Key, subject Subject, about []byte, opened uint64, payer, signer, network, provider, ballot sign.Key,
+) Instruction {
+	return Instruction{Program: program, Data: data{tagPropose}.u64(opened).u8(uint8(subject)).bytes(about...),
+		Accounts: []Meta{
+			pays(payer), signs(signer), reads(network), reads(provider), writes(ballot), reads(SystemProgram)}}
 }
 
 // CastVote votes with all that a provider has bonded.
@@ -87,7 +94,8 @@ type CastVote struct {
 // Instruction implements Call.
 func (c CastVote) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagVote, flag(c.For)}, Accounts: []Meta{
-		pays(c.Payer), signs(c.Signer), writes(c.Provider), writes(c.Ballot), writes(c.Vote), reads(SystemProgram), optional(program, c.Former, writes)}}
+		pays(c.Payer), signs(c.Signer), writes(c.Provider), writes(c.Ballot), writes(c.Vote), reads(SystemProgram),
+		optional(program, c.Former, writes)}}
 }
 
 // CloseVote ends the note of a vote that is over; the rent goes back. Anybody may.
@@ -98,7 +106,8 @@ type CloseVote struct {
 
 // Instruction implements Call.
 func (c CloseVote) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseVote}, Accounts: []Meta{writes(c.Vote), writes(c.RentPayer)}}
+	return Instruction{Program: program, Data: data{tagCloseVote},
+		Accounts: []Meta{writes(c.Vote), writes(c.RentPayer)}}
 }
 
 // Enact makes rules that were voted for those of the network. Anybody may.
@@ -120,7 +129,8 @@ type CloseBallot struct {
 
 // Instruction implements Call.
 func (c CloseBallot) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseBallot}, Accounts: []Meta{writes(c.Ballot), writes(c.RentPayer)}}
+	return Instruction{Program: program, Data: data{tagCloseBallot},
+		Accounts: []Meta{writes(c.Ballot), writes(c.RentPayer)}}
 }
 
 // InitEmission creates the token account that the emission is paid from. Anybody may.
@@ -151,8 +161,8 @@ type Accept struct {
 // Instruction implements Call.
 func (c Accept) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagAccept}, Accounts: []Meta{
-		pays(c.Payer), writes(c.Network), writes(c.Ballot), writes(c.Source), reads(c.Mint), writes(c.Payout), writes(c.Vault), reads(TokenProgram),
-		reads(SystemProgram)}}
+		pays(c.Payer), writes(c.Network), writes(c.Ballot), writes(c.Source), reads(c.Mint), writes(c.Payout),
+		writes(c.Vault), reads(TokenProgram), reads(SystemProgram)}}
 }
 
 // ClaimReward pays one reward. Anybody may.
@@ -170,8 +180,10 @@ type ClaimReward struct {
 
 // Instruction implements Call.
 func (c ClaimReward) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagClaimReward}.u32(c.Index).u64(c.Amount).bytes(c.Path.Marshal()...), Accounts: appendPayee([]Meta{
-		writes(c.Payout), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram)}, c.Payee)}
+	return Instruction{Program: program,
+		Data: data{tagClaimReward}.u32(c.Index).u64(c.Amount).bytes(c.Path.Marshal()...),
+		Accounts: appendPayee([]Meta{writes(c.Payout), writes(c.Vault), writes(c.Destination), reads(c.Mint),
+			reads(TokenProgram)}, c.Payee)}
 }
 
 // ClosePayout ends an epoch's payout; the unclaimed rest goes back to its source, the rent to its payer. Anybody may.
@@ -187,5 +199,6 @@ type ClosePayout struct {
 // Instruction implements Call.
 func (c ClosePayout) Instruction(program sign.Key) Instruction {
 	return Instruction{Program: program, Data: data{tagClosePayout}, Accounts: []Meta{
-		writes(c.Payout), writes(c.Vault), writes(c.Source), reads(c.Mint), reads(c.Network), reads(TokenProgram), writes(c.RentPayer)}}
+		writes(c.Payout), writes(c.Vault), writes(c.Source), reads(c.Mint), reads(c.Network), reads(TokenProgram),
+		writes(c.RentPayer)}}
 }

@@ -57,7 +57,7 @@ type Escrow struct {
 	Standbys        []Standby
 }
 
-// Standby is somebody whom the voucher keys may hire without the buyer.
+// Standby is a provider that the voucher keys may hire without the buyer.
 type Standby struct {
 	Provider sign.Key      `json:"provider"`
 	Payout   sign.Key      `json:"payout"`
@@ -118,7 +118,8 @@ func UnmarshalEscrow(b []byte) (Escrow, error) {
 		e.Keys.Keys = append(e.Keys.Keys, r.key())
 	}
 	for range standbys {
-		e.Standbys = append(e.Standbys, Standby{Provider: r.key(), Payout: r.key(), MaxRate: market.Rate(r.u64()), Budget: market.Amount(r.u64())})
+		e.Standbys = append(e.Standbys, Standby{Provider: r.key(), Payout: r.key(), MaxRate: market.Rate(r.u64()),
+			Budget: market.Amount(r.u64())})
 	}
 	if !r.done() || e.State != EscrowOpen && e.State != EscrowRefunded || !lawful(e.Keys) {
 		return Escrow{}, notOne("escrow", b)
@@ -170,7 +171,8 @@ func TrancheSize(leaves int) int { return trancheHead + leafStateSize*leaves }
 
 // Marshal returns the account's bytes (PROTOCOL.md).
 func (t Tranche) Marshal() []byte {
-	d := data{kindTranche, accountVersion, t.Bump, uint8(t.By), 0, 0, 0, 0}.key(t.Escrow).u16(t.Index).u16(uint16(len(t.Leaves))).u32(0)
+	d := data{kindTranche, accountVersion, t.Bump, uint8(t.By), 0, 0, 0, 0}.key(t.Escrow).u16(t.Index).
+		u16(uint16(len(t.Leaves))).u32(0)
 	d = d.u64(t.Opened).u64(t.Sum).hash(t.Root).u64(t.Outstanding).key(t.RentPayer)
 	for _, l := range t.Leaves {
 		d = d.u64(l.Paid).u64(l.Freed).u32(l.Window)

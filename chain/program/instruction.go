@@ -68,10 +68,11 @@ func (d data) key(v sign.Key) data   { return append(d, v[:]...) }
 func (d data) hash(v sign.Hash) data { return append(d, v[:]...) }
 
 // callNames are PROTOCOL.md's, by their number; "" for one that is retired.
-var callNames = [...]string{"InitNetwork", "SetAuthority", "InitPool", "OpenEscrow", "AddTranche", "AddStandbyTranche", "TopUp", "Claim", "Retire", "Refund",
-	"Sweep", "CloseTranche", "CloseEscrow", "Register", "Update", "", "Stake", "RequestUnstake", "Withdraw", "Attest", "CloseAttested", "Slash",
-	"Anchor", "Prove", "CloseAnchor", "DrawPool", "InitEmission", "Bond", "Release", "Propose", "Vote", "CloseVote", "Enact", "CloseBallot", "Accept",
-	"ClaimReward", "ClosePayout", "State", "CloseStated", "SlashAudit"}
+var callNames = [...]string{"InitNetwork", "SetAuthority", "InitPool", "OpenEscrow", "AddTranche", "AddStandbyTranche",
+	"TopUp", "Claim", "Retire", "Refund", "Sweep", "CloseTranche", "CloseEscrow", "Register", "Update", "", "Stake",
+	"RequestUnstake", "Withdraw", "Attest", "CloseAttested", "Slash", "Anchor", "Prove", "CloseAnchor", "DrawPool",
+	"InitEmission", "Bond", "Release", "Propose", "Vote", "CloseVote", "Enact", "CloseBallot", "Accept", "ClaimReward",
+	"ClosePayout", "State", "CloseStated", "SlashAudit"}
 
 // CallName names the call of the program that an instruction is; "" for one that is none.
 func (in Instruction) CallName(program sign.Key) string {

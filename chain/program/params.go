@@ -45,9 +45,9 @@ type Params struct {
 type Votes struct {
 	VotingSlots   uint64 `json:"voting_slots"`    // that a ballot is open
 	LockSlots     uint64 `json:"lock_slots"`      // between the end of a vote and its effect
-	LeastBonded   uint64 `json:"least_bonded"`    // base units of the stake mint in all, below which nothing is voted on
+	LeastBonded   uint64 `json:"least_bonded"`    // base units of the stake mint that must be bonded before a vote
 	LeastBond     uint64 `json:"least_bond"`      // of a ballot's opener, base units of the stake mint
-	Emission      uint64 `json:"emission"`        // base units of the stake mint that the schedule gives in all; 0: none
+	Emission      uint64 `json:"emission"`        // base units of the stake mint in the whole schedule; 0: none
 	FirstSlot     uint64 `json:"first_slot"`      // of epoch 0
 	EpochSlots    uint64 `json:"epoch_slots"`     //
 	EpochsOfMonth uint32 `json:"epochs_of_month"` //
@@ -113,7 +113,8 @@ type MintTerms struct {
 
 // DefaultTerms are the terms of a token by default: 2 % of a claim, of which half burns.
 func DefaultTerms(mint sign.Key, decimals uint8) MintTerms {
-	return MintTerms{Mint: mint, FeeBps: 200, BurnBps: 5000, PoolBps: 2500, TreasuryBps: 1500, ReferrerBps: 1000, Decimals: decimals}
+	return MintTerms{Mint: mint, FeeBps: 200, BurnBps: 5000, PoolBps: 2500, TreasuryBps: 1500, ReferrerBps: 1000,
+		Decimals: decimals}
 }
 
 // Validate reports the first rule that is broken: ErrParams.
@@ -123,7 +124,8 @@ func (p Params) Validate() error {
 	}
 	switch {
 	case p.EvidenceSlots >= p.UnbondingSlots:
-		return fmt.Errorf("%w: evidence is good for %d slots, stake leaves after %d: it must stay longer", ErrParams, p.EvidenceSlots, p.UnbondingSlots)
+		return fmt.Errorf("%w: evidence is good for %d slots, stake leaves after %d: it must stay longer",
+			ErrParams, p.EvidenceSlots, p.UnbondingSlots)
 	case p.ResponseSlots == 0:
 		return fmt.Errorf("%w: no slots to respond when a leaf is retired", ErrParams)
 	case len(p.Mints) < 1 || len(p.Mints) > MaxMints:
@@ -171,9 +173,11 @@ func (p Params) Marshal() []byte {
 	d = d.u32(p.MarginSlots).u32(p.ResponseSlots).u64(p.UnbondingSlots).u64(p.EvidenceSlots).u64(p.MinStake)
 	d = append(d.u8(uint8(len(p.Mints))), make([]byte, paramsReserved)...)
 	v := p.Votes
-	d = d.u64(v.VotingSlots).u64(v.LockSlots).u64(v.LeastBonded).u64(v.LeastBond).u64(v.Emission).u64(v.FirstSlot).u64(v.EpochSlots).u32(v.EpochsOfMonth).u32(p.AuditSlots)
+	d = d.u64(v.VotingSlots).u64(v.LockSlots).u64(v.LeastBonded).u64(v.LeastBond).u64(v.Emission).u64(v.FirstSlot).
+		u64(v.EpochSlots).u32(v.EpochsOfMonth).u32(p.AuditSlots)
 	for _, m := range p.Mints {
-		d = d.key(m.Mint).u16(m.FeeBps).u16(m.BurnBps).u16(m.PoolBps).u16(m.TreasuryBps).u16(m.ReferrerBps).u8(m.Decimals)
+		d = d.key(m.Mint).u16(m.FeeBps).u16(m.BurnBps).u16(m.PoolBps).u16(m.TreasuryBps).u16(m.ReferrerBps).
+			u8(m.Decimals)
 		d = append(d, make([]byte, mintReserved)...)
 	}
 	return d
@@ -203,19 +207,21 @@ func (r *reader) params() Params {
 	}
 	p := Params{
 		Network: string(network[:n]), Chain: r.hash(), Treasury: r.key(), Authority: r.key(), StakeMint: r.key(),
-		MarginSlots: r.u32(), ResponseSlots: r.u32(), UnbondingSlots: r.u64(), EvidenceSlots: r.u64(), MinStake: r.u64(),
+		MarginSlots: r.u32(), ResponseSlots: r.u32(), UnbondingSlots: r.u64(), EvidenceSlots: r.u64(),
+		MinStake: r.u64(),
 	}
 	count := r.u8()
 	r.zeros(paramsReserved)
-	p.Votes = Votes{VotingSlots: r.u64(), LockSlots: r.u64(), LeastBonded: r.u64(), LeastBond: r.u64(), Emission: r.u64(), FirstSlot: r.u64(), EpochSlots: r.u64(), EpochsOfMonth: r.u32()}
+	p.Votes = Votes{VotingSlots: r.u64(), LockSlots: r.u64(), LeastBonded: r.u64(), LeastBond: r.u64(),
+		Emission: r.u64(), FirstSlot: r.u64(), EpochSlots: r.u64(), EpochsOfMonth: r.u32()}
 	p.AuditSlots = r.u32()
 	if count > MaxMints {
 		r.failed = true
 		return Params{}
 	}
 	for range count {
-		p.Mints = append(p.Mints, MintTerms{Mint: r.key(), FeeBps: r.u16(), BurnBps: r.u16(), PoolBps: r.u16(), TreasuryBps: r.u16(),
-			ReferrerBps: r.u16(), Decimals: r.u8()})
+		p.Mints = append(p.Mints, MintTerms{Mint: r.key(), FeeBps: r.u16(), BurnBps: r.u16(), PoolBps: r.u16(),
+			TreasuryBps: r.u16(), ReferrerBps: r.u16(), Decimals: r.u8()})
 		r.zeros(mintReserved)
 	}
 	return p

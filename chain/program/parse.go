@@ -40,35 +40,18 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	ed = -1
 	switch in.Data[0] {
 	case tagOpenEscrow:
-		c := OpenEscrow{Payer: k[0], Buyer: k[1], Source: k[2], Authority: k[3], Escrow: k[4], Vault: k[5], Mint: k[6], Network: k[7],
-			Order: market.OrderID(r.key()), Opened: r.u64(), Deadline: r.u64(), Deposit: r.u64(), Referrer: r.key(), RefundOwner: r.key(), MintIndex: r.u8()}
-		c.Keys.Threshold = r.u8()
-		for range r.u8() {
-			c.Standbys = append(c.Standbys, Standby{Provider: r.key(), Payout: r.key(), MaxRate: market.Rate(r.u64()), Budget: market.Amount(r.u64())})
-		}
-		for _, m := range in.Accounts[min(10, len(in.Accounts)):] {
-			c.Keys.Keys = append(c.Keys.Keys, m.Key)
-		}
-		call = c
+		call = parseOpenEscrow(in, r, k)
 	case tagAddTranche:
 		c := AddTranche{Payer: k[0], Buyer: k[1], Escrow: k[2], Vault: k[3], Tranche: k[4], Index: r.u16()}
 		c.Root = tranche.Root{Hash: sign.Hash(r.key()), Sum: market.Amount(r.u64()), Count: r.u16()}
 		call = c
 	case tagAddStandbyTranche:
-		c := AddStandbyTranche{Payer: k[0], Escrow: k[1], Vault: k[2], Tranche: k[3], Index: r.u16()}
-		for range r.u8() {
-			l, which, lease := tranche.Leaf{}, r.u8(), market.LeaseID(r.key())
-			r.terms(&l)
-			c.Leaves = append(c.Leaves, StandbyLeaf{Standby: which, Lease: lease, Rate: l.Rate, Cap: l.Cap, Start: l.Start, End: l.End})
-		}
-		for _, m := range in.Accounts[min(5, len(in.Accounts)):] {
-			c.Signers = append(c.Signers, m.Key)
-		}
-		call = c
+		call = parseAddStandbyTranche(in, r, k)
 	case tagTopUp:
 		call = TopUp{Escrow: k[0], Vault: k[1], Source: k[2], Authority: k[3], Mint: k[4], Amount: r.u64()}
 	case tagClaim:
-		c := Claim{Escrow: k[0], Tranche: k[1], Vault: k[2], Destination: k[3], Mint: k[4], Network: k[5], Payee: k[8], Ed: r.u8()}
+		c := Claim{Escrow: k[0], Tranche: k[1], Vault: k[2], Destination: k[3], Mint: k[4], Network: k[5], Payee: k[8],
+			Ed: r.u8()}
 		c.Leaf.Index, c.Leaf.Provider = r.u16(), r.key()
 		r.terms(&c.Leaf)
 		c.Proof = r.proof()
@@ -76,9 +59,11 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	case tagRetire:
 		call, ed = parseRetire(in, r, k)
 	case tagRefund:
-		call = Refund{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], Network: k[4], Buyer: none(k[6]), Payee: k[7]}
+		call = Refund{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], Network: k[4], Buyer: none(k[6]),
+			Payee: k[7]}
 	case tagSweep:
-		call = Sweep{Escrow: k[0], Vault: k[1], Mint: k[2], Network: k[3], Pool: none(k[5]), Treasury: none(k[6]), Referrer: none(k[7])}
+		call = Sweep{Escrow: k[0], Vault: k[1], Mint: k[2], Network: k[3], Pool: none(k[5]), Treasury: none(k[6]),
+			Referrer: none(k[7])}
 	case tagCloseTranche:
 		call = CloseTranche{Escrow: k[0], Tranche: k[1], RentPayer: k[2]}
 	case tagAnchor:
@@ -95,7 +80,8 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	case tagCloseStated:
 		call = CloseStated{Reporter: k[0], Stated: k[1]}
 	case tagSlashAudit:
-		c := SlashAudit{Network: k[0], Provider: k[1], Vault: k[2], Mint: k[3], A: k[4], Reporter: k[6], Kind: audit.Kind(r.u8())}
+		c := SlashAudit{Network: k[0], Provider: k[1], Vault: k[2], Mint: k[3], A: k[4], Reporter: k[6],
+			Kind: audit.Kind(r.u8())}
 		if c.Kind == audit.TwoAnswers {
 			c.B = k[5]
 		} else {
@@ -103,9 +89,11 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 		}
 		call = c
 	case tagCloseEscrow:
-		call = CloseEscrow{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], RentPayer: k[5], Buyer: none(k[6]), Payee: k[7]}
+		call = CloseEscrow{Escrow: k[0], Vault: k[1], Destination: k[2], Mint: k[3], RentPayer: k[5], Buyer: none(k[6]),
+			Payee: k[7]}
 	}
-	if call == nil || !bytes.Equal(call.Instruction(in.Program).Data, in.Data) || !slices.EqualFunc(call.Instruction(in.Program).Accounts, in.Accounts, serves) {
+	if call == nil || !bytes.Equal(call.Instruction(in.Program).Data, in.Data) ||
+		!slices.EqualFunc(call.Instruction(in.Program).Accounts, in.Accounts, serves) {
 		return nil, 0, ErrCall
 	}
 	return call, ed, nil
@@ -127,6 +115,35 @@ func (r *layout) wrongValue(c *SlashAudit) {
 // serves reports whether an account has the needed permissions.
 func serves(need, m Meta) bool {
 	return m.Key == need.Key && (m.Signer || !need.Signer) && (m.Writable || !need.Writable)
+}
+
+func parseOpenEscrow(in Instruction, r *layout, k []sign.Key) Call {
+	c := OpenEscrow{Payer: k[0], Buyer: k[1], Source: k[2], Authority: k[3], Escrow: k[4], Vault: k[5], Mint: k[6],
+		Network: k[7], Order: market.OrderID(r.key()), Opened: r.u64(), Deadline: r.u64(), Deposit: r.u64(),
+		Referrer: r.key(), RefundOwner: r.key(), MintIndex: r.u8()}
+	c.Keys.Threshold = r.u8()
+	for range r.u8() {
+		c.Standbys = append(c.Standbys, Standby{Provider: r.key(), Payout: r.key(), MaxRate: market.Rate(r.u64()),
+			Budget: market.Amount(r.u64())})
+	}
+	for _, m := range in.Accounts[min(10, len(in.Accounts)):] {
+		c.Keys.Keys = append(c.Keys.Keys, m.Key)
+	}
+	return c
+}
+
+func parseAddStandbyTranche(in Instruction, r *layout, k []sign.Key) Call {
+	c := AddStandbyTranche{Payer: k[0], Escrow: k[1], Vault: k[2], Tranche: k[3], Index: r.u16()}
+	for range r.u8() {
+		l, which, lease := tranche.Leaf{}, r.u8(), market.LeaseID(r.key())
+		r.terms(&l)
+		c.Leaves = append(c.Leaves, StandbyLeaf{Standby: which, Lease: lease, Rate: l.Rate, Cap: l.Cap,
+			Start: l.Start, End: l.End})
+	}
+	for _, m := range in.Accounts[min(5, len(in.Accounts)):] {
+		c.Signers = append(c.Signers, m.Key)
+	}
+	return c
 }
 
 func parseRetire(in Instruction, r *layout, k []sign.Key) (Call, int) {
@@ -169,7 +186,8 @@ func (r *layout) key() sign.Key { return sign.Key(r.take(32)) }
 
 func (r *layout) terms(l *tranche.Leaf) {
 	l.Version = tranche.LeafVersion
-	l.Rate, l.Cap, l.Start, l.End = market.Rate(r.u64()), market.Amount(r.u64()), market.Slot(r.u64()), market.Slot(r.u64())
+	l.Rate, l.Cap = market.Rate(r.u64()), market.Amount(r.u64())
+	l.Start, l.End = market.Slot(r.u64()), market.Slot(r.u64())
 }
 
 func (r *layout) proof() (p tranche.Proof) {

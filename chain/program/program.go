@@ -2,11 +2,11 @@
 //
 // The program is built in two ways from the same source:
 //
-//   - With Debian's Rust and LLVM and the linker of this tree, which is what is committed here and what the tests rebuild
-//     and compare byte for byte: `.ci/deps rust` unpacks the compiler into the user's cache (no root), then
-//     `go run ./chain/program/build` (about 20 seconds the first time, for Rust's core library; then one).
-//   - With Solana's own tools: `cargo build-sbf` in this folder, which makes target/deploy/starling.so. Its bytes are
-//     others: another compiler, another linker.
+//   - With Debian's Rust and LLVM and the linker of this tree. This build is committed here, and the tests rebuild and
+//     compare it byte for byte. `.ci/deps rust` unpacks the compiler into the user's cache (no root). Then
+//     `go run ./chain/program/build` takes about 20 seconds the first time, for Rust's core library, and later one.
+//   - With Solana's own tools: `cargo build-sbf` in this folder, which makes target/deploy/starling.so. Its bytes
+//     differ: another compiler, another linker.
 //
 // The second way has not been run: the crate solana-cargo-build-sbf (4.0.0) only calls the compiler, which it downloads
 // with the platform tools from a release page; no package of the registries (crates.io, npm, PyPI, Debian) was found

@@ -37,7 +37,8 @@ func (p Provider) Marshal() []byte {
 		d = d.key(k)
 	}
 	d = d.hash(p.Inventory)
-	for _, v := range []uint64{p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence, p.Bonded, p.Raised, p.Frozen} {
+	for _, v := range []uint64{p.Stake, p.Unbonding, p.Ready, p.Slashed, p.Registered, p.Sequence, p.Bonded, p.Raised,
+		p.Frozen} {
 		d = d.u64(v)
 	}
 	return append(d, make([]byte, providerReserved)...)
@@ -60,7 +61,7 @@ func UnmarshalProvider(b []byte) (Provider, error) {
 	return p, nil
 }
 
-// Attested is a receipt whose two signatures the program has seen.
+// Attested is a receipt with both signatures checked by the program.
 type Attested struct {
 	Bump     uint8
 	Network  sign.Key

@@ -33,7 +33,8 @@ const (
 
 // Fees are the terms' own.
 func (m MintTerms) Fees() Fees {
-	return Fees{FeeBps: m.FeeBps, BurnBps: m.BurnBps, PoolBps: m.PoolBps, TreasuryBps: m.TreasuryBps, ReferrerBps: m.ReferrerBps}
+	return Fees{FeeBps: m.FeeBps, BurnBps: m.BurnBps, PoolBps: m.PoolBps, TreasuryBps: m.TreasuryBps,
+		ReferrerBps: m.ReferrerBps}
 }
 
 func (f Fees) validate() error {
@@ -64,11 +65,14 @@ func (p Params) Rules() Rules {
 func (p Params) Allows(r Rules) error {
 	switch {
 	case r.ResponseSlots < p.ResponseSlots || atLeast(uint64(r.ResponseSlots)) > uint64(p.ResponseSlots):
-		return fmt.Errorf("%w: %d slots to respond, want %d to %d times that", ErrParams, r.ResponseSlots, p.ResponseSlots, ruleTimes)
+		return fmt.Errorf("%w: %d slots to respond, want %d to %d times that",
+			ErrParams, r.ResponseSlots, p.ResponseSlots, ruleTimes)
 	case r.UnbondingSlots < p.UnbondingSlots || atLeast(r.UnbondingSlots) > p.UnbondingSlots:
-		return fmt.Errorf("%w: unbonding for %d slots, want %d to %d times that", ErrParams, r.UnbondingSlots, p.UnbondingSlots, ruleTimes)
+		return fmt.Errorf("%w: unbonding for %d slots, want %d to %d times that",
+			ErrParams, r.UnbondingSlots, p.UnbondingSlots, ruleTimes)
 	case r.MinStake < p.MinStake/ruleTimes || atLeast(r.MinStake) > p.MinStake:
-		return fmt.Errorf("%w: least stake of %d, want a quarter to %d times %d", ErrParams, r.MinStake, ruleTimes, p.MinStake)
+		return fmt.Errorf("%w: least stake of %d, want a quarter to %d times %d",
+			ErrParams, r.MinStake, ruleTimes, p.MinStake)
 	case len(r.Fees) != len(p.Mints):
 		return fmt.Errorf("%w: fees for %d mints, the network has %d", ErrParams, len(r.Fees), len(p.Mints))
 	}
@@ -98,7 +102,8 @@ func (r *reader) rules(mints int) Rules {
 	r.zeros(4)
 	out.UnbondingSlots, out.MinStake = r.u64(), r.u64()
 	for range mints {
-		out.Fees = append(out.Fees, Fees{FeeBps: r.u16(), BurnBps: r.u16(), PoolBps: r.u16(), TreasuryBps: r.u16(), ReferrerBps: r.u16()})
+		out.Fees = append(out.Fees, Fees{FeeBps: r.u16(), BurnBps: r.u16(), PoolBps: r.u16(), TreasuryBps: r.u16(),
+			ReferrerBps: r.u16()})
 		r.zeros(feesReserved)
 	}
 	return out
@@ -125,7 +130,8 @@ func NewNetwork(p Params) Network {
 // Terms are those of mint number i that hold now.
 func (n Network) Terms(i int) MintTerms {
 	m, f := n.Params.Mints[i], n.Rules.Fees[i]
-	return MintTerms{Mint: m.Mint, FeeBps: f.FeeBps, BurnBps: f.BurnBps, PoolBps: f.PoolBps, TreasuryBps: f.TreasuryBps, ReferrerBps: f.ReferrerBps, Decimals: m.Decimals}
+	return MintTerms{Mint: m.Mint, FeeBps: f.FeeBps, BurnBps: f.BurnBps, PoolBps: f.PoolBps, TreasuryBps: f.TreasuryBps,
+		ReferrerBps: f.ReferrerBps, Decimals: m.Decimals}
 }
 
 // PaysPool reports whether the pools get their share of fees: they have an authority, or their payments are voted on.

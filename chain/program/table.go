@@ -56,12 +56,14 @@ func MakeTable(authority sign.Key, slot uint64, holds ...sign.Key) []Instruction
 
 // DisableTable lets no new transaction use a table; CloseTable can follow when TableCooldown slots are over.
 func DisableTable(authority, table sign.Key) Instruction {
-	return Instruction{Program: TableProgram, Data: data{}.u32(tableDisable), Accounts: []Meta{writes(table), signs(authority)}}
+	return Instruction{Program: TableProgram, Data: data{}.u32(tableDisable),
+		Accounts: []Meta{writes(table), signs(authority)}}
 }
 
 // CloseTable ends a table; the rent goes back to the authority.
 func CloseTable(authority, table sign.Key) Instruction {
-	return Instruction{Program: TableProgram, Data: data{}.u32(tableClose), Accounts: []Meta{writes(table), signs(authority), pays(authority)}}
+	return Instruction{Program: TableProgram, Data: data{}.u32(tableClose),
+		Accounts: []Meta{writes(table), signs(authority), pays(authority)}}
 }
 
 // TableCall is a call of the table program, read back.

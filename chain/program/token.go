@@ -36,12 +36,14 @@ func TokenAccount(wallet, mint sign.Key) sign.Key {
 // OpenTokenAccount opens TokenAccount of a wallet, or does nothing when it exists. Anybody may pay its rent.
 func OpenTokenAccount(payer, wallet, mint sign.Key) Instruction {
 	return Instruction{Program: AssociatedTokenProgram, Data: data{openIdempotent}, Accounts: []Meta{
-		pays(payer), writes(TokenAccount(wallet, mint)), reads(wallet), reads(mint), reads(SystemProgram), reads(TokenProgram)}}
+		pays(payer), writes(TokenAccount(wallet, mint)), reads(wallet), reads(mint), reads(SystemProgram),
+		reads(TokenProgram)}}
 }
 
 // Opens is the token account that an instruction of OpenTokenAccount's form opens if it is not there.
 func (in Instruction) Opens() (account sign.Key, ok bool) {
-	if in.Program != AssociatedTokenProgram || len(in.Accounts) != 6 || len(in.Data) != 1 || in.Data[0] != openIdempotent {
+	if in.Program != AssociatedTokenProgram || len(in.Accounts) != 6 || len(in.Data) != 1 ||
+		in.Data[0] != openIdempotent {
 		return sign.Key{}, false
 	}
 	return in.Accounts[1].Key, true

@@ -101,7 +101,8 @@ const (
 
 // capacity is a line's weight in one window.
 func (l Line) capacity() uint64 {
-	return min(share(l.Operations, points, pointOperations), share(l.Reads, points, pointReads), share(l.Memory, points, pointMemory), maxPoints)
+	return min(share(l.Operations, points, pointOperations), share(l.Reads, points, pointReads),
+		share(l.Memory, points, pointMemory), maxPoints)
 }
 
 // weight is capacity × windows: at most 10¹⁰ · 2¹², so that those of all lines add up to less than 2⁶⁴.
@@ -117,11 +118,14 @@ func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
 		of := c.Target()
 		switch {
 		case of.Provider != k.Provider || of.Unit != k.Unit:
-			return Tally{}, fmt.Errorf("%w: one of unit %s of %s among those of unit %s of %s", ErrCertificates, of.Unit.Short(), of.Provider.Short(), k.Unit.Short(), k.Provider.Short())
+			return Tally{}, fmt.Errorf("%w: one of unit %s of %s among those of unit %s of %s",
+				ErrCertificates, of.Unit.Short(), of.Provider.Short(), k.Unit.Short(), k.Provider.Short())
 		case !e.Has(of.Window):
-			return Tally{}, fmt.Errorf("%w: one of window %d, epoch %d has those from %d to %d", ErrCertificates, of.Window, e.Number, e.From, e.To-1)
+			return Tally{}, fmt.Errorf("%w: one of window %d, epoch %d has those from %d to %d",
+				ErrCertificates, of.Window, e.Number, e.From, e.To-1)
 		case i > 0 && cs[i-1].Target().Window >= of.Window:
-			return Tally{}, fmt.Errorf("%w: window %d counts twice, or they are not in order", ErrCertificates, of.Window)
+			return Tally{}, fmt.Errorf("%w: window %d counts twice, or they are not in order",
+				ErrCertificates, of.Window)
 		}
 		h := c.Hash()
 		digest = append(digest, h[:]...)

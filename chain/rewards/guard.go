@@ -107,7 +107,8 @@ func (t Table) CompareGuarded(mine []Guarded) (unseen []Claim, err error) {
 	}
 	for k, sum := range sums {
 		if has[k] < sum-sum/shortBy {
-			return nil, fmt.Errorf("%w: claims under the word of guardian %s come to %d, the table has %d of it", ErrShort, k.Short(), sum, has[k])
+			return nil, fmt.Errorf("%w: claims under the word of guardian %s come to %d, the table has %d of it",
+				ErrShort, k.Short(), sum, has[k])
 		}
 	}
 	return unseen, nil

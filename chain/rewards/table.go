@@ -24,7 +24,8 @@ const Sources = 1 + program.MaxMints
 //	     8    40  5 × u64: amount to divide of each source, the emission first; 0 of all but one
 //	    48     4  n, lines, at most 65,536
 //	    52     4  m, guarded claims, at most 16,384
-//	    56   128  n × ( provider[32] ‖ unit[32] ‖ windows u32 ‖ 0 (4) ‖ operations u64 ‖ reads u64 ‖ memory u64 ‖ digest[32] ), strictly ascending
+//	    56   128  n × ( provider[32] ‖ unit[32] ‖ windows u32 ‖ 0 (4) ‖ operations u64 ‖ reads u64 ‖ memory u64
+//	              ‖ digest[32] ), strictly ascending
 //	          72  m × ( transaction[64] ‖ net u64 ), strictly ascending
 type Table struct {
 	Epoch  uint64
@@ -54,7 +55,8 @@ func NewTable(epoch uint64, shared [Sources]uint64, ts []Tally) Table {
 
 // Marshal returns the layout.
 func (t Table) Marshal() []byte {
-	out := binary.LittleEndian.AppendUint64(make([]byte, 0, tableHead+lineSize*len(t.Lines)+claimSize*len(t.Claims)), t.Epoch)
+	out := binary.LittleEndian.AppendUint64(make([]byte, 0, tableHead+lineSize*len(t.Lines)+claimSize*len(t.Claims)),
+		t.Epoch)
 	for _, n := range t.Shared {
 		out = binary.LittleEndian.AppendUint64(out, n)
 	}
@@ -93,7 +95,8 @@ func UnmarshalTable(b []byte) (Table, error) {
 	for b = b[tableHead:]; len(t.Lines) < int(n); b = b[lineSize:] {
 		windows := binary.LittleEndian.Uint64(b[64:])
 		l := Line{UnitKey: UnitKey{Provider: sign.Key(b[:32]), Unit: market.UnitID(b[32:64])}, Windows: uint32(windows),
-			Operations: binary.LittleEndian.Uint64(b[72:]), Reads: binary.LittleEndian.Uint64(b[80:]), Memory: binary.LittleEndian.Uint64(b[88:]), Digest: sign.Hash(b[96:128])}
+			Operations: binary.LittleEndian.Uint64(b[72:]), Reads: binary.LittleEndian.Uint64(b[80:]),
+			Memory: binary.LittleEndian.Uint64(b[88:]), Digest: sign.Hash(b[96:128])}
 		if windows < 1 || windows > MaxWindows {
 			return Table{}, fmt.Errorf("%w: unit %s passed %d windows", ErrTable, l.Unit.Short(), windows)
 		}
@@ -115,9 +118,9 @@ func UnmarshalTable(b []byte) (Table, error) {
 // shortBy is the tolerance of a table: its value of a unit may be a tenth below the verifier's.
 const shortBy = 10
 
-// Compare compares a table with a verifier's own counts. It returns the units with another line, whose certificates the
-// verifier must see before it may accept them. It returns ErrTable for another epoch's, or with more windows than the
-// epoch has. It returns ErrShort if a unit's weight is more than a tenth below the proven weight that the verifier
+// Compare compares a table with a verifier's own counts. It returns the units with a different line. The verifier must
+// see their certificates before it may accept them. It returns ErrTable for another epoch's, or with more windows than
+// the epoch has. It returns ErrShort if a unit's weight is more than a tenth below the proven weight that the verifier
 // knows.
 func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 	if t.Epoch != e.Number {
@@ -129,7 +132,8 @@ func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 	}
 	for _, l := range t.Lines {
 		if l.Windows > e.Windows() {
-			return nil, fmt.Errorf("%w: unit %s passed %d windows of %d", ErrTable, l.Unit.Short(), l.Windows, e.Windows())
+			return nil, fmt.Errorf("%w: unit %s passed %d windows of %d",
+				ErrTable, l.Unit.Short(), l.Windows, e.Windows())
 		}
 		m, here := known[l.UnitKey]
 		delete(known, l.UnitKey)
@@ -137,7 +141,8 @@ func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 			continue
 		}
 		if here && l.weight() < m.weight()-m.weight()/shortBy {
-			return nil, fmt.Errorf("%w: unit %s of %s passed %d windows, the table says %d", ErrShort, l.Unit.Short(), l.Provider.Short(), m.Windows, l.Windows)
+			return nil, fmt.Errorf("%w: unit %s of %s passed %d windows, the table says %d",
+				ErrShort, l.Unit.Short(), l.Provider.Short(), m.Windows, l.Windows)
 		}
 		unseen = append(unseen, l.UnitKey)
 	}
@@ -260,7 +265,9 @@ func (a Award) Rewards() program.Rewards {
 
 // Proof proves the reward of a wallet. It returns ErrNotPaid.
 func (a Award) Proof(wallet sign.Key) (index uint32, amount uint64, path merkle.Proof, err error) {
-	i, ok := slices.BinarySearchFunc(a.Payees, wallet, func(p Payee, w sign.Key) int { return bytes.Compare(p.Wallet[:], w[:]) })
+	i, ok := slices.BinarySearchFunc(a.Payees, wallet, func(p Payee, w sign.Key) int {
+		return bytes.Compare(p.Wallet[:], w[:])
+	})
 	if !ok {
 		return 0, 0, nil, fmt.Errorf("%w: %s", ErrNotPaid, wallet)
 	}

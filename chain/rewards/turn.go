@@ -33,7 +33,10 @@ type Turns struct {
 // NewTurns draws the turns of an epoch's rewards of a source; turn 0 begins in a slot. Block is the hash of the first
 // block after the epoch, which nobody knew when the last bond was raised that counts: those raised in the epoch's last
 // slot or before, of the least bond or more. The address is that of a registration.
-func NewTurns(v program.Votes, epoch uint64, source uint8, first uint64, block sign.Hash, all []program.Provider, address func(program.Provider) sign.Key) Turns {
+func NewTurns(
+	v program.Votes, epoch uint64, source uint8, first uint64, block sign.Hash, all []program.Provider,
+	address func(program.Provider) sign.Key,
+) Turns {
 	seed := binary.LittleEndian.AppendUint64([]byte{source}, epoch)
 	t := Turns{first: first, slots: TurnSlots(v), seed: sign.Sum([]byte("starling/turns/v1"), block[:], seed)}
 	for _, p := range all {

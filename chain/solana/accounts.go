@@ -20,7 +20,8 @@ const (
 
 // tokenAccount is the fields that are read of a token account (spl-token, state.rs):
 //
-//	mint[32] ‖ owner[32] ‖ amount u64 ‖ delegate (u32 tag ‖ [32]) ‖ state u8 ‖ native (u32 ‖ u64) ‖ delegated u64 ‖ close (u32 ‖ [32])
+//	mint[32] ‖ owner[32] ‖ amount u64 ‖ delegate (u32 tag ‖ [32]) ‖ state u8 ‖ native (u32 ‖ u64)
+//	‖ delegated u64 ‖ close (u32 ‖ [32])
 type tokenAccount struct {
 	mint, owner, delegate sign.Key // delegate is zero when there is none
 	amount, delegated     market.Amount
@@ -32,7 +33,8 @@ func decodeTokenAccount(b []byte) (tokenAccount, error) {
 	if len(b) != tokenAccountSize || b[108] == 0 || b[108] > 2 || le.Uint32(b[72:]) > 1 {
 		return tokenAccount{}, fmt.Errorf("token account of %d bytes: %w", len(b), chain.ErrMalformed)
 	}
-	a := tokenAccount{mint: sign.Key(b[:32]), owner: sign.Key(b[32:64]), amount: market.Amount(le.Uint64(b[64:])), frozen: b[108] == 2}
+	a := tokenAccount{mint: sign.Key(b[:32]), owner: sign.Key(b[32:64]), amount: market.Amount(le.Uint64(b[64:])),
+		frozen: b[108] == 2}
 	if le.Uint32(b[72:]) == 1 {
 		a.delegate, a.delegated = sign.Key(b[76:108]), market.Amount(le.Uint64(b[121:]))
 	}

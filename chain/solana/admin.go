@@ -30,7 +30,8 @@ func NewAdmin(rpcURL string, genesis sign.Hash, payer sign.Signer) (*Admin, erro
 		return nil, err
 	}
 	// no mint to check
-	l := &Ledger{cfg: Config{Key: payer, Fees: chain.DefaultFees()}, pool: p, payer: solanago.PublicKey(payer.Key()), mintOK: true}
+	l := &Ledger{cfg: Config{Key: payer, Fees: chain.DefaultFees()}, pool: p, payer: solanago.PublicKey(payer.Key()),
+		mintOK: true}
 	return &Admin{pool: p, payer: payer, ledger: l}, nil
 }
 
@@ -45,7 +46,8 @@ func (a *Admin) CreateMint(ctx context.Context, mint sign.Signer, decimals uint8
 	initialize := append([]byte{tokenInitializeMint2, decimals}, payer[:]...)
 	initialize = append(initialize, 0) // no freeze authority
 	err = a.run(ctx, []solanago.Instruction{create,
-		solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{solanago.Meta(address).WRITE()}, initialize),
+		solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{solanago.Meta(address).WRITE()},
+			initialize),
 	}, mint)
 	if err != nil {
 		return fmt.Errorf("creating mint: %w", err)
@@ -73,13 +75,16 @@ func (a *Admin) Fund(ctx context.Context, mint sign.Key, decimals uint8, grants 
 			to := solanago.PublicKey(g.To)
 			if g.Lamports > 0 {
 				data := binary.LittleEndian.AppendUint32(nil, 2) // system program: transfer
-				instructions = append(instructions, solanago.NewInstruction(solanago.SystemProgramID, solanago.AccountMetaSlice{
-					solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(to).WRITE()}, binary.LittleEndian.AppendUint64(data, g.Lamports)))
+				instructions = append(instructions,
+					solanago.NewInstruction(solanago.SystemProgramID, solanago.AccountMetaSlice{
+						solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(to).WRITE()},
+						binary.LittleEndian.AppendUint64(data, g.Lamports)))
 			}
 			if g.Tokens > 0 {
 				instructions = append(instructions, openTokenAccount(payer, to, token),
 					solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{
-						solanago.Meta(token).WRITE(), solanago.Meta(tokenAccountOf(to, token)).WRITE(), solanago.Meta(payer).SIGNER(),
+						solanago.Meta(token).WRITE(), solanago.Meta(tokenAccountOf(to, token)).WRITE(),
+						solanago.Meta(payer).SIGNER(),
 					}, amountData(tokenMintToChecked, g.Tokens, decimals)))
 			}
 		}
@@ -96,7 +101,8 @@ func (a *Admin) Fund(ctx context.Context, mint sign.Key, decimals uint8, grants 
 // Mint makes tokens of which the payer is the mint's authority, into any token account.
 func (a *Admin) Mint(ctx context.Context, mint sign.Key, decimals uint8, to sign.Key, amount market.Amount) error {
 	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{
-		solanago.Meta(solanago.PublicKey(mint)).WRITE(), solanago.Meta(solanago.PublicKey(to)).WRITE(), solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER(),
+		solanago.Meta(solanago.PublicKey(mint)).WRITE(), solanago.Meta(solanago.PublicKey(to)).WRITE(),
+		solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER(),
 	}, amountData(tokenMintToChecked, amount, decimals))})
 	if err != nil {
 		return fmt.Errorf("minting into %s: %w", to, err)
@@ -106,11 +112,13 @@ func (a *Admin) Mint(ctx context.Context, mint sign.Key, decimals uint8, to sign
 
 // Approve lets delegate spend so much of the owner's tokens, in place of whatever it or another was allowed before: a
 // token account has one delegate.
-func (a *Admin) Approve(ctx context.Context, mint sign.Key, decimals uint8, owner sign.Signer, delegate sign.Key, amount market.Amount) error {
+func (a *Admin) Approve(
+	ctx context.Context, mint sign.Key, decimals uint8, owner sign.Signer, delegate sign.Key, amount market.Amount,
+) error {
 	account := tokenAccountOf(solanago.PublicKey(owner.Key()), solanago.PublicKey(mint))
 	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.TokenProgramID, solanago.AccountMetaSlice{
-		solanago.Meta(account).WRITE(), solanago.Meta(solanago.PublicKey(mint)), solanago.Meta(solanago.PublicKey(delegate)),
-		solanago.Meta(solanago.PublicKey(owner.Key())).SIGNER(),
+		solanago.Meta(account).WRITE(), solanago.Meta(solanago.PublicKey(mint)),
+		solanago.Meta(solanago.PublicKey(delegate)), solanago.Meta(solanago.PublicKey(owner.Key())).SIGNER(),
 	}, amountData(tokenApproveChecked, amount, decimals))}, owner)
 	if err != nil {
 		return fmt.Errorf("approving %s: %w", delegate, err)
@@ -121,7 +129,8 @@ func (a *Admin) Approve(ctx context.Context, mint sign.Key, decimals uint8, owne
 // Supply is how much of a token there is, in base units, confirmed.
 func (a *Admin) Supply(ctx context.Context, mint sign.Key) (market.Amount, error) {
 	return ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (market.Amount, error) {
-		_, accounts, err := readAccounts(ctx, c, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(mint)})
+		_, accounts, err := readAccounts(ctx, c, rpc.CommitmentConfirmed,
+			[]solanago.PublicKey{solanago.PublicKey(mint)})
 		if err != nil {
 			return 0, err
 		}
@@ -150,7 +159,9 @@ func (a *Admin) run(ctx context.Context, instructions []solanago.Instruction, si
 
 // budget adds a transaction's budget. The recent price is requested only when the first transaction was lost: a
 // deployment takes hundreds.
-func (a *Admin) budget(ctx context.Context, instructions []solanago.Instruction, retries uint8) ([]solanago.Instruction, error) {
+func (a *Admin) budget(
+	ctx context.Context, instructions []solanago.Instruction, retries uint8,
+) ([]solanago.Instruction, error) {
 	ours := make([]Instruction, len(instructions))
 	for i, in := range instructions {
 		data, err := in.Data()
@@ -159,12 +170,14 @@ func (a *Admin) budget(ctx context.Context, instructions []solanago.Instruction,
 		}
 		ours[i] = Instruction{Program: sign.Key(in.ProgramID()), Data: data}
 		for _, m := range in.Accounts() {
-			ours[i].Accounts = append(ours[i].Accounts, Meta{Key: sign.Key(m.PublicKey), Signer: m.IsSigner, Writable: m.IsWritable})
+			ours[i].Accounts = append(ours[i].Accounts,
+				Meta{Key: sign.Key(m.PublicKey), Signer: m.IsSigner, Writable: m.IsWritable})
 		}
 	}
 	if retries == 0 {
 		units := program.Units(a.ledger.cfg.Program, ours)
-		return slices.Concat(instructions, library(program.Budget(units, a.ledger.cfg.Fees.Price(0, 0, units, a.ledger.cfg.Fees.Most)))), nil
+		return slices.Concat(instructions, library(program.Budget(units,
+			a.ledger.cfg.Fees.Price(0, 0, units, a.ledger.cfg.Fees.Most)))), nil
 	}
 	bid, err := a.ledger.bid(ctx, ours, a.ledger.cfg.Fees.Most, retries)
 	if err != nil {

@@ -16,12 +16,16 @@ import (
 const maxPriced = 128
 
 // Bid implements escrow.Ledger.
-func (l *Ledger) Bid(ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error) {
+func (l *Ledger) Bid(
+	ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8,
+) ([]program.Instruction, error) {
 	return l.bid(ctx, instructions, l.cfg.Fees.Ceiling(stake, l.cfg.Decimals), retries)
 }
 
 // bid adds the budget of a transaction that bids at most so many lamports.
-func (l *Ledger) bid(ctx context.Context, instructions []program.Instruction, ceiling uint64, retries uint8) ([]program.Instruction, error) {
+func (l *Ledger) bid(
+	ctx context.Context, instructions []program.Instruction, ceiling uint64, retries uint8,
+) ([]program.Instruction, error) {
 	if program.Budgeted(instructions) {
 		return instructions, nil
 	}
@@ -46,7 +50,9 @@ func (l *Ledger) recentPrice(ctx context.Context, instructions []program.Instruc
 		}
 	}
 	enough := min(2, len(l.pool.endpoints))
-	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (uint64, error) { return priceAt(ctx, c, written) },
+	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (uint64, error) {
+		return priceAt(ctx, c, written)
+	},
 		func(now []answer[uint64]) bool {
 			n := 0
 			for _, a := range now {

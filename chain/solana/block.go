@@ -32,7 +32,9 @@ func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, erro
 		}
 		return chain.Block{}, false
 	}
-	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (chain.Block, error) { return blockFrom(ctx, c, from) },
+	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (chain.Block, error) {
+		return blockFrom(ctx, c, from)
+	},
 		func(now []answer[chain.Block]) bool { _, ok := agreed(now); return ok })
 	if b, ok := agreed(answers); ok {
 		return b, nil
@@ -49,7 +51,8 @@ func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, erro
 	if none > 0 { // some may see it before others
 		return chain.Block{}, fmt.Errorf("a final block of slot %d or later: %w", from, chain.ErrNotFound)
 	}
-	return chain.Block{}, fmt.Errorf("no %d Solana RPC endpoints tell the same block of slot %d: %w: %w", need, from, chain.ErrDown, errors.Join(failures...))
+	return chain.Block{}, fmt.Errorf("no %d Solana RPC endpoints tell the same block of slot %d: %w: %w",
+		need, from, chain.ErrDown, errors.Join(failures...))
 }
 
 // blockFrom is one endpoint's answer.
@@ -63,11 +66,12 @@ func blockFrom(ctx context.Context, c *rpc.Client, from market.Slot) (chain.Bloc
 	}
 	slot := (*slots)[0]
 	if slot < uint64(from) || len(*slots) > 1 {
-		return chain.Block{}, fmt.Errorf("slots %v where one from %d on was asked for: %w", clipSlots(*slots), from, chain.ErrMalformed)
+		return chain.Block{}, fmt.Errorf("slots %v where one from %d on was asked for: %w",
+			clipSlots(*slots), from, chain.ErrMalformed)
 	}
 	rewards, version := false, uint64(0)
-	b, err := c.GetBlockWithOpts(ctx, slot, &rpc.GetBlockOpts{TransactionDetails: rpc.TransactionDetailsNone, Rewards: &rewards,
-		Commitment: rpc.CommitmentFinalized, MaxSupportedTransactionVersion: &version})
+	b, err := c.GetBlockWithOpts(ctx, slot, &rpc.GetBlockOpts{TransactionDetails: rpc.TransactionDetailsNone,
+		Rewards: &rewards, Commitment: rpc.CommitmentFinalized, MaxSupportedTransactionVersion: &version})
 	if err != nil {
 		return chain.Block{}, err
 	}

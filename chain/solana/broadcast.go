@@ -83,7 +83,8 @@ func rejection(err error, starling sign.Key) error {
 		return nil
 	case !starling.IsZero() && refused:
 		return fmt.Errorf("%w: %w", chain.ErrRejected, code)
-	case has("insufficient lamports", "insufficientfundsfor", "insufficient funds for fee", "insufficient funds for rent"):
+	case has("insufficient lamports", "insufficientfundsfor", "insufficient funds for fee",
+		"insufficient funds for rent"):
 		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, said(remote), chain.ErrFees)
 	// the token program's InsufficientFunds
 	case has("insufficient funds") || strings.HasSuffix(remote.Message, "custom program error: 0x1"):

@@ -23,7 +23,8 @@ func (l *Ledger) Deployed(ctx context.Context) (program.Deployed, error) {
 }
 
 func (l *Ledger) deployed(ctx context.Context, id sign.Key) (program.Deployed, error) {
-	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(id), solanago.PublicKey(program.DataAddress(id))})
+	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(id),
+		solanago.PublicKey(program.DataAddress(id))})
 	if err != nil {
 		return program.Deployed{}, fmt.Errorf("reading program %s: %w", id, err)
 	}
@@ -32,7 +33,8 @@ func (l *Ledger) deployed(ctx context.Context, id sign.Key) (program.Deployed, e
 	case account.data == nil:
 		return program.Deployed{}, fmt.Errorf("program %s: %w", id, chain.ErrNotFound)
 	case account.owner != program.LoaderProgram || data.owner != program.LoaderProgram:
-		return program.Deployed{}, fmt.Errorf("program %s belongs to %s, not to the upgradeable loader: %w", id, account.owner, chain.ErrMalformed)
+		return program.Deployed{}, fmt.Errorf("program %s belongs to %s, not to the upgradeable loader: %w",
+			id, account.owner, chain.ErrMalformed)
 	}
 	d, err := program.ParseDeployed(id, account.data, data.data)
 	if err != nil {
@@ -49,11 +51,13 @@ func (a *Admin) Deployed(ctx context.Context, id sign.Key) (program.Deployed, er
 // SetUpgradeAuthority transfers the payer's upgrade authority over a program to another address; to nobody,
 // permanently, if it is zero.
 func (a *Admin) SetUpgradeAuthority(ctx context.Context, id, to sign.Key) error {
-	accounts := solanago.AccountMetaSlice{solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(), solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER()}
+	accounts := solanago.AccountMetaSlice{solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(),
+		solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER()}
 	if !to.IsZero() {
 		accounts = append(accounts, solanago.Meta(solanago.PublicKey(to)))
 	}
-	if err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram), accounts, loaderData(loaderSetAuthority))}); err != nil {
+	if err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram),
+		accounts, loaderData(loaderSetAuthority))}); err != nil {
 		return fmt.Errorf("handing on the upgrade authority of %s: %w", id, err)
 	}
 	return nil
@@ -63,11 +67,13 @@ func (a *Admin) SetUpgradeAuthority(ctx context.Context, id, to sign.Key) error 
 // both.
 func (a *Admin) UpgradeBuffer(ctx context.Context, id, buffer sign.Key) error {
 	payer := solanago.PublicKey(a.payer.Key())
-	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram), solanago.AccountMetaSlice{
-		solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(), solanago.Meta(solanago.PublicKey(id)).WRITE(),
-		solanago.Meta(solanago.PublicKey(buffer)).WRITE(), solanago.Meta(payer).WRITE(), solanago.Meta(solanago.SysVarRentPubkey),
-		solanago.Meta(solanago.SysVarClockPubkey), solanago.Meta(payer).SIGNER(),
-	}, loaderData(loaderUpgrade))})
+	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram),
+		solanago.AccountMetaSlice{
+			solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(),
+			solanago.Meta(solanago.PublicKey(id)).WRITE(), solanago.Meta(solanago.PublicKey(buffer)).WRITE(),
+			solanago.Meta(payer).WRITE(), solanago.Meta(solanago.SysVarRentPubkey),
+			solanago.Meta(solanago.SysVarClockPubkey), solanago.Meta(payer).SIGNER(),
+		}, loaderData(loaderUpgrade))})
 	if err != nil {
 		return fmt.Errorf("upgrading %s: %w", id, err)
 	}

@@ -14,9 +14,10 @@ import (
 
 // forwarded are the methods that are passed on for others: those that a Ledger itself needs.
 var forwarded = map[string]bool{
-	"getBlockHeight": true, "getFirstAvailableBlock": true, "getGenesisHash": true, "getLatestBlockhash": true, "getRecentPrioritizationFees": true,
-	"getMinimumBalanceForRentExemption": true, "getMultipleAccounts": true, "getSignatureStatuses": true, "getSlot": true,
-	"getTransaction": true, "sendTransaction": true, "getBlocksWithLimit": true, methodBlock: true,
+	"getBlockHeight": true, "getFirstAvailableBlock": true, "getGenesisHash": true, "getLatestBlockhash": true,
+	"getRecentPrioritizationFees": true, "getMinimumBalanceForRentExemption": true, "getMultipleAccounts": true,
+	"getSignatureStatuses": true, "getSlot": true, "getTransaction": true, "sendTransaction": true,
+	"getBlocksWithLimit": true, methodBlock: true,
 }
 
 // methodBlock is passed on for a final block without its transactions, which are megabytes, whatever was asked for.
@@ -29,7 +30,8 @@ func slim(params json.RawMessage) (json.RawMessage, error) {
 	if json.Unmarshal(params, &all) != nil || len(all) == 0 || json.Unmarshal(all[0], &slot) != nil {
 		return nil, errors.New("getBlock without a slot")
 	}
-	return json.Marshal([]any{slot, map[string]any{"commitment": "finalized", "transactionDetails": "none", "rewards": false, "maxSupportedTransactionVersion": 0}})
+	return json.Marshal([]any{slot, map[string]any{"commitment": "finalized", "transactionDetails": "none",
+		"rewards": false, "maxSupportedTransactionVersion": 0}})
 }
 
 const (
@@ -150,6 +152,7 @@ func failure(id json.RawMessage, code int, message string) []byte {
 		id = json.RawMessage("null")
 	}
 	// an id that was read is JSON
-	out, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}})
+	out, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
+		"error": map[string]any{"code": code, "message": message}})
 	return out
 }

@@ -71,8 +71,8 @@ func (l *Ledger) Naming(ctx context.Context, account sign.Key, from market.Slot,
 // harmless are the programs that may be called beside the claim. None of them calls Starling's, so the claim took
 // everything that left the escrow's vault.
 var harmless = []solanago.PublicKey{
-	solanago.SystemProgramID, solanago.ComputeBudget, solanago.SPLAssociatedTokenAccountProgramID, solanago.MemoProgramID,
-	solanago.PublicKey(program.Ed25519Program),
+	solanago.SystemProgramID, solanago.ComputeBudget, solanago.SPLAssociatedTokenAccountProgramID,
+	solanago.MemoProgramID, solanago.PublicKey(program.Ed25519Program),
 }
 
 // guardedIn returns the claim of a transaction that did not fail: it has one call of the program, a claim for this
@@ -94,7 +94,8 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 			if int(a) >= len(keys) {
 				return no("accounts are missing")
 			}
-			calls[i].Accounts = append(calls[i].Accounts, program.Meta{Key: sign.Key(keys[a]), Signer: true, Writable: true})
+			calls[i].Accounts = append(calls[i].Accounts,
+				program.Meta{Key: sign.Key(keys[a]), Signer: true, Writable: true})
 		}
 		switch {
 		case sign.Key(by) == at && claims < 0:
@@ -134,7 +135,9 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 
 // holding is the balance of an account of a transaction in a mint.
 func holding(bs []rpc.TokenBalance, account int, mint sign.Key) (uint64, bool) {
-	i := slices.IndexFunc(bs, func(b rpc.TokenBalance) bool { return int(b.AccountIndex) == account && sign.Key(b.Mint) == mint })
+	i := slices.IndexFunc(bs, func(b rpc.TokenBalance) bool {
+		return int(b.AccountIndex) == account && sign.Key(b.Mint) == mint
+	})
 	if i < 0 || bs[i].UiTokenAmount == nil {
 		return 0, false
 	}

@@ -49,7 +49,8 @@ func (l *Ledger) AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored,
 
 func memoIn(tx *solanago.Transaction) ([]byte, bool) {
 	for _, in := range tx.Message.Instructions {
-		if by, err := tx.Message.Program(in.ProgramIDIndex); err == nil && by == solanago.MemoProgramID && len(in.Data) > 0 && len(in.Data) <= chain.MaxMemo {
+		if by, err := tx.Message.Program(in.ProgramIDIndex); err == nil && by == solanago.MemoProgramID &&
+			len(in.Data) > 0 && len(in.Data) <= chain.MaxMemo {
 			return bytes.Clone(in.Data), true
 		}
 	}
@@ -59,7 +60,8 @@ func memoIn(tx *solanago.Transaction) ([]byte, bool) {
 func anchorIn(tx *solanago.Transaction, at sign.Key) (program.Anchor, bool) {
 	signed := tx.Message.AccountKeys[:len(tx.Signatures)]
 	for _, in := range tx.Message.Instructions {
-		if a, ok := program.ParseAnchor(at, static(tx.Message, in)); ok && slices.Contains(signed, solanago.PublicKey(a.Authority)) {
+		if a, ok := program.ParseAnchor(at, static(tx.Message, in)); ok &&
+			slices.Contains(signed, solanago.PublicKey(a.Authority)) {
 			return a, true
 		}
 	}
@@ -119,7 +121,7 @@ func (l *Ledger) final(ctx context.Context, id chain.TxID) (*solanago.Transactio
 	return tx, out, nil
 }
 
-// signedAs parses a transaction whose first signature is id, and checks all its signatures.
+// signedAs parses the transaction with the first signature id, and checks all its signatures.
 func signedAs(raw []byte, id solanago.Signature) (*solanago.Transaction, error) {
 	tx, err := parseTransaction(raw)
 	if err != nil {

@@ -33,7 +33,10 @@ func openTokenAccount(payer, wallet, mint solanago.PublicKey) solanago.Instructi
 
 // signTransaction builds the message, has every signer sign it, and returns the wire form and its id. With lookup
 // tables the message is of version 0.
-func signTransaction(instructions []solanago.Instruction, tables []program.Table, blockhash solanago.Hash, payer solanago.PublicKey, signers ...sign.Signer) (chain.TxID, []byte, error) {
+func signTransaction(
+	instructions []solanago.Instruction, tables []program.Table, blockhash solanago.Hash, payer solanago.PublicKey,
+	signers ...sign.Signer,
+) (chain.TxID, []byte, error) {
 	options := []solanago.TransactionOption{solanago.TransactionPayer(payer)}
 	if len(tables) > 0 {
 		options = append(options, solanago.TransactionAddressTables(libraryTables(tables)))
@@ -78,7 +81,8 @@ func ParseMessage(message []byte) (payer sign.Key, in []Instruction, err error) 
 		return sign.Key{}, nil, malformed
 	}
 	var m solanago.Message
-	if err := m.UnmarshalWithDecoder(bin.NewBinDecoder(message)); err != nil || len(m.AccountKeys) == 0 || m.Header.NumRequiredSignatures == 0 {
+	if err := m.UnmarshalWithDecoder(bin.NewBinDecoder(message)); err != nil || len(m.AccountKeys) == 0 ||
+		m.Header.NumRequiredSignatures == 0 {
 		return sign.Key{}, nil, malformed
 	}
 	if again, err := m.MarshalBinary(); err != nil || !bytes.Equal(again, message) {

@@ -82,7 +82,9 @@ func (l *Ledger) agreed(ctx context.Context, level escrow.Level, keys []solanago
 	heard := make([][]sight, len(l.pool.endpoints))
 	need := min(2, len(heard))
 	for round := 1; ; round++ {
-		answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (sight, error) { return sightAt(ctx, c, level, keys) },
+		answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (sight, error) {
+			return sightAt(ctx, c, level, keys)
+		},
 			func(now []answer[sight]) bool {
 				all, _ := l.believable(heard, now, floor)
 				_, ok := agreement(all, need)
@@ -100,11 +102,13 @@ func (l *Ledger) agreed(ctx context.Context, level escrow.Level, keys []solanago
 			return sight{}, err
 		}
 		if said := len(answers) - len(failures); said < need {
-			return sight{}, fmt.Errorf("%d of %d Solana RPC endpoints answer, %d must; check that they run and keep up, or name others with --solana-rpc: %w: %w",
+			return sight{}, fmt.Errorf("%d of %d Solana RPC endpoints answer, %d must; "+
+				"check that they run and keep up, or name others with --solana-rpc: %w: %w",
 				said, len(answers), need, chain.ErrDown, errors.Join(failures...))
 		}
 		if round == lookRounds {
-			return sight{}, fmt.Errorf("no two of %d Solana RPC endpoints show the same; try again, and if it stays so, name others with --solana-rpc: %s%w",
+			return sight{}, fmt.Errorf("no two of %d Solana RPC endpoints show the same; "+
+				"try again, and if it stays so, name others with --solana-rpc: %s%w",
 				len(answers), l.apart(heard), chain.ErrDown)
 		}
 	}
@@ -112,11 +116,14 @@ func (l *Ledger) agreed(ctx context.Context, level escrow.Level, keys []solanago
 
 // believable adds the endpoints' answers to their earlier ones, except answers from before a slot. The rest are
 // failures.
-func (l *Ledger) believable(heard [][]sight, answers []answer[sight], floor market.Slot) (all [][]sight, failures []error) {
+func (l *Ledger) believable(
+	heard [][]sight, answers []answer[sight], floor market.Slot,
+) (all [][]sight, failures []error) {
 	all = slices.Clone(heard)
 	for i, a := range answers {
 		if a.err == nil && a.value.slot < floor {
-			a.err = fmt.Errorf("%s is behind: at slot %d, where %d was seen", l.pool.endpoints[i].name, a.value.slot, floor)
+			a.err = fmt.Errorf("%s is behind: at slot %d, where %d was seen",
+				l.pool.endpoints[i].name, a.value.slot, floor)
 		}
 		if a.err != nil {
 			failures = append(failures, a.err)
@@ -196,9 +203,12 @@ func (l *Ledger) whole(ctx context.Context, at sign.Key, tranches []uint16, leve
 }
 
 // parts reads them once; still is false when escrow or vault changed meanwhile.
-func (l *Ledger) parts(ctx context.Context, at sign.Key, tranches []uint16, level escrow.Level) (s sight, still bool, err error) {
+func (l *Ledger) parts(
+	ctx context.Context, at sign.Key, tranches []uint16, level escrow.Level,
+) (s sight, still bool, err error) {
 	for first := 0; first == 0 || first < len(tranches); first += lookPage {
-		keys := []solanago.PublicKey{solanago.PublicKey(at), solanago.PublicKey(program.VaultAddress(l.cfg.Program, at))}
+		keys := []solanago.PublicKey{solanago.PublicKey(at),
+			solanago.PublicKey(program.VaultAddress(l.cfg.Program, at))}
 		for _, i := range tranches[first:min(first+lookPage, len(tranches))] {
 			keys = append(keys, solanago.PublicKey(program.TrancheAddress(l.cfg.Program, at, i)))
 		}
@@ -252,10 +262,12 @@ func (l *Ledger) escrowAt(at sign.Key, a held) (program.Escrow, error) {
 	e, err := program.UnmarshalEscrow(a.data)
 	if err != nil || a.owner != l.cfg.Program || e.Vault != program.VaultAddress(l.cfg.Program, at) ||
 		at != program.EscrowAddress(l.cfg.Program, e.Network, e.Buyer, sign.Hash(e.Order), e.Opened) {
-		return program.Escrow{}, fmt.Errorf("account %s is no escrow of program %s: %w", at, l.cfg.Program, chain.ErrMalformed)
+		return program.Escrow{}, fmt.Errorf("account %s is no escrow of program %s: %w",
+			at, l.cfg.Program, chain.ErrMalformed)
 	}
 	if e.Network != l.cfg.Network {
-		return program.Escrow{}, fmt.Errorf("escrow %s is of another network (%s): %w", at, e.Network, chain.ErrMalformed)
+		return program.Escrow{}, fmt.Errorf("escrow %s is of another network (%s): %w",
+			at, e.Network, chain.ErrMalformed)
 	}
 	return e, nil
 }

@@ -100,7 +100,8 @@ func (e *endpoint) checked(ctx context.Context, want sign.Hash) error {
 		e.mu.Unlock()
 	}
 	if have != want {
-		return fmt.Errorf("endpoint %s serves another cluster (genesis %s, want %s): %w", e.name, have.Short(), want.Short(), chain.ErrDisagree)
+		return fmt.Errorf("endpoint %s serves another cluster (genesis %s, want %s): %w",
+			e.name, have.Short(), want.Short(), chain.ErrDisagree)
 	}
 	return nil
 }
@@ -169,5 +170,6 @@ func noAnswer(ctx context.Context, failures []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return fmt.Errorf("no Solana RPC endpoint answers; check that it runs, or name another with --solana-rpc: %w", errors.Join(failures...))
+	return fmt.Errorf("no Solana RPC endpoint answers; check that it runs, or name another with --solana-rpc: %w",
+		errors.Join(failures...))
 }

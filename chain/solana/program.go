@@ -32,11 +32,14 @@ var (
 
 // SignTransaction builds a transaction, has every signer sign it, and returns its wire form and id. The payer is the
 // first signer.
-func SignTransaction(instructions []Instruction, tables []program.Table, blockhash sign.Hash, signers ...sign.Signer) (chain.TxID, []byte, error) {
+func SignTransaction(
+	instructions []Instruction, tables []program.Table, blockhash sign.Hash, signers ...sign.Signer,
+) (chain.TxID, []byte, error) {
 	if len(signers) == 0 {
 		return "", nil, fmt.Errorf("%w: a transaction without a payer", chain.ErrPayment)
 	}
-	return signTransaction(library(instructions), tables, solanago.Hash(blockhash), solanago.PublicKey(signers[0].Key()), signers...)
+	return signTransaction(library(instructions), tables, solanago.Hash(blockhash),
+		solanago.PublicKey(signers[0].Key()), signers...)
 }
 
 // library converts instructions to the client library's. Permissions on an account hold for the whole transaction, so
@@ -106,7 +109,8 @@ func (a *Admin) Deploy(ctx context.Context, program sign.Signer, elf []byte) err
 		return fmt.Errorf("deploying: %w", err)
 	}
 	err = a.run(ctx, []solanago.Instruction{create, solanago.NewInstruction(loader, solanago.AccountMetaSlice{
-		solanago.Meta(buffer.PublicKey()).WRITE(), solanago.Meta(payer)}, loaderData(loaderInitializeBuffer))}, bufferSigner)
+		solanago.Meta(buffer.PublicKey()).WRITE(), solanago.Meta(payer)}, loaderData(loaderInitializeBuffer))},
+		bufferSigner)
 	if err != nil {
 		return fmt.Errorf("deploying: making a buffer: %w", err)
 	}
@@ -116,8 +120,8 @@ func (a *Admin) Deploy(ctx context.Context, program sign.Signer, elf []byte) err
 	return a.DeployBuffer(ctx, program, sign.Key(buffer.PublicKey()), len(elf))
 }
 
-// DeployBuffer is the last step of Deploy: it makes a program of size bytes out of a buffer of the upgradeable loader,
-// whose authority is the payer.
+// DeployBuffer is the last step of Deploy: it makes a program of size bytes out of a buffer of the upgradeable loader.
+// The buffer's authority must be the payer.
 func (a *Admin) DeployBuffer(ctx context.Context, program sign.Signer, buffer sign.Key, size int) error {
 	payer, loader := solanago.PublicKey(a.payer.Key()), solanago.BPFLoaderUpgradeableProgramID
 	id := solanago.PublicKey(program.Key())
@@ -130,8 +134,9 @@ func (a *Admin) DeployBuffer(ctx context.Context, program sign.Signer, buffer si
 		return fmt.Errorf("deploying: %w", err)
 	}
 	err = a.run(ctx, []solanago.Instruction{create, solanago.NewInstruction(loader, solanago.AccountMetaSlice{
-		solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(data).WRITE(), solanago.Meta(id).WRITE(), solanago.Meta(solanago.PublicKey(buffer)).WRITE(),
-		solanago.Meta(solanago.SysVarRentPubkey), solanago.Meta(solanago.SysVarClockPubkey), solanago.Meta(solanago.SystemProgramID),
+		solanago.Meta(payer).WRITE().SIGNER(), solanago.Meta(data).WRITE(), solanago.Meta(id).WRITE(),
+		solanago.Meta(solanago.PublicKey(buffer)).WRITE(), solanago.Meta(solanago.SysVarRentPubkey),
+		solanago.Meta(solanago.SysVarClockPubkey), solanago.Meta(solanago.SystemProgramID),
 		solanago.Meta(payer).SIGNER(),
 	}, binary.LittleEndian.AppendUint64(loaderData(loaderDeploy), uint64(size)))}, program)
 	if err != nil {
@@ -175,12 +180,14 @@ func (l *Ledger) CreateNetwork(ctx context.Context, p program.Params) error {
 		return fmt.Errorf("solana: %w: account %s is not that of these parameters", errConfig, l.cfg.Network)
 	}
 	payer := l.cfg.Key.Key()
-	missing := []program.Instruction{program.InitNetwork{Payer: payer, Network: l.cfg.Network, Params: p}.Instruction(l.cfg.Program)}
+	missing := []program.Instruction{program.InitNetwork{Payer: payer,
+		Network: l.cfg.Network, Params: p}.Instruction(l.cfg.Program)}
 	keys := []solanago.PublicKey{solanago.PublicKey(l.cfg.Network)}
 	for i, m := range p.Mints {
 		pool := program.PoolAddress(l.cfg.Program, l.cfg.Network, m.Mint)
 		keys = append(keys, solanago.PublicKey(pool))
-		missing = append(missing, program.InitPool{Payer: payer, Network: l.cfg.Network, Mint: m.Mint, Pool: pool, Index: uint8(i)}.Instruction(l.cfg.Program))
+		missing = append(missing, program.InitPool{Payer: payer, Network: l.cfg.Network, Mint: m.Mint, Pool: pool,
+			Index: uint8(i)}.Instruction(l.cfg.Program))
 	}
 	if !p.Treasury.IsZero() {
 		for _, m := range p.Mints {
@@ -191,7 +198,8 @@ func (l *Ledger) CreateNetwork(ctx context.Context, p program.Params) error {
 	if p.Votes.Emission > 0 {
 		from := program.EmissionAddress(l.cfg.Program, l.cfg.Network)
 		keys = append(keys, solanago.PublicKey(from))
-		missing = append(missing, program.InitEmission{Payer: payer, Network: l.cfg.Network, Mint: p.StakeMint, Emission: from}.Instruction(l.cfg.Program))
+		missing = append(missing, program.InitEmission{Payer: payer, Network: l.cfg.Network, Mint: p.StakeMint,
+			Emission: from}.Instruction(l.cfg.Program))
 	}
 	accounts, err := l.accounts(ctx, keys...)
 	for i, in := range missing {
@@ -235,7 +243,9 @@ func (a *Admin) upload(ctx context.Context, buffer solanago.PublicKey, elf []byt
 func loaderData(number uint32) []byte { return binary.LittleEndian.AppendUint32(nil, number) }
 
 // createAccount is the system program's instruction for a rent-exempt account that the payer pays for.
-func (a *Admin) createAccount(ctx context.Context, address solanago.PublicKey, size uint64, owner solanago.PublicKey) (solanago.Instruction, error) {
+func (a *Admin) createAccount(
+	ctx context.Context, address solanago.PublicKey, size uint64, owner solanago.PublicKey,
+) (solanago.Instruction, error) {
 	rent, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (uint64, error) {
 		return c.GetMinimumBalanceForRentExemption(ctx, size, rpc.CommitmentConfirmed)
 	})
@@ -247,5 +257,6 @@ func (a *Admin) createAccount(ctx context.Context, address solanago.PublicKey, s
 	data = binary.LittleEndian.AppendUint64(data, size)
 	data = append(data, owner[:]...)
 	return solanago.NewInstruction(solanago.SystemProgramID, solanago.AccountMetaSlice{
-		solanago.Meta(solanago.PublicKey(a.payer.Key())).WRITE().SIGNER(), solanago.Meta(address).WRITE().SIGNER()}, data), nil
+		solanago.Meta(solanago.PublicKey(a.payer.Key())).WRITE().SIGNER(), solanago.Meta(address).WRITE().SIGNER()},
+		data), nil
 }

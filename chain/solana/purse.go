@@ -30,7 +30,8 @@ func (l *Ledger) Purses(ctx context.Context, accounts []sign.Key) ([]escrow.Purs
 		}
 		data := a.Data.GetBinary()
 		if a.Owner != solanago.TokenProgramID {
-			if e, err := l.escrowAt(accounts[i], held{owner: sign.Key(a.Owner), data: data}); err == nil && e.Mint == l.cfg.Mint {
+			if e, err := l.escrowAt(accounts[i], held{owner: sign.Key(a.Owner), data: data}); err == nil &&
+				e.Mint == l.cfg.Mint {
 				out[i].Escrow = &e
 			}
 			continue

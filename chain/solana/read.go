@@ -57,7 +57,8 @@ func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	accounts, err := l.list(ctx, rpc.CommitmentConfirmed, rpc.RPCFilter{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowBuyerAt, Bytes: buyer[:]}})
+	accounts, err := l.list(ctx, rpc.CommitmentConfirmed,
+		rpc.RPCFilter{Memcmp: &rpc.RPCFilterMemcmp{Offset: escrowBuyerAt, Bytes: buyer[:]}})
 	if err != nil {
 		return nil, fmt.Errorf("listing escrows of %s: %w", buyer, err)
 	}

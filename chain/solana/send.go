@@ -46,7 +46,9 @@ func latest(ctx context.Context, c *rpc.Client) (recent, error) {
 }
 
 // latestAnd reads a blockhash and accounts from one endpoint, at once.
-func (l *Ledger) latestAnd(ctx context.Context, keys []solanago.PublicKey) (now recent, accounts []*rpc.Account, err error) {
+func (l *Ledger) latestAnd(
+	ctx context.Context, keys []solanago.PublicKey,
+) (now recent, accounts []*rpc.Account, err error) {
 	accounts, err = ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (accounts []*rpc.Account, err error) {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() (err error) {
@@ -64,8 +66,11 @@ func (l *Ledger) latestAnd(ctx context.Context, keys []solanago.PublicKey) (now 
 }
 
 // sign makes a transaction that the ledger's key pays for and signs, beside the others.
-func (l *Ledger) sign(now recent, instructions []solanago.Instruction, tables []program.Table, others []sign.Signer) (chain.Prepared, error) {
-	id, raw, err := signTransaction(instructions, tables, now.blockhash, l.payer, append(slices.Clone(others), l.cfg.Key)...)
+func (l *Ledger) sign(
+	now recent, instructions []solanago.Instruction, tables []program.Table, others []sign.Signer,
+) (chain.Prepared, error) {
+	id, raw, err := signTransaction(instructions, tables, now.blockhash, l.payer,
+		append(slices.Clone(others), l.cfg.Key)...)
 	if err != nil {
 		return chain.Prepared{}, err
 	}
@@ -74,7 +79,9 @@ func (l *Ledger) sign(now recent, instructions []solanago.Instruction, tables []
 
 // Sign implements escrow.Ledger. The key must hold the fee, with the budget's bid, the rent of all accounts that the
 // instructions make at its cost, and its own rent. Otherwise it returns chain.ErrFees.
-func (l *Ledger) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
+func (l *Ledger) Sign(
+	ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer,
+) (chain.Prepared, error) {
 	if len(instructions) == 0 {
 		return chain.Prepared{}, fmt.Errorf("%w: a transaction without instructions", chain.ErrPayment)
 	}
@@ -97,7 +104,8 @@ func (l *Ledger) Sign(ctx context.Context, instructions []program.Instruction, t
 		held = accounts[0].Lamports
 	}
 	if fee, bid := signatures*chain.SignatureFee, bidOf(instructions); held < fee+bid+rent+walletRent {
-		return chain.Prepared{}, fmt.Errorf("key %s holds %d lamports, %d needed: %d for %d signatures, %d bid for a place in a block, %d rent of new accounts, %d for its own: %w",
+		return chain.Prepared{}, fmt.Errorf("key %s holds %d lamports, %d needed: %d for %d signatures, "+
+			"%d bid for a place in a block, %d rent of new accounts, %d for its own: %w",
 			l.payer, held, fee+bid+rent+walletRent, fee, signatures, bid, rent, uint64(walletRent), chain.ErrFees)
 	}
 	return l.sign(now, library(instructions), tables, others)
@@ -107,7 +115,8 @@ func (l *Ledger) Sign(ctx context.Context, instructions []program.Instruction, t
 func (l *Ledger) opens(instructions []program.Instruction) []solanago.PublicKey {
 	var keys []solanago.PublicKey
 	for _, in := range instructions {
-		if k, ok := in.Opens(); ok && in.Accounts[0].Key == l.cfg.Key.Key() && !slices.Contains(keys, solanago.PublicKey(k)) {
+		if k, ok := in.Opens(); ok && in.Accounts[0].Key == l.cfg.Key.Key() &&
+			!slices.Contains(keys, solanago.PublicKey(k)) {
 			keys = append(keys, solanago.PublicKey(k))
 		}
 	}
@@ -144,11 +153,13 @@ func (l *Ledger) signatures(instructions []program.Instruction) (n uint64) {
 	return n + uint64(len(signers))
 }
 
-// Run signs a transaction, sends it until it is confirmed, and signs it anew, with twice the bid, when it expired
-// before it landed. It bids the recent price, at most this peer's limit for any transaction. It is for callers that
-// wait for one call; state that must survive a crash is journalled after Sign. If the program refused a call, the error
-// is its program.Code. After any other error the transaction, whose id it names, may have landed.
-func (l *Ledger) Run(ctx context.Context, instructions []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
+// Run signs a transaction and sends it until it is confirmed. If the transaction expires before it lands, Run signs it
+// anew with twice the bid. It bids the recent price, at most this peer's limit for any transaction. It is for callers
+// that wait for one call; state that must survive a crash is journalled after Sign. If the program refused a call, the
+// error is its program.Code. After any other error the named transaction may have landed.
+func (l *Ledger) Run(
+	ctx context.Context, instructions []program.Instruction, others ...sign.Signer,
+) (chain.TxID, error) {
 	return l.run(ctx, func(retries uint8) (chain.Prepared, error) {
 		in, err := l.bid(ctx, instructions, l.cfg.Fees.Most, retries)
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package solana is the Ledger on a Solana cluster: it calls Starling's program (chain/program), whose accounts it
-// reads, and writes memos.
+// Package solana is the Ledger on a Solana cluster. It calls Starling's program (chain/program), reads the program's
+// accounts, and writes memos.
 //
 // The peer's key signs and pays the fees. The tokens are its own, or those of an owner (a cold wallet) that delegated a
 // stated amount to it with the token program's approve.
@@ -42,7 +42,8 @@ type Config struct {
 
 // ConfigOf is the configuration of a key on a network's chain.
 func ConfigOf(rpc []string, g market.Genesis, key sign.Signer) Config {
-	return Config{RPC: rpc, Genesis: g.Chain, Key: key, Mint: g.Mint, Decimals: g.Decimals, Program: g.Program, Network: g.Escrow}
+	return Config{RPC: rpc, Genesis: g.Chain, Key: key, Mint: g.Mint, Decimals: g.Decimals, Program: g.Program,
+		Network: g.Escrow}
 }
 
 // NewReader is a Ledger that looks at a network's chain without a wallet: it signs with a key that owns nothing.
@@ -194,14 +195,16 @@ func (l *Ledger) Check(ctx context.Context) error {
 		return fmt.Errorf("no account %s on this chain: %w", l.mint, chain.ErrMint)
 	}
 	if accounts[0].Owner != solanago.TokenProgramID {
-		return fmt.Errorf("account %s belongs to program %s, not to the token program: %w", l.mint, accounts[0].Owner, chain.ErrMint)
+		return fmt.Errorf("account %s belongs to program %s, not to the token program: %w",
+			l.mint, accounts[0].Owner, chain.ErrMint)
 	}
 	decimals, err := decodeMint(accounts[0].Data.GetBinary())
 	if err != nil {
 		return fmt.Errorf("mint %s: %w", l.mint, err)
 	}
 	if decimals != l.cfg.Decimals {
-		return fmt.Errorf("mint %s has %d decimals, the network says %d: %w", l.mint, decimals, l.cfg.Decimals, chain.ErrMint)
+		return fmt.Errorf("mint %s has %d decimals, the network says %d: %w",
+			l.mint, decimals, l.cfg.Decimals, chain.ErrMint)
 	}
 	l.mu.Lock()
 	l.mintOK = true
@@ -218,8 +221,11 @@ func (l *Ledger) accounts(ctx context.Context, keys ...solanago.PublicKey) ([]*r
 }
 
 // readAccounts reads them at one slot, in order.
-func readAccounts(ctx context.Context, c *rpc.Client, at rpc.CommitmentType, keys []solanago.PublicKey) (market.Slot, []*rpc.Account, error) {
-	out, err := c.GetMultipleAccountsWithOpts(ctx, keys, &rpc.GetMultipleAccountsOpts{Encoding: solanago.EncodingBase64, Commitment: at})
+func readAccounts(
+	ctx context.Context, c *rpc.Client, at rpc.CommitmentType, keys []solanago.PublicKey,
+) (market.Slot, []*rpc.Account, error) {
+	out, err := c.GetMultipleAccountsWithOpts(ctx, keys,
+		&rpc.GetMultipleAccountsOpts{Encoding: solanago.EncodingBase64, Commitment: at})
 	if err != nil {
 		return 0, nil, err
 	}

@@ -39,7 +39,8 @@ func (l *Ledger) Provide(ctx context.Context, need market.Amount) error {
 	key := l.cfg.Key.Key()
 	_, err = l.Run(ctx, []program.Instruction{
 		program.OpenTokenAccount(key, key, l.cfg.Mint),
-		program.TransferTokens(sign.Key(l.source), program.TokenAccount(key, l.cfg.Mint), l.cfg.Mint, key, uint64(missing), l.cfg.Decimals),
+		program.TransferTokens(sign.Key(l.source), program.TokenAccount(key, l.cfg.Mint), l.cfg.Mint, key,
+			uint64(missing), l.cfg.Decimals),
 	})
 	if err != nil {
 		return fmt.Errorf("taking %s from the owner's account: %w", l.text(missing), err)

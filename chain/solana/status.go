@@ -25,7 +25,9 @@ const straggle = 2 * time.Second
 
 // everyone requests answers from all endpoints at once. It waits until enough (if not nil) accepts the answers, or all
 // have answered, or the last ones are late; a late answer is an error.
-func everyone[T any](ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error), enough func([]answer[T]) bool) []answer[T] {
+func everyone[T any](
+	ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error), enough func([]answer[T]) bool,
+) []answer[T] {
 	type numbered struct {
 		i int
 		answer[T]
@@ -65,7 +67,9 @@ func everyone[T any](ctx context.Context, p *pool, question func(context.Context
 	return answers
 }
 
-func askOne[T any](ctx context.Context, p *pool, e *endpoint, question func(context.Context, *rpc.Client) (T, error)) (a answer[T]) {
+func askOne[T any](
+	ctx context.Context, p *pool, e *endpoint, question func(context.Context, *rpc.Client) (T, error),
+) (a answer[T]) {
 	if a.err = e.checked(ctx, p.genesis); a.err != nil {
 		return a
 	}
@@ -101,20 +105,26 @@ func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 const validBlocks = 150
 
 // statusAt returns one endpoint's view.
-func statusAt(ctx context.Context, c *rpc.Client, signature solanago.Signature, tx chain.Prepared) (chain.TxStatus, error) {
+func statusAt(
+	ctx context.Context, c *rpc.Client, signature solanago.Signature, tx chain.Prepared,
+) (chain.TxStatus, error) {
 	at, seen, err := seenAt(ctx, c, signature)
 	if err != nil || seen != nil {
 		return statusOf(seen), err
 	}
-	if at > 0 && at < tx.Since+validBlocks { // the height grows by one a slot at most: it has not passed the last valid block
+	// The block height grows by at most one a slot, so it has not passed the last valid block.
+	if at > 0 && at < tx.Since+validBlocks {
 		return chain.TxStatus{}, nil
 	}
 	return expiredAt(ctx, c, signature, tx)
 }
 
-// expiredAt reports whether a transaction has expired that was not seen. The final height is read before the transaction is looked
-// for: one that is not there once that height is past its last valid block can be in no block at all.
-func expiredAt(ctx context.Context, c *rpc.Client, signature solanago.Signature, tx chain.Prepared) (chain.TxStatus, error) {
+// expiredAt reports whether a transaction that was not seen has expired. It reads the final height first and looks for
+// the transaction afterwards. A transaction that is missing once the final height is past its last valid block can be
+// in no block.
+func expiredAt(
+	ctx context.Context, c *rpc.Client, signature solanago.Signature, tx chain.Prepared,
+) (chain.TxStatus, error) {
 	slot, err := c.GetSlot(ctx, rpc.CommitmentFinalized)
 	if err != nil {
 		return chain.TxStatus{}, err
@@ -136,13 +146,17 @@ func expiredAt(ctx context.Context, c *rpc.Client, signature solanago.Signature,
 		return chain.TxStatus{}, err
 	}
 	if market.Slot(first) > tx.Since {
-		return chain.TxStatus{}, fmt.Errorf("its first block is %d, the transaction's could be %d: %w", first, tx.Since, chain.ErrHistory)
+		return chain.TxStatus{}, fmt.Errorf("its first block is %d, the transaction's could be %d: %w",
+			first, tx.Since, chain.ErrHistory)
 	}
 	return chain.TxStatus{State: chain.Expired}, nil
 }
 
-// seenAt returns what an endpoint knows of a transaction, nil for nothing, and the slot in which it looked, 0 if it does not say.
-func seenAt(ctx context.Context, c *rpc.Client, signature solanago.Signature) (market.Slot, *rpc.SignatureStatusesResult, error) {
+// seenAt returns an endpoint's status of a transaction and the slot of that status. The status is nil if the endpoint
+// has none; the slot is 0 if the answer has none.
+func seenAt(
+	ctx context.Context, c *rpc.Client, signature solanago.Signature,
+) (market.Slot, *rpc.SignatureStatusesResult, error) {
 	out, err := c.GetSignatureStatuses(ctx, true, signature)
 	switch {
 	case errors.Is(err, rpc.ErrNotFound):
@@ -201,7 +215,8 @@ func combine(ctx context.Context, answers []answer[chain.TxStatus]) (chain.TxSta
 	}
 	landed := count[chain.Pending] + count[chain.Confirmed] + count[chain.Finalized] + count[chain.Failed]
 	if count[chain.Finalized] > 0 && count[chain.Failed] > 0 || count[chain.Expired] > 0 && landed > 0 {
-		return chain.TxStatus{}, fmt.Errorf("of %d endpoints %d saw the transaction, %d say that it failed for good, %d that it expired: %w",
+		return chain.TxStatus{}, fmt.Errorf("of %d endpoints %d saw the transaction, "+
+			"%d say that it failed for good, %d that it expired: %w",
 			len(answers), landed, count[chain.Failed], count[chain.Expired], chain.ErrDisagree)
 	}
 	for _, state := range []chain.TxState{chain.Finalized, chain.Failed, chain.Expired} {

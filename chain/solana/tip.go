@@ -38,13 +38,15 @@ func (l *Ledger) Tip(ctx context.Context) (chain.Tip, error) {
 		}
 		return chain.Tip{}, noAnswer(ctx, failures)
 	case len(confirmed) < need:
-		return chain.Tip{}, fmt.Errorf("%d of %d Solana RPC endpoints tell the slot, %d must; check that they run, or name others with --solana-rpc: %w: %w",
+		return chain.Tip{}, fmt.Errorf("%d of %d Solana RPC endpoints tell the slot, %d must; "+
+			"check that they run, or name others with --solana-rpc: %w: %w",
 			len(confirmed), len(answers), need, chain.ErrDown, errors.Join(failures...))
 	}
 	c, ok1 := median(confirmed, need)
 	f, ok2 := median(final, need)
 	if !ok1 || !ok2 {
-		return chain.Tip{}, fmt.Errorf("the Solana RPC endpoints tell slots %v, final %v, which are too far apart; name others with --solana-rpc: %w",
+		return chain.Tip{}, fmt.Errorf("the Solana RPC endpoints tell slots %v, final %v, which are too far apart; "+
+			"name others with --solana-rpc: %w",
 			confirmed, final, chain.ErrDown)
 	}
 	return chain.Tip{Confirmed: c, Final: min(f, c)}, nil

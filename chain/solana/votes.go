@@ -50,7 +50,8 @@ func (l *Ledger) Ballot(ctx context.Context, at sign.Key) (program.Ballot, marke
 // ballotAt parses a ballot of this network, and checks that its address follows from its content.
 func (l *Ledger) ballotAt(at sign.Key, a held) (program.Ballot, error) {
 	b, err := program.UnmarshalBallot(a.data)
-	if err != nil || a.owner != l.cfg.Program || b.Network != l.cfg.Network || program.BallotAddress(l.cfg.Program, b.Network, b.Proposer, b.Opened) != at {
+	if err != nil || a.owner != l.cfg.Program || b.Network != l.cfg.Network ||
+		program.BallotAddress(l.cfg.Program, b.Network, b.Proposer, b.Opened) != at {
 		return program.Ballot{}, chain.ErrMalformed
 	}
 	return b, nil

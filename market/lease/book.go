@@ -29,8 +29,8 @@ func NewBook(units []market.Unit, limits Limits) Book {
 	if err := limits.Validate(); err != nil {
 		panic(err)
 	}
-	b := Book{limits: limits, units: slices.Clone(units), index: make(map[market.UnitID]int, len(units)), holder: make([]*Record, len(units)),
-		out: make([]bool, len(units))}
+	b := Book{limits: limits, units: slices.Clone(units), index: make(map[market.UnitID]int, len(units)),
+		holder: make([]*Record, len(units)), out: make([]bool, len(units))}
 	for i, u := range b.units {
 		if _, twice := b.index[u.ID]; twice {
 			panic(fmt.Errorf("%w: unit %s is listed twice", market.ErrUnits, u.ID.Short()))
@@ -57,7 +57,8 @@ func (b Book) Restore(recs []Record) (Book, error) {
 			for _, id := range r.Units {
 				for _, other := range held[id] {
 					if !successive(other, &r) {
-						return b, fmt.Errorf("%w: unit %s, holds %s and %s", ErrDoubleSale, id.Short(), other.ID.Short(), r.ID.Short())
+						return b, fmt.Errorf("%w: unit %s, holds %s and %s",
+							ErrDoubleSale, id.Short(), other.ID.Short(), r.ID.Short())
 					}
 				}
 				held[id] = append(held[id], &r)
@@ -234,7 +235,7 @@ func (b Book) findLease(id market.LeaseID) *Record {
 	return nil
 }
 
-// edit returns a copy whose slices may be changed.
+// edit returns a copy with slices of its own.
 func (b Book) edit() Book {
 	b.holder, b.records = slices.Clone(b.holder), slices.Clone(b.records)
 	return b
@@ -281,7 +282,8 @@ func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 		return market.Refuse(market.ReasonExcluded, "the order excludes this provider")
 	}
 	if !o.Expires.After(now.Time) {
-		return market.Refuse(market.ReasonExpired, "the order expired %s ago", now.Time.Sub(o.Expires).Round(time.Millisecond))
+		return market.Refuse(market.ReasonExpired, "the order expired %s ago",
+			now.Time.Sub(o.Expires).Round(time.Millisecond))
 	}
 	if len(b.sold(o.Class)) == 0 {
 		return market.Refuse(market.ReasonClass, "class %s is not sold here", o.Class)
@@ -293,10 +295,12 @@ func (b Book) feasible(now Now, o market.Order) *market.Refusal {
 		return market.Refuse(market.ReasonRuntime, "runtime %s is not offered, %v are", o.Runtime, l.Runtimes)
 	}
 	if o.Slots < l.MinSlots || o.Slots > l.MaxSlots {
-		return market.Refuse(market.ReasonDuration, "%s", market.DurationText(o.Slots, l.MinSlots, l.MaxSlots, l.SlotMillis))
+		return market.Refuse(market.ReasonDuration, "%s",
+			market.DurationText(o.Slots, l.MinSlots, l.MaxSlots, l.SlotMillis))
 	}
 	if l.Stake < o.MinStake {
-		return market.Refuse(market.ReasonStake, "stake %s, the order asks %s", market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))
+		return market.Refuse(market.ReasonStake, "stake %s, the order asks %s",
+			market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))
 	}
 	return nil
 }

@@ -47,12 +47,15 @@ func (b Book) Quote(now Now, o market.Order, backing *Backing) (Quoted, *market.
 
 // enough refuses a buyer that has all the leases one buyer may have.
 func (b Book) enough(n counts) *market.Refusal {
-	return market.Refuse(market.ReasonLimit, "this buyer has %d leases and holds here, at most %d allowed", n.live, b.limits.MaxLeasesPerBuyer)
+	return market.Refuse(market.ReasonLimit, "this buyer has %d leases and holds here, at most %d allowed",
+		n.live, b.limits.MaxLeasesPerBuyer)
 }
 
 // choose finds the class that does the order and lists its free units that fit, at least as many as one lease takes:
 // the class named, or the cheapest that fits the order at up to price.
-func (b Book) choose(o market.Order, price market.Price, named market.Class) (market.Class, []market.UnitID, *market.Refusal) {
+func (b Book) choose(
+	o market.Order, price market.Price, named market.Class,
+) (market.Class, []market.UnitID, *market.Refusal) {
 	classes := b.sold(o.Class)
 	if named != "" {
 		if !o.Class.Accepts(named) {
@@ -80,7 +83,8 @@ func (b Book) choose(o market.Order, price market.Price, named market.Class) (ma
 }
 
 // near says how close to a sale the reasons of fit are; of several classes the closest gives the answer.
-var near = map[market.Reason]int{market.ReasonPrice: 1, market.ReasonResources: 2, market.ReasonCapability: 2, market.ReasonUnproven: 3, market.ReasonCapacity: 3}
+var near = map[market.Reason]int{market.ReasonPrice: 1, market.ReasonResources: 2, market.ReasonCapability: 2,
+	market.ReasonUnproven: 3, market.ReasonCapacity: 3}
 
 // sold lists the classes that an order of class c takes, cheapest first.
 func (b Book) sold(c market.Class) []market.Class {
@@ -100,7 +104,8 @@ func (b Book) sold(c market.Class) []market.Class {
 // order that takes unproven units gets those first: the others are wanted by more.
 func (b Book) fit(o market.Order, c market.Class, price market.Price) ([]market.UnitID, *market.Refusal) {
 	if ask := b.limits.Asks[c]; ask > price {
-		return nil, market.Refuse(market.ReasonPrice, "price %s is under the %s asked here", b.money(price), b.money(ask))
+		return nil, market.Refuse(market.ReasonPrice, "price %s is under the %s asked here",
+			b.money(price), b.money(ask))
 	}
 	var fit, shown []market.UnitID
 	var short *market.Unit
@@ -131,11 +136,13 @@ func (b Book) fit(o market.Order, c market.Class, price market.Price) ([]market.
 	case free < need:
 		return nil, market.Refuse(market.ReasonCapacity, "%d units asked, %d of %d are free", need, free, b.Total(c))
 	case short == nil || len(fit)+mute >= need:
-		return nil, market.Refuse(market.ReasonUnproven, "%d units asked, %d that are free have a fresh audit record", need, len(fit))
+		return nil, market.Refuse(market.ReasonUnproven, "%d units asked, %d that are free have a fresh audit record",
+			need, len(fit))
 	case !short.Covers(o.Min):
 		return nil, market.Refuse(market.ReasonResources, "a unit has %s", short.Shortfall(o.Min))
 	}
-	return nil, market.Refuse(market.ReasonCapability, "a unit has compute capability %s, asked %s", short.Capability, o.MinCapability)
+	return nil, market.Refuse(market.ReasonCapability, "a unit has compute capability %s, asked %s",
+		short.Capability, o.MinCapability)
 }
 
 // least returns the minimum of each resource over the units.

@@ -84,7 +84,8 @@ func (b Book) Current(first market.LeaseID) (Record, bool) {
 		if r.Core == nil || r.First() != first {
 			continue
 		}
-		if best == nil || weight(r) < weight(best) || weight(r) == weight(best) && (r.Core.Start < best.Core.Start) == (weight(r) < 2) {
+		if best == nil || weight(r) < weight(best) ||
+			weight(r) == weight(best) && (r.Core.Start < best.Core.Start) == (weight(r) < 2) {
 			best = r
 		}
 	}
@@ -111,14 +112,17 @@ func (b Book) Commands(id market.LeaseID) bool {
 
 // supervise lets a peer command a line.
 func (s *step) supervise(ev Supervised) {
-	line := slices.DeleteFunc(inLine(s.book.records), func(r *Record) bool { return r.Core == nil || r.First() != ev.Lease })
+	line := slices.DeleteFunc(inLine(s.book.records), func(r *Record) bool {
+		return r.Core == nil || r.First() != ev.Lease
+	})
 	if len(line) == 0 {
 		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
 		return
 	}
 	for _, r := range line {
 		if ev.Epoch < max(r.Supervision, 1) || ev.Epoch == r.Supervision && ev.By != r.Agent {
-			s.refuse(r.ID, market.Refuse(market.ReasonSupervision, "supervision epoch %d commands this lease, not %d", r.Supervision, ev.Epoch))
+			s.refuse(r.ID, market.Refuse(market.ReasonSupervision, "supervision epoch %d commands this lease, not %d",
+				r.Supervision, ev.Epoch))
 			return
 		}
 	}
@@ -141,7 +145,8 @@ func (s *step) extend(ev ExtendRequested) {
 	if next := s.book.next(r.Lease); next != nil {
 		switch {
 		case *next.Core != ev.Core:
-			s.refuse(next.ID, market.Refuse(market.ReasonConflict, "this lease was extended already, until slot %d", next.Core.End))
+			s.refuse(next.ID, market.Refuse(market.ReasonConflict, "this lease was extended already, until slot %d",
+				next.Core.End))
 		case !next.State.Live():
 			s.refuse(next.ID, market.Refuse(market.ReasonHold, "this extension is over: %s", next.EndReason))
 		default:
@@ -186,17 +191,20 @@ func (b Book) checkSuccessor(r *Record, ev ExtendRequested) *market.Refusal {
 	case err != nil:
 		return market.Refuse(market.ReasonTerms, "%v", err)
 	case want != ev.Core:
-		return market.Refuse(market.ReasonTerms, "the extension is not the lease before it with a later end: %s", difference(ev.Core, want))
+		return market.Refuse(market.ReasonTerms, "the extension is not the lease before it with a later end: %s",
+			difference(ev.Core, want))
 	}
 	l := b.limits
 	ask, sold := l.Asks[r.Class]
 	switch total := uint64(ev.Core.End - r.began()); {
 	case total > l.MaxSlots:
-		return market.Refuse(market.ReasonDuration, "%s", market.DurationText(total, l.MinSlots, l.MaxSlots, l.SlotMillis))
+		return market.Refuse(market.ReasonDuration, "%s",
+			market.DurationText(total, l.MinSlots, l.MaxSlots, l.SlotMillis))
 	case !sold:
 		return market.Refuse(market.ReasonClass, "class %s is no longer sold here", r.Class)
 	case ask > r.Price:
-		return market.Refuse(market.ReasonPrice, "the lease is at %s, by now %s is asked", b.money(r.Price), b.money(ask))
+		return market.Refuse(market.ReasonPrice, "the lease is at %s, by now %s is asked",
+			b.money(r.Price), b.money(ask))
 	}
 	for _, id := range r.Units {
 		if i, ok := b.index[id]; !ok || b.out[i] {
@@ -215,11 +223,13 @@ func difference(have, want market.LeaseCore) string {
 		name       string
 		have, want any
 	}{
-		{"flags", have.Flags, want.Flags}, {"start", have.Start, want.Start}, {"rate", have.Rate, want.Rate}, {"cap", have.Cap, want.Cap},
-		{"units", have.Units, want.Units}, {"units root", have.UnitsRoot, want.UnitsRoot}, {"rank", have.Rank, want.Rank},
-		{"rank epoch", have.RankEpoch, want.RankEpoch}, {"order", have.Order, want.Order}, {"buyer", have.Buyer, want.Buyer},
-		{"provider", have.Provider, want.Provider}, {"payout", have.Payout, want.Payout}, {"terms", have.Terms, want.Terms},
-		{"voucher keys", have.VoucherKeys, want.VoucherKeys}, {"nonce", have.Nonce, want.Nonce}, {"activate-before", have.ActivateBefore, want.ActivateBefore},
+		{"flags", have.Flags, want.Flags}, {"start", have.Start, want.Start}, {"rate", have.Rate, want.Rate},
+		{"cap", have.Cap, want.Cap}, {"units", have.Units, want.Units}, {"units root", have.UnitsRoot, want.UnitsRoot},
+		{"rank", have.Rank, want.Rank}, {"rank epoch", have.RankEpoch, want.RankEpoch},
+		{"order", have.Order, want.Order}, {"buyer", have.Buyer, want.Buyer},
+		{"provider", have.Provider, want.Provider}, {"payout", have.Payout, want.Payout},
+		{"terms", have.Terms, want.Terms}, {"voucher keys", have.VoucherKeys, want.VoucherKeys},
+		{"nonce", have.Nonce, want.Nonce}, {"activate-before", have.ActivateBefore, want.ActivateBefore},
 	} {
 		if f.have != f.want {
 			return f.name

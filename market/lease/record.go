@@ -32,7 +32,7 @@ type Record struct {
 	Keys         market.KeySet     `json:"keys,omitzero"`  // voucher keys; Core carries their hash
 	BuyerSig     sign.Signature    `json:"buyer_sig,omitzero"`
 	EndReason    string            `json:"end_reason,omitempty"`
-	Root         market.LeaseID    `json:"root,omitzero"`      // first lease of the line; zero unless this is a successor
+	Root         market.LeaseID    `json:"root,omitzero"`      // first lease of the line; zero unless a successor
 	Previous     market.LeaseID    `json:"previous,omitzero"`  // the lease before it, likewise
 	Since        market.Slot       `json:"since,omitempty"`    // start of Root, likewise
 	HandedTo     market.LeaseID    `json:"handed_to,omitzero"` // the successor that took over the execution, if any
@@ -59,7 +59,7 @@ func (r Record) Peer() sign.Key {
 // MaxRecordSize bounds a record's wire form: MaxUnitsPerLease units, a core and a full key set.
 const MaxRecordSize = 48 << 10
 
-// MaxFunding bounds what a buyer says of where a lease's leaf is, in bytes.
+// MaxFunding bounds the buyer's statement of the place of a lease's leaf, in bytes.
 const MaxFunding = 2 << 10
 
 const maxEndReason = 256
@@ -67,9 +67,10 @@ const maxEndReason = 256
 // Marshal returns the journal form, a marketpb.HoldRecord.
 func (r Record) Marshal() ([]byte, error) {
 	m := &marketpb.HoldRecord{
-		Hold: r.ID[:], Order: r.Order[:], Buyer: r.Buyer[:], State: uint32(r.State), Rank: r.Rank, Price: uint64(r.Price),
-		Slots: r.Slots, JobTerms: r.JobTerms[:], OrderExpires: r.OrderExpires.UnixMilli(), HoldExpires: r.HoldExpires.UnixMilli(),
-		EndReason: r.EndReason, Class: string(r.Class), OrderCount: r.OrderCount, Overlay: r.Overlay,
+		Hold: r.ID[:], Order: r.Order[:], Buyer: r.Buyer[:], State: uint32(r.State), Rank: r.Rank,
+		Price: uint64(r.Price), Slots: r.Slots, JobTerms: r.JobTerms[:], OrderExpires: r.OrderExpires.UnixMilli(),
+		HoldExpires: r.HoldExpires.UnixMilli(), EndReason: r.EndReason, Class: string(r.Class),
+		OrderCount: r.OrderCount, Overlay: r.Overlay,
 	}
 	m.PerUnit, m.Newcomer = market.ResourcesToPB(r.PerUnit), r.Newcomer
 	if !r.Made.IsZero() {
@@ -115,10 +116,10 @@ func UnmarshalRecord(b []byte) (Record, error) {
 	}
 	r := Record{
 		ID: market.HoldID(m.Hold), State: State(m.State), Order: market.OrderID(m.Order), OrderCount: m.OrderCount,
-		Buyer: sign.Key(m.Buyer), Rank: m.Rank, Class: market.Class(m.Class), Price: market.Price(m.Price), Slots: m.Slots,
-		JobTerms: sign.Hash(m.JobTerms), OrderExpires: time.UnixMilli(m.OrderExpires).UTC(),
-		HoldExpires: time.UnixMilli(m.HoldExpires).UTC(), EndReason: m.EndReason, PerUnit: market.ResourcesFromPB(m.PerUnit),
-		Overlay: m.Overlay, Newcomer: m.Newcomer,
+		Buyer: sign.Key(m.Buyer), Rank: m.Rank, Class: market.Class(m.Class), Price: market.Price(m.Price),
+		Slots: m.Slots, JobTerms: sign.Hash(m.JobTerms), OrderExpires: time.UnixMilli(m.OrderExpires).UTC(),
+		HoldExpires: time.UnixMilli(m.HoldExpires).UTC(), EndReason: m.EndReason,
+		PerUnit: market.ResourcesFromPB(m.PerUnit), Overlay: m.Overlay, Newcomer: m.Newcomer,
 	}
 	if m.Made != 0 {
 		r.Made = time.UnixMilli(m.Made).UTC()
@@ -198,8 +199,8 @@ func (r Record) validate() error {
 	if r.State == Held && r.Core != nil {
 		return bad("held with a lease already signed")
 	}
-	if c := r.Core; c != nil && (c.Order != r.Order || c.Buyer != r.Buyer || c.Rank != r.Rank || int(c.Units) != len(r.Units) ||
-		c.UnitsRoot != market.UnitsRoot(r.Units) || c.VoucherKeys != r.Keys.Hash()) {
+	if c := r.Core; c != nil && (c.Order != r.Order || c.Buyer != r.Buyer || c.Rank != r.Rank ||
+		int(c.Units) != len(r.Units) || c.UnitsRoot != market.UnitsRoot(r.Units) || c.VoucherKeys != r.Keys.Hash()) {
 		return bad("its lease is about something else")
 	}
 	if r.Escrow.IsZero() != (len(r.Funding) == 0) || len(r.Funding) > MaxFunding || r.Escrow.IsZero() && r.FundBy != 0 {

@@ -23,8 +23,8 @@ const (
 	Ending   State = 7 // Over, but its execution still has to stop; the units are not free before it has.
 )
 
-var stateNames = map[State]string{Held: "held", Signed: "signed", Active: "active", Ended: "ended", Released: "released",
-	Void: "void", Ending: "ending"}
+var stateNames = map[State]string{Held: "held", Signed: "signed", Active: "active", Ended: "ended",
+	Released: "released", Void: "void", Ending: "ending"}
 
 // String names the state.
 func (s State) String() string {

@@ -82,8 +82,7 @@ func (s *step) refuse(hold market.HoldID, refusal *market.Refusal) {
 // clip makes a reason fit a record: short, and text.
 func clip(reason string) string { return market.Clean(reason, maxEndReason) }
 
-// sweep applies due deadlines. It ends holds and leases whose time is over and drops finished records that nobody can
-// replay.
+// sweep applies due deadlines. It ends expired holds and leases, and drops finished records that nobody can replay.
 func (s *step) sweep() {
 	for _, r := range inLine(s.book.records) {
 		if r = s.book.find(r.ID); r == nil {
@@ -96,7 +95,8 @@ func (s *step) sweep() {
 		switch r.State {
 		case Held:
 		case Signed:
-			if s.now.Slot > r.Core.ActivateBefore && uint64(s.now.Slot-r.Core.ActivateBefore) > s.book.limits.MarginSlots {
+			if s.now.Slot > r.Core.ActivateBefore &&
+				uint64(s.now.Slot-r.Core.ActivateBefore) > s.book.limits.MarginSlots {
 				s.giveUp(*r, Void, fmt.Sprintf("not funded up to slot %d", r.Core.ActivateBefore), true)
 			}
 		case Active:
@@ -117,7 +117,7 @@ func (s *step) sweep() {
 	}
 }
 
-// end begins to stop an active lease. A lease whose time is over hands its execution over to its successor, if that is
+// end begins to stop an active lease. An expired lease hands its execution over to its successor, if the successor is
 // paid for.
 func (s *step) end(r Record, reason string) {
 	r.State, r.EndReason = Ending, clip(reason)
@@ -135,7 +135,8 @@ func (s *step) reserve(ev ReserveRequested) {
 	o := ev.Order
 	if r := s.book.find(ev.Hold); r != nil {
 		switch {
-		case !r.Root.IsZero() || r.Buyer != o.Buyer || r.Peer() != o.Peer() || r.Order != o.ID || r.Rank != ev.Rank || r.Price != ev.Price || r.Overlay != ev.Overlay || ev.Class != "" && r.Class != ev.Class:
+		case !r.Root.IsZero() || r.Buyer != o.Buyer || r.Peer() != o.Peer() || r.Order != o.ID || r.Rank != ev.Rank ||
+			r.Price != ev.Price || r.Overlay != ev.Overlay || ev.Class != "" && r.Class != ev.Class:
 			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this hold id is already in use for something else"))
 		case !r.State.Live():
 			s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over: %s", r.EndReason))
@@ -154,10 +155,11 @@ func (s *step) reserve(ev ReserveRequested) {
 		return
 	}
 	r := Record{
-		ID: ev.Hold, State: Held, Order: o.ID, OrderCount: o.Count, Buyer: o.Buyer, Agent: o.Agent, Rank: ev.Rank, Class: class, Units: units, PerUnit: s.book.least(units),
-		Price: ev.Price, Slots: o.Slots, JobTerms: o.JobTerms, Overlay: ev.Overlay, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
-		HoldExpires: s.now.Time.Add(s.book.limits.HoldTTL).Truncate(time.Millisecond).UTC(), Made: s.now.Time.Truncate(time.Millisecond).UTC(),
-		Newcomer: ev.Backing != nil && ev.Backing.Newcomer,
+		ID: ev.Hold, State: Held, Order: o.ID, OrderCount: o.Count, Buyer: o.Buyer, Agent: o.Agent, Rank: ev.Rank,
+		Class: class, Units: units, PerUnit: s.book.least(units), Price: ev.Price, Slots: o.Slots, JobTerms: o.JobTerms,
+		Overlay: ev.Overlay, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
+		HoldExpires: s.now.Time.Add(s.book.limits.HoldTTL).Truncate(time.Millisecond).UTC(),
+		Made:        s.now.Time.Truncate(time.Millisecond).UTC(), Newcomer: ev.Backing != nil && ev.Backing.Newcomer,
 	}
 	s.persist(r)
 	s.answerHeld(&r)
@@ -199,11 +201,14 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 	case b.limits.MaxLeasesPerBuyer > 0 && n.live >= b.limits.MaxLeasesPerBuyer:
 		return "", nil, b.enough(n)
 	case ev.Overlay && b.limits.MaxMembers > 0 && n.members >= b.limits.MaxMembers:
-		return "", nil, market.Refuse(market.ReasonLimit, "this provider has %d members of clusters, at most %d allowed", n.members, b.limits.MaxMembers)
+		return "", nil, market.Refuse(market.ReasonLimit,
+			"this provider has %d members of clusters, at most %d allowed", n.members, b.limits.MaxMembers)
 	case n.ofBuyer >= b.limits.MaxHoldsPerBuyer:
-		return "", nil, market.Refuse(market.ReasonLimit, "this buyer has %d unfunded holds, at most %d allowed", n.ofBuyer, b.limits.MaxHoldsPerBuyer)
+		return "", nil, market.Refuse(market.ReasonLimit, "this buyer has %d unfunded holds, at most %d allowed",
+			n.ofBuyer, b.limits.MaxHoldsPerBuyer)
 	case n.unfunded >= b.limits.MaxHolds:
-		return "", nil, market.Refuse(market.ReasonLimit, "%d unfunded holds are open, at most %d allowed", n.unfunded, b.limits.MaxHolds)
+		return "", nil, market.Refuse(market.ReasonLimit, "%d unfunded holds are open, at most %d allowed",
+			n.unfunded, b.limits.MaxHolds)
 	}
 	class, fit, refusal := b.choose(o, ev.Price, ev.Class)
 	if refusal != nil {
@@ -242,7 +247,8 @@ func (s *step) sign(ev SignRequested) {
 		return
 	}
 	if other := s.book.findLease(ev.Core.ID()); other != nil {
-		s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this very lease was signed before, under hold %s", other.ID.Short()))
+		s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this very lease was signed before, under hold %s",
+			other.ID.Short()))
 		return
 	}
 	next := *r
@@ -260,7 +266,8 @@ func (s *step) fund(ev FundingSeen) {
 		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
 	case r.State == Active && r.FundBy > 0 && ev.Landed > r.Core.ActivateBefore:
 		s.unpaid(*r, true)
-		s.end(*r, fmt.Sprintf("its escrow was on chain in slot %d, it had to be by slot %d", ev.Landed, r.Core.ActivateBefore))
+		s.end(*r, fmt.Sprintf("its escrow was on chain in slot %d, it had to be by slot %d",
+			ev.Landed, r.Core.ActivateBefore))
 	case r.State == Active && r.FundBy > 0:
 		next := *r
 		next.FundBy = 0
@@ -270,7 +277,8 @@ func (s *step) fund(ev FundingSeen) {
 	case r.State != Signed:
 		s.refuse(r.ID, market.Refuse(market.ReasonHold, "this lease is over: %s", r.EndReason))
 	case ev.Landed > r.Core.ActivateBefore:
-		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funded in slot %d, it had to be by slot %d", ev.Landed, r.Core.ActivateBefore))
+		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funded in slot %d, it had to be by slot %d",
+			ev.Landed, r.Core.ActivateBefore))
 	default:
 		next := *r
 		next.State = Active
@@ -287,13 +295,16 @@ func (s *step) promise(ev FundingPromised) {
 	case r.State == Active && r.Escrow == ev.Escrow && bytes.Equal(r.Funding, ev.Funding):
 		s.emit(AnswerActivated{r.ID, r.Lease})
 	case r.State == Active:
-		s.refuse(r.ID, market.Refuse(market.ReasonConflict, "this lease was activated with another escrow or place in it"))
+		s.refuse(r.ID, market.Refuse(market.ReasonConflict,
+			"this lease was activated with another escrow or place in it"))
 	case r.State != Signed:
 		s.refuse(r.ID, market.Refuse(market.ReasonHold, "this lease is over: %s", r.EndReason))
 	case ev.Escrow.IsZero() || len(ev.Funding) == 0 || len(ev.Funding) > MaxFunding:
-		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funding of %d bytes in escrow %s", len(ev.Funding), ev.Escrow.Short()))
+		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funding of %d bytes in escrow %s",
+			len(ev.Funding), ev.Escrow.Short()))
 	case s.now.Slot > r.Core.ActivateBefore || ev.By < s.now.Slot:
-		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "the lease had to be activated by slot %d, it is slot %d", r.Core.ActivateBefore, s.now.Slot))
+		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "the lease had to be activated by slot %d, it is slot %d",
+			r.Core.ActivateBefore, s.now.Slot))
 	default:
 		next := *r
 		next.State, next.Escrow, next.Funding, next.FundBy = Active, ev.Escrow, slices.Clone(ev.Funding), max(ev.By, 1)

@@ -41,10 +41,10 @@ func (d Draft) Core() (market.LeaseCore, error) {
 		return market.LeaseCore{}, fmt.Errorf("lease end: %w", market.ErrOverflow)
 	}
 	core := market.LeaseCore{
-		Version: market.LeaseVersion, Units: uint16(len(units)), Rank: d.Rank, RankEpoch: d.RankEpoch, Order: d.Order.ID,
-		Buyer: d.Order.Buyer, Provider: d.Provider, Payout: d.Payout, UnitsRoot: market.UnitsRoot(units),
-		Terms: d.Order.JobTerms, VoucherKeys: d.Keys.Hash(), Rate: rate, Cap: most, Start: d.Start,
-		ActivateBefore: d.ActivateBefore, End: d.Start + market.Slot(d.Order.Slots), Nonce: d.Nonce,
+		Version: market.LeaseVersion, Units: uint16(len(units)), Rank: d.Rank, RankEpoch: d.RankEpoch,
+		Order: d.Order.ID, Buyer: d.Order.Buyer, Provider: d.Provider, Payout: d.Payout,
+		UnitsRoot: market.UnitsRoot(units), Terms: d.Order.JobTerms, VoucherKeys: d.Keys.Hash(), Rate: rate, Cap: most,
+		Start: d.Start, ActivateBefore: d.ActivateBefore, End: d.Start + market.Slot(d.Order.Slots), Nonce: d.Nonce,
 	}
 	return core, core.Validate()
 }
@@ -99,11 +99,14 @@ func (l Limits) checkTerms(now Now, r *Record, ev SignRequested) *market.Refusal
 	case r.Overlay && (l.OverlayKey == nil || c.Nonce != market.OverlayNonce(r.ID, l.OverlayKey(r.ID))):
 		return market.Refuse(market.ReasonTerms, "the lease's nonce does not commit to the overlay key that was named")
 	case apart(c.Start, now.Slot) > l.StartWithin:
-		return market.Refuse(market.ReasonTerms, "the lease starts at slot %d, it is slot %d: more than %d apart", c.Start, now.Slot, l.StartWithin)
+		return market.Refuse(market.ReasonTerms, "the lease starts at slot %d, it is slot %d: more than %d apart",
+			c.Start, now.Slot, l.StartWithin)
 	case c.ActivateBefore <= now.Slot:
-		return market.Refuse(market.ReasonTerms, "the lease had to be funded by slot %d, it is slot %d", c.ActivateBefore, now.Slot)
+		return market.Refuse(market.ReasonTerms, "the lease had to be funded by slot %d, it is slot %d",
+			c.ActivateBefore, now.Slot)
 	case uint64(c.ActivateBefore-now.Slot) > l.ActivateWithin:
-		return market.Refuse(market.ReasonTerms, "the lease leaves %d slots to fund it, at most %d allowed", c.ActivateBefore-now.Slot, l.ActivateWithin)
+		return market.Refuse(market.ReasonTerms, "the lease leaves %d slots to fund it, at most %d allowed",
+			c.ActivateBefore-now.Slot, l.ActivateWithin)
 	}
 	if err := c.VerifyBy(l.Domain, r.Buyer, ev.BuyerSig); err != nil {
 		return market.Refuse(market.ReasonSignature, "the buyer did not sign this lease: %v", err)

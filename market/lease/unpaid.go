@@ -87,7 +87,8 @@ func (b Book) backed(o market.Order, class market.Class, price market.Price, wit
 		if owed > 0 {
 			behind = fmt.Sprintf(", of which %s are behind other holds here", amount(owed))
 		}
-		return 0, market.Refuse(market.ReasonFunds, "the account that pays has %s%s, a lease can cost %s", amount(with.Funds), behind, amount(cost))
+		return 0, market.Refuse(market.ReasonFunds, "the account that pays has %s%s, a lease can cost %s",
+			amount(with.Funds), behind, amount(cost))
 	}
 	leases := math.MaxInt
 	if cost > 0 {
@@ -96,7 +97,8 @@ func (b Book) backed(o market.Order, class market.Class, price market.Price, wit
 	if with.Newcomer && with.Wary {
 		most, taken := b.newcomers(class)
 		if taken+int(o.UnitsPer) > most {
-			return 0, market.Refuse(market.ReasonLimit, "holds of peers that never paid here have %d units, at most %d for now", taken, most)
+			return 0, market.Refuse(market.ReasonLimit,
+				"holds of peers that never paid here have %d units, at most %d for now", taken, most)
 		}
 		leases = min(leases, (most-taken)/int(o.UnitsPer))
 	}

@@ -41,9 +41,11 @@ type TooFar struct {
 // Error is a line a person can act on.
 func (t *TooFar) Error() string {
 	if t.Apart == 0 {
-		return fmt.Sprintf("fewer than %d of %d providers are within %v of the cluster's members", t.Need, t.Of, t.Within)
+		return fmt.Sprintf("fewer than %d of %d providers are within %v of the cluster's members",
+			t.Need, t.Of, t.Within)
 	}
-	return fmt.Sprintf("the best %d of %d providers are %v apart, at most %v will do", t.Need, t.Of, round(t.Apart), t.Within)
+	return fmt.Sprintf("the best %d of %d providers are %v apart, at most %v will do",
+		t.Need, t.Of, round(t.Apart), t.Within)
 }
 
 // round drops digits beyond the accuracy of a prediction.
@@ -68,8 +70,8 @@ const (
 	tighter = 5
 )
 
-// SelectCluster proposes n ranks of one cluster, 0 to n-1: of the sets it considers whose members are all within near
-// of each other, the one with the least
+// SelectCluster proposes n ranks of one cluster, 0 to n-1. Of the considered sets with all members within near of each
+// other, it takes the one with the least
 //
 //	Σ over members (Price · price/ceiling + Reputation · (1 − reputation))  +  n · RTT · diameter/50 ms
 //
@@ -85,8 +87,9 @@ func SelectCluster(order market.Order, res Result, n int, spread bool, near Near
 	if n < 1 || c.room < n {
 		_, _, none := Select(order, res, n, spread)
 		if none == nil { // more providers than are looked at
-			none = &Unschedulable{Order: order.ID, Class: order.Class, Need: n, Found: c.room, Considered: res.Considered, Counts: res.Counts,
-				Refused: res.Refused, Ceiling: res.Ceiling, Decimals: res.weights.Decimals}
+			none = &Unschedulable{Order: order.ID, Class: order.Class, Need: n, Found: c.room,
+				Considered: res.Considered, Counts: res.Counts, Refused: res.Refused, Ceiling: res.Ceiling,
+				Decimals: res.weights.Decimals}
 		}
 		return Choice{}, none
 	}
@@ -124,7 +127,8 @@ func newClustering(order market.Order, res Result, n int, spread bool, near Near
 	w := res.weights
 	all := once(res.Ranked)
 	all = all[:min(len(all), maxCenters)]
-	c := &clustering{n: n, all: all, bound: ^uint32(0), lambda: uint64(max(n, 0)) * uint64(w.RTT) * costScale / rttHalfMicros}
+	c := &clustering{n: n, all: all, bound: ^uint32(0),
+		lambda: uint64(max(n, 0)) * uint64(w.RTT) * costScale / rttHalfMicros}
 	unsaid := micros(rttUnsaid)
 	if near.Within > 0 {
 		c.bound = micros(near.Within)
@@ -206,7 +210,7 @@ func (c *clustering) search() set {
 	return best
 }
 
-// under returns the better of best and the best set whose members are all within bound of each other. Uncertainty is
+// under returns the better of best and the best set with all members within bound of each other. Uncertainty is
 // subtracted for the requested bound alone; tighter bounds apply to the whole prediction.
 func (c *clustering) under(bound uint32, best set) set {
 	d := c.apart
@@ -351,5 +355,6 @@ func (c *clustering) moreReliable(a, b int) bool {
 	if x.Shunned != y.Shunned {
 		return y.Shunned
 	}
-	return cmp.Or(-cmp.Compare(x.Reputation, y.Reputation), -cmp.Compare(x.Stake, y.Stake), cmp.Compare(x.Price(), y.Price()), cmp.Compare(a, b)) < 0
+	return cmp.Or(-cmp.Compare(x.Reputation, y.Reputation), -cmp.Compare(x.Stake, y.Stake),
+		cmp.Compare(x.Price(), y.Price()), cmp.Compare(a, b)) < 0
 }

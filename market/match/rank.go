@@ -40,8 +40,8 @@ func DefaultWeights(g market.Genesis) Weights {
 	if err != nil {
 		thousand = 1 // a token so finely divided that a thousand of it do not fit
 	}
-	w := Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Stake: 5, StakeHalf: market.Amount(thousand), NewcomerOneIn: 8,
-		SlotMillis: g.SlotMillis, Decimals: g.Decimals, Audited: g.AuditSlots > 0}
+	w := Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Stake: 5, StakeHalf: market.Amount(thousand),
+		NewcomerOneIn: 8, SlotMillis: g.SlotMillis, Decimals: g.Decimals, Audited: g.AuditSlots > 0}
 	if w.Audited {
 		w.Work = 15
 	}
@@ -115,10 +115,11 @@ type query struct {
 }
 
 func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
-	q := query{order: order, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime], regions: make([]int32, len(s.regions)),
-		barred: append([]sign.Key{order.Buyer, order.Peer()}, order.Exclude...),
-		k0:     binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
-		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Stake) + uint64(w.Work)}
+	q := query{order: order, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime],
+		regions: make([]int32, len(s.regions)), barred: append([]sign.Key{order.Buyer, order.Peer()}, order.Exclude...),
+		k0: binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
+		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Stake) +
+			uint64(w.Work)}
 	if w.Audited && !order.Unproven {
 		q.proven = order.UnitsPer
 	}
@@ -142,7 +143,8 @@ func (s *Snapshot) Rank(order market.Order, now time.Time, w Weights) Result {
 	if w.Keep == 0 {
 		w.Keep = 4*int(order.Count) + 32
 	}
-	res := Result{Order: order.ID, Considered: len(s.cands), Counts: map[market.Reason]int{}, Ceiling: order.Ceiling, weights: w}
+	res := Result{Order: order.ID, Considered: len(s.cands), Counts: map[market.Reason]int{}, Ceiling: order.Ceiling,
+		weights: w}
 	groups, fit := s.accepting(order.Class), 0
 	for _, g := range groups {
 		fit += len(g.rows)
@@ -211,7 +213,8 @@ func (s *Snapshot) scored(q *query, t *top) []Scored {
 	for _, it := range t.sorted() {
 		r := it.row
 		c := s.cands[r.index]
-		out = append(out, Scored{Candidate: c, Score: uint32(it.key >> scoreShift & (1<<scoreBits - 1)), Parts: q.parts(r), Leases: c.leases(q.order, q.proven > 0)})
+		out = append(out, Scored{Candidate: c, Score: uint32(it.key >> scoreShift & (1<<scoreBits - 1)),
+			Parts: q.parts(r), Leases: c.leases(q.order, q.proven > 0)})
 	}
 	return out
 }
@@ -274,7 +277,8 @@ func (q *query) unproven(r *row) market.Reason {
 
 // runtimeByName is for networks with more runtime names than bits.
 func (q *query) runtimeByName(s *Snapshot, r *row) bool {
-	return q.runtime == 0 && len(s.runtimes) == maxRuntimeBits && slices.Contains(s.cands[r.index].Offer.Runtimes, q.order.Runtime)
+	return q.runtime == 0 && len(s.runtimes) == maxRuntimeBits &&
+		slices.Contains(s.cands[r.index].Offer.Runtimes, q.order.Runtime)
 }
 
 // Half values of the score's curves.
@@ -350,17 +354,20 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	case market.ReasonResources:
 		detail = c.Offer.Hardware() + " has " + r.res.Shortfall(o.Min)
 	case market.ReasonCapability:
-		detail = fmt.Sprintf("%s has compute capability %s, asked %s", c.Offer.Hardware(), market.Capability(r.capability), o.MinCapability)
+		detail = fmt.Sprintf("%s has compute capability %s, asked %s",
+			c.Offer.Hardware(), market.Capability(r.capability), o.MinCapability)
 	case market.ReasonDuration:
 		detail = market.DurationText(o.Slots, r.minSlots, r.maxSlots, q.w.SlotMillis)
 	case market.ReasonStake:
 		detail = fmt.Sprintf("stake %s, the order asks %s", money(r.stake), money(uint64(o.MinStake)))
 	case market.ReasonReputation:
-		detail = fmt.Sprintf("reputation %.4f, at least %.4f is asked", float64(r.reputation)/1e6, float64(q.w.MinReputation)/1e6)
+		detail = fmt.Sprintf("reputation %.4f, at least %.4f is asked",
+			float64(r.reputation)/1e6, float64(q.w.MinReputation)/1e6)
 	case market.ReasonUnproven:
 		detail = fmt.Sprintf("%d units asked for a lease, %d have shown what they are", o.UnitsPer, r.shown)
 		if !c.isProven(o.Class) {
-			detail = fmt.Sprintf("no record tells a unit of %s from another: it is proven as %s alone, and sold so", o.Class, c.Shown.Class)
+			detail = fmt.Sprintf("no record tells a unit of %s from another: it is proven as %s alone, and sold so",
+				o.Class, c.Shown.Class)
 		} else if c.Shown.Doubt != "" {
 			detail += ": " + c.Shown.Doubt
 		}
@@ -378,7 +385,8 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	if c.Offer.Model != "" {
 		model = c.Offer.Hardware()
 	}
-	return Refusal{Provider: c.Offer.Provider, Route: c.Route, Model: model, Reason: reason, Detail: detail, Price: c.Price()}
+	return Refusal{Provider: c.Offer.Provider, Route: c.Route, Model: model, Reason: reason, Detail: detail,
+		Price: c.Price()}
 }
 
 func regionOf(c *Candidate) market.Region {

@@ -63,7 +63,8 @@ func (u *Unschedulable) Error() string {
 	if len(parts) > 0 {
 		text += ", refused: " + strings.Join(parts, "; ")
 	}
-	if len(u.Refused) > 0 && len(u.Counts) == 1 && u.Refused[0].Reason != market.ReasonPrice && u.Refused[0].Reason != market.ReasonEgress {
+	if len(u.Refused) > 0 && len(u.Counts) == 1 && u.Refused[0].Reason != market.ReasonPrice &&
+		u.Refused[0].Reason != market.ReasonEgress {
 		text += " (" + u.Refused[0].Detail + ")"
 	}
 	return text
@@ -80,7 +81,8 @@ func (u *Unschedulable) nearest(reason market.Reason) string {
 	if best == nil {
 		return ""
 	}
-	return fmt.Sprintf(" (nearest is %s at %s: %s)", best.Provider.Short(), market.Decimal(uint64(best.Price), u.Decimals), best.Detail)
+	return fmt.Sprintf(" (nearest is %s at %s: %s)",
+		best.Provider.Short(), market.Decimal(uint64(best.Price), u.Decimals), best.Detail)
 }
 
 func join(classes []market.Class) string {
@@ -96,7 +98,9 @@ func join(classes []market.Class) string {
 // without, the best providers take as many ranks as they can, so that few of them take all. A spare that could take
 // several ranks is listed several times when not spread. The error is nil or says why n cannot be placed; nothing is
 // chosen then.
-func Select(order market.Order, res Result, n int, spread bool) (chosen []Assignment, spares []sign.Key, err *Unschedulable) {
+func Select(
+	order market.Order, res Result, n int, spread bool,
+) (chosen []Assignment, spares []sign.Key, err *Unschedulable) {
 	seats := func(s *Scored) int {
 		if spread {
 			return 1
@@ -111,15 +115,17 @@ func Select(order market.Order, res Result, n int, spread bool) (chosen []Assign
 		s := &ranked[i]
 		take := min(seats(s), n-len(chosen))
 		for range take {
-			chosen = append(chosen, Assignment{uint32(len(chosen)), s.Candidate.Offer.Provider, s.Candidate.Price(), s.Candidate.Route})
+			chosen = append(chosen, Assignment{uint32(len(chosen)), s.Candidate.Offer.Provider, s.Candidate.Price(),
+				s.Candidate.Route})
 		}
 		for range min(seats(s)-take, n) {
 			spares = append(spares, s.Candidate.Offer.Provider)
 		}
 	}
 	if len(chosen) < n || n < 1 {
-		return nil, nil, &Unschedulable{Order: order.ID, Class: order.Class, Need: n, Found: len(chosen), Considered: res.Considered,
-			Counts: res.Counts, Refused: res.Refused, Nearest: res.Nearest, Ceiling: res.Ceiling, Classes: res.Classes, Decimals: res.weights.Decimals}
+		return nil, nil, &Unschedulable{Order: order.ID, Class: order.Class, Need: n, Found: len(chosen),
+			Considered: res.Considered, Counts: res.Counts, Refused: res.Refused, Nearest: res.Nearest,
+			Ceiling: res.Ceiling, Classes: res.Classes, Decimals: res.weights.Decimals}
 	}
 	return chosen, spares, nil
 }

@@ -120,8 +120,8 @@ const maxRuntimeBits = 63
 
 // NewSnapshot indexes the candidates. It keeps the slice, which must not be changed any more.
 func NewSnapshot(cands []Candidate) *Snapshot {
-	s := &Snapshot{cands: cands, classes: map[market.Class][]row{}, work: map[market.Class]shown{}, families: map[market.Class][]market.Class{},
-		regions: map[market.Region]uint32{}, runtimes: map[string]uint64{}}
+	s := &Snapshot{cands: cands, classes: map[market.Class][]row{}, work: map[market.Class]shown{},
+		families: map[market.Class][]market.Class{}, regions: map[market.Region]uint32{}, runtimes: map[string]uint64{}}
 	sizes := map[market.Class]int{}
 	for i := range cands {
 		sizes[cands[i].Offer.Class]++
@@ -209,9 +209,10 @@ func (s *Snapshot) row(i int) row {
 	c := &s.cands[i]
 	o := &c.Offer
 	r := row{
-		price: uint64(c.Price()), provider: prefix(o.Provider), minSlots: o.MinSlots, maxSlots: o.MaxSlots, stake: uint64(c.Stake),
-		notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit, units: o.Units, shown: c.Shown.Units, index: uint32(i),
-		reputation: min(c.Reputation, 1e6), capability: uint16(min(o.Capability, market.MaxCapability)), egress: o.Egress,
+		price: uint64(c.Price()), provider: prefix(o.Provider), minSlots: o.MinSlots, maxSlots: o.MaxSlots,
+		stake: uint64(c.Stake), notBefore: o.NotBefore.UnixMilli(), expires: o.Expires.UnixMilli(), res: o.PerUnit,
+		units: o.Units, shown: c.Shown.Units, index: uint32(i), reputation: min(c.Reputation, 1e6),
+		capability: uint16(min(o.Capability, market.MaxCapability)), egress: o.Egress,
 		rttMicros: uint32(max(0, min(c.RTT, time.Hour)).Microseconds()),
 	}
 	if c.Shown.Units > 0 {

@@ -53,6 +53,8 @@ func (t *top) offer(key uint64, row *row) {
 
 // sorted lists the items, largest key first, and among equal keys the earlier candidate.
 func (t *top) sorted() []item {
-	slices.SortFunc(t.items, func(a, b item) int { return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.row.index, b.row.index)) })
+	slices.SortFunc(t.items, func(a, b item) int {
+		return cmp.Or(cmp.Compare(b.key, a.key), cmp.Compare(a.row.index, b.row.index))
+	})
 	return t.items
 }

@@ -62,7 +62,8 @@ func UnmarshalEnvelope(b []byte, maxPayload int) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("%w: %d bytes, at least %d needed", ErrEnvelopeSize, len(b), EnvelopeOverhead)
 	}
 	if len(b)-EnvelopeOverhead > maxPayload {
-		return Envelope{}, fmt.Errorf("%w: payload of %d bytes, at most %d allowed", ErrEnvelopeSize, len(b)-EnvelopeOverhead, maxPayload)
+		return Envelope{}, fmt.Errorf("%w: payload of %d bytes, at most %d allowed",
+			ErrEnvelopeSize, len(b)-EnvelopeOverhead, maxPayload)
 	}
 	return Envelope{
 		Key:       Key(b[:32]),

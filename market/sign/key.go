@@ -32,7 +32,8 @@ type Hash [HashSize]byte
 // ParseKey reads the base58 form. It does not Check: an owner's address may lie off the curve (a multisig).
 func ParseKey(text string) (Key, error) {
 	var k Key
-	return k, decodeBase58(k[:], text, ErrKeyText)
+	err := decodeBase58(k[:], text, ErrKeyText)
+	return k, err
 }
 
 func decodeBase58(into []byte, text string, bad error) error {

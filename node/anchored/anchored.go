@@ -43,7 +43,7 @@ type Buyer interface {
 	Receipts(ctx context.Context, job string) ([]buyer.LeaseAccount, error)
 }
 
-// Config is what a Room is made of.
+// Config is the configuration of a Room.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
@@ -70,21 +70,19 @@ type Room struct {
 	server *stream.Server // nil before Start
 }
 
-// New makes the room from what an earlier process left.
+// New makes the room, with the marks and receipts of an earlier process.
 func New(ctx context.Context, cfg Config) (*Room, error) {
 	r := &Room{cfg: cfg}
 	shown := reputation.ShowerConfig{
-		Genesis: cfg.Genesis, Self: cfg.Key, Store: cfg.Store, Settled: r.settled, Receipts: r.receipts,
-		Anchor: cfg.Anchor, Slot: func() (market.Slot, error) { return cfg.Slots.Now(time.Now()) },
-		Busy: r.busy, Records: func() []sign.Hash { return nil }, Log: cfg.Log,
+		Genesis: cfg.Genesis, Self: cfg.Key, Store: cfg.Store, Own: own{r}, Anchor: cfg.Anchor, Busy: r.busy,
+		Slot: func() (market.Slot, error) { return cfg.Slots.Now(time.Now()) }, Log: cfg.Log,
 	}
 	read := reputation.ReaderConfig{
-		Book: cfg.Book, Store: cfg.Store, Ask: reputation.Asker{Host: cfg.Host, Tag: cfg.Genesis.Tag()}.Ask,
-		Anchor: cfg.Anchor, Peers: r.connected, Busy: r.busy, Log: cfg.Log,
+		Book: cfg.Book, Store: cfg.Store, Peers: peers{reputation.Asker{Host: cfg.Host, Tag: cfg.Genesis.Tag()}},
+		Anchor: cfg.Anchor, Busy: r.busy, Log: cfg.Log,
 	}
 	if cfg.Audits != nil {
-		shown.Records = func() []sign.Hash { return cfg.Audits.Anchored(reputation.MaxRecords) }
-		read.Record = r.passed
+		read.Records = checks{r}
 	}
 	var err error
 	if r.shower, err = reputation.OpenShower(ctx, shown); err != nil {
@@ -119,9 +117,12 @@ func (r *Room) Close() error {
 	return nil
 }
 
-// connected returns the keys of the peers that this one is connected to.
-func (r *Room) connected() (out []sign.Key) {
-	for _, id := range r.cfg.Host.Network().Peers() {
+// peers is the peers that this one is connected to.
+type peers struct{ reputation.Asker }
+
+// Connected implements reputation.Peers.
+func (p peers) Connected() (out []sign.Key) {
+	for _, id := range p.Host.Network().Peers() {
 		if k, err := p2p.KeyFromPeerID(id); err == nil {
 			out = append(out, sign.Key(k))
 		}
@@ -136,18 +137,20 @@ func (r *Room) busy() bool {
 	})
 }
 
-// settled returns the jobs of this peer's own that are over and anchored. Detached jobs have keys of their own, which
-// have no reputation.
-func (r *Room) settled() (out []reputation.Settled) {
-	for _, j := range r.cfg.Buyer.Anchored() {
+// own is the receipts and records that this peer anchored.
+type own struct{ *Room }
+
+// Settled implements reputation.Own. Detached jobs have keys of their own, which have no reputation.
+func (o own) Settled() (out []reputation.Settled) {
+	for _, j := range o.cfg.Buyer.Anchored() {
 		out = append(out, reputation.Settled(j))
 	}
 	return out
 }
 
-// receipts returns the receipts of a job, in the order of its anchor.
-func (r *Room) receipts(ctx context.Context, job string) (out []verify.Receipt, err error) {
-	accounts, err := r.cfg.Buyer.Receipts(ctx, job)
+// Receipts implements reputation.Own.
+func (o own) Receipts(ctx context.Context, job string) (out []verify.Receipt, err error) {
+	accounts, err := o.cfg.Buyer.Receipts(ctx, job)
 	for _, a := range accounts {
 		if !a.Void {
 			out = append(out, a.Receipts...)
@@ -156,14 +159,25 @@ func (r *Room) receipts(ctx context.Context, job string) (out []verify.Receipt, 
 	return out, err
 }
 
-// passed fetches the record of another peer's audit and checks all of it, on chain too.
-func (r *Room) passed(ctx context.Context, of sign.Key, record sign.Hash) (reputation.Checked, error) {
-	got, in, err := r.cfg.Audits.Passed(ctx, of, record)
+// Records implements reputation.Own.
+func (o own) Records() []sign.Hash {
+	if o.cfg.Audits == nil {
+		return nil
+	}
+	return o.cfg.Audits.Anchored(reputation.MaxRecords)
+}
+
+// checks is the audit records of other peers.
+type checks struct{ *Room }
+
+// Checked implements reputation.Records.
+func (c checks) Checked(ctx context.Context, of sign.Key, record sign.Hash) (reputation.Checked, error) {
+	got, in, err := c.cfg.Audits.Passed(ctx, of, record)
 	rule, broken := errors.AsType[*rules.RuleError](err)
 	if broken && rule.Rule != rules.RuleCommittee && rule.Rule != rules.RuleTime { // peers may differ in these
 		return reputation.Checked{}, fmt.Errorf("%w: %w", reputation.ErrRecord, rule)
 	}
-	if memos, ok := r.cfg.Ledger.(chain.Memos); ok && err == nil {
+	if memos, ok := c.cfg.Ledger.(chain.Memos); ok && err == nil {
 		err = in.CheckOn(ctx, memos, record)
 	} else if err == nil {
 		err = fmt.Errorf("reading the anchor in transaction %s: %w", in.Tx, chain.ErrDown)
@@ -171,6 +185,6 @@ func (r *Room) passed(ctx context.Context, of sign.Key, record sign.Hash) (reput
 	if err != nil {
 		return reputation.Checked{}, err
 	}
-	at := got.Answer.Window.First(r.cfg.Genesis.AuditSlots)
+	at := got.Answer.Window.First(c.cfg.Genesis.AuditSlots)
 	return reputation.Checked{Provider: of, Answer: got.Answer.Hash(), At: at, Tx: in.Tx}, nil
 }

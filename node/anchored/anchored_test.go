@@ -212,7 +212,7 @@ func TestWithoutChain(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.receipts(t.Context(), "none"); err == nil {
+	if _, err := (own{r}).Receipts(t.Context(), "none"); err == nil {
 		t.Error("the receipts of no job")
 	}
 }
@@ -260,7 +260,7 @@ func TestRecords(t *testing.T) {
 		"no answer":       {audits{err: context.DeadlineExceeded}, memoLedger{}, context.DeadlineExceeded},
 	} {
 		r := newRoom(t, h, key.Key(), func(cfg *Config) { cfg.Audits, cfg.Ledger = c.audits, c.ledger })
-		got, err := r.passed(t.Context(), sign.Key{5}, hash)
+		got, err := (checks{r}).Checked(t.Context(), sign.Key{5}, hash)
 		if rule, ok := c.want.(*rules.RuleError); ok {
 			is, found := errors.AsType[*rules.RuleError](err)
 			if !found || is.Rule != rule.Rule || errors.Is(err, reputation.ErrRecord) {

@@ -56,7 +56,8 @@ func (c *Client) PID() int { return c.ep.PID }
 
 // Do sends a request with the peer's token. The path has its query. An answer without success is an *Error; it returns
 // ErrNoPeer if the peer does not answer.
-func (c *Client) Do(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
+func (c *Client) Do(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response,
+	error) {
 	var source *bodyReader
 	if body != nil {
 		source = &bodyReader{r: body}

@@ -263,8 +263,8 @@ var Document = sync.OnceValues(func() ([]byte, error) {
 	return route.Document("Starling", "1", description, table)
 })
 
-const description = "The local API of a Starling peer or light client. It listens on a unix socket in the home directory, " +
-	"or on a loopback address where the configuration says so. The file api.json there has the address and the token. " +
-	"Amounts are in base units of the network's token."
+const description = "The local API of a Starling peer or light client. It listens on a unix socket in the home " +
+	"directory, or on a loopback address where the configuration says so. The file api.json there has the address and the " +
+	"token. Amounts are in base units of the network's token."
 
 func created(j buyer.Job) string { return "/v1/jobs/" + j.ID }

@@ -65,7 +65,8 @@ type upgraded struct {
 	wrote error      // why the last one failed
 }
 
-// Read tells a broken connection from its end: of two calls under way the system tells one of the break, and the other of an end.
+// Read tells a broken connection from its end: of two calls under way the system tells one of the break, and the other
+// of an end.
 func (u *upgraded) Read(p []byte) (int, error) {
 	n, err := u.Conn.Read(p)
 	if err == io.EOF {
@@ -105,7 +106,8 @@ func (u *upgraded) broken(err error) error {
 	if err == nil || err == io.EOF || u.ctx.Err() != nil {
 		return err
 	}
-	e := &Error{Status: http.StatusBadGateway, Code: CodeUnreachable, Message: "the connection was reset", Hint: HintAway}
+	e := &Error{Status: http.StatusBadGateway, Code: CodeUnreachable, Message: "the connection was reset",
+		Hint: HintAway}
 	if u.relayed != "" {
 		e.Message, e.Hint = u.relayed, stream.RelayAdvice
 	}
@@ -129,7 +131,8 @@ func (c *Client) CopyOut(ctx context.Context, id string, rank int, file string, 
 	}
 	if text := resp.Trailer.Get(ErrorTrailer); text != "" {
 		said := func(name string) string { return live.Clean(resp.Trailer.Get(name)) }
-		return &Error{Status: http.StatusBadGateway, Code: said(CodeTrailer), Message: live.Clean(text), Hint: said(HintTrailer)}
+		return &Error{Status: http.StatusBadGateway, Code: said(CodeTrailer), Message: live.Clean(text),
+			Hint: said(HintTrailer)}
 	}
 	return nil
 }

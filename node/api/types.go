@@ -36,21 +36,21 @@ type NodeInfo struct {
 	Addrs     []string          `json:"addrs"` // full multiaddrs, to be given to others as bootstrap
 	Genesis   market.Genesis    `json:"genesis"`
 	Region    string            `json:"region"`
-	Program   *program.Deployed `json:"program,omitempty"` // as the chain shows it, which is as the genesis names it; nil: not read yet
+	Program   *program.Deployed `json:"program,omitempty"` // as the chain shows it; nil if not read yet
 	Slot      market.Slot       `json:"slot"`
 	ChainUp   bool              `json:"chainUp"`
 	ChainErr  string            `json:"chainErr,omitempty"`
 	Balance   market.Amount     `json:"balance"`         // of the owner
-	Funds     *chain.Funds      `json:"funds,omitempty"` // what the peer's key can spend, its SOL too; nil while that is not known
+	Funds     *chain.Funds      `json:"funds,omitempty"` // tokens and SOL of the peer's key; nil if not known
 	Reach     Reach             `json:"reach"`
 	Peers     int               `json:"peers"`
 	Units     int               `json:"units"`
 	FreeUnits int               `json:"freeUnits"`
 	Inventory sign.Hash         `json:"inventory,omitzero"` // Merkle root over the ids of the units
-	Earnings  *Earnings         `json:"earnings,omitempty"` // from escrows, over all; nil where nothing is sold or guarded, or buyers pay directly
+	Earnings  *Earnings         `json:"earnings,omitempty"` // from escrows; nil if nothing is sold or guarded
 	Jobs      int               `json:"jobs"`               // not ended
-	Entries   []string          `json:"entries,omitempty"`  // of a light client: the entry peers that are connected, the one in use first
-	Direct    bool              `json:"direct,omitempty"`   // of a light client: it dials providers by their own addresses too
+	Entries   []string          `json:"entries,omitempty"`  // of a light client, the one in use first
+	Direct    bool              `json:"direct,omitempty"`   // of a light client that dials providers too
 	Started   time.Time         `json:"started"`
 	Problems  []Fault           `json:"problems"` // of its services; none if all are in order
 }
@@ -98,7 +98,8 @@ type Rating struct {
 // RatingOf is a score in short.
 func RatingOf(s reputation.Score) Rating { return Rating{s.Millionths, s.Newcomer(), s.Shunned()} }
 
-// PeerReputation is what this peer makes of another one, term by term. The Adds of each role's lines sum up to its score.
+// PeerReputation is what this peer makes of another one, term by term. The Adds of each role's lines sum up to its
+// score.
 type PeerReputation struct {
 	Peer     string                 `json:"peer"`
 	Key      sign.Key               `json:"key"`
@@ -128,9 +129,9 @@ type OfferInfo struct {
 	Capability market.Capability `json:"capability,omitempty"`
 	Simulated  bool              `json:"simulated,omitempty"` // the units are not hardware
 
-	// Proven is how many of the free units the offer says have a fresh audit record, Checked of how many this peer has checked it,
-	// Doubt why of no more. Operations and Reads are what the least of these has shown, a second. All empty on a network that
-	// does not audit.
+	// Proven is how many of the free units the offer says have a fresh audit record, Checked of how many this peer has
+	// checked it, Doubt why of no more. Operations and Reads are what the least of these has shown, a second. All empty
+	// on a network that does not audit.
 	Proven     uint32 `json:"proven,omitempty"`
 	Checked    uint32 `json:"checked,omitempty"`
 	Doubt      string `json:"doubt,omitempty"`
@@ -141,7 +142,8 @@ type OfferInfo struct {
 	RTT      float64 `json:"rttMillis,omitempty"`
 }
 
-// Earnings are what all leases that were sold, and all jobs that were guarded, came to that were paid from escrows, before the network's fee. Base units.
+// Earnings are what all leases that were sold, and all jobs that were guarded, came to that were paid from escrows,
+// before the network's fee. Base units.
 type Earnings struct {
 	Earned    market.Amount `json:"earned"` // by the best vouchers
 	Claimed   market.Amount `json:"claimed"`

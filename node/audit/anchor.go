@@ -3,7 +3,6 @@ package audit
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,22 +10,13 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 )
 
-// Kinds of the journal.
-const (
-	kindAnchored = "auditanchor" // chain.Inclusion by record; unknown for one of which nobody remembers whether it was anchored
-	kindBatch    = "auditbatch"  // batch, while its transaction may land; of key batchKey
-	batchKey     = "now"
-)
-
 // maxBatch bounds an anchor; further records come in the next.
 const maxBatch = 1024
-
-// unknown is the inclusion of a record whose anchor was signed and may have landed: it is not anchored again.
-var unknown = []byte{0}
 
 // batch is the content of one anchor, as signed.
 type batch struct {
@@ -42,27 +32,24 @@ func (b batch) anchor() chain.Anchor {
 // openAnchors reads the anchors of an earlier process.
 func (s *Shelf) openAnchors(ctx context.Context) error {
 	s.anchored = map[sign.Hash]chain.Inclusion{}
-	err := s.store.List(ctx, kindAnchored, "", func(key string, b []byte) error {
-		hash, err := sign.ParseHash(key)
-		if err == nil && !slices.Equal(b, unknown) {
-			s.anchored[hash], err = chain.UnmarshalInclusion(b)
-		} else if err == nil {
-			s.anchored[hash] = chain.Inclusion{}
+	err := anchoredTable.List(ctx, s.store, "", func(record sign.Hash, form []byte) (err error) {
+		s.anchored[record] = chain.Inclusion{}
+		if len(form) > 0 {
+			s.anchored[record], err = chain.UnmarshalInclusion(form)
 		}
 		if err != nil {
-			return fmt.Errorf("reading the anchor of record %s: %w", key, err)
+			return fmt.Errorf("reading the anchor of record %s: %w", record, err)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	return s.store.List(ctx, kindBatch, "", func(key string, b []byte) error {
-		if err := json.Unmarshal(b, &s.batch); err != nil {
-			return fmt.Errorf("reading the anchor %s that is under way: %w", key, err)
-		}
+	s.batch, err = batchTable.Get(ctx, s.store, batchKey)
+	if errors.Is(err, store.ErrNotFound) {
 		return nil
-	})
+	}
+	return err
 }
 
 // Anchored is where a record of this peer's is anchored; false while it is not.
@@ -98,16 +85,15 @@ func (s *Shelf) draw() (records []sign.Hash) {
 
 // signed keeps a batch before its transaction is sent.
 func (s *Shelf) signed(ctx context.Context, b batch) error {
-	value, err := json.Marshal(b)
-	if err == nil {
-		err = s.store.Write(ctx, store.Put{Kind: kindBatch, Key: batchKey, Value: value})
+	var w journal.Batch
+	batchTable.Put(&w, batchKey, b)
+	if err := w.Commit(ctx, s.store); err != nil {
+		return err
 	}
-	if err == nil {
-		s.mu.Lock()
-		s.batch = b
-		s.mu.Unlock()
-	}
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batch = b
+	return nil
 }
 
 // underWay is the batch with a transaction that may land.
@@ -123,15 +109,16 @@ func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, now := s.batch, map[sign.Hash]chain.Inclusion{}
-	puts := []store.Put{{Kind: kindBatch, Key: batchKey}}
+	var w journal.Batch
+	batchTable.Delete(&w, batchKey)
 	anchor := b.anchor()
 	for i, r := range b.Records {
-		value := unknown
+		var form []byte
 		if now[r] = (chain.Inclusion{}); tx != "" {
 			now[r] = chain.Include(anchor, b.Records, i, tx, status.Slot)
-			value = now[r].Marshal()
+			form = now[r].Marshal()
 		}
-		puts = append(puts, store.Put{Kind: kindAnchored, Key: r.String(), Value: value})
+		anchoredTable.Put(&w, r, form)
 	}
 	live := map[sign.Hash]bool{}
 	for _, hash := range s.units {
@@ -146,10 +133,10 @@ func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus
 		if live[r] {
 			now[r] = in
 		} else {
-			puts = append(puts, store.Put{Kind: kindAnchored, Key: r.String()})
+			anchoredTable.Delete(&w, r)
 		}
 	}
-	if err := s.store.Write(ctx, puts...); err != nil {
+	if err := w.Commit(ctx, s.store); err != nil {
 		return err
 	}
 	s.anchored, s.batch = now, batch{}

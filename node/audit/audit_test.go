@@ -88,6 +88,7 @@ type world struct {
 	now      func() time.Time
 	lies     []audit.Lie
 	judged   map[audit.Outcome]int
+	refused  []audit.Refusal
 	mu       sync.Mutex
 
 	beginning time.Time // of a test's clock
@@ -103,12 +104,29 @@ func newWorld(n int, now func() time.Time) *world {
 		k := audittest.Key(fmt.Sprint("member", i))
 		w.roster = append(w.roster, audit.Member{Key: k.Key(), Owner: k.Key(), Weight: 5})
 		w.members[k.Key()] = NewMember(MemberConfig{
-			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.sight, Plan: w.asked, Now: now, Log: slog.New(slog.DiscardHandler),
-			Judged: func(_ sign.Key, v audit.Verdict) { w.mu.Lock(); w.judged[v.Outcome]++; w.mu.Unlock() },
-			Lie:    func(l audit.Lie) { w.mu.Lock(); w.lies = append(w.lies, l); w.mu.Unlock() },
+			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.sight, Plan: w.asked, Now: now, Results: w, Log: slog.New(slog.DiscardHandler),
 		})
 	}
 	return w
+}
+
+func (w *world) Judged(_ sign.Key, v audit.Verdict) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.judged[v.Outcome]++
+}
+
+func (w *world) KeepFraud(_ context.Context, l audit.Lie) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lies = append(w.lies, l)
+	return nil
+}
+
+func (w *world) Refuse(x audit.Refusal) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = append(w.refused, x)
 }
 
 func (w *world) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {

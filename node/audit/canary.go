@@ -67,8 +67,8 @@ func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 			}
 			return protocol.Audit.Call(ctx, mask.Host, s.tag, id, req)
 		},
-		Plant: flip,
 	})
+	p.plant = flip
 	results, err := p.Audit(ctx, []Unit{u})
 	if err != nil {
 		return Canary{}, err
@@ -113,7 +113,7 @@ func below(n uint32) uint32 {
 // Plant has one of this peer's idle units answer a canary in the place of its next audit, and keeps the lies of members who passed it.
 // ErrUnits where there is no unit or no mask.
 func (s *Service) Plant(ctx context.Context) (Canary, error) {
-	if s.cfg.Units == nil || s.cfg.Mask == nil {
+	if s.cfg.Seller == nil || s.cfg.Mask == nil {
 		return Canary{}, fmt.Errorf("%w: this peer has nothing to plant a canary with", ErrUnits)
 	}
 	came := make(chan planted, 1)
@@ -143,7 +143,7 @@ func (s *Service) plant(ctx context.Context, u Unit) (Canary, error) {
 	s.cfg.Log.Info("a canary was judged", "looked", len(c.Looked), "did_not", len(c.Lies))
 	var errs []error
 	for _, l := range c.Lies {
-		errs = append(errs, s.cfg.Lie(ctx, l))
+		errs = append(errs, s.cfg.Results.KeepFraud(ctx, l))
 	}
 	return c, errors.Join(errs...)
 }

@@ -14,9 +14,9 @@ import (
 func TestCanary(t *testing.T) {
 	t.Parallel()
 	w := newWorld(9, time.Now)
-	cfg := w.prover().cfg
-	cfg.Plant = flip
-	results, err := NewProver(cfg).Audit(t.Context(), units(1))
+	p := w.prover()
+	p.plant = flip
+	results, err := p.Audit(t.Context(), units(1))
 	if err != nil {
 		t.Fatal(err)
 	}

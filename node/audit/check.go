@@ -84,10 +84,10 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) erro
 	if err := checkPublic(ctx, p.cfg.Sight, r, o.Class); err != nil {
 		return err
 	}
-	if p.cfg.Against != nil {
+	if p.cfg.Failures != nil {
 		roster, err := p.cfg.Sight.Roster(ctx, r.Answer.Window)
 		if err == nil {
-			err = p.cfg.Against(ctx, r, roster)
+			err = p.cfg.Failures.Against(ctx, r, roster)
 		}
 		if err != nil {
 			return err

@@ -11,7 +11,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 )
 
@@ -23,13 +22,20 @@ type refusalRecord struct {
 	Refusal []byte `json:"refusal"` // audit.Refusal
 }
 
+// Failures is the units that failed, by the word of their committees; a *Failed.
+type Failures interface {
+	// Against returns the reason why a record that passed does not count: its unit failed. The roster is that of its
+	// window; if nil, the record was checked before, and no request is made.
+	Against(ctx context.Context, r audit.Record, roster audit.Roster) error
+}
+
 // Failed keeps the refusals that members of committees signed, this peer's own and those of others, for as many windows
 // as count. It may be used by many goroutines.
 type Failed struct {
 	domain sign.Domain
 	slots  uint64
 	sight  Sight
-	store  store.Store
+	store  journal.Store
 
 	mu  sync.Mutex
 	all audit.Failures
@@ -38,7 +44,7 @@ type Failed struct {
 }
 
 // OpenFailed reads the refusals of an earlier process.
-func OpenFailed(ctx context.Context, st store.Store, g market.Genesis, sight Sight) (*Failed, error) {
+func OpenFailed(ctx context.Context, st journal.Store, g market.Genesis, sight Sight) (*Failed, error) {
 	f := &Failed{
 		domain: g.Domain(), slots: g.AuditSlots, sight: sight, store: st, own: map[string]audit.Refusal{},
 		of: map[sign.Hash]audit.Refusal{},

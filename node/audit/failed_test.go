@@ -18,14 +18,12 @@ import (
 func slowOnes(t *testing.T) (*world, []Unit, []audit.Refusal) {
 	t.Helper()
 	w := newWorld(12, time.Now)
-	var all []audit.Refusal
 	for _, m := range w.members {
 		m.cfg.Plan = func(c Claim) (Asked, error) {
 			a, err := plan(c)
 			a.ProductLimit = time.Nanosecond
 			return a, err
 		}
-		m.cfg.Refused = func(x audit.Refusal) { w.mu.Lock(); all = append(all, x); w.mu.Unlock() }
 	}
 	us := units(2)
 	if _, err := w.prover().Audit(t.Context(), us); err != nil {
@@ -33,7 +31,7 @@ func slowOnes(t *testing.T) (*world, []Unit, []audit.Refusal) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w, us, all
+	return w, us, w.refused
 }
 
 func (w *world) failed(t *testing.T, st store.Store) *Failed {
@@ -119,6 +117,19 @@ func TestFailedUnits(t *testing.T) {
 	}
 }
 
+// failure is one unit that failed.
+type failure struct {
+	unit market.UnitID
+	why  error
+}
+
+func (f failure) Against(_ context.Context, r audit.Record, _ audit.Roster) error {
+	if r.Answer.Unit == f.unit {
+		return f.why
+	}
+	return nil
+}
+
 // A unit whose failure is public is not sold by the record from before, whatever its provider offers.
 func TestFailedUnitsAreNotSold(t *testing.T) {
 	t.Parallel()
@@ -128,17 +139,12 @@ func TestFailedUnitsAreNotSold(t *testing.T) {
 		t.Fatalf("%d units, %s", n, doubt)
 	}
 	why := &audit.RuleError{Rule: audit.RuleFresh, Detail: "it failed"}
-	b.Proofs.cfg.Against = func(_ context.Context, r audit.Record, _ audit.Roster) error {
-		if r.Answer.Unit == rs[0].Answer.Unit {
-			return why
-		}
-		return nil
-	}
+	b.Proofs.cfg.Failures = failure{rs[0].Answer.Unit, why}
 	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{rs[0].Answer.Unit}); err == nil {
 		t.Error("what was checked before is sold still")
 	}
 	fresh := bazaarOf(t, rs, nil)
-	fresh.Proofs.cfg.Against = b.Proofs.cfg.Against
+	fresh.Proofs.cfg.Failures = b.Proofs.cfg.Failures
 	if n, doubt := fresh.check(t, 1); n != 0 || doubt == "" {
 		t.Errorf("%d units, %q", n, doubt)
 	}

@@ -43,6 +43,14 @@ func play(f *testing.F) played {
 	return p
 }
 
+// counting counts the verdicts of one member.
+type counting struct {
+	*world
+	judged int
+}
+
+func (c *counting) Judged(sign.Key, audit.Verdict) { c.judged++ }
+
 // A member reads what anybody sends, at any step of an audit, twice: it gives a reason or an answer, one verdict of a unit, and blames
 // nobody who signed nothing false.
 func FuzzAuditStep(f *testing.F) {
@@ -56,8 +64,8 @@ func FuzzAuditStep(f *testing.F) {
 			return
 		}
 		w := newWorld(7, time.Now)
-		judged := 0
-		w.members[p.member].cfg.Judged = func(sign.Key, audit.Verdict) { judged++ }
+		one := &counting{world: w}
+		w.members[p.member].cfg.Results = one
 		prover, calls := w.prover(), 0
 		var mu sync.Mutex
 		prover.cfg.Call = func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
@@ -74,8 +82,8 @@ func FuzzAuditStep(f *testing.F) {
 			return w.call(ctx, m, req)
 		}
 		_, _ = prover.Audit(t.Context(), units(1))
-		if len(w.lies) != 0 || judged > audit.MaxAttempts {
-			t.Fatalf("lies %v, judged %d times", w.lies, judged)
+		if len(w.lies) != 0 || one.judged > audit.MaxAttempts {
+			t.Fatalf("lies %v, judged %d times", w.lies, one.judged)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -59,7 +60,9 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	}
 	if v.Outcome == audit.Wrong && audit.Show(*u.answer, opened.Openings) == shown {
 		for _, l := range audit.FindLie(*u.answer, shown, sig, nil, opened.Openings, false) {
-			m.cfg.Lie(l)
+			if err := m.cfg.Results.KeepFraud(context.Background(), l); err != nil {
+				m.cfg.Log.Error("the proof of a fraud is not kept", "err", err)
+			}
 		}
 	}
 	u.worked = v.Outcome == audit.Pass && u.whole <= u.WholeLimit
@@ -71,7 +74,7 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	if err != nil {
 		return nil, err
 	}
-	if v.Outcome != audit.Pass && m.cfg.Refused != nil {
+	if v.Outcome != audit.Pass {
 		x, err := audit.Refuse(audit.Record{
 			Beacon: a.beacon, Committee: uint8(a.size), WindowSlots: m.cfg.WindowSlots, Answer: *u.answer, AnswerSig: u.answerSig,
 			Shown: shown, ShownSig: sig, Verdicts: []audit.Signed{{Verdict: v, Signature: signature}},
@@ -79,9 +82,9 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 		if err != nil {
 			return nil, err
 		}
-		m.cfg.Refused(x)
+		m.cfg.Results.Refuse(x)
 	}
-	m.cfg.Judged(a.key.provider, v)
+	m.cfg.Results.Judged(a.key.provider, v)
 	b := v.Marshal()
 	u.verdict = &nodepb.AuditReply{Verdict: b[:], Signature: signature[:], Found: found}
 	return u.verdict, nil

@@ -74,14 +74,9 @@ type MemberConfig struct {
 	Sight       Sight
 	Plan        Plan
 	// Now is the clock that answers are timed with.
-	Now func() time.Time
-	// Lie is called with lies that were found, to be kept.
-	Lie func(audit.Lie)
-	// Refused is called with verdicts that refuse, to be kept and published, before they are given. It is optional.
-	Refused func(audit.Refusal)
-	// Judged is called with every verdict that this peer gives of a provider's unit.
-	Judged func(provider sign.Key, v audit.Verdict)
-	Log    *slog.Logger
+	Now     func() time.Time
+	Results Results
+	Log     *slog.Logger
 }
 
 // Member judges. Its methods may be called from many goroutines.

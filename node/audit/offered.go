@@ -6,13 +6,13 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// offer has the offers of this peer say which records are fresh now.
+// offer has the offers of this peer name the records that are fresh.
 func (s *Service) offer() {
-	if out := s.cfg.Shelf.delisted(); s.cfg.Delist != nil && len(out) > 0 {
-		s.cfg.Delist(out)
-	}
-	if s.cfg.Proven == nil {
+	if s.cfg.Seller == nil {
 		return
+	}
+	if out := s.cfg.Shelf.delisted(); len(out) > 0 {
+		s.cfg.Seller.Withdraw(out)
 	}
 	_, slot, err := s.cfg.Sight.Window()
 	if err != nil {
@@ -22,7 +22,7 @@ func (s *Service) offer() {
 	if err != nil {
 		return // and when it is known which windows had audits; readers know it themselves
 	}
-	s.cfg.Proven(func(u market.Unit) (sign.Hash, bool) {
+	s.cfg.Seller.Show(func(u market.Unit) (sign.Hash, bool) {
 		s.mu.Lock()
 		s.cards[u.ID] = u.Card()
 		s.mu.Unlock()

@@ -38,14 +38,13 @@ const (
 // ErrUnproven reports that a unit has no checked fresh record.
 var ErrUnproven = errors.New("the unit has not shown what it is")
 
-// ProofsConfig is the configuration of Proofs; all of it but Against is required.
+// ProofsConfig is the configuration of Proofs; all of it is required, except Failures.
 type ProofsConfig struct {
 	Domain      sign.Domain
 	WindowSlots uint64
 	Sight       Sight
-	// Against says why a record that passed sells nothing in spite of it: its unit failed. nil: this peer hears of no failures. The roster is that
-	// of the record's window, nil where it was checked before: then nobody is asked for anything.
-	Against func(ctx context.Context, r audit.Record, roster audit.Roster) error
+	// Failures is optional; if nil, this peer learns of no failed units.
+	Failures Failures
 	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
 	Ask func(ctx context.Context, from sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error)
 	// Until is how long it takes until a slot begins.
@@ -253,8 +252,8 @@ var errOther = errors.New("its record is of another class, or of other resources
 
 // fresh says why a record does not keep its unit listed now.
 func (p *Proofs) fresh(c checked, now market.Slot) error {
-	if p.cfg.Against != nil {
-		if err := p.cfg.Against(context.Background(), c.record, nil); err != nil {
+	if p.cfg.Failures != nil {
+		if err := p.cfg.Failures.Against(context.Background(), c.record, nil); err != nil {
 			return err
 		}
 	}

@@ -33,19 +33,21 @@ type ProverConfig struct {
 	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
 	// Wait returns when a slot has begun.
 	Wait func(ctx context.Context, slot market.Slot) error
-	// Late says why a record is none to sell by, of a unit that everybody passed: one packet that was lost may have made it late, and it is
-	// judged once more. nil: none is.
+	// Late returns the reason why a unit that every member passed cannot be sold by its record. It is judged once more, as
+	// a lost packet may have delayed it. Late is optional.
 	Late func(c Claim, r audit.Record) error
-	// Plant puts a fault into what is opened before it is signed: of a canary. Nil otherwise: what is signed is right, or nothing is.
-	Plant func(a audit.Answer, o *challenge.Opened)
-	Log   *slog.Logger
+	Log  *slog.Logger
 }
 
 // Prover answers audits with a peer's units. It keeps nothing between two calls.
-type Prover struct{ cfg ProverConfig }
+type Prover struct {
+	cfg ProverConfig
+	// plant puts a canary's fault into the openings before they are signed. It is nil for other audits.
+	plant func(a audit.Answer, o *challenge.Opened)
+}
 
 // NewProver makes a prover.
-func NewProver(cfg ProverConfig) *Prover { return &Prover{cfg} }
+func NewProver(cfg ProverConfig) *Prover { return &Prover{cfg: cfg} }
 
 // Result is how one unit did: a record that passes, or why there is none.
 type Result struct {

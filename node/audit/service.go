@@ -28,30 +28,40 @@ type Config struct {
 	Key     sign.Signer
 	Sight   Sight
 	Shelf   *Shelf
-	// Units are this peer's units that are not leased, with hardware that answers for them; free is called when they have. nil: it sells nothing.
-	Units func(ctx context.Context) (units []Unit, free func(), err error)
-	// Mask makes a peer for a canary, which is closed after it; nil: none are planted.
+	Results Results
+	// Seller is optional; if nil, this peer sells nothing and only judges others.
+	Seller Seller
+	// Mask makes a peer for a canary, which is closed after it. It is optional; if nil, no canaries are planted.
 	Mask func() (Mask, error)
-	// Proven has the offers name the records that are fresh now, whenever these may have changed. It is nil for a peer
-	// that sells nothing.
-	Proven func(record func(u market.Unit) (sign.Hash, bool))
-	// Delist is called with units that may no longer be sold, with the reasons, as often as there are any. It is
-	// optional.
-	Delist func(map[market.UnitID]string)
-	// Anchor is the chain that keeps the roots of this peer's records, looked at every AnchorPoll; nil: none does.
+	// Anchor is the chain that keeps the roots of this peer's records, polled every AnchorPoll. It is optional; if nil,
+	// no records are anchored.
 	Anchor     chain.MemoLedger
 	AnchorPoll time.Duration
 	// Fetch requests a proof from a peer by its hash.
 	Fetch func(ctx context.Context, from sign.Key, hash sign.Hash) (proof.Content, error)
-	// Judged is called with every verdict that this peer gives.
-	Judged func(provider sign.Key, v audit.Verdict)
-	// Lie keeps the proof of a lie that was found.
-	Lie func(ctx context.Context, l audit.Lie) error
-	// Refused is called with this peer's refusals, before their provider gets them.
-	Refused func(audit.Refusal)
-	// Until is how long it takes until a slot begins.
+	// Until returns the time until a slot begins.
 	Until func(market.Slot) time.Duration
 	Log   *slog.Logger
+}
+
+// Seller is the units of a peer that sells.
+type Seller interface {
+	// Units returns the units that are not leased, with their devices, and a function that closes these.
+	Units(ctx context.Context) (units []Unit, free func(), err error)
+	// Show has the offers name the records that are fresh. It is called whenever these may have changed.
+	Show(record func(u market.Unit) (sign.Hash, bool))
+	// Withdraw stops the sale of units, for the reasons given. It is called again while there are any.
+	Withdraw(map[market.UnitID]string)
+}
+
+// Results receives this peer's findings about others.
+type Results interface {
+	// Judged is called with each verdict of this peer about a provider's unit.
+	Judged(provider sign.Key, v audit.Verdict)
+	// KeepFraud keeps the proof of a fraud that this peer found.
+	KeepFraud(ctx context.Context, l audit.Lie) error
+	// Refuse keeps this peer's signed statement that a unit failed, before its provider receives it.
+	Refuse(audit.Refusal)
 }
 
 const (
@@ -85,12 +95,8 @@ func NewService(cfg Config) *Service {
 	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), audited: make(chan struct{}, 1), cards: map[market.UnitID]market.Card{}}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
-		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now, Judged: cfg.Judged, Refused: cfg.Refused, Log: cfg.Log,
-		Lie: func(l audit.Lie) {
-			if err := cfg.Lie(context.Background(), l); err != nil {
-				cfg.Log.Error("the proof of a lie is not kept", "err", err)
-			}
-		},
+		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now,
+		Results: cfg.Results, Log: cfg.Log,
 	})
 	s.prover = NewProver(ProverConfig{
 		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Call: s.call, Wait: s.until, Log: cfg.Log,
@@ -99,7 +105,7 @@ func NewService(cfg Config) *Service {
 	return s
 }
 
-// take waits until no unit of this peer is audited.
+// take waits until no unit of this peer is audited. The caller empties s.turn when it is done.
 func (s *Service) take(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -109,9 +115,7 @@ func (s *Service) take(ctx context.Context) error {
 	}
 }
 
-func (s *Service) give() { <-s.turn }
-
-// Shelf is the service's record store.
+// Shelf is the record store.
 func (s *Service) Shelf() *Shelf { return s.cfg.Shelf }
 
 func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
@@ -148,12 +152,12 @@ func (s *Service) Run(ctx context.Context) error {
 			s.mu.Unlock()
 			s.offer() // fresh records may no longer be so
 			var soon time.Duration
-			if due && s.cfg.Units != nil {
+			if due && s.cfg.Seller != nil {
 				soon = s.soon(ctx, window)
 			} else if recent, err := s.cfg.Sight.Recent(); err != nil || recent.Known < window {
 				soon = beaconPoll // for the offers
 			}
-			if due && s.cfg.Units != nil && soon == 0 {
+			if due && s.cfg.Seller != nil && soon == 0 {
 				if _, err := s.Audit(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrTooEarly) {
 					s.cfg.Log.Error("this peer's units were not audited", "window", uint64(window), "err", err)
 				}
@@ -255,8 +259,8 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	if err := s.take(ctx); err != nil {
 		return nil, err
 	}
-	defer s.give()
-	if s.cfg.Units == nil {
+	defer func() { <-s.turn }()
+	if s.cfg.Seller == nil {
 		return nil, fmt.Errorf("%w: this peer sells nothing", ErrUnits)
 	}
 	window, _, err := s.cfg.Sight.Window()
@@ -291,7 +295,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		s.over(window)
 		return nil, fmt.Errorf("%w: it was slot %d at the latest, it is %d: %s", ErrInstant, last, now, s.next())
 	}
-	units, free, err := s.cfg.Units(ctx)
+	units, free, err := s.cfg.Seller.Units(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -407,7 +407,7 @@ func (s *session) openUnit(ctx context.Context, u *running) error {
 	if u.opened, err = u.commit.OpenTiles(drawn, func(i int) *challenge.Tile { return tiles[i] }); err != nil {
 		return err
 	}
-	if plant := s.p.cfg.Plant; plant != nil {
+	if plant := s.p.plant; plant != nil {
 		plant(u.answer, &u.opened)
 		u.shown = audit.Show(u.answer, u.opened.Openings)
 	} else if u.shown, err = audit.Seal(u.answer, u.opened); err != nil {

@@ -3,7 +3,6 @@ package audit
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,17 +12,22 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Kinds of the journal.
-const (
-	kindRecord = "audit"     // audit.Record by unit
-	kindAudit  = "auditpast" // Past by unit/window
-	kindStands = "auditlist" // audit.Standing by unit
+// Tables of the journal.
+var (
+	recordsTable   = journal.Define[market.UnitID, []byte]("audit")     // audit.Record's layout
+	pastTable      = journal.Define[string, Past]("auditpast")          // by unit/window
+	standingsTable = journal.Define[market.UnitID, []byte]("auditlist") // audit.Standing's layout
+	batchTable     = journal.Define[string, batch]("auditbatch")        // batchKey: while its transaction may land
+	// chain.Inclusion's layout by record; empty if its anchor may have landed, so that it is not anchored again.
+	anchoredTable = journal.Define[sign.Hash, []byte]("auditanchor")
 )
+
+const batchKey = "now"
 
 // maxPast is how many audits of a unit are remembered.
 const maxPast = 24
@@ -45,7 +49,7 @@ type Past struct {
 
 // Shelf keeps the newest record of each of a peer's own units, and how they did before. It may be used by many goroutines.
 type Shelf struct {
-	store store.Store
+	store journal.Store
 
 	mu      sync.Mutex
 	records map[sign.Hash][]byte
@@ -79,46 +83,51 @@ type stands struct {
 }
 
 // OpenShelf reads the records of an earlier process.
-func OpenShelf(ctx context.Context, st store.Store) (*Shelf, error) {
+func OpenShelf(ctx context.Context, st journal.Store) (*Shelf, error) {
 	s := &Shelf{
 		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
 		stands: map[market.UnitID]stands{}, counts: map[Outcome]uint64{},
 	}
-	err := st.List(ctx, kindRecord, "", func(key string, b []byte) error {
-		r, err := audit.UnmarshalRecord(b)
-		if err != nil {
-			return fmt.Errorf("reading the audit record of unit %s: %w", key, err)
+	for _, open := range []func(context.Context) error{s.openRecords, s.openPast, s.openAnchors} {
+		if err := open(ctx); err != nil {
+			return nil, err
 		}
-		s.records[r.Hash()], s.units[r.Answer.Unit] = b, r.Hash()
+	}
+	return s, nil
+}
+
+// openRecords reads the newest record and the standing of each unit.
+func (s *Shelf) openRecords(ctx context.Context) error {
+	err := recordsTable.List(ctx, s.store, "", func(u market.UnitID, form []byte) error {
+		r, err := audit.UnmarshalRecord(form)
+		if err != nil || r.Answer.Unit != u {
+			return fmt.Errorf("reading the audit record of unit %s: %w", u, cmp.Or(err, market.ErrMalformed))
+		}
+		s.records[r.Hash()], s.units[u] = form, r.Hash()
 		return nil
 	})
 	if err != nil {
-		return nil, err
-	}
-	err = st.List(ctx, kindStands, "", func(key string, b []byte) error {
-		x, w, err := audit.UnmarshalStanding(b)
-		if err != nil {
-			return fmt.Errorf("reading the standing of unit %s: %w", key, err)
-		}
-		id, err := sign.ParseHash(key)
-		s.stands[market.UnitID(id)] = stands{x, w}
 		return err
-	})
-	if err != nil {
-		return nil, err
 	}
-	err = st.List(ctx, kindAudit, "", func(key string, b []byte) error {
-		var p Past
-		if err := json.Unmarshal(b, &p); err != nil {
-			return fmt.Errorf("reading audit %s: %w", key, err)
+	return standingsTable.List(ctx, s.store, "", func(u market.UnitID, form []byte) error {
+		x, w, err := audit.UnmarshalStanding(form)
+		if err != nil {
+			return fmt.Errorf("reading the standing of unit %s: %w", u, err)
+		}
+		s.stands[u] = stands{x, w}
+		return nil
+	})
+}
+
+// openPast reads the audits of each unit, the oldest first.
+func (s *Shelf) openPast(ctx context.Context) error {
+	return pastTable.List(ctx, s.store, "", func(key string, p Past) error {
+		if key != pastKey(p) {
+			return fmt.Errorf("reading audit %s: %w: it is of unit %s, window %d", key, market.ErrMalformed, p.Unit, p.Window)
 		}
 		s.past[p.Unit] = append(s.past[p.Unit], p)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return s, s.openAnchors(ctx)
 }
 
 func pastKey(p Past) string { return fmt.Sprintf("%s/%016x", p.Unit, uint64(p.Window)) }
@@ -141,22 +150,18 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 		now.Standing = old.Step(report)
 	}
 	p.Standing = now.State.String()
-	b, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
 	past := append(slices.DeleteFunc(slices.Clone(s.past[p.Unit]), func(o Past) bool { return o.Window == window }), p)
-	puts := []store.Put{
-		{Kind: kindAudit, Key: pastKey(p), Value: b}, {Kind: kindStands, Key: p.Unit.String(), Value: now.MarshalIn(window)},
-	}
+	var b journal.Batch
+	pastTable.Put(&b, pastKey(p), p)
+	standingsTable.Put(&b, p.Unit, now.MarshalIn(window))
 	for len(past) > maxPast {
-		puts = append(puts, store.Put{Kind: kindAudit, Key: pastKey(past[0])})
+		pastTable.Delete(&b, pastKey(past[0]))
 		past = past[1:]
 	}
 	if record != nil {
-		puts = append(puts, store.Put{Kind: kindRecord, Key: p.Unit.String(), Value: record})
+		recordsTable.Put(&b, p.Unit, record)
 	}
-	if err := s.store.Write(ctx, puts...); err != nil {
+	if err := b.Commit(ctx, s.store); err != nil {
 		return err
 	}
 	s.past[p.Unit], s.stands[p.Unit] = past, now

@@ -34,22 +34,12 @@ type Seller interface {
 	Withdraw(map[market.UnitID]string)
 }
 
-// Results learns of results of audits.
-type Results interface {
-	// Judged is called with each verdict of this peer about a provider's unit.
-	Judged(provider sign.Key, v rules.Verdict)
-	// KeepFraud keeps the proof of a fraud that this peer found.
-	KeepFraud(ctx context.Context, l rules.Lie) error
-	// Refuse keeps this peer's signed statement that a unit failed.
-	Refuse(rules.Refusal)
-}
-
 // Locator finds the addresses of peers.
 type Locator interface {
 	Where(ctx context.Context, id peer.ID) (peer.AddrInfo, error)
 }
 
-// Config is what a Room is made of.
+// Config is the configuration of a Room.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
@@ -60,7 +50,7 @@ type Config struct {
 	AnchorPoll time.Duration
 	Sight      *audit.Public
 	Slots      *slots.Clock
-	Results    Results
+	Results    audit.Results
 	// Fetch requests a proof from a peer by its hash.
 	Fetch func(ctx context.Context, from sign.Key, hash sign.Hash) (proof.Content, error)
 	Where Locator
@@ -95,11 +85,11 @@ func New(ctx context.Context, cfg Config) (*Room, error) {
 	r := &Room{cfg: cfg}
 	c := audit.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Key: cfg.Key, Sight: cfg.Sight, Shelf: shelf, Log: cfg.Log,
-		Judged: r.judge, Lie: cfg.Results.KeepFraud, Refused: cfg.Results.Refuse, Fetch: cfg.Fetch,
+		Results: counted{cfg.Results, r}, Fetch: cfg.Fetch,
 		Until: func(s market.Slot) time.Duration { return cfg.Slots.Until(time.Now(), s) },
 	}
 	if s := cfg.Seller; s != nil {
-		c.Units, c.Proven, c.Delist = r.idleUnits, s.Show, s.Withdraw
+		c.Seller = idle{s, r}
 		if c.Anchor, _ = cfg.Ledger.(chain.MemoLedger); c.Anchor != nil {
 			c.AnchorPoll = cfg.AnchorPoll
 		}

@@ -2,6 +2,7 @@ package auditing
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,6 +63,16 @@ func newRoom(t *testing.T, st store.Store, change func(*Config)) *Room {
 
 func unit(n byte) market.Unit {
 	return market.Unit{ID: market.UnitID{n}, Class: "cpu", Serial: fmt.Sprint(n), Resources: small}
+}
+
+// anchored is the journal's inclusion of a record.
+func anchored(t *testing.T, in chain.Inclusion) []byte {
+	t.Helper()
+	b, err := json.Marshal(in.Marshal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // record is a record of a unit with verdicts of an outcome, by a challenge that takes milliseconds.
@@ -138,7 +149,7 @@ func TestMetrics(t *testing.T) {
 	put(t, r, 2, late)
 	put(t, r, 3, audit.Result{Unit: claim, Err: errors.New("no committee")})
 	for _, o := range []rules.Outcome{rules.Pass, rules.Pass, rules.Wrong, 200} {
-		r.judge(sign.Key{1}, rules.Verdict{Outcome: o})
+		counted{of, r}.Judged(sign.Key{1}, rules.Verdict{Outcome: o})
 	}
 	if len(of.verdicts) != 4 {
 		t.Errorf("verdicts %v are passed on, want 4", of.verdicts)
@@ -240,7 +251,7 @@ func TestRecords(t *testing.T) {
 	anchor := chain.Anchor{Of: chain.OfRecords, Root: root, Count: uint64(len(hashes)), Ref: chain.RefOf(root, 1)}
 	for i, h := range hashes {
 		in := chain.Include(anchor, hashes, i, chain.TxID(sign.Signature{7}.String()), 100)
-		if err := st.Write(t.Context(), store.Put{Kind: "auditanchor", Key: h.String(), Value: in.Marshal()}); err != nil {
+		if err := st.Write(t.Context(), store.Put{Kind: "auditanchor", Key: h.String(), Value: anchored(t, in)}); err != nil {
 			t.Fatal(err)
 		}
 	}

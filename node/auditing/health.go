@@ -20,12 +20,18 @@ const (
 	recent = 24 * time.Hour
 )
 
-// judge counts a verdict of this peer, and passes it on.
-func (r *Room) judge(provider sign.Key, v rules.Verdict) {
-	if int(v.Outcome) < len(r.judged) {
-		r.judged[v.Outcome].Add(1)
+// counted is results that count the verdicts of this peer.
+type counted struct {
+	audit.Results
+	room *Room
+}
+
+// Judged implements audit.Results.
+func (c counted) Judged(provider sign.Key, v rules.Verdict) {
+	if int(v.Outcome) < len(c.room.judged) {
+		c.room.judged[v.Outcome].Add(1)
 	}
-	r.cfg.Results.Judged(provider, v)
+	c.Results.Judged(provider, v)
 }
 
 // units returns the audits of each unit of this peer, the newest first.
@@ -61,7 +67,7 @@ func (r *Room) Health() *service.Problem {
 	return &service.Problem{
 		Problem: fmt.Sprintf("%d units do not pass their audits; of %s, %s, class %s: %s", units, worst.Unit.Short(),
 			worst.Standing, worst.Class, market.Clean(worst.Failed, maxText)),
-		Remedy: "see starling audit ls; repair a unit that is too slow or wrong for its class, and if too few " +
+		Remedy: "see starling proof audit; repair a unit that is too slow or wrong for its class, and if too few " +
 			"members reach this peer, see its addresses in starling peer status",
 	}
 }

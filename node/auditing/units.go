@@ -38,6 +38,15 @@ func Machine(ctx context.Context, u market.Unit, asked audit.Asked) (device.Devi
 	return cuda.Open(ctx, cuda.Config{UUID: u.Serial})
 }
 
+// idle is a seller whose idle units answer audits.
+type idle struct {
+	Seller
+	room *Room
+}
+
+// Units implements audit.Seller.
+func (i idle) Units(ctx context.Context) ([]audit.Unit, func(), error) { return i.room.idleUnits(ctx) }
+
 // idleUnits returns the units that nobody leases, with hardware that answers for each. Those audited longest ago come
 // first.
 func (r *Room) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
@@ -45,11 +54,11 @@ func (r *Room) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 	for _, p := range r.audits.Shelf().All() {
 		last[p.Unit] = max(last[p.Unit], p.Window)
 	}
-	idle := r.cfg.Seller.Idle()
-	r.cfg.Cache.Idle(idle)
-	slices.SortStableFunc(idle, func(a, b market.Unit) int { return cmp.Compare(last[a.ID], last[b.ID]) })
+	unleased := r.cfg.Seller.Idle()
+	r.cfg.Cache.Idle(unleased)
+	slices.SortStableFunc(unleased, func(a, b market.Unit) int { return cmp.Compare(last[a.ID], last[b.ID]) })
 	var out []audit.Unit
-	for _, u := range idle {
+	for _, u := range unleased {
 		if len(out) == audit.MaxUnits {
 			break
 		}

@@ -73,7 +73,8 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 	l.mu.Lock()
 	if (split == nil) != (l.split == nil) {
 		if split != nil {
-			l.log.Warn("entry peers disagree about the slot; the lower one counts and nothing is paid", "low", low, "high", high)
+			l.log.Warn("entry peers disagree about the slot; the lower one counts and nothing is paid", "low", low,
+				"high", high)
 		} else {
 			l.log.Info("entry peers agree about the slot again", "slot", low)
 		}
@@ -112,7 +113,8 @@ type programLedger struct {
 }
 
 // Sign implements escrow.Ledger.
-func (l *programLedger) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
+func (l *programLedger) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table,
+	others ...sign.Signer) (chain.Prepared, error) {
 	if err := l.ledger.agreed(); err != nil {
 		return chain.Prepared{}, err
 	}

@@ -51,14 +51,14 @@ import (
 type Config struct {
 	// Home is the client's directory: its key, journal, files and the entries that it remembers.
 	Home string
-	// Peers are full multiaddrs (…/p2p/<peer id>) of entry peers. One is enough to begin with: it names others, which are no witnesses
-	// against it. Name two, of different people.
+	// Peers are full multiaddrs (…/p2p/<peer id>) of entry peers. One is enough to begin with: it names others, which
+	// are no witnesses against it. Name two, of different people.
 	Peers []string
 	// Genesis pins the network: the hash of its genesis in hexadecimal, or the path of its genesis file. Without it the
 	// first entry is trusted once, and its genesis is pinned in Home.
 	Genesis string
-	// PSK is the file with the pre-shared key of a private network, its swarm.key. It is kept in Home once it has let the
-	// client in.
+	// PSK is the file with the pre-shared key of a private network, its swarm.key. It is kept in Home once it has let
+	// the client in.
 	PSK string
 	// Cache is where compiled programs are kept; empty means Home.
 	Cache string
@@ -139,9 +139,12 @@ func New(ctx context.Context, p Parts) (*Client, error) {
 		p.Program = &programLedger{p.Program, ledger}
 	}
 	n, err := node.New(ctx, node.Parts{
-		Config: p.Config, Home: p.Home, Genesis: p.Genesis, Key: p.Key, Owner: p.Owner, Host: p.Host.Host, Store: p.Store, Blobs: p.Blobs,
-		Ledger: ledger, Program: p.Program, Escrow: escrowParams(p.Genesis), Runtimes: p.Runtimes, SlotEvery: p.SlotEvery,
-		Light: light{k, p.Genesis}, MaxAsked: maxAsked, NoAPI: p.NoAPI, Version: p.Version, Log: p.Log,
+		Config: p.Config, Home: p.Home, Genesis: p.Genesis, Key: p.Key, Owner: p.Owner, Host: p.Host.Host,
+		Store:  p.Store,
+		Blobs:  p.Blobs,
+		Ledger: ledger, Program: p.Program, Escrow: escrowParams(p.Genesis), Runtimes: p.Runtimes,
+		SlotEvery: p.SlotEvery,
+		Light:     light{k, p.Genesis}, MaxAsked: maxAsked, NoAPI: p.NoAPI, Version: p.Version, Log: p.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -274,7 +277,8 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 
 // hostConfig is for a host that does not know its network yet.
 func hostConfig(cfg Config, key sign.Private, psk *[32]byte) p2p.Config {
-	return p2p.Config{Key: p2p.PrivKey(key.Seed()), Network: p2p.AnyNetwork, PSK: psk, Agent: "starling-client/" + cfg.Version, Logger: cfg.Log}
+	return p2p.Config{Key: p2p.PrivKey(key.Seed()), Network: p2p.AnyNetwork, PSK: psk, Agent: "starling-client/" +
+		cfg.Version, Logger: cfg.Log}
 }
 
 // network is the genesis that is pinned, or that the first entry shows.

@@ -103,7 +103,8 @@ func decodeEntries(b []byte) ([]known, error) {
 	var out []known
 	for _, k := range all {
 		info, ok := k.info()
-		if !ok || len(out) == maxEntries || slices.ContainsFunc(out, func(o known) bool { return o.ID == info.ID.String() }) {
+		if !ok || len(out) == maxEntries || slices.ContainsFunc(out,
+			func(o known) bool { return o.ID == info.ID.String() }) {
 			continue
 		}
 		sound := knownOf(info)
@@ -145,7 +146,8 @@ func ParsePeers(addrs []string) ([]peer.AddrInfo, error) {
 	}
 	infos, err := peer.AddrInfosFromP2pAddrs(all...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: peers: %w (an address ends in /p2p/ and the peer's id, as `starling peer status` shows it)", ErrConfig, err)
+		return nil, fmt.Errorf("%w: peers: %w (an address ends in /p2p/ and the peer's id, as `starling peer status` "+
+			"shows it)", ErrConfig, err)
 	}
 	for _, p := range infos {
 		if len(p.Addrs) == 0 {
@@ -178,7 +180,9 @@ func makeHome(home string) (bool, error) {
 		return false, fmt.Errorf("%w: no home directory", ErrConfig)
 	}
 	if _, err := os.Stat(filepath.Join(home, node.FileConfig)); err == nil {
-		return false, fmt.Errorf("%w: %s is the directory of a full peer; a light client needs one of its own", ErrConfig, home)
+		return false, fmt.Errorf("%w: %s is the directory of a full peer; a light client needs one of its own",
+			ErrConfig,
+			home)
 	}
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return false, fmt.Errorf("making the home directory: %w", err)
@@ -202,7 +206,8 @@ type pin struct {
 func (p pin) check(g market.Genesis) error {
 	switch {
 	case p.genesis != nil && p.genesis.Hash() != g.Hash():
-		return fmt.Errorf("%w: it shows genesis %s (%s), pinned is %s (%s)", ErrOtherNetwork, g.Hash(), g.Tag(), p.genesis.Hash(), p.genesis.Tag())
+		return fmt.Errorf("%w: it shows genesis %s (%s), pinned is %s (%s)", ErrOtherNetwork, g.Hash(), g.Tag(),
+			p.genesis.Hash(), p.genesis.Tag())
 	case p.hash != nil && *p.hash != g.Hash():
 		return fmt.Errorf("%w: it shows genesis %s (%s), pinned is %s", ErrOtherNetwork, g.Hash(), g.Tag(), *p.hash)
 	}
@@ -228,7 +233,8 @@ func readPin(home, text string) (pin, error) {
 	} else {
 		st, err := os.Stat(text)
 		if err != nil || st.Size() > maxGenesisFile {
-			return p, fmt.Errorf("%w: genesis %q is neither a hash of 64 hexadecimal digits nor a genesis file", ErrConfig, text)
+			return p, fmt.Errorf("%w: genesis %q is neither a hash of 64 hexadecimal digits nor a genesis file",
+				ErrConfig, text)
 		}
 		b, err := os.ReadFile(text)
 		if err != nil {
@@ -244,7 +250,9 @@ func readPin(home, text string) (pin, error) {
 		return said, nil
 	}
 	if err := said.check(*p.genesis); err != nil {
-		return p, fmt.Errorf("%w: %s was used on network %s (genesis %s); use another home directory for another network", ErrConfig, home, p.genesis.Tag(), p.genesis.Hash())
+		return p, fmt.Errorf("%w: %s was used on network %s (genesis %s); use another home directory for another "+
+			"network",
+			ErrConfig, home, p.genesis.Tag(), p.genesis.Hash())
 	}
 	return p, nil
 }
@@ -300,8 +308,8 @@ const (
 	lockRetry = 50 * time.Millisecond
 )
 
-// readPSK is the pre-shared key of the client's private network: the one that is kept in home, or the one in the file that is
-// given. nil on an open network.
+// readPSK is the pre-shared key of the client's private network: the one that is kept in home, or the one in the file
+// that is given. nil on an open network.
 func readPSK(home, given string) (*[32]byte, error) {
 	path := filepath.Join(home, node.FilePSK)
 	kept, err := p2p.LoadPSK(path)
@@ -325,7 +333,8 @@ func readPSK(home, given string) (*[32]byte, error) {
 		return nil, fmt.Errorf("%w: pre-shared key %s: %w", ErrConfig, given, err)
 	}
 	if kept != nil && *kept != *key {
-		return nil, fmt.Errorf("%w: %s has another pre-shared key than %s; remove it if the network's has changed, or use another directory", ErrConfig, path, given)
+		return nil, fmt.Errorf("%w: %s has another pre-shared key than %s; remove it if the network's has changed, "+
+			"or use another directory", ErrConfig, path, given)
 	}
 	return key, nil
 }

@@ -70,44 +70,14 @@ func newFake(t *testing.T, i int, g market.Genesis) *fake {
 	f := &fake{host: p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(i), Network: g.Tag(), NAT: p2p.NAT{Serve: true}})}
 	f.slot.Store(1000)
 	f.say()
-	wait := func(ctx context.Context) error {
-		if f.hang.Load() {
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		return nil
-	}
 	s, err := entry.Serve(f.host, entry.Config{
-		Genesis: g, Log: p2ptest.Quiet(),
-		Find: func(ctx context.Context, _ market.Class, _ []market.Region, _ int) ([][]byte, error) {
-			return *f.offers.Load(), wait(ctx)
-		},
-		Peers: func() uint32 { return 7 },
-		Publish: func(ctx context.Context, _ peer.ID, _ market.Order, _ []byte) (int, error) {
-			if err := wait(ctx); err != nil {
-				return 0, err
-			}
-			f.published.Add(1)
-			return 3, nil
-		},
+		Genesis: g, Log: p2ptest.Quiet(), Market: f, Audits: f,
 		Slot: func() (market.Slot, bool) { return market.Slot(f.slot.Load()), true },
 		Others: func() []peer.AddrInfo {
 			if o := f.others.Load(); o != nil {
 				return *o
 			}
 			return nil
-		},
-		Roster: func(_ context.Context, w audit.Window) (audit.Roster, error) {
-			if r := f.roster.Load(); r != nil && w == 7 {
-				return *r, nil
-			}
-			return nil, errors.New("another window")
-		},
-		Recent: func(_ context.Context, w audit.Window) (audit.Recent, error) {
-			if r := f.recent.Load(); r != nil && w == r.Known {
-				return *r, nil
-			}
-			return audit.Recent{}, errors.New("another window")
 		},
 		RPC: func(context.Context, []byte) ([]byte, error) {
 			f.called.Add(1)
@@ -119,6 +89,42 @@ func newFake(t *testing.T, i int, g market.Genesis) *fake {
 	}
 	t.Cleanup(s.Close)
 	return f
+}
+
+func (f *fake) wait(ctx context.Context) error {
+	if f.hang.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return nil
+}
+
+func (f *fake) FindSigned(ctx context.Context, _ market.Class, _ []market.Region, _ int) ([][]byte, error) {
+	return *f.offers.Load(), f.wait(ctx)
+}
+
+func (*fake) Peers() int { return 7 }
+
+func (f *fake) PublishFor(ctx context.Context, _ peer.ID, _ market.Order, _ []byte) (int, error) {
+	if err := f.wait(ctx); err != nil {
+		return 0, err
+	}
+	f.published.Add(1)
+	return 3, nil
+}
+
+func (f *fake) Roster(_ context.Context, w audit.Window) (audit.Roster, error) {
+	if r := f.roster.Load(); r != nil && w == 7 {
+		return *r, nil
+	}
+	return nil, errors.New("another window")
+}
+
+func (f *fake) Recent(_ context.Context, w audit.Window) (audit.Recent, error) {
+	if r := f.recent.Load(); r != nil && w == r.Known {
+		return *r, nil
+	}
+	return audit.Recent{}, errors.New("another window")
 }
 
 func (f *fake) say(offers ...[]byte) { f.offers.Store(&offers) }

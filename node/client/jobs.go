@@ -82,7 +82,8 @@ func (c *Client) Put(ctx context.Context, r io.Reader) (job.Blob, error) {
 	return job.Blob{CID: id.String(), Size: n}, err
 }
 
-// Get reads a file of the client's store, such as an output of a job: a directory is the tar of it. The caller closes it.
+// Get reads a file of the client's store, such as an output of a job: a directory is the tar of it. The caller closes
+// it.
 func (c *Client) Get(text string) (io.ReadCloser, error) {
 	id, err := cid.Parse(text)
 	if err != nil {

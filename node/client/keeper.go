@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/entry"
@@ -59,21 +57,9 @@ type keeper struct {
 	poked chan struct{}
 }
 
-// candidate is an entry that may be tried.
-type candidate struct {
-	known
-	peer   peer.AddrInfo
-	busy   bool      // being tried, or entered
-	in     bool      // entered, and of this network
-	began  time.Time // when it was tried last
-	retry  time.Duration
-	after  time.Time // not to be tried before
-	reason string    // why it was not entered last
-	peers  int       // about how many the network has, as it said; 0: it does not know
-}
-
 func newKeeper(host *p2p.Light, g market.Genesis, home string, given []peer.AddrInfo, log *slog.Logger) *keeper {
-	k := &keeper{host: host, tag: g.Tag(), pin: pin{genesis: &g}, home: home, log: log, all: map[peer.ID]*candidate{}, poked: make(chan struct{}, 1)}
+	k := &keeper{host: host, tag: g.Tag(), pin: pin{genesis: &g}, home: home, log: log, all: map[peer.ID]*candidate{},
+		poked: make(chan struct{}, 1)}
 	if home != "" {
 		for _, e := range readEntries(home) {
 			if info, ok := e.info(); ok {
@@ -83,114 +69,6 @@ func newKeeper(host *p2p.Light, g market.Genesis, home string, given []peer.Addr
 	}
 	k.give(given)
 	return k
-}
-
-// give adds entries that the user named.
-func (k *keeper) give(peers []peer.AddrInfo) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, p := range peers {
-		c := k.all[p.ID]
-		if c == nil {
-			c = &candidate{}
-			k.all[p.ID] = c
-		}
-		c.merge(p)
-		c.Given = true
-	}
-}
-
-// merge puts an address that is new first.
-func (c *candidate) merge(p peer.AddrInfo) {
-	for _, a := range c.peer.Addrs {
-		if len(p.Addrs) < maxEntryAddrs && !slices.ContainsFunc(p.Addrs, a.Equal) {
-			p.Addrs = append(slices.Clip(p.Addrs), a)
-		}
-	}
-	c.peer = p
-	c.ID, c.Addrs = p.ID.String(), knownOf(p).Addrs
-}
-
-// learn adds entries that another entry named. They are tried last, and the first to be forgotten.
-func (k *keeper) learn(from peer.ID, peers []peer.AddrInfo) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	by := from.String()
-	if c := k.all[from]; c != nil {
-		by = c.source()
-	}
-	for _, p := range peers {
-		if p.ID == k.host.ID() || len(k.all) >= maxEntries {
-			continue
-		}
-		if c := k.all[p.ID]; c != nil {
-			if !c.Given && !c.Shown {
-				c.merge(p)
-			}
-			continue
-		}
-		c := &candidate{known: known{By: by}}
-		c.merge(p)
-		k.all[p.ID] = c
-	}
-}
-
-// source is the source of an entry: its user, or the first entry in the chain of those that named it. Entries from
-// before sources were recorded share one.
-func (c *candidate) source() string {
-	if c.Given {
-		return c.ID
-	}
-	return c.By
-}
-
-// apart reports whether two entries are two witnesses: neither is known by the other's word, nor both by the same one's, and they
-// have no public network in common.
-func (k *keeper) apart(a, b *candidate) bool {
-	if a == nil || b == nil || a == b || a.source() == b.source() {
-		return false
-	}
-	of := k.networks(a)
-	return !slices.ContainsFunc(k.networks(b), func(p netip.Prefix) bool { return slices.Contains(of, p) })
-}
-
-// networks are the public IPv4 /16 and IPv6 /32 of an entry's addresses: the range that one customer of a cloud gets.
-func (k *keeper) networks(c *candidate) (out []netip.Prefix) {
-	addrs := slices.Clone(c.peer.Addrs)
-	for _, conn := range k.host.Network().ConnsToPeer(c.peer.ID) {
-		addrs = append(addrs, conn.RemoteMultiaddr())
-	}
-	for _, a := range addrs {
-		ip, err := manet.ToIP(a)
-		at, ok := netip.AddrFromSlice(ip)
-		if err != nil || !ok || !manet.IsPublicAddr(a) {
-			continue
-		}
-		bits := 16
-		if at = at.Unmap(); at.Is6() {
-			bits = 32
-		}
-		p, _ := at.Prefix(bits) // the bits fit
-		out = append(out, p)
-	}
-	return out
-}
-
-// second is the entry whose answers are compared with the first one's; live has two at least.
-func (k *keeper) second(live []peer.ID) peer.ID {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, id := range live[1:] {
-		if k.apart(k.all[live[0]], k.all[id]) {
-			return id
-		}
-	}
-	return live[1]
-}
-
-// apartLocked reports whether among the entries is one that is apart from the one in use.
-func (k *keeper) apartLocked(live []peer.ID) bool {
-	return len(live) > 0 && slices.ContainsFunc(live, func(id peer.ID) bool { return k.apart(k.all[live[0]], k.all[id]) })
 }
 
 // run keeps the client connected until ctx ends.
@@ -223,50 +101,6 @@ func (k *keeper) poke() {
 	case k.poked <- struct{}{}:
 	default:
 	}
-}
-
-// next chooses the candidates to try now and marks them: those that are apart from the entry in use, of these those given first,
-// then those entered last. While two are connected that are not apart, it chooses one that is.
-func (k *keeper) next(now time.Time) []*candidate {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	live := k.entriesLocked()
-	missing, only := wantEntries-len(live), false
-	if missing <= 0 {
-		if k.apartLocked(live) || len(live) >= maxConnected {
-			return nil
-		}
-		missing, only = maxConnected-len(live), true
-	}
-	apart := func(c *candidate) bool { return len(live) > 0 && k.apart(k.all[live[0]], c) }
-	var free []*candidate
-	for _, c := range k.all {
-		if c.busy {
-			if !slices.Contains(live, c.peer.ID) && now.Sub(c.began) < tryTime {
-				missing--
-			}
-		} else if !now.Before(c.after) && len(c.peer.Addrs) > 0 && (!only || apart(c)) {
-			free = append(free, c)
-		}
-	}
-	slices.SortFunc(free, func(a, b *candidate) int {
-		for _, by := range []func(*candidate) bool{
-			apart, func(c *candidate) bool { return c.Given }, func(c *candidate) bool { return c.Shown },
-		} {
-			if x, y := by(a), by(b); x != y {
-				return map[bool]int{true: -1, false: 1}[x]
-			}
-		}
-		if d := b.Seen - a.Seen; d != 0 {
-			return map[bool]int{true: 1, false: -1}[d > 0]
-		}
-		return slices.Compare([]byte(a.peer.ID), []byte(b.peer.ID))
-	})
-	free = free[:max(min(len(free), missing), 0)]
-	for _, c := range free {
-		c.busy, c.began = true, now
-	}
-	return free
 }
 
 // use enters an entry and stays until it does not answer any more.
@@ -324,19 +158,22 @@ func (k *keeper) enter(ctx context.Context, c *candidate) error {
 	c.in, c.Shown, c.Seen, c.retry, c.reason = true, true, time.Now().Unix(), 0, ""
 	k.mu.Unlock()
 	if most := k.host.CircuitData(to.ID); most > 0 {
-		k.log.Warn("an entry peer ends circuits early: larger files are brought in parts, and exec, cp and port-forward break off; use one with a larger relay.dataMiB",
+		k.log.Warn("an entry peer ends circuits early: larger files are brought in parts, and exec, cp and "+
+			"port-forward break off; use one with a larger relay.dataMiB",
 			"entry", to.ID, "bytes", most)
 	}
 	k.remember()
 	return nil
 }
 
-// wanted reports whether one more entry is: while there are fewer than two, or none is apart from the one in use and this one is.
+// wanted reports whether one more entry is: while there are fewer than two, or none is apart from the one in use and
+// this one is.
 func (k *keeper) wanted(id peer.ID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	live := k.entriesLocked()
-	return len(live) < wantEntries || len(live) < maxConnected && !k.apartLocked(live) && k.apart(k.all[live[0]], k.all[id])
+	return len(live) < wantEntries || len(live) < maxConnected && !k.apartLocked(live) &&
+		k.apart(k.all[live[0]], k.all[id])
 }
 
 // entries are those that are connected and have shown this network's genesis, the one in use first.
@@ -392,65 +229,6 @@ func (k *keeper) size() int {
 		}
 	}
 	return least
-}
-
-// alone reports whether no second entry of this network is known, so that the one there is must be believed.
-func (k *keeper) alone() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	shown := 0
-	for _, c := range k.all {
-		if c.Shown {
-			shown++
-		}
-	}
-	return shown <= 1
-}
-
-// trusted is the user's warning while the entry in use has no second witness; "" when there is one, when one was seen
-// and is away, or when one is still tried.
-func (k *keeper) trusted() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	live := k.entriesLocked()
-	if len(live) == 0 {
-		return ""
-	}
-	others := false
-	for id, c := range k.all {
-		if id == live[0] {
-			continue
-		}
-		if (c.Shown || c.reason == "") && k.apart(k.all[live[0]], c) {
-			return ""
-		}
-		if c.reason == "" && len(live) == 1 {
-			return ""
-		}
-		others = others || c.Shown
-	}
-	if others {
-		return trustedKin
-	}
-	return trustedAlone
-}
-
-// trustedAlone and trustedKin name every way in which the command line and programs give a second entry.
-const (
-	trustedAlone = "only one entry peer is known: it could hide offers and quotes, which are compared with no other's, " +
-		"and what it says of slots and payments is believed; name a second one as well (--peer ADDR1,ADDR2 or Config.Peers)"
-	trustedKin = "the entry peers that are known name each other or are in one network, and may be one's own: they could hide offers and quotes, " +
-		"and what they say of slots and payments is believed; name one of somebody else as well (--peer ADDR1,ADDR2 or Config.Peers)"
-)
-
-// warn logs a warning about the entries, once.
-func (k *keeper) warn() {
-	text := k.trusted()
-	if text == "" || text == k.warned {
-		return
-	}
-	k.warned = text
-	k.log.Warn(text, "entry", k.entries())
 }
 
 // why returns the reasons why the known entries cannot be used.

@@ -17,7 +17,8 @@ import (
 )
 
 // everyone asks all connected entries at once and returns the answers that came, in the order of the entries.
-func everyone[T any](ctx context.Context, k *keeper, within time.Duration, ask func(context.Context, peer.ID) (T, error)) ([]T, error) {
+func everyone[T any](ctx context.Context, k *keeper, within time.Duration,
+	ask func(context.Context, peer.ID) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	entries := k.entries()
@@ -123,22 +124,25 @@ func (l light) Publish(ctx context.Context, _ market.Order, envelope []byte) (in
 // other is known at all. An entry that hides members could make its client believe only in those that it shows. It
 // returns ErrNoEntry, or the reason why there is none.
 func (l light) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
-	return alike(ctx, l, fmt.Sprintf("who judges in window %d", w), func(ctx context.Context, e peer.ID) (audit.Roster, error) {
-		return entry.Roster(ctx, l.host, l.tag, e, w)
-	}, func(a, b audit.Roster) bool { return slices.Equal(a, b) })
+	return alike(ctx, l, fmt.Sprintf("who judges in window %d", w),
+		func(ctx context.Context, e peer.ID) (audit.Roster, error) {
+			return entry.Roster(ctx, l.host, l.tag, e, w)
+		}, func(a, b audit.Roster) bool { return slices.Equal(a, b) })
 }
 
 // Recent are the last two windows with an audit up to one, if two entries agree on them; the answer of one, if no other
 // is known at all. An entry that hides an audit could make its client believe a record that is too old. It returns
 // ErrNoEntry, or the reason why there is none.
 func (l light) Recent(ctx context.Context, w audit.Window) (audit.Recent, error) {
-	return alike(ctx, l, fmt.Sprintf("which windows up to %d had audits", w), func(ctx context.Context, e peer.ID) (audit.Recent, error) {
-		return entry.Recent(ctx, l.host, l.tag, e, w)
-	}, func(a, b audit.Recent) bool { return a == b })
+	return alike(ctx, l, fmt.Sprintf("which windows up to %d had audits", w),
+		func(ctx context.Context, e peer.ID) (audit.Recent, error) {
+			return entry.Recent(ctx, l.host, l.tag, e, w)
+		}, func(a, b audit.Recent) bool { return a == b })
 }
 
 // alike is the answer on which two entries agree; one's answer, if no other is known at all.
-func alike[T any](ctx context.Context, l light, what string, ask func(context.Context, peer.ID) (T, error), same func(a, b T) bool) (none T, err error) {
+func alike[T any](ctx context.Context, l light, what string, ask func(context.Context, peer.ID) (T, error),
+	same func(a, b T) bool) (none T, err error) {
 	told, err := everyone(ctx, l.keeper, findTime, ask)
 	if err != nil {
 		return none, fmt.Errorf("asking entry peers %s: %w", what, err)

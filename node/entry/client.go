@@ -91,7 +91,9 @@ type Found struct {
 }
 
 // Find asks an entry for offers of a class. Every offer's signature, network and times are checked here.
-func Find(ctx context.Context, h host.Host, g market.Genesis, to peer.ID, c market.Class, regions []market.Region, most int) (Found, error) {
+func Find(
+	ctx context.Context, h host.Host, g market.Genesis, to peer.ID, c market.Class, regions []market.Region, most int,
+) (Found, error) {
 	req := &entrypb.FindRequest{Class: string(c), Most: uint32(min(max(most, 0), MaxOffers))}
 	for _, r := range regions {
 		req.Regions = append(req.Regions, string(r))

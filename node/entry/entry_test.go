@@ -69,24 +69,27 @@ type world struct {
 	publisher              atomic.Pointer[peer.ID]
 }
 
+func (w *world) FindSigned(context.Context, market.Class, []market.Region, int) ([][]byte, error) {
+	w.looked.Add(1)
+	return [][]byte{offer(keyOf(7), 1, nil), offer(keyOf(8), 1, nil)}, nil
+}
+
+func (w *world) PublishFor(_ context.Context, client peer.ID, _ market.Order, _ []byte) (int, error) {
+	w.published.Add(1)
+	w.publisher.Store(&client)
+	return 5, nil
+}
+
+func (*world) Peers() int { return 7 }
+
 func newWorld(t *testing.T, change func(*Config)) *world {
 	t.Helper()
 	hosts := p2ptest.Loopback(t, 2)
 	p2ptest.ConnectAll(t, hosts...)
 	w := &world{client: hosts[0], entry: hosts[1].ID()}
 	cfg := Config{
-		Genesis: genesis, Log: p2ptest.Quiet(),
-		Find: func(context.Context, market.Class, []market.Region, int) ([][]byte, error) {
-			w.looked.Add(1)
-			return [][]byte{offer(keyOf(7), 1, nil), offer(keyOf(8), 1, nil)}, nil
-		},
-		Publish: func(_ context.Context, client peer.ID, _ market.Order, _ []byte) (int, error) {
-			w.published.Add(1)
-			w.publisher.Store(&client)
-			return 5, nil
-		},
-		Peers: func() uint32 { return 7 },
-		Slot:  func() (market.Slot, bool) { return 77, true },
+		Genesis: genesis, Log: p2ptest.Quiet(), Market: w,
+		Slot: func() (market.Slot, bool) { return 77, true },
 		Others: func() []peer.AddrInfo {
 			return []peer.AddrInfo{hosts[0].AddrInfo(), hosts[1].AddrInfo()}
 		},

@@ -26,25 +26,37 @@ import (
 // Config is the configuration of an entry. RPC is optional; if nil, calls to the chain are not passed on.
 type Config struct {
 	Genesis market.Genesis
-	// Find returns signed offers of a class, at most so many.
-	Find func(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error)
-	// Publish gossips an order for its buyer, the client, and says how many neighbours take part in its topic. Quotes for it are passed
-	// on to the client.
-	Publish func(ctx context.Context, client peer.ID, o market.Order, envelope []byte) (int, error)
-	// Peers is about how many the network has; 0: not known.
-	Peers func() uint32
-	// Roster is the set that committees of a window are drawn from; nil: nothing is audited.
-	Roster func(ctx context.Context, w audit.Window) (audit.Roster, error)
-	// Recent are the last two windows with an audit up to one; nil: nothing is audited.
-	Recent func(ctx context.Context, w audit.Window) (audit.Recent, error)
-	// Slot is the chain's current slot as this peer sees it, and whether the chain answered last.
+	Market  Market
+	// Audits is optional; if nil, as on a network without audits, clients' requests about them are not served.
+	Audits Audits
+	// Slot returns the chain's current slot as this peer sees it, and whether the chain answered last.
 	Slot func() (slot market.Slot, up bool)
-	// Others are peers that serve clients too.
+	// Others returns peers that serve clients too.
 	Others func() []peer.AddrInfo
-	// RPC passes one JSON-RPC call to the chain. It refuses other calls with *stream.Refused.
+	// RPC passes one JSON-RPC call to the chain. It refuses other calls with *stream.Refused. It is optional; if nil,
+	// clients need their own access to the chain.
 	RPC    func(ctx context.Context, call []byte) ([]byte, error)
 	Limits Limits
 	Log    *slog.Logger
+}
+
+// Market is the market as an entry peer sees it.
+type Market interface {
+	// FindSigned returns signed offers of a class, at most so many.
+	FindSigned(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error)
+	// PublishFor gossips an order for its buyer, the client, and returns the number of neighbours in its topic. It
+	// passes quotes on to the client.
+	PublishFor(ctx context.Context, client peer.ID, o market.Order, envelope []byte) (int, error)
+	// Peers estimates the size of the network; 0 if it is not known.
+	Peers() int
+}
+
+// Audits is the public facts of audits.
+type Audits interface {
+	// Roster returns the set that committees of a window are drawn from.
+	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
+	// Recent returns the last two windows with an audit up to one.
+	Recent(ctx context.Context, w audit.Window) (audit.Recent, error)
 }
 
 // Limits are how often a second all clients together may ask; zero means the default beside it. Of each, one peer gets
@@ -146,11 +158,8 @@ func Serve(h host.Host, cfg Config) (*Server, error) {
 	if cfg.RPC != nil {
 		s.servers = append(s.servers, rpc.Handle(h, tag, s.rpc, limits))
 	}
-	if cfg.Roster != nil {
-		s.servers = append(s.servers, roster.Handle(h, tag, s.roster, limits))
-	}
-	if cfg.Recent != nil {
-		s.servers = append(s.servers, recent.Handle(h, tag, s.recent, limits))
+	if cfg.Audits != nil {
+		s.servers = append(s.servers, roster.Handle(h, tag, s.roster, limits), recent.Handle(h, tag, s.recent, limits))
 	}
 	return s, nil
 }
@@ -205,7 +214,9 @@ func (s *Server) hello(_ context.Context, from peer.ID, _ *entrypb.HelloRequest)
 		return nil, err
 	}
 	slot, up := s.cfg.Slot()
-	m := &entrypb.HelloReply{Genesis: s.genesis, Slot: uint64(slot), ChainUp: up, Rpc: s.cfg.RPC != nil, Peers: s.cfg.Peers()}
+	m := &entrypb.HelloReply{
+		Genesis: s.genesis, Slot: uint64(slot), ChainUp: up, Rpc: s.cfg.RPC != nil, Peers: uint32(s.cfg.Market.Peers()),
+	}
 	for _, o := range s.cfg.Others() {
 		if e, ok := encodeEntry(o); ok && o.ID != from && len(m.Others) < MaxOthers {
 			m.Others = append(m.Others, e)
@@ -267,7 +278,7 @@ func (s *Server) look(ctx context.Context, c market.Class, regions []market.Regi
 		s.mu.Unlock()
 		// Others wait for it too, so it does not end when this client goes away.
 		fctx, cancel := context.WithTimeout(s.ctx, quick)
-		offers, err := s.cfg.Find(fctx, c, regions, MaxOffers)
+		offers, err := s.cfg.Market.FindSigned(fctx, c, regions, MaxOffers)
 		cancel()
 		s.mu.Lock()
 		l.offers, l.err, l.at = slices.Clip(offers), err, time.Now()
@@ -285,7 +296,9 @@ func (s *Server) look(ctx context.Context, c market.Class, regions []market.Regi
 }
 
 // publish gossips an order that the client itself signed; nobody hands in another's.
-func (s *Server) publish(ctx context.Context, from peer.ID, req *entrypb.PublishRequest) (*entrypb.PublishReply, error) {
+func (s *Server) publish(
+	ctx context.Context, from peer.ID, req *entrypb.PublishRequest,
+) (*entrypb.PublishReply, error) {
 	if err := s.admit(s.orders, from); err != nil {
 		return nil, err
 	}
@@ -299,7 +312,7 @@ func (s *Server) publish(ctx context.Context, from peer.ID, req *entrypb.Publish
 	if key, err := p2p.KeyFromPeerID(from); err != nil || o.Peer() != sign.Key(key) {
 		return nil, &stream.Malformed{Reason: "the order is another buyer's"}
 	}
-	n, err := s.cfg.Publish(ctx, from, o, req.Order)
+	n, err := s.cfg.Market.PublishFor(ctx, from, o, req.Order)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +324,7 @@ func (s *Server) recent(ctx context.Context, from peer.ID, req *entrypb.RecentRe
 	if err := s.admit(s.finds, from); err != nil {
 		return nil, err
 	}
-	r, err := s.cfg.Recent(ctx, audit.Window(req.Window))
+	r, err := s.cfg.Audits.Recent(ctx, audit.Window(req.Window))
 	if err != nil {
 		return nil, stream.Refuse("no-audits", err.Error())
 	}
@@ -323,7 +336,7 @@ func (s *Server) roster(ctx context.Context, from peer.ID, req *entrypb.RosterRe
 	if err := s.admit(s.finds, from); err != nil {
 		return nil, err
 	}
-	r, err := s.cfg.Roster(ctx, audit.Window(req.Window))
+	r, err := s.cfg.Audits.Roster(ctx, audit.Window(req.Window))
 	if err != nil {
 		return nil, stream.Refuse("no-roster", err.Error())
 	}

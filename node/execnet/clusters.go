@@ -11,8 +11,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/executor/member"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/p2p/overlay"
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
@@ -26,7 +26,7 @@ const (
 )
 
 // Join makes an execution a member of its cluster's overlay, or gives it the way out alone. It takes the TUN over.
-func (n *Networks) Join(j provider.Joining) (provider.Network, error) {
+func (n *Networks) Join(j member.Joining) (member.Network, error) {
 	out, err := n.open(j)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("making its way out: %w", err), j.Tun.Close())
@@ -48,7 +48,7 @@ func (n *Networks) Join(j provider.Joining) (provider.Network, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &membership{
 		n: n, d: d, out: out, tag: "cluster-" + j.Key.Public().String(), stop: cancel,
-		others: make(chan []provider.Peer, 1),
+		others: make(chan []member.Peer, 1),
 	}
 	m.wg.Go(func() { m.meet(ctx) })
 	return m, nil
@@ -62,10 +62,10 @@ type alone struct {
 }
 
 // SetMembers is for members of clusters.
-func (alone) SetMembers([]provider.Peer) error { return errAlone }
+func (alone) SetMembers([]member.Peer) error { return errAlone }
 
 // Links returns none.
-func (alone) Links() []provider.Link { return nil }
+func (alone) Links() []member.Link { return nil }
 
 // Close cuts the program's connections to the outside.
 func (a alone) Close() error { return errors.Join(a.line.Close(), a.n.close(a.out)) }
@@ -81,11 +81,11 @@ type membership struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 	// others holds the newest members until meet takes them.
-	others chan []provider.Peer
+	others chan []member.Peer
 }
 
 // SetMembers lets in the others and nobody else.
-func (m *membership) SetMembers(others []provider.Peer) error {
+func (m *membership) SetMembers(others []member.Peer) error {
 	list := make([]overlay.Member, 0, len(others))
 	for _, p := range others {
 		list = append(list, overlay.Member{Key: overlay.PublicKey(p.Key), Peer: p.Peer, Address: p.Address})
@@ -102,7 +102,7 @@ func (m *membership) SetMembers(others []provider.Peer) error {
 	return nil
 }
 
-func (m *membership) remember(others []provider.Peer) {
+func (m *membership) remember(others []member.Peer) {
 	for _, p := range others {
 		m.n.cfg.Host.Peerstore().AddAddrs(p.Peer, p.Addrs, meetTTL)
 	}
@@ -111,7 +111,7 @@ func (m *membership) remember(others []provider.Peer) {
 // meet keeps connections to the other members' peers until ctx ends, and keeps them from being trimmed.
 func (m *membership) meet(ctx context.Context) {
 	h := m.n.cfg.Host
-	var now []provider.Peer
+	var now []member.Peer
 	kept := map[peer.ID]bool{}
 	defer func() {
 		for id := range kept {
@@ -151,7 +151,7 @@ func (m *membership) meet(ctx context.Context) {
 }
 
 // dial connects to a member's peer.
-func (m *membership) dial(ctx context.Context, p provider.Peer) {
+func (m *membership) dial(ctx context.Context, p member.Peer) {
 	ctx, cancel := context.WithTimeout(network.WithAllowLimitedConn(ctx, "cluster"), meetTime)
 	defer cancel()
 	if err := m.n.cfg.Host.Connect(ctx, peer.AddrInfo{ID: p.Peer, Addrs: p.Addrs}); err != nil && ctx.Err() == nil {
@@ -160,10 +160,10 @@ func (m *membership) dial(ctx context.Context, p provider.Peer) {
 }
 
 // Links returns the paths to the others.
-func (m *membership) Links() []provider.Link {
-	var out []provider.Link
+func (m *membership) Links() []member.Link {
+	var out []member.Link
 	for _, s := range m.d.Members() {
-		out = append(out, provider.Link{
+		out = append(out, member.Link{
 			Address: s.Address, Path: paths[s.Path], RTT: s.RTT, MTU: s.MTU, Rx: s.Rx, Tx: s.Tx, Handshake: s.Handshake,
 		})
 	}

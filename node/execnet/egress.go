@@ -12,7 +12,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/executor/member"
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
@@ -53,7 +53,7 @@ func (e Egress) Policy() (egress.Policy, egress.Limits, error) {
 
 // outside returns the way out for one container, and to the peer's own services. own are this machine's addresses as
 // others see them, and b is the memory of all containers' connections.
-func outside(e Egress, own func() []netip.Addr, j provider.Joining, b *egress.Budget) (*egress.Stack, error) {
+func outside(e Egress, own func() []netip.Addr, j member.Joining, b *egress.Budget) (*egress.Stack, error) {
 	p, l, err := e.Policy()
 	if err != nil {
 		return nil, err

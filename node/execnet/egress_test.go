@@ -8,7 +8,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/executor/member"
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
@@ -21,7 +21,7 @@ func TestOutside(t *testing.T) {
 	if got := own(); len(got) != 2 || got[0] != netip.MustParseAddr("198.41.0.4") {
 		t.Errorf("own addresses %v", got)
 	}
-	j := provider.Joining{Cluster: "c1", Address: cluster.Address(1), MTU: 1280, Names: func(name string) []netip.Addr {
+	j := member.Joining{Cluster: "c1", Address: cluster.Address(1), MTU: 1280, Names: func(name string) []netip.Addr {
 		if rank, ok := cluster.Resolve(name, "c1"); ok && rank < 2 {
 			return []netip.Addr{cluster.Address(rank)}
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/executor/member"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
@@ -27,7 +27,7 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Networks is the networks of a peer's executions. It implements provider.Networks, and is a service.
+// Networks is the networks of a peer's executions. It implements member.Networks, and is a service.
 type Networks struct {
 	cfg    Config
 	budget *egress.Budget // of the connections of all
@@ -56,7 +56,7 @@ func (*Networks) Run(ctx context.Context) error {
 }
 
 // open opens the way out of a container.
-func (n *Networks) open(j provider.Joining) (*egress.Stack, error) {
+func (n *Networks) open(j member.Joining) (*egress.Stack, error) {
 	s, err := outside(n.cfg.Egress, func() []netip.Addr { return addrsOf(n.cfg.Host.Addrs()) }, j, n.budget)
 	if err != nil {
 		return nil, err

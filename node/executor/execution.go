@@ -140,6 +140,9 @@ func (e *Execution) Stopping() bool {
 // Runtime returns the runtime of the workload, or nil if it is no longer offered here.
 func (e *Execution) Runtime() runtime.Runtime { return e.x.cfg.Runtimes[e.Work.Runtime] }
 
+// Program returns the workload and the bounds of its resources.
+func (e *Execution) Program() (*nodepb.Workload, runtime.Limits) { return e.Work, e.Limits }
+
 // Stage returns the directory of the current attempt.
 func (e *Execution) Stage() workload.Stage {
 	e.mu.Lock()

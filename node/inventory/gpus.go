@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/gpu"
-	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/provider/policy"
 	"github.com/starling-network/starling/node/service"
 )
 
@@ -38,7 +38,7 @@ func NewGPUs(source gpu.Source) *GPUs {
 func (g *GPUs) Sold() bool { return len(g.sold) > 0 }
 
 // lots makes a lot of each class of devices that the operator sells.
-func (g *GPUs) lots(ctx context.Context, owner sign.Key, c Provide, decimals uint8) ([]provider.Lot, error) {
+func (g *GPUs) lots(ctx context.Context, owner sign.Key, c Provide, decimals uint8) ([]policy.Lot, error) {
 	if g.source == nil {
 		return nil, errors.New("this peer was started without an inventory of GPUs")
 	}
@@ -62,7 +62,7 @@ func (g *GPUs) lots(ctx context.Context, owner sign.Key, c Provide, decimals uin
 	for _, d := range devices {
 		byClass[d.Class()] = append(byClass[d.Class()], d)
 	}
-	var lots []provider.Lot
+	var lots []policy.Lot
 	for _, class := range keys(byClass) {
 		of := byClass[class][:c.Share.sold(class, len(byClass[class]))]
 		if len(of) == 0 {
@@ -93,8 +93,8 @@ func problems(inv gpu.Inventory) []error {
 }
 
 // lot makes units of devices of one class. Each of them has what the least of them has: they are one price.
-func (g *GPUs) lot(owner sign.Key, class market.Class, devices []gpu.Device, c GPU) (provider.Lot, error) {
-	l := provider.Lot{Class: class, Simulated: devices[0].Simulated, Model: modelOf(devices[0])}
+func (g *GPUs) lot(owner sign.Key, class market.Class, devices []gpu.Device, c GPU) (policy.Lot, error) {
+	l := policy.Lot{Class: class, Simulated: devices[0].Simulated, Model: modelOf(devices[0])}
 	l.PerUnit = market.Resources{
 		MilliCPU: c.MilliCPU, MemoryMiB: c.MemoryMiB, DiskMiB: c.DiskMiB, VRAMMiB: vram(devices[0]),
 	}

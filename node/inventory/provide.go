@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/provider/policy"
 	"github.com/starling-network/starling/node/service"
 )
 
@@ -210,16 +210,16 @@ func keys[K ~string, V any](m map[K]V) []K {
 }
 
 // Policy returns the rules of the provider beside the lots.
-func (p Provide) Policy() (provider.Policy, error) {
-	bad := func(field string, err error) (provider.Policy, error) {
-		return provider.Policy{}, fmt.Errorf("%w: provide.%s: %w", service.ErrConfig, field, err)
+func (p Provide) Policy() (policy.Policy, error) {
+	bad := func(field string, err error) (policy.Policy, error) {
+		return policy.Policy{}, fmt.Errorf("%w: provide.%s: %w", service.ErrConfig, field, err)
 	}
-	pol := provider.Policy{
+	pol := policy.Policy{
 		MaxLeasesPerBuyer: p.MaxLeasesPerBuyer, MinReputation: uint32(1e6 * p.MinReputation),
 		Block: map[sign.Key]string{},
 	}
 	var err error
-	if pol.Hours, err = provider.ParseHours(p.Hours, p.TimeZone); err != nil {
+	if pol.Hours, err = policy.ParseHours(p.Hours, p.TimeZone); err != nil {
 		return bad("hours", err)
 	}
 	if pol.Images, err = market.ParseImages(p.Images.Allow, p.Images.Deny); err != nil {

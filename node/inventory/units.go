@@ -12,7 +12,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/provider/policy"
 	"github.com/starling-network/starling/node/service"
 )
 
@@ -28,7 +28,7 @@ type Need struct {
 }
 
 // Lots returns the lots of an operator, within the machine's size. There are none if nothing is sold.
-func (g *GPUs) Lots(ctx context.Context, c Provide, need Need) ([]provider.Lot, error) {
+func (g *GPUs) Lots(ctx context.Context, c Provide, need Need) ([]policy.Lot, error) {
 	if !c.Enabled {
 		return nil, nil
 	}
@@ -36,13 +36,13 @@ func (g *GPUs) Lots(ctx context.Context, c Provide, need Need) ([]provider.Lot, 
 	if err != nil {
 		return nil, err
 	}
-	var lots []provider.Lot
+	var lots []policy.Lot
 	cpu, err := cpuUnits(need.Owner, c, m)
 	if err != nil {
 		return nil, err
 	}
 	if len(cpu) > 0 {
-		l := provider.Lot{Class: CPU, Units: cpu, PerUnit: cpu[0].Resources, Model: cpu[0].Model}
+		l := policy.Lot{Class: CPU, Units: cpu, PerUnit: cpu[0].Resources, Model: cpu[0].Model}
 		if l.Price, l.Floor, err = c.prices(l.Class, c.Price, need.Decimals); err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func cpuUnits(owner sign.Key, c Provide, m Machine) ([]market.Unit, error) {
 
 // fits refuses lots that need more memory than the machine has, or more of it and of its processors than its
 // operator's share.
-func (p Provide) fits(lots []provider.Lot, m Machine) error {
+func (p Provide) fits(lots []policy.Lot, m Machine) error {
 	var cpu, memory, n uint64
 	for _, l := range lots {
 		u := uint64(len(l.Units))

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/provider/policy"
 	"github.com/starling-network/starling/node/service"
 )
 
@@ -37,12 +37,12 @@ func TestCPUUnits(t *testing.T) {
 		}
 		seen[u.ID.String()] = true
 	}
-	lots := func() []provider.Lot {
+	lots := func() []policy.Lot {
 		u, err := cpuUnits(key, c, m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return []provider.Lot{{Class: CPU, Units: u, PerUnit: u[0].Resources}}
+		return []policy.Lot{{Class: CPU, Units: u, PerUnit: u[0].Resources}}
 	}
 	m.MemoryMiB, m.milliCPU = 4096, 8000
 	for _, s := range []struct {

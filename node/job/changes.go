@@ -15,7 +15,8 @@ type Changes struct {
 	Run      *Span          `json:"run,omitempty"`
 }
 
-// With returns the job with changes. A budget that was the most the job could cost is that again. The error is an *Error.
+// With returns the job with changes. A budget that was the most the job could cost is that again. The error is an
+// *Error.
 func (j Job) With(c Changes) (Job, error) {
 	cost, err := j.MaxCost()
 	whole := err == nil && cost == j.Payment.Budget

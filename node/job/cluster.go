@@ -11,8 +11,8 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 )
 
-// Cluster makes the ranks of a job one machine: a network of their own between them, and an engine on it that people know. The
-// job's Count is how many members it has, each one rank with its resources. Rank 0 is the head.
+// Cluster makes the ranks of a job one machine: a network of their own between them, and an engine on it that people
+// know. The job's Count is how many members it has, each one rank with its resources. Rank 0 is the head.
 //
 //	apiVersion: v1
 //	kind: Cluster
@@ -20,8 +20,8 @@ import (
 //	spec:
 //	  size: 8                             # members, taken all or none
 //	  image: rayproject/ray@sha256:…      # every member's, by digest
-//	  engine: ray                         # ray, torchrun, mpi, dask or none; or with options: {name: ray, objectStore: 2048}
-//	  command: [python, sweep.py]         # what it runs; without one it waits for work until it is taken down (ray, dask, none)
+//	  engine: ray                         # ray, torchrun, mpi, dask or none; or {name: ray, objectStore: 2048}
+//	  command: [python, sweep.py]         # without one it waits for work (ray, dask, none)
 //	  resources: {gpus: 1, memory: 8Gi}   # of every member
 //	  placement:
 //	    network: metro                    # at the slowest: lan, metro or wan; without it, what the engine needs
@@ -62,12 +62,13 @@ func (c Cluster) Serves() bool { return len(c.Command) == 0 }
 
 // setByEngine are the variables whose values the members must agree on: a job's own could only be wrong.
 var setByEngine = []string{
-	"CLUSTER_ID", "CLUSTER_SIZE", "NODE_RANK", "NODE_IP", "HEAD_IP", "NODE_HOSTS", "MASTER_ADDR", "MASTER_PORT", "NNODES",
+	"CLUSTER_ID", "CLUSTER_SIZE", "NODE_RANK", "NODE_IP", "HEAD_IP", "NODE_HOSTS", "MASTER_ADDR", "MASTER_PORT",
+	"NNODES",
 	"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "DASK_SCHEDULER_ADDRESS",
 }
 
 // checkCluster holds a cluster to what its engine can do, and refuses the parts of a job that have no meaning in one.
-func (j Job) checkCluster(ps *problems) {
+func checkCluster(j Job, ps *problems) {
 	c := j.Cluster
 	if c == nil {
 		return
@@ -80,9 +81,12 @@ func (j Job) checkCluster(ps *problems) {
 		{"spec.args", "write command: the program and its arguments", len(j.Args) > 0},
 		{"spec.entrypoint", "write command: the program and its arguments", len(j.Entrypoint) > 0},
 		{"spec.rounds", "a cluster's members talk to one another instead of meeting between rounds", j.Rounds != nil},
-		{"spec.verify", "what a cluster computes depends on when its members' messages arrive, so that two honest runs differ", j.Verify != VerifyNone},
+		{"spec.verify", "what a cluster computes depends on when its members' messages arrive, so that two honest " +
+			"runs differ", j.Verify != VerifyNone},
 		{"spec.health", "a cluster's engine says when it is well: leave it out", j.Health != nil},
-		{"spec.guardians", "guardians cannot keep a cluster going: its members are told of one another by the peer that holds its keys and its token; leave them out, and order it from a peer that stays on", j.Guardians > 0 || j.Standbys > 0},
+		{"spec.guardians", "guardians cannot keep a cluster going: its members are told of one another by the " +
+			"peer that holds its keys and its token; leave them out, and order it from a peer that stays on", j.Guardians > 0 ||
+			j.Standbys > 0},
 	} {
 		if no.given {
 			ps.add(no.field, "%s", no.why)
@@ -96,7 +100,10 @@ func (j Job) checkCluster(ps *problems) {
 			ps.add("spec.env."+name, "is set by the cluster, the same way for all members")
 		}
 	}
-	if i := slices.IndexFunc(j.Secrets, func(s Secret) bool { return s.FileName() == cluster.TokenFile || s.Name == cluster.TokenFile }); i >= 0 {
+	if i := slices.IndexFunc(j.Secrets, func(s Secret) bool {
+		return s.FileName() == cluster.TokenFile ||
+			s.Name == cluster.TokenFile
+	}); i >= 0 {
 		ps.add("spec.secrets", "%s is the cluster's own: call yours by another name", cluster.TokenFile)
 	}
 	checkArgs(ps, "spec.command", c.Command)
@@ -161,7 +168,8 @@ func (f *file) cluster(n ast.Node, path string) {
 		"payment":      f.payment,
 		"webhooks":     f.webhooks,
 		// Of a job, and refused with the reason by checkCluster.
-		"module": f.textTo(&j.Module), "args": f.args(&j.Args), "entrypoint": f.args(&j.Entrypoint), "rounds": f.rounds, "health": f.health,
+		"module": f.textTo(&j.Module), "args": f.args(&j.Args), "entrypoint": f.args(&j.Entrypoint), "rounds": f.rounds,
+		"health":    f.health,
 		"guardians": f.numberTo(&j.Guardians), "standbys": f.numberTo(&j.Standbys),
 		"verify": func(n ast.Node, field string) { set(f, n, field, &j.Verify, asVerify) },
 		"count":  func(n ast.Node, field string) { f.wrong(n, field, "write size for the members of a cluster") },

@@ -1,13 +1,11 @@
 package job
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 )
 
 // APIVersion and Kind are what a job file begins with.
@@ -30,7 +28,7 @@ const (
 //	  workDir: /app                       #   where it starts
 //	  network: none                       #   none or internet
 //	  registryAuth: docker                #   your docker login, or {username: me, passwordFrom: env:TOKEN}
-//	  health: {http: {port: 8080, path: /healthz}, interval: 30s, timeout: 30s, retries: 3, startPeriod: 1m}   # or command or tcp
+//	  health: {http: {port: 8080, path: /healthz}, interval: 30s, timeout: 30s, retries: 3}   # or command or tcp
 //	  args: [train, --steps, "200"]       # "command" is the same field
 //	  env: {SEED: "1"}
 //	  secrets:
@@ -39,7 +37,7 @@ const (
 //	  count: 5                            # ranks, taken all or none
 //	  resources: {class: cpu, units: 1, cpu: 0.5, memory: 256Mi, disk: 1Gi}   # of every unit at least
 //	  resources: {gpus: "h100:8,vram>=80"}                                    # or GPUs, for each rank
-//	  resources: {class: cpu, unproven: true}                                 # also units that no audit has shown to be what they say
+//	  resources: {class: cpu, unproven: true}                                 # also units without a passed audit
 //	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer}
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
 //	  outputs: [{src: /out}]
@@ -51,7 +49,7 @@ const (
 //	  timeouts: {queue: 2m, pull: 5m, start: 10m, run: 10m, stop: 2s}
 //	  keep: 24h                           # how long providers should keep results while you are away
 //	  verify: replicate                   # results computed again by others; see VerifyReplicate
-//	  probes: move                        # is the hardware there for the job alone: off, warn (the default) or move; see Probes
+//	  probes: move                        # off, warn (the default) or move; see Probes
 //	  payment: {maxPrice: 0.05/unit-hour, budget: 0.25}
 //	  webhooks: [{url: "https://example.org/hook", events: [succeeded, failed], secretFrom: env:HOOK}]
 //
@@ -68,7 +66,7 @@ func Parse(data []byte, token Token) (Job, error) {
 	}
 	if len(f.problems) == 0 {
 		f.job = normal(f.job.withDefaults(func(field string) bool { return f.where[field] != nil }))
-		for _, p := range f.job.problems() {
+		for _, p := range problemsOf(f.job) {
 			f.problems = append(f.problems, f.locate(p))
 		}
 	}
@@ -267,7 +265,8 @@ func (f *file) inputs(to *[]Input) func(ast.Node, string) {
 	return func(n ast.Node, path string) {
 		f.list(n, path, func(n ast.Node, path string) {
 			var in Input
-			f.fields(n, path, fields{"src": f.textTo(&in.Source), "dst": f.textTo(&in.Path)}, map[string]string{"mode": "input modes"})
+			f.fields(n, path, fields{"src": f.textTo(&in.Source), "dst": f.textTo(&in.Path)},
+				map[string]string{"mode": "input modes"})
 			*to = append(*to, in)
 		})
 	}
@@ -276,7 +275,8 @@ func (f *file) inputs(to *[]Input) func(ast.Node, string) {
 func (f *file) outputs(n ast.Node, path string) {
 	f.list(n, path, func(n ast.Node, path string) {
 		var out Output
-		f.fields(n, path, fields{"src": f.textTo(&out.Path)}, map[string]string{"dst": "destinations of outputs; they are kept by your peer"})
+		f.fields(n, path, fields{"src": f.textTo(&out.Path)},
+			map[string]string{"dst": "destinations of outputs; they are kept by your peer"})
 		f.job.Outputs = append(f.job.Outputs, out)
 	})
 }
@@ -293,7 +293,8 @@ func (f *file) rounds(n ast.Node, path string) {
 				"module": f.textTo(&r.Reduce.Module),
 				"args":   f.args(&r.Reduce.Args),
 				"inputs": f.inputs(&r.Reduce.Inputs),
-			}, map[string]string{"env": "variables of the reduce program", "resources": "resources of the reduce program"})
+			}, map[string]string{"env": "variables of the reduce program",
+				"resources": "resources of the reduce program"})
 		},
 	}, nil)
 }
@@ -302,12 +303,19 @@ func (f *file) payment(n ast.Node, path string) {
 	p := &f.job.Payment
 	f.fields(n, path, fields{
 		"maxPrice": func(n ast.Node, field string) {
-			set(f, n, field, &p.MaxPrice, func(text string) (market.Price, error) { return parsePrice(text, f.decimals) })
+			set(f, n, field, &p.MaxPrice, func(text string) (market.Price,
+				error) {
+				return parsePrice(text, f.decimals)
+			})
 		},
 		"budget": func(n ast.Node, field string) {
-			set(f, n, field, &p.Budget, func(text string) (market.Amount, error) { return parseMoney(text, f.decimals) })
+			set(f, n, field, &p.Budget, func(text string) (market.Amount,
+				error) {
+				return parseMoney(text, f.decimals)
+			})
 		},
-	}, map[string]string{"mint": "other tokens than the network's", "interval": "other metering intervals than the network's"})
+	}, map[string]string{"mint": "other tokens than the network's",
+		"interval": "other metering intervals than the network's"})
 }
 
 // args reads a list of arguments.
@@ -371,35 +379,4 @@ func items[T any](f *file, n ast.Node, field string, to *[]T, parse func(string)
 			*to = append(*to, v)
 		}
 	})
-}
-
-func asClass(text string) (market.Class, error)   { return market.Class(text), nil }
-func asRegion(text string) (market.Region, error) { return market.Region(text), nil }
-
-func asProvider(text string) (sign.Key, error) {
-	k, err := sign.ParseKey(text)
-	if err != nil {
-		return sign.Key{}, fmt.Errorf("%.60q is not a provider's key", text)
-	}
-	return k, nil
-}
-
-func asVerify(text string) (Verify, error) {
-	switch v := Verify(text); v {
-	case "none":
-		return VerifyNone, nil
-	case VerifyReplicate:
-		return v, nil
-	}
-	return "", fmt.Errorf("%.40q, want none or replicate", text)
-}
-
-func asProbes(text string) (Probes, error) {
-	switch p := Probes(text); p {
-	case "warn":
-		return ProbesWarn, nil
-	case ProbesMove, ProbesOff:
-		return p, nil
-	}
-	return "", fmt.Errorf("%.40q, want off, warn or move", text)
 }

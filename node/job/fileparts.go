@@ -47,7 +47,8 @@ func (f *file) secrets(n ast.Node, path string) {
 	f.list(n, path, func(n ast.Node, path string) {
 		var s Secret
 		literal := func(n ast.Node, field string) {
-			f.wrong(n, field, "a secret's value does not belong into a job file: write from: env:VARIABLE or from: file:PATH")
+			f.wrong(n, field, "a secret's value does not belong into a job file: write from: env:VARIABLE or from: "+
+				"file:PATH")
 		}
 		f.fields(n, path, fields{
 			"name": f.textTo(&s.Name), "env": f.textTo(&s.Env), "file": f.textTo(&s.File), "from": f.textTo(&s.From),
@@ -66,14 +67,16 @@ func (f *file) registry(n ast.Node, path string) {
 	f.job.Registry = r
 	if text, ok := n.(*ast.StringNode); ok {
 		if r.Docker = text.Value == "docker"; !r.Docker {
-			f.wrong(n, path, "want docker, which takes your own docker login, or {username: …, passwordFrom: env:VARIABLE}")
+			f.wrong(n, path, "want docker, which takes your own docker login, or {username: …, passwordFrom: "+
+				"env:VARIABLE}")
 		}
 		return
 	}
 	f.fields(n, path, fields{
 		"username": f.textTo(&r.Username), "passwordFrom": f.textTo(&r.PasswordFrom),
 		"password": func(n ast.Node, field string) {
-			f.wrong(n, field, "a password does not belong into a job file: write passwordFrom: env:VARIABLE or passwordFrom: file:PATH")
+			f.wrong(n, field, "a password does not belong into a job file: write passwordFrom: env:VARIABLE or "+
+				"passwordFrom: file:PATH")
 		},
 	}, nil)
 }
@@ -118,7 +121,8 @@ func (f *file) webhooks(n ast.Node, path string) {
 		f.fields(n, path, fields{
 			"url": f.textTo(&w.URL), "events": f.args(&w.Events), "secretFrom": f.textTo(&w.SecretFrom),
 			"secret": func(n ast.Node, field string) {
-				f.wrong(n, field, "a secret does not belong into a job file: write secretFrom: env:VARIABLE or secretFrom: file:PATH")
+				f.wrong(n, field, "a secret does not belong into a job file: write secretFrom: env:VARIABLE or "+
+					"secretFrom: file:PATH")
 			},
 		}, nil)
 		f.job.Webhooks = append(f.job.Webhooks, w)

@@ -72,14 +72,17 @@ type Flags struct {
 // flagOf is the flag for each field of a job file that has one.
 var flagOf = map[string]string{
 	"metadata.name": "--name", "metadata.labels": "--label", "spec.module": "MODULE", "spec.args": "ARGS",
-	"spec.env": "--env", "spec.count": "--count", "spec.resources.class": "--class", "spec.resources.units": "--units", "spec.resources.gpus": "--gpus",
-	"spec.resources.cpu": "--cpu", "spec.resources.memory": "--memory", "spec.resources.disk": "--disk",
+	"spec.env": "--env", "spec.count": "--count", "spec.resources.class": "--class", "spec.resources.units": "--units",
+	"spec.resources.gpus": "--gpus",
+	"spec.resources.cpu":  "--cpu", "spec.resources.memory": "--memory", "spec.resources.disk": "--disk",
 	"spec.resources.unproven": "--unproven",
 	"spec.placement.regions":  "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
 	"spec.inputs": "--input", "spec.outputs": "--out",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
-	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff", "spec.timeouts.pull": "--pull-timeout",
-	"spec.timeouts.start": "--start-timeout", "spec.timeouts.stop": "--stop-timeout", "spec.keep": "--keep", "spec.guardians": "--guardians", "spec.standbys": "--standbys",
+	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff",
+	"spec.timeouts.pull":  "--pull-timeout",
+	"spec.timeouts.start": "--start-timeout", "spec.timeouts.stop": "--stop-timeout", "spec.keep": "--keep",
+	"spec.guardians": "--guardians", "spec.standbys": "--standbys",
 	"spec.image": "IMAGE", "spec.entrypoint": "--entrypoint", "spec.workDir": "--workdir", "spec.network": "--network",
 	"spec.secrets": "--secret", "spec.registryAuth": "--registry-auth", "spec.health": "--health-cmd",
 	"spec.health.tcp": "--health-tcp", "spec.health.http": "--health-http", "spec.health.interval": "--health-interval",
@@ -132,13 +135,15 @@ func (f Flags) Job(token Token) (Job, error) {
 	take(r, "spec.keep", f.Keep, &j.Keep, parseSpan)
 	take(r, "spec.guardians", f.Guards, &j.Guardians, parseCount)
 	take(r, "spec.standbys", f.Standbys, &j.Standbys, parseCount)
-	take(r, "spec.payment.maxPrice", f.MaxPrice, &j.Payment.MaxPrice, func(s string) (market.Price, error) { return parsePrice(s, decimals) })
-	take(r, "spec.payment.budget", f.Budget, &j.Payment.Budget, func(s string) (market.Amount, error) { return parseMoney(s, decimals) })
+	take(r, "spec.payment.maxPrice", f.MaxPrice, &j.Payment.MaxPrice,
+		func(s string) (market.Price, error) { return parsePrice(s, decimals) })
+	take(r, "spec.payment.budget", f.Budget, &j.Payment.Budget,
+		func(s string) (market.Amount, error) { return parseMoney(s, decimals) })
 	take(r, "spec.verify", f.Verify, &j.Verify, asVerify)
 	take(r, "spec.probes", f.Probes, &j.Probes, asProbes)
 	if len(r.problems) == 0 {
 		j = normal(j.withDefaults(func(field string) bool { return r.said[field] }))
-		r.problems = j.problems()
+		r.problems = problemsOf(j)
 	}
 	for i, p := range r.problems {
 		if f.GPUs != "" && p.Field == "spec.resources.class" {

@@ -14,8 +14,6 @@ package job
 
 import (
 	"fmt"
-	"maps"
-	"math/bits"
 	"path"
 	"path/filepath"
 	"slices"
@@ -98,20 +96,21 @@ type Job struct {
 	Rounds   *Rounds  `json:"rounds,omitempty"` // nil: the program runs once
 	Restart  Restart  `json:"restart"`
 	Timeouts Timeouts `json:"timeouts"`
-	Keep     Span     `json:"keep,omitzero"` // how long providers should keep results for a buyer who is away; 0: as long as they do by themselves
-	// Guardians is how many peers keep the job going when the one it was handed to is gone; 0: none. Standbys is how many further
-	// providers they may take for ranks that are lost.
+	Keep     Span     `json:"keep,omitzero"` // how long providers keep results for an absent buyer; 0: as they like
+	// Guardians is how many peers keep the job going when the one it was handed to is gone; 0: none. Standbys is how
+	// many further providers they may take for ranks that are lost.
 	Guardians uint32    `json:"guardians,omitempty"`
 	Standbys  uint32    `json:"standbys,omitempty"`
 	Verify    Verify    `json:"verify,omitempty"` // how results are checked
-	Probes    Probes    `json:"probes,omitempty"` // whether it is measured that the leases' units are there for the job alone
+	Probes    Probes    `json:"probes,omitempty"` // how shared units are detected
 	Payment   Payment   `json:"payment"`
 	Webhooks  []Webhook `json:"webhooks,omitempty"`
 	// Blobs are the contents of all sources, by source with {rank} filled in; nil until WithBlobs.
 	Blobs map[string]Blob `json:"blobs,omitempty"`
 }
 
-// Resources is what every rank gets: Units units of a class, each with at least PerUnit. A zero asks for nothing special.
+// Resources is what every rank gets: Units units of a class, each with at least PerUnit. A zero asks for nothing
+// special.
 type Resources struct {
 	Class   market.Class     `json:"class"`
 	Units   uint32           `json:"units"`
@@ -127,20 +126,9 @@ type Placement struct {
 	Regions []market.Region `json:"regions,omitempty"` // none: anywhere
 	Exclude []sign.Key      `json:"exclude,omitempty"` // providers that are not wanted
 	Pack    bool            `json:"pack,omitempty"`    // several ranks may go to one peer
-	// GossipOnly asks no provider directly: the order is published and quotes are waited for. Programs that measure gossip set it; job
-	// files and flags do not.
+	// GossipOnly asks no provider directly: the order is published and quotes are waited for. Programs that measure
+	// gossip set it; job files and flags do not.
 	GossipOnly bool `json:"gossipOnly,omitempty"`
-}
-
-// Input is a file or directory that the program finds at Path.
-type Input struct {
-	Source string `json:"source"` // {rank} stands for the rank's number
-	Path   string `json:"path"`
-}
-
-// Output is a directory of the program that is kept when it ends.
-type Output struct {
-	Path string `json:"path"`
 }
 
 // Rounds runs the program Count times on the same leases. After each round Reduce (if set) makes one directory of all
@@ -167,20 +155,6 @@ type Timeouts struct {
 	Stop  time.Duration // a program has to end by itself when it is stopped
 }
 
-// Payment bounds the job in money.
-type Payment struct {
-	MaxPrice market.Price  `json:"maxPrice"`       // base units per unit-hour
-	Budget   market.Amount `json:"budget"`         // base units, for everything
-	Decimals uint8         `json:"decimals"`       // of the token that both were written in
-	Free     bool          `json:"free,omitempty"` // the network has no money: MaxPrice and Budget are 0
-}
-
-// Token is what a network's prices are written in. A free network has none: every price on it is 0.
-type Token struct {
-	Decimals uint8
-	Free     bool
-}
-
 // Verify is how the job's results are checked.
 type Verify string
 
@@ -192,8 +166,9 @@ const (
 	VerifyReplicate Verify = "replicate"
 )
 
-// Probes is what the buyer does to find out whether it has all of the units that it leases, while its work runs: it has a small product
-// computed in the place of the program now and then, for a thousandth of the lease's time at most, and looks how long that takes.
+// Probes is what the buyer does to find out whether it has all of the units that it leases, while its work runs: it has
+// a small product computed in the place of the program now and then, for a thousandth of the lease's time at most, and
+// looks how long that takes.
 type Probes string
 
 // The ways of probing.
@@ -206,28 +181,12 @@ const (
 	ProbesOff Probes = "off"
 )
 
-// What a checked job's units have where it does not say: results may depend on it, so that it must not be each provider's own.
+// What a checked job's units have where it does not say: results may depend on it, so that it must not be each
+// provider's own.
 const (
 	DefaultVerifyMemoryMiB = 256
 	DefaultVerifyDiskMiB   = 256
 )
-
-// verifyCost is how often each rank of a checked job is computed at the most, unless providers keep differing: its result, one
-// replica, and a third when the two differ.
-const verifyCost = 3
-
-// Blob is a content-addressed file or directory.
-type Blob struct {
-	CID  string `json:"cid"`
-	Size int64  `json:"size,omitempty"` // bytes, 0 if not known
-	Tree bool   `json:"tree,omitempty"` // a tar of a directory
-}
-
-// CIDScheme begins a source that names content instead of a file.
-const CIDScheme = "cid:"
-
-// RankMark stands for the rank's number in an input's source.
-const RankMark = "{rank}"
 
 // RoundCount is how many times the program runs, at least 1.
 func (j Job) RoundCount() int {
@@ -235,115 +194,6 @@ func (j Job) RoundCount() int {
 		return 1
 	}
 	return int(j.Rounds.Count)
-}
-
-// For is the source of the input for one rank.
-func (in Input) For(rank int) string {
-	return strings.ReplaceAll(in.Source, RankMark, strconv.Itoa(rank))
-}
-
-// Sources lists every source that the job reads, each once and sorted, with {rank} filled in for every rank.
-func (j Job) Sources() []string {
-	seen := map[string]bool{}
-	if j.Module != "" {
-		seen[j.Module] = true
-	}
-	add := func(inputs []Input, ranks int) {
-		for _, in := range inputs {
-			for rank := range ranks {
-				seen[in.For(rank)] = true
-			}
-		}
-	}
-	add(j.Inputs, int(j.Count))
-	if j.Rounds != nil && j.Rounds.Reduce != nil {
-		seen[j.Rounds.Reduce.Module] = true
-		add(j.Rounds.Reduce.Inputs, 1)
-	}
-	return slices.Sorted(maps.Keys(seen))
-}
-
-// In returns the job with its relative file paths taken from dir, as those of a job file are taken from where it lies.
-func (j Job) In(dir string) Job {
-	rebase := func(source string) string {
-		if strings.HasPrefix(source, CIDScheme) || filepath.IsAbs(source) {
-			return source
-		}
-		return filepath.Join(dir, source)
-	}
-	inputs := func(in []Input) []Input {
-		out := slices.Clone(in)
-		for i := range out {
-			out[i].Source = rebase(out[i].Source)
-		}
-		return out
-	}
-	if j.Module != "" {
-		j.Module = rebase(j.Module)
-	}
-	j = j.secretsIn(dir)
-	j.Inputs = inputs(j.Inputs)
-	if j.Rounds != nil && j.Rounds.Reduce != nil {
-		rounds, reduce := *j.Rounds, *j.Rounds.Reduce
-		reduce.Module = rebase(reduce.Module)
-		reduce.Inputs = inputs(reduce.Inputs)
-		rounds.Reduce = &reduce
-		j.Rounds = &rounds
-	}
-	return j
-}
-
-// WithBlobs returns the job with the contents of its sources. ErrInvalid if one of Sources is missing, or one that is
-// not among them is there.
-func (j Job) WithBlobs(blobs map[string]Blob) (Job, error) {
-	j.Blobs = maps.Clone(blobs)
-	return j, j.Check()
-}
-
-// Uploaded reports whether the contents of all sources are known, so that peers can fetch them.
-func (j Job) Uploaded() bool { return len(j.Blobs) > 0 || len(j.Sources()) == 0 }
-
-// Units is how many units all ranks take together.
-func (j Job) Units() uint64 { return uint64(j.Count) * uint64(j.Resources.Units) }
-
-// MaxCost is what the job costs at the most if every unit runs for the whole time at the highest price, rounded up.
-func (j Job) MaxCost() (market.Amount, error) {
-	const hour = uint64(time.Hour / time.Millisecond)
-	perHour, err := market.Amount(j.Payment.MaxPrice).Times(j.Units() + uint64(j.Standbys)*uint64(j.Resources.Units))
-	if err != nil {
-		return 0, fmt.Errorf("cost of the job: %w", err)
-	}
-	if j.Verify == VerifyReplicate {
-		if perHour, err = perHour.Times(verifyCost); err != nil {
-			return 0, fmt.Errorf("cost of the job: %w", err)
-		}
-	}
-	hi, lo := bits.Mul64(uint64(perHour), uint64(j.Timeouts.Run.Milliseconds()))
-	lo, carry := bits.Add64(lo, hour-1, 0)
-	hi += carry
-	if hi >= hour {
-		return 0, fmt.Errorf("cost of the job: %w", market.ErrOverflow)
-	}
-	cost, _ := bits.Div64(hi, lo, hour)
-	if j.Guardians == 0 {
-		return market.Amount(cost), nil
-	}
-	return market.Amount(cost).Add(market.Amount(cost / WagePart))
-}
-
-// Guarded returns the job with so many guardians, 0 for none, and the standbys that go with them. A budget that was the most that the
-// job could cost becomes that of the changed job.
-func (j Job) Guarded(guardians uint32) Job {
-	cost, err := j.MaxCost()
-	all := err == nil && cost == j.Payment.Budget
-	j.Guardians, j.Standbys = guardians, 0
-	if guardians > 0 {
-		j.Standbys = DefaultStandbys
-	}
-	if cost, err := j.MaxCost(); all && err == nil {
-		j.Payment.Budget = cost
-	}
-	return j
 }
 
 // String is a one-line account: "lm: 5 ranks of 1 unit of cpu, at most 0.05 per unit-hour, budget 0.25, 10m0s".
@@ -356,14 +206,6 @@ func (j Job) String() string {
 		plural(uint64(j.Count), "rank"), plural(uint64(j.Resources.Units), "unit"), j.Resources.Class, proven,
 		j.Payment.PriceText(), j.Payment.BudgetText(), j.Timeouts.Run)
 }
-
-// PriceText is the highest price as a person reads it: "0.05 per unit-hour".
-func (p Payment) PriceText() string {
-	return market.Decimal(uint64(p.MaxPrice), p.Decimals) + " per unit-hour"
-}
-
-// BudgetText is the budget in whole tokens: "0.25".
-func (p Payment) BudgetText() string { return market.Decimal(uint64(p.Budget), p.Decimals) }
 
 // String is where the ranks go, for a table: "eu-west,us-east, packed".
 func (p Placement) String() string {
@@ -466,4 +308,10 @@ func nameFrom(module string) string {
 		return "job"
 	}
 	return clean
+}
+
+// NeedsValues reports whether the job has secrets of any kind.
+func (j Job) NeedsValues() bool {
+	return len(j.Secrets) > 0 || j.Registry != nil || slices.ContainsFunc(j.Webhooks,
+		func(w Webhook) bool { return w.SecretFrom != "" })
 }

@@ -92,7 +92,8 @@ func normal(j Job) Job {
 		h.Command = nil
 		j.Health = &h
 	}
-	if c := j.Cluster; c != nil && (c.Options != nil && len(c.Options) == 0 || c.Command != nil && len(c.Command) == 0) {
+	if c := j.Cluster; c != nil && (c.Options != nil && len(c.Options) == 0 || c.Command != nil &&
+		len(c.Command) == 0) {
 		own := *c
 		if own.Command = nilIfEmpty(own.Command); len(own.Options) == 0 {
 			own.Options = nil

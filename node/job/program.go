@@ -15,21 +15,28 @@ import (
 // engineSocket is the file by which a program would command the provider's container engine.
 const engineSocket = "docker.sock"
 
-// never are the fields by which a container would reach out of its sandbox, with the one sentence that says why they are
-// refused. They are known so that nobody takes them for a misspelling of something else.
+// never are the fields by which a container would reach out of its sandbox, with the one sentence that says why they
+// are refused. They are known so that nobody takes them for a misspelling of something else.
 var never = map[string]string{
-	"privileged":      "privileged containers are not possible on Starling: the provider's machine is not yours, and its other guests are strangers",
-	"hostMounts":      "mounts of the provider's own files are not possible on Starling: write inputs and outputs, which are copied",
-	"hostPath":        "mounts of the provider's own files are not possible on Starling: write inputs and outputs, which are copied",
-	"docker.sock":     "the provider's container engine is not given to any program on Starling: whoever has its socket owns the machine",
-	"devices":         "devices of the provider's machine cannot be named on Starling: ask for resources.gpus, and the engine gives the GPUs of your lease",
-	"capAdd":          "more kernel capabilities are not possible on Starling: containers run with none",
-	"capabilities":    "more kernel capabilities are not possible on Starling: containers run with none",
-	"securityContext": "a container's confinement cannot be changed on Starling: no privileges, no capabilities, its own user and file system",
-	"securityOpt":     "a container's confinement cannot be changed on Starling: no privileges, no capabilities, its own user and file system",
-	"hostNetwork":     "the provider's own network is not possible on Starling: network is none or internet",
-	"hostPID":         "the provider's own processes are not visible on Starling: a container sees its own",
-	"hostIPC":         "the provider's own memory is not shared on Starling: a container has its own",
+	"privileged": "privileged containers are not possible on Starling: the provider's machine is not yours, and " +
+		"its other guests are strangers",
+	"hostMounts": "mounts of the provider's own files are not possible on Starling: write inputs and outputs, " +
+		"which are copied",
+	"hostPath": "mounts of the provider's own files are not possible on Starling: write inputs and outputs, " +
+		"which are copied",
+	"docker.sock": "the provider's container engine is not given to any program on Starling: whoever has its " +
+		"socket owns the machine",
+	"devices": "devices of the provider's machine cannot be named on Starling: ask for resources.gpus, and the " +
+		"engine gives the GPUs of your lease",
+	"capAdd":       "more kernel capabilities are not possible on Starling: containers run with none",
+	"capabilities": "more kernel capabilities are not possible on Starling: containers run with none",
+	"securityContext": "a container's confinement cannot be changed on Starling: no privileges, no capabilities, its " +
+		"own user and file system",
+	"securityOpt": "a container's confinement cannot be changed on Starling: no privileges, no capabilities, its " +
+		"own user and file system",
+	"hostNetwork": "the provider's own network is not possible on Starling: network is none or internet",
+	"hostPID":     "the provider's own processes are not visible on Starling: a container sees its own",
+	"hostIPC":     "the provider's own memory is not shared on Starling: a container has its own",
 }
 
 // tagged is an image reference with a tag and no digest, or a file path with a colon in its name.
@@ -38,15 +45,18 @@ var tagged = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // withPort matches a registry with a port, such as localhost:5000.
-var withPort = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9.-]*:[0-9]{1,5}$`) })
+var withPort = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9.-]*:[0-9]{1,5}$`)
+})
 
-// IsImage reports whether a program is a container image and not a file: a reference with a digest or a tag, or one of a
-// well-known registry or of a registry with a port.
+// IsImage reports whether a program is a container image and not a file: a reference with a digest or a tag, or one of
+// a well-known registry or of a registry with a port.
 func IsImage(program string) bool {
 	if strings.HasPrefix(program, "docker://") || strings.Contains(program, "@sha256:") {
 		return true
 	}
-	if strings.HasPrefix(program, CIDScheme) || strings.HasSuffix(program, ".wasm") || strings.Contains(program, "://") {
+	if strings.HasPrefix(program, CIDScheme) || strings.HasSuffix(program, ".wasm") ||
+		strings.Contains(program, "://") {
 		return false
 	}
 	host, _, slash := strings.Cut(program, "/")
@@ -68,7 +78,7 @@ func imageName(image string) string {
 	return name
 }
 
-func (j Job) checkProgram(ps *problems) {
+func checkProgram(j Job, ps *problems) {
 	switch j.Runtime {
 	case RuntimeDocker:
 		if j.Module != "" && j.Cluster == nil { // a cluster has none at all
@@ -81,8 +91,10 @@ func (j Job) checkProgram(ps *problems) {
 			field string
 			given bool
 		}{
-			{"spec.image", j.Image != ""}, {"spec.entrypoint", len(j.Entrypoint) > 0}, {"spec.workDir", j.WorkDir != ""},
-			{"spec.network", j.Network != runtime.NetworkNone}, {"spec.registryAuth", j.Registry != nil}, {"spec.health", j.Health != nil},
+			{"spec.image", j.Image != ""}, {"spec.entrypoint", len(j.Entrypoint) > 0},
+			{"spec.workDir", j.WorkDir != ""},
+			{"spec.network", j.Network != runtime.NetworkNone}, {"spec.registryAuth", j.Registry != nil},
+			{"spec.health", j.Health != nil},
 		} {
 			if only.given {
 				ps.add(only.field, "only a container has one: give an image instead of a module")
@@ -112,8 +124,10 @@ func checkImage(ps *problems, image string) {
 	case strings.HasSuffix(image, ".wasm") || strings.HasPrefix(image, CIDScheme):
 		ps.add("spec.image", "%.120q is not a container image: a WASI program is given by module", image)
 	case !strings.Contains(image, "@") && tagged().MatchString(image+":x"), tagged().MatchString(image):
-		ps.add("spec.image", "%.120q names no digest, and a tag may mean other content tomorrow: after `docker pull %.120s`, "+
-			"`docker inspect --format '{{index .RepoDigests 0}}' %.120s` prints what to write, %.120s@sha256:…", image, image, image, image)
+		ps.add("spec.image", "%.120q names no digest, and a tag may mean other content tomorrow: after `docker pull "+
+			"%.120s`, `docker inspect --format '{{index .RepoDigests 0}}' %.120s` prints what to write, %.120s@sha256:…", image,
+			image,
+			image, image)
 	default:
 		ps.add("spec.image", "%v", err)
 	}

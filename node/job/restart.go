@@ -10,8 +10,9 @@ import (
 
 // Restart says when a rank's program is started again, and how often.
 //
-// Max bounds two things, each on its own: how often a rank may be taken to another provider after its provider was lost,
-// which happens under every policy, and how often its program is started again on the same lease because of Policy.
+// Max bounds two things, each on its own: how often a rank may be taken to another provider after its provider was
+// lost, which happens under every policy, and how often its program is started again on the same lease because of
+// Policy.
 type Restart struct {
 	Max     int           `json:"max"`
 	Policy  RestartPolicy `json:"policy,omitempty"`
@@ -51,7 +52,7 @@ func (r Restart) Again(well bool, restarts int) bool {
 	return restarts < r.Max && (r.Policy == RestartAlways || r.Policy == RestartOnFailure && !well)
 }
 
-func (j Job) checkRestart(ps *problems) {
+func checkRestart(j Job, ps *problems) {
 	r := j.Restart
 	if r.Max < 0 || r.Max > MaxRestart {
 		ps.add("spec.restart.max", "%d, want 0 to %d", r.Max, MaxRestart)
@@ -82,7 +83,7 @@ func asPolicy(text string) (RestartPolicy, error) {
 	return "", fmt.Errorf("%.40q, want never, on-failure or always", text)
 }
 
-func (j Job) checkTimes(ps *problems) {
+func checkTimes(j Job, ps *problems) {
 	t := j.Timeouts
 	limit := func(field string, d, least, most time.Duration) {
 		if d < least || d > most {
@@ -102,7 +103,8 @@ func (j Job) checkTimes(ps *problems) {
 	}
 	switch {
 	case j.Guardians != 0 && j.Guardians != 3 && j.Guardians != 5:
-		ps.add("spec.guardians", "%d, want 3 or 5: a majority of them decides, and one or two may be gone; 0 for none", j.Guardians)
+		ps.add("spec.guardians", "%d, want 3 or 5: a majority of them decides, and one or two may be gone; 0 for none",
+			j.Guardians)
 	case j.Guardians == 0 && j.Standbys > 0:
 		ps.add("spec.standbys", "guardians take standbys, and the job has none: write guardians: 3, too")
 	case j.Standbys > MaxStandbys:
@@ -121,9 +123,9 @@ func (t Timeouts) Grace() time.Duration {
 	return t.Stop
 }
 
-// Health says how to find out whether a running container does its work: exactly one of Command, TCP and HTTP. A program
-// whose check fails Retries times in a row is unhealthy: it is stopped and counts as failed where restart.policy says that a
-// failed one is started again, and is only shown as unhealthy where it does not.
+// Health says how to find out whether a running container does its work: exactly one of Command, TCP and HTTP. A
+// program whose check fails Retries times in a row is unhealthy: it is stopped and counts as failed where
+// restart.policy says that a failed one is started again, and is only shown as unhealthy where it does not.
 type Health struct {
 	Command     []string `json:"command,omitempty"` // healthy when it exits with 0
 	TCP         uint16   `json:"tcp,omitempty"`     // healthy when the port accepts
@@ -164,7 +166,7 @@ func (h Health) withDefaults(said func(string) bool) Health {
 	return h
 }
 
-func (j Job) checkHealth(ps *problems) {
+func checkHealth(j Job, ps *problems) {
 	h := j.Health
 	if h == nil {
 		return
@@ -183,7 +185,8 @@ func (j Job) checkHealth(ps *problems) {
 		if g.Port == 0 {
 			ps.add("spec.health.http", "the port is missing: want {port: 8080, path: /healthz}")
 		}
-		if !strings.HasPrefix(g.Path, "/") || len(g.Path) > maxHealthPath || !isText(g.Path) || strings.ContainsAny(g.Path, " \r\n\t") {
+		if !strings.HasPrefix(g.Path, "/") || len(g.Path) > maxHealthPath || !isText(g.Path) ||
+			strings.ContainsAny(g.Path, " \r\n\t") {
 			ps.add("spec.health.http.path", "%.80q, want a path such as /healthz", g.Path)
 		} else if _, err := url.ParseRequestURI(g.Path); err != nil {
 			ps.add("spec.health.http.path", "%.80q, want a path such as /healthz", g.Path)

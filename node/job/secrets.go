@@ -55,7 +55,7 @@ var secretName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 
 func validSecret(name string) bool { return len(name) <= 128 && secretName.MatchString(name) }
 
-func (j Job) checkSecrets(ps *problems) {
+func checkSecrets(j Job, ps *problems) {
 	if len(j.Secrets) > runtime.MaxSecrets {
 		ps.add("spec.secrets", "%d secrets, at most %d", len(j.Secrets), runtime.MaxSecrets)
 		return
@@ -74,7 +74,8 @@ func (j Job) checkSecrets(ps *problems) {
 			ps.add(field+".env", "%.80q is not a variable's name", s.Env)
 		case strings.HasPrefix(s.Env, "STARLING_"):
 			ps.add(field+".env", "names with STARLING_ are set by the network")
-		case s.Env != "" && (j.Env[s.Env] != "" || slices.ContainsFunc(others, func(o Secret) bool { return o.Env == s.Env })):
+		case s.Env != "" && (j.Env[s.Env] != "" || slices.ContainsFunc(others,
+			func(o Secret) bool { return o.Env == s.Env })):
 			ps.add(field+".env", "%s is given twice", s.Env)
 		case s.File != "" && !validSecret(s.File):
 			ps.add(field+".file", "%.80q is not a file's name: it lies in %s", s.File, runtime.SecretsDir)
@@ -88,7 +89,8 @@ func (j Job) checkSecrets(ps *problems) {
 		case r.Docker && (r.Username != "" || r.PasswordFrom != ""):
 			ps.add("spec.registryAuth", "want docker, or username and passwordFrom")
 		case r.Docker:
-		case r.Username == "" || len(r.Username) > maxUsername || !isText(r.Username) || strings.ContainsAny(r.Username, ":\r\n"):
+		case r.Username == "" || len(r.Username) > maxUsername || !isText(r.Username) ||
+			strings.ContainsAny(r.Username, ":\r\n"):
 			ps.add("spec.registryAuth.username", "want 1 to %d bytes without a colon", maxUsername)
 		}
 		if !r.Docker {
@@ -107,12 +109,13 @@ func checkFrom(ps *problems, field, from string) {
 	case from == "":
 		ps.add(field, "missing: env:VARIABLE or file:PATH, where your side reads the value")
 	default:
-		ps.add(field, "a secret's value does not belong here: want env:VARIABLE or file:PATH, where your side reads it (what is written is not shown)")
+		ps.add(field, "a secret's value does not belong here: want env:VARIABLE or file:PATH, where your side "+
+			"reads it (what is written is not shown)")
 	}
 }
 
 // secretsIn takes the relative files of secrets from dir.
-func (j Job) secretsIn(dir string) Job {
+func secretsIn(j Job, dir string) Job {
 	rebase := func(from string) string {
 		if file, ok := strings.CutPrefix(from, FromFile); ok && !filepath.IsAbs(file) {
 			return FromFile + filepath.Join(dir, file)
@@ -133,11 +136,6 @@ func (j Job) secretsIn(dir string) Job {
 		j.Registry = &r
 	}
 	return j
-}
-
-// NeedsValues reports whether the job has secrets of any kind.
-func (j Job) NeedsValues() bool {
-	return len(j.Secrets) > 0 || j.Registry != nil || slices.ContainsFunc(j.Webhooks, func(w Webhook) bool { return w.SecretFrom != "" })
 }
 
 // Values are the secrets of a job. They travel beside it, are written nowhere but sealed, and print as nothing.
@@ -164,7 +162,8 @@ func (v Values) CheckFor(j Job) error {
 		if !ok {
 			ps.add(field, "the value of %s is missing", s.Name)
 		} else if s.Env != "" && (!isText(string(value)) || len(value) > MaxText) {
-			ps.add(field, "the value of %s cannot be a variable: want text of at most %d bytes without NUL", s.Name, MaxText)
+			ps.add(field, "the value of %s cannot be a variable: want text of at most %d bytes without NUL", s.Name,
+				MaxText)
 		}
 	}
 	if total > runtime.MaxSecretBytes {
@@ -177,7 +176,8 @@ func (v Values) CheckFor(j Job) error {
 		}
 		hooks++
 		if n := len(v.Webhooks[i]); n == 0 || n > MaxText {
-			ps.add(fmt.Sprintf("spec.webhooks[%d].secretFrom", i), "the value is missing or has more than %d bytes", MaxText)
+			ps.add(fmt.Sprintf("spec.webhooks[%d].secretFrom", i), "the value is missing or has more than %d bytes",
+				MaxText)
 		}
 	}
 	if len(v.Secrets) > len(j.Secrets) || len(v.Webhooks) > hooks {

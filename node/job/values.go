@@ -7,8 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/gpu"
 )
 
 // parseCount reads a whole number that fits 32 bits.
@@ -91,7 +94,8 @@ func parseTime(text string) (time.Duration, error) {
 func parsePrice(text string, decimals uint8) (market.Price, error) {
 	number, per, found := strings.Cut(text, "/")
 	if found && per != "unit-hour" {
-		return 0, fmt.Errorf("%.40q is a price per %.20q: want a price per unit-hour, such as 0.05/unit-hour", text, per)
+		return 0, fmt.Errorf("%.40q is a price per %.20q: want a price per unit-hour, such as 0.05/unit-hour", text,
+			per)
 	}
 	n, err := parseMoney(number, decimals)
 	return market.Price(n), err
@@ -119,3 +123,103 @@ func parseSpan(text string) (Span, error) {
 	d, err := parseTime(text)
 	return Span(d), err
 }
+
+func isName(s string) bool {
+	if len(s) < 1 || len(s) > maxName || s[0] == '-' || s[len(s)-1] == '-' {
+		return false
+	}
+	return only(s, func(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' })
+}
+
+func isLabel(s string) bool {
+	return len(s) >= 1 && len(s) <= 63 && only(s, func(c byte) bool {
+		return isLetter(c) || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '/' || c == '-'
+	})
+}
+
+func isVariable(s string) bool {
+	return len(s) >= 1 && len(s) <= 256 && !(s[0] >= '0' && s[0] <= '9') && only(s, func(c byte) bool {
+		return isLetter(c) || c >= '0' && c <= '9' || c == '_'
+	})
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
+func only(s string, ok func(byte) bool) bool {
+	for i := range len(s) {
+		if !ok(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func asClass(text string) (market.Class, error) { return market.Class(text), nil }
+
+func asRegion(text string) (market.Region, error) { return market.Region(text), nil }
+
+func asProvider(text string) (sign.Key, error) {
+	k, err := sign.ParseKey(text)
+	if err != nil {
+		return sign.Key{}, fmt.Errorf("%.60q is not a provider's key", text)
+	}
+	return k, nil
+}
+
+func asVerify(text string) (Verify, error) {
+	switch v := Verify(text); v {
+	case "none":
+		return VerifyNone, nil
+	case VerifyReplicate:
+		return v, nil
+	}
+	return "", fmt.Errorf("%.40q, want none or replicate", text)
+}
+
+func asProbes(text string) (Probes, error) {
+	switch p := Probes(text); p {
+	case "warn":
+		return ProbesWarn, nil
+	case ProbesMove, ProbesOff:
+		return p, nil
+	}
+	return "", fmt.Errorf("%.40q, want off, warn or move", text)
+}
+
+// parseGPUs reads how a person asks for GPUs, as for docker's --gpus and with a model and minimums, into the units of
+// every rank: "2", "h100:8", "2,vram>=24".
+func parseGPUs(text string) (Resources, error) {
+	s, err := gpu.ParseSelector(text)
+	if err == nil {
+		err = s.ForOrder()
+	}
+	if err != nil {
+		return Resources{}, err
+	}
+	r := Resources{Class: "gpu", Units: s.Count}
+	if s.Model != "" {
+		r.Class = market.Class(gpu.ClassPrefix + s.Model)
+	}
+	r.PerUnit.VRAMMiB = uint32(s.MinVRAMMiB) // the selector bounds it
+	if s.MinCapability != "" {
+		n, err := market.ParseDecimal(s.MinCapability, 1)
+		if err != nil || n > uint64(market.MaxCapability) {
+			return Resources{}, fmt.Errorf("%.20q is not a compute capability such as 8.0", s.MinCapability)
+		}
+		r.MinCapability = market.Capability(n)
+	}
+	return r, nil
+}
+
+// ask puts what was asked of GPUs beside what was asked of each unit's processor, memory and disk.
+func (r *Resources) ask(gpus Resources) {
+	r.Class, r.Units, r.PerUnit.VRAMMiB, r.MinCapability = gpus.Class, gpus.Units, gpus.PerUnit.VRAMMiB,
+		gpus.MinCapability
+}
+
+// fieldGPUs is the field that sets class and units from one text.
+const fieldGPUs = "spec.resources.gpus"
+
+const gpusSay = "gpus says it already: write gpus, or class and units"

@@ -27,7 +27,7 @@ func (w Webhook) Wants(event string) bool {
 	return len(w.Events) == 0 || slices.Contains(w.Events, event)
 }
 
-func (j Job) checkWebhooks(ps *problems) {
+func checkWebhooks(j Job, ps *problems) {
 	if len(j.Webhooks) > MaxWebhooks {
 		ps.add("spec.webhooks", "%d webhooks, at most %d", len(j.Webhooks), MaxWebhooks)
 		return
@@ -36,10 +36,12 @@ func (j Job) checkWebhooks(ps *problems) {
 		field := fmt.Sprintf("spec.webhooks[%d]", i)
 		u, err := url.Parse(w.URL)
 		switch {
-		case len(w.URL) > maxURL || !isText(w.URL) || err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https":
+		case len(w.URL) > maxURL || !isText(w.URL) || err != nil || u.Hostname() == "" || u.Scheme != "http" &&
+			u.Scheme != "https":
 			ps.add(field+".url", "want an address such as https://example.org/hook of at most %d bytes", maxURL)
 		case u.User != nil:
-			ps.add(field+".url", "a password does not belong into an address: write secretFrom, which signs what is sent")
+			ps.add(field+".url", "a password does not belong into an address: write secretFrom, which signs what "+
+				"is sent")
 		case u.Fragment != "":
 			ps.add(field+".url", "a fragment is never sent")
 		}

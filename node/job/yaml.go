@@ -19,7 +19,8 @@ const (
 // parseYAML reads a job file into its one document. Positions in errors are the file's.
 func parseYAML(data []byte) (ast.Node, error) {
 	if len(data) > MaxFile {
-		return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("%d bytes, at most %d are read", len(data), MaxFile), Kind: ErrInvalid}}}
+		return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("%d bytes, at most %d are read", len(data), MaxFile),
+			Kind: ErrInvalid}}}
 	}
 	depth, deepest := 0, 0
 	for _, c := range data {
@@ -32,7 +33,8 @@ func parseYAML(data []byte) (ast.Node, error) {
 		}
 	}
 	if deepest > maxDepth {
-		return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("more than %d brackets are open at once", maxDepth), Kind: ErrInvalid}}}
+		return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("more than %d brackets are open at once", maxDepth),
+			Kind: ErrInvalid}}}
 	}
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
@@ -94,7 +96,8 @@ func (r *reader) wrong(n ast.Node, field, format string, args ...any) {
 
 // fields reads a mapping of known fields; of later ones it says that they come later, of others that it does not know
 // them. An absent value (`spec:` and nothing) reads as an empty mapping.
-func (r *reader) fields(n ast.Node, path string, known map[string]func(n ast.Node, field string), later map[string]string) {
+func (r *reader) fields(n ast.Node, path string, known map[string]func(n ast.Node, field string),
+	later map[string]string) {
 	r.mapping(n, path, func(key string, keyNode, value ast.Node, field string) {
 		if read, ok := known[key]; ok {
 			read(value, field)
@@ -140,7 +143,8 @@ func (r *reader) mapping(n ast.Node, path string, fn func(key string, keyNode, v
 }
 
 // scalarKey takes a key such as 8080 or true as the text it is written with.
-func (r *reader) scalarKey(e *ast.MappingValueNode, path string, seen map[string]bool, fn func(string, ast.Node, ast.Node, string)) bool {
+func (r *reader) scalarKey(e *ast.MappingValueNode, path string, seen map[string]bool,
+	fn func(string, ast.Node, ast.Node, string)) bool {
 	switch e.Key.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
 		r.entry(e.Key.GetToken().Value, e, path, seen, fn)
@@ -149,7 +153,8 @@ func (r *reader) scalarKey(e *ast.MappingValueNode, path string, seen map[string
 	return false
 }
 
-func (r *reader) entry(key string, e *ast.MappingValueNode, path string, seen map[string]bool, fn func(string, ast.Node, ast.Node, string)) {
+func (r *reader) entry(key string, e *ast.MappingValueNode, path string, seen map[string]bool,
+	fn func(string, ast.Node, ast.Node, string)) {
 	field := printable(key)
 	if path != "" {
 		field = path + "." + field

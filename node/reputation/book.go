@@ -11,37 +11,30 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/reputation"
-)
-
-// Kinds of the journal's records, by source and what makes facts of it one.
-const (
-	kindFact     = "fact"       // reputation.Fact's layout, once or more often; of own leases and of records
-	kindSource   = "factsource" // Source of a record
-	kindAnchored = "testimony"  // Anchored, of leases of others
 )
 
 const (
 	// Most leases and records of each source that are remembered. Together they name fewer peers than a View may have:
 	// a lease of others two, one's own one more, a record one.
 	maxOwn, maxOthers, maxRecords = 8000, 26_000, 2000
-	// pass is how often what is new is written.
+	// pass is the interval at which new facts are written.
 	pass = 2 * time.Second
 	// restFactor is how many times as long as it took to compute a View it is used while others' facts come in.
 	restFactor = 20
 	// decaySteps is how many times in a half-life a View is computed anew though nothing is new.
 	decaySteps = 256
-	// stakeEvery is how often stakes are asked for, stakeFor how long an answer counts, maxStakes how many are remembered,
-	// stakeTimeout how long an answer is waited for.
+	// stakeEvery is the interval of requests for stakes, stakeFor the time for which an answer counts, maxStakes bounds
+	// the remembered ones, stakeTimeout the wait for an answer.
 	stakeEvery, stakeFor = 5 * time.Second, 10 * time.Minute
 	maxStakes            = 1024
 	stakeTimeout         = 5 * time.Second
 	// maxOfBuyer is how many leases of others are remembered that one buyer shows; its oldest go first.
 	maxOfBuyer = 256
-	// maxLeads is how many buyers are remembered of which only notices told.
+	// maxLeads bounds the buyers that are remembered from notices alone.
 	maxLeads = 1024
 )
 
@@ -56,38 +49,38 @@ const (
 
 var rooms = map[source]int{own: maxOwn, others: maxOthers, records: maxRecords}
 
-// Config is what a Book needs; all of it but Stakes.
+// Config is the configuration of a Book; all of it is required, except Stakes.
 type Config struct {
 	Genesis market.Genesis
 	Self    sign.Key
-	Store   store.Store
+	Store   journal.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
-	// Stakes is what peers have at stake; it may answer for the first of them alone. Nil where there are no stakes.
+	// Stakes reads the stakes of peers; it may answer for the first of them alone. Stakes is optional.
 	Stakes func(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error)
 	Log    *slog.Logger
 }
 
-// name is what makes facts of a subject one: a lease or a record.
+// name is the lease or record of a fact. Facts of one name, subject, role and kind replace each other.
 type name struct {
 	source source
 	id     sign.Hash
 }
 
-// Book is what one peer knows of others. Open starts nothing; Run writes.
+// Book is the knowledge that a peer has of others. Open starts nothing; Run writes.
 type Book struct {
 	cfg    Config
 	params reputation.Params
 
-	writing sync.Mutex // held by one write of the journal
+	writing chan struct{} // holds one while the journal is written
 
 	mu      sync.Mutex
-	facts   map[name][]reputation.Fact // few each: what both did, and what failed
+	facts   map[name][]reputation.Fact // few each: the conduct of both sides
 	sources map[name]Source            // of others' leases and of records
-	fresh   map[name][]byte            // of others' leases what the journal does not have yet
+	fresh   map[name][]byte            // testimony of others' leases that the journal does not have yet
 	read    map[sign.Hash]bool         // records of sources
 	shown   map[sign.Key]int           // how many leases of others a buyer showed
-	leads   map[sign.Key]bool          // buyers of which notices told
+	leads   map[sign.Key]bool          // buyers that notices name
 	counts  map[source]int
 	dirty   map[name]bool // the journal does not have it so
 	stakes  map[sign.Key]staked
@@ -105,13 +98,15 @@ type staked struct {
 	asked  time.Time
 }
 
-// learn takes in a fact under a name, if it says more than what is known; b.mu is held, or nobody else has b.
+// learn adds a fact under a name, if it outweighs the known one; b.mu is held, or nobody else has b.
 func (b *Book) learn(n name, f reputation.Fact) (more bool) {
 	if _, mine := b.facts[name{own, f.ID}]; mine && n.source == others {
 		return false // that is known better
 	}
 	known := b.facts[n]
-	i := slices.IndexFunc(known, func(o reputation.Fact) bool { return o.Subject == f.Subject && o.Role == f.Role && o.Kind == f.Kind })
+	i := slices.IndexFunc(known, func(o reputation.Fact) bool {
+		return o.Subject == f.Subject && o.Role == f.Role && o.Kind == f.Kind
+	})
 	switch {
 	case i < 0 && len(known) >= maxOfOne:
 		return false
@@ -166,11 +161,11 @@ func buyerOf(fs []reputation.Fact) sign.Key {
 // maxOfOne bounds the facts of one lease: both kept it, both failed it.
 const maxOfOne = 4
 
-// makeRoom forgets what of a source counts least: of others' leases first those of which neither side is reached, of records those of
-// peers with nothing at stake, then the oldest.
+// makeRoom forgets the facts of a source that count least: of others' leases first those with neither side reached, of
+// records those of peers with nothing at stake, then the oldest.
 func (b *Book) makeRoom(s source) {
 	reached := func(sign.Key) bool { return true }
-	if s == records && len(b.stakes) > 0 { // keys are free, and whoever has one can prove to have lied
+	if s == records && len(b.stakes) > 0 { // keys are free, and each can prove that it lied
 		reached = func(k sign.Key) bool { return b.stakes[k].amount > 0 }
 	}
 	if s == others {
@@ -228,10 +223,13 @@ func (b *Book) kept(of [2]sign.Key, r verify.Receipt) {
 	}
 }
 
-// Failed notes that the other side broke a lease of this peer's own, as this peer saw it, and what this peer lost by it.
+// Failed notes that the other side broke a lease of this peer's own, as this peer saw it, and this peer's loss.
 func (b *Book) Failed(c market.LeaseCore, lost market.Amount) {
 	of := b.parties(c)
-	f := reputation.Fact{ID: sign.Hash(c.ID()), Kind: reputation.Failed, Role: reputation.Provider, Subject: of[0], Rater: of[1], Value: lost, At: c.Start}
+	f := reputation.Fact{
+		ID: sign.Hash(c.ID()), Kind: reputation.Failed, Role: reputation.Provider, Subject: of[0], Rater: of[1],
+		Value: lost, At: c.Start,
+	}
 	if of[0] == b.cfg.Self {
 		f.Role, f.Subject, f.Rater = reputation.Buyer, of[1], of[0]
 	}
@@ -248,8 +246,10 @@ func (b *Book) Failed(c market.LeaseCore, lost market.Amount) {
 
 // SoldTwice takes in a proof, which must have been checked. All proofs about two leases are one.
 func (b *Book) SoldTwice(c proof.DoubleSale) {
-	b.Record(reputation.Fact{ID: sign.Sum([]byte("starling/reputation/conflict"), c.A.Lease[:], c.B.Lease[:]), Kind: reputation.SoldTwice,
-		Subject: c.A.Provider, At: max(c.A.From, c.B.From)})
+	b.Record(reputation.Fact{
+		ID:   sign.Sum([]byte("starling/reputation/conflict"), c.A.Lease[:], c.B.Lease[:]),
+		Kind: reputation.SoldTwice, Subject: c.A.Provider, At: max(c.A.From, c.B.From),
+	})
 }
 
 // Defrauded notes a fraud in an audit. The hash is that of its proof.
@@ -260,8 +260,7 @@ func (b *Book) Defrauded(fraud sign.Hash, offender sign.Key, at market.Slot) {
 	})
 }
 
-// Record takes in what a record shows of a provider that anybody can check, and that was checked: its kind is not Kept or
-// Failed.
+// Record adds the fact that a checked record shows of a provider. Facts of the kinds Kept and Failed are ignored.
 func (b *Book) Record(f reputation.Fact) { b.recordOf(f, Source{}) }
 
 // recordOf is Record of an audit that this peer did not judge itself: the source is its record.
@@ -302,7 +301,7 @@ func (b *Book) look(now market.Slot) (*reputation.View, error) {
 	return v, nil
 }
 
-// View is what is known now.
+// View returns the present view.
 func (b *Book) View() (*reputation.View, error) {
 	now, err := b.cfg.Slot()
 	b.mu.Lock()
@@ -327,7 +326,7 @@ func (b *Book) Scores(role reputation.Role, peers ...sign.Key) []reputation.Scor
 	return v.Scores(role, peers...)
 }
 
-// Run writes what is new, and asks for stakes, until ctx ends.
+// Run writes new facts, and reads stakes, until ctx ends.
 func (b *Book) Run(ctx context.Context) error {
 	write, ask := time.NewTicker(pass), time.NewTicker(stakeEvery)
 	defer write.Stop()

@@ -2,9 +2,12 @@ package reputation_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -257,7 +260,15 @@ func TestStakesAreAskedFor(t *testing.T) {
 
 func TestAJournalThatCannotBe(t *testing.T) {
 	t.Parallel()
-	for key, value := range map[string]string{"x": "", "o/zz": "", "q/" + sign.Hash{1}.String(): "", "o/" + sign.Hash{1}.String(): string(make([]byte, reputation.FactSize))} {
+	id, none := sign.Hash{1}.String(), `["`+base64.StdEncoding.EncodeToString(make([]byte, reputation.FactSize))+`"]`
+	f := reputation.Fact{ID: sign.Hash{1}, Kind: reputation.Kept, Subject: key(1), Rater: self, Value: token, At: now}
+	good, err := json.Marshal([][]byte{f.Marshal()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{
+		"x": "[]", "o/zz": "[]", "q/" + id: "[]", "o/" + id: none, "r/" + id: `{}`, "p/" + id: string(good),
+	} {
 		s := store.NewMemory()
 		if err := s.Write(t.Context(), store.Put{Kind: "fact", Key: key, Value: []byte(value)}); err != nil {
 			t.Fatal(err)
@@ -266,4 +277,80 @@ func TestAJournalThatCannotBe(t *testing.T) {
 			t.Errorf("%q was read", key)
 		}
 	}
+}
+
+// Power is cut before and after every write of a book. The next one has everything that an earlier write had journalled,
+// with its source, and what it has is complete: it learns the rest anew and then computes the same scores.
+func TestCrashAtEveryWrite(t *testing.T) {
+	t.Parallel()
+	for _, when := range []store.When{store.Before, store.After} {
+		for n := 1; crashAt(t, n, when); n++ {
+			if n > 10 {
+				t.Fatal("more writes than steps")
+			}
+		}
+	}
+}
+
+func crashAt(t *testing.T, n int, when store.When) (crashed bool) {
+	rec := reputation.Fact{
+		ID: sign.Hash{9}, Kind: reputation.AuditPassed, Role: reputation.Provider, Subject: key(1), At: now,
+	}
+	src := book.Source{Record: sign.Hash{8}, Tx: "audit"}
+	own := leaseOf(1, key(1), self)
+	shown := func(paid market.Amount) chain.Testimony {
+		a := public(20, key(1), key(10), paid)
+		a.Receipt.Version, a.Receipt.Units, a.Receipt.Seq = verify.ReceiptVersion, 1, 1
+		return a
+	}
+	steps := []func(b *book.Book){ // each is one write
+		func(b *book.Book) { b.File(own, receiptOf(own, token/2)) },
+		func(b *book.Book) { b.Learn(shown(token)) },
+		func(b *book.Book) { b.File(own, receiptOf(own, token)); b.RecordOf(rec, src) },
+		func(b *book.Book) { b.Learn(shown(2 * token)) },
+	}
+	play := func(s store.Store) *book.Book {
+		b := open(t, config(s))
+		for _, step := range steps {
+			step(b)
+			b.Write(t.Context())
+		}
+		return b
+	}
+	told := func(b *book.Book) (all []book.Told) {
+		for _, k := range []sign.Key{key(1), key(10), self} {
+			facts, _ := b.Told(k, 100)
+			all = append(all, facts...)
+		}
+		return all
+	}
+	want := told(play(store.NewMemory()))
+	disk := store.NewMemory()
+	power := store.NewCrashing(disk)
+	power.CrashAt(n, when)
+	play(power)
+	select {
+	case <-power.Crashed():
+		crashed = true
+	default:
+	}
+	done := n - 1 // steps that the journal has
+	if when == store.After || !crashed {
+		done = min(n, len(steps))
+	}
+	b, until := open(t, config(disk)), open(t, config(store.NewMemory()))
+	for _, step := range steps[:done] {
+		step(until)
+	}
+	if got, want := told(b), told(until); !slices.Equal(got, want) {
+		t.Errorf("crash at write %d, side %d: the journal has %+v, want %+v", n, when, got, want)
+	}
+	h, err := b.History(t.Context(), key(10))
+	if _, others := until.Told(key(10), 0); err != nil || len(h.Receipts) != others {
+		t.Errorf("crash at write %d, side %d: %d receipts, want %d: %v", n, when, len(h.Receipts), others, err)
+	}
+	if got := told(play(disk)); !slices.Equal(got, want) {
+		t.Errorf("crash at write %d, side %d: known is %+v, want %+v", n, when, got, want)
+	}
+	return crashed
 }

@@ -4,63 +4,72 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/reputation"
 )
 
-// Open reads what an earlier process left.
+// Tables of the journal.
+var (
+	// reputation.Fact's layout, of own leases and of records
+	factsTable = journal.Define[name, [][]byte]("fact")
+	// of records
+	sourcesTable = journal.Define[name, Source]("factsource")
+	// chain.Testimony's layout, of leases of others
+	testimonyTable = journal.Define[name, []byte]("testimony")
+	// chain.Testimony's layout, of this peer's leases by job
+	shownTable = journal.Define[string, [][]byte]("testimonyown")
+	// by peer
+	visitsTable = journal.Define[sign.Key, visit]("testimonyread")
+)
+
+// Open reads the facts of an earlier process.
 func Open(ctx context.Context, cfg Config) (*Book, error) {
-	b := &Book{cfg: cfg, params: reputation.ParamsOf(cfg.Genesis), facts: map[name][]reputation.Fact{}, counts: map[source]int{},
-		sources: map[name]Source{}, fresh: map[name][]byte{}, read: map[sign.Hash]bool{}, shown: map[sign.Key]int{}, leads: map[sign.Key]bool{},
-		dirty: map[name]bool{}, stakes: map[sign.Key]staked{}, stale: true}
-	var unproven []store.Put // an earlier version kept what nobody had anchored
-	err := cfg.Store.List(ctx, kindFact, "", func(key string, value []byte) error {
-		n, err := parseName(key)
-		if err != nil {
-			return err
+	b := &Book{
+		cfg: cfg, params: reputation.ParamsOf(cfg.Genesis), writing: make(chan struct{}, 1),
+		facts: map[name][]reputation.Fact{}, counts: map[source]int{}, sources: map[name]Source{},
+		fresh: map[name][]byte{}, read: map[sign.Hash]bool{},
+		shown: map[sign.Key]int{}, leads: map[sign.Key]bool{}, dirty: map[name]bool{}, stakes: map[sign.Key]staked{},
+		stale: true,
+	}
+	for _, open := range []func(context.Context) error{b.openFacts, b.openSources} {
+		if err := open(ctx); err != nil {
+			return nil, err
 		}
-		if n.source == others {
-			unproven = append(unproven, store.Put{Kind: kindFact, Key: key})
-			return nil
-		}
-		for len(value) >= reputation.FactSize {
-			f, err := reputation.UnmarshalFact(value[:reputation.FactSize])
-			if err != nil {
-				return fmt.Errorf("reading fact %s: %w", key, err)
-			}
-			b.learn(n, f)
-			value = value[reputation.FactSize:]
-		}
-		return nil
-	})
-	if err == nil {
-		err = b.openSources(ctx)
 	}
 	clear(b.dirty)
 	clear(b.fresh)
-	if err == nil && len(unproven) > 0 {
-		err = cfg.Store.Write(ctx, unproven...)
-	}
-	return b, err
+	return b, nil
 }
 
-// openSources reads what others anchored, and what records are.
-func (b *Book) openSources(ctx context.Context) error {
-	err := b.cfg.Store.List(ctx, kindAnchored, "", func(key string, value []byte) error {
-		n, err := parseName(key)
-		if err != nil {
-			return err
+// openFacts reads the facts of own leases and of records.
+func (b *Book) openFacts(ctx context.Context) error {
+	return factsTable.List(ctx, b.cfg.Store, "", func(n name, forms [][]byte) error {
+		for _, form := range forms {
+			f, err := reputation.UnmarshalFact(form)
+			if err == nil && n.source == others {
+				err = fmt.Errorf("%w: a lease of others has no facts of its own", market.ErrMalformed)
+			}
+			if err != nil {
+				return fmt.Errorf("reading fact %s: %w", n, err)
+			}
+			b.learn(n, f)
 		}
-		a, err := chain.UnmarshalTestimony(value)
+		return nil
+	})
+}
+
+// openSources reads the anchored receipts of others, and the sources of the facts that are there.
+func (b *Book) openSources(ctx context.Context) error {
+	err := testimonyTable.List(ctx, b.cfg.Store, "", func(n name, form []byte) error {
+		a, err := chain.UnmarshalTestimony(form)
 		if err != nil || n != nameOf(a.Receipt) {
-			return fmt.Errorf("reading what was shown of lease %s: %w", key, cmp.Or(err, market.ErrMalformed))
+			return fmt.Errorf("reading the anchored receipt of lease %s: %w", n, cmp.Or(err, market.ErrMalformed))
 		}
 		b.take(a)
 		return nil
@@ -68,15 +77,7 @@ func (b *Book) openSources(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.cfg.Store.List(ctx, kindSource, "", func(key string, value []byte) error {
-		n, err := parseName(key)
-		var src Source
-		if err == nil {
-			err = json.Unmarshal(value, &src)
-		}
-		if err != nil {
-			return fmt.Errorf("reading the source of fact %s: %w", key, err)
-		}
+	return sourcesTable.List(ctx, b.cfg.Store, "", func(n name, src Source) error {
 		if len(b.facts[n]) > 0 {
 			b.sources[n], b.read[src.Record] = src, true
 		}
@@ -84,54 +85,48 @@ func (b *Book) openSources(ctx context.Context) error {
 	})
 }
 
-// nameOf is that of a lease of others, between these two: whoever makes receipts up may name any lease.
+// nameOf returns the name of a lease of others. It includes both sides, because an invented receipt may have the id of
+// any lease.
 func nameOf(r verify.Receipt) name {
 	return name{others, sign.Sum([]byte("starling/reputation/lease"), r.Lease[:], r.Provider[:], r.Buyer[:])}
 }
 
 func (n name) String() string { return string(n.source) + "/" + n.id.String() }
 
-func parseName(key string) (name, error) {
-	if len(key) < 3 || key[1] != '/' || rooms[source(key[0])] == 0 {
-		return name{}, fmt.Errorf("reading fact %.80q: no such name", key)
+// MarshalText implements encoding.TextMarshaler, for the journal's keys.
+func (n name) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText parses the output of MarshalText.
+func (n *name) UnmarshalText(text []byte) error {
+	if len(text) < 3 || text[1] != '/' || rooms[source(text[0])] == 0 {
+		return fmt.Errorf("%w: name of a fact: %.80q", market.ErrMalformed, text)
 	}
-	id, err := sign.ParseHash(key[2:])
-	if err != nil {
-		return name{}, fmt.Errorf("reading fact %.80q: %w", key, err)
-	}
-	return name{source(key[0]), id}, nil
+	n.source = source(text[0])
+	return n.id.UnmarshalText(text[2:])
 }
 
-// write brings the journal up to date. What fails is tried again, and it says so.
+// write brings the journal up to date and reports whether it is. A write that fails is repeated by the next call.
 func (b *Book) write(ctx context.Context) bool {
-	b.writing.Lock()
-	defer b.writing.Unlock()
+	b.writing <- struct{}{} // no longer than another write takes
+	defer func() { <-b.writing }()
 	b.mu.Lock()
 	dirty := b.dirty
 	b.dirty = map[name]bool{}
-	var puts []store.Put
+	var batch journal.Batch
 	written := map[name][]byte{}
 	for n := range dirty {
-		put, err := b.puts(n)
-		if err != nil {
-			b.cfg.Log.Error("what is known of a peer cannot be journalled", "fact", n, "err", err)
-			continue
-		}
-		puts = append(puts, put...)
+		b.record(&batch, n)
 		if raw := b.fresh[n]; raw != nil {
 			written[n] = raw
 		}
 	}
 	b.mu.Unlock()
-	if len(puts) == 0 {
-		return true
-	}
-	err := b.cfg.Store.Write(ctx, puts...)
+	err := batch.Commit(ctx, b.cfg.Store)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil {
 		if ctx.Err() == nil {
-			b.cfg.Log.Error("what is known of peers is not journalled; trying again", "err", err)
+			b.cfg.Log.Error("reputations are not journalled; trying again", "err", err)
 		}
 		for n := range dirty {
 			b.dirty[n] = true
@@ -146,27 +141,31 @@ func (b *Book) write(ctx context.Context) bool {
 	return true
 }
 
-// puts are what the journal is to have of a name; without a value it is deleted. b.mu is held.
-func (b *Book) puts(n name) ([]store.Put, error) {
+// record adds the present state of a name to a batch; b.mu is held.
+func (b *Book) record(batch *journal.Batch, n name) {
+	facts := b.facts[n]
 	if n.source == others {
-		if len(b.facts[n]) > 0 && b.fresh[n] == nil {
-			return nil, nil // the journal has it
+		switch raw := b.fresh[n]; {
+		case raw != nil:
+			testimonyTable.Put(batch, n, raw)
+		case len(facts) == 0:
+			testimonyTable.Delete(batch, n)
 		}
-		return []store.Put{{Kind: kindAnchored, Key: n.String(), Value: b.fresh[n]}}, nil
+		return // otherwise the journal has it
 	}
-	p := store.Put{Kind: kindFact, Key: n.String()}
-	for _, f := range b.facts[n] {
-		p.Value = append(p.Value, f.Marshal()...)
+	if len(facts) == 0 {
+		factsTable.Delete(batch, n)
+		sourcesTable.Delete(batch, n)
+		return
 	}
-	if n.source != records {
-		return []store.Put{p}, nil
+	var forms [][]byte
+	for _, f := range facts {
+		forms = append(forms, f.Marshal())
 	}
-	from := store.Put{Kind: kindSource, Key: n.String()}
+	factsTable.Put(batch, n, forms)
 	if src, ok := b.sources[n]; ok {
-		var err error
-		if from.Value, err = json.Marshal(src); err != nil {
-			return nil, err
-		}
+		sourcesTable.Put(batch, n, src)
+	} else if n.source == records {
+		sourcesTable.Delete(batch, n) // of a record that was forgotten and is now judged by this peer
 	}
-	return []store.Put{p, from}, nil
 }

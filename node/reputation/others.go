@@ -10,8 +10,8 @@ import (
 	"github.com/starling-network/starling/verify/notice"
 )
 
-// Heard takes in what is public of a unit in an hour. It says nothing of anybody, as nothing shows that it is anchored; but whose leases
-// it tells of can be asked.
+// Heard takes the notice of a unit in an hour. It is no fact about anybody, since nothing shows that its receipts are
+// anchored, but the buyers in it can be asked.
 func (b *Book) Heard(n notice.Notice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -29,7 +29,7 @@ func (b *Book) Heard(n notice.Notice) {
 	}
 }
 
-// Learn takes in what others anchored; it must have been checked, on chain too. It reports whether that was new.
+// Learn adds a receipt that others anchored. It must have been checked, on chain too. Learn reports whether it was new.
 func (b *Book) Learn(a chain.Testimony) bool {
 	if a.Receipt.Provider == b.cfg.Self || a.Receipt.Buyer == b.cfg.Self {
 		return false // that is known better
@@ -61,7 +61,11 @@ func (b *Book) makeRoomOf(by sign.Key, than market.Slot) bool {
 	var oldest name
 	at := than
 	for n, fs := range b.facts {
-		if n.source == others && buyerOf(fs) == by && (fs[0].At < at || fs[0].At == at && !oldest.id.IsZero() && bytes.Compare(n.id[:], oldest.id[:]) < 0) {
+		if n.source != others || buyerOf(fs) != by {
+			continue
+		}
+		before := fs[0].At == at && !oldest.id.IsZero() && bytes.Compare(n.id[:], oldest.id[:]) < 0
+		if fs[0].At < at || before {
 			oldest, at = n, fs[0].At
 		}
 	}
@@ -83,9 +87,43 @@ func (b *Book) Knows(r verify.Receipt) bool {
 	return len(fs) > 0 && fs[0].Value >= r.Cumulative
 }
 
-// KnowsRecord reports whether what a record shows is known.
+// KnowsRecord reports whether the fact of a record is known.
 func (b *Book) KnowsRecord(record sign.Hash) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.read[record]
+}
+
+// readable returns the peers that can be asked: those that are connected, dealt with or reached, and the buyers that
+// notices name.
+func (b *Book) readable(connected []sign.Key) (known, heard []sign.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	seen := map[sign.Key]bool{b.cfg.Self: true}
+	add := func(to *[]sign.Key, k sign.Key) {
+		if !seen[k] && !k.IsZero() {
+			seen[k] = true
+			*to = append(*to, k)
+		}
+	}
+	for _, k := range connected {
+		add(&known, k)
+	}
+	reached := func(sign.Key) bool { return false }
+	if b.view != nil {
+		reached = b.view.Reached()
+	}
+	for n, fs := range b.facts {
+		for _, f := range fs {
+			for _, k := range []sign.Key{f.Subject, f.Rater} {
+				if n.source == own || n.source == others && !seen[k] && reached(k) {
+					add(&known, k)
+				}
+			}
+		}
+	}
+	for k := range b.leads {
+		add(&heard, k)
+	}
+	return known, heard
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,12 +13,12 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/reputation"
 )
 
-// Bounds of what is read of others.
+// Bounds of reading from others.
 const (
 	// MaxPage is how many receipts one answer has, MaxRecords how many hashes of records.
 	MaxPage, MaxRecords = 16, 8
@@ -27,19 +26,16 @@ const (
 	readEvery = 15 * time.Second
 	// readBusy is how long reading waits at most for orders that are in flight.
 	readBusy = 5 * time.Minute
-	// readAgain is how often a peer is asked for what is new, less often where nothing is, readMore when it had more to show, readBad after it showed something that
-	// does not hold; readAway when it does not answer, and twice as long each time.
+	// readAgain is the time until a peer is asked for new receipts, longer if it had none; readMore if it had more to
+	// show, readBad after it showed something false, readAway if it did not answer, and twice as long each time.
 	readAgain, readMore, readBad, readAway = 10 * time.Minute, time.Minute, 24 * time.Hour, time.Minute
-	// maxAnchors is how many transactions are read from the chain for one page, maxRecordsRead how many records are fetched.
+	// maxAnchors bounds the transactions that are read from the chain for one page, maxRecordsRead the fetched records.
 	maxAnchors, maxRecordsRead = 4, 2
 	// maxVisited is how many peers are remembered as asked, maxAnchorsKept how many transactions as read.
 	maxVisited, maxAnchorsKept = 4096, 64
 	// answerTime bounds one question, chainTime one read of the chain.
 	answerTime, chainTime = 5 * time.Second, 10 * time.Second
 )
-
-// kindVisit is the kind of the journal's records of whom was asked: visit, by peer.
-const kindVisit = "testimonyread"
 
 // Mark is how far a peer's anchored receipts were read: they come in the order of slots, then of leases.
 type Mark struct {
@@ -61,7 +57,7 @@ type Page struct {
 	Records  []sign.Hash // of its units' newest anchored audits, at most MaxRecords
 }
 
-// Checked is what a record shows that was checked, on chain too.
+// Checked is the content of a record that was checked, on chain too.
 type Checked struct {
 	Provider sign.Key
 	Answer   sign.Hash // hash of the audit's answer
@@ -69,31 +65,44 @@ type Checked struct {
 	Tx       chain.TxID
 }
 
-// ReaderConfig is what a Reader needs; all of it but Record.
+// ReaderConfig is the configuration of a Reader; all of it is required, except Records.
 type ReaderConfig struct {
 	Book  *Book
-	Store store.Store
-	// Ask asks a peer for what it anchored after a mark.
-	Ask func(ctx context.Context, of sign.Key, after Mark) (Page, error)
-	// Anchor reads what a final transaction committed to. chain.ErrNotFound, chain.ErrMalformed: it did not.
+	Store journal.Store
+	Peers Peers
+	// Records is optional; if nil, as on a network without audits, no records are read.
+	Records Records
+	// Anchor reads the commitment of a final transaction. It returns chain.ErrNotFound or chain.ErrMalformed if there
+	// is none.
 	Anchor func(ctx context.Context, tx chain.TxID) (chain.Commitment, error)
-	// Record fetches a record of a peer's and checks all of it; market.ErrMalformed and rules that are broken are the peer's fault. Nil
-	// where nothing is audited.
-	Record func(ctx context.Context, of sign.Key, record sign.Hash) (Checked, error)
-	// Peers are those that are connected.
-	Peers func() []sign.Key
-	// Busy says that orders are in flight.
+	// Busy reports whether orders are in flight.
 	Busy func() bool
 	Log  *slog.Logger
 }
 
-// Reader reads what others anchored, a page of one peer at a time:
+// Peers is the other peers whose anchored receipts are read.
+type Peers interface {
+	// Connected lists the connected peers.
+	Connected() []sign.Key
+	// Ask requests a peer's anchored receipts after a mark.
+	Ask(ctx context.Context, of sign.Key, after Mark) (Page, error)
+}
+
+// Records is the audit records of other peers.
+type Records interface {
+	// Checked fetches a record of a peer and checks all of it, on chain too. market.ErrMalformed, ErrRecord and broken
+	// rules are the peer's fault.
+	Checked(ctx context.Context, of sign.Key, record sign.Hash) (Checked, error)
+}
+
+// Reader reads the anchored receipts of others, a page of one peer at a time:
 //
 //	connected, dealt with, reached ─┐
-//	                                ├─▶ ask for a page ─▶ signatures, root ─▶ chain has the anchor ─▶ Book ─▶ journal ─▶ mark
-//	buyers of whom notices told ────┘
+//	                                ├─▶ ask for a page ─▶ signatures, root ─▶ anchor ─▶ Book ─▶ journal ─▶ mark
+//	buyers that notices name ───────┘
 //
-// What was read is not read again, also after a restart: the mark is journalled after what it stands for. New starts nothing; Run does.
+// Nothing is read twice, also after a restart: the mark is journalled after the facts before it. New starts nothing;
+// Run does.
 type Reader struct {
 	cfg ReaderConfig
 
@@ -111,18 +120,10 @@ type visit struct {
 	Idle  int       `json:"idle,omitempty"` // how often in a row it had nothing new
 }
 
-// OpenReader reads what an earlier process left.
+// OpenReader reads the marks of an earlier process.
 func OpenReader(ctx context.Context, cfg ReaderConfig) (*Reader, error) {
 	r := &Reader{cfg: cfg, visits: map[sign.Key]visit{}, anchors: map[chain.TxID]chain.Commitment{}}
-	return r, cfg.Store.List(ctx, kindVisit, "", func(key string, value []byte) error {
-		var v visit
-		k, err := sign.ParseKey(key)
-		if err == nil {
-			err = json.Unmarshal(value, &v)
-		}
-		if err != nil {
-			return fmt.Errorf("reading how far %s was read: %w", key, err)
-		}
+	return r, visitsTable.List(ctx, cfg.Store, "", func(k sign.Key, v visit) error {
 		r.visits[k] = v
 		return nil
 	})
@@ -160,7 +161,7 @@ func (r *Reader) Turn(ctx context.Context) error {
 	v := r.visits[of]
 	v.Asked = time.Now()
 	actx, cancel := context.WithTimeout(ctx, answerTime)
-	page, err := r.cfg.Ask(actx, of, v.Mark)
+	page, err := r.cfg.Peers.Ask(actx, of, v.Mark)
 	cancel()
 	wait := readAgain
 	if err == nil {
@@ -195,9 +196,11 @@ func (r *Reader) Turn(ctx context.Context) error {
 	return errors.Join(err, r.note(ctx, of, v))
 }
 
-// bad reports whether an error is the fault of who was asked.
+// bad reports whether an error is the fault of the peer that was asked.
 func bad(err error) bool {
-	for _, b := range []error{chain.ErrTestimony, chain.ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord} {
+	for _, b := range []error{
+		chain.ErrTestimony, chain.ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord,
+	} {
 		if errors.Is(err, b) {
 			return true
 		}
@@ -207,13 +210,13 @@ func bad(err error) bool {
 
 // Errors of answers.
 var (
-	// ErrOrder says that an answer is not what was asked for.
+	// ErrOrder reports an answer to another question.
 	ErrOrder = errors.New("the peer shows something else than was asked for")
 	// ErrRecord says that an audit record shows nothing.
 	ErrRecord = errors.New("the record shows nothing")
 )
 
-// read takes in a page after a mark, and says how far it is read. Of a page with something that does not hold, what came before counts.
+// read learns a page after a mark, and returns the mark up to which it is read. Receipts before a false one count.
 func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mark, error) {
 	if len(page.Receipts) > MaxPage || len(page.Records) > MaxRecords {
 		return at, fmt.Errorf("%w: %d receipts and %d records", ErrOrder, len(page.Receipts), len(page.Records))
@@ -225,7 +228,8 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 			return at, err
 		}
 		if a.Receipt.Buyer != of || markOf(a).compare(at) <= 0 {
-			return at, fmt.Errorf("%w: a lease of %s anchored in slot %d, asked %s after slot %d", ErrOrder, a.Receipt.Buyer.Short(), a.In.Slot, of.Short(), at.Slot)
+			return at, fmt.Errorf("%w: a lease of %s anchored in slot %d, asked %s after slot %d", ErrOrder,
+				a.Receipt.Buyer.Short(), a.In.Slot, of.Short(), at.Slot)
 		}
 		if b.Knows(a.Receipt) {
 			at = markOf(a)
@@ -245,8 +249,9 @@ func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mar
 			}
 			on, err = r.anchor(ctx, a.In.Tx)
 		}
+		old := now > a.In.Slot && uint64(now-a.In.Slot) > proof.Ahead*b.cfg.Genesis.IntervalSlots
 		switch {
-		case errors.Is(err, chain.ErrNotFound) && now > a.In.Slot && uint64(now-a.In.Slot) > proof.Ahead*b.cfg.Genesis.IntervalSlots: // an endpoint that forgot it: it counts nothing
+		case errors.Is(err, chain.ErrNotFound) && old: // an endpoint that forgot it: it counts nothing
 		case err != nil:
 			return at, err
 		default:
@@ -280,7 +285,7 @@ func (r *Reader) anchor(ctx context.Context, tx chain.TxID) (chain.Commitment, e
 
 // records fetches the first records that are not known.
 func (r *Reader) records(ctx context.Context, of sign.Key, hashes []sign.Hash) (left error) {
-	if r.cfg.Record == nil {
+	if r.cfg.Records == nil {
 		return nil
 	}
 	fetched := 0
@@ -292,7 +297,7 @@ func (r *Reader) records(ctx context.Context, of sign.Key, hashes []sign.Hash) (
 			break
 		}
 		rctx, cancel := context.WithTimeout(ctx, chainTime)
-		c, err := r.cfg.Record(rctx, of, h)
+		c, err := r.cfg.Records.Checked(rctx, of, h)
 		cancel()
 		if bad(err) {
 			return err
@@ -301,19 +306,21 @@ func (r *Reader) records(ctx context.Context, of sign.Key, hashes []sign.Hash) (
 			left = errors.Join(left, err)
 			continue
 		}
-		r.cfg.Book.recordOf(reputation.Fact{ID: c.Answer, Kind: reputation.AuditPassed, Role: reputation.Provider, Subject: c.Provider, At: c.At}, Source{Record: h, Tx: c.Tx})
+		r.cfg.Book.recordOf(reputation.Fact{
+			ID: c.Answer, Kind: reputation.AuditPassed, Role: reputation.Provider, Subject: c.Provider, At: c.At,
+		}, Source{Record: h, Tx: c.Tx})
 	}
 	return left
 }
 
-// note journals how it stands with a peer, after what was learned of it.
+// note journals the state of a peer, after the facts that it showed.
 func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 	if !r.cfg.Book.write(ctx) {
 		v.Mark = r.visits[of].Mark // it is read again
 	}
 	r.visits[of] = v
-	value, err := json.Marshal(v)
-	puts := []store.Put{{Kind: kindVisit, Key: of.String(), Value: value}}
+	var b journal.Batch
+	visitsTable.Put(&b, of, v)
 	for len(r.visits) > maxVisited {
 		var oldest sign.Key
 		for k, o := range r.visits {
@@ -322,18 +329,15 @@ func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 			}
 		}
 		delete(r.visits, oldest)
-		puts = append(puts, store.Put{Kind: kindVisit, Key: oldest.String()})
+		visitsTable.Delete(&b, oldest)
 	}
-	if err == nil {
-		err = r.cfg.Store.Write(ctx, puts...)
-	}
-	return err
+	return b.Commit(ctx, r.cfg.Store)
 }
 
-// next is the peer that is due for longest: every other time of those that are connected, dealt with or reached, so that keys that cost
-// nothing do not keep those waiting.
+// next returns the peer that is overdue for longest: every other time one that is connected, dealt with or reached, so
+// that free keys do not keep those waiting.
 func (r *Reader) next(now time.Time) (sign.Key, bool) {
-	known, heard := r.cfg.Book.readable(r.cfg.Peers())
+	known, heard := r.cfg.Book.readable(r.cfg.Peers.Connected())
 	first, then := known, heard
 	if r.turns%2 == 1 {
 		first, then = heard, known
@@ -347,37 +351,4 @@ func (r *Reader) next(now time.Time) (sign.Key, bool) {
 		}
 	}
 	return sign.Key{}, false
-}
-
-// readable are the peers that can be asked: those of whom the reader's word comes from somewhere, and those of whom notices told.
-func (b *Book) readable(connected []sign.Key) (known, heard []sign.Key) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	seen := map[sign.Key]bool{b.cfg.Self: true}
-	add := func(to *[]sign.Key, k sign.Key) {
-		if !seen[k] && !k.IsZero() {
-			seen[k] = true
-			*to = append(*to, k)
-		}
-	}
-	for _, k := range connected {
-		add(&known, k)
-	}
-	reached := func(sign.Key) bool { return false }
-	if b.view != nil {
-		reached = b.view.Reached()
-	}
-	for n, fs := range b.facts {
-		for _, f := range fs {
-			for _, k := range []sign.Key{f.Subject, f.Rater} {
-				if n.source == own || n.source == others && !seen[k] && reached(k) {
-					add(&known, k)
-				}
-			}
-		}
-	}
-	for k := range b.leads {
-		add(&heard, k)
-	}
-	return known, heard
 }

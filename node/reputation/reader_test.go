@@ -55,6 +55,13 @@ func dealAt(t testing.TB, n int, provider, buyer sign.Private, paid market.Amoun
 	return r
 }
 
+// audited is the records of others.
+type audited func(of sign.Key, h sign.Hash) (Checked, error)
+
+func (a audited) Checked(_ context.Context, of sign.Key, h sign.Hash) (Checked, error) {
+	return a(of, h)
+}
+
 // world is a chain with anchors, and buyers that show what they anchored.
 type world struct {
 	t       testing.TB
@@ -66,7 +73,7 @@ type world struct {
 	down    error
 	read    int // transactions
 	asked   int
-	records func(of sign.Key, h sign.Hash) (Checked, error)
+	records audited
 }
 
 func newWorld(t testing.TB) *world {
@@ -103,9 +110,8 @@ func (w *world) settle(buyer sign.Private, slot market.Slot, receipts ...verify.
 
 func (w *world) shower(of sign.Key, s store.Store) *Shower {
 	sh, err := OpenShower(w.t.Context(), ShowerConfig{
-		Genesis: genesis, Self: of, Store: s, Slot: func() (market.Slot, error) { return present, nil }, Settled: func() []Settled { return w.jobs[of] },
-		Receipts: func(_ context.Context, job string) ([]verify.Receipt, error) { return w.deals[job], nil },
-		Anchor:   w.anchor, Busy: func() bool { return false }, Records: func() []sign.Hash { return nil }, Log: quiet,
+		Genesis: genesis, Self: of, Store: s, Slot: func() (market.Slot, error) { return present, nil }, Own: owned{w, of},
+		Anchor: w.anchor, Busy: func() bool { return false }, Log: quiet,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -114,7 +120,28 @@ func (w *world) shower(of sign.Key, s store.Store) *Shower {
 	return sh
 }
 
-func (w *world) ask(_ context.Context, of sign.Key, after Mark) (Page, error) {
+// owned is the jobs of one buyer.
+type owned struct {
+	*world
+	of sign.Key
+}
+
+func (o owned) Settled() []Settled   { return o.jobs[o.of] }
+func (o owned) Records() []sign.Hash { return nil }
+
+func (o owned) Receipts(_ context.Context, job string) ([]verify.Receipt, error) {
+	return o.deals[job], nil
+}
+
+// connected is the peers that one reader is connected to.
+type connected struct {
+	*world
+	peers []sign.Key
+}
+
+func (o connected) Connected() []sign.Key { return o.peers }
+
+func (w *world) Ask(_ context.Context, of sign.Key, after Mark) (Page, error) {
 	w.asked++
 	if p := w.pages[of]; p != nil {
 		return p(after)
@@ -139,9 +166,9 @@ func (w *world) reader(self sign.Key, s store.Store, peers ...sign.Key) *Reader 
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := ReaderConfig{Book: b, Store: s, Ask: w.ask, Anchor: w.anchor, Peers: func() []sign.Key { return peers }, Busy: func() bool { return false }, Log: quiet}
+	c := ReaderConfig{Book: b, Store: s, Peers: connected{w, peers}, Anchor: w.anchor, Busy: func() bool { return false }, Log: quiet}
 	if w.records != nil {
-		c.Record = func(_ context.Context, of sign.Key, h sign.Hash) (Checked, error) { return w.records(of, h) }
+		c.Records = w.records
 	}
 	r, err := OpenReader(w.t.Context(), c)
 	if err != nil {
@@ -409,7 +436,7 @@ func TestAJournalThatFails(t *testing.T) {
 		if err := w.shower(buyer.Key(), store.NewMemory()).Turn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s := &failing{Store: store.NewMemory(), kind: kindAnchored}
+		s := &failing{Store: store.NewMemory(), kind: testimonyTable.Kind()}
 		r := w.reader(private(0).Key(), s, buyer.Key())
 		if err := r.Turn(t.Context()); err != nil {
 			t.Fatal(err)

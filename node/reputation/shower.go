@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,7 +14,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -24,12 +23,9 @@ const (
 	MaxShown = 256
 	// showAtOnce is how many jobs are looked at in a turn.
 	showAtOnce = 8
-	// ShowAfter is how long after its anchor a lease is shown: until then one that was anchored before it may still become known.
+	// ShowAfter is the time from a lease's anchor until it is shown. Leases anchored earlier become known meanwhile.
 	ShowAfter = time.Minute
 )
-
-// kindShown is the kind of the journal's records of what is shown: the forms of its leases, by job.
-const kindShown = "testimonyown"
 
 // Settled is a job that this peer bought and that is over.
 type Settled struct {
@@ -37,24 +33,30 @@ type Settled struct {
 	Tx  chain.TxID // that anchors its receipts
 }
 
-// ShowerConfig is what a Shower needs; all of it.
+// ShowerConfig is the configuration of a Shower; all of it is required.
 type ShowerConfig struct {
 	Genesis market.Genesis
 	Self    sign.Key
-	Store   store.Store
+	Store   journal.Store
+	Own     Own
 	Slot    func() (market.Slot, error)
-	// Settled lists the jobs that are over, and Receipts all receipts of one, in the order of its anchor.
-	Settled  func() []Settled
-	Receipts func(ctx context.Context, job string) ([]verify.Receipt, error)
-	// Anchor and Busy are as of ReaderConfig.
+	// Anchor and Busy are as in ReaderConfig.
 	Anchor func(ctx context.Context, tx chain.TxID) (chain.Commitment, error)
 	Busy   func() bool
-	// Records are the newest anchored audits of this peer's units.
-	Records func() []sign.Hash
-	Log     *slog.Logger
+	Log    *slog.Logger
 }
 
-// Shower shows what this peer anchored of the leases that it bought. OpenShower starts nothing; Run does.
+// Own is the receipts and records that this peer anchored.
+type Own interface {
+	// Settled lists the jobs that are over and anchored.
+	Settled() []Settled
+	// Receipts returns all receipts of a job, in the order of its anchor.
+	Receipts(ctx context.Context, job string) ([]verify.Receipt, error)
+	// Records returns the newest anchored audits of this peer's units.
+	Records() []sign.Hash
+}
+
+// Shower shows the anchored receipts of the leases that this peer bought. OpenShower starts nothing; Run does.
 type Shower struct {
 	cfg ShowerConfig
 
@@ -64,19 +66,15 @@ type Shower struct {
 	done bool              // all jobs are in it
 }
 
-// OpenShower reads what an earlier process left.
+// OpenShower reads the receipts of an earlier process.
 func OpenShower(ctx context.Context, cfg ShowerConfig) (*Shower, error) {
 	s := &Shower{cfg: cfg, jobs: map[string]bool{}}
-	return s, cfg.Store.List(ctx, kindShown, "", func(key string, value []byte) error {
-		var forms [][]byte
-		if err := json.Unmarshal(value, &forms); err != nil {
-			return fmt.Errorf("reading what is shown of job %s: %w", key, err)
-		}
+	return s, shownTable.List(ctx, cfg.Store, "", func(key string, forms [][]byte) error {
 		var leases []chain.Testimony
 		for _, b := range forms {
 			a, err := chain.UnmarshalTestimony(b)
 			if err != nil {
-				return fmt.Errorf("reading what is shown of job %s: %w", key, err)
+				return fmt.Errorf("reading the anchored receipts of job %s: %w", key, err)
 			}
 			leases = append(leases, a)
 		}
@@ -114,7 +112,7 @@ func (s *Shower) Run(ctx context.Context) error {
 
 // Turn looks at a few jobs that are over and not shown yet, and forgets those that are gone.
 func (s *Shower) Turn(ctx context.Context) error {
-	settled := s.cfg.Settled()
+	settled := s.cfg.Own.Settled()
 	s.mu.Lock()
 	var fresh []Settled
 	gone := make(map[string]bool, len(s.jobs))
@@ -134,13 +132,11 @@ func (s *Shower) Turn(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("job %s: %w", j.Job, err))
 		}
 	}
-	var puts []store.Put
+	var b journal.Batch
 	for job := range gone {
-		puts = append(puts, store.Put{Kind: kindShown, Key: job})
+		shownTable.Delete(&b, job)
 	}
-	if len(puts) > 0 {
-		errs = append(errs, s.cfg.Store.Write(ctx, puts...))
-	}
+	errs = append(errs, b.Commit(ctx, s.cfg.Store))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for job := range gone {
@@ -152,7 +148,7 @@ func (s *Shower) Turn(ctx context.Context) error {
 
 // show takes in a job: of each lease the last receipt.
 func (s *Shower) show(ctx context.Context, j Settled) error {
-	receipts, err := s.cfg.Receipts(ctx, j.Job)
+	receipts, err := s.cfg.Own.Receipts(ctx, j.Job)
 	if err != nil {
 		return err
 	}
@@ -170,11 +166,9 @@ func (s *Shower) show(ctx context.Context, j Settled) error {
 	for _, a := range leases {
 		forms = append(forms, a.Marshal())
 	}
-	value, err := json.Marshal(forms)
-	if err == nil {
-		err = s.cfg.Store.Write(ctx, store.Put{Kind: kindShown, Key: j.Job, Value: value})
-	}
-	if err != nil {
+	var b journal.Batch
+	shownTable.Put(&b, j.Job, forms)
+	if err := b.Commit(ctx, s.cfg.Store); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -183,7 +177,8 @@ func (s *Shower) show(ctx context.Context, j Settled) error {
 	return nil
 }
 
-// include is the last receipt of each lease that a peer itself bought, under an anchor of all receipts; none when it is of others.
+// include returns the last receipt of each lease that a peer itself bought, under an anchor of all receipts. It returns
+// none if the anchor is of other receipts.
 func include(self sign.Key, all []verify.Receipt, on chain.Commitment, tx chain.TxID) []chain.Testimony {
 	hashes := make([]sign.Hash, len(all))
 	for i, r := range all {
@@ -207,9 +202,9 @@ func include(self sign.Key, all []verify.Receipt, on chain.Commitment, tx chain.
 	return out
 }
 
-// Show is what comes after a mark, and the newest audits. While jobs are still being looked at, it is nothing yet.
+// Show returns the receipts after a mark, and the newest audits. It has no receipts until all jobs were read.
 func (s *Shower) Show(after Mark) Page {
-	page := Page{Records: s.cfg.Records()}
+	page := Page{Records: s.cfg.Own.Records()}
 	page.Records = page.Records[:min(len(page.Records), MaxRecords)]
 	now, err := s.cfg.Slot()
 	s.mu.Lock()
@@ -218,7 +213,9 @@ func (s *Shower) Show(after Mark) Page {
 		return page
 	}
 	until := now - min(now, market.Slot(s.cfg.Genesis.SlotsIn(ShowAfter)))
-	i, _ := slices.BinarySearchFunc(s.list, after, func(a chain.Testimony, m Mark) int { return cmp.Or(markOf(a).compare(m), -1) })
+	i, _ := slices.BinarySearchFunc(s.list, after, func(a chain.Testimony, m Mark) int {
+		return cmp.Or(markOf(a).compare(m), -1)
+	})
 	for _, a := range s.list[i:] {
 		if a.In.Slot > until {
 			break

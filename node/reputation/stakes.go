@@ -49,7 +49,8 @@ func (b *Book) dueStakes(now time.Time) (due []sign.Key) {
 				continue
 			}
 			seen[f.Subject] = true
-			if s, known := b.stakes[f.Subject]; known && now.Sub(s.asked) >= stakeFor || !known && len(b.stakes)+len(due) < maxStakes {
+			s, known := b.stakes[f.Subject]
+			if known && now.Sub(s.asked) >= stakeFor || !known && len(b.stakes)+len(due) < maxStakes {
 				due = append(due, f.Subject)
 			}
 		}

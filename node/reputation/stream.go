@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Asker asks other peers what they anchored.
+// Asker requests anchored receipts from other peers.
 type Asker struct {
 	Host *p2p.Host
 	Tag  string // of the network
@@ -56,7 +56,8 @@ func markIn(req *nodepb.AnchoredRequest) (m Mark, err error) {
 func pageOf(reply *nodepb.AnchoredReply) (Page, error) {
 	page := Page{More: reply.More}
 	if len(reply.Receipts) > MaxPage || len(reply.Records) > MaxRecords {
-		return page, fmt.Errorf("%w: %d receipts, at most %d are read; %d records, at most %d", market.ErrMalformed, len(reply.Receipts), MaxPage, len(reply.Records), MaxRecords)
+		return page, fmt.Errorf("%w: %d receipts, at most %d are read; %d records, at most %d", market.ErrMalformed,
+			len(reply.Receipts), MaxPage, len(reply.Records), MaxRecords)
 	}
 	for _, r := range reply.Receipts {
 		if len(r.GetReceipt()) != verify.ReceiptSize {
@@ -76,7 +77,9 @@ func pageOf(reply *nodepb.AnchoredReply) (Page, error) {
 func replyOf(page Page) *nodepb.AnchoredReply {
 	out := &nodepb.AnchoredReply{More: page.More}
 	for _, b := range page.Receipts {
-		out.Receipts = append(out.Receipts, &nodepb.AnchoredReply_Receipt{Receipt: b[:verify.ReceiptSize], Anchor: b[verify.ReceiptSize:]})
+		out.Receipts = append(out.Receipts, &nodepb.AnchoredReply_Receipt{
+			Receipt: b[:verify.ReceiptSize], Anchor: b[verify.ReceiptSize:],
+		})
 	}
 	for _, h := range page.Records {
 		out.Records = append(out.Records, h[:])
@@ -84,13 +87,14 @@ func replyOf(page Page) *nodepb.AnchoredReply {
 	return out
 }
 
-// Handle answers other peers; close what it returns to stop.
+// Handle answers other peers until the returned server is closed.
 func (s *Shower) Handle(h *p2p.Host, tag string, log *slog.Logger) *stream.Server {
-	return protocol.Anchored.Handle(h, tag, func(_ context.Context, _ peer.ID, req *nodepb.AnchoredRequest) (*nodepb.AnchoredReply, error) {
+	answer := func(_ context.Context, _ peer.ID, req *nodepb.AnchoredRequest) (*nodepb.AnchoredReply, error) {
 		after, err := markIn(req)
 		if err != nil {
 			return nil, err
 		}
 		return replyOf(s.Show(after)), nil
-	}, stream.Limits{PerPeer: 1, Logger: log})
+	}
+	return protocol.Anchored.Handle(h, tag, answer, stream.Limits{PerPeer: 1, Logger: log})
 }

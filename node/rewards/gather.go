@@ -42,19 +42,29 @@ const (
 	maxGuarded = rewards.MaxGuardedBy * sign.SignatureSize
 )
 
-// Document is one that this peer has: ErrNoDocument.
-func (s *Service) Document(ctx context.Context, d Document) ([]byte, error) {
+// archive is the documents of this peer, and of others as it reads them.
+type archive struct {
+	cfg  Config
+	keep *keep
+
+	mu      sync.Mutex
+	listed  uint64                      // before this epoch this peer has its claims as a guardian together
+	windows map[audit.Window]audit.Seen // that certificates were held against
+}
+
+// Document returns one of this peer's documents. It returns ErrNoDocument.
+func (r *archive) Document(ctx context.Context, d Document) ([]byte, error) {
 	var out []byte
 	var err error
 	switch d.Kind {
 	case Table:
-		out, err = tableTable.Get(ctx, s.cfg.Store, awardKey(d.Epoch, d.Root))
+		out, err = tableTable.Get(ctx, r.cfg.Store, awardKey(d.Epoch, d.Root))
 	case Payees:
-		out, err = s.keep.awarded(ctx, d.Epoch, d.Root)
+		out, err = r.keep.awarded(ctx, d.Epoch, d.Root)
 	case Units, Certificates:
-		out, err = s.proofs(ctx, d)
+		out, err = r.proofs(ctx, d)
 	case Guarded:
-		out, err = s.names(ctx, d)
+		out, err = r.names(ctx, d)
 	}
 	if err == nil && len(out) == 0 || errors.Is(err, store.ErrNotFound) {
 		return nil, ErrNoDocument
@@ -63,20 +73,20 @@ func (s *Service) Document(ctx context.Context, d Document) ([]byte, error) {
 }
 
 // proofs are the units of a provider, or the certificates of one.
-func (s *Service) proofs(ctx context.Context, d Document) ([]byte, error) {
-	n, err := s.cfg.Chain.Network(ctx)
+func (r *archive) proofs(ctx context.Context, d Document) ([]byte, error) {
+	n, err := r.cfg.Chain.Network(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e, err := rewards.EpochOf(n.Params.Votes, s.cfg.Genesis.AuditSlots, d.Epoch)
+	e, err := rewards.EpochOf(n.Params.Votes, r.cfg.Genesis.AuditSlots, d.Epoch)
 	if err != nil {
 		return nil, ErrNoDocument
 	}
 	if d.Kind == Certificates {
-		cs, err := s.keep.certificates(ctx, e, rewards.UnitKey{Provider: d.Provider, Unit: d.Unit})
+		cs, err := r.keep.certificates(ctx, e, rewards.UnitKey{Provider: d.Provider, Unit: d.Unit})
 		return rewards.MarshalCertificates(cs), err
 	}
-	units, err := s.keep.units(ctx, e, d.Provider)
+	units, err := r.keep.units(ctx, e, d.Provider)
 	var out []byte
 	for _, u := range units[:min(len(units), rewards.MaxUnitsOf)] {
 		out = append(out, u[:]...)
@@ -85,11 +95,11 @@ func (s *Service) proofs(ctx context.Context, d Document) ([]byte, error) {
 }
 
 // read asks a peer for a document; this peer has its own.
-func (s *Service) read(ctx context.Context, from sign.Key, d Document, most int) ([]byte, error) {
-	if from == s.cfg.Key {
-		return s.Document(ctx, d)
+func (r *archive) read(ctx context.Context, from sign.Key, d Document, most int) ([]byte, error) {
+	if from == r.cfg.Key {
+		return r.Document(ctx, d)
 	}
-	return s.cfg.Peers.Read(ctx, from, d, most)
+	return r.cfg.Peers.Read(ctx, from, d, most)
 }
 
 const (
@@ -107,25 +117,31 @@ type asked struct {
 	last market.Slot
 }
 
+// gatherer fetches the documents of others. Only one look at a time uses it.
+type gatherer struct {
+	*archive
+	gathered map[uint64]*asked // by epoch
+}
+
 // gather fetches every provider's certificates of an epoch, once each, and keeps the good ones. A provider that does
 // not answer, or has none of an epoch that was just over, is asked again, but not at each look.
-func (s *Service) gather(ctx context.Context, l *look, e rewards.Epoch) error {
-	a := s.gathered[e.Number]
+func (r *gatherer) gather(ctx context.Context, l *look, e rewards.Epoch) error {
+	a := r.gathered[e.Number]
 	wait := rewards.TurnSlots(l.network.Params.Votes) / 2
 	if e.Number < l.last {
 		wait = max(wait, l.network.Params.Votes.VotingSlots)
 	}
 	switch {
 	case a == nil:
-		a = &asked{had: map[sign.Key]bool{s.cfg.Key: true}}
-		s.gathered[e.Number] = a
+		a = &asked{had: map[sign.Key]bool{r.cfg.Key: true}}
+		r.gathered[e.Number] = a
 	case uint64(l.now) < uint64(a.last)+wait:
 		return nil
 	}
 	a.last = l.now
-	for old := range s.gathered {
+	for old := range r.gathered {
 		if old+maxBehind < e.Number {
-			delete(s.gathered, old)
+			delete(r.gathered, old)
 		}
 	}
 	var mu sync.Mutex
@@ -138,12 +154,12 @@ func (s *Service) gather(ctx context.Context, l *look, e rewards.Epoch) error {
 		g.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, gatherTime)
 			defer cancel()
-			err := s.gatherFrom(ctx, p.Peer, e)
+			err := r.gatherFrom(ctx, p.Peer, e)
 			if err == nil || errors.Is(err, ErrNoDocument) {
-				err = errors.Join(err, s.gatherGuarded(ctx, l, p.Peer, e.Number))
+				err = errors.Join(err, r.gatherGuarded(ctx, l, p.Peer, e.Number))
 			}
 			if err != nil && !(errors.Is(err, ErrNoDocument) && e.Number < l.last) {
-				s.cfg.Log.Debug("a provider's certificates are not to be had", "provider", p.Peer, "epoch", e.Number, "err", err)
+				r.cfg.Log.Debug("a provider's certificates are not to be had", "provider", p.Peer, "epoch", e.Number, "err", err)
 				return nil
 			}
 			mu.Lock()
@@ -155,17 +171,17 @@ func (s *Service) gather(ctx context.Context, l *look, e rewards.Epoch) error {
 	return errors.Join(g.Wait(), ctx.Err())
 }
 
-func (s *Service) gatherFrom(ctx context.Context, p sign.Key, e rewards.Epoch) error {
-	b, err := s.read(ctx, p, Document{Kind: Units, Epoch: e.Number, Provider: p}, maxUnits)
+func (r *gatherer) gatherFrom(ctx context.Context, p sign.Key, e rewards.Epoch) error {
+	b, err := r.read(ctx, p, Document{Kind: Units, Epoch: e.Number, Provider: p}, maxUnits)
 	if err != nil {
 		return err
 	}
 	for ; len(b) >= sign.HashSize; b = b[sign.HashSize:] {
-		cs, err := s.fetch(ctx, p, e, rewards.UnitKey{Provider: p, Unit: market.UnitID(b[:sign.HashSize])})
+		cs, err := r.fetch(ctx, p, e, rewards.UnitKey{Provider: p, Unit: market.UnitID(b[:sign.HashSize])})
 		if err != nil {
 			return err
 		}
-		if err := s.keep.add(ctx, cs); err != nil {
+		if err := r.keep.add(ctx, cs); err != nil {
 			return err
 		}
 	}
@@ -173,9 +189,9 @@ func (s *Service) gatherFrom(ctx context.Context, p sign.Key, e rewards.Epoch) e
 }
 
 // fetch asks a peer for the certificates of a unit and checks each: nothing is believed of which anything is wrong.
-func (s *Service) fetch(ctx context.Context, from sign.Key, e rewards.Epoch, u rewards.UnitKey) ([]audit.Certificate, error) {
+func (r *archive) fetch(ctx context.Context, from sign.Key, e rewards.Epoch, u rewards.UnitKey) ([]audit.Certificate, error) {
 	most := min(rewards.MaxCertificates, int(e.Windows())*audit.MaxCertificate)
-	b, err := s.read(ctx, from, Document{Kind: Certificates, Epoch: e.Number, Provider: u.Provider, Unit: u.Unit}, most)
+	b, err := r.read(ctx, from, Document{Kind: Certificates, Epoch: e.Number, Provider: u.Provider, Unit: u.Unit}, most)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +203,7 @@ func (s *Service) fetch(ctx context.Context, from sign.Key, e rewards.Epoch, u r
 		return nil, err
 	}
 	for _, c := range cs {
-		if err := s.checkOne(ctx, c); err != nil {
+		if err := r.checkOne(ctx, c); err != nil {
 			return nil, fmt.Errorf("certificate of unit %s in window %d: %w", u.Unit.Short(), c.Target().Window, err)
 		}
 	}

@@ -69,9 +69,9 @@ func (s *Service) noteWards(ctx context.Context, l *look) error {
 			}
 		}
 	}
-	s.mu.Lock()
+	s.archive.mu.Lock()
+	defer s.archive.mu.Unlock()
 	s.listed = l.last + 1
-	s.mu.Unlock()
 	return nil
 }
 
@@ -80,39 +80,39 @@ func (s *Service) noteWards(ctx context.Context, l *look) error {
 func (s *Service) settled() uint64 { return s.grace() / 3 }
 
 // claimed is a claim that was paid under the word of several, from the journal or the chain, and is kept.
-func (s *Service) claimed(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
-	g, err := guardedTable.Get(ctx, s.cfg.Store, id)
+func (r *archive) claimed(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
+	g, err := guardedTable.Get(ctx, r.cfg.Store, id)
 	if !errors.Is(err, store.ErrNotFound) {
 		return g, err
 	}
-	if g, err = s.cfg.Chain.Guarded(ctx, id); err != nil {
+	if g, err = r.cfg.Chain.Guarded(ctx, id); err != nil {
 		return rewards.Guarded{}, err
 	}
-	return g, put(ctx, s.cfg.Store, guardedTable, id, g)
+	return g, put(ctx, r.cfg.Store, guardedTable, id, g)
 }
 
 // guarded are the claims that are kept.
-func (s *Service) guarded(ctx context.Context) ([]rewards.Guarded, error) {
+func (r *archive) guarded(ctx context.Context) ([]rewards.Guarded, error) {
 	var out []rewards.Guarded
-	return out, guardedTable.List(ctx, s.cfg.Store, "", func(_ sign.Signature, g rewards.Guarded) error {
+	return out, guardedTable.List(ctx, r.cfg.Store, "", func(_ sign.Signature, g rewards.Guarded) error {
 		out = append(out, g)
 		return nil
 	})
 }
 
 // names are those of the claims under this peer's word, the largest.
-func (s *Service) names(ctx context.Context, d Document) ([]byte, error) {
-	s.mu.Lock()
-	listed := s.listed
-	s.mu.Unlock()
-	if s.cfg.Wards != nil && d.Epoch >= listed {
+func (r *archive) names(ctx context.Context, d Document) ([]byte, error) {
+	r.mu.Lock()
+	listed := r.listed
+	r.mu.Unlock()
+	if r.cfg.Wards != nil && d.Epoch >= listed {
 		return nil, errNotListed
 	}
-	n, err := s.cfg.Chain.Network(ctx)
+	n, err := r.cfg.Chain.Network(ctx)
 	if err != nil {
 		return nil, err
 	}
-	gs, err := s.guarded(ctx)
+	gs, err := r.guarded(ctx)
 	gs = slices.DeleteFunc(gs, func(g rewards.Guarded) bool {
 		return !g.In(n.Params.Votes, d.Epoch) || !slices.Contains(g.Keys, d.Provider)
 	})
@@ -125,8 +125,8 @@ func (s *Service) names(ctx context.Context, d Document) ([]byte, error) {
 
 // gatherGuarded asks a peer which claims were paid under its word in an epoch, and keeps those of which the chain says so. Of one that
 // names something else nothing more is believed.
-func (s *Service) gatherGuarded(ctx context.Context, l *look, p sign.Key, epoch uint64) error {
-	b, err := s.read(ctx, p, Document{Kind: Guarded, Epoch: epoch, Provider: p}, maxGuarded)
+func (r *gatherer) gatherGuarded(ctx context.Context, l *look, p sign.Key, epoch uint64) error {
+	b, err := r.read(ctx, p, Document{Kind: Guarded, Epoch: epoch, Provider: p}, maxGuarded)
 	if errors.Is(err, ErrNoDocument) {
 		return nil // most peers guard nothing
 	}
@@ -134,7 +134,7 @@ func (s *Service) gatherGuarded(ctx context.Context, l *look, p sign.Key, epoch 
 		return err
 	}
 	for ; len(b) >= sign.SignatureSize; b = b[sign.SignatureSize:] {
-		g, err := s.claimed(ctx, sign.Signature(b[:sign.SignatureSize]))
+		g, err := r.claimed(ctx, sign.Signature(b[:sign.SignatureSize]))
 		if err != nil {
 			return err
 		}
@@ -146,8 +146,8 @@ func (s *Service) gatherGuarded(ctx context.Context, l *look, p sign.Key, epoch 
 }
 
 // guards are those of an epoch and a pool that are kept.
-func (s *Service) guards(ctx context.Context, l *look, of subject) (rewards.Guards, error) {
-	all, err := s.guarded(ctx)
+func (r *archive) guards(ctx context.Context, l *look, of subject) (rewards.Guards, error) {
+	all, err := r.guarded(ctx)
 	return l.guards(all, of), err
 }
 
@@ -167,8 +167,8 @@ func (l *look) guards(all []rewards.Guarded, of subject) rewards.Guards {
 }
 
 // checkGuarded compares the claims of a table with this peer's data, and unknown ones with the chain.
-func (s *Service) checkGuarded(ctx context.Context, l *look, t rewards.Table, source uint8) (rewards.Guards, error) {
-	mine, err := s.guards(ctx, l, subject{t.Epoch, source})
+func (r *gatherer) checkGuarded(ctx context.Context, l *look, t rewards.Table, source uint8) (rewards.Guards, error) {
+	mine, err := r.guards(ctx, l, subject{t.Epoch, source})
 	if err != nil {
 		return rewards.Guards{}, err
 	}
@@ -184,7 +184,7 @@ func (s *Service) checkGuarded(ctx context.Context, l *look, t rewards.Table, so
 		return !here
 	})
 	for _, c := range unseen {
-		g, err := s.claimed(ctx, c.ID)
+		g, err := r.claimed(ctx, c.ID)
 		switch {
 		case errors.Is(err, chain.ErrMalformed):
 			return rewards.Guards{}, fmt.Errorf("%w: %w: %w", rewards.ErrTable, rewards.ErrProof, err)

@@ -12,25 +12,25 @@ import (
 const maxWindows = 1024
 
 // checkOne verifies a certificate against this peer's data about its window, noted or still available.
-func (s *Service) checkOne(ctx context.Context, c audit.Certificate) error {
+func (r *archive) checkOne(ctx context.Context, c audit.Certificate) error {
 	w := c.Target().Window
-	s.mu.Lock()
-	seen, known := s.windows[w]
-	s.mu.Unlock()
+	r.mu.Lock()
+	seen, known := r.windows[w]
+	r.mu.Unlock()
 	if !known {
 		var err error
-		if seen, err = s.keep.seen(ctx, w); errors.Is(err, store.ErrNotFound) {
-			seen, err = s.cfg.Sight.Seen(ctx, w)
+		if seen, err = r.keep.seen(ctx, w); errors.Is(err, store.ErrNotFound) {
+			seen, err = r.cfg.Sight.Seen(ctx, w)
 		}
 		if err != nil {
 			return err
 		}
-		s.mu.Lock()
-		if len(s.windows) >= maxWindows {
-			clear(s.windows)
+		r.mu.Lock()
+		if len(r.windows) >= maxWindows {
+			clear(r.windows)
 		}
-		s.windows[w] = seen
-		s.mu.Unlock()
+		r.windows[w] = seen
+		r.mu.Unlock()
 	}
-	return c.Check(s.cfg.Sight.Rules(), seen)
+	return c.Check(r.cfg.Sight.Rules(), seen)
 }

@@ -47,6 +47,25 @@ type Chain interface {
 	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
 }
 
+// Registrations lists the network's registrations; a *registry.Registry.
+type Registrations interface {
+	Providers(ctx context.Context) ([]program.Provider, error)
+}
+
+// listed is a chain with the list of registrations that this peer has.
+type listed struct {
+	Chain
+	Registrations
+}
+
+// Providers implements Chain.
+func (l listed) Providers(ctx context.Context) ([]program.Provider, error) {
+	return l.Registrations.Providers(ctx)
+}
+
+// Listed returns a chain whose registrations are read from a list.
+func Listed(c Chain, r Registrations) Chain { return listed{c, r} }
+
 // Sight is a peer's view of windows; node/audit's.
 type Sight interface {
 	Window() (audit.Window, market.Slot, error)
@@ -81,21 +100,16 @@ type Config struct {
 
 // Service is a peer's part in rewards. New starts nothing; Run does.
 type Service struct {
-	cfg  Config
-	keep *keep
+	*gatherer
 
-	turn sync.Mutex // held by one look at a time
-
-	gathered map[uint64]*asked // by epoch; of the look
+	turn chan struct{} // holds one during a look
 
 	mu      sync.Mutex
-	listed  uint64 // before this epoch this peer has its claims as a guardian together
 	status  Status
-	aTurn   time.Duration               // how long a turn takes, once it is known
-	trouble map[subject]string          // why an epoch's rewards wait
-	refused map[sign.Key]string         // ballots that this peer does not confirm, and why
-	windows map[audit.Window]audit.Seen // that certificates were held against
-	done    map[subject]bool            // accepted, and nothing of it is owed to this peer any more
+	aTurn   time.Duration       // how long a turn takes, once it is known
+	trouble map[subject]string  // why an epoch's rewards wait
+	refused map[sign.Key]string // ballots that this peer does not confirm, and why
+	done    map[subject]bool    // accepted, and nothing of it is owed to this peer any more
 }
 
 // subject is an epoch's rewards of one source.
@@ -106,8 +120,11 @@ type subject struct {
 
 // New makes the service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, keep: newKeep(cfg.Store), gathered: map[uint64]*asked{}, trouble: map[subject]string{}, refused: map[sign.Key]string{},
-		windows: map[audit.Window]audit.Seen{}, done: map[subject]bool{}}
+	a := &archive{cfg: cfg, keep: newKeep(cfg.Store), windows: map[audit.Window]audit.Seen{}}
+	return &Service{
+		gatherer: &gatherer{archive: a, gathered: map[uint64]*asked{}}, turn: make(chan struct{}, 1),
+		trouble: map[subject]string{}, refused: map[sign.Key]string{}, done: map[subject]bool{},
+	}
 }
 
 // maxBehind is how many epochs back are looked at, at most: a month may have more.
@@ -162,8 +179,12 @@ type look struct {
 
 // Look does everything that can be done now.
 func (s *Service) Look(ctx context.Context) error {
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.turn }()
 	l, err := s.see(ctx)
 	if err != nil {
 		return err

@@ -59,17 +59,17 @@ func read(part func(offset uint64) (*nodepb.RewardsReply, error), most int) ([]b
 }
 
 // Handle answers other peers; close the result to stop.
-func (s *Service) Handle(h *p2p.Host, tag string) *stream.Server {
+func (r *archive) Handle(h *p2p.Host, tag string) *stream.Server {
 	return protocol.Rewards.Handle(h, tag, func(ctx context.Context, _ peer.ID, req *nodepb.RewardsRequest) (*nodepb.RewardsReply, error) {
-		return s.answer(ctx, req)
-	}, stream.Limits{Logger: s.cfg.Log})
+		return r.answer(ctx, req)
+	}, stream.Limits{Logger: r.cfg.Log})
 }
 
-func (s *Service) answer(ctx context.Context, req *nodepb.RewardsRequest) (*nodepb.RewardsReply, error) {
+func (r *archive) answer(ctx context.Context, req *nodepb.RewardsRequest) (*nodepb.RewardsReply, error) {
 	if len(req.Provider) != sign.KeySize || len(req.Unit) != sign.HashSize || len(req.Root) != sign.HashSize {
 		return nil, &stream.Malformed{Reason: fmt.Sprintf("provider of %d bytes, unit of %d, root of %d", len(req.Provider), len(req.Unit), len(req.Root))}
 	}
-	b, err := s.Document(ctx, Document{Kind: Kind(min(req.Document, 255)), Epoch: req.Epoch, Provider: sign.Key(req.Provider), Unit: market.UnitID(req.Unit), Root: sign.Hash(req.Root)})
+	b, err := r.Document(ctx, Document{Kind: Kind(min(req.Document, 255)), Epoch: req.Epoch, Provider: sign.Key(req.Provider), Unit: market.UnitID(req.Unit), Root: sign.Hash(req.Root)})
 	if errors.Is(err, ErrNoDocument) || err == nil && req.Offset >= uint64(len(b)) {
 		return nil, stream.Refuse(codeUnknown, ErrNoDocument.Error())
 	}

@@ -1,6 +1,6 @@
-// Package webhook tells addresses on the web that a job has changed its state. A delivery is journalled in the write that
-// changes the state, so that none is lost; it is tried until it is taken or given up, also by the next process of the peer,
-// and may therefore arrive twice: Starling-Delivery is the same then.
+// Package webhook notifies addresses on the web of changes of a job's state. A delivery is journalled in the write that
+// changes the state, so that none is lost. It is tried until it is taken or given up, also by the next process of the
+// peer. It may therefore arrive twice, with the same Starling-Delivery.
 //
 //	POST /hook HTTP/1.1
 //	Content-Type: application/json
@@ -10,9 +10,9 @@
 //
 //	{"id":…,"event":"succeeded","at":…,"job":{…}}
 //
-// Whoever submits a job chooses where this peer connects to. Addresses are therefore looked at after names are resolved, at
-// the moment of dialling: only public ones are connected to unless the configuration allows others. Redirects are not
-// followed and no proxy is used.
+// The submitter of a job chooses the hosts that this peer connects to. Addresses are therefore checked after names are
+// resolved, at the moment of dialling: only public ones are dialled, unless the configuration allows others. Redirects
+// are not followed and no proxy is used.
 package webhook
 
 import (
@@ -35,6 +35,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/closed"
 )
@@ -58,11 +59,9 @@ const (
 const (
 	// MaxWaiting bounds the deliveries that wait.
 	MaxWaiting = 10_000
-	// MaxBody bounds what one delivery says, bytes.
+	// MaxBody bounds the body of a delivery, bytes.
 	MaxBody = 64 << 10
 
-	kind       = "webhook" // of the journal, by Delivery.ID
-	maxEncoded = 2*MaxBody + 8<<10
 	workers    = 8
 	tryTimeout = 10 * time.Second
 	firstWait  = time.Second
@@ -72,7 +71,7 @@ const (
 	maxAnswer = 4 << 10
 )
 
-// Delivery is one thing to tell one address.
+// Delivery is one message to one address.
 type Delivery struct {
 	ID      string          `json:"id"` // <job>/<hook>/<time>: in the order in which they are delivered
 	Job     string          `json:"job"`
@@ -86,7 +85,7 @@ type Delivery struct {
 	Next    time.Time       `json:"next,omitzero"` // not tried before
 }
 
-// Body is what is posted.
+// Body is the posted document.
 type Body struct {
 	ID    string    `json:"id"`
 	Event string    `json:"event"`
@@ -96,7 +95,10 @@ type Body struct {
 
 // New makes a delivery of a job's webhook. It has one place in the order of its job and hook by the time.
 func New(job string, hook int, url, event string, signed bool, at time.Time, about any) (Delivery, error) {
-	d := Delivery{ID: fmt.Sprintf("%s/%d/%020d", job, hook, at.UnixNano()), Job: job, Hook: hook, URL: url, Event: event, Signed: signed, Created: at.UTC()}
+	d := Delivery{
+		ID:  fmt.Sprintf("%s/%d/%020d", job, hook, at.UnixNano()),
+		Job: job, Hook: hook, URL: url, Event: event, Signed: signed, Created: at.UTC(),
+	}
 	var err error
 	if d.Body, err = json.Marshal(Body{ID: d.ID, Event: event, At: d.Created, Job: about}); err != nil {
 		return d, fmt.Errorf("%w: %w", ErrDelivery, err)
@@ -116,37 +118,38 @@ func (d Delivery) check() error {
 	return nil
 }
 
-// Put is what the journal is told of a delivery.
+// deliveries has the journal's deliveries by Delivery.ID.
+var deliveries = journal.Define[string, Delivery]("webhook")
+
+// Put returns the journal's record of a delivery, for the write that changes the job's state. It returns ErrDelivery.
 func (d Delivery) Put() (store.Put, error) {
-	b, err := json.Marshal(d)
+	p, err := deliveries.Encode(d.ID, d)
 	if err != nil {
 		return store.Put{}, fmt.Errorf("%w: %w", ErrDelivery, err)
 	}
-	return store.Put{Kind: kind, Key: d.ID, Value: b}, nil
+	return p, nil
 }
 
-// Unmarshal reads what Put wrote. ErrDelivery otherwise.
-func Unmarshal(b []byte) (Delivery, error) {
-	var d Delivery
-	if len(b) > maxEncoded {
-		return d, fmt.Errorf("%w: %d bytes, at most %d", ErrDelivery, len(b), maxEncoded)
-	}
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil {
-		return Delivery{}, fmt.Errorf("%w: %w", ErrDelivery, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Delivery{}, fmt.Errorf("%w: bytes after its end", ErrDelivery)
-	}
-	return d, d.check()
+// load calls fn for each delivery of the journal, in the order of their keys. It returns ErrDelivery.
+func load(ctx context.Context, s journal.Store, fn func(Delivery)) error {
+	return deliveries.List(ctx, s, "", func(key string, d Delivery) error {
+		err := d.check()
+		if err == nil && d.ID != key {
+			err = fmt.Errorf("%w: id %.80q", ErrDelivery, d.ID)
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s %s: %w", deliveries.Kind(), key, err)
+		}
+		fn(d)
+		return nil
+	})
 }
 
-// Config is what a Queue needs.
+// Config is the configuration of a Queue.
 type Config struct {
-	Store   store.Store
+	Store   journal.Store
 	Private bool // addresses that are not public are connected to
-	// Secret returns what signs the deliveries of a job's webhook. It is not kept.
+	// Secret returns the key that signs the deliveries of a job's webhook. It is not kept.
 	Secret func(ctx context.Context, job string, hook int) ([]byte, error)
 	Log    *slog.Logger
 }
@@ -163,32 +166,26 @@ type Queue struct {
 	wake    chan struct{} // holds a token when there is something new
 }
 
-// Open reads what an earlier process left.
+// Open reads the deliveries of an earlier process.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	q := &Queue{cfg: cfg, waiting: map[string][]Delivery{}, busy: map[string]bool{}, wake: make(chan struct{}, 1)}
-	dialer := &net.Dialer{Timeout: tryTimeout, Control: func(_, address string, _ syscall.RawConn) error { return q.mayDial(address) }}
+	dialer := &net.Dialer{Timeout: tryTimeout, Control: func(_, address string, _ syscall.RawConn) error {
+		return q.mayDial(address)
+	}}
 	q.client = &http.Client{
 		Timeout: tryTimeout,
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, DisableKeepAlives: true, TLSHandshakeTimeout: tryTimeout, ResponseHeaderTimeout: tryTimeout,
-			MaxResponseHeaderBytes: maxAnswer,
+			DialContext: dialer.DialContext, DisableKeepAlives: true, TLSHandshakeTimeout: tryTimeout,
+			ResponseHeaderTimeout: tryTimeout, MaxResponseHeaderBytes: maxAnswer,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	err := cfg.Store.List(ctx, kind, "", func(key string, value []byte) error {
-		d, err := Unmarshal(value)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", key, err)
-		}
-		q.add(d)
-		return nil
-	})
-	return q, err
+	return q, load(ctx, cfg.Store, q.add)
 }
 
 func (d Delivery) line() string { return fmt.Sprintf("%s/%d", d.Job, d.Hook) }
 
-// add queues what is journalled; q.mu need not be held while q is opened.
+// add queues a journalled delivery; q.mu need not be held while q is opened.
 func (q *Queue) add(d Delivery) {
 	q.waiting[d.line()] = append(q.waiting[d.line()], d)
 	q.count++
@@ -278,7 +275,8 @@ func (q *Queue) next(now time.Time) (Delivery, time.Duration, bool) {
 	return Delivery{}, wait, false
 }
 
-// try delivers d once, and journals what came of it. While the peer stops nothing is noted: the next process tries again.
+// try delivers d once, and journals the result. While the peer stops nothing is journalled: the next process tries
+// again.
 func (q *Queue) try(ctx context.Context, d Delivery) {
 	final, err := q.post(ctx, d)
 	if ctx.Err() != nil {
@@ -287,24 +285,19 @@ func (q *Queue) try(ctx context.Context, d Delivery) {
 	log := q.cfg.Log.With("job", d.Job, "event", d.Event, "webhook", d.Hook)
 	d.Tries++
 	over := err == nil || final || time.Since(d.Created) > giveUp
-	var put store.Put
-	switch {
-	case over:
-		put = store.Put{Kind: kind, Key: d.ID}
+	var b journal.Batch
+	if over {
+		deliveries.Delete(&b, d.ID)
 		if err != nil {
 			log.Warn("a webhook was given up", "tries", d.Tries, "err", err)
 		}
-	default:
+	} else {
 		d.Next = time.Now().Add(backoff(d.Tries))
+		deliveries.Put(&b, d.ID, d)
 		log.Debug("a webhook is tried again", "tries", d.Tries, "err", err)
-		var perr error
-		if put, perr = d.Put(); perr != nil {
-			put = store.Put{Kind: kind, Key: d.ID}
-			over = true
-		}
 	}
-	if werr := q.cfg.Store.Write(ctx, put); werr != nil && ctx.Err() == nil {
-		log.Error("the journal does not take what became of a webhook; it may be delivered again", "err", werr)
+	if werr := b.Commit(ctx, q.cfg.Store); werr != nil && ctx.Err() == nil {
+		log.Error("the result of a delivery is not journalled; it may be delivered again", "err", werr)
 	}
 	q.mu.Lock()
 	ds := q.waiting[d.line()]
@@ -356,7 +349,7 @@ func (q *Queue) post(ctx context.Context, d Delivery) (final bool, err error) {
 		return errors.Is(err, ErrPrivate), err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // what it says does not matter
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // its text does not matter
 	switch {
 	case resp.StatusCode/100 == 2:
 		return false, nil
@@ -374,8 +367,8 @@ func Sign(secret []byte, at time.Time, body []byte) string {
 	return fmt.Sprintf("t=%d,v1=%s", at.Unix(), hex.EncodeToString(m.Sum(nil)))
 }
 
-// Check returns ErrPrivate if an address names a host that the queue never connects to: localhost, or an IP address that is not
-// public. It resolves no names; those are checked when the queue connects.
+// Check returns ErrPrivate if an address names a host that the queue never connects to: localhost, or an IP address
+// that is not public. It resolves no names; those are checked when the queue connects.
 func (q *Queue) Check(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || q.cfg.Private {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -166,10 +167,8 @@ func TestSurvivesRestart(t *testing.T) {
 func waitTried(t *testing.T, st store.Store, id string) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if b, err := st.Get(t.Context(), kind, id); err == nil {
-			if d, err := Unmarshal(b); err == nil && d.Tries > 0 {
-				return
-			}
+		if d, err := deliveries.Get(t.Context(), st, id); err == nil && d.Tries > 0 {
+			return
 		}
 	}
 	t.Fatal("the failed try is not in the journal")
@@ -195,7 +194,7 @@ func TestGivenUp(t *testing.T) {
 			queue(t, st, d)
 			q.Added(d)
 			waitEmpty(t, q)
-			if _, err := st.Get(t.Context(), kind, d.ID); !errors.Is(err, store.ErrNotFound) {
+			if _, err := deliveries.Get(t.Context(), st, d.ID); !errors.Is(err, store.ErrNotFound) {
 				t.Errorf("the journal keeps it: %v", err)
 			}
 		})
@@ -237,24 +236,101 @@ func FuzzDelivery(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(p.Value)
-	f.Add([]byte(`{}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := Unmarshal(data)
-		if err != nil {
+	f.Add(p.Key, p.Value)
+	f.Add("x", []byte(`{}`))
+	f.Fuzz(func(t *testing.T, key string, data []byte) {
+		s := store.NewMemory()
+		if s.Write(t.Context(), store.Put{Kind: deliveries.Kind(), Key: key, Value: data}) != nil {
+			t.Skip() // no key
+		}
+		var got []Delivery
+		add := func(d Delivery) { got = append(got, d) }
+		if load(t.Context(), s, add) != nil {
 			return
 		}
-		p, err := d.Put()
+		p, err := got[0].Put()
 		if err != nil {
 			t.Skip() // times that JSON cannot write
 		}
-		again, err := Unmarshal(p.Value)
-		if err != nil {
+		if err := errors.Join(s.Write(t.Context(), p), load(t.Context(), s, add)); err != nil {
 			t.Fatal(err)
 		}
-		more, err := again.Put()
-		if err != nil || !reflect.DeepEqual(p, more) {
+		more, err := got[len(got)-1].Put()
+		if err != nil || len(got) != 2 || !reflect.DeepEqual(p, more) {
 			t.Fatalf("%s came back as %s: %v", p.Value, more.Value, err)
 		}
 	})
+}
+
+// Power is cut before and after every write of a queue. The next one delivers all that wait, in order, and nothing that
+// the journal has as delivered.
+func TestCrashAtEveryWrite(t *testing.T) {
+	t.Parallel()
+	for _, when := range []store.When{store.Before, store.After} {
+		for n := 1; crashAt(t, n, when); n++ {
+			if n > 10 {
+				t.Fatal("more writes than tries")
+			}
+		}
+	}
+}
+
+func crashAt(t *testing.T, n int, when store.When) (crashed bool) {
+	url, got, _ := server(t, http.StatusInternalServerError)
+	disk := store.NewMemory()
+	var ids []string
+	for i, event := range []string{"running", "succeeded"} {
+		d := delivery(t, url, event, i)
+		queue(t, disk, d)
+		ids = append(ids, d.ID)
+	}
+	power := store.NewCrashing(disk)
+	power.CrashAt(n, when)
+	q := open(t, power, true)
+	stop := q.run(t)
+	for !down(power) && q.Waiting() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	if crashed = down(power); !crashed && power.Count() != 3 {
+		t.Errorf("without a crash: %d writes, want 3", power.Count())
+	}
+	first := delivered(got)
+	var left []string
+	if err := load(t.Context(), disk, func(d Delivery) { left = append(left, d.ID) }); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, disk, true)
+	next.run(t)
+	waitEmpty(t, next)
+	if second := delivered(got); !slices.Equal(second, left) {
+		t.Errorf("crash at write %d, side %d: delivered were %q, want %q", n, when, second, left)
+	}
+	if i := len(ids) - len(left); !slices.Equal(left, ids[i:]) || len(first) < i {
+		t.Errorf("crash at write %d, side %d: %q is left after %q", n, when, left, first)
+	}
+	if err := load(t.Context(), disk, func(d Delivery) { t.Errorf("%s is left", d.ID) }); err != nil {
+		t.Error(err)
+	}
+	return crashed
+}
+
+// delivered returns the deliveries that were tried, each as often as others came between.
+func delivered(got <-chan *http.Request) (ids []string) {
+	for len(got) > 0 {
+		if id := (<-got).Header.Get(HeaderDelivery); len(ids) == 0 || ids[len(ids)-1] != id {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// down reports whether the power of a journal was cut.
+func down(s *store.Crashing) bool {
+	select {
+	case <-s.Crashed():
+		return true
+	default:
+		return false
+	}
 }

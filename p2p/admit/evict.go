@@ -94,7 +94,8 @@ func (g *guests) victim(at netip.Prefix, stranger func(peer.ID) bool) *guest {
 		return g.choose(at, stranger)
 	}
 	networks := slices.SortedFunc(maps.Keys(g.of), func(a, b netip.Prefix) int {
-		return cmp.Or(cmp.Compare(len(g.of[b]), len(g.of[a])), cmp.Compare(maphash.Comparable(g.seed, a), maphash.Comparable(g.seed, b)))
+		return cmp.Or(cmp.Compare(len(g.of[b]), len(g.of[a])),
+			cmp.Compare(maphash.Comparable(g.seed, a), maphash.Comparable(g.seed, b)))
 	})
 	for _, at := range networks {
 		if who := g.choose(at, stranger); who != nil {

@@ -46,7 +46,8 @@ func NewManager(inner network.ResourceManager, standings *Standings, l Limits) *
 	return &Manager{
 		ResourceManager: inner, standings: standings, perPeer: l.PerPeer,
 		// Nobody has a standing before the handshake.
-		handshakes: NewPlaces(l.Handshakes * 100 / ceilings[Stranger]), conns: NewPlaces(l.Conns), streams: NewPlaces(l.Streams),
+		handshakes: NewPlaces(l.Handshakes * 100 / ceilings[Stranger]),
+		conns:      NewPlaces(l.Conns), streams: NewPlaces(l.Streams),
 		// A quarter of those for known addresses are for one network, whichever peers share it.
 		known: map[Standing]*Places{
 			Answered:     NewPlaces(l.Known / 3 * 100 / ceilings[Stranger]),

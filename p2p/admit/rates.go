@@ -29,14 +29,17 @@ type Rates struct {
 
 // NewRates makes full buckets.
 func NewRates(ofPeer, ofNetwork, ofStrangers Rate) *Rates {
-	return &Rates{peers: newBuckets[peer.ID](ofPeer), networks: newBuckets[netip.Prefix](ofNetwork), strangers: ofStrangers.bucket()}
+	return &Rates{peers: newBuckets[peer.ID](ofPeer), networks: newBuckets[netip.Prefix](ofNetwork),
+		strangers: ofStrangers.bucket()}
 }
 
 func (r Rate) bucket() *rate.Limiter { return rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst) }
 
 // Wait takes n tokens for a request of p. It returns how long the request has to wait for them, and false if that is
 // longer than most: then it takes none.
-func (r *Rates) Wait(p peer.ID, s Standing, at netip.Prefix, n int, now time.Time, most time.Duration) (time.Duration, bool) {
+func (r *Rates) Wait(
+	p peer.ID, s Standing, at netip.Prefix, n int, now time.Time, most time.Duration,
+) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	from := []*rate.Limiter{r.peers.get(p)}

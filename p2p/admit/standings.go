@@ -41,8 +41,8 @@ type seen struct {
 
 // NewStandings knows nobody.
 func NewStandings() *Standings {
-	return &Standings{deals: map[peer.ID]map[string]struct{}{}, answered: map[peer.ID]*seen{}, funded: map[peer.ID]time.Time{}, keys: map[netip.Prefix]int{}, at: map[peer.ID]*seen{},
-		homes: newHomes()}
+	return &Standings{deals: map[peer.ID]map[string]struct{}{}, answered: map[peer.ID]*seen{},
+		funded: map[peer.ID]time.Time{}, keys: map[netip.Prefix]int{}, at: map[peer.ID]*seen{}, homes: newHomes()}
 }
 
 // StandingOn returns the function that returns a host's standings. On a host without standings every peer has the other

@@ -30,5 +30,6 @@ func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	evicted := m.evicted
 	m.mu.Unlock()
-	return Stats{Handshakes: m.handshakes.Uses()[:1], Conns: m.conns.Uses(), Streams: m.streams.Uses(), Evicted: evicted}
+	return Stats{Handshakes: m.handshakes.Uses()[:1], Conns: m.conns.Uses(), Streams: m.streams.Uses(),
+		Evicted: evicted}
 }

@@ -130,8 +130,6 @@ func next(may []stored, has map[string]int64) int {
 
 // stored lists the blobs that are here.
 func (s *Store) stored() (out []stored, err error) {
-	s.holding.Lock()
-	defer s.holding.Unlock()
 	err = filepath.WalkDir(s.path("blobs"), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -144,7 +142,7 @@ func (s *Store) stored() (out []stored, err error) {
 		if err != nil {
 			return nil // nothing of the store's
 		}
-		by, err := s.holders(c)
+		by, err := s.holders.of(c)
 		if err != nil {
 			return err
 		}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/ipfs/go-cid"
 )
@@ -15,62 +17,89 @@ import (
 // again.
 const maxHolders = 256
 
-// Bring notes that who had the blob: it sent all of it, or is to have it. A peer that knows only its CID has no right
-// to blobs of others. The store keeps the note as long as the blob. who is any word of up to 128 bytes.
-func (s *Store) Bring(c cid.Cid, who string) error {
-	if strings.ContainsAny(who, "\n") || who == "" || len(who) > 128 {
-		return fmt.Errorf("holder %q of a blob is no word", who)
+// holders are files that list the holders of blobs, a line each.
+type holders struct {
+	mu  sync.Mutex
+	dir string
+}
+
+// Bring notes a holder of the blob: a peer that sent all of it, or is to have it. A peer that knows only its CID has no
+// right to blobs of others. The store keeps the note as long as the blob. holder is any word of up to 128 bytes.
+func (s *Store) Bring(c cid.Cid, holder string) error {
+	if strings.ContainsAny(holder, "\n") || holder == "" || len(holder) > 128 {
+		return fmt.Errorf("holder %q of a blob is no word", holder)
 	}
-	s.holding.Lock()
-	defer s.holding.Unlock()
-	there, err := s.holders(c)
-	if err != nil || there[who] > 0 {
+	return s.holders.add(c, holder)
+}
+
+// Brought reports whether the holder is noted for a blob in the store.
+func (s *Store) Brought(c cid.Cid, holder string) bool {
+	there, err := s.holders.of(c)
+	return err == nil && there[holder] > 0 && s.Has(c)
+}
+
+// of returns the holders of a blob, with their places from 1 on.
+func (h *holders) of(c cid.Cid) (map[string]int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	there, _, err := h.read(c)
+	return there, err
+}
+
+func (h *holders) add(c cid.Cid, holder string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	there, lines, err := h.read(c)
+	if err != nil || there[holder] > 0 {
 		return err
 	}
-	path := s.path("holders", c.String())
+	path := h.path(c)
+	keep := lines[:bytes.LastIndexByte(lines, '\n')+1] // a crash may have cut the last line
 	if len(there) >= maxHolders {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("noting who has a blob: %w", err)
-		}
-		_, rest, _ := bytes.Cut(b, []byte("\n"))
-		if err := os.WriteFile(path, rest, 0o600); err != nil {
-			return fmt.Errorf("noting who has a blob: %w", diskError(err))
+		_, keep, _ = bytes.Cut(keep, []byte("\n"))
+	}
+	if len(keep) < len(lines) {
+		if err := os.WriteFile(path, keep, 0o600); err != nil {
+			return fmt.Errorf("noting holder of blob %s: %w", c, diskError(err))
 		}
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err == nil {
-		_, err = f.WriteString(who + "\n")
+		_, err = f.WriteString(holder + "\n")
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("noting who has a blob: %w", diskError(err))
+		return fmt.Errorf("noting holder of blob %s: %w", c, diskError(err))
 	}
 	return nil
 }
 
-// Brought reports whether the holder is noted for a blob in the store.
-func (s *Store) Brought(c cid.Cid, who string) bool {
-	s.holding.Lock()
-	defer s.holding.Unlock()
-	there, err := s.holders(c)
-	return err == nil && there[who] > 0 && s.Has(c)
+// drop forgets all holders of a blob.
+func (h *holders) drop(c cid.Cid) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := os.Remove(h.path(c)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
-// holders are those that are noted, with their places from 1 on. s.holding is held.
-func (s *Store) holders(c cid.Cid) (map[string]int, error) {
+// read returns the holders of a blob and the text of their file. h.mu is held.
+func (h *holders) read(c cid.Cid) (there map[string]int, lines []byte, err error) {
 	if err := Check(c); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	b, err := os.ReadFile(s.path("holders", c.String()))
+	lines, err = os.ReadFile(h.path(c))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading who has a blob: %w", err)
+		return nil, nil, fmt.Errorf("reading holders of blob %s: %w", c, err)
 	}
-	out := map[string]int{}
-	for line := range strings.Lines(string(b)) {
-		if who, whole := strings.CutSuffix(line, "\n"); whole && who != "" { // a crash may have cut the last one
-			out[who] = len(out) + 1
+	there = map[string]int{}
+	for line := range strings.Lines(string(lines)) {
+		if holder, whole := strings.CutSuffix(line, "\n"); whole && holder != "" {
+			there[holder] = len(there) + 1
 		}
 	}
-	return out, nil
+	return there, lines, nil
 }
+
+func (h *holders) path(c cid.Cid) string { return filepath.Join(h.dir, c.String()) }

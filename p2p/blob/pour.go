@@ -32,7 +32,9 @@ type part struct {
 // length the file will have, 0 if not known. It returns how much of src is in the file, also with an error, which is
 // src's own or the disk's; the end of src is none. done, if not nil, is called with the length so far from this
 // goroutine.
-func pour(f *os.File, off int64, sum hash.Hash, src io.Reader, size int64, done func(length int64)) (written int64, err error) {
+func pour(
+	f *os.File, off int64, sum hash.Hash, src io.Reader, size int64, done func(length int64),
+) (written int64, err error) {
 	w := &writer{f: f, off: off}
 	buffer, allocate := small, aligned
 	if size-off >= directFrom && off%align == 0 {

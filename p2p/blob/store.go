@@ -46,7 +46,7 @@ type Store struct {
 	partial  int64                     // bytes of fetches that broke off
 	fetching map[cid.Cid]chan struct{} // closed when the Fetch that has it is over
 
-	holding sync.Mutex // of the files in holders
+	holders holders
 
 	disk func(dir string) (left, all int64, ok bool) // free; tests have their own
 }
@@ -55,6 +55,7 @@ type Store struct {
 // more when the disk has no more free than the journal needs.
 func OpenStore(dir string, maxBytes int64) (*Store, error) {
 	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{}), disk: free}
+	s.holders.dir = s.path("holders")
 	if err := RemoveAll(s.path("tmp")); err != nil {
 		return nil, fmt.Errorf("opening blob store: %w", err)
 	}
@@ -96,7 +97,8 @@ func Check(c cid.Cid) error {
 	if !c.Defined() {
 		return fmt.Errorf("%w: undefined", ErrBadCID)
 	}
-	if p := c.Prefix(); p.Version != 1 || p.Codec != cid.Raw || p.MhType != multihash.SHA2_256 || p.MhLength != sha256.Size {
+	if p := c.Prefix(); p.Version != 1 || p.Codec != cid.Raw || p.MhType != multihash.SHA2_256 ||
+		p.MhLength != sha256.Size {
 		return fmt.Errorf("%w: %s", ErrBadCID, c)
 	}
 	return nil
@@ -209,7 +211,7 @@ func (s *Store) Remove(c cid.Cid) error {
 		return fmt.Errorf("removing blob: %w", err)
 	}
 	s.used -= info.Size()
-	if err := os.Remove(s.path("holders", c.String())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.holders.drop(c); err != nil {
 		return fmt.Errorf("removing blob: %w", err)
 	}
 	return nil

@@ -37,7 +37,9 @@ const (
 // Serve serves blobs of s to the peers that allow allows; a nil allow allows everything. allow is called before the
 // store, so a refused peer cannot learn of the blob's existence.
 func Serve(h host.Host, network string, s *Store, allow func(peer.ID, cid.Cid) bool) *stream.Server {
-	return transfer.Serve(h, network, func(_ context.Context, from peer.ID, req *blobpb.Request) (*blobpb.Head, io.ReadCloser, int64, error) {
+	return transfer.Serve(h, network, func(
+		_ context.Context, from peer.ID, req *blobpb.Request,
+	) (*blobpb.Head, io.ReadCloser, int64, error) {
 		c, err := cid.Cast(req.GetCid())
 		if err == nil {
 			err = Check(c)
@@ -72,7 +74,10 @@ func Serve(h host.Host, network string, s *Store, allow func(peer.ID, cid.Cid) b
 // fetch is resumed; two fetches of one blob wait for each other. progress, if not nil, is called with the bytes so far
 // and in all, from the goroutine of Fetch. Errors: ErrNotFound, ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull,
 // ErrBadCID, those of package stream, and the context's.
-func Fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store, progress func(done, total int64)) error {
+func Fetch(
+	ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store,
+	progress func(done, total int64),
+) error {
 	err := Check(c)
 	if err == nil {
 		err = s.exclusively(ctx, c, func() error {
@@ -106,14 +111,18 @@ func NewProof(s *Store, c cid.Cid) *Proof { return &Proof{s: s, c: c, sum: sha25
 
 // Take hears the peer, which may send at most max bytes, from where the last attempt broke off. Nothing is written. The
 // errors are those of Fetch.
-func (p *Proof) Take(ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64)) error {
+func (p *Proof) Take(
+	ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64),
+) error {
 	if err := p.take(ctx, h, network, from, max, progress); err != nil {
 		return fmt.Errorf("fetching blob %s: %w", p.c, notFound(err))
 	}
 	return nil
 }
 
-func (p *Proof) take(ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64)) error {
+func (p *Proof) take(
+	ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64),
+) error {
 	size, err := p.s.Size(p.c)
 	if err != nil {
 		return err
@@ -187,7 +196,10 @@ func (s *Store) exclusively(ctx context.Context, c cid.Cid, f func() error) erro
 }
 
 // fetch is one attempt; it reports whether it began with bytes of an earlier one.
-func fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store, progress func(done, total int64)) (resumed bool, err error) {
+func fetch(
+	ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store,
+	progress func(done, total int64),
+) (resumed bool, err error) {
 	path := s.path("partial", c.String())
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -214,7 +226,8 @@ func fetch(ctx context.Context, h host.Host, network string, from peer.ID, c cid
 	defer body.Close()
 	size := int64(head.GetSize())
 	if size < 0 || size > max {
-		return have > 0, errors.Join(fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, head.GetSize(), max), os.Remove(path))
+		return have > 0, errors.Join(fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, head.GetSize(), max),
+			os.Remove(path))
 	}
 	if body.Size != size-have {
 		return have > 0, fmt.Errorf("%w: %d bytes from %d of %d", stream.ErrBadReply, body.Size, have, size)
@@ -259,7 +272,9 @@ func resume(f *os.File, sum hash.Hash) (have int64, err error) {
 }
 
 // receive appends the body to f and sum.
-func (s *Store) receive(f *os.File, sum hash.Hash, body io.Reader, have, size int64, progress func(done, total int64)) error {
+func (s *Store) receive(
+	f *os.File, sum hash.Hash, body io.Reader, have, size int64, progress func(done, total int64),
+) error {
 	told := func(done int64) {
 		if progress != nil {
 			progress(done, size)

@@ -152,7 +152,8 @@ func (p *packer) entry(root *os.Root, name string, d fs.DirEntry) error {
 		return err
 	}
 	if strings.Count(name, "/") >= maxDepth || len(name) > maxName {
-		return fmt.Errorf("%w: more than %d folders in each other, or a path of more than %d bytes", ErrTree, maxDepth, maxName)
+		return fmt.Errorf("%w: more than %d folders in each other, or a path of more than %d bytes",
+			ErrTree, maxDepth, maxName)
 	}
 	h := &tar.Header{Name: name, ModTime: time.Unix(0, 0).UTC(), Format: tar.FormatPAX}
 	switch {
@@ -300,7 +301,8 @@ func unpack(r io.Reader, root *os.Root, room *room) error {
 		if len(name) > maxName {
 			return fmt.Errorf("%w: a name of %d bytes", ErrArchive, len(name))
 		}
-		if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") || !filepath.IsLocal(filepath.FromSlash(name)) {
+		if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") ||
+			!filepath.IsLocal(filepath.FromSlash(name)) {
 			return fmt.Errorf("%w: name %q", ErrArchive, h.Name)
 		}
 		if strings.Count(name, "/") >= maxDepth {

@@ -126,17 +126,20 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		cfg.Validity = DefaultValidity
 	}
 	if cfg.Shards < 1 || cfg.Shards > 256 || cfg.Validity < 0 || cfg.Validity > MaxValidity || cfg.Network == "" {
-		return nil, fmt.Errorf("bad discovery configuration: %d shards, validity %v, network %q", cfg.Shards, cfg.Validity, cfg.Network)
+		return nil, fmt.Errorf("bad discovery configuration: %d shards, validity %v, network %q",
+			cfg.Shards, cfg.Validity, cfg.Network)
 	}
 	d := &Discovery{h: h, cfg: cfg, log: cfg.Logger, key: h.Peerstore().PrivKey(h.ID()),
-		wake: make(chan struct{}, 1), pushing: make(chan struct{}, 1), stored: make(map[cid.Cid]time.Time), seen: make(map[peer.ID]mark)}
+		wake: make(chan struct{}, 1), pushing: make(chan struct{}, 1), stored: make(map[cid.Cid]time.Time),
+		seen: make(map[peer.ID]mark)}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
 	if d.key == nil {
 		return nil, errors.New("bad discovery configuration: host without its private key")
 	}
-	kinds, most := libp2precord.NamespacedValidator{namespace: validator{cfg.Network, &d.known}}, map[string]int64{namespace: maxRecords}
+	kinds, most := libp2precord.NamespacedValidator{namespace: validator{cfg.Network,
+		&d.known}}, map[string]int64{namespace: maxRecords}
 	for _, v := range cfg.Values {
 		if err := v.check(); err != nil {
 			return nil, err

@@ -232,7 +232,8 @@ func key(p peer.ID) string { return "/" + namespace + "/" + string(p) }
 // topicKey is the DHT key under which the publishers in one shard of a topic are found in an epoch.
 func topicKey(network string, t Topic, shard int, epoch int64) cid.Cid {
 	h := sha256.New()
-	for _, part := range []string{"starling/topic/2", network, t.Class, t.Region, strconv.Itoa(shard), strconv.FormatInt(epoch, 10)} {
+	for _, part := range []string{"starling/topic/2", network, t.Class, t.Region, strconv.Itoa(shard),
+		strconv.FormatInt(epoch, 10)} {
 		h.Write([]byte(part))
 		h.Write([]byte{0}) // occurs in no part
 	}

@@ -25,7 +25,8 @@ const (
 )
 
 func newRequests() *admit.Rates {
-	return admit.NewRates(admit.Rate{PerSecond: askRate, Burst: askBurst}, admit.Rate{PerSecond: networkRate, Burst: networkBurst},
+	return admit.NewRates(admit.Rate{PerSecond: askRate, Burst: askBurst},
+		admit.Rate{PerSecond: networkRate, Burst: networkBurst},
 		admit.Rate{PerSecond: strangersRate, Burst: strangersBurst})
 }
 

@@ -35,7 +35,8 @@ var valuesName = regexp.MustCompile(`^[a-z-]{1,32}$`)
 
 // check refuses a configuration that cannot work.
 func (v Values) check() error {
-	if !valuesName.MatchString(v.Name) || v.Name == namespace || v.MaxKey < 1 || v.MaxValue < 1 || v.MaxStored < 1 || v.Check == nil || v.Better == nil {
+	if !valuesName.MatchString(v.Name) || v.Name == namespace || v.MaxKey < 1 || v.MaxValue < 1 || v.MaxStored < 1 ||
+		v.Check == nil || v.Better == nil {
 		return fmt.Errorf("bad discovery configuration: values %q", v.Name)
 	}
 	return nil

@@ -77,7 +77,9 @@ const (
 
 // walkTo walks to a key and returns the nearest peers that have answered, the nearest one first. If ctx ends before, it
 // returns those that have answered by then.
-func (d *Discovery) walkTo(ctx context.Context, key []byte, ask func(context.Context, peer.ID) ([]*peer.AddrInfo, error)) []peer.ID {
+func (d *Discovery) walkTo(
+	ctx context.Context, key []byte, ask func(context.Context, peer.ID) ([]*peer.AddrInfo, error),
+) []peer.ID {
 	ctx, cancel := context.WithTimeout(ctx, walkMost)
 	defer cancel()
 	w := &walk{d: d, target: sha256.Sum256(key), ask: ask, heard: map[peer.ID]*named{d.h.ID(): {answered: true}}}

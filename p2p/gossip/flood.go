@@ -61,13 +61,15 @@ type shared struct {
 }
 
 func newIntake() *intake {
-	return &intake{messages: rate.NewLimiter(perPeer, peerBurst), bytes: rate.NewLimiter(perPeerBytes, 4*perPeerBytes), far: rate.NewLimiter(farOver, farBurst)}
+	return &intake{messages: rate.NewLimiter(perPeer, peerBurst), bytes: rate.NewLimiter(perPeerBytes, 4*perPeerBytes),
+		far: rate.NewLimiter(farOver, farBurst)}
 }
 
 func newFlood(h host.Host) *flood {
 	return &flood{
-		h: h, standing: admit.StandingOn(h, admit.Stranger), peers: map[peer.ID]*intake{}, nets: map[netip.Prefix]*shared{},
-		strangers: rate.NewLimiter(ofStrangers, strBurst), all: rate.NewLimiter(ofAll, allBurst),
+		h: h, standing: admit.StandingOn(h, admit.Stranger), peers: map[peer.ID]*intake{},
+		nets: map[netip.Prefix]*shared{}, strangers: rate.NewLimiter(ofStrangers, strBurst),
+		all: rate.NewLimiter(ofAll, allBurst),
 	}
 }
 
@@ -104,7 +106,8 @@ func (in *intake) admits(m *pb.Message, now time.Time) bool {
 		in.blame = in.left(now) + 1
 		in.since = now
 	}
-	return in.messages.AllowN(now, 1) && in.bytes.AllowN(now, min(len(m.GetData())+len(m.GetTopic())+overhead, 4*perPeerBytes))
+	return in.messages.AllowN(now, 1) &&
+		in.bytes.AllowN(now, min(len(m.GetData())+len(m.GetTopic())+overhead, 4*perPeerBytes))
 }
 
 // left is the rest of the blame.

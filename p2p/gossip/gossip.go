@@ -105,14 +105,17 @@ type Stats struct {
 // New joins the gossip of a network. Its handlers must be registered before connecting, so call it first.
 // It ends, with all its goroutines, when ctx ends.
 func New(ctx context.Context, h host.Host, cfg Config) (*Gossip, error) {
-	return newGossip(ctx, h, cfg, newSubscriptions(cfg.Network, func(p peer.ID) bool { return h.Network().Connectedness(p) != network.NotConnected }))
+	return newGossip(ctx, h, cfg, newSubscriptions(cfg.Network, func(p peer.ID) bool {
+		return h.Network().Connectedness(p) != network.NotConnected
+	}))
 }
 
 func newGossip(ctx context.Context, h host.Host, cfg Config, filter *subscriptions) (*Gossip, error) {
 	if cfg.Network == "" {
 		return nil, fmt.Errorf("joining gossip: no network name")
 	}
-	g := &Gossip{ctx: ctx, h: h, self: h.ID(), network: cfg.Network, log: cfg.Logger, replays: newReplays(), counts: newCounter(), flood: newFlood(h)}
+	g := &Gossip{ctx: ctx, h: h, self: h.ID(), network: cfg.Network, log: cfg.Logger, replays: newReplays(),
+		counts: newCounter(), flood: newFlood(h)}
 	if g.log == nil {
 		g.log = slog.Default()
 	}

@@ -180,7 +180,8 @@ func (m *Meeting) round(ctx context.Context, want int) {
 		left = left[missing:]
 	}
 	if dials -= len(left); dials > 0 {
-		m.log.Debug("looked for peers of a topic", "topic", m.topic, "hints", len(hints), "dialled", dials, "there", len(m.peers()))
+		m.log.Debug("looked for peers of a topic", "topic", m.topic, "hints", len(hints), "dialled", dials, "there",
+			len(m.peers()))
 	}
 }
 
@@ -191,7 +192,8 @@ func (m *Meeting) strangers(hints []peer.AddrInfo) []peer.AddrInfo {
 	defer m.mu.Unlock()
 	var out []peer.AddrInfo
 	for _, p := range hints[:min(len(hints), meetHints)] {
-		if seen[p.ID] || len(p.Addrs) == 0 || now.Before(m.shunned[p.ID]) || m.h.Network().Connectedness(p.ID) == network.Connected {
+		if seen[p.ID] || len(p.Addrs) == 0 || now.Before(m.shunned[p.ID]) ||
+			m.h.Network().Connectedness(p.ID) == network.Connected {
 			continue
 		}
 		seen[p.ID] = true

@@ -42,13 +42,17 @@ type Topic[T any] struct {
 // once, before it is passed on, on the goroutines of the validation queue: it must be fast and must not
 // block. queue accepted messages wait for Next, zero meaning DefaultQueue; when it is full the newest are
 // dropped and counted. A topic can be joined once at a time.
-func Join[T any](g *Gossip, name string, decode func(from peer.ID, data []byte) (T, error), queue int) (*Topic[T], error) {
+func Join[T any](
+	g *Gossip, name string, decode func(from peer.ID, data []byte) (T, error), queue int,
+) (*Topic[T], error) {
 	return JoinVia(g, name, func(from, _ peer.ID, data []byte) (T, error) { return decode(from, data) }, queue)
 }
 
 // JoinVia is Join with a decoder that also gets the neighbour that passed the message on first: this host for its own
 // messages.
-func JoinVia[T any](g *Gossip, name string, decode func(from, via peer.ID, data []byte) (T, error), queue int) (*Topic[T], error) {
+func JoinVia[T any](
+	g *Gossip, name string, decode func(from, via peer.ID, data []byte) (T, error), queue int,
+) (*Topic[T], error) {
 	if !topicName.MatchString(name) {
 		return nil, fmt.Errorf("joining topic %q: %w", name, ErrName)
 	}
@@ -81,7 +85,8 @@ func validate[T any](g *Gossip, decode func(from, via peer.ID, data []byte) (T, 
 	return func(_ context.Context, _ peer.ID, m *pubsub.Message) (result pubsub.ValidationResult) {
 		defer func() {
 			if r := recover(); r != nil { // peer input never panics the process
-				g.log.Error("topic decoder panicked", "topic", m.GetTopic(), "author", m.GetFrom(), "panic", r, "stack", string(debug.Stack()))
+				g.log.Error("topic decoder panicked", "topic", m.GetTopic(), "author", m.GetFrom(), "panic", r, "stack",
+					string(debug.Stack()))
 				result = pubsub.ValidationIgnore
 			}
 		}()

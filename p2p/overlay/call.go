@@ -45,7 +45,8 @@ func readAddr(b []byte) (a netip.AddrPort, ok bool) {
 	}
 	a = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b)).Unmap(), binary.BigEndian.Uint16(b[16:]))
 	ip := a.Addr()
-	return a, a.Port() != 0 && !ip.IsUnspecified() && !ip.IsMulticast() && ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	return a, a.Port() != 0 && !ip.IsUnspecified() && !ip.IsMulticast() &&
+		ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // sealCall makes a call, or the answer to one: the addresses at which this host may be. All are of one size, so that a
@@ -137,7 +138,8 @@ type candidate struct {
 func (n *Network) own() []netip.AddrPort {
 	var out []netip.AddrPort
 	add := func(a netip.AddrPort) {
-		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); len(out) < maxTold && a.Port() != 0 && !slices.Contains(out, a) {
+		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); len(out) < maxTold && a.Port() != 0 &&
+			!slices.Contains(out, a) {
 			out = append(out, a)
 		}
 	}
@@ -196,7 +198,8 @@ func (m *member) candidates() []candidate {
 	seen := make(map[netip.AddrPort]bool)
 	add := func(to netip.AddrPort, told, proven bool) {
 		to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-		if len(out) >= maxCandidates || seen[to] || to.Port() == 0 || !to.Addr().IsValid() || to.Addr().IsMulticast() || to.Addr().IsUnspecified() {
+		if len(out) >= maxCandidates || seen[to] || to.Port() == 0 || !to.Addr().IsValid() || to.Addr().IsMulticast() ||
+			to.Addr().IsUnspecified() {
 			return
 		}
 		seen[to] = true

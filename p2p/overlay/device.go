@@ -61,10 +61,9 @@ type Device struct {
 	tasks  sync.WaitGroup
 	shut   sync.Once
 
-	set    sync.Mutex // serialises changes of the members
-	mu     sync.Mutex
+	mu     sync.Mutex // held during a change of the members, with WireGuard's part of it
 	closed bool
-	byKey  map[PublicKey]*member
+	byKey  atomic.Pointer[map[PublicKey]*member] // replaced, never changed
 	byAddr atomic.Pointer[map[netip.Addr]*member]
 }
 
@@ -92,10 +91,12 @@ type member struct {
 }
 
 func newDevice(n *Network, cfg Config, pub PublicKey, tun *tunnel) *Device {
-	d := &Device{n: n, cfg: cfg, pub: pub, log: cfg.Log.With("overlay", cfg.Address), tun: tun, queue: newQueue(&n.stats),
-		rate: rate.NewLimiter(handshakeRate, handshakeBurst), known: rate.NewLimiter(knownRate, knownBurst),
-		inbox: newInbox(&n.stats), passage: passage{less: make(chan struct{}, 1)},
-		probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1), byKey: make(map[PublicKey]*member)}
+	d := &Device{n: n, cfg: cfg, pub: pub, log: cfg.Log.With("overlay", cfg.Address), tun: tun,
+		queue: newQueue(&n.stats), rate: rate.NewLimiter(handshakeRate, handshakeBurst),
+		known: rate.NewLimiter(knownRate, knownBurst), inbox: newInbox(&n.stats),
+		passage: passage{less: make(chan struct{}, 1)}, probes: make(chan probe, probeQueue),
+		poke: make(chan struct{}, 1)}
+	d.byKey.Store(new(map[PublicKey]*member))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.byAddr.Store(new(map[netip.Addr]*member))
 	d.where.Store(new(map[netip.AddrPort]bool))
@@ -132,13 +133,11 @@ func (d *Device) up() error {
 func (d *Device) Close() error {
 	d.shut.Do(func() {
 		d.n.drop(d)
-		d.set.Lock()
-		defer d.set.Unlock()
 		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.closed = true
-		gone := slices.Collect(maps.Values(d.byKey))
-		clear(d.byKey)
-		d.mu.Unlock()
+		gone := slices.Collect(maps.Values(*d.byKey.Load()))
+		d.byKey.Store(new(map[PublicKey]*member))
 		d.byAddr.Store(new(map[netip.Addr]*member))
 		d.cancel()
 		for _, m := range gone {
@@ -157,11 +156,7 @@ func (d *Device) Close() error {
 }
 
 // member is the one with a key, or nil.
-func (d *Device) member(key PublicKey) *member {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.byKey[key]
-}
+func (d *Device) member(key PublicKey) *member { return (*d.byKey.Load())[key] }
 
 func (d *Device) named(key string) *member {
 	b, err := hex.DecodeString(key)
@@ -180,45 +175,40 @@ func (d *Device) SetMembers(list []Member) error {
 	if err := d.checkMembers(list); err != nil {
 		return err
 	}
-	d.set.Lock()
-	defer d.set.Unlock()
-	self := d.n.id()
-
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.closed {
-		d.mu.Unlock()
 		return ErrClosed
 	}
+	self, before := d.n.id(), *d.byKey.Load()
 	next := make(map[PublicKey]*member, len(list))
 	var fresh, gone []*member
 	for _, m := range list {
 		if m.Key == d.pub {
 			continue
 		}
-		if old := d.byKey[m.Key]; old != nil && old.Member == m {
+		if old := before[m.Key]; old != nil && old.Member == m {
 			next[m.Key] = old
 			continue
 		}
 		f, err := d.newMember(m, self)
 		if err != nil {
-			d.mu.Unlock()
 			return err
 		}
 		next[m.Key] = f
 		fresh = append(fresh, f)
 	}
-	for key, m := range d.byKey {
+	for key, m := range before {
 		if next[key] != m {
 			gone = append(gone, m)
 		}
 	}
-	d.byKey = next
+	d.byKey.Store(&next)
 	byAddr := make(map[netip.Addr]*member, len(next))
 	for _, m := range next {
 		byAddr[m.Address] = m
 	}
 	d.byAddr.Store(&byAddr)
-	d.mu.Unlock()
 
 	// WireGuard takes the changes in order: first those that leave, so that an address is free for the next.
 	var ipc strings.Builder
@@ -230,7 +220,8 @@ func (d *Device) SetMembers(list []Member) error {
 	}
 	for _, m := range fresh {
 		d.n.know(m)
-		fmt.Fprintf(&ipc, "public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s/32\n", m.Key, m.Key, m.Address)
+		fmt.Fprintf(&ipc, "public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s/32\n",
+			m.Key, m.Key, m.Address)
 	}
 	if err := d.wg.IpcSet(ipc.String()); err != nil {
 		return fmt.Errorf("telling WireGuard the members: %w", err)
@@ -319,9 +310,7 @@ func mixHash(to *[blake2s.Size]byte, h, data []byte) {
 
 // Members are the members as they stand now, by address.
 func (d *Device) Members() []MemberState {
-	d.mu.Lock()
-	list := slices.Collect(maps.Values(d.byKey))
-	d.mu.Unlock()
+	list := slices.Collect(maps.Values(*d.byKey.Load()))
 	told := d.counters()
 	out := make([]MemberState, 0, len(list))
 	for _, m := range list {

@@ -3,12 +3,18 @@ package overlay
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	descDropped = prometheus.NewDesc("starling_overlay_dropped_packets_total", "Packets that overlays dropped, by reason.", []string{"reason"}, nil)
-	descProbes  = prometheus.NewDesc("starling_overlay_probes_total", "Probes for paths to members, sent and answered.", []string{"what"}, nil)
-	descPaths   = prometheus.NewDesc("starling_overlay_direct_paths_total", "Direct paths to members that were found, lost, and left for faster ones.", []string{"what"}, nil)
-	descDevices = prometheus.NewDesc("starling_overlay_devices", "Overlays that this peer is in now, once for each of its members.", nil, nil)
-	descMembers = prometheus.NewDesc("starling_overlay_members", "Other members by how they are reached now.", []string{"path"}, nil)
-	descBytes   = prometheus.NewDesc("starling_overlay_bytes", "Bytes to and from the members of now, WireGuard's own included.", []string{"direction"}, nil)
+	descDropped = prometheus.NewDesc("starling_overlay_dropped_packets_total",
+		"Packets that overlays dropped, by reason.", []string{"reason"}, nil)
+	descProbes = prometheus.NewDesc("starling_overlay_probes_total", "Probes for paths to members, sent and answered.",
+		[]string{"what"}, nil)
+	descPaths = prometheus.NewDesc("starling_overlay_direct_paths_total",
+		"Direct paths to members that were found, lost, and left for faster ones.", []string{"what"}, nil)
+	descDevices = prometheus.NewDesc("starling_overlay_devices",
+		"Overlays that this peer is in now, once for each of its members.", nil, nil)
+	descMembers = prometheus.NewDesc("starling_overlay_members", "Other members by how they are reached now.",
+		[]string{"path"}, nil)
+	descBytes = prometheus.NewDesc("starling_overlay_bytes",
+		"Bytes to and from the members of now, WireGuard's own included.", []string{"direction"}, nil)
 )
 
 var _ prometheus.Collector = (*Network)(nil)

@@ -64,7 +64,9 @@ type Config struct {
 	Prefix  netip.Prefix // of the overlay; packets within it go to members, or nowhere
 	// the one address within it that goes to Outside; zero means the last before the broadcast address
 	Service netip.Addr
-	Tun     *os.File     // IFF_TUN|IFF_NO_PI|IFF_VNET_HDR, of any network namespace; it is taken over, also when Join fails
+	// Tun is a file of IFF_TUN|IFF_NO_PI|IFF_VNET_HDR, of any network namespace. Join owns it afterwards, also when
+	// Join fails.
+	Tun     *os.File
 	MTU     int          // of the TUN's interface, MinMTU..MaxMTU; 0 means DefaultMTU
 	Outside Outside      // where packets for Service and beyond Prefix go; nil drops them
 	Log     *slog.Logger // nil means slog.Default()

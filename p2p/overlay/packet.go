@@ -42,10 +42,12 @@ func parsePacket(raw []byte, p *packet) error {
 		return errPacket
 	}
 	flags, kind := raw[0], raw[1]
-	size, start, at := int(binary.NativeEndian.Uint16(raw[4:])), int(binary.NativeEndian.Uint16(raw[6:])), int(binary.NativeEndian.Uint16(raw[8:]))
+	size, start := int(binary.NativeEndian.Uint16(raw[4:])), int(binary.NativeEndian.Uint16(raw[6:]))
+	at := int(binary.NativeEndian.Uint16(raw[8:]))
 	b := raw[virtioHead:]
 	p.ip = int(b[0]&15) * 4
-	if b[0]>>4 != 4 || p.ip < 20 || len(b) < p.ip || int(binary.BigEndian.Uint16(b[2:])) > len(b) || int(binary.BigEndian.Uint16(b[2:])) < p.ip {
+	if b[0]>>4 != 4 || p.ip < 20 || len(b) < p.ip || int(binary.BigEndian.Uint16(b[2:])) > len(b) ||
+		int(binary.BigEndian.Uint16(b[2:])) < p.ip {
 		return errPacket
 	}
 	b = b[:binary.BigEndian.Uint16(b[2:])]

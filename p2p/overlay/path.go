@@ -38,7 +38,8 @@ func (m *member) keep(r route, now time.Time, busy bool) {
 	pause := probeIdle
 	if busy {
 		pause = probeBusy
-		if heard := max(p.heard.Load(), p.ponged.UnixNano()); p.used.Load() > heard && now.UnixNano()-heard > int64(silence+2*p.rtt) {
+		if heard := max(p.heard.Load(), p.ponged.UnixNano()); p.used.Load() > heard &&
+			now.UnixNano()-heard > int64(silence+2*p.rtt) {
 			pause = probeAgain
 		}
 	}
@@ -125,7 +126,8 @@ func (m *member) compare(r route, now time.Time) {
 			p.compare = now.Add(roundTime)
 			return
 		}
-		m.d.log.Debug("moved to a faster path", "member", m.Address, "addr", c.best.to, "rtt", c.bestRTT, "was", r.to, "rtt-was", c.used)
+		m.d.log.Debug("moved to a faster path", "member", m.Address, "addr", c.best.to, "rtt", c.bestRTT, "was", r.to,
+			"rtt-was", c.used)
 		m.d.n.stats.paths.moved.Add(1)
 		m.use(c.best, c.bestRTT, now)
 		return

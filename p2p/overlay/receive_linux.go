@@ -57,11 +57,14 @@ func newReceiver(s *socket, gro bool) *receiver {
 			var errno unix.Errno
 			if s.plain.Load() {
 				var n uintptr
-				if n, _, errno = unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0].hdr)), unix.MSG_DONTWAIT); errno == 0 {
+				if n, _, errno = unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0].hdr)),
+					unix.MSG_DONTWAIT); errno == 0 {
 					got, r.hdrs[0].n = 1, uint32(n)
 				}
 			} else {
-				got, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0])), uintptr(len(r.hdrs)), unix.MSG_DONTWAIT, 0, 0)
+				got, _,
+					errno = unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.hdrs[0])),
+					uintptr(len(r.hdrs)), unix.MSG_DONTWAIT, 0, 0)
 			}
 			if errno != 0 && !s.plain.Load() && refused(errno) {
 				s.plain.Store(true)
@@ -100,7 +103,8 @@ func (r *receiver) run() {
 			r.iovs[i].Base = &r.bufs[i].b[0]
 			r.iovs[i].SetLen(len(r.bufs[i].b))
 			h := &r.hdrs[i].hdr
-			*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.names[i])), Namelen: unix.SizeofSockaddrAny, Iov: &r.iovs[i], Control: &r.oobs[i][0]}
+			*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.names[i])), Namelen: unix.SizeofSockaddrAny,
+				Iov: &r.iovs[i], Control: &r.oobs[i][0]}
 			h.SetIovlen(1)
 			h.SetControllen(oobSize)
 		}

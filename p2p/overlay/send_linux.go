@@ -39,11 +39,14 @@ var senders = sync.Pool{New: func() any {
 			var n uintptr
 			var errno unix.Errno
 			if s.one {
-				if _, _, errno = unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.hdrs[s.done].hdr)), unix.MSG_DONTWAIT); errno == 0 {
+				if _, _, errno = unix.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&s.hdrs[s.done].hdr)),
+					unix.MSG_DONTWAIT); errno == 0 {
 					n = 1
 				}
 			} else {
-				n, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&s.hdrs[s.done])), uintptr(s.n-s.done), unix.MSG_DONTWAIT, 0, 0)
+				n, _,
+					errno = unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&s.hdrs[s.done])),
+					uintptr(s.n-s.done), unix.MSG_DONTWAIT, 0, 0)
 			}
 			switch errno {
 			case 0:

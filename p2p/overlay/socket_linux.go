@@ -63,7 +63,8 @@ func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn,
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	s := &socket{UDPConn: c, n: n, raw: raw, six: network == "udp6", batch: ipv4.NewPacketConn(c), ended: make(chan struct{})}
+	s := &socket{UDPConn: c, n: n, raw: raw, six: network == "udp6", batch: ipv4.NewPacketConn(c),
+		ended: make(chan struct{})}
 	s.as = s
 	s.plain.Store(n.plain)
 	s.until.init()

@@ -21,7 +21,8 @@ const (
 	drops
 )
 
-var dropNames = [drops]string{"stranger", "quic", "busy", "unknown_key", "forged", "spoofed", "astray", "too_big", "queue", "stream", "send", "malformed"}
+var dropNames = [drops]string{"stranger", "quic", "busy", "unknown_key", "forged", "spoofed", "astray", "too_big",
+	"queue", "stream", "send", "malformed"}
 
 // Stats counts packets by their outcome.
 type Stats struct {

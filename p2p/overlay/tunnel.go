@@ -169,7 +169,8 @@ func (t *tunnel) fromOutside(packets [][]byte) error {
 	}
 	ok := make([][]byte, 0, len(packets))
 	for _, p := range packets {
-		if len(p) < 20 || len(p) > largeBuffer-device.MessageTransportHeaderSize || p[0]>>4 != 4 || destination(p) != t.d.cfg.Address {
+		if len(p) < 20 || len(p) > largeBuffer-device.MessageTransportHeaderSize || p[0]>>4 != 4 ||
+			destination(p) != t.d.cfg.Address {
 			t.d.n.stats.dropped[dropAstray].Add(1)
 			continue
 		}

@@ -25,7 +25,8 @@ func openTunnel(f *os.File) (*tunnel, error) {
 	}
 	const want, not = unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR, unix.IFF_TAP
 	if flags := ifr.Uint16(); flags&want != want || flags&not != 0 {
-		return nil, errors.Join(fmt.Errorf("%w: the TUN was not made with IFF_TUN, IFF_NO_PI and IFF_VNET_HDR", ErrConfig), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("%w: the TUN was not made with IFF_TUN, IFF_NO_PI and IFF_VNET_HDR",
+			ErrConfig), unix.Close(fd))
 	}
 	native, _, err := tun.CreateUnmonitoredTUNFromFD(fd)
 	if err != nil {

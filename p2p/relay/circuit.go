@@ -49,7 +49,8 @@ func (s *Service) connect(st network.Stream, req *pb.HopMessage, answered func()
 	span, err := st.Scope().BeginSpan()
 	if err == nil {
 		defer span.Done()
-		err = errors.Join(span.ReserveMemory(2*buffer, network.ReservationPriorityHigh), st.Scope().SetService(circuit.ServiceName))
+		err = errors.Join(span.ReserveMemory(2*buffer, network.ReservationPriorityHigh),
+			st.Scope().SetService(circuit.ServiceName))
 	}
 	if err != nil {
 		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED, err.Error())
@@ -118,7 +119,8 @@ func (s *Service) stop(client, target peer.ID, at netip.Prefix) (network.Stream,
 	}
 	for tries := 1; ; tries++ {
 		to, err := s.ask(ctx, client, target)
-		if err == nil || errors.Is(err, errStatus) || tries == maxTries || ctx.Err() != nil || s.h.Network().Connectedness(target) == network.NotConnected {
+		if err == nil || errors.Is(err, errStatus) || tries == maxTries || ctx.Err() != nil ||
+			s.h.Network().Connectedness(target) == network.NotConnected {
 			return to, err
 		}
 	}
@@ -144,7 +146,8 @@ func (s *Service) ask(ctx context.Context, client, target peer.ID) (network.Stre
 	}
 	if err == nil {
 		_, err = protodelim.MarshalTo(to, &pb.StopMessage{
-			Type: pb.StopMessage_CONNECT.Enum(), Peer: util.PeerInfoToPeerV2(peer.AddrInfo{ID: client}), Limit: s.cfg.Limits.message(),
+			Type: pb.StopMessage_CONNECT.Enum(), Peer: util.PeerInfoToPeerV2(peer.AddrInfo{ID: client}),
+			Limit: s.cfg.Limits.message(),
 		})
 	}
 	var resp pb.StopMessage
@@ -168,7 +171,8 @@ func (s *Service) ask(ctx context.Context, client, target peer.ID) (network.Stre
 
 // locate makes sure that the host is connected to the target or knows an address to dial.
 func (s *Service) locate(ctx context.Context, client, target peer.ID, at netip.Prefix) error {
-	if s.h.Network().Connectedness(target) != network.NotConnected || slices.ContainsFunc(s.h.Peerstore().Addrs(target), s.foreign) {
+	if s.h.Network().Connectedness(target) != network.NotConnected ||
+		slices.ContainsFunc(s.h.Peerstore().Addrs(target), s.foreign) {
 		return nil
 	}
 	if s.cfg.Find == nil {

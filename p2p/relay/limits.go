@@ -11,12 +11,16 @@ import (
 // Limits bound one relay's work for others. A zero field takes the default beside it. Peers with a lease, and members
 // of clusters, have another quarter of Circuits and of Reservations for themselves.
 type Limits struct {
-	Data         int64         // bytes that one circuit may carry, both directions together; DefaultData, negative: no limit
-	Duration     time.Duration // how long one circuit may live; DefaultDuration, negative: no limit
-	Circuits     int           // open circuits in all; DefaultCircuits
-	PerPeer      int           // open circuits that one peer may have asked for, and that may lead to one peer; DefaultPerPeer
-	Reservations int           // peers that keep a place to be reached at; DefaultReservations
-	PerIP        int           // reservations from one address: a farm behind one router; DefaultPerIP
+	// Data is the number of bytes that one circuit may carry, both directions together. 0 means DefaultData, a negative
+	// value no limit.
+	Data     int64
+	Duration time.Duration // how long one circuit may live; DefaultDuration, negative: no limit
+	Circuits int           // open circuits in all; DefaultCircuits
+	// PerPeer bounds the open circuits that one peer may have requested, and those that lead to one peer. 0 means
+	// DefaultPerPeer.
+	PerPeer      int
+	Reservations int // peers that keep a place to be reached at; DefaultReservations
+	PerIP        int // reservations from one address: a farm behind one router; DefaultPerIP
 	// bytes a second that all circuits may carry, both directions together; DefaultRate, negative: no limit
 	Rate int64
 }
@@ -98,7 +102,8 @@ func (l Limits) resources() circuit.Resources {
 	if !l.generous() {
 		rc.Limit = &circuit.RelayLimit{Duration: l.told().duration, Data: l.told().data}
 	}
-	rc.MaxReservations, rc.MaxReservationsPerIP, rc.MaxReservationsPerASN = plus(l.Reservations), l.PerIP, max(perASN, l.PerIP)
+	rc.MaxReservations, rc.MaxReservationsPerIP, rc.MaxReservationsPerASN = plus(l.Reservations), l.PerIP, max(perASN,
+		l.PerIP)
 	rc.MaxCircuits = l.PerPeer
 	return rc
 }

@@ -116,14 +116,18 @@ func New(h host.Host, cfg Config) (*Service, error) {
 	cfg.Limits = cfg.Limits.withDefaults()
 	s := &Service{
 		h: h, cfg: cfg, log: cfg.Logger, finding: newTurns(), pace: cfg.Limits.pace(),
-		asking: make(map[peer.ID]int), askFrom: shares{}, byPeer: make(map[peer.ID]int), from: shares{}, streams: make(map[network.Stream]struct{}),
+		asking: make(map[peer.ID]int), askFrom: shares{}, byPeer: make(map[peer.ID]int), from: shares{},
+		streams: make(map[network.Stream]struct{}),
 	}
-	s.places = newPlaces(cfg.Limits, func(p peer.ID) bool { return h.Network().Connectedness(p) != network.NotConnected }, s.kept)
+	s.places = newPlaces(cfg.Limits, func(p peer.ID) bool {
+		return h.Network().Connectedness(p) != network.NotConnected
+	}, s.kept)
 	if s.log == nil {
 		s.log = slog.Default()
 	}
 	var err error
-	if s.stock, err = circuit.New(catcher{h, s}, circuit.WithResources(cfg.Limits.resources()), circuit.WithACL(acl{s})); err != nil {
+	if s.stock, err = circuit.New(catcher{h, s}, circuit.WithResources(cfg.Limits.resources()),
+		circuit.WithACL(acl{s})); err != nil {
 		return nil, fmt.Errorf("starting the relay: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -243,7 +247,8 @@ func (s *Service) admit(client peer.ID, st network.Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := admit.NetworkOf(st.Conn().RemoteMultiaddr())
-	if s.closed || s.asking[client] >= maxAskingPerPeer || !s.room(client, s.askers, maxAsking, s.askFrom, at, maxAskingPerNetwork) {
+	if s.closed || s.asking[client] >= maxAskingPerPeer ||
+		!s.room(client, s.askers, maxAsking, s.askFrom, at, maxAskingPerNetwork) {
 		s.stats.Refused++
 		return false
 	}

@@ -37,7 +37,8 @@ type places struct {
 }
 
 func newPlaces(l Limits, connected, kept func(peer.ID) bool) *places {
-	return &places{most: l.sharePlaces(), all: l.Reservations, connected: connected, kept: kept, of: map[netip.Prefix]map[peer.ID]struct{}{}}
+	return &places{most: l.sharePlaces(), all: l.Reservations, connected: connected, kept: kept,
+		of: map[netip.Prefix]map[peer.ID]struct{}{}}
 }
 
 // allow reports whether p, connected from a, may reserve a place or renew its own, and counts it until p has left.

@@ -40,7 +40,9 @@ func (p Protocol[Req, Resp]) Call(ctx context.Context, h host.Host, network stri
 
 // Open asks to for a feed. The items live until ctx ends or [Items.Close]; the caller must close them.
 // The errors of opening and of Next are those of [Protocol.Call].
-func (f Feed[Req, Item]) Open(ctx context.Context, h host.Host, network string, to peer.ID, req Req) (*Items[Item], error) {
+func (f Feed[Req, Item]) Open(
+	ctx context.Context, h host.Host, network string, to peer.ID, req Req,
+) (*Items[Item], error) {
 	c, err := open(relayed(ctx), h, f.ID(network), to, req, or(f.MaxRequest, DefaultMaxMessage))
 	if err != nil {
 		return nil, failed(ctx, f.Name, to, err)
@@ -83,7 +85,9 @@ func (i *Items[Item]) Close() { i.c.abandon() }
 
 // Open asks to for a transfer and returns its head and body. The body ends with io.EOF after exactly Size
 // bytes, with io.ErrUnexpectedEOF when the peer sends fewer. The caller must close it.
-func (t Transfer[Req, Head]) Open(ctx context.Context, h host.Host, network string, to peer.ID, req Req) (Head, *Body, error) {
+func (t Transfer[Req, Head]) Open(
+	ctx context.Context, h host.Host, network string, to peer.ID, req Req,
+) (Head, *Body, error) {
 	var none Head
 	c, err := open(relayed(ctx), h, t.ID(network), to, req, or(t.MaxRequest, DefaultMaxMessage))
 	if err != nil {
@@ -202,7 +206,8 @@ func newStream(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID) (n
 	for tries := 1; ; tries++ {
 		s, err := h.NewStream(ctx, to, pid)
 		var unsupported multistream.ErrNotSupported[protocol.ID]
-		if err == nil || errors.As(err, &unsupported) || tries == maxTries || ctx.Err() != nil || h.Network().Connectedness(to) == network.NotConnected {
+		if err == nil || errors.As(err, &unsupported) || tries == maxTries || ctx.Err() != nil ||
+			h.Network().Connectedness(to) == network.NotConnected {
 			return s, err
 		}
 	}

@@ -36,7 +36,9 @@ func (d Duplex[Req, Resp]) ID(network string) protocol.ID { return id(d.Name, d.
 
 // Open asks to for a stream. It lives until both sides have closed it, [Conn.Close], or the end of ctx; the caller must
 // close it. A relayed connection is good enough. The errors are those of [Protocol.Call].
-func (d Duplex[Req, Resp]) Open(ctx context.Context, h host.Host, network string, to peer.ID, req Req) (Resp, *Conn, error) {
+func (d Duplex[Req, Resp]) Open(
+	ctx context.Context, h host.Host, network string, to peer.ID, req Req,
+) (Resp, *Conn, error) {
 	var none Resp
 	octx, cancel := context.WithTimeout(ctx, or(d.Deadline, DefaultDeadline))
 	defer cancel()
@@ -61,7 +63,10 @@ func (d Duplex[Req, Resp]) Open(ctx context.Context, h host.Host, network string
 // Serve answers with fn, which accepts with a response and then has the stream until it returns. An error before
 // accepting is sent as in [Protocol.Handle]; one after that resets the stream. The context ends when the Server is
 // closed; reading or writing shows that the caller is gone.
-func (d Duplex[Req, Resp]) Serve(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req, accept func(Resp) (*Conn, error)) error, limits Limits) *Server {
+func (d Duplex[Req, Resp]) Serve(
+	h host.Host, network string,
+	fn func(ctx context.Context, from peer.ID, req Req, accept func(Resp) (*Conn, error)) error, limits Limits,
+) *Server {
 	deadline, idle := or(d.Deadline, DefaultDeadline), or(d.Idle, DefaultIdle)
 	return serve(h, d.ID(network), limits, deadline, func(ctx context.Context, s stream) error {
 		req, err := request[Req](s, or(d.MaxRequest, DefaultMaxMessage))

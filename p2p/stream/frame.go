@@ -61,7 +61,8 @@ func encodeError(err error) []byte {
 	var malformed *Malformed
 	switch {
 	case errors.As(err, &refused):
-		st, body = StatusRefused, &streampb.Refusal{Code: clean(refused.Code, maxCode), Reason: clean(refused.Reason, maxReason)}
+		st, body = StatusRefused, &streampb.Refusal{Code: clean(refused.Code, maxCode),
+			Reason: clean(refused.Reason, maxReason)}
 	case errors.As(err, &malformed):
 		st, body = StatusMalformed, &streampb.Refusal{Code: "malformed", Reason: clean(malformed.Reason, maxReason)}
 	}

@@ -72,7 +72,9 @@ func (s *Server) Close() {
 // protocol's deadline, when the caller goes away, and when the Server is closed. fn declines with [Refuse], calls a
 // request wrong with [*Malformed]; any other error is logged and not sent. Register all handlers before connecting: a
 // later one is announced to every connected peer.
-func (p Protocol[Req, Resp]) Handle(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (Resp, error), limits Limits) *Server {
+func (p Protocol[Req, Resp]) Handle(
+	h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (Resp, error), limits Limits,
+) *Server {
 	deadline, max := or(p.Deadline, DefaultDeadline), or(p.MaxResponse, DefaultMaxMessage)
 	return serve(h, p.ID(network), limits, deadline, func(ctx context.Context, s stream) error {
 		req, err := request[Req](s, or(p.MaxRequest, DefaultMaxMessage))
@@ -94,7 +96,10 @@ func (p Protocol[Req, Resp]) Handle(h host.Host, network string, fn func(ctx con
 
 // Serve answers the feed with fn, which sends items and returns when there are no more. send blocks while
 // the caller is slow and fails when it is gone. The rest is as in [Protocol.Handle].
-func (f Feed[Req, Item]) Serve(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req, send func(Item) error) error, limits Limits) *Server {
+func (f Feed[Req, Item]) Serve(
+	h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req, send func(Item) error) error,
+	limits Limits,
+) *Server {
 	stall, max := or(f.Stall, DefaultStall), or(f.MaxItem, DefaultMaxMessage)
 	return serve(h, f.ID(network), limits, stall, func(ctx context.Context, s stream) error {
 		req, err := request[Req](s, or(f.MaxRequest, DefaultMaxMessage))
@@ -117,7 +122,11 @@ func (f Feed[Req, Item]) Serve(h host.Host, network string, fn func(ctx context.
 
 // Serve answers the transfer with fn, which returns the head and a body of exactly size bytes; the body is
 // closed in every case. The rest is as in [Protocol.Handle].
-func (t Transfer[Req, Head]) Serve(h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (head Head, body io.ReadCloser, size int64, err error), limits Limits) *Server {
+func (t Transfer[Req, Head]) Serve(
+	h host.Host, network string,
+	fn func(ctx context.Context, from peer.ID, req Req) (head Head, body io.ReadCloser, size int64, err error),
+	limits Limits,
+) *Server {
 	stall, max := or(t.Stall, DefaultStall), or(t.MaxHead, DefaultMaxMessage)
 	return serve(h, t.ID(network), limits, stall, func(ctx context.Context, s stream) error {
 		req, err := request[Req](s, or(t.MaxRequest, DefaultMaxMessage))
@@ -228,7 +237,10 @@ func request[Req proto.Message](s stream, max int) (Req, error) {
 }
 
 // serve registers the handler that admits streams and runs answer for each.
-func serve(h host.Host, id protocol.ID, limits Limits, errDeadline time.Duration, answer func(ctx context.Context, s stream) error) *Server {
+func serve(
+	h host.Host, id protocol.ID, limits Limits, errDeadline time.Duration,
+	answer func(ctx context.Context, s stream) error,
+) *Server {
 	limits.Concurrent = or(limits.Concurrent, DefaultConcurrent)
 	limits.PerPeer = or(limits.PerPeer, DefaultPerPeer)
 	srv := &Server{h: h, id: id, limits: limits, log: limits.Logger, peers: make(map[peer.ID]int),
@@ -310,7 +322,8 @@ func (s *Server) done(p peer.ID, free func()) {
 func (s *Server) run(st stream, answer func(ctx context.Context, s stream) error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.log.Error("stream handler panicked", "protocol", s.id, "peer", st.from, "panic", r, "stack", string(debug.Stack()))
+			s.log.Error("stream handler panicked", "protocol", s.id, "peer", st.from, "panic", r, "stack",
+				string(debug.Stack()))
 			s.count(func(c *Stats) { c.Panics++ })
 			err = fmt.Errorf("handler panicked: %v", r)
 		}

@@ -42,7 +42,8 @@ func Build(out, pkg string) error {
 	return nil
 }
 
-// keptAt is the place of a package's program in the cache. Other checkouts have the same: Go builds what is out of date.
+// keptAt returns the place of a package's program in the cache. All checkouts share it: Go rebuilds an outdated
+// program.
 func keptAt(pkg string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {

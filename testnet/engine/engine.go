@@ -100,7 +100,8 @@ func (e *Engine) run(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command("dockerd", append([]string{"--data-root", e.Dir + "/data", "--exec-root", e.Dir + "/exec", "--pidfile", e.Dir + "/pid", "-H", e.Host()}, e.opts.Args...)...)
+	cmd := exec.Command("dockerd", append([]string{"--data-root", e.Dir + "/data", "--exec-root", e.Dir + "/exec",
+		"--pidfile", e.Dir + "/pid", "-H", e.Host()}, e.opts.Args...)...)
 	cmd.Env = append(os.Environ(), e.opts.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -131,9 +132,10 @@ func (e *Engine) run(ctx context.Context) error {
 // Call calls the engine's API, with a JSON body if body is not nil, and decodes the answer into to, if not nil. The
 // engine's error message is in the error.
 func (e *Engine) Call(ctx context.Context, method, path string, body, to any) error {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", e.socket())
-	}}
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", e.socket())
+		}}
 	var content bytes.Buffer
 	if body != nil {
 		if err := json.NewEncoder(&content).Encode(body); err != nil {
@@ -258,7 +260,8 @@ func (e *Engine) killRest() {
 		line, _ := os.ReadFile(p + "/cmdline")
 		program, args, _ := strings.Cut(string(line), "\x00")
 		base := filepath.Base(program)
-		if (strings.HasPrefix(base, "containerd") || strings.HasPrefix(base, "runsc")) && strings.Contains(args, e.Dir+"/exec") {
+		if (strings.HasPrefix(base, "containerd") || strings.HasPrefix(base, "runsc")) &&
+			strings.Contains(args, e.Dir+"/exec") {
 			if pid, err := strconv.Atoi(filepath.Base(p)); err == nil {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}

@@ -67,7 +67,9 @@ func NewRegistry(in ...*natlab.Namespace) (*Registry, error) {
 			}
 			*addr, r.listeners = l.Addr().String(), append(r.listeners, l)
 			go func() {
-				_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { r.serve(w, req, i == 1) }))
+				_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					r.serve(w, req, i == 1)
+				}))
 			}()
 		}
 	}
@@ -162,7 +164,8 @@ func (r *Registry) layer(files []File) (v1.Layer, error) {
 				return nil, err
 			}
 		}
-		h := &tar.Header{Name: strings.TrimPrefix(f.Path, "/"), Mode: 0o755, Size: int64(len(content)), Typeflag: tar.TypeReg}
+		h := &tar.Header{Name: strings.TrimPrefix(f.Path, "/"), Mode: 0o755, Size: int64(len(content)),
+			Typeflag: tar.TypeReg}
 		if strings.HasSuffix(f.Path, "/") {
 			h.Typeflag = tar.TypeDir
 		}
@@ -176,7 +179,9 @@ func (r *Registry) layer(files []File) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(b.Bytes())), nil
+	})
 	if err == nil {
 		r.layers[key] = layer
 	}
@@ -197,7 +202,9 @@ func (r *Registry) Push(repo string, change func(*v1.ConfigFile), files ...File)
 // PushLayers makes an image of layers, the lowest first, and of files above them, if any, and returns its name, by
 // digest. The layers stay in their files until an engine requests them. change changes its configuration, which is
 // empty.
-func (r *Registry) PushLayers(repo string, change func(*v1.ConfigFile), layers []*Layer, files ...File) (string, error) {
+func (r *Registry) PushLayers(
+	repo string, change func(*v1.ConfigFile), layers []*Layer, files ...File,
+) (string, error) {
 	return r.push(repo, layers, files, change)
 }
 

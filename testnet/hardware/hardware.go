@@ -6,11 +6,13 @@
 //	self-test    starling-cuda --self-test: kernels against the processor, registers, rates of each kernel
 //	products     the products that an audit asks of the class, with the tree over them
 //	curve        fills of more and more of the memory, and a walk over each
-//	comparison   walkers over the fullest memory, shapes drawn at random and tiles of the largest one, against the definition
+//	comparison   walkers over the fullest memory, shapes drawn at random and tiles of the largest one, against the
+//	             definition
 //	two helpers  two processes on one card at once; one that wants memory which the other has
 //	load         a program that computes on the card, before, beside and after an audit
 //	probes       a buyer's probes of a leased card
-//	faults       a helper that is killed, a fill that is cancelled, another card's UUID, too large a dataset; each then works again
+//	faults       a helper that is killed, a fill that is cancelled, another card's UUID, too large a dataset; each
+//	             then works again
 //	job          a CUDA program in a container by `starling run --gpus 1`, where an engine with NVIDIA's hook is there
 //
 // The report says of which card it is. The tests run the same in small over the PTX interpreter, and that report says
@@ -79,7 +81,8 @@ func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
 	b := &bench{Config: cfg, report: &Report{At: time.Now().UTC().Truncate(time.Second)}}
 	b.helper = filepath.Join(filepath.Dir(cfg.Starling), cuda.HelperName)
 	o := scenarios.Options{Say: cfg.Say}
-	rows, err := scenarios.Play(ctx, o, stepTime, []scenarios.Step{{What: "which card it is, and that a helper opens it", Run: b.identify}})
+	rows, err := scenarios.Play(ctx,
+		o, stepTime, []scenarios.Step{{What: "which card it is, and that a helper opens it", Run: b.identify}})
 	if err == nil && rows[0].Err == nil {
 		more, playErr := scenarios.Play(ctx, o, stepTime, []scenarios.Step{
 			{What: "starling-cuda compares the kernels with the processor", Run: b.selfTest},
@@ -135,7 +138,8 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 		b.UUID = found.UUID
 	}
 	if b.UUID == "" {
-		return "", errors.New("this machine has no NVIDIA GPU that could be sold (see starling provider gpus), so nothing can be measured")
+		return "", errors.New("this machine has no NVIDIA GPU that could be sold (see starling provider gpus), " +
+			"so nothing can be measured")
 	}
 	if smi, err := exec.LookPath("nvidia-smi"); err == nil {
 		out, err := exec.CommandContext(ctx, smi, "-i", b.UUID, "--format=csv",
@@ -178,7 +182,8 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 		r.GPU = !found.Simulated
 	}
 	if !r.GPU {
-		r.Note = "interpreter, not a GPU: neither NVML nor the kernel's driver knows this device, and what follows says nothing of hardware"
+		r.Note = "interpreter, not a GPU: neither NVML nor the kernel's driver knows this device, " +
+			"and what follows says nothing of hardware"
 	}
 	if err := b.size(info); err != nil {
 		return "", err

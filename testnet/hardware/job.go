@@ -45,7 +45,9 @@ func (b *bench) job(ctx context.Context) (_ string, err error) {
 		cmd := exec.CommandContext(ctx, b.helper, "--self-test", "--quick")
 		cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+b.UUID, "NVIDIA_VISIBLE_DEVICES="+b.UUID)
 		out, err := cmd.CombinedOutput()
-		how := fmt.Sprintf("NOT by starling run and in no container (%v): starling-cuda --self-test --quick on this machine, restricted to the card", without)
+		how := fmt.Sprintf("NOT by starling run and in no container (%v): "+
+			"starling-cuda --self-test --quick on this machine, restricted to the card",
+			without)
 		return b.ran(how, string(out), err)
 	}
 	image, err := digest(ctx)
@@ -63,8 +65,8 @@ func (b *bench) job(ctx context.Context) (_ string, err error) {
 	}
 	defer func() { err = errors.Join(err, n.Stop()) }()
 	const in = "/in/" + cuda.HelperName
-	out, err := exec.CommandContext(ctx, b.Starling, "--home", n.Buyers()[0].Home, "run", "--gpus", "1", "-i", b.helper+":"+in, image,
-		"--", "/lib64/ld-linux-x86-64.so.2", in, "--self-test", "--quick").CombinedOutput()
+	out, err := exec.CommandContext(ctx, b.Starling, "--home", n.Buyers()[0].Home, "run", "--gpus", "1", "-i",
+		b.helper+":"+in, image, "--", "/lib64/ld-linux-x86-64.so.2", in, "--self-test", "--quick").CombinedOutput()
 	return b.ran("starling run --gpus 1: starling-cuda --self-test --quick in a container", string(out), err)
 }
 
@@ -86,7 +88,8 @@ func digest(ctx context.Context) (string, error) {
 	if out, err := exec.CommandContext(ctx, "docker", "pull", "--quiet", glibc).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("pulling %s: %w: %s", glibc, err, out)
 	}
-	out, err := exec.CommandContext(ctx, "docker", "image", "inspect", "--format", "{{index .RepoDigests 0}}", glibc).Output()
+	out, err := exec.CommandContext(ctx, "docker", "image", "inspect", "--format", "{{index .RepoDigests 0}}",
+		glibc).Output()
 	if err != nil {
 		return "", fmt.Errorf("the digest of %s: %w", glibc, err)
 	}

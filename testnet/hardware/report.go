@@ -152,7 +152,8 @@ func (r *Report) floors() *Floors {
 	last := r.Curve[len(r.Curve)-1]
 	f := &Floors{Operations: uint64(r.Products.Operations * 2 / 3), Reads: uint64(last.Reads * 4 / 5)}
 	if known, ok := audit.KnownAs(r.Class); ok {
-		f.OperationsNow, f.ReadsNow, f.Source = known.Operations, known.Reads, fmt.Sprintf("class %s: %s", known.Class, known.Source)
+		f.OperationsNow, f.ReadsNow, f.Source = known.Operations, known.Reads,
+			fmt.Sprintf("class %s: %s", known.Class, known.Source)
 		f.Holds = r.Products.Operations >= float64(known.Operations) && last.Reads >= float64(known.Reads)
 	}
 	return f
@@ -178,7 +179,8 @@ func (r *Report) row() string {
 	return fmt.Sprintf("| %s, %d MiB | %s | %s | %.0f·10¹² operations/s | %.1f·10⁹ reads/s over %d MiB | %.1f GB/s | "+
 		"%.3f s, %.3f s; %.3f s, %.3f s | %d of %d |\n",
 		r.Model, r.VRAMMiB, r.Driver, r.At.Format(time.DateOnly), r.Products.Operations/1e12, last.Reads/1e9, last.MiB,
-		float64(last.MiB<<20)/last.Fill/1e9, median(r.Products.Seconds), last.Walk, r.Products.Allowed, last.Allowed, differ, of)
+		float64(last.MiB<<20)/last.Fill/1e9, median(r.Products.Seconds), last.Walk, r.Products.Allowed, last.Allowed,
+		differ, of)
 }
 
 // note puts the card's row into a file's table, in the place of an earlier one of the same model. A report of no GPU is

@@ -386,6 +386,13 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// unheard is a member's results that nobody receives.
+type unheard struct{}
+
+func (unheard) Judged(sign.Key, rules.Verdict)             {}
+func (unheard) KeepFraud(context.Context, rules.Lie) error { return nil }
+func (unheard) Refuse(rules.Refusal)                       {}
+
 // lazy answers every step as it must and passes whatever it is shown, unseen.
 type lazy struct {
 	key    sign.Private
@@ -406,7 +413,7 @@ func makeLazy(t *testing.T, n *Net, p *Peer, sight *audit.Public) *lazy {
 	}
 	l.member = audit.NewMember(audit.MemberConfig{
 		Domain: l.domain, Key: p.Key, WindowSlots: n.Genesis.AuditSlots, Sight: sight, Plan: audit.ByPlan, Now: time.Now, Log: p2ptest.Quiet(),
-		Judged: func(sign.Key, rules.Verdict) {}, Lie: func(rules.Lie) {},
+		Results: unheard{},
 	})
 	h := protocol.Audit.Handle(n.net.Hosts[p.i], n.Genesis.Tag(), func(ctx context.Context, from peer.ID, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 		k, err := p2p.KeyFromPeerID(from)

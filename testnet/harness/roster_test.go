@@ -66,8 +66,8 @@ func bringsMember(t *testing.T, late, own bool, code string) {
 	// The provider and its friend go by a roster that has the friend in it, whatever the chain says.
 	o.sight = sightOf(t, n, append(n.judges(), rules.Member{Key: friend.Key(), Owner: friend.Key(), Weight: 1000 * bonded}))
 	m := audit.NewMember(audit.MemberConfig{
-		Domain: o.domain, Key: friend, WindowSlots: auditSlots, Sight: o.sight, Plan: audit.ByPlan, Now: time.Now, Judged: func(sign.Key, rules.Verdict) {},
-		Lie: func(rules.Lie) {}, Log: slog.New(slog.DiscardHandler),
+		Domain: o.domain, Key: friend, WindowSlots: auditSlots, Sight: o.sight, Plan: audit.ByPlan, Now: time.Now, Results: unheard{},
+		Log: slog.New(slog.DiscardHandler),
 	})
 	o.instead = func(ctx context.Context, to sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 		if to != friend.Key() {

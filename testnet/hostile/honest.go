@@ -161,7 +161,8 @@ func resident(pid int) (int, error) {
 // latency compares the slowest orders.
 func (w *world) latency(context.Context) (string, error) {
 	quiet, attacked := w.quiet.p99(), w.attacked.p99()
-	saw := fmt.Sprintf("99 of 100 within %v, %v without the attack", attacked.Round(time.Millisecond), quiet.Round(time.Millisecond))
+	saw := fmt.Sprintf("99 of 100 within %v, %v without the attack",
+		attacked.Round(time.Millisecond), quiet.Round(time.Millisecond))
 	if attacked > 3*quiet {
 		return saw, fmt.Errorf("more than three times the quiet value")
 	}
@@ -180,7 +181,8 @@ func (w *world) memory(context.Context) (string, error) {
 			worst, most = name, more
 		}
 	}
-	saw := fmt.Sprintf("the most is %d MiB more at %s: %d MiB, %d without the attack", most, worst, w.attacked.peak[worst], w.quiet.peak[worst])
+	saw := fmt.Sprintf("the most is %d MiB more at %s: %d MiB, %d without the attack",
+		most, worst, w.attacked.peak[worst], w.quiet.peak[worst])
 	if most > moreMiB {
 		return saw, fmt.Errorf("more than %d MiB", moreMiB)
 	}
@@ -205,7 +207,9 @@ func (w *world) after(ctx context.Context) (string, error) {
 			}
 			strangers := 0
 			for _, other := range peers {
-				if slices.ContainsFunc(other.Conns, func(conn api.ConnInfo) bool { return strings.Contains(conn.Addr, "/"+w.attacker.IP+"/") }) {
+				if slices.ContainsFunc(other.Conns, func(conn api.ConnInfo) bool {
+					return strings.Contains(conn.Addr, "/"+w.attacker.IP+"/")
+				}) {
 					strangers++
 				}
 			}
@@ -216,7 +220,8 @@ func (w *world) after(ctx context.Context) (string, error) {
 					answered++
 				}
 			}
-			saw := fmt.Sprintf("%s has %d of %d units free, %d connections to the attacker, %d of %d offers", p.Name, n.FreeUnits, n.Units, strangers, answered, sellers)
+			saw := fmt.Sprintf("%s has %d of %d units free, %d connections to the attacker, %d of %d offers",
+				p.Name, n.FreeUnits, n.Units, strangers, answered, sellers)
 			return n.FreeUnits == n.Units && strangers == 0 && answered >= sellers-1, saw, err
 		}); err != nil {
 			return saw, err

@@ -36,8 +36,8 @@ const latency = "the time from an order to its leases"
 // Options of the scenario.
 type Options struct {
 	scenarios.Options
-	Quiet  time.Duration // how long honest jobs run before the attack; 0: 40 s
-	Attack time.Duration // how long they run beside it; 0: 2 minutes
+	Attack time.Duration // how long honest jobs run beside the attack; 0: 2 minutes
+	Quiet  time.Duration // how long they run before it; 0: as long, so that the slowest of as many jobs are compared
 }
 
 // world is a running scenario.
@@ -58,11 +58,11 @@ func Run(ctx context.Context, o Options) (rows []scenarios.Row, err error) {
 	if err := natlab.Available(); err != nil {
 		return nil, err
 	}
-	if o.Quiet == 0 {
-		o.Quiet = 40 * time.Second
-	}
 	if o.Attack == 0 {
 		o.Attack = 2 * time.Minute
+	}
+	if o.Quiet == 0 {
+		o.Quiet = o.Attack
 	}
 	w := &world{Options: o}
 	defer func() { err = errors.Join(err, w.close()) }()
@@ -71,10 +71,12 @@ func Run(ctx context.Context, o Options) (rows []scenarios.Row, err error) {
 	}
 	return scenarios.Play(ctx, o.Options, o.Quiet+o.Attack+4*time.Minute, []scenarios.Step{
 		{What: fmt.Sprintf("honest jobs for %v", o.Quiet), Run: w.peace},
-		{What: fmt.Sprintf("honest jobs for %v beside an attacker with a hundred keys: each ends right and paid", o.Attack), Run: w.war},
+		{What: fmt.Sprintf("honest jobs for %v beside an attacker with a hundred keys: each ends right and paid",
+			o.Attack), Run: w.war},
 		{What: latency, Run: w.latency},
 		{What: "the memory of every peer", Run: w.memory},
-		{What: "afterwards: all units are free, every offer is found, nobody is connected to the attacker", Run: w.after},
+		{What: "afterwards: all units are free, every offer is found, nobody is connected to the attacker",
+			Run: w.after},
 	})
 }
 
@@ -107,8 +109,8 @@ func (w *world) start(ctx context.Context) error {
 		return err
 	}
 	w.net, err = testnet.Start(ctx, testnet.Options{
-		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sellers, Buyers: buyers, Units: units, Chain: w.chain,
-		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
+		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sellers, Buyers: buyers, Units: units,
+		Chain: w.chain, Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
 		Place: func(i int) testnet.Place {
 			p := scenarios.At(sites[i], fmt.Sprintf("region-%d", i+1), "http://"+rpc)
 			if i < 3 {
@@ -127,7 +129,8 @@ func (w *world) build(ctx context.Context) error {
 	for _, b := range []struct{ to, from, env string }{
 		{path, "jobs/tick", "GOOS=wasip1 GOARCH=wasm"}, {w.program, "hostile/attacker", ""},
 	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.to, "github.com/starling-network/starling/testnet/"+b.from)
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.to,
+			"github.com/starling-network/starling/testnet/"+b.from)
 		cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), strings.Fields(b.env)...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w: %s", b.from, err, out)

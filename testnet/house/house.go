@@ -95,7 +95,8 @@ func Walk(root string, fn func(rel string) error) error {
 			return fn(rel)
 		}
 		name := d.Name()
-		if rel != "." && (strings.HasPrefix(name, ".") || name == "node_modules" || rel == "bin" || rel == "testnet/out") {
+		if rel != "." &&
+			(strings.HasPrefix(name, ".") || name == "node_modules" || rel == "bin" || rel == "testnet/out") {
 			return filepath.SkipDir
 		}
 		return nil

@@ -32,13 +32,15 @@ var Areas = []Area{
 		Folder: "p2p", Others: []string{
 			"github.com/libp2p/", "github.com/multiformats/", "github.com/ipfs/", "google.golang.org/protobuf/",
 			"github.com/marcopolo/simnet", "github.com/mr-tron/base58", "github.com/prometheus/client_golang/",
-			"github.com/quic-go/quic-go", "go.uber.org/fx", "golang.org/x/", "golang.zx2c4.com/wireguard/", "gvisor.dev/gvisor/",
+			"github.com/quic-go/quic-go", "go.uber.org/fx", "golang.org/x/", "golang.zx2c4.com/wireguard/",
+			"gvisor.dev/gvisor/",
 		},
 		Why: "p2p is generic: another project could take it as it is, and it can be tested without any of our meaning",
 	},
 	{
 		Folder: "market", Others: pureOthers,
-		Why: "market is a core: standard library and protobuf only, so that its rules can be tested, replayed and read without a network",
+		Why: "market is a core: standard library and protobuf only, " +
+			"so that its rules can be tested, replayed and read without a network",
 	},
 	{
 		Folder: "verify", Ours: []string{"market"}, Others: pureOthers,
@@ -67,18 +69,27 @@ var pureOthers = []string{"google.golang.org/protobuf/", "github.com/mr-tron/bas
 
 // testOthers may be used by any test and by the test-support packages (named *test).
 var testOthers = []string{
-	"pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/rogpeppe/go-internal/", "golang.org/x/crypto/",
+	"pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/rogpeppe/go-internal/",
+	"golang.org/x/crypto/",
 }
 
 // onlyBelow lists modules that only one folder may import, with the reason.
 var onlyBelow = []struct{ module, folder, why string }{
-	{"github.com/gagliardetto/", "chain/solana", "one folder knows Solana's client library; the rest speaks chain.Ledger, so that the library can be replaced"},
+	{"github.com/gagliardetto/",
+		"chain/solana",
+		"one folder knows Solana's client library; the rest speaks chain.Ledger, so that the library can be replaced"},
 	{"github.com/tetratelabs/wazero", "node/runtime", "engines stand behind runtime.Runtime"},
-	{"github.com/NVIDIA/go-nvml", "node/gpu", "it needs cgo and a driver's crash is its caller's: only the helper process links it, behind gpu.Source"},
-	{"github.com/ebitengine/purego", "node/device/cuda/driver", "what links it is no longer static: only the program starling-cuda is, and a driver's crash is its alone"},
-	{Module + "/node/device/cuda/driver", "cmd/starling-cuda", "as purego: only the program starling-cuda calls the driver; the peer starts it and does not link it"},
-	{"github.com/docker/", "node/runtime/docker", "the engine stands behind runtime.Runtime; its client library is frozen and will be replaced by another"},
-	{"gvisor.dev/gvisor", "p2p/overlay", "one folder knows the TCP/IP stack in user space: what leaves an overlay ends there"},
+	{"github.com/NVIDIA/go-nvml", "node/gpu",
+		"it needs cgo and a driver's crash is its caller's: only the helper process links it, behind gpu.Source"},
+	{"github.com/ebitengine/purego", "node/device/cuda/driver",
+		"what links it is no longer static: only the program starling-cuda is, and a driver's crash is its alone"},
+	{Module + "/node/device/cuda/driver", "cmd/starling-cuda",
+		"as purego: only the program starling-cuda calls the driver; the peer starts it and does not link it"},
+	{"github.com/docker/",
+		"node/runtime/docker",
+		"the engine stands behind runtime.Runtime; its client library is frozen and will be replaced by another"},
+	{"gvisor.dev/gvisor",
+		"p2p/overlay", "one folder knows the TCP/IP stack in user space: what leaves an overlay ends there"},
 	{"modernc.org/sqlite", "node/store", "the database stands behind store.Store"},
 }
 
@@ -91,7 +102,8 @@ func CheckImports(files []File) []string {
 		f.Imports(func(p, _ string, pos token.Pos) {
 			for _, only := range onlyBelow {
 				if strings.HasPrefix(p, only.module) && !Within(f.Dir, only.folder) {
-					breaches = append(breaches, fmt.Sprintf("%s imports %s, which belongs below %s: %s", f.At(pos), p, only.folder, only.why))
+					breaches = append(breaches, fmt.Sprintf("%s imports %s, which belongs below %s: %s",
+						f.At(pos), p, only.folder, only.why))
 				}
 			}
 			if f.Test || !found {
@@ -122,7 +134,8 @@ func (a Area) refuses(dir, p string) string {
 		if Within(ours, top) {
 			// Inside one top-level folder only chain has an order of its own: the core does not know its
 			// implementations.
-			if top == "chain" && a.Folder == "chain" && (Within(ours, "chain/solana") || Within(ours, "chain/chaintest")) {
+			if top == "chain" && a.Folder == "chain" &&
+				(Within(ours, "chain/solana") || Within(ours, "chain/chaintest")) {
 				return a.Why
 			}
 			return ""

@@ -14,8 +14,8 @@ var (
 )
 
 // pureWhy is printed with every breach.
-const pureWhy = "a core has no goroutine, clock, randomness, network or file: time and randomness are arguments, effects are returned, " +
-	"so that every run can be replayed and every crash enumerated"
+const pureWhy = "a core has no goroutine, clock, randomness, network or file: time and randomness are arguments, " +
+	"effects are returned, so that every run can be replayed and every crash enumerated"
 
 // impureImports are packages of the standard library that reach outside. A trailing slash includes the packages below.
 var impureImports = []string{

@@ -46,7 +46,8 @@ func CheckPackageComments(files []File) []string {
 	var breaches []string
 	for dir, ok := range documented {
 		if !ok {
-			breaches = append(breaches, fmt.Sprintf("%s has no package comment: a folder is one idea, and its comment says which", dir))
+			breaches = append(breaches,
+				fmt.Sprintf("%s has no package comment: a folder is one idea, and its comment says which", dir))
 		}
 	}
 	slices.Sort(breaches)
@@ -87,7 +88,10 @@ func CheckNothingLeftForLater(root string) ([]string, error) {
 		}
 		for i, line := range strings.Split(string(data), "\n") {
 			if leftForLater.MatchString(line) && !strings.Contains(line, "house:allow") {
-				breaches = append(breaches, fmt.Sprintf("%s:%d is left for later: finish it, or make it an issue; marks in the code are read by nobody", rel, i+1))
+				breaches = append(breaches,
+					fmt.Sprintf("%s:%d is left for later: finish it, or make it an issue; "+
+						"marks in the code are read by nobody",
+						rel, i+1))
 			}
 		}
 		return nil
@@ -104,7 +108,8 @@ func CheckGoMod(root string) ([]string, error) {
 		return nil, fmt.Errorf("reading go.mod: %w", err)
 	}
 	if replaceLine.Match(data) {
-		return []string{"go.mod has a replace directive: it works only here, and breaks `go install` of the binary for everybody else"}, nil
+		return []string{"go.mod has a replace directive: it works only here, " +
+			"and breaks `go install` of the binary for everybody else"}, nil
 	}
 	return nil, nil
 }
@@ -119,7 +124,9 @@ func CheckMain(root string) ([]string, error) {
 		return nil, fmt.Errorf("reading main: %w", err)
 	}
 	if n := bytes.Count(data, []byte("\n")); n > MaxMainLines {
-		return []string{fmt.Sprintf("cmd/starling/main.go has %d lines, more than %d: what a main does cannot be tested, so it only calls", n, MaxMainLines)}, nil
+		return []string{fmt.Sprintf("cmd/starling/main.go has %d lines, more than %d: "+
+			"what a main does cannot be tested, so it only calls",
+			n, MaxMainLines)}, nil
 	}
 	return nil, nil
 }

@@ -62,7 +62,8 @@ func undocumented(d ast.Decl) int {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
 		receiver := receiverOf(d)
-		if d.Name.IsExported() && (receiver == "" || ast.IsExported(receiver)) && d.Doc == nil && !wellKnown[d.Name.Name] {
+		if d.Name.IsExported() && (receiver == "" || ast.IsExported(receiver)) && d.Doc == nil &&
+			!wellKnown[d.Name.Name] {
 			return 1
 		}
 	case *ast.GenDecl:

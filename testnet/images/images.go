@@ -100,7 +100,8 @@ func Make(ctx context.Context, say func(format string, args ...any), wanted ...N
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	if err := errors.Join(os.WriteFile(filepath.Join(work, "build"), script, 0o700), os.WriteFile(filepath.Join(work, "ray.txt"), rayPackages, 0o600),
+	if err := errors.Join(os.WriteFile(filepath.Join(work, "build"), script, 0o700),
+		os.WriteFile(filepath.Join(work, "ray.txt"), rayPackages, 0o600),
 		os.WriteFile(filepath.Join(work, "dask.txt"), daskPackages, 0o600)); err != nil {
 		return nil, err
 	}
@@ -180,7 +181,8 @@ func (s *Set) Push(r *engine.Registry, n Name, files ...engine.File) (string, er
 		layers = append(layers, l)
 	}
 	return r.PushLayers(string(n), func(cfg *v1.ConfigFile) {
-		cfg.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/root"}
+		cfg.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
+			"HOME=/root"}
 		cfg.Config.Cmd = []string{"/bin/bash"}
 		cfg.Config.WorkingDir = "/root"
 	}, layers, files...)

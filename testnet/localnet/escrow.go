@@ -31,16 +31,18 @@ const (
 // first time, creates the network's account, on which rules and rewards are voted, and fills the emission's. Treasury
 // and authority are the faucet's key. The changes of terms come last; windows of audits are the network's if they set
 // some.
-func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots uint64, terms ...func(*program.Params)) (market.Genesis, error) {
+func (c *Chain) EscrowGenesis(
+	ctx context.Context, network string, intervalSlots uint64, terms ...func(*program.Params),
+) (market.Genesis, error) {
 	id, err := c.deployed(ctx)
 	if err != nil {
 		return market.Genesis{}, err
 	}
-	p := program.Params{Network: network, Chain: c.genesis, Treasury: c.payer.Key(), Authority: c.payer.Key(), StakeMint: c.mint,
-		MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: unbondingSlots, EvidenceSlots: evidenceSlots,
-		MinStake: minStake,
-		Votes: program.Votes{VotingSlots: votingSlots, LockSlots: lockSlots, LeastBonded: leastBonded, LeastBond: minStake, Emission: emission, EpochSlots: epochSlots,
-			EpochsOfMonth: epochsOfMonth},
+	p := program.Params{Network: network, Chain: c.genesis, Treasury: c.payer.Key(), Authority: c.payer.Key(),
+		StakeMint: c.mint, MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: unbondingSlots,
+		EvidenceSlots: evidenceSlots, MinStake: minStake,
+		Votes: program.Votes{VotingSlots: votingSlots, LockSlots: lockSlots, LeastBonded: leastBonded,
+			LeastBond: minStake, Emission: emission, EpochSlots: epochSlots, EpochsOfMonth: epochsOfMonth},
 		Mints: []program.MintTerms{program.DefaultTerms(c.mint, c.cfg.Decimals)}}
 	if c.cfg.Terms != nil {
 		c.cfg.Terms(&p)
@@ -67,7 +69,8 @@ func (c *Chain) EscrowGenesis(ctx context.Context, network string, intervalSlots
 	if err := l.CreateNetwork(ctx, p); err != nil || p.Votes.Emission == 0 {
 		return g, err
 	}
-	return g, c.admin.Mint(ctx, c.mint, c.cfg.Decimals, program.EmissionAddress(id, g.Escrow), market.Amount(p.Votes.Emission))
+	return g, c.admin.Mint(ctx, c.mint, c.cfg.Decimals, program.EmissionAddress(id, g.Escrow),
+		market.Amount(p.Votes.Emission))
 }
 
 // deployed puts the program on the chain, once.

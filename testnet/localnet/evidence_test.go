@@ -12,8 +12,8 @@ import (
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/slash"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
 	"github.com/starling-network/starling/verify"
@@ -88,9 +88,9 @@ func TestEvidenceSubmit(t *testing.T) {
 	}
 	f, buyers := soldTwice(t, g, seller, now, [2]market.Amount{7_000_000, 30_000_000})
 	submit := func() (proof.Outcome, error) {
-		return evidence.Submit(t.Context(), own, f, reporter.Key())
+		return slash.Submit(t.Context(), own, f, reporter.Key())
 	}
-	if out, err := submit(); !errors.Is(err, evidence.ErrNotStaked) || len(out.Transactions) != 0 {
+	if out, err := submit(); !errors.Is(err, slash.ErrNotStaked) || len(out.Transactions) != 0 {
 		t.Errorf("nothing staked: %+v, %v", out, err)
 	}
 	if _, err := at.Run(t.Context(), []program.Instruction{

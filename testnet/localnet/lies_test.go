@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,17 +17,16 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/device/cpu"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/keep"
+	"github.com/starling-network/starling/node/proof/slash"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
 	rules "github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/challenge"
-	"github.com/starling-network/starling/verify/notice"
 )
 
 // auditWindow is the length of a window of audits here, in slots: its first block is final after 31, before its first quarter ends.
@@ -51,11 +51,9 @@ func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member 
 			ProductLimit: time.Minute, WalkLimit: time.Minute,
 		}, nil
 	}
-	var mu sync.Mutex
-	var lies []rules.Lie
+	found := &frauds{}
 	m := audit.NewMember(audit.MemberConfig{
-		Domain: g.Domain(), Key: member, WindowSlots: g.AuditSlots, Sight: sight, Plan: plan, Now: time.Now, Log: slog.New(slog.DiscardHandler), Judged: func(sign.Key, rules.Verdict) {},
-		Lie: func(l rules.Lie) { mu.Lock(); lies = append(lies, l); mu.Unlock() },
+		Domain: g.Domain(), Key: member, WindowSlots: g.AuditSlots, Sight: sight, Plan: plan, Now: time.Now, Log: slog.New(slog.DiscardHandler), Results: found,
 	})
 	var answer rules.Answer
 	lying := func(ctx context.Context, _ sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
@@ -102,16 +100,35 @@ func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member 
 	}}
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) { // until a window's first block is final
 		_, err := p.Audit(t.Context(), units)
-		mu.Lock()
-		found := len(lies)
-		mu.Unlock()
-		if found > 0 {
+		if lies := found.all(); len(lies) > 0 {
 			return lies
 		}
 		if time.Now().After(end) {
 			t.Fatalf("no lie was found: %v", err)
 		}
 	}
+}
+
+// frauds is the results of a member: the frauds that it found.
+type frauds struct {
+	mu   sync.Mutex
+	lies []rules.Lie
+}
+
+func (*frauds) Judged(sign.Key, rules.Verdict) {}
+func (*frauds) Refuse(rules.Refusal)           {}
+
+func (f *frauds) KeepFraud(_ context.Context, l rules.Lie) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lies = append(f.lies, l)
+	return nil
+}
+
+func (f *frauds) all() []rules.Lie {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.lies)
 }
 
 // A provider that shows a wrong entry of its products in an audit loses its stake, by the peer that judged it: on the chain's own
@@ -155,20 +172,17 @@ func TestLieTakesStake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := evidence.Open(t.Context(), evidence.Config{
-		Genesis: g, Self: member.Key(), Store: journal, Log: log, Proofs: proofs, Heard: func(notice.Notice) {},
+	accuser := slash.New(slash.Config{
+		Genesis: g, Log: log, Proofs: proofs,
 		Slot: func() (market.Slot, error) { return own.Slot(context.Background()) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if fresh, err := proofs.Keep(t.Context(), proof.Fraud{Lie: lies[0]}, true); err != nil || !fresh {
 		t.Fatal(fresh, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	done := make(chan error)
-	go func() { done <- k.Accuse(ctx, own, member.Key()) }()
+	go func() { done <- accuser.Run(ctx, own, member.Key()) }()
 	var kept proof.Entry
 	for !kept.State.Over() || kept.State == "" {
 		select {
@@ -198,7 +212,7 @@ func TestLieTakesStake(t *testing.T) {
 	if err != nil || f.Subjects[0] != liar.Key() {
 		t.Fatalf("%+v: %v", f, err)
 	}
-	if out, err := evidence.Submit(t.Context(), own, f, member.Key()); err != nil || !out.Already || len(out.Transactions) != 0 {
+	if out, err := slash.Submit(t.Context(), own, f, member.Key()); err != nil || !out.Already || len(out.Transactions) != 0 {
 		t.Errorf("once more: %+v, %v", out, err)
 	}
 	t.Logf("taken %d, burned %d, the reporter got %d, in %d transactions", kept.Outcome.Taken, kept.Outcome.Burned, kept.Outcome.Reward.Amount, len(kept.Outcome.Transactions))

@@ -118,8 +118,8 @@ func (c *Chain) Mint() sign.Key { return c.mint }
 
 // Genesis is the draft of a network that pays on this chain; EscrowGenesis completes it.
 func (c *Chain) Genesis(network string, intervalSlots uint64) market.Genesis {
-	return market.Genesis{Network: network, Chain: c.genesis, Mint: c.mint, Symbol: c.cfg.Symbol, Decimals: c.cfg.Decimals,
-		SlotMillis: c.cfg.SlotMillis, IntervalSlots: intervalSlots}
+	return market.Genesis{Network: network, Chain: c.genesis, Mint: c.mint, Symbol: c.cfg.Symbol,
+		Decimals: c.cfg.Decimals, SlotMillis: c.cfg.SlotMillis, IntervalSlots: intervalSlots}
 }
 
 // Wallet is an owner to be funded and the peer that may spend for it.
@@ -137,7 +137,8 @@ func (c *Chain) Fund(ctx context.Context, wallets ...Wallet) error {
 	for _, w := range wallets {
 		delegated := !w.Delegate.IsZero() && w.Delegate != w.Owner.Key()
 		if delegated {
-			grants = append(grants, solana.Grant{To: w.Owner.Key(), Tokens: w.Tokens}, solana.Grant{To: w.Delegate, Lamports: w.Lamports})
+			grants = append(grants, solana.Grant{To: w.Owner.Key(), Tokens: w.Tokens},
+				solana.Grant{To: w.Delegate, Lamports: w.Lamports})
 		} else {
 			grants = append(grants, solana.Grant{To: w.Owner.Key(), Tokens: w.Tokens, Lamports: w.Lamports})
 		}

@@ -33,12 +33,12 @@ const (
 // getTransaction, sendTransaction.
 var allowed = setOf(
 	"getAccountInfo", "getBalance", "getBlock", "getBlockCommitment", "getBlockHeight", "getBlockTime", "getBlocks",
-	"getBlocksWithLimit", "getEpochInfo", "getEpochSchedule", "getFeeForMessage", "getFirstAvailableBlock", "getGenesisHash",
-	"getHealth", "getIdentity", "getLatestBlockhash", "getMinimumBalanceForRentExemption", "getMultipleAccounts",
-	"getProgramAccounts", "getRecentPrioritizationFees", "getSignatureStatuses", "getSignaturesForAddress", "getSlot",
-	"getTokenAccountBalance", "getTokenAccountsByDelegate", "getTokenAccountsByOwner", "getTokenLargestAccounts",
-	"getTokenSupply", "getTransaction", "getTransactionCount", "getVersion", "isBlockhashValid", "minimumLedgerSlot",
-	"requestAirdrop", "sendTransaction", "simulateTransaction",
+	"getBlocksWithLimit", "getEpochInfo", "getEpochSchedule", "getFeeForMessage", "getFirstAvailableBlock",
+	"getGenesisHash", "getHealth", "getIdentity", "getLatestBlockhash", "getMinimumBalanceForRentExemption",
+	"getMultipleAccounts", "getProgramAccounts", "getRecentPrioritizationFees", "getSignatureStatuses",
+	"getSignaturesForAddress", "getSlot", "getTokenAccountBalance", "getTokenAccountsByDelegate",
+	"getTokenAccountsByOwner", "getTokenLargestAccounts", "getTokenSupply", "getTransaction", "getTransactionCount",
+	"getVersion", "isBlockhashValid", "minimumLedgerSlot", "requestAirdrop", "sendTransaction", "simulateTransaction",
 )
 
 func setOf(names ...string) map[string]bool {
@@ -94,7 +94,8 @@ func (p *proxy) stop() error {
 
 // ServeHTTP takes one call or a batch. Only JSON content is read, which no web page of another origin may send unasked.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method != http.MethodPost || err != nil || kind != "application/json" {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method != http.MethodPost || err != nil ||
+		kind != "application/json" {
 		http.Error(w, "POST application/json", http.StatusMethodNotAllowed)
 		return
 	}
@@ -154,12 +155,14 @@ func (p *proxy) one(ctx context.Context, c call) json.RawMessage {
 
 // setAccount is the one cheat that is used, and by this process alone: it makes an account out of nothing, rent-exempt.
 func (p *proxy) setAccount(ctx context.Context, key, owner sign.Key, data []byte) error {
-	params, err := json.Marshal([]any{key.String(), map[string]any{"lamports": program.Rent(len(data)), "owner": owner.String(), "data": hex.EncodeToString(data)}})
+	params, err := json.Marshal([]any{key.String(),
+		map[string]any{"lamports": program.Rent(len(data)), "owner": owner.String(), "data": hex.EncodeToString(data)}})
 	if err != nil {
 		return err
 	}
 	var out struct{ Error *struct{ Message string } }
-	if err := json.Unmarshal(p.pass(ctx, call{ID: json.RawMessage("1"), Method: "surfnet_setAccount", Params: params}), &out); err != nil {
+	if err := json.Unmarshal(p.pass(ctx, call{ID: json.RawMessage("1"), Method: "surfnet_setAccount", Params: params}),
+		&out); err != nil {
 		return err
 	}
 	if out.Error != nil {
@@ -222,7 +225,8 @@ func failure(id json.RawMessage, code int, message string) json.RawMessage {
 	if len(id) == 0 {
 		id = json.RawMessage("null")
 	}
-	out, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}})
+	out, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
+		"error": map[string]any{"code": code, "message": message}})
 	if err != nil { // the id is not JSON, which Unmarshal does not let through
 		return json.RawMessage(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"malformed id"}}`)
 	}

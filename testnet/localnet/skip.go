@@ -16,7 +16,8 @@ func (c *Chain) Skip(ctx context.Context, slot uint64) error {
 		return errors.New("a chain that others started cannot be skipped ahead")
 	}
 	body, err := json.Marshal(map[string]any{
-		"jsonrpc": "2.0", "id": 1, "method": "surfnet_timeTravel", "params": []any{map[string]uint64{"absoluteSlot": slot}},
+		"jsonrpc": "2.0", "id": 1, "method": "surfnet_timeTravel",
+		"params": []any{map[string]uint64{"absoluteSlot": slot}},
 	})
 	if err != nil {
 		return err

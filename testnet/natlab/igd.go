@@ -34,9 +34,11 @@ func igdAvailable() error {
 	out, err := exec.Command(igdProgram, "--version").CombinedOutput()
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return fmt.Errorf("%w, and %s (Debian: miniupnpd-nftables) in routers with UPnP: %w", ErrUnavailable, igdProgram, err)
+		return fmt.Errorf("%w, and %s (Debian: miniupnpd-nftables) in routers with UPnP: %w",
+			ErrUnavailable, igdProgram, err)
 	case !strings.Contains(string(out), "nftables"):
-		return fmt.Errorf("%w, and %s with its backend for nftables (Debian: miniupnpd-nftables) in routers with UPnP; this one is: %.80s",
+		return fmt.Errorf("%w, and %s with its backend for nftables (Debian: miniupnpd-nftables) "+
+			"in routers with UPnP; this one is: %.80s",
 			ErrUnavailable, igdProgram, strings.TrimSpace(string(out)))
 	}
 	return nil
@@ -150,7 +152,8 @@ func startIGD(router *Namespace, network string) (d *igd, err error) {
 		return nil, fmt.Errorf("it ended: %s", strings.Join(d.said, "; "))
 	case <-time.After(igdStart):
 		err := d.Close()
-		return nil, errors.Join(fmt.Errorf("it does not listen after %v: %s", igdStart, strings.Join(d.said, "; ")), err)
+		return nil, errors.Join(fmt.Errorf("it does not listen after %v: %s", igdStart, strings.Join(d.said, "; ")),
+			err)
 	}
 }
 

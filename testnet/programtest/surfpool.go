@@ -60,7 +60,9 @@ func (e *surfpool) Fund(ctx context.Context, to sign.Key, lamports uint64) error
 }
 
 // Mint implements Minter.
-func (e *surfpool) Mint(ctx context.Context, mint sign.Private, decimals uint8, amount, lamports uint64, wallets ...sign.Key) error {
+func (e *surfpool) Mint(
+	ctx context.Context, mint sign.Private, decimals uint8, amount, lamports uint64, wallets ...sign.Key,
+) error {
 	if err := e.admin.CreateMint(ctx, mint, decimals); err != nil {
 		return err
 	}
@@ -83,7 +85,8 @@ func (e *surfpool) Run(ctx context.Context, instructions []solana.Instruction, s
 			return Result{}, err
 		}
 		var id string
-		err = e.call(ctx, &id, "sendTransaction", base64.StdEncoding.EncodeToString(raw), map[string]any{"encoding": "base64", "skipPreflight": true})
+		err = e.call(ctx, &id, "sendTransaction", base64.StdEncoding.EncodeToString(raw),
+			map[string]any{"encoding": "base64", "skipPreflight": true})
 		if err != nil && strings.Contains(strings.ToLower(err.Error()), "blockhash") {
 			continue
 		}
@@ -109,10 +112,12 @@ func (e *surfpool) landed(ctx context.Context, id, blockhash string) (*Result, e
 	}
 	err := e.poll(ctx, func() (bool, error) {
 		var valid struct{ Value bool } // asked first: once it is invalid, transactions that have not landed never will
-		if err := e.call(ctx, &valid, "isBlockhashValid", blockhash, map[string]any{"commitment": "confirmed"}); err != nil {
+		if err := e.call(ctx, &valid, "isBlockhashValid", blockhash,
+			map[string]any{"commitment": "confirmed"}); err != nil {
 			return false, err
 		}
-		err := e.call(ctx, &found, "getTransaction", id, map[string]any{"encoding": "base64", "commitment": "confirmed", "maxSupportedTransactionVersion": 0})
+		err := e.call(ctx, &found, "getTransaction", id,
+			map[string]any{"encoding": "base64", "commitment": "confirmed", "maxSupportedTransactionVersion": 0})
 		return found != nil || !valid.Value, err
 	})
 	if err != nil {
@@ -125,7 +130,8 @@ func (e *surfpool) landed(ctx context.Context, id, blockhash string) (*Result, e
 	if text == stale { // Surfpool records even transactions that no block can hold
 		return nil, err
 	}
-	return &Result{Err: text, Logs: found.Meta.LogMessages, Units: found.Meta.ComputeUnitsConsumed, Slot: found.Slot}, err
+	return &Result{Err: text, Logs: found.Meta.LogMessages, Units: found.Meta.ComputeUnitsConsumed, Slot: found.Slot},
+		err
 }
 
 // blockhash is one that was not used before: two transactions with the same contents and blockhash would be one.
@@ -149,7 +155,8 @@ func (e *surfpool) Account(ctx context.Context, key sign.Key) (*Account, error) 
 			Data     []string
 		}
 	}
-	err := e.call(ctx, &found, "getAccountInfo", key.String(), map[string]any{"encoding": "base64", "commitment": "confirmed"})
+	err := e.call(ctx, &found, "getAccountInfo", key.String(),
+		map[string]any{"encoding": "base64", "commitment": "confirmed"})
 	if err != nil || found.Value == nil {
 		return nil, err
 	}

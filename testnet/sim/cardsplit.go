@@ -39,7 +39,8 @@ func pays(units []*unit) (paid uint64, passed int) {
 	var tallies []rewards.Tally
 	add := func(of sign.Key, n byte, shown []audit.Rates) {
 		r, k := audit.Capacity(shown), rewards.UnitKey{Provider: of, Unit: market.UnitID{of[0], n}}
-		tallies = append(tallies, rewards.Tally{Line: rewards.Line{UnitKey: k, Windows: uint32(len(shown)), Operations: r.Operations, Reads: r.Reads, Memory: r.Memory}})
+		tallies = append(tallies, rewards.Tally{Line: rewards.Line{UnitKey: k, Windows: uint32(len(shown)),
+			Operations: r.Operations, Reads: r.Reads, Memory: r.Memory}})
 	}
 	for i, u := range units {
 		var shown []audit.Rates
@@ -96,6 +97,8 @@ func smallCards(w *world) (trial, error) {
 // One large card as several small ones, all of which answer at each instant: each has the memory of a small card.
 var cardSplitKinds = []Kind{{
 	Name: "card-split", Threat: 5, What: "one large card as 2 to 15 RTX 3060, by its memory", try: smallCards,
-	Limit: "each has what such a card must have, and its longer walk loses less to host and network, so that together they may earn more",
-	Gain:  Gain{What: "rewards beyond those of the card under its own name, as a share of them, at most", Most: 2, Worst: true},
+	Limit: "each has what such a card must have, " +
+		"and its longer walk loses less to host and network, so that together they may earn more",
+	Gain: Gain{What: "rewards beyond those of the card under its own name, as a share of them, at most", Most: 2,
+		Worst: true},
 }}

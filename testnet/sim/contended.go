@@ -96,9 +96,14 @@ func alone(proven bool) func(w *world) (trial, error) {
 // A card that works for others while it is leased, between audits. The buyer's probes find it; its program keeps its
 // results.
 var contendedKinds = []Kind{
-	{Name: "contended", Threat: 14, What: "a leased card serves another client from some moment on", try: contends(1, true)},
-	{Name: "contended-new", Threat: 14, What: "the same, of a card of which no audit is known", Limit: "what it shows in the beginning is all there is to compare with", try: contends(1, false)},
-	{Name: "contended-third", Threat: 14, What: "another client has a third of a leased card", Limit: "a part that is less than two fifths", try: contends(0.5, true)},
-	{Name: "leased", Threat: 14, What: "honest leases of a day, probed", Honest: true, try: alone(true), Gain: Gain{What: "share of probes of honest leases that say contended, audits known", Most: MaxPerAudit}},
-	{Name: "leased-new", Threat: 14, What: "the same, of cards of which no audit is known", Honest: true, try: alone(false), Gain: Gain{What: "the same, no audit known", Most: MaxPerAudit}},
+	{Name: "contended", Threat: 14, What: "a leased card serves another client from some moment on",
+		try: contends(1, true)},
+	{Name: "contended-new", Threat: 14, What: "the same, of a card of which no audit is known",
+		Limit: "what it shows in the beginning is all there is to compare with", try: contends(1, false)},
+	{Name: "contended-third", Threat: 14, What: "another client has a third of a leased card",
+		Limit: "a part that is less than two fifths", try: contends(0.5, true)},
+	{Name: "leased", Threat: 14, What: "honest leases of a day, probed", Honest: true, try: alone(true),
+		Gain: Gain{What: "share of probes of honest leases that say contended, audits known", Most: MaxPerAudit}},
+	{Name: "leased-new", Threat: 14, What: "the same, of cards of which no audit is known", Honest: true,
+		try: alone(false), Gain: Gain{What: "the same, no audit known", Most: MaxPerAudit}},
 }

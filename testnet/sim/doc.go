@@ -7,7 +7,7 @@
 //
 //	kind ── its adversaries ──▶ window after window: attempts ── times ──▶ audit.Judge, CheckClass, FailsClass
 //	  │                                                                      │ audit.Report
-//	  └── a few real records ──▶ audit.Record.Check … ──▶ refused by a rule  └▶ audit.Standing.Step ──▶ sold? delisted?
+//	  └── a few real records ──▶ audit.Record.Check … ──▶ refused by a rule  └▶ audit.Standing.Step ─▶ sold? delisted?
 //
 // Attacks that no audit of hardware detects are played once for each adversary, against the rules that do: results
 // against verify/replica, leases against both machines of verify/meter, probes against verify/exclusive, a good name

@@ -28,45 +28,54 @@ type fault struct {
 	play func(p *provider, r *rand.Rand) error
 }
 
+// bitFaults are flipped bits and restored backups of an honest provider.
+var bitFaults = []fault{
+	{"a bit of a product in the device's memory", func(p *provider, r *rand.Rand) error {
+		p.device = flipTile(r, p.shape.Tiles())
+		return p.answer()
+	}},
+	{"a bit of a tile's hash in the host's", func(p *provider, r *rand.Rand) error {
+		at, bit := r.IntN(p.shape.Tiles()), r.IntN(8*sign.HashSize)
+		p.host = func(i int, h *sign.Hash) {
+			if i == at {
+				h[bit/8] ^= 1 << (bit % 8)
+			}
+		}
+		return p.answer()
+	}},
+	{"a bit of a tile as the processor computes it again", func(p *provider, r *rand.Rand) error {
+		p.again = flipTile(r, p.shape.Tiles())
+		return p.answer()
+	}},
+	{"a bit of what was opened, before it is signed", func(p *provider, r *rand.Rand) error {
+		at, value, bit := r.IntN(challenge.Openings), r.IntN(challenge.LeafWords), r.IntN(32)
+		p.opened = func(o *challenge.Opened) { o.Openings[at].Values[value] ^= 1 << bit }
+		return p.answer()
+	}},
+	{"a bit of the seed, of which everything is computed", func(p *provider, r *rand.Rand) error {
+		p.seed[r.IntN(sign.HashSize)] ^= 1 << r.IntN(8)
+		return p.answer()
+	}},
+	{"a peer restored from a backup answers again", func(p *provider, r *rand.Rand) error {
+		if err := p.answer(); err != nil {
+			return err
+		}
+		p.restored(r)
+		return p.answer()
+	}},
+	{"the same, and a bit of the first answer had flipped", func(p *provider, r *rand.Rand) error {
+		p.device = flipTile(r, p.shape.Tiles())
+		first := p.answer()
+		p.device = nil
+		p.restored(r)
+		return errors.Join(first, p.answer())
+	}},
+}
+
 // faults plays every fault many times.
 func faults(ctx context.Context, o Options) ([]FaultLine, error) {
 	var lines []FaultLine
-	for _, f := range []fault{
-		{"a bit of a product in the device's memory", func(p *provider, r *rand.Rand) error { p.device = flipTile(r, p.shape.Tiles()); return p.answer() }},
-		{"a bit of a tile's hash in the host's", func(p *provider, r *rand.Rand) error {
-			at, bit := r.IntN(p.shape.Tiles()), r.IntN(8*sign.HashSize)
-			p.host = func(i int, h *sign.Hash) {
-				if i == at {
-					h[bit/8] ^= 1 << (bit % 8)
-				}
-			}
-			return p.answer()
-		}},
-		{"a bit of a tile as the processor computes it again", func(p *provider, r *rand.Rand) error { p.again = flipTile(r, p.shape.Tiles()); return p.answer() }},
-		{"a bit of what was opened, before it is signed", func(p *provider, r *rand.Rand) error {
-			at, value, bit := r.IntN(challenge.Openings), r.IntN(challenge.LeafWords), r.IntN(32)
-			p.opened = func(o *challenge.Opened) { o.Openings[at].Values[value] ^= 1 << bit }
-			return p.answer()
-		}},
-		{"a bit of the seed, of which everything is computed", func(p *provider, r *rand.Rand) error {
-			p.seed[r.IntN(sign.HashSize)] ^= 1 << r.IntN(8)
-			return p.answer()
-		}},
-		{"a peer restored from a backup answers again", func(p *provider, r *rand.Rand) error {
-			if err := p.answer(); err != nil {
-				return err
-			}
-			p.restored(r)
-			return p.answer()
-		}},
-		{"the same, and a bit of the first answer had flipped", func(p *provider, r *rand.Rand) error {
-			p.device = flipTile(r, p.shape.Tiles())
-			first := p.answer()
-			p.device = nil
-			p.restored(r)
-			return errors.Join(first, p.answer())
-		}},
-	} {
+	for _, f := range bitFaults {
 		line := FaultLine{Fault: f.name}
 		for i := range o.Faults {
 			if err := ctx.Err(); err != nil {
@@ -139,7 +148,8 @@ func newProvider(i int) *provider {
 	return &provider{
 		key: c.Provider, target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: c.Window, Attempt: 1},
 		shape: challenge.Shape{Rows: 64, Columns: 256, Depth: 64, Products: 1},
-		seed:  sign.Sum([]byte("first nonces"), []byte{byte(i), byte(i >> 8)}), walk: sign.Sum([]byte("second nonces"), []byte{byte(i), byte(i >> 8)}),
+		seed:  sign.Sum([]byte("first nonces"), []byte{byte(i), byte(i >> 8)}),
+		walk:  sign.Sum([]byte("second nonces"), []byte{byte(i), byte(i >> 8)}),
 	}
 }
 

@@ -33,7 +33,8 @@ type results struct {
 }
 
 func newResults(w *world) *results {
-	r := &results{w: w, bad: map[sign.Key]bool{}, self: replica.Party{Provider: random[sign.Key](w), Owner: random[sign.Key](w)}}
+	r := &results{w: w, bad: map[sign.Key]bool{}, self: replica.Party{Provider: random[sign.Key](w),
+		Owner: random[sign.Key](w)}}
 	for i := range replicaPeers {
 		k := random[sign.Key](w)
 		r.all = append(r.all, replica.Candidate{Provider: k, Owner: k, Staked: true})
@@ -63,7 +64,8 @@ func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 	}
 	terms := replica.Terms{
 		Params: replica.DefaultParams(patience), Trust: r.trust,
-		Buyer: replica.Party{Provider: random[sign.Key](r.w), Owner: random[sign.Key](r.w)}, Nonce: random[replica.Nonce](r.w),
+		Buyer: replica.Party{Provider: random[sign.Key](r.w), Owner: random[sign.Key](r.w)},
+		Nonce: random[replica.Nonce](r.w),
 	}
 	first := replica.Committed{Party: r.self, Lease: random[market.LeaseID](r.w), Output: of(true), Signed: true}
 	c, fx, err := replica.New(terms, first, r.slot)
@@ -78,7 +80,8 @@ func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 			k := replica.Pick(f.Seed, f.Attempt, r.all, f.Not)[0]
 			found = found || forged && !r.bad[k]
 			e = replica.ReplicaCommitted{Attempt: f.Attempt, Result: replica.Committed{
-				Party: replica.Party{Provider: k, Owner: k}, Lease: random[market.LeaseID](r.w), Output: of(r.bad[k]), Signed: true,
+				Party: replica.Party{Provider: k, Owner: k}, Lease: random[market.LeaseID](r.w), Output: of(r.bad[k]),
+				Signed: true,
 			}}
 		default:
 			return drawn, found, lost, fmt.Errorf("a check wants %T", f)
@@ -89,7 +92,9 @@ func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 		return drawn, found, lost, err
 	}
 	switch v := c.Verdict(); {
-	case v.State == replica.Differs && slices.ContainsFunc(v.Wrong, func(i int) bool { return v.Results[i].Party == r.self }):
+	case v.State == replica.Differs && slices.ContainsFunc(v.Wrong, func(i int) bool {
+		return v.Results[i].Party == r.self
+	}):
 		r.trust, lost = r.trust.Differed(), true
 	case v.State == replica.Equal:
 		r.trust = r.trust.Agreed()
@@ -158,10 +163,11 @@ func bursts(w *world) (trial, error) {
 // computed again, by whom, and which of two that differ is right; a fifth of the other providers would give the same
 // false result.
 var forgedKinds = []Kind{
-	{Name: "forged", Threat: 15, What: "gives false results only, a fifth of all replicas collude", try: forges(0), real: forgedRecord},
+	{Name: "forged", Threat: 15, What: "gives false results only, a fifth of all replicas collude", try: forges(0),
+		real: forgedRecord},
 	{
-		Name: "forged-late", Threat: 15, What: "gives 25 right results for its record, then false ones only", try: forges(sleeps),
-		Gain: Gain{What: "share of its results that are false and not found out", Most: 0.1},
+		Name: "forged-late", Threat: 15, What: "gives 25 right results for its record, then false ones only",
+		try: forges(sleeps), Gain: Gain{What: "share of its results that are false and not found out", Most: 0.1},
 	},
 	{
 		Name: "forged-burst", Threat: 15, What: "gives 25 right results, then 50 false ones at one moment", try: bursts,
@@ -172,13 +178,15 @@ var forgedKinds = []Kind{
 
 // forgedRecord is the proof of two results that were really signed: running the work again names the forger.
 func forgedRecord(i int) error {
-	work := replica.Work{Seed: uint64(i) + 1, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum([]byte("program")), Outputs: []string{"/out"}}
+	work := replica.Work{Seed: uint64(i) + 1, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum([]byte("program")),
+		Outputs: []string{"/out"}}
 	d, buyer := audittest.Domain(), audittest.Key("buyer")
 	give := func(by sign.Private, lease byte, tree string) (replica.Signed, error) {
 		s := replica.Signed{Result: replica.Result{Trees: []sign.Hash{sign.Sum([]byte(tree))}}}
 		s.Receipt.ReceiptCore = verify.ReceiptCore{
-			Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, RankEpoch: 1, Lease: market.LeaseID{lease}, Seq: 1,
-			Provider: by.Key(), Buyer: buyer.Key(), From: 10, To: 20, Amount: 5, Cumulative: 5, Output: replica.Output(work.Hash(), s.Result),
+			Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, RankEpoch: 1,
+			Lease: market.LeaseID{lease}, Seq: 1, Provider: by.Key(), Buyer: buyer.Key(), From: 10, To: 20, Amount: 5,
+			Cumulative: 5, Output: replica.Output(work.Hash(), s.Result),
 		}
 		var err error
 		if s.Receipt.ProviderSig, err = s.Receipt.Sign(d, by); err == nil {

@@ -35,7 +35,8 @@ func honestPeer(w *world) player {
 }
 
 var honestKinds = []Kind{
-	{Name: "honest", What: "peers with noise, heat, outages and flipped bits", Honest: true, play: honestPeer, real: honestRecord},
+	{Name: "honest", What: "peers with noise, heat, outages and flipped bits", Honest: true, play: honestPeer,
+		real: honestRecord},
 }
 
 // honestRecord is a whole audit with a simulated device: the record commits to its tiles and ends, and its times are
@@ -93,6 +94,7 @@ func honestRecord(i int) error {
 		return err
 	}
 	// The times are of the claimed class, so they are judged as such.
-	claimed := audit.Record{Committee: r.Committee, Verdicts: slices.Clone(r.Verdicts), Answer: audit.Answer{Shape: u.shape, Walk: u.walk}}
+	claimed := audit.Record{Committee: r.Committee, Verdicts: slices.Clone(r.Verdicts),
+		Answer: audit.Answer{Shape: u.shape, Walk: u.walk}}
 	return claimed.CheckClass(class.Market, class.Resources)
 }

@@ -14,6 +14,7 @@ func keeps(share float64) func(*world) player {
 // The dataset is where the protocol cannot look: in the host's memory, of which there is much.
 var hostMemoryKinds = []Kind{
 	{Name: "host-25", Threat: 4, What: "25 % of the dataset is in the host's memory", play: keeps(0.25)},
-	{Name: "host-15", Threat: 4, What: "15 % of it is", Limit: "host memory for less than 30 % on the smallest card, 13 % on others", play: keeps(0.15)},
+	{Name: "host-15", Threat: 4, What: "15 % of it is",
+		Limit: "host memory for less than 30 % on the smallest card, 13 % on others", play: keeps(0.15)},
 	{Name: "host-8", Threat: 4, What: "8 % of it is", Limit: "host memory for less than 10 %", play: keeps(0.08)},
 }

@@ -33,14 +33,16 @@ func Shortfalls() []Shortfall {
 		reads := float64(u.walk.Reads())
 		seconds := float64(walk+audit.Allowance+audit.MaxTrip) / 1e6
 		s := Shortfall{
-			Class: c.Name, Made: min(seconds*c.Blocks/(reads*float64(u.walk.Work)), 1), Host: min(seconds*c.HostReads/reads, 1),
-			Products: c.Multiplies(u.shape).Seconds(), Walk: c.Walks(u.walk, sim.Whole).Seconds(), Dataset: u.walk.Bytes(),
+			Class: c.Name, Made: min(seconds*c.Blocks/(reads*float64(u.walk.Work)), 1),
+			Host: min(seconds*c.HostReads/reads, 1), Products: c.Multiplies(u.shape).Seconds(),
+			Walk: c.Walks(u.walk, sim.Whole).Seconds(), Dataset: u.walk.Bytes(),
 		}
 		if c.Market.Family() == "gpu" {
 			s.InOne = inOne(c)
 		}
 		s.Slowest = s.Products / (float64(product+audit.Allowance) / 1e6)
-		s.Overhead = (s.Products + s.Walk + c.Fills(u.walk.Cells, u.walk.Work).Seconds()/audit.EraAudits) / hour.Seconds()
+		s.Overhead = (s.Products + s.Walk + c.Fills(u.walk.Cells,
+			u.walk.Work).Seconds()/audit.EraAudits) / hour.Seconds()
 		out = append(out, s)
 	}
 	return out
@@ -64,10 +66,12 @@ func Captures() []CaptureRow {
 	for _, share := range []float64{0.10, 0.20, 0.30} {
 		first, appeal := audit.Certify(audit.Committee), audit.Certify(audit.Appeal)
 		out = append(out, CaptureRow{
-			Share: share, First: atLeast(audit.Committee, first, share), FirstChosen: atLeast(audit.Committee+audit.Slack, first, share),
-			Appeal: atLeast(audit.Appeal, appeal, share), AppealChosen: atLeast(audit.Appeal+audit.Slack, appeal, share),
-			Block:       atLeast(audit.Committee, audit.Committee-first+1, share),
-			BlockAppeal: atLeast(audit.Appeal, audit.Appeal-appeal+1, share),
+			Share: share, First: atLeast(audit.Committee, first, share),
+			FirstChosen:  atLeast(audit.Committee+audit.Slack, first, share),
+			Appeal:       atLeast(audit.Appeal, appeal, share),
+			AppealChosen: atLeast(audit.Appeal+audit.Slack, appeal, share),
+			Block:        atLeast(audit.Committee, audit.Committee-first+1, share),
+			BlockAppeal:  atLeast(audit.Appeal, audit.Appeal-appeal+1, share),
 		})
 	}
 	return out

@@ -12,7 +12,9 @@ func beset(do friend) func(*world) player {
 // Members that attack an honest peer. They keep it from being listed in the windows in which they are enough; nothing
 // of it counts as failed.
 var memberKinds = []Kind{
-	{Name: "withholding", Threat: 22, What: "honest; 20 % of members give nonces and no verdict", Honest: true, play: beset(withhold)},
-	{Name: "slander", Threat: 22, What: "honest; 20 % of members say that it is slow", Honest: true, play: beset(slander)},
+	{Name: "withholding", Threat: 22, What: "honest; 20 % of members give nonces and no verdict",
+		Honest: true, play: beset(withhold)},
+	{Name: "slander", Threat: 22, What: "honest; 20 % of members say that it is slow",
+		Honest: true, play: beset(slander)},
 	{Name: "denial", Threat: 22, What: "honest; 20 % of members say that it is wrong", Honest: true, play: beset(deny)},
 }

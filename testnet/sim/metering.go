@@ -52,11 +52,13 @@ func newDeal(w *world) (*deal, error) {
 	domain := audittest.Domain()
 	domain.Program = sign.Key{} // settled directly
 	d.terms = meter.Terms{
-		Domain: domain, Keys: keys, IntervalSlots: leaseInterval, GraceSlots: leaseGrace, SkewSlots: leaseSkew, SlotMillis: 400, MilliCPU: 1000,
-		Core: market.LeaseCore{
-			Version: market.LeaseVersion, Units: 1, Order: market.OrderID{1}, Buyer: d.buyer.Key(), Provider: d.provider.Key(), Payout: sign.Key{7},
-			UnitsRoot: market.UnitsRoot([]market.UnitID{{9}}), Terms: sign.Hash{3}, VoucherKeys: keys.Hash(), Rate: leaseRate * market.RateScale,
-			Cap: leaseRate * leaseSlots, Start: leaseStart, ActivateBefore: leaseStart + 10, End: leaseStart + leaseSlots, Nonce: market.Nonce{5},
+		Domain: domain, Keys: keys, IntervalSlots: leaseInterval, GraceSlots: leaseGrace, SkewSlots: leaseSkew,
+		SlotMillis: 400, MilliCPU: 1000, Core: market.LeaseCore{
+			Version: market.LeaseVersion, Units: 1, Order: market.OrderID{1}, Buyer: d.buyer.Key(),
+			Provider: d.provider.Key(), Payout: sign.Key{7}, UnitsRoot: market.UnitsRoot([]market.UnitID{{9}}),
+			Terms: sign.Hash{3}, VoucherKeys: keys.Hash(), Rate: leaseRate * market.RateScale,
+			Cap: leaseRate * leaseSlots, Start: leaseStart, ActivateBefore: leaseStart + 10,
+			End: leaseStart + leaseSlots, Nonce: market.Nonce{5},
 		},
 	}
 	if d.payer, err = meter.NewPayer(d.terms); err != nil {
@@ -250,8 +252,9 @@ func owes(w *world) (trial, error) {
 	}
 	claim := d.seller.Claim(d.now)
 	return trial{
-		checks: 1, first: d.cheated && d.stopped, caught: d.cheated && d.stopped && d.seller.State() == meter.SellerSettled,
-		gain: (leaseRate*float64(d.worked) - float64(claim)) / interval,
+		checks: 1, first: d.cheated && d.stopped,
+		caught: d.cheated && d.stopped && d.seller.State() == meter.SellerSettled,
+		gain:   (leaseRate*float64(d.worked) - float64(claim)) / interval,
 	}, nil
 }
 
@@ -265,8 +268,10 @@ func honestDeal(i int) error {
 	if err != nil {
 		return err
 	}
-	if owed := d.payer.Owed(); d.worked != leaseSlots || owed != leaseRate*leaseSlots || d.seller.Claim(d.now) != owed || d.refusals != 0 || d.stopped {
-		return fmt.Errorf("an honest lease: %d slots worked, %d owed, %d claimed, %d refused", d.worked, owed, d.seller.Claim(d.now), d.refusals)
+	if owed := d.payer.Owed(); d.worked != leaseSlots || owed != leaseRate*leaseSlots ||
+		d.seller.Claim(d.now) != owed || d.refusals != 0 || d.stopped {
+		return fmt.Errorf("an honest lease: %d slots worked, %d owed, %d claimed, %d refused",
+			d.worked, owed, d.seller.Claim(d.now), d.refusals)
 	}
 	return nil
 }
@@ -274,11 +279,14 @@ func honestDeal(i int) error {
 // Both sides sign each interval, so that neither can have more than one of them for nothing.
 var meteringKinds = []Kind{
 	{
-		Name: "inflated", Threat: 16, What: "a provider's receipts say more than it did", try: inflates, real: honestDeal,
-		Gain: Gain{What: "intervals that a provider was promised beyond its work, at most", Most: 1 + float64(leaseSkew)/leaseInterval, Worst: true},
+		Name: "inflated", Threat: 16, What: "a provider's receipts say more than it did", try: inflates,
+		real: honestDeal,
+		Gain: Gain{What: "intervals that a provider was promised beyond its work, at most",
+			Most: 1 + float64(leaseSkew)/leaseInterval, Worst: true},
 	},
 	{
 		Name: "unpaid", Threat: 16, What: "a buyer has work done and stops to sign", try: owes,
-		Gain: Gain{What: "intervals that a provider worked for nothing, at most", Most: 1 + float64(leaseGrace)/leaseInterval, Worst: true},
+		Gain: Gain{What: "intervals that a provider worked for nothing, at most",
+			Most: 1 + float64(leaseGrace)/leaseInterval, Worst: true},
 	},
 }

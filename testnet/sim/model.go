@@ -28,7 +28,9 @@ func asModel(order market.Class) func(w *world) player {
 
 // A product that the table of floors does not have. It proves the floor of any GPU, and is sold as that.
 var modelKinds = []Kind{
-	{Name: "model-unlisted", Threat: 3, What: "a 64-core CPU with AMX is sold to orders for an L40S, which has no floor of its own", play: asModel(l40s)},
+	{Name: "model-unlisted",
+		Threat: 3, What: "a 64-core CPU with AMX is sold to orders for an L40S, which has no floor of its own",
+		play: asModel(l40s)},
 	{
 		Name: "model-family", Threat: 3, What: "the same is sold to orders for any GPU", play: asModel("gpu"),
 		Limit: "that class is 10 TOPS and 10⁹ reads a second of some hardware",

@@ -12,19 +12,23 @@ func computes(share float64) func(*world) player { return always(func(u *unit) {
 
 // A provider that leaves work out, with as many attempts as a window has.
 var partialKinds = []Kind{
-	{Name: "partial-90", Threat: 7, What: "computes 90 % of the entries", play: computes(0.90), real: func(i int) error {
-		return refused(i, audit.RuleOpenings, func(c *audittest.Case) {
-			// every tenth row of the product, so one of the drawn ones is wrong
-			c.Tile = func(_ int, t *challenge.Tile) {
-				for row := i % 10; row < challenge.TileSide; row += 10 {
-					clear(t[row*challenge.TileSide : (row+1)*challenge.TileSide])
+	{Name: "partial-90", Threat: 7, What: "computes 90 % of the entries",
+		play: computes(0.90), real: func(i int) error {
+			return refused(i, audit.RuleOpenings, func(c *audittest.Case) {
+				// every tenth row of the product, so one of the drawn ones is wrong
+				c.Tile = func(_ int, t *challenge.Tile) {
+					for row := i % 10; row < challenge.TileSide; row += 10 {
+						clear(t[row*challenge.TileSide : (row+1)*challenge.TileSide])
+					}
 				}
-			}
-		}, nil, nil)
-	}},
+			}, nil, nil)
+		}},
 	{Name: "partial-97", Threat: 7, What: "computes 97 %", play: computes(0.97)},
 	{Name: "partial-99", Threat: 7, What: "computes 99 %", play: computes(0.99)},
-	{Name: "partial-99-once", Threat: 7, What: "computes 99 %, and never begins a second attempt", play: always(func(u *unit) { u.entries, u.tries = 0.99, 1 })},
+	{Name: "partial-99-once", Threat: 7, What: "computes 99 %, and never begins a second attempt",
+		play: always(func(u *unit) {
+			u.entries, u.tries = 0.99, 1
+		})},
 }
 
 // always is any card with a cheat that never changes.

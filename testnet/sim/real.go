@@ -20,7 +20,10 @@ func whole(i int) audittest.Case {
 
 // refused makes a record with a change to its making or to the result, and expects a refusal by a rule: by check, or by
 // Record.Check if check is nil.
-func refused(i int, rule audit.Rule, cheat func(*audittest.Case), change func(*audit.Record), check func(audittest.Case, audit.Record) error) error {
+func refused(
+	i int, rule audit.Rule, cheat func(*audittest.Case), change func(*audit.Record),
+	check func(audittest.Case, audit.Record) error,
+) error {
 	c := whole(i)
 	if cheat != nil {
 		cheat(&c)

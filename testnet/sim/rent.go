@@ -30,7 +30,8 @@ func newRented(w *world) *rented {
 // next is the window that begins, and whether it has an audit; its provider has the card, or not, when that begins.
 func (r *rented) next(has bool) (audited, passed bool) {
 	r.w++
-	b := audit.Beacon{Slot: r.w.First(instants.Slots), Value: sign.Sum(binary.LittleEndian.AppendUint64(r.seed[:], uint64(r.w)))}
+	b := audit.Beacon{Slot: r.w.First(instants.Slots),
+		Value: sign.Sum(binary.LittleEndian.AppendUint64(r.seed[:], uint64(r.w)))}
 	r.recent.Known = r.w
 	if audited = instants.Fires(b); audited {
 		r.recent.Before, r.recent.Last = r.recent.Last, r.w
@@ -54,7 +55,9 @@ func (r *rented) next(has bool) (audited, passed bool) {
 // rents plays a provider for as many windows as have ten times Horizon audits on average. The gain is its share of
 // audits, or of proven time, beyond the share of time for which it has the card. It is caught if that is no more than
 // chance.
-func rents(has func(r *rented) func(audited, passed bool) bool, of func(r *rented) float64) func(w *world) (trial, error) {
+func rents(
+	has func(r *rented) func(audited, passed bool) bool, of func(r *rented) float64,
+) func(w *world) (trial, error) {
 	return func(w *world) (trial, error) {
 		r := newRented(w)
 		decide := has(r)
@@ -106,7 +109,8 @@ func aMinute(w *world) player {
 	u := honest(w, anyGPU(w))
 	lead := slotsLast(uint64(instants.Of(1) - audit.Window(1).First(instants.Slots)))
 	return func(window, committee int) audit.Report {
-		u.absent = time.Minute+time.Duration(w.r.Int64N(int64(3*time.Minute))) > lead+slotsLast(instants.Width(u.class).Late)
+		until := lead + slotsLast(instants.Width(u.class).Late)
+		u.absent = time.Minute+time.Duration(w.r.Int64N(int64(3*time.Minute))) > until
 		return u.play(window, committee)
 	}
 }
@@ -115,13 +119,18 @@ func aMinute(w *world) player {
 var rentKinds = []Kind{
 	{Name: "rent-minute", Threat: 25, What: "rents a card when an audit's block is made", play: aMinute},
 	{
-		Name: "rent-pause", Threat: 25, What: "gives its card back for an hour after each audit that it passed", try: rents(paused(int(instants.OneIn)), (*rented).paid),
+		Name: "rent-pause", Threat: 25, What: "gives its card back for an hour after each audit that it passed",
+		try:   rents(paused(int(instants.OneIn)), (*rented).paid),
 		Limit: "its share of audits is that of the time for which it has the card, but for chance",
-		Gain:  Gain{What: "share of audits that it passes beyond the share of time in which it has the card", Most: 0.01},
+		Gain: Gain{What: "share of audits that it passes beyond the share of time in which it has the card",
+			Most: 0.01},
 	},
 	{
-		Name: "rent-missed", Threat: 25, What: "gives its card back after each audit that it passed, until it misses one", try: rents(untilMissed, (*rented).proved),
+		Name: "rent-missed", Threat: 25,
+		What:  "gives its card back after each audit that it passed, until it misses one",
+		try:   rents(untilMissed, (*rented).proved),
 		Limit: "it is sold as proven by the last two audits, for half of the rewards",
-		Gain:  Gain{What: "share of time in which it is taken for proven beyond that in which it has the card", Most: 0.5},
+		Gain: Gain{What: "share of time in which it is taken for proven beyond that in which it has the card",
+			Most: 0.5},
 	},
 }

@@ -62,7 +62,8 @@ func inOne(c sim.Class) int {
 		last := u.turns(begin, audit.Allowance)[len(begin)-1]
 		took := last.product + u.hardware.Multiplies(u.shape)
 		far := time.Duration(audit.MaxTrip) * time.Microsecond
-		if took > time.Duration(product+audit.Allowance)*time.Microsecond+far || last.second > time.Duration(audit.Within(u.class, product))*time.Microsecond+far {
+		if took > time.Duration(product+audit.Allowance)*time.Microsecond+far ||
+			last.second > time.Duration(audit.Within(u.class, product))*time.Microsecond+far {
 			return len(begin) - 1
 		}
 	}
@@ -147,7 +148,8 @@ func atOnce(k int, cards []sim.Class) func(w *world) (trial, error) {
 		// of which it uses a half to all: near the ends, some members' clocks say that it does not begin in time
 		width := instants.Width("gpu")
 		part := 0.5 + 0.5*w.r.Float64()
-		early, late := -time.Duration(part*float64(slotsLast(width.Early))), time.Duration(part*float64(slotsLast(width.Late)))
+		early := -time.Duration(part * float64(slotsLast(width.Early)))
+		late := time.Duration(part * float64(slotsLast(width.Late)))
 		begin := []time.Duration{early}
 		for range k - 1 {
 			begin = append(begin, late)
@@ -168,13 +170,16 @@ func atOnce(k int, cards []sim.Class) func(w *world) (trial, error) {
 func rotationKinds() []Kind {
 	one, more := sharpest()
 	kinds := []Kind{
-		{Name: "rotation-2", What: "one card answers for 2 identities in turn through each window", try: through(2), real: lateRecord},
+		{Name: "rotation-2", What: "one card answers for 2 identities in turn through each window", try: through(2),
+			real: lateRecord},
 		{Name: "rotation-3", What: "for 3", try: through(3)},
 		{Name: "rotation-8", What: "for 8", try: through(8)},
-		{Name: "rotation-at-once-2", What: "for 2 at the instant, one after the other as fast as it can", try: atOnce(2, one)},
+		{Name: "rotation-at-once-2", What: "for 2 at the instant, one after the other as fast as it can",
+			try: atOnce(2, one)},
 		{Name: "rotation-at-once-3", What: "for 3", try: atOnce(3, one)},
 		{Name: "rotation-at-once-8", What: "for 8", try: atOnce(8, one)},
-		{Name: "rotation-refill", What: "for 2, an RTX 4090, which fills its memory in two seconds", Limit: "it may do so within what clocks are apart (see shortfalls)", try: atOnce(2, more)},
+		{Name: "rotation-refill", What: "for 2, an RTX 4090, which fills its memory in two seconds",
+			Limit: "it may do so within what clocks are apart (see shortfalls)", try: atOnce(2, more)},
 	}
 	for i := range kinds {
 		if kinds[i].Threat = 5; kinds[i].Limit == "" {

@@ -135,7 +135,8 @@ func (k Kind) run(ctx context.Context, o Options) (Line, error) {
 	case k.all != nil:
 		var all Line
 		all, err = k.all(o)
-		line.Peers, line.Audits, line.First, line.Caught, line.Figures = all.Peers, all.Audits, all.First, all.Caught, all.Figures
+		line.Peers, line.Audits, line.First, line.Caught = all.Peers, all.Audits, all.First, all.Caught
+		line.Figures = all.Figures
 	}
 	if err != nil {
 		return line, fmt.Errorf("%s: %w", k.Name, err)

@@ -10,8 +10,9 @@ import (
 func sale(lease byte, buyer string, units []market.UnitID, from, to market.Slot) (verify.Receipt, error) {
 	by, provider := audittest.Key(buyer), audittest.Key("provider")
 	r := verify.Receipt{ReceiptCore: verify.ReceiptCore{
-		Version: verify.ReceiptVersion, Units: uint16(len(units)), RankEpoch: 1, Lease: market.LeaseID{lease}, Seq: 1, Provider: provider.Key(), Buyer: by.Key(),
-		UnitsRoot: market.UnitsRoot(units), From: from, To: to, Amount: 5, Cumulative: 5,
+		Version: verify.ReceiptVersion, Units: uint16(len(units)), RankEpoch: 1, Lease: market.LeaseID{lease}, Seq: 1,
+		Provider: provider.Key(), Buyer: by.Key(), UnitsRoot: market.UnitsRoot(units), From: from, To: to, Amount: 5,
+		Cumulative: 5,
 	}}
 	var err error
 	if r.ProviderSig, err = r.Sign(audittest.Domain(), provider); err == nil {
@@ -45,7 +46,8 @@ func sellsTwice(w *world) (trial, error) {
 }
 
 // A unit that is sold to two at a time, with receipts for both. A peer that sees both has a proof.
-var soldTwiceKinds = []Kind{{Name: "sold-twice", Threat: 14, What: "one unit is sold to two buyers, both co-sign", try: sellsTwice}}
+var soldTwiceKinds = []Kind{{Name: "sold-twice", Threat: 14, What: "one unit is sold to two buyers, both co-sign",
+	try: sellsTwice}}
 
 // sellsAgain is an honest provider that was restored from a backup and does not know that it had sold its units: it
 // sells them again, but never a slot that was before it came back. It is no lie, as CheckConflict must see it.

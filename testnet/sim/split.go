@@ -52,6 +52,9 @@ func splits(keys int) func(w *world) (trial, error) {
 // An owner with much of the stake spreads it over keys. A draw by weight gives many keys no more than one of all their
 // stake has in a committee that it could fill; one key has one seat.
 var splitKinds = []Kind{
-	{Name: "stake-split", Threat: 12, What: "a fifth of all stake in 120 keys", try: splits(splitKeys), Gain: Gain{What: "share of first committees that it has enough of, asking where Slack lets it", Most: atLeast(audit.Committee+audit.Slack, audit.Certify(audit.Committee), 0.2), Chance: true}},
-	{Name: "stake-whole", Threat: 12, What: "a fifth of all stake in one key", try: splits(1), Gain: Gain{What: "the same", Most: 0}},
+	{Name: "stake-split", Threat: 12, What: "a fifth of all stake in 120 keys", try: splits(splitKeys),
+		Gain: Gain{What: "share of first committees that it has enough of, asking where Slack lets it",
+			Most: atLeast(audit.Committee+audit.Slack, audit.Certify(audit.Committee), 0.2), Chance: true}},
+	{Name: "stake-whole", Threat: 12, What: "a fifth of all stake in one key", try: splits(1),
+		Gain: Gain{What: "the same", Most: 0}},
 }

@@ -12,8 +12,10 @@ const (
 
 // targets are the figures of the whole table with their bounds.
 func (r Report) targets() []Figure {
-	least, slashed, trials := Figure{What: "caught within 24 audits, least of all kinds without a limit", Value: 1, Bound: MinCaught, Least: true, Unit: "%"}, 0, 0
-	wrong := Figure{What: "audits of honest peers that end in delisting, most of all conditions", Bound: MaxPerAudit, Unit: "%"}
+	least, slashed, trials := Figure{What: "caught within 24 audits, least of all kinds without a limit", Value: 1,
+		Bound: MinCaught, Least: true, Unit: "%"}, 0, 0
+	wrong := Figure{What: "audits of honest peers that end in delisting, most of all conditions", Bound: MaxPerAudit,
+		Unit: "%"}
 	kinds, peers, audits := 0, 0, 0
 	var own []Figure
 	for _, l := range r.Lines {
@@ -36,7 +38,9 @@ func (r Report) targets() []Figure {
 		busy.Value = max(busy.Value, s.Overhead)
 	}
 	return append([]Figure{
-		least, wrong, {What: "honest peers slashed, by flipped bits and restored backups", Value: float64(slashed), Of: fmt.Sprintf("%d faults", trials)}, busy,
+		least, wrong,
+		{What: "honest peers slashed, by flipped bits and restored backups", Value: float64(slashed),
+			Of: fmt.Sprintf("%d faults", trials)}, busy,
 	}, own...)
 }
 

@@ -55,8 +55,8 @@ const (
 // honest is a unit with the claimed hardware.
 func honest(w *world, c sim.Class) *unit {
 	u := &unit{
-		w: w, class: c.Market, resources: c.Resources, hardware: c, host: measured, together: 1, have: sim.Whole, entries: 1, tries: audit.MaxAttempts,
-		card: w.noise.Card(), outages: sim.Outages{N: w.noise},
+		w: w, class: c.Market, resources: c.Resources, hardware: c, host: measured, together: 1, have: sim.Whole,
+		entries: 1, tries: audit.MaxAttempts, card: w.noise.Card(), outages: sim.Outages{N: w.noise},
 	}
 	return u.claims(c)
 }
@@ -142,7 +142,8 @@ func (u *unit) draw(committee int) []member {
 	return members
 }
 
-// instants are those that starling network genesis gives a network on Solana: one window of two minutes in thirty has an audit.
+// instants are those of a network on Solana as starling network genesis makes it: one window of two minutes in thirty
+// has an audit.
 var instants = audit.Instants{Slots: 300, Millis: 400, OneIn: 30}
 
 func slotsLast(n uint64) time.Duration { return time.Duration(n*instants.Millis) * time.Millisecond }
@@ -210,7 +211,8 @@ func (u *unit) attempt(members []member, committee int, speed float64) (result a
 	void := false
 	saw := 0 // members that gave every nonce, and saw it work
 	for i, v := range u.times(asked, speed) {
-		if took := max(v.Product, uint64(u.turn.second.Microseconds())) + v.Walk; !late && took <= audit.Whole(u.class, product, walk) && !(asked[i].bad && u.friends != help) {
+		if took := max(v.Product, uint64(u.turn.second.Microseconds())) + v.Walk; !late &&
+			took <= audit.Whole(u.class, product, walk) && !(asked[i].bad && u.friends != help) {
 			saw++
 		}
 		switch m := asked[i]; {

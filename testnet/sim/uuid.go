@@ -10,18 +10,24 @@ import (
 // A copied UUID: of the units that claim one card the one that a reader saw to pass first sells, and another once both
 // passed in one window.
 var uuidKinds = []Kind{
-	{Name: "uuid-thief", Threat: 18, What: "a card with the copied UUID of another, which answers when that one does not", play: func(w *world) player {
-		owner, thief := honest(w, sim.H100), honest(w, sim.H100)
-		return claiming(owner.play, thief.play, func(owner audit.Result) bool { return owner != audit.Passed }).thief
-	}},
-	{Name: "uuid-victim", Threat: 18, What: "the card whose UUID was copied by a card", Honest: true, play: func(w *world) player {
-		owner, thief := honest(w, sim.H100), honest(w, sim.H100)
-		return claiming(owner.play, thief.play, func(audit.Result) bool { return w.r.IntN(2) == 0 }).owner
-	}},
-	{Name: "uuid-late-owner", Threat: 18, What: "the card whose UUID was copied before it came", Honest: true, play: func(w *world) player {
-		thief, owner := honest(w, sim.H100), honest(w, sim.H100)
-		return claiming(thief.play, owner.play, func(audit.Result) bool { return true }).thief
-	}},
+	{Name: "uuid-thief",
+		Threat: 18, What: "a card with the copied UUID of another, which answers when that one does not",
+		play: func(w *world) player {
+			owner, thief := honest(w, sim.H100), honest(w, sim.H100)
+			return claiming(owner.play, thief.play, func(owner audit.Result) bool {
+				return owner != audit.Passed
+			}).thief
+		}},
+	{Name: "uuid-victim", Threat: 18, What: "the card whose UUID was copied by a card", Honest: true,
+		play: func(w *world) player {
+			owner, thief := honest(w, sim.H100), honest(w, sim.H100)
+			return claiming(owner.play, thief.play, func(audit.Result) bool { return w.r.IntN(2) == 0 }).owner
+		}},
+	{Name: "uuid-late-owner", Threat: 18, What: "the card whose UUID was copied before it came", Honest: true,
+		play: func(w *world) player {
+			thief, owner := honest(w, sim.H100), honest(w, sim.H100)
+			return claiming(thief.play, owner.play, func(audit.Result) bool { return true }).thief
+		}},
 }
 
 // claimants are two units that claim one card, of which a reader saw the first pass before the other came.

@@ -12,6 +12,10 @@ var vramKinds = []Kind{
 		u.resources.VRAMMiB *= 2
 		return u.asked().lacks(0.5).play
 	}},
-	{Name: "vram-20", Threat: 4, What: "any card lacks 20 % of its dataset", play: func(w *world) player { return honest(w, anyGPU(w)).lacks(0.20).play }},
-	{Name: "vram-5", Threat: 4, What: "any card lacks 5 %", Limit: vramLimit, play: func(w *world) player { return honest(w, anyGPU(w)).lacks(0.05).play }},
+	{Name: "vram-20", Threat: 4, What: "any card lacks 20 % of its dataset", play: func(w *world) player {
+		return honest(w, anyGPU(w)).lacks(0.20).play
+	}},
+	{Name: "vram-5", Threat: 4, What: "any card lacks 5 %", Limit: vramLimit, play: func(w *world) player {
+		return honest(w, anyGPU(w)).lacks(0.05).play
+	}},
 }

@@ -48,7 +48,8 @@ func washes(o Options) (Line, error) {
 	line.Caught /= float64(line.Peers)
 	line.First = line.Caught
 	line.Figures = []Figure{{
-		What: fmt.Sprintf("AUC of honest over malicious providers, wash trades of %.1f times the honest volume", volume), Value: auc, Bound: MinAUC, Least: true,
+		What: fmt.Sprintf("AUC of honest over malicious providers, wash trades of %.1f times the honest volume",
+			volume), Value: auc, Bound: MinAUC, Least: true,
 		Of: fmt.Sprintf("%d markets of %d honest peers", markets, bazaar.Providers+bazaar.Buyers),
 	}}
 	return line, nil
@@ -67,4 +68,5 @@ func places(v *reputation.View) []int {
 
 // A provider that fails real jobs and trades with itself for a good name. It counts as caught if it gained nothing: its
 // place among the honest is the same as without, as an honest buyer computes it (verify/reputation).
-var washKinds = []Kind{{Name: "wash", Threat: 17, What: "trades with its own sybils, six times the honest volume", all: washes}}
+var washKinds = []Kind{{Name: "wash", Threat: 17, What: "trades with its own sybils, six times the honest volume",
+	all: washes}}

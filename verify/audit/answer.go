@@ -85,10 +85,12 @@ func UnmarshalAnswer(b []byte) (Answer, error) {
 	}
 	return Answer{
 		Target: Target{
-			Provider: sign.Key(b[8:40]), Unit: market.UnitID(b[40:72]), Window: Window(binary.LittleEndian.Uint64(b[72:])), Attempt: b[1],
+			Provider: sign.Key(b[8:40]), Unit: market.UnitID(b[40:72]),
+			Window: Window(binary.LittleEndian.Uint64(b[72:])), Attempt: b[1],
 		},
 		ProductSeed: sign.Hash(b[80:112]), Shape: shape, ProductRoot: sign.Hash(b[128:160]),
-		DatasetSeed: sign.Hash(b[160:192]), Walk: walk, WalkSeed: sign.Hash(b[216:248]), WalkRoot: sign.Hash(b[248:280]),
+		DatasetSeed: sign.Hash(b[160:192]), Walk: walk, WalkSeed: sign.Hash(b[216:248]),
+		WalkRoot: sign.Hash(b[248:280]),
 	}, nil
 }
 

@@ -63,7 +63,8 @@ func TestRecord(t *testing.T) {
 	if n := len(r.Verdicts); n != audit.Committee {
 		t.Errorf("%d members", n)
 	}
-	want := audit.Rates{Operations: r.Answer.Shape.Operations() * 1_000_000 / 1_000_004, Reads: 256 * 1_000_000 / 250_004, Memory: 8192}
+	want := audit.Rates{Operations: r.Answer.Shape.Operations() * 1_000_000 / 1_000_004,
+		Reads: 256 * 1_000_000 / 250_004, Memory: 8192}
 	if got := r.Rates(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -71,7 +72,8 @@ func TestRecord(t *testing.T) {
 		t.Errorf("an honest provider lies: %v", lies)
 	}
 	// The greatest record there can be fits its bound.
-	largest := 544 + audit.Appeal*(audit.VerdictSize+sign.SignatureSize) + 2 + challenge.Openings*132 + 2 + nodes(challenge.Openings, 29)*32 +
+	largest := 544 + audit.Appeal*(audit.VerdictSize+sign.SignatureSize) + 2 + challenge.Openings*132 + 2 +
+		nodes(challenge.Openings, 29)*32 +
 		2 + challenge.Ends*(5+8*challenge.Group) + 2 + nodes(challenge.Ends, 17)*32
 	if largest > audit.MaxRecord {
 		t.Errorf("a record may have %d bytes", largest)
@@ -140,25 +142,61 @@ func TestRecordRefused(t *testing.T) {
 		"began in another window": {make: func(c *audittest.Case) {
 			c.Verdict = func(v *audit.Verdict) { v.Slot = 800 }
 		}, want: audit.RuleTime},
-		"another member's verdict left out": {change: func(r *audit.Record) { r.Verdicts = r.Verdicts[1:] }, want: audit.RuleSeed},
-		"a verdict twice":                   {change: func(r *audit.Record) { r.Verdicts[1] = r.Verdicts[0] }, want: audit.RuleVerdict},
-		"a verdict of something else":       {change: func(r *audit.Record) { r.Verdicts[2].Answer[0]++ }, want: audit.RuleVerdict},
-		"too few":                           {change: func(r *audit.Record) { r.Verdicts = r.Verdicts[:4] }, want: audit.RuleMajority},
-		"a smaller committee":               {change: func(r *audit.Record) { r.Verdicts = r.Verdicts[:4]; r.Committee = 4 }, want: audit.RuleSeed},
-		"another time":                      {change: func(r *audit.Record) { r.Verdicts[0].Product-- }, want: audit.RuleVerdict},
-		"another window's beacon":           {change: func(r *audit.Record) { r.Beacon.Slot += 100 }, want: audit.RuleWindow},
-		"another beacon":                    {change: func(r *audit.Record) { r.Beacon.Value[0]++ }, want: audit.RuleSeed},
-		"another unit":                      {change: func(r *audit.Record) { r.Answer.Unit[0]++; resign(r) }, want: audit.RuleSeed},
-		"another attempt":                   {change: func(r *audit.Record) { r.Answer.Attempt = 2; resign(r) }, want: audit.RuleSeed},
-		"a fourth attempt":                  {change: func(r *audit.Record) { r.Answer.Attempt = 4; resign(r) }, want: audit.RuleAttempt},
-		"another walk seed":                 {change: func(r *audit.Record) { r.Answer.WalkSeed[0]++; resign(r) }, want: audit.RuleSeed},
-		"another dataset":                   {change: func(r *audit.Record) { r.Answer.DatasetSeed[0]++; resign(r) }, want: audit.RuleWalk},
-		"another root":                      {change: func(r *audit.Record) { r.Answer.ProductRoot[0]++; resign(r) }, want: audit.RuleSeed},
-		"a shape of more products":          {change: func(r *audit.Record) { r.Answer.Shape.Products = 3; resign(r) }, want: audit.RuleOpenings},
-		"not signed by the provider":        {change: func(r *audit.Record) { r.AnswerSig[0]++ }, want: audit.RuleProvider},
-		"openings not signed":               {change: func(r *audit.Record) { r.ShownSig[0]++ }, want: audit.RuleProvider},
-		"a verdict not signed":              {change: func(r *audit.Record) { r.Verdicts[3].Signature[5]++ }, want: audit.RuleVerdict},
-		"windows of no length":              {change: func(r *audit.Record) { r.WindowSlots = 0 }, want: audit.RuleWindow},
+		"another member's verdict left out": {change: func(r *audit.Record) {
+			r.Verdicts = r.Verdicts[1:]
+		}, want: audit.RuleSeed},
+		"a verdict twice": {change: func(r *audit.Record) {
+			r.Verdicts[1] = r.Verdicts[0]
+		}, want: audit.RuleVerdict},
+		"a verdict of something else": {change: func(r *audit.Record) {
+			r.Verdicts[2].Answer[0]++
+		}, want: audit.RuleVerdict},
+		"too few": {change: func(r *audit.Record) {
+			r.Verdicts = r.Verdicts[:4]
+		}, want: audit.RuleMajority},
+		"a smaller committee": {change: func(r *audit.Record) {
+			r.Verdicts = r.Verdicts[:4]
+			r.Committee = 4
+		}, want: audit.RuleSeed},
+		"another time": {change: func(r *audit.Record) {
+			r.Verdicts[0].Product--
+		}, want: audit.RuleVerdict},
+		"another window's beacon": {change: func(r *audit.Record) { r.Beacon.Slot += 100 }, want: audit.RuleWindow},
+		"another beacon":          {change: func(r *audit.Record) { r.Beacon.Value[0]++ }, want: audit.RuleSeed},
+		"another unit": {change: func(r *audit.Record) {
+			r.Answer.Unit[0]++
+			resign(r)
+		}, want: audit.RuleSeed},
+		"another attempt": {change: func(r *audit.Record) {
+			r.Answer.Attempt = 2
+			resign(r)
+		}, want: audit.RuleSeed},
+		"a fourth attempt": {change: func(r *audit.Record) {
+			r.Answer.Attempt = 4
+			resign(r)
+		}, want: audit.RuleAttempt},
+		"another walk seed": {change: func(r *audit.Record) {
+			r.Answer.WalkSeed[0]++
+			resign(r)
+		}, want: audit.RuleSeed},
+		"another dataset": {change: func(r *audit.Record) {
+			r.Answer.DatasetSeed[0]++
+			resign(r)
+		}, want: audit.RuleWalk},
+		"another root": {change: func(r *audit.Record) {
+			r.Answer.ProductRoot[0]++
+			resign(r)
+		}, want: audit.RuleSeed},
+		"a shape of more products": {change: func(r *audit.Record) {
+			r.Answer.Shape.Products = 3
+			resign(r)
+		}, want: audit.RuleOpenings},
+		"not signed by the provider": {change: func(r *audit.Record) { r.AnswerSig[0]++ }, want: audit.RuleProvider},
+		"openings not signed":        {change: func(r *audit.Record) { r.ShownSig[0]++ }, want: audit.RuleProvider},
+		"a verdict not signed": {change: func(r *audit.Record) {
+			r.Verdicts[3].Signature[5]++
+		}, want: audit.RuleVerdict},
+		"windows of no length": {change: func(r *audit.Record) { r.WindowSlots = 0 }, want: audit.RuleWindow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +211,8 @@ func TestRecordRefused(t *testing.T) {
 	other.Network = "other"
 	wantRule(t, "another network", make7(t, nil).Check(other), audit.RuleProvider)
 	r := make7(t, nil)
-	wantRule(t, "members of another roster", r.CheckMembers(audit.Roster{{Key: audittest.Key("x").Key(), Weight: 1}}), audit.RuleCommittee)
+	wantRule(t, "members of another roster", r.CheckMembers(audit.Roster{{Key: audittest.Key("x").Key(), Weight: 1}}),
+		audit.RuleCommittee)
 	wantRule(t, "no roster", r.CheckMembers(nil), audit.RuleCommittee)
 }
 
@@ -184,15 +223,18 @@ func TestCommitteeSize(t *testing.T) {
 		roster, size int
 		want         audit.Rule
 	}{
-		{30, audit.Committee, ""}, {30, audit.Appeal, ""}, {30, 1, audit.RuleCommittee}, {30, 6, audit.RuleCommittee}, {30, 10, audit.RuleCommittee},
-		{1, 1, ""}, {3, 1, ""}, {4, 1, audit.RuleCommittee}, {8, 6, ""}, {9, 6, audit.RuleCommittee}, {10, 10, ""}, {10, 7, ""}, {13, 10, audit.RuleCommittee},
+		{30, audit.Committee, ""}, {30, audit.Appeal, ""}, {30, 1, audit.RuleCommittee}, {30, 6, audit.RuleCommittee},
+		{30, 10, audit.RuleCommittee},
+		{1, 1, ""}, {3, 1, ""}, {4, 1, audit.RuleCommittee}, {8, 6, ""}, {9, 6, audit.RuleCommittee}, {10, 10, ""},
+		{10, 7, ""}, {13, 10, audit.RuleCommittee},
 	} {
 		var roster audit.Roster
 		for i := range c.roster {
 			k := audittest.Key(string(rune('a' + i))).Key()
 			roster = append(roster, audit.Member{Key: k, Owner: k, Weight: 1})
 		}
-		wantRule(t, fmt.Sprintf("%d of %d", c.size, c.roster), audit.Record{Committee: uint8(c.size)}.CheckMembers(roster), c.want)
+		wantRule(t, fmt.Sprintf("%d of %d", c.size, c.roster),
+			audit.Record{Committee: uint8(c.size)}.CheckMembers(roster), c.want)
 	}
 }
 
@@ -249,7 +291,9 @@ func TestLies(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	unseen := wrong(func(r audit.Record, i int) int { return (audit.Pick(r.Answer.WalkSeed)(i) + 1) % challenge.LeafWords })
+	unseen := wrong(func(r audit.Record, i int) int {
+		return (audit.Pick(r.Answer.WalkSeed)(i) + 1) % challenge.LeafWords
+	})
 	if found := find(unseen, false); found != nil {
 		t.Errorf("found where nobody looked: %v", found)
 	}
@@ -330,7 +374,8 @@ func TestDraw(t *testing.T) {
 		var r audit.Roster
 		for i := range n {
 			k := sign.Key(sign.Sum([]byte{byte(i)}))
-			r = append(r, audit.Member{Key: k, Owner: k, Weight: rapid.Uint64Range(1, math.MaxUint64).Draw(t, "weight")})
+			r = append(r, audit.Member{Key: k, Owner: k,
+				Weight: rapid.Uint64Range(1, math.MaxUint64).Draw(t, "weight")})
 		}
 		if rapid.Bool().Draw(t, "provider is a member") {
 			r[0].Key = provider
@@ -364,7 +409,8 @@ func TestDraw(t *testing.T) {
 		}
 	})
 	// Of two members with weights 3 and 1 the first is drawn first in three of four draws: 4,000 of them, five deviations.
-	r := audit.Roster{{Key: audittest.Key("a").Key(), Owner: sign.Key{1}, Weight: 3 << 60}, {Key: audittest.Key("b").Key(), Owner: sign.Key{2}, Weight: 1 << 60}}
+	r := audit.Roster{{Key: audittest.Key("a").Key(), Owner: sign.Key{1}, Weight: 3 << 60},
+		{Key: audittest.Key("b").Key(), Owner: sign.Key{2}, Weight: 1 << 60}}
 	first := 0
 	for i := range 4000 {
 		if r.Draw(audit.Beacon{Slot: market.Slot(i)}, 0, provider, 1)[0] == r[0] {
@@ -374,7 +420,8 @@ func TestDraw(t *testing.T) {
 	if math.Abs(float64(first)-3000) > 5*math.Sqrt(4000*.75*.25) {
 		t.Errorf("%d of 4000", first)
 	}
-	for _, bad := range []audit.Roster{nil, {{Key: provider}}, {{provider, sign.Key{1}, 1}, {provider, sign.Key{2}, 2}}} {
+	for _, bad := range []audit.Roster{nil, {{Key: provider}},
+		{{provider, sign.Key{1}, 1}, {provider, sign.Key{2}, 2}}} {
 		if err := bad.Check(); !errors.Is(err, audit.ErrRoster) {
 			t.Errorf("%v: %v", bad, err)
 		}
@@ -399,10 +446,12 @@ func TestVectors(t *testing.T) {
 	}
 	a, s, v := r.Answer.Marshal(), r.Shown.Marshal(), r.Verdicts[0].Marshal()
 	got, err := json.MarshalIndent(map[string]any{
-		"domain": audittest.Domain(), "roster": c.Roster, "committee": c.Roster.Draw(r.Beacon, c.Window, c.Provider.Key(), audit.Committee),
-		"beacon": r.Beacon, "answer": hex.EncodeToString(a[:]), "answer_hash": r.Answer.Hash(), "answer_signature": r.AnswerSig,
-		"shown": hex.EncodeToString(s[:]), "shown_signature": r.ShownSig, "verdict": hex.EncodeToString(v[:]), "verdict_signature": r.Verdicts[0].Signature,
-		"record_hash": r.Hash(), "record": hex.EncodeToString(r.Marshal()),
+		"domain": audittest.Domain(), "roster": c.Roster,
+		"committee": c.Roster.Draw(r.Beacon, c.Window, c.Provider.Key(), audit.Committee), "beacon": r.Beacon,
+		"answer": hex.EncodeToString(a[:]), "answer_hash": r.Answer.Hash(), "answer_signature": r.AnswerSig,
+		"shown": hex.EncodeToString(s[:]), "shown_signature": r.ShownSig, "verdict": hex.EncodeToString(v[:]),
+		"verdict_signature": r.Verdicts[0].Signature, "record_hash": r.Hash(),
+		"record": hex.EncodeToString(r.Marshal()),
 	}, "", "\t")
 	if err != nil {
 		t.Fatal(err)

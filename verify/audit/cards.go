@@ -91,10 +91,13 @@ func (c *Cards) Check(now Window, tag sign.Hash, t Target) error {
 		if k == i {
 			return nil
 		}
-		if x.newest()+c.gone < now || i >= 0 && slices.ContainsFunc(x.passed, func(w Window) bool { return slices.Contains(cs[i].passed, w) }) {
+		together := func(w Window) bool { return slices.Contains(cs[i].passed, w) }
+		if x.newest()+c.gone < now || i >= 0 && slices.ContainsFunc(x.passed, together) {
 			continue
 		}
-		return broken(RuleCard, "its card is also claimed by unit %s of %s, since an earlier window; it waits until both passed in one", x.unit.Short(), x.provider.Short())
+		return broken(RuleCard,
+			"its card is also claimed by unit %s of %s, since an earlier window; it waits until both passed in one",
+			x.unit.Short(), x.provider.Short())
 	}
 	return nil
 }

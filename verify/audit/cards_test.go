@@ -25,17 +25,22 @@ func TestCards(t *testing.T) {
 		of   audit.Target
 		want audit.Rule
 	}{
-		"one":                                   {[]audit.Target{claims(1, 1, 100)}, claims(1, 1, 100), ""},
-		"the first":                             {[]audit.Target{claims(1, 1, 98), claims(2, 2, 99)}, claims(1, 1, 98), ""},
-		"a newcomer":                            {[]audit.Target{claims(1, 1, 98), claims(2, 2, 99)}, claims(2, 2, 99), audit.RuleCard},
-		"a newcomer that was seen first":        {[]audit.Target{claims(2, 2, 99), claims(1, 1, 98)}, claims(2, 2, 99), audit.RuleCard},
-		"both passed in one window":             {[]audit.Target{claims(1, 1, 98), claims(2, 2, 99), claims(1, 1, 99)}, claims(2, 2, 99), ""},
-		"both passed, in different windows":     {[]audit.Target{claims(1, 1, 97), claims(2, 2, 98), claims(1, 1, 99), claims(2, 2, 100)}, claims(2, 2, 100), audit.RuleCard},
-		"a third that passed with one of two":   {[]audit.Target{claims(1, 1, 97), claims(2, 2, 97), claims(1, 1, 99), claims(3, 3, 99)}, claims(3, 3, 99), audit.RuleCard},
-		"the first passed too long ago":         {[]audit.Target{claims(1, 1, 99-audit.Gone), claims(2, 2, 100)}, claims(2, 2, 100), ""},
-		"one that was never seen":               {[]audit.Target{claims(1, 1, 99)}, claims(2, 2, 99), audit.RuleCard},
-		"its provider's former unit":            {[]audit.Target{claims(1, 1, 98), claims(1, 2, 99)}, claims(1, 2, 99), ""},
-		"two of a provider that passed at once": {[]audit.Target{claims(1, 1, 99), claims(1, 2, 99)}, claims(1, 2, 99), ""},
+		"one": {[]audit.Target{claims(1, 1, 100)}, claims(1, 1, 100), ""},
+		"the first": {[]audit.Target{claims(1, 1, 98), claims(2, 2, 99)}, claims(1, 1, 98),
+			""}, "a newcomer": {[]audit.Target{claims(1, 1, 98), claims(2, 2, 99)}, claims(2, 2, 99), audit.RuleCard},
+		"a newcomer that was seen first": {[]audit.Target{claims(2, 2, 99), claims(1, 1, 98)}, claims(2, 2, 99),
+			audit.RuleCard}, "both passed in one window": {[]audit.Target{claims(1, 1, 98), claims(2, 2, 99),
+			claims(1, 1, 99)}, claims(2, 2, 99), ""},
+		"both passed, in different windows": {[]audit.Target{claims(1, 1, 97), claims(2, 2, 98), claims(1, 1, 99),
+			claims(2, 2, 100)}, claims(2, 2, 100), audit.RuleCard},
+		"a third that passed with one of two": {[]audit.Target{claims(1, 1, 97), claims(2, 2, 97), claims(1, 1, 99),
+			claims(3, 3, 99)}, claims(3, 3, 99), audit.RuleCard},
+		"the first passed too long ago": {[]audit.Target{claims(1, 1, 99-audit.Gone), claims(2, 2, 100)},
+			claims(2, 2, 100), ""}, "one that was never seen": {[]audit.Target{claims(1, 1, 99)}, claims(2, 2, 99),
+			audit.RuleCard}, "its provider's former unit": {[]audit.Target{claims(1, 1, 98), claims(1, 2, 99)},
+			claims(1, 2, 99),
+			""}, "two of a provider that passed at once": {[]audit.Target{claims(1, 1, 99), claims(1, 2, 99)},
+			claims(1, 2, 99), ""},
 	} {
 		cards := audit.NewCards(audit.Instants{})
 		for _, x := range c.seen {
@@ -66,7 +71,9 @@ func TestCardsAnyOrder(t *testing.T) {
 		sold := 0
 		for _, x := range seen {
 			a, b := one.Check(100, tag, x), other.Check(100, tag, x)
-			ties := slices.ContainsFunc(seen, func(y audit.Target) bool { return y.Provider != x.Provider && y.Window == x.Window })
+			ties := slices.ContainsFunc(seen, func(y audit.Target) bool {
+				return y.Provider != x.Provider && y.Window == x.Window
+			})
 			if (a == nil) != (b == nil) && !ties {
 				t.Fatalf("unit %d of %v: %v, in another order %v", x.Unit[0], seen, a, b)
 			}

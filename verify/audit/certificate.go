@@ -6,7 +6,8 @@ import (
 )
 
 // MaxCertificate bounds a certificate, bytes.
-const MaxCertificate = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + Appeal*(VerdictSize+sign.SignatureSize)
+const MaxCertificate = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize +
+	Appeal*(VerdictSize+sign.SignatureSize)
 
 // Certificate is a record without its openings: the layout of Record up to the last verdict. Certificates are kept of
 // every window of an epoch, 544 + 248 bytes a verdict. They show unit, question, committee and times. That the results
@@ -74,7 +75,8 @@ func (c Certificate) Check(n Rules, seen Seen) error {
 		return err
 	}
 	if r.Beacon != seen.Beacon {
-		return broken(RuleBeacon, "the beacon is of slot %d, that of window %d is of slot %d", r.Beacon.Slot, r.Answer.Window, seen.Beacon.Slot)
+		return broken(RuleBeacon, "the beacon is of slot %d, that of window %d is of slot %d",
+			r.Beacon.Slot, r.Answer.Window, seen.Beacon.Slot)
 	}
 	if err := r.checkSeeds(); err != nil {
 		return err

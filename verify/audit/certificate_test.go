@@ -19,13 +19,15 @@ func TestCertificate(t *testing.T) {
 	r := made(t, c)
 	cert, seen := r.Certificate(), c.Seen()
 	b := cert.Marshal()
-	if err := cert.Check(rules, seen); err != nil || cert.Rates() != r.Rates() || len(b) != 544+7*248 || len(b) > audit.MaxCertificate {
+	if err := cert.Check(rules, seen); err != nil || cert.Rates() != r.Rates() || len(b) != 544+7*248 ||
+		len(b) > audit.MaxCertificate {
 		t.Fatalf("%v, %+v, %d bytes", err, cert.Rates(), len(b))
 	}
 	if !bytes.Equal(b, r.Marshal()[:len(b)]) {
 		t.Error("it is not the beginning of its record")
 	}
-	if again, rest, err := audit.CutCertificate(append(bytes.Clone(b), 1, 2)); err != nil || again.Hash() != cert.Hash() || len(rest) != 2 {
+	if again, rest, err := audit.CutCertificate(append(bytes.Clone(b), 1, 2)); err != nil ||
+		again.Hash() != cert.Hash() || len(rest) != 2 {
 		t.Errorf("%v, %d bytes after it", err, len(rest))
 	}
 	for i := range b {
@@ -51,7 +53,8 @@ func TestCertificate(t *testing.T) {
 		rule  audit.Rule
 	}{
 		"members not drawn": {rules, with(func(s *audit.Seen) {
-			s.Roster = audit.Roster{{Key: sign.Key{1}, Owner: sign.Key{1}, Weight: 1}, {Key: sign.Key{2}, Owner: sign.Key{2}, Weight: 2}}
+			s.Roster = audit.Roster{{Key: sign.Key{1}, Owner: sign.Key{1}, Weight: 1},
+				{Key: sign.Key{2}, Owner: sign.Key{2}, Weight: 2}}
 		}), ""},
 		"another's dataset":  {rules, with(func(s *audit.Seen) { s.Era.Value[0]++ }), audit.RuleSeed},
 		"windows of another": {audit.NewRules(foreign), seen, audit.RuleWindow},

@@ -89,7 +89,8 @@ func Mature(all []Registration, w Window, i Instants) (Roster, error) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Registration) int {
-		return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.Owner[:], b.Owner[:]), cmp.Compare(a.Bonded, b.Bonded))
+		return cmp.Or(cmp.Compare(a.Since, b.Since), slices.Compare(a.Owner[:], b.Owner[:]),
+			cmp.Compare(a.Bonded, b.Bonded))
 	})
 	var r Roster
 	seen, owners, bonded := map[sign.Key]bool{}, map[sign.Key]bool{}, 0
@@ -105,7 +106,9 @@ func Mature(all []Registration, w Window, i Instants) (Roster, error) {
 		r = append(r, Member{x.Peer, x.Owner, x.Bonded})
 	}
 	if bonded < MinBonded {
-		return nil, fmt.Errorf("%w: %d peers have bonded a stake for as long as an audit takes to come, %d are needed before anything is audited", ErrRoster, bonded, MinBonded)
+		return nil, fmt.Errorf("%w: %d peers have bonded a stake for as long as an audit takes to come, "+
+			"%d are needed before anything is audited",
+			ErrRoster, bonded, MinBonded)
 	}
 	r = slices.DeleteFunc(r, func(m Member) bool { return m.Weight == 0 && !owners[m.Owner] })
 	if len(r) > MaxRoster {

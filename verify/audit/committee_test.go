@@ -60,9 +60,11 @@ func TestAttackKeyGroundAfterBeacon(t *testing.T) {
 	k := ground(100_000_000)
 	first := audit.Window(window).First(windowSlots)
 	for _, since := range []market.Slot{first + 2, first, first - 1, audit.Window(window-1).First(windowSlots) + 1} {
-		r := mature(t, append(bonds(1000), audit.Registration{Peer: k, Owner: k, Bonded: 100_000_000, Since: since}), window)
+		r := mature(t, append(bonds(1000), audit.Registration{Peer: k, Owner: k, Bonded: 100_000_000, Since: since}),
+			window)
 		if has(r, k) || !slices.Equal(r.Draw(beacon, window, provider, len(honest)), honest) {
-			t.Errorf("a key that is there since slot %d chooses its committee in window %d, which begins in slot %d", since, window, first)
+			t.Errorf("a key that is there since slot %d chooses its committee in window %d, which begins in slot %d",
+				since, window, first)
 		}
 	}
 	// It may judge in the next window, and is drawn by a beacon that was not known when it was made.
@@ -131,8 +133,9 @@ func TestMature(t *testing.T) {
 		var all []audit.Registration
 		for range rapid.IntRange(0, 40).Draw(t, "registrations") {
 			all = append(all, audit.Registration{
-				Peer: sign.Key{rapid.Byte().Draw(t, "peer") % 30}, Owner: sign.Key{rapid.Byte().Draw(t, "owner") % 10}, Bonded: rapid.Uint64Max(3).Draw(t, "bonded"),
-				Since: market.Slot(rapid.Uint64Max(400).Draw(t, "since")), Slashed: rapid.IntRange(0, 9).Draw(t, "slashed") == 0,
+				Peer: sign.Key{rapid.Byte().Draw(t, "peer") % 30}, Owner: sign.Key{rapid.Byte().Draw(t, "owner") % 10},
+				Bonded: rapid.Uint64Max(3).Draw(t, "bonded"), Since: market.Slot(rapid.Uint64Max(400).Draw(t, "since")),
+				Slashed: rapid.IntRange(0, 9).Draw(t, "slashed") == 0,
 			})
 		}
 		r, err := audit.Mature(all, 3, audit.Instants{Slots: 100})
@@ -157,7 +160,8 @@ func TestMature(t *testing.T) {
 				weights++
 			}
 			if !slices.ContainsFunc(all, func(x audit.Registration) bool {
-				return x.Peer == m.Key && x.Owner == m.Owner && x.Since <= 200 && (x.Bonded == m.Weight && !x.Slashed || m.Weight == 0)
+				return x.Peer == m.Key && x.Owner == m.Owner && x.Since <= 200 &&
+					(x.Bonded == m.Weight && !x.Slashed || m.Weight == 0)
 			}) {
 				t.Fatalf("%+v did not stand so", m)
 			}
@@ -177,9 +181,32 @@ func TestMature(t *testing.T) {
 	if len(r) != audit.MaxRoster || has(r, big[99].Peer) || !has(r, big[100].Peer) {
 		t.Errorf("%d members of %d", len(r), len(big))
 	}
-	for name, b := range map[string][]byte{"cut off": r.Marshal()[:100], "out of order": append(r[1:2].Marshal(), r[:1].Marshal()...), "nobody": nil} {
+	for name, b := range map[string][]byte{"cut off": r.Marshal()[:100],
+		"out of order": append(r[1:2].Marshal(), r[:1].Marshal()...), "nobody": nil} {
 		if _, err := audit.UnmarshalRoster(b); err == nil {
 			t.Errorf("a roster, %s", name)
+		}
+	}
+}
+
+// TestRosterBounds: as many members as there may be are read, one more or part of one is not.
+func TestRosterBounds(t *testing.T) {
+	t.Parallel()
+	r := make(audit.Roster, audit.MaxRoster+1)
+	for i := range r {
+		r[i] = audit.Member{Key: sign.Key{byte(i >> 16), byte(i >> 8), byte(i), 31: 1}, Owner: sign.Key{1}, Weight: 1}
+	}
+	most := r[:audit.MaxRoster].Marshal()
+	if back, err := audit.UnmarshalRoster(most); err != nil || !slices.Equal(back, r[:audit.MaxRoster]) {
+		t.Errorf("%d members: %v", audit.MaxRoster, err)
+	}
+	for what, b := range map[string][]byte{
+		"one member more": r.Marshal(), "part of a member": most[:len(most)-1], "a byte": most[:1],
+		"in another order": slices.Concat(most[audit.MemberSize:2*audit.MemberSize], most[:audit.MemberSize]),
+		"a member twice":   slices.Concat(most[:audit.MemberSize], most[:audit.MemberSize]),
+	} {
+		if _, err := audit.UnmarshalRoster(b); !errors.Is(err, market.ErrMalformed) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

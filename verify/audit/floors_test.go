@@ -27,7 +27,8 @@ func TestAttackOneCardAsFourteen(t *testing.T) {
 		}
 		for _, class := range []market.Class{k.Class, k.Class.Family() + "/x"} {
 			least, _ := audit.KnownAs(class)
-			if _, _, err := audit.Plan(class, market.Resources{VRAMMiB: least.VRAMMiB - 1}); !errors.Is(err, challenge.ErrShape) {
+			if _, _, err := audit.Plan(class, market.Resources{VRAMMiB: least.VRAMMiB - 1}); !errors.Is(err,
+				challenge.ErrShape) {
 				t.Errorf("%s with less than its least memory: %v", class, err)
 			}
 			_, walk, err := audit.Plan(class, market.Resources{VRAMMiB: least.VRAMMiB})
@@ -53,7 +54,8 @@ func TestProtocolShowsFloors(t *testing.T) {
 		if k.VRAMMiB > 0 {
 			memory = fmt.Sprint(k.VRAMMiB)
 		}
-		want := fmt.Sprintf("| `%s` | %.4g | %.4g | %s | %s |", k.Class, float64(k.Operations)/1e12, float64(k.Reads)/1e9, memory, k.Source)
+		want := fmt.Sprintf("| `%s` | %.4g | %.4g | %s | %s |",
+			k.Class, float64(k.Operations)/1e12, float64(k.Reads)/1e9, memory, k.Source)
 		if !strings.Contains(string(text), want) {
 			t.Errorf("it has not: %s", want)
 		}

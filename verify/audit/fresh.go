@@ -41,7 +41,8 @@ func Fresh(r Record, slots uint64, recent Recent, now market.Slot, work Work) er
 		last = max(last, WindowOf(work.To-1, slots))
 	}
 	if last < recent.Before {
-		return broken(RuleFresh, "the unit last passed in window %d, the last audits were in %d and %d", r.Answer.Window, recent.Before, recent.Last)
+		return broken(RuleFresh, "the unit last passed in window %d, the last audits were in %d and %d",
+			r.Answer.Window, recent.Before, recent.Last)
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ func TestFresh(t *testing.T) {
 		r := audit.Record{WindowSlots: 100, Answer: audit.Answer{Target: audit.Target{Window: 7}}}
 		wantRule(t, name, audit.Fresh(r, 100, audit.Every(audit.WindowOf(c.now, 100)), c.now, c.work), c.want)
 	}
-	wantRule(t, "other windows", audit.Fresh(audit.Record{WindowSlots: 99}, 100, audit.Recent{}, 0, audit.Work{}), audit.RuleWindow)
+	wantRule(t, "other windows", audit.Fresh(audit.Record{WindowSlots: 99}, 100, audit.Recent{}, 0, audit.Work{}),
+		audit.RuleWindow)
 	wantRule(t, "no windows", audit.Fresh(audit.Record{}, 0, audit.Recent{}, 0, audit.Work{}), audit.RuleWindow)
 }
 
@@ -50,6 +51,7 @@ func TestFreshAmongFewAudits(t *testing.T) {
 		"one after its lease":                 {80, 50, audit.Work{From: 750, To: 7000}, ""},
 		"two after its lease":                 {80, 75, audit.Work{From: 750, To: 7000}, audit.RuleFresh},
 	} {
-		wantRule(t, name, audit.Fresh(r, 100, audit.Recent{Known: 99, Last: c.last, Before: c.before}, 9950, c.work), c.want)
+		wantRule(t, name, audit.Fresh(r, 100, audit.Recent{Known: 99, Last: c.last, Before: c.before}, 9950, c.work),
+			c.want)
 	}
 }

@@ -50,7 +50,8 @@ func (f friendly) grind(round int, good func([]audit.Given) bool) []audit.Given 
 func (f friendly) forge(t *testing.T) audit.Record {
 	t.Helper()
 	beacon, d := f.Beacon(), audittest.Domain()
-	a := audit.Answer{Target: audit.Target{Provider: f.Provider.Key(), Unit: f.Unit, Window: f.Window, Attempt: 1}, Shape: f.shape, Walk: f.walk}
+	a := audit.Answer{Target: audit.Target{Provider: f.Provider.Key(), Unit: f.Unit, Window: f.Window, Attempt: 1},
+		Shape: f.shape, Walk: f.walk}
 	first := f.given(0, audit.Nonce{1})
 	a.ProductSeed = audit.ProductSeed(beacon, a.Target, first)
 	g := challenge.ProductGenerator(a.ProductSeed)
@@ -68,11 +69,13 @@ func (f friendly) forge(t *testing.T) audit.Record {
 	}
 	a.ProductRoot = commit.Root()
 	second := f.grind(1, func(g []audit.Given) bool {
-		return !slices.ContainsFunc(audit.Drawn(audit.WalkSeed(a.ProductSeed, a.ProductRoot, g), f.shape), func(leaf uint32) bool {
-			return int(leaf)/challenge.TileLeafs >= computed
-		})
+		return !slices.ContainsFunc(audit.Drawn(audit.WalkSeed(a.ProductSeed, a.ProductRoot, g), f.shape),
+			func(leaf uint32) bool {
+				return int(leaf)/challenge.TileLeafs >= computed
+			})
 	})
-	a.WalkSeed, a.DatasetSeed = audit.WalkSeed(a.ProductSeed, a.ProductRoot, second), audit.DatasetSeed(f.Era(), a.Provider, a.Unit)
+	a.WalkSeed, a.DatasetSeed = audit.WalkSeed(a.ProductSeed, a.ProductRoot, second), audit.DatasetSeed(f.Era(),
+		a.Provider, a.Unit)
 	set, ends := challenge.NewDataset(a.DatasetSeed, f.walk.Work), make([]uint64, f.walk.Walkers)
 	walked := len(ends) / 20
 	for i := range walked {
@@ -84,16 +87,21 @@ func (f friendly) forge(t *testing.T) audit.Record {
 	}
 	a.WalkRoot = arrivals.Root()
 	third := f.grind(2, func(g []audit.Given) bool {
-		return !slices.ContainsFunc(audit.Walkers(a.WalkSeed, a.WalkRoot, f.walk, g), func(k uint32) bool { return int(k) >= walked })
+		return !slices.ContainsFunc(audit.Walkers(a.WalkSeed, a.WalkRoot, f.walk, g), func(k uint32) bool {
+			return int(k) >= walked
+		})
 	})
 	r := audit.Record{Beacon: beacon, Committee: 7, WindowSlots: f.Slots, Answer: a}
-	if r.Opened, err = commit.OpenTiles(audit.Drawn(a.WalkSeed, f.shape), func(i int) *challenge.Tile { return &all[i] }); err != nil {
+	if r.Opened, err = commit.OpenTiles(audit.Drawn(a.WalkSeed, f.shape), func(i int) *challenge.Tile {
+		return &all[i]
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, f.walk, third), func(group uint32) ([]uint64, error) {
-		first, n := f.walk.Members(group)
-		return ends[first : first+n], nil
-	}); err != nil {
+	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, f.walk, third),
+		func(group uint32) ([]uint64, error) {
+			first, n := f.walk.Members(group)
+			return ends[first : first+n], nil
+		}); err != nil {
 		t.Fatal(err)
 	}
 	if r.Shown, err = audit.Seal(a, r.Opened); err != nil {
@@ -103,8 +111,9 @@ func (f friendly) forge(t *testing.T) audit.Record {
 	r.ShownSig, _ = r.Shown.Sign(d, f.Provider)
 	for i, m := range f.committee {
 		v := audit.Verdict{
-			Outcome: audit.Pass, Member: m.Key, Answer: r.Shown.Answer, Openings: r.Shown.Openings, Product: 1_000_000, Walk: 250_000,
-			Nonces: [3]audit.Nonce{first[i].Nonce, second[i].Nonce, third[i].Nonce}, Slot: market.Slot(f.Window.First(f.Slots)) + 26,
+			Outcome: audit.Pass, Member: m.Key, Answer: r.Shown.Answer, Openings: r.Shown.Openings, Product: 1_000_000,
+			Walk: 250_000, Nonces: [3]audit.Nonce{first[i].Nonce, second[i].Nonce, third[i].Nonce},
+			Slot: market.Slot(f.Window.First(f.Slots)) + 26,
 		}
 		sig, err := v.Sign(d, f.Members[m.Key])
 		if err != nil {
@@ -123,7 +132,8 @@ func TestAttackFriendGrindsNonces(t *testing.T) {
 	c := audittest.New(7)
 	f := friendly{
 		Case: c, committee: c.Roster.Draw(c.Beacon(), c.Window, c.Provider.Key(), audit.Committee),
-		shape: challenge.Shape{Rows: 1024, Columns: 1024, Depth: 64, Products: 2}, walk: challenge.Walk{Cells: 4096, Work: 2, Walkers: 4096, Steps: 8},
+		shape: challenge.Shape{Rows: 1024, Columns: 1024, Depth: 64, Products: 2},
+		walk:  challenge.Walk{Cells: 4096, Work: 2, Walkers: 4096, Steps: 8},
 	}
 	f.friend = f.committee[4].Key
 	r := f.forge(t)
@@ -136,7 +146,8 @@ func TestAttackFriendGrindsNonces(t *testing.T) {
 	}
 	wantRule(t, "a record whose friend chose its nonces last", r.Check(audittest.Domain()), audit.RuleNonce)
 	bs := audit.NewRules(c.Genesis())
-	if err := r.Certificate().Check(bs, audit.Seen{Beacon: c.Beacon(), Era: c.Era(), Roster: c.Roster}); !audit.IsRule(err, audit.RuleNonce) {
+	if err := r.Certificate().Check(bs,
+		audit.Seen{Beacon: c.Beacon(), Era: c.Era(), Roster: c.Roster}); !audit.IsRule(err, audit.RuleNonce) {
 		t.Errorf("its certificate: %v", err)
 	}
 }

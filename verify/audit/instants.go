@@ -102,7 +102,8 @@ func (i Instants) Check(w Window, b Beacon, attempt uint8, class market.Class, s
 		return broken(RuleInstant, "window %d has no audit", w)
 	}
 	if from, to := i.Span(w, attempt, class); slot < from || slot >= to {
-		return broken(RuleInstant, "attempt %d of window %d begins in slots %d to %d, not in %d", attempt, w, from, to-1, slot)
+		return broken(RuleInstant, "attempt %d of window %d begins in slots %d to %d, not in %d",
+			attempt, w, from, to-1, slot)
 	}
 	return nil
 }
@@ -149,7 +150,8 @@ func (r Record) CheckInstant(i Instants, class market.Class) error {
 		saw++
 	}
 	if saw < need {
-		return because(RuleInstant, fmt.Errorf("%d of a committee of %d saw it begin in time, %d must: %w", saw, r.Committee, need, why))
+		return because(RuleInstant, fmt.Errorf("%d of a committee of %d saw it begin in time, %d must: %w",
+			saw, r.Committee, need, why))
 	}
 	return nil
 }

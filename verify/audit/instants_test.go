@@ -16,8 +16,11 @@ import (
 )
 
 func instants(t *rapid.T) (audit.Instants, audit.Window, audit.Beacon) {
-	i := audit.Instants{Slots: rapid.Uint64Range(10, 1<<24).Draw(t, "slots"), Millis: rapid.Uint64Range(1, market.MaxSlotMillis).Draw(t, "millis"), OneIn: rapid.Uint64Range(0, 3).Draw(t, "one in")}
-	b := audit.Beacon{Value: sign.Sum([]byte(rapid.String().Draw(t, "beacon"))), Slot: market.Slot(rapid.Uint64().Draw(t, "slot"))}
+	i := audit.Instants{Slots: rapid.Uint64Range(10, 1<<24).Draw(t, "slots"),
+		Millis: rapid.Uint64Range(1, market.MaxSlotMillis).Draw(t, "millis"),
+		OneIn:  rapid.Uint64Range(0, 3).Draw(t, "one in")}
+	b := audit.Beacon{Value: sign.Sum([]byte(rapid.String().Draw(t, "beacon"))),
+		Slot: market.Slot(rapid.Uint64().Draw(t, "slot"))}
 	return i, audit.Window(rapid.Uint64Range(0, 1<<39).Draw(t, "window")), b
 }
 
@@ -28,14 +31,17 @@ func TestInstants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		i, w, b := instants(t)
 		at := i.Of(w)
-		if half := i.Slots / 2; at < w.First(i.Slots) || at > w.First(i.Slots)+market.Slot(half) || uint64(at-w.First(i.Slots))*i.Millis < 30_000 && at != w.First(i.Slots)+market.Slot(half) {
+		if half := i.Slots / 2; at < w.First(i.Slots) || at > w.First(i.Slots)+market.Slot(half) ||
+			uint64(at-w.First(i.Slots))*i.Millis < 30_000 && at != w.First(i.Slots)+market.Slot(half) {
 			t.Fatalf("slot %d of windows of %d", at, i.Slots)
 		}
 		for attempt := uint8(1); attempt <= audit.MaxAttempts; attempt++ {
 			for _, class := range []market.Class{"gpu", "gpu/h100", "cpu", ""} {
 				from, to := i.Span(w, attempt, class)
-				if from > at || to <= at || from < w.First(i.Slots) || audit.WindowOf(to-1, i.Slots) != w || uint64(at-from)*i.Millis > 5_000+i.Millis {
-					t.Fatalf("attempt %d of %q: slots %d to %d around %d, windows of %d", attempt, class, from, to, at, i.Slots)
+				if from > at || to <= at || from < w.First(i.Slots) || audit.WindowOf(to-1, i.Slots) != w ||
+					uint64(at-from)*i.Millis > 5_000+i.Millis {
+					t.Fatalf("attempt %d of %q: slots %d to %d around %d, windows of %d",
+						attempt, class, from, to, at, i.Slots)
 				}
 				for _, slot := range []market.Slot{from - 1, from, at, to - 1, to} {
 					inside := slot >= from && slot < to && i.Fires(b)
@@ -47,10 +53,12 @@ func TestInstants(t *testing.T) {
 				}
 			}
 		}
-		if n := rapid.Uint64Range(0, 100).Draw(t, "audits"); i.Ago(w, n) > w || w >= i.Audits(n) && w-i.Ago(w, n) != i.Audits(n) {
+		if n := rapid.Uint64Range(0, 100).Draw(t, "audits"); i.Ago(w, n) > w ||
+			w >= i.Audits(n) && w-i.Ago(w, n) != i.Audits(n) {
 			t.Fatalf("%d audits before window %d: %d", n, w, i.Ago(w, n))
 		}
-		if era := i.EraOf(w); era > w || w >= i.Audits(audit.EraAudits) && era >= w || i.EraOf(era+1) != era && era > 0 {
+		if era := i.EraOf(w); era > w || w >= i.Audits(audit.EraAudits) && era >= w ||
+			i.EraOf(era+1) != era && era > 0 {
 			t.Fatalf("the era of window %d is that of %d", w, era)
 		}
 	})
@@ -134,7 +142,8 @@ func TestInstantVectors(t *testing.T) {
 	for n, slots := range []uint64{10, 75, 300, 9000, 1 << 24, 150, 300, 300} {
 		for k, class := range []market.Class{"cpu", "gpu/h100", "gpu"} {
 			i := audit.Instants{Slots: slots, Millis: []uint64{400, 100}[n%2], OneIn: []uint64{1, 2, 30}[k]}
-			v := vector{Slots: slots, Millis: i.Millis, OneIn: i.OneIn, Window: audit.Window(7 * n), Attempt: uint8(1 + k), Class: class}
+			v := vector{Slots: slots, Millis: i.Millis, OneIn: i.OneIn, Window: audit.Window(7 * n),
+				Attempt: uint8(1 + k), Class: class}
 			v.Beacon = audit.Beacon{Slot: v.Window.First(slots), Value: sign.Sum([]byte{byte(n)})}
 			v.Fires, v.Instant, v.Era = i.Fires(v.Beacon), i.Of(v.Window), i.EraOf(v.Window)
 			v.From, v.To = i.Span(v.Window, v.Attempt, class)

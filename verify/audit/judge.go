@@ -57,7 +57,8 @@ func (r Record) CheckClass(class market.Class, res market.Resources) error {
 		return because(RuleShape, err)
 	}
 	if r.Answer.Shape != shape || r.Answer.Walk != walk {
-		return broken(RuleShape, "asked %s and %s, a unit of %s is asked %s and %s", r.Answer.Shape, r.Answer.Walk, class, shape, walk)
+		return broken(RuleShape, "asked %s and %s, a unit of %s is asked %s and %s",
+			r.Answer.Shape, r.Answer.Walk, class, shape, walk)
 	}
 	floor, _ := FloorOf(class, res)
 	return floor.check(r, r.Timing())
@@ -80,9 +81,11 @@ func (f Floor) check(r Record, t Timing) error {
 	const spare = MaxTrip + Allowance
 	switch {
 	case t.Product > product+spare:
-		return broken(RuleFloor, "products took %d µs; at the floor of the class they may take %d and %d", t.Product, product, spare)
+		return broken(RuleFloor, "products took %d µs; at the floor of the class they may take %d and %d",
+			t.Product, product, spare)
 	case t.Walk > walk+spare:
-		return broken(RuleFloor, "the walk took %d µs; at the floor of the class it may take %d and %d", t.Walk, walk, spare)
+		return broken(RuleFloor, "the walk took %d µs; at the floor of the class it may take %d and %d",
+			t.Walk, walk, spare)
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ const (
 //	offset  size  field
 //	     0     1  version = 1
 //	     1     1  kind: 1 false opening, 2 two answers, 3 false pass
-//	     2     1  the wrong value of the opening, below 32; of a false pass the one that Pick selects; 0 for two answers
+//	     2     1  the wrong value of the opening, below 32; of a false pass the one that Pick selects;
+//	              0 for two answers
 //	     3     1  reserved: 0
 //	     4   280  answer
 //
@@ -100,15 +101,20 @@ func (l Lie) Liar() sign.Key {
 // against each member that passed them. None when every value is right. Values that members had to compute come first;
 // with all, it computes every other one too, which is 32 times the work. A member is blamed only for a value that it
 // had to compute.
-func FindLie(a Answer, shown Shown, shownSig sign.Signature, verdicts []Signed, os []challenge.Opening, all bool) []Lie {
+func FindLie(
+	a Answer, shown Shown, shownSig sign.Signature, verdicts []Signed, os []challenge.Opening, all bool,
+) []Lie {
 	pick := Pick(a.WalkSeed)
-	if out := findLie(a, shown, shownSig, verdicts, os, func(i, k int) bool { return k == pick(i) }); len(out) > 0 || !all {
+	picked := func(i, k int) bool { return k == pick(i) }
+	if out := findLie(a, shown, shownSig, verdicts, os, picked); len(out) > 0 || !all {
 		return out
 	}
 	return findLie(a, shown, shownSig, nil, os, func(i, k int) bool { return k != pick(i) })
 }
 
-func findLie(a Answer, shown Shown, shownSig sign.Signature, verdicts []Signed, os []challenge.Opening, look func(i, k int) bool) []Lie {
+func findLie(
+	a Answer, shown Shown, shownSig sign.Signature, verdicts []Signed, os []challenge.Opening, look func(i, k int) bool,
+) []Lie {
 	for i, o := range os[:min(len(os), challenge.Openings)] {
 		for k := range challenge.LeafWords {
 			if !look(i, k) {
@@ -144,8 +150,8 @@ func NewTwoAnswers(a Answer, aSig sign.Signature, b Answer, bSig sign.Signature)
 	return Lie{Kind: TwoAnswers, Answer: a, Signature: aSig, Other: b, OtherSig: bSig}
 }
 
-// Check verifies the proof: the statement is false, and the liar signed it. The on-chain program and `starling proof check`
-// do the same.
+// Check verifies that the statement is false and that the accused peer signed it. The on-chain program and `starling
+// proof check` make the same checks.
 func (l Lie) Check(d sign.Domain) error {
 	switch l.Kind {
 	case TwoAnswers:

@@ -22,7 +22,7 @@ const (
 // Sizes of memory challenges.
 const (
 	gpuWork  = 64      // blocks in a cell: making one again takes 45 to 115 times as long as reading it
-	slowWork = 128     // of cards that would else fill their memory so fast that two identities could share one (Instants)
+	slowWork = 128     // for cards that fill their memory so fast that two identities could share one (Instants)
 	cpuWork  = 32      // a processor makes such a cell in less than a microsecond
 	walkWork = 1 << 14 // work · steps: all that challenge.MaxRegeneration allows
 	cpuShare = 16      // MiB for each core, at most: it fills in a second, so that an idle peer need not keep it
@@ -47,12 +47,16 @@ func DatasetBytes(class market.Class, r market.Resources) uint64 {
 // ErrShape for a unit without a question: its class has no floor, or it has no memory.
 func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Walk, error) {
 	if k, ok := KnownAs(class); ok && class.Family() != "cpu" && r.VRAMMiB < k.VRAMMiB {
-		return challenge.Shape{}, challenge.Walk{}, fmt.Errorf("%w: a unit of %d MiB of memory is none of class %s, which has %d at least", challenge.ErrShape, r.VRAMMiB, class, k.VRAMMiB)
+		return challenge.Shape{}, challenge.Walk{},
+			fmt.Errorf("%w: a unit of %d MiB of memory is none of class %s, which has %d at least",
+				challenge.ErrShape, r.VRAMMiB, class, k.VRAMMiB)
 	}
 	floor, ok := FloorOf(class, r)
 	memory := DatasetBytes(class, r)
 	if !ok || memory < challenge.CellSize {
-		return challenge.Shape{}, challenge.Walk{}, fmt.Errorf("%w: nothing can be asked of a unit of class %s with %d bytes of memory", challenge.ErrShape, class, memory)
+		return challenge.Shape{}, challenge.Walk{},
+			fmt.Errorf("%w: nothing can be asked of a unit of class %s with %d bytes of memory",
+				challenge.ErrShape, class, memory)
 	}
 	w := challenge.Walk{Cells: min(memory/challenge.CellSize, challenge.MaxCells), Work: gpuWork}
 	switch {

@@ -246,7 +246,8 @@ func CheckProducts(a Answer, o challenge.Opened) error {
 }
 
 func (r Record) checkSignatures(d sign.Domain) error {
-	if err := errors.Join(r.Answer.Verify(d, r.AnswerSig), r.Shown.Verify(d, r.Answer.Provider, r.ShownSig)); err != nil {
+	if err := errors.Join(r.Answer.Verify(d, r.AnswerSig),
+		r.Shown.Verify(d, r.Answer.Provider, r.ShownSig)); err != nil {
 		return because(RuleProvider, err)
 	}
 	for _, v := range r.Verdicts {

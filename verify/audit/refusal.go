@@ -201,11 +201,13 @@ func (f *Failures) Against(r Record, i Instants) error {
 	}
 	last, w := failed[len(failed)-1], r.Answer.Window
 	if last > w {
-		return broken(RuleFresh, "more than two thirds of a committee refused the unit in window %d, it last passed in window %d", last, w)
+		return broken(RuleFresh,
+			"more than two thirds of a committee refused the unit in window %d, it last passed in window %d", last, w)
 	}
 	span := i.Audits(MaxRates)
 	if failed = slices.DeleteFunc(failed, func(at Window) bool { return at+span <= w }); len(failed) > MaxFailed {
-		return broken(RuleFresh, "the unit failed in %d of the last %d windows, which have %d audits on average", len(failed), span, MaxRates)
+		return broken(RuleFresh, "the unit failed in %d of the last %d windows, which have %d audits on average",
+			len(failed), span, MaxRates)
 	}
 	return nil
 }
@@ -216,8 +218,11 @@ func (f *Failures) Appealed(r Record, before Window, roster Roster) error {
 	if !slices.Contains(f.Failed(r.Answer.Target), before) || before >= r.Answer.Window || int(r.Committee) >= Appeal {
 		return nil
 	}
-	if drawn := roster.Draw(r.Beacon, r.Answer.Window, r.Answer.Provider, Appeal+Slack); len(drawn) > int(r.Committee)+Slack {
-		return broken(RuleMajority, "the unit failed in window %d, and passed before %d in the next audit: %d must judge an appeal", before, r.Committee, Appeal)
+	drawn := roster.Draw(r.Beacon, r.Answer.Window, r.Answer.Provider, Appeal+Slack)
+	if len(drawn) > int(r.Committee)+Slack {
+		return broken(RuleMajority,
+			"the unit failed in window %d, and passed before %d in the next audit: %d must judge an appeal",
+			before, r.Committee, Appeal)
 	}
 	return nil
 }
@@ -225,5 +230,6 @@ func (f *Failures) Appealed(r Record, before Window, roster Roster) error {
 // String names unit, window and member of the refusal.
 func (x Refusal) String() string {
 	t := x.Target()
-	return fmt.Sprintf("unit %s of %s in window %d by %s", t.Unit.Short(), t.Provider.Short(), t.Window, x.Member().Short())
+	return fmt.Sprintf("unit %s of %s in window %d by %s",
+		t.Unit.Short(), t.Provider.Short(), t.Window, x.Member().Short())
 }

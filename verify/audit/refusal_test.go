@@ -48,13 +48,15 @@ func TestRefusal(t *testing.T) {
 	c, all := refusals(t, 7, 5)
 	good := all[0]
 	check := func(x audit.Refusal, slots uint64, roster audit.Roster) error {
-		return errors.Join(audit.NewRules(c.Genesis()).Check(x.Target().Window, x.Beacon()), x.Check(audittest.Domain(), slots), x.CheckMembers(roster))
+		return errors.Join(audit.NewRules(c.Genesis()).Check(x.Target().Window, x.Beacon()),
+			x.Check(audittest.Domain(), slots), x.CheckMembers(roster))
 	}
 	if err := check(good, c.Slots, c.Roster); err != nil || good.Target().Window != 7 {
 		t.Fatal(err)
 	}
 	b := good.Marshal()
-	if read, err := audit.UnmarshalRefusal(b); err != nil || !bytes.Equal(read.Marshal(), b) || len(b) > audit.MaxRefusal {
+	if read, err := audit.UnmarshalRefusal(b); err != nil || !bytes.Equal(read.Marshal(), b) ||
+		len(b) > audit.MaxRefusal {
 		t.Fatalf("it is not read as it was written: %v", err)
 	}
 	for i := range b {
@@ -92,7 +94,8 @@ func TestFailures(t *testing.T) {
 	var f audit.Failures
 	c, all := refusals(t, 7, 5)
 	record := func(w audit.Window, committee uint8) audit.Record {
-		return audit.Record{Committee: committee, Answer: audit.Answer{Target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: w}}}
+		return audit.Record{Committee: committee, Answer: audit.Answer{Target: audit.Target{Provider: c.Provider.Key(),
+			Unit: c.Unit, Window: w}}}
 	}
 	// against is all that speaks against a record where the window before its own had an audit.
 	against := func(r audit.Record, roster audit.Roster) error {
@@ -137,7 +140,8 @@ func TestFailures(t *testing.T) {
 	}
 	few := c
 	few.OneIn = 30
-	wantRule(t, "failed in six windows of the time of 24 audits", f.Against(record(36, 11), few.Instants()), audit.RuleFresh)
+	wantRule(t, "failed in six windows of the time of 24 audits", f.Against(record(36, 11), few.Instants()),
+		audit.RuleFresh)
 	wantRule(t, "which was long ago, where few windows have one", f.Against(record(13+24*30, 11), few.Instants()), "")
 	wantRule(t, "failed in six windows", against(record(20, 11), c.Roster), audit.RuleFresh)
 	wantRule(t, "which was long ago", against(record(36, 11), c.Roster), "")

@@ -31,11 +31,19 @@ func statements(t testing.TB) map[string]statement {
 	lie := func(b []byte) error { _, err := audit.UnmarshalLie(b); return err }
 	out := map[string]statement{
 		"answer": {a[:], func(b []byte) error { _, err := audit.UnmarshalAnswer(b); return err },
-			[]int{2, 7, 212, 215}, [][2]int{{0, 0}, {0, 2}, {1, 0}, {1, 4}, {1, 255}, {112, 1}, {115, 255}, {127, 255}, {199, 255}}},
-		"shown":   {s[:], func(b []byte) error { _, err := audit.UnmarshalShown(b); return err }, []int{1, 7}, [][2]int{{0, 0}, {0, 2}}},
-		"verdict": {v[:], func(b []byte) error { _, err := audit.UnmarshalVerdict(b); return err }, []int{2, 7, 168, 175}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {1, 255}}},
+			[]int{2, 7, 212, 215},
+			[][2]int{{0, 0}, {0, 2}, {1, 0}, {1, 4}, {1, 255}, {112, 1}, {115, 255}, {127, 255}, {199, 255}}},
+		"shown": {s[:], func(b []byte) error {
+			_, err := audit.UnmarshalShown(b)
+			return err
+		}, []int{1, 7}, [][2]int{{0, 0}, {0, 2}}},
+		"verdict": {v[:], func(b []byte) error {
+			_, err := audit.UnmarshalVerdict(b)
+			return err
+		}, []int{2, 7, 168, 175}, [][2]int{{0, 2}, {1, 0}, {1, 4}, {1, 255}}},
 		"record": {r.Marshal(), func(b []byte) error { _, err := audit.UnmarshalRecord(b); return err },
-			[]int{1, 4, 7, 56, 63}, [][2]int{{0, 2}, {2, 0}, {2, 12}, {2, 8}, {2, 255}, {3, 0}, {3, 6}, {3, 12}, {65, 4}}},
+			[]int{1, 4, 7, 56, 63},
+			[][2]int{{0, 2}, {2, 0}, {2, 12}, {2, 8}, {2, 255}, {3, 0}, {3, 6}, {3, 12}, {65, 4}}},
 		"certificate": {r.Certificate().Marshal(), func(b []byte) error {
 			_, rest, err := audit.CutCertificate(b)
 			if err == nil && len(rest) > 0 {
@@ -138,7 +146,9 @@ func signed(t testing.TB, r *audit.Record) {
 	slices.SortFunc(r.Verdicts, func(a, b audit.Signed) int { return bytes.Compare(a.Member[:], b.Member[:]) })
 }
 
-func mustSign(t testing.TB, of func(sign.Domain, sign.Signer) (sign.Signature, error), d sign.Domain, by sign.Signer) sign.Signature {
+func mustSign(
+	t testing.TB, of func(sign.Domain, sign.Signer) (sign.Signature, error), d sign.Domain, by sign.Signer,
+) sign.Signature {
 	t.Helper()
 	sig, err := of(d, by)
 	if err != nil {
@@ -172,7 +182,10 @@ func TestConspirators(t *testing.T) {
 		// Windows.
 		"another window":           {func(r *audit.Record) { r.Answer.Window++ }, audit.RuleWindow},
 		"the last window there is": {func(r *audit.Record) { r.Answer.Window = math.MaxUint64 }, audit.RuleWindow},
-		"a window that overflows":  {func(r *audit.Record) { r.Answer.Window = 1 << 62; r.WindowSlots = 4 }, audit.RuleWindow},
+		"a window that overflows": {func(r *audit.Record) {
+			r.Answer.Window = 1 << 62
+			r.WindowSlots = 4
+		}, audit.RuleWindow},
 		"shorter windows":          {func(r *audit.Record) { r.WindowSlots = 99 }, audit.RuleWindow},
 		"windows of no length":     {func(r *audit.Record) { r.WindowSlots = 0 }, audit.RuleWindow},
 		"windows without end":      {func(r *audit.Record) { r.WindowSlots = math.MaxUint64 }, audit.RuleWindow},
@@ -185,23 +198,27 @@ func TestConspirators(t *testing.T) {
 		"no attempt":       {func(r *audit.Record) { r.Answer.Attempt = 0 }, audit.RuleAttempt},
 		"the last attempt": {func(r *audit.Record) { r.Answer.Attempt = 255 }, audit.RuleAttempt},
 		// Seeds, roots, walks.
-		"another unit":           {func(r *audit.Record) { r.Answer.Unit[0]++ }, audit.RuleSeed},
-		"another product seed":   {func(r *audit.Record) { r.Answer.ProductSeed[0]++ }, audit.RuleSeed},
-		"another product root":   {func(r *audit.Record) { r.Answer.ProductRoot[0]++ }, audit.RuleSeed},
-		"another walk seed":      {func(r *audit.Record) { r.Answer.WalkSeed[0]++ }, audit.RuleSeed},
-		"another dataset":        {func(r *audit.Record) { r.Answer.DatasetSeed[0]++ }, audit.RuleWalk},
-		"another walk root":      {func(r *audit.Record) { r.Answer.WalkRoot[0]++ }, audit.RuleWalk},
-		"more products":          {func(r *audit.Record) { r.Answer.Shape.Products++ }, audit.RuleOpenings},
-		"a shape of nothing":     {func(r *audit.Record) { r.Answer.Shape = challenge.Shape{} }, audit.RuleOpenings},
-		"a shape that overflows": {func(r *audit.Record) { r.Answer.Shape.Products = math.MaxUint32 }, audit.RuleOpenings},
-		"a shorter walk":         {func(r *audit.Record) { r.Answer.Walk.Steps-- }, audit.RuleWalk},
-		"a walk over more":       {func(r *audit.Record) { r.Answer.Walk.Cells++ }, audit.RuleWalk},
-		"more walkers":           {func(r *audit.Record) { r.Answer.Walk.Walkers++ }, audit.RuleWalk},
-		"no walk":                {func(r *audit.Record) { r.Answer.Walk = challenge.Walk{} }, audit.RuleWalk},
-		"a walk that overflows":  {func(r *audit.Record) { r.Answer.Walk.Steps = math.MaxUint32 }, audit.RuleWalk},
-		"cheaper cells":          {func(r *audit.Record) { r.Answer.Walk.Work = 1 }, audit.RuleWalk},
-		"one opening less":       {func(r *audit.Record) { r.Opened.Openings = r.Opened.Openings[1:] }, audit.RuleOpenings},
-		"no opening":             {func(r *audit.Record) { r.Opened.Openings = nil }, audit.RuleOpenings},
+		"another unit":         {func(r *audit.Record) { r.Answer.Unit[0]++ }, audit.RuleSeed},
+		"another product seed": {func(r *audit.Record) { r.Answer.ProductSeed[0]++ }, audit.RuleSeed},
+		"another product root": {func(r *audit.Record) { r.Answer.ProductRoot[0]++ }, audit.RuleSeed},
+		"another walk seed":    {func(r *audit.Record) { r.Answer.WalkSeed[0]++ }, audit.RuleSeed},
+		"another dataset":      {func(r *audit.Record) { r.Answer.DatasetSeed[0]++ }, audit.RuleWalk},
+		"another walk root":    {func(r *audit.Record) { r.Answer.WalkRoot[0]++ }, audit.RuleWalk},
+		"more products":        {func(r *audit.Record) { r.Answer.Shape.Products++ }, audit.RuleOpenings},
+		"a shape of nothing":   {func(r *audit.Record) { r.Answer.Shape = challenge.Shape{} }, audit.RuleOpenings},
+		"a shape that overflows": {func(r *audit.Record) {
+			r.Answer.Shape.Products = math.MaxUint32
+		}, audit.RuleOpenings},
+		"a shorter walk":        {func(r *audit.Record) { r.Answer.Walk.Steps-- }, audit.RuleWalk},
+		"a walk over more":      {func(r *audit.Record) { r.Answer.Walk.Cells++ }, audit.RuleWalk},
+		"more walkers":          {func(r *audit.Record) { r.Answer.Walk.Walkers++ }, audit.RuleWalk},
+		"no walk":               {func(r *audit.Record) { r.Answer.Walk = challenge.Walk{} }, audit.RuleWalk},
+		"a walk that overflows": {func(r *audit.Record) { r.Answer.Walk.Steps = math.MaxUint32 }, audit.RuleWalk},
+		"cheaper cells":         {func(r *audit.Record) { r.Answer.Walk.Work = 1 }, audit.RuleWalk},
+		"one opening less": {func(r *audit.Record) {
+			r.Opened.Openings = r.Opened.Openings[1:]
+		}, audit.RuleOpenings},
+		"no opening": {func(r *audit.Record) { r.Opened.Openings = nil }, audit.RuleOpenings},
 		"an opening twice": {func(r *audit.Record) {
 			r.Opened.Openings = slices.Clone(r.Opened.Openings)
 			r.Opened.Openings[1] = r.Opened.Openings[0]
@@ -214,20 +231,29 @@ func TestConspirators(t *testing.T) {
 			r.Walked.Ends[1] = r.Walked.Ends[0]
 		}, audit.RuleWalk},
 		// Members.
-		"somebody who was not drawn": {one(func(v *audit.Signed) { v.Member = audittest.Key("stranger").Key() }), audit.RuleSeed},
-		"the provider itself":        {one(func(v *audit.Signed) { v.Member = audittest.Key("provider").Key() }), audit.RuleCommittee},
-		"somebody twice":             {func(r *audit.Record) { r.Verdicts = slices.Clone(r.Verdicts); r.Verdicts[1] = r.Verdicts[0] }, audit.RuleVerdict},
-		"nobody":                     {func(r *audit.Record) { r.Verdicts = nil }, audit.RuleMajority},
-		"no committee":               {func(r *audit.Record) { r.Committee = 0 }, audit.RuleMajority},
-		"fewer than judged":          {func(r *audit.Record) { r.Committee = 6 }, audit.RuleMajority},
-		"a committee of 255":         {func(r *audit.Record) { r.Committee = 255 }, audit.RuleMajority},
-		"a committee that is none":   {func(r *audit.Record) { r.Committee = 8 }, ""}, // the bonded set says so: TestCommitteeSize
-		"another first nonce":        {one(func(v *audit.Signed) { v.Nonces[0][0]++ }), audit.RuleNonce},
-		"another second nonce":       {one(func(v *audit.Signed) { v.Nonces[1][0]++ }), audit.RuleNonce},
-		"another third nonce":        {one(func(v *audit.Signed) { v.Nonces[2][0]++ }), audit.RuleNonce},
-		"other nonces":               {one(func(v *audit.Signed) { v.Nonces = audit.Chain(audit.Nonce{9}) }), audit.RuleSeed},
-		"nobody passed it":           {each(func(v *audit.Signed) { v.Outcome = audit.Late }), audit.RuleMajority},
-		"an outcome that is none":    {each(func(v *audit.Signed) { v.Outcome = 9 }), audit.RuleMajority},
+		"somebody who was not drawn": {one(func(v *audit.Signed) {
+			v.Member = audittest.Key("stranger").Key()
+		}), audit.RuleSeed},
+		"the provider itself": {one(func(v *audit.Signed) {
+			v.Member = audittest.Key("provider").Key()
+		}), audit.RuleCommittee},
+		"somebody twice": {func(r *audit.Record) {
+			r.Verdicts = slices.Clone(r.Verdicts)
+			r.Verdicts[1] = r.Verdicts[0]
+		}, audit.RuleVerdict},
+		"nobody":                   {func(r *audit.Record) { r.Verdicts = nil }, audit.RuleMajority},
+		"no committee":             {func(r *audit.Record) { r.Committee = 0 }, audit.RuleMajority},
+		"fewer than judged":        {func(r *audit.Record) { r.Committee = 6 }, audit.RuleMajority},
+		"a committee of 255":       {func(r *audit.Record) { r.Committee = 255 }, audit.RuleMajority},
+		"a committee that is none": {func(r *audit.Record) { r.Committee = 8 }, ""}, // the bonded set says so: TestCommitteeSize
+		"another first nonce":      {one(func(v *audit.Signed) { v.Nonces[0][0]++ }), audit.RuleNonce},
+		"another second nonce":     {one(func(v *audit.Signed) { v.Nonces[1][0]++ }), audit.RuleNonce},
+		"another third nonce":      {one(func(v *audit.Signed) { v.Nonces[2][0]++ }), audit.RuleNonce},
+		"other nonces": {one(func(v *audit.Signed) {
+			v.Nonces = audit.Chain(audit.Nonce{9})
+		}), audit.RuleSeed},
+		"nobody passed it":        {each(func(v *audit.Signed) { v.Outcome = audit.Late }), audit.RuleMajority},
+		"an outcome that is none": {each(func(v *audit.Signed) { v.Outcome = 9 }), audit.RuleMajority},
 		// Times.
 		"begun in the window before":    {one(func(v *audit.Signed) { v.Slot = 699 }), audit.RuleTime},
 		"begun in the next":             {one(func(v *audit.Signed) { v.Slot = 800 }), audit.RuleTime},
@@ -251,12 +277,14 @@ func TestConspirators(t *testing.T) {
 			}
 			wantRule(t, name, err, x.want)
 			if x.want != "" && x.want != audit.RuleOpenings && x.want != audit.RuleWalk && x.want != audit.RuleBeacon { // those it has not
-				if err := r.Certificate().Check(bs, audit.Seen{Beacon: c.Beacon(), Era: c.Era(), Roster: c.Roster}); err == nil {
+				if err := r.Certificate().Check(bs,
+					audit.Seen{Beacon: c.Beacon(), Era: c.Era(), Roster: c.Roster}); err == nil {
 					t.Error("its certificate passes")
 				}
 			}
 			for _, l := range audit.FindLie(r.Answer, r.Shown, r.ShownSig, r.Verdicts, r.Opened.Openings, false) {
-				if l.Check(audittest.Domain()) == nil && r.Answer.ProductSeed == make7(t, nil).Answer.ProductSeed && r.Answer.Shape == c.Shape {
+				if l.Check(audittest.Domain()) == nil && r.Answer.ProductSeed == make7(t, nil).Answer.ProductSeed &&
+					r.Answer.Shape == c.Shape {
 					t.Errorf("%s is called a liar (%s) for right values", l.Liar().Short(), l.Kind)
 				}
 			}

@@ -20,7 +20,8 @@ type drawn struct {
 // drawnIn are the audits of so many windows.
 func drawnIn(i audit.Instants, windows audit.Window) (out []drawn) {
 	for w := range windows {
-		b := audit.Beacon{Slot: w.First(i.Slots), Value: sign.Sum(binary.LittleEndian.AppendUint64([]byte("block"), uint64(w)))}
+		b := audit.Beacon{Slot: w.First(i.Slots), Value: sign.Sum(binary.LittleEndian.AppendUint64([]byte("block"),
+			uint64(w)))}
 		if i.Fires(b) {
 			out = append(out, drawn{w, b.Slot, i.Of(w)})
 		}

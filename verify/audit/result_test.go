@@ -13,8 +13,8 @@ import (
 
 func genReport(t *rapid.T) audit.Report {
 	return audit.Report{
-		Result: rapid.SampledFrom([]audit.Result{audit.Passed, audit.Failed, audit.Undecided, audit.Absent}).Draw(t, "result"),
-		Broken: rapid.Uint8Range(0, 3).Draw(t, "broken"),
+		Result: rapid.SampledFrom([]audit.Result{audit.Passed, audit.Failed, audit.Undecided, audit.Absent}).Draw(t,
+			"result"), Broken: rapid.Uint8Range(0, 3).Draw(t, "broken"),
 	}
 }
 
@@ -32,10 +32,12 @@ func TestStandingIsKept(t *testing.T) {
 				t.Fatalf("a standing is not read as it was written: %v", err)
 			}
 			if one = read; one.State != other.State || one.CommitteeSize() != other.CommitteeSize() {
-				t.Fatalf("%s before %d, want %s before %d", one.State, one.CommitteeSize(), other.State, other.CommitteeSize())
+				t.Fatalf("%s before %d, want %s before %d",
+					one.State, one.CommitteeSize(), other.State, other.CommitteeSize())
 			}
 		}
-		if again := one.Step(audit.Report{Result: audit.Passed}); again.State == audit.Listed && one.State == audit.Delisted {
+		if again := one.Step(audit.Report{Result: audit.Passed}); again.State == audit.Listed &&
+			one.State == audit.Delisted {
 			t.Fatal("a delisted unit is listed")
 		}
 	})
@@ -43,7 +45,8 @@ func TestStandingIsKept(t *testing.T) {
 
 func FuzzStanding(f *testing.F) {
 	f.Add(audit.Standing{}.MarshalIn(0))
-	f.Add(run(audit.Report{Result: audit.Passed}, audit.Report{Result: audit.Failed, Broken: 2}, audit.Report{Result: audit.Absent}).MarshalIn(9))
+	f.Add(run(audit.Report{Result: audit.Passed}, audit.Report{Result: audit.Failed, Broken: 2},
+		audit.Report{Result: audit.Absent}).MarshalIn(9))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, w, err := audit.UnmarshalStanding(b)
 		if err != nil {
@@ -64,8 +67,9 @@ func TestResult(t *testing.T) {
 		late, wrong int
 		want        audit.Result
 	}{
-		"all pass": {0, 0, audit.Passed}, "two were slow to see it": {2, 0, audit.Passed}, "three": {3, 0, audit.Undecided},
-		"four": {4, 0, audit.Undecided}, "five": {5, 0, audit.Failed}, "five find it wrong": {0, 5, audit.Failed}, "all": {4, 3, audit.Failed},
+		"all pass": {0, 0, audit.Passed}, "two were slow to see it": {2, 0, audit.Passed},
+		"three": {3, 0, audit.Undecided}, "four": {4, 0, audit.Undecided}, "five": {5, 0, audit.Failed},
+		"five find it wrong": {0, 5, audit.Failed}, "all": {4, 3, audit.Failed},
 		"two find it wrong": {0, 2, audit.Passed}, "two and two": {2, 2, audit.Undecided},
 	} {
 		c := audittest.New(9)

@@ -27,8 +27,9 @@ func newSealed(t *testing.T) sealed {
 	s := sealed{signer: sign.NewPrivate(sha256.Sum256([]byte("provider"))), domain: sign.Domain{Network: "seal"}}
 	s.found = map[[2]sign.Hash][]Lie{}
 	s.answer = Answer{
-		Target: Target{Provider: s.signer.Key(), Window: 3, Attempt: 1}, ProductSeed: sign.Sum([]byte("seed")), WalkSeed: sign.Sum([]byte("walk")),
-		Shape: challenge.Shape{Rows: 64, Columns: 128, Depth: 64, Products: 1}, Walk: challenge.Walk{Cells: 9, Work: 1, Walkers: 9, Steps: 1},
+		Target: Target{Provider: s.signer.Key(), Window: 3, Attempt: 1}, ProductSeed: sign.Sum([]byte("seed")),
+		WalkSeed: sign.Sum([]byte("walk")), Shape: challenge.Shape{Rows: 64, Columns: 128, Depth: 64, Products: 1},
+		Walk: challenge.Walk{Cells: 9, Work: 1, Walkers: 9, Steps: 1},
 	}
 	commit := s.commit(t, func(int, *challenge.Tile) {}, func(int, *sign.Hash) {})
 	s.answer.ProductRoot = commit.Root()
@@ -40,7 +41,9 @@ func newSealed(t *testing.T) sealed {
 }
 
 // commit computes and commits as a device and its host do, with flips in the one's memory and in the other's.
-func (s sealed) commit(t *testing.T, device func(i int, tile *challenge.Tile), host func(i int, h *sign.Hash)) *challenge.Commitment {
+func (s sealed) commit(
+	t *testing.T, device func(i int, tile *challenge.Tile), host func(i int, h *sign.Hash),
+) *challenge.Commitment {
 	t.Helper()
 	g := challenge.ProductGenerator(s.answer.ProductSeed)
 	hashes := make([]sign.Hash, s.answer.Shape.Tiles())

@@ -43,7 +43,9 @@ type Given struct {
 
 // mix hashes the nonces of all members, independently of their order.
 func mix(what string, given []Given, parts ...[]byte) sign.Hash {
-	sorted := slices.SortedFunc(slices.Values(given), func(a, b Given) int { return slices.Compare(a.Member[:], b.Member[:]) })
+	sorted := slices.SortedFunc(slices.Values(given), func(a, b Given) int {
+		return slices.Compare(a.Member[:], b.Member[:])
+	})
 	b := []byte("starling/audit/" + what + "/v1")
 	for _, p := range parts {
 		b = append(b, p...)

@@ -12,7 +12,8 @@ import (
 )
 
 var classes = []market.Class{
-	"gpu/rtx-3060", "gpu/rtx-3090", "gpu/rtx-4090", "gpu/a100", "gpu/h100", "gpu/h200", "gpu/b200", "gpu/titan-x", "cpu",
+	"gpu/rtx-3060", "gpu/rtx-3090", "gpu/rtx-4090", "gpu/a100", "gpu/h100", "gpu/h200", "gpu/b200", "gpu/titan-x",
+	"cpu",
 }
 
 // What is asked fits the bounds of a challenge for whatever a unit may claim, and takes what it should where they allow it.
@@ -34,13 +35,15 @@ func TestPlan(t *testing.T) {
 		if walked > audit.WalkTime || walked < audit.WalkTime*3/4 && walk.Walkers != challenge.MaxWalkers {
 			t.Errorf("%s: %s takes %d µs", class, walk, walked)
 		}
-		if bytes := walk.Bytes(); bytes > audit.DatasetBytes(class, res) || bytes+challenge.CellSize <= audit.DatasetBytes(class, res) {
+		if bytes := walk.Bytes(); bytes > audit.DatasetBytes(class, res) ||
+			bytes+challenge.CellSize <= audit.DatasetBytes(class, res) {
 			t.Errorf("%s: a dataset of %d bytes of %d", class, bytes, audit.DatasetBytes(class, res))
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		res := market.Resources{
-			MilliCPU: rapid.Uint32().Draw(t, "cpu"), MemoryMiB: rapid.Uint32().Draw(t, "memory"), VRAMMiB: rapid.Uint32().Draw(t, "vram"),
+			MilliCPU: rapid.Uint32().Draw(t, "cpu"), MemoryMiB: rapid.Uint32().Draw(t, "memory"),
+			VRAMMiB: rapid.Uint32().Draw(t, "vram"),
 		}
 		class := rapid.SampledFrom(classes).Draw(t, "class")
 		shape, walk, err := audit.Plan(class, res)
@@ -62,7 +65,10 @@ func TestPlan(t *testing.T) {
 }
 
 // judged is a record of a class with the same times from all of n members, changed.
-func judged(t testing.TB, class market.Class, res market.Resources, n int, v audit.Verdict, change func(i int, v *audit.Verdict)) audit.Record {
+func judged(
+	t testing.TB, class market.Class, res market.Resources, n int, v audit.Verdict,
+	change func(i int, v *audit.Verdict),
+) audit.Record {
 	t.Helper()
 	shape, walk, err := audit.Plan(class, res)
 	if err != nil {
@@ -111,7 +117,8 @@ func TestCheckClass(t *testing.T) {
 	} {
 		r := judged(t, class, res, audit.Committee, good, c.change)
 		wantRule(t, name, r.CheckClass(class, res), c.want)
-		if fails, want := r.FailsClass(class, res), c.want != "" && name != "three members say that it was slow"; fails != want {
+		if fails, want := r.FailsClass(class, res), c.want != "" &&
+			name != "three members say that it was slow"; fails != want {
 			t.Errorf("%s: fails its class: %v", name, fails)
 		}
 	}
@@ -136,7 +143,8 @@ func TestCheckClass(t *testing.T) {
 		product uint64
 		right   bool
 		want    audit.Outcome
-	}{{1_000_000, true, audit.Pass}, {5_900_000, true, audit.Pass}, {60_000_000, true, audit.Late}, {1, false, audit.Wrong}} {
+	}{{1_000_000, true, audit.Pass}, {5_900_000, true, audit.Pass}, {60_000_000, true, audit.Late},
+		{1, false, audit.Wrong}} {
 		if got := audit.Judge(floor, r, audit.Verdict{Product: c.product}, c.right); got != c.want {
 			t.Errorf("%d µs: %s, want %s", c.product, got, c.want)
 		}
@@ -219,12 +227,14 @@ func TestStanding(t *testing.T) {
 		"lost both":                      {[]audit.Report{fail, fail, fail}, audit.Delisted},
 		"lost both with absence between": {[]audit.Report{fail, absent, undecided, fail, fail}, audit.Delisted},
 		"delisted for good":              {[]audit.Report{fail, fail, fail, pass}, audit.Delisted},
-		"failed every third window":      {[]audit.Report{fail, pass, pass, fail, pass, pass, fail, pass, pass, fail, pass, pass, fail}, audit.Suspended},
-		"six of twenty-four":             {[]audit.Report{fail, pass, fail, pass, fail, pass, fail, pass, fail, pass, fail}, audit.Delisted},
-		"broke off twice":                {[]audit.Report{broken, broken}, audit.Listed},
-		"broke off a third time":         {[]audit.Report{broken, broken, broken}, audit.Delisted},
-		"liars decide nothing":           {[]audit.Report{pass, undecided, undecided, undecided, undecided}, audit.Suspended},
-		"broke off thrice in one window": {[]audit.Report{{Result: audit.Failed, Broken: 3}}, audit.Delisted},
+		"failed every third window": {[]audit.Report{fail, pass, pass, fail, pass, pass, fail, pass, pass, fail,
+			pass, pass, fail}, audit.Suspended}, "six of twenty-four": {[]audit.Report{fail, pass, fail, pass, fail,
+			pass, fail, pass, fail, pass, fail}, audit.Delisted},
+		"broke off twice":        {[]audit.Report{broken, broken}, audit.Listed},
+		"broke off a third time": {[]audit.Report{broken, broken, broken}, audit.Delisted},
+		"liars decide nothing": {[]audit.Report{pass, undecided, undecided, undecided, undecided},
+			audit.Suspended}, "broke off thrice in one window": {[]audit.Report{{Result: audit.Failed, Broken: 3}},
+			audit.Delisted},
 	} {
 		if got := run(c.reports...).State; got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
@@ -251,7 +261,8 @@ func TestOnlyFailuresDelist(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var s audit.Standing
-		results := rapid.SliceOfN(rapid.SampledFrom([]audit.Result{audit.Passed, audit.Absent, audit.Undecided}), 0, 100).Draw(t, "results")
+		results := rapid.SliceOfN(rapid.SampledFrom([]audit.Result{audit.Passed, audit.Absent, audit.Undecided}), 0,
+			100).Draw(t, "results")
 		for _, r := range results {
 			s = s.Step(audit.Report{Result: r})
 			if s.State == audit.Delisted {

@@ -98,7 +98,8 @@ func (v Verdict) CheckTimes(b Beacon, w Window, slots uint64) error {
 	case WindowOf(v.Slot, slots) != w:
 		return broken(RuleTime, "%s began in slot %d, which is not in window %d", v.Member.Short(), v.Slot, w)
 	case v.Slot < b.Slot:
-		return broken(RuleTime, "%s began in slot %d, before the block of slot %d that drew it", v.Member.Short(), v.Slot, b.Slot)
+		return broken(RuleTime, "%s began in slot %d, before the block of slot %d that drew it",
+			v.Member.Short(), v.Slot, b.Slot)
 	case v.Product == 0 || v.Walk == 0:
 		return broken(RuleTime, "%s saw an answer that took no time", v.Member.Short())
 	}

@@ -167,7 +167,8 @@ func (c *checker) entry(s Shape, x Opening, i int) error {
 	c.g.Line(c.row, A, p.Product, p.Row)
 	c.g.Line(c.column, B, p.Product, p.Column)
 	if want := Dot(c.row, c.column); x.Values[i] != want {
-		return fmt.Errorf("%w: product %d row %d column %d is %d, not %d", ErrEntry, p.Product, p.Row, p.Column, want, x.Values[i])
+		return fmt.Errorf("%w: product %d row %d column %d is %d, not %d",
+			ErrEntry, p.Product, p.Row, p.Column, want, x.Values[i])
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ type Shape struct {
 // Check returns ErrShape if the shape is out of bounds.
 func (s Shape) Check() error {
 	side := func(n uint32) bool { return n >= TileSide && n <= MaxSide && n%TileSide == 0 }
-	if !side(s.Rows) || !side(s.Columns) || s.Depth < BlockSize || s.Depth > MaxDepth || s.Depth%BlockSize != 0 || s.Products < 1 {
+	if !side(s.Rows) || !side(s.Columns) || s.Depth < BlockSize || s.Depth > MaxDepth || s.Depth%BlockSize != 0 ||
+		s.Products < 1 {
 		return fmt.Errorf("%w: %s", ErrShape, s)
 	}
 	if per := uint64(s.Rows) * uint64(s.Columns) / LeafWords; uint64(s.Products) > MaxLeaves/per {

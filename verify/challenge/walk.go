@@ -54,8 +54,8 @@ type Walk struct {
 // Check returns ErrShape if the walk is out of bounds.
 func (w Walk) Check() error {
 	in := func(n, most uint32) bool { return n >= 1 && n <= most }
-	if w.Cells < 1 || w.Cells > MaxCells || !in(w.Work, MaxWork) || !in(w.Walkers, MaxWalkers) || !in(w.Steps, MaxSteps) ||
-		w.Work*w.Steps > MaxRegeneration {
+	if w.Cells < 1 || w.Cells > MaxCells || !in(w.Work, MaxWork) || !in(w.Walkers, MaxWalkers) ||
+		!in(w.Steps, MaxSteps) || w.Work*w.Steps > MaxRegeneration {
 		return fmt.Errorf("%w: walk %s", ErrShape, w)
 	}
 	return nil
@@ -247,7 +247,8 @@ func (e End) State() uint64 {
 //
 //	offset  size  field
 //	     0     2  n, ends
-//	     2        n × ( walker u32 ‖ g u8, 1 to 64 ‖ g × state u64 ), walkers strictly ascending, each within its group
+//	     2        n × ( walker u32 ‖ g u8, 1 to 64 ‖ g × state u64 ),
+//	              walkers strictly ascending, each within its group
 //	           2  m, nodes
 //	      32 · m  m × node[32]
 type Walked struct {

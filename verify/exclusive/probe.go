@@ -85,8 +85,8 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 		return Question{}, fmt.Errorf("%w: probe: %w", market.ErrMalformed, err)
 	}
 	le := binary.LittleEndian
-	q := Question{Unit: b[1], Lease: market.LeaseID(b[8:40]), Execution: le.Uint64(b[40:]), Number: le.Uint64(b[48:]), Nonce: Nonce(b[56:72]), Shape: shape,
-		At: market.Slot(le.Uint64(b[88:]))}
+	q := Question{Unit: b[1], Lease: market.LeaseID(b[8:40]), Execution: le.Uint64(b[40:]), Number: le.Uint64(b[48:]),
+		Nonce: Nonce(b[56:72]), Shape: shape, At: market.Slot(le.Uint64(b[88:]))}
 	return q, q.Check()
 }
 
@@ -238,7 +238,9 @@ func Draw(a Answer, draw Nonce, s challenge.Shape) (leaves []uint32, pick func(i
 	h := a.hash()
 	randomness := sign.Sum([]byte("starling/probe/draw/v1"), h[:], draw[:])
 	picks := sign.Sum([]byte("starling/probe/pick/v1"), randomness[:])
-	return challenge.Draw(randomness, s.Leaves(), Openings), func(i int) int { return int(picks[i%len(picks)]) % challenge.LeafWords }
+	return challenge.Draw(randomness, s.Leaves(), Openings), func(i int) int {
+		return int(picks[i%len(picks)]) % challenge.LeafWords
+	}
 }
 
 // CheckOpened parses openings and checks the drawn entries. It returns ErrMalformed, or ErrWrong if they do not match

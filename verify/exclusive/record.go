@@ -15,7 +15,8 @@ import (
 // levels.
 const MaxOpenings = 2 + Openings*132 + 2 + Openings*22*sign.HashSize
 
-const recordHead = 1 + 7 + market.LeaseSize + QuestionSize + 3*sign.SignatureSize + sign.HashSize + NonceSize + 24 + sign.SignatureSize + 4
+const recordHead = 1 + 7 + market.LeaseSize + QuestionSize + 3*sign.SignatureSize + sign.HashSize + NonceSize + 24 +
+	sign.SignatureSize + 4
 
 // MaxRecord bounds a record, bytes.
 const MaxRecord = recordHead + MaxOpenings
@@ -103,8 +104,9 @@ func UnmarshalRecord(b []byte) (Record, error) {
 	}
 	b = b[QuestionSize:]
 	le := binary.LittleEndian
-	r := Record{Lease: lease, Question: q, QuestionSig: sign.Signature(b[:64]), Root: sign.Hash(b[64:96]), AnswerSig: sign.Signature(b[96:160]),
-		Draw: Nonce(b[160:176]), OpenedSig: sign.Signature(b[176:240]), Known: le.Uint64(b[256:]), MeasuredSig: sign.Signature(b[264:328])}
+	r := Record{Lease: lease, Question: q, QuestionSig: sign.Signature(b[:64]), Root: sign.Hash(b[64:96]),
+		AnswerSig: sign.Signature(b[96:160]), Draw: Nonce(b[160:176]), OpenedSig: sign.Signature(b[176:240]),
+		Known: le.Uint64(b[256:]), MeasuredSig: sign.Signature(b[264:328])}
 	elapsed, trip := le.Uint64(b[240:]), le.Uint64(b[248:])
 	if elapsed > math.MaxInt64 || trip > math.MaxInt64 {
 		return Record{}, malformed("probe record", "a time of more than 2⁶³ ns")

@@ -147,7 +147,8 @@ func (d Device) check() error {
 	case d.Tells&^tellsAll != 0:
 		return malformed("snapshot", "bits %#x", uint16(d.Tells))
 	case !none(TellsTemperature, uint64(d.TemperatureC)) || !none(TellsClock, uint64(d.ClockMHz)) ||
-		!none(TellsECC, d.Correctable, d.Uncorrectable) || !none(TellsXid, d.Xids, uint64(d.LastXid), uint64(d.FaultXid)):
+		!none(TellsECC, d.Correctable, d.Uncorrectable) ||
+		!none(TellsXid, d.Xids, uint64(d.LastXid), uint64(d.FaultXid)):
 		return malformed("snapshot", "a figure that the driver does not tell")
 	}
 	return nil
@@ -155,7 +156,9 @@ func (d Device) check() error {
 
 // plain is text without control characters.
 func plain(s string) bool {
-	return len(s) <= MaxText && utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) < 0
+	return len(s) <= MaxText && utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool {
+		return r < ' ' || r == 0x7f
+	}) < 0
 }
 
 // Marshal returns the layout of a snapshot that has passed Check.
@@ -196,8 +199,8 @@ func UnmarshalSnapshot(b []byte) (Snapshot, error) {
 		return Snapshot{}, malformed("snapshot", "%d bytes, or unknown version or reserved bytes", len(b))
 	}
 	le := binary.LittleEndian
-	s := Snapshot{When: When(b[1]), Lease: market.LeaseID(b[8:40]), Execution: le.Uint64(b[40:]), At: market.Slot(le.Uint64(b[48:])),
-		CPUs: le.Uint32(b[56:]), MemoryMiB: le.Uint32(b[60:])}
+	s := Snapshot{When: When(b[1]), Lease: market.LeaseID(b[8:40]), Execution: le.Uint64(b[40:]),
+		At: market.Slot(le.Uint64(b[48:])), CPUs: le.Uint32(b[56:]), MemoryMiB: le.Uint32(b[60:])}
 	n := int(b[2])
 	r := &texts{rest: b[snapshotHead:]}
 	s.CPUModel = r.text()
@@ -259,8 +262,8 @@ func Changes(before, after Snapshot) []Change {
 		out = append(out, Change{u, fmt.Sprintf(format, args...), fault})
 	}
 	if before.CPUModel != after.CPUModel || before.CPUs != after.CPUs || before.MemoryMiB != after.MemoryMiB {
-		add(market.UnitID{}, false, "the machine had %d × %s with %d MiB, and has %d × %s with %d MiB", before.CPUs, before.CPUModel, before.MemoryMiB,
-			after.CPUs, after.CPUModel, after.MemoryMiB)
+		add(market.UnitID{}, false, "the machine had %d × %s with %d MiB, and has %d × %s with %d MiB",
+			before.CPUs, before.CPUModel, before.MemoryMiB, after.CPUs, after.CPUModel, after.MemoryMiB)
 	}
 	now := map[market.UnitID]Device{}
 	for _, d := range after.Devices {

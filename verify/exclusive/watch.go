@@ -74,8 +74,8 @@ type Watch struct {
 }
 
 // Known is the speed that the next probe is compared with, operations a second: the proven speed, or else the median of
-// the five fastest probes. A few wrong measurements do not move the median, and it only grows. It is 0 while nothing is
-// known.
+// the five fastest probes. A few wrong measurements do not move the median. With five probes or more it only grows. It
+// is 0 while nothing is known.
 func (w Watch) Known() uint64 {
 	switch {
 	case w.Proven > 0:

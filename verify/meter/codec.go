@@ -72,7 +72,8 @@ func (m Seller) plausible() error {
 		return fmt.Errorf("%w: state %q", ErrState, s.State)
 	case s.Start < m.terms.Core.Start || s.Start > m.terms.Core.ActivateBefore:
 		return fmt.Errorf("%w: start %d", ErrState, s.Start)
-	case s.Voucher == nil && (s.Pending != nil || s.Last != nil || s.State == SellerWorking || s.State == SellerStopping || s.State == SellerClosing):
+	case s.Voucher == nil && (s.Pending != nil || s.Last != nil || s.State == SellerWorking ||
+		s.State == SellerStopping || s.State == SellerClosing):
 		return fmt.Errorf("%w: %s without a voucher", ErrState, s.State)
 	}
 	if s.Pending != nil {
@@ -115,7 +116,8 @@ func RestorePayer(t Terms, state []byte) (Payer, error) {
 		return Payer{}, fmt.Errorf("%w: state %q", ErrState, s.State)
 	case s.Voucher == nil && (s.Last != nil || s.State == PayerPaying || s.State == PayerStopping):
 		return Payer{}, fmt.Errorf("%w: %s without a voucher", ErrState, s.State)
-	case s.Voucher != nil && (s.Voucher.Lease != s.Lease || s.Voucher.Version != verify.VoucherVersion || s.Voucher.Cumulative < m.Owed()):
+	case s.Voucher != nil && (s.Voucher.Lease != s.Lease || s.Voucher.Version != verify.VoucherVersion ||
+		s.Voucher.Cumulative < m.Owed()):
 		return Payer{}, fmt.Errorf("%w: voucher", ErrState)
 	case len(s.Detail) > maxDetail:
 		return Payer{}, fmt.Errorf("%w: detail", ErrState)

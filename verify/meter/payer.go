@@ -319,7 +319,8 @@ func (p *payerStep) again(ev ReceiptProposed) {
 		p.fx = append(p.fx, Cosign{Core: *s.Last, ProviderSig: s.LastSig}, IssueVoucher{Voucher: *s.Voucher})
 		return
 	}
-	p.fx = append(p.fx, Refuse{Seq: ev.Core.Seq, Reason: refuse(RuleConflict, "receipt %d was another one", ev.Core.Seq)})
+	p.fx = append(p.fx, Refuse{Seq: ev.Core.Seq, Reason: refuse(RuleConflict, "receipt %d was another one",
+		ev.Core.Seq)})
 	if s.State == PayerPaying && ev.Core.VerifyBy(p.m.terms.Domain, p.m.terms.Core.Provider, ev.Sig) == nil {
 		p.stop(ReasonConflict, "")
 	}
@@ -340,7 +341,9 @@ func (p *payerStep) check(ev ReceiptProposed) (verify.Chain, *verify.RuleError) 
 		return chain, asRule(verify.RuleLease, err)
 	}
 	if r.Seq == 1 && (r.From < before(s.Started, t.SkewSlots) || r.From > after(s.Started, t.SkewSlots)) {
-		return chain, refuse(RuleStart, "billing begins in slot %d, the lease was started in %d, %d slots are allowed between", r.From, s.Started, t.SkewSlots)
+		return chain, refuse(RuleStart,
+			"billing begins in slot %d, the lease was started in %d, %d slots are allowed between",
+			r.From, s.Started, t.SkewSlots)
 	}
 	end := t.next(chain.Start(), r.From)
 	most, bounded := t.usable(uint64(r.To-r.From) + t.SkewSlots)
@@ -350,7 +353,8 @@ func (p *payerStep) check(ev ReceiptProposed) (verify.Chain, *verify.RuleError) 
 	case r.To > after(p.now, t.SkewSlots) && r.To > r.From: // an empty one says that the lease ended before it began
 		return chain, refuse(RuleEarly, "ends in slot %d, it is %d", r.To, p.now)
 	case r.Cumulative > s.Voucher.Cumulative || r.To > s.Voucher.Horizon:
-		return chain, refuse(RuleUnpaid, "%d until slot %d, paid is %d until %d", r.Cumulative, r.To, s.Voucher.Cumulative, s.Voucher.Horizon)
+		return chain, refuse(RuleUnpaid, "%d until slot %d, paid is %d until %d",
+			r.Cumulative, r.To, s.Voucher.Cumulative, s.Voucher.Horizon)
 	case r.Supervision > t.Supervision:
 		return chain, refuse(verify.RuleSupervision, "epoch %d, known is %d", r.Supervision, t.Supervision)
 	case bounded && r.CPUMillis > most:

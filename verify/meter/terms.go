@@ -39,7 +39,8 @@ func (t Terms) Validate() error {
 	case t.GraceSlots < 1 || t.GraceSlots > maxInterval:
 		return fmt.Errorf("%w: grace of %d slots", ErrTerms, t.GraceSlots)
 	case t.SkewSlots > maxInterval || t.SettleSlots > maxInterval || t.AheadSlots > maxInterval:
-		return fmt.Errorf("%w: skew of %d slots, %d ahead, settling in %d", ErrTerms, t.SkewSlots, t.AheadSlots, t.SettleSlots)
+		return fmt.Errorf("%w: skew of %d slots, %d ahead, settling in %d",
+			ErrTerms, t.SkewSlots, t.AheadSlots, t.SettleSlots)
 	case t.SlotMillis < 1 || t.SlotMillis > market.MaxSlotMillis:
 		return fmt.Errorf("%w: slots of %d ms", ErrTerms, t.SlotMillis)
 	case t.MilliCPU > math.MaxUint32*market.MaxUnitsPerLease:
@@ -57,7 +58,8 @@ func (t Terms) Validate() error {
 		return fmt.Errorf("%w: %w", ErrTerms, err)
 	}
 	if t.Keys.Hash() != t.Core.VoucherKeys {
-		return fmt.Errorf("%w: key set %s is not the lease's %s", ErrTerms, t.Keys.Hash().Short(), t.Core.VoucherKeys.Short())
+		return fmt.Errorf("%w: key set %s is not the lease's %s",
+			ErrTerms, t.Keys.Hash().Short(), t.Core.VoucherKeys.Short())
 	}
 	if t.slotsFor(t.Core.Cap) == 0 {
 		return fmt.Errorf("%w: the cap of %d does not pay for one slot", ErrTerms, t.Core.Cap)

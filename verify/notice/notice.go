@@ -166,7 +166,8 @@ func (n Notice) shape(c Calendar, p Place) error {
 		for ; next < len(n.Receipts) && n.Receipts[next].Lease == id; next++ {
 			r := n.Receipts[next]
 			switch {
-			case r.Provider != core.Provider || r.Buyer != core.Buyer || r.Units != core.Units || r.UnitsRoot != core.UnitsRoot || r.RankEpoch != core.RankEpoch:
+			case r.Provider != core.Provider || r.Buyer != core.Buyer || r.Units != core.Units ||
+				r.UnitsRoot != core.UnitsRoot || r.RankEpoch != core.RankEpoch:
 				return malformed("notice", "receipt %d is not of its lease", r.Seq)
 			case r.From >= r.To || r.From < core.Start || r.To > core.End || r.To <= from || r.From >= to:
 				return malformed("notice", "receipt %d of slots %d to %d", r.Seq, r.From, r.To)
@@ -263,7 +264,9 @@ func (n Notice) Conflicts(c Calendar, p Place) []verify.Conflict {
 // returns them; read is Read or does the same. It returns ErrNone if none is valid. A notice that proves a double sale
 // beats any other; then the one over the rounder slots, and then the one with more of them. So a stored notice can be
 // replaced only by a better one, and Join is never worse than its parts.
-func Better(c Calendar, p Place, offered [][]byte, read func([]byte) (Notice, error)) (best int, joint Notice, err error) {
+func Better(
+	c Calendar, p Place, offered [][]byte, read func([]byte) (Notice, error),
+) (best int, joint Notice, err error) {
 	best = -1
 	var at Notice
 	var errs []error

@@ -40,7 +40,8 @@ func UnmarshalPlace(b []byte) (Place, error) {
 	if len(b) != PlaceSize || b[68] >= hoursPerDay {
 		return Place{}, malformed("place", "%d bytes", len(b))
 	}
-	return Place{Provider: sign.Key(b[:32]), Unit: market.UnitID(b[32:64]), Day: binary.LittleEndian.Uint32(b[64:]), Hour: b[68]}, nil
+	return Place{Provider: sign.Key(b[:32]), Unit: market.UnitID(b[32:64]), Day: binary.LittleEndian.Uint32(b[64:]),
+		Hour: b[68]}, nil
 }
 
 // Calendar counts the hours of a network by its slots, which have a constant nominal length. It reads no clock.

@@ -219,7 +219,8 @@ func (c Check) drawn(now market.Slot, b Beacon) (Check, []Effect, error) {
 		return c, nil, nil
 	}
 	if b.Slot < c.block() {
-		return c, nil, fmt.Errorf("%w: the block of slot %d may have been known; from %d on", ErrEvent, b.Slot, c.block())
+		return c, nil, fmt.Errorf("%w: the block of slot %d may have been known; from %d on",
+			ErrEvent, b.Slot, c.block())
 	}
 	c.s.Beacon = &b
 	if !Drawn(c.s.Odds, b, c.s.Terms.Nonce, c.s.Results[0]) {
@@ -242,7 +243,8 @@ func (c Check) replicate() Replicate {
 	for _, r := range c.s.Results {
 		not = append(not, r.Party)
 	}
-	return Replicate{c.s.Attempt, draw("starling/replica/seed/v1", *c.s.Beacon, c.s.Terms.Nonce, c.s.Results[0]), append(not, c.s.Tried...)}
+	return Replicate{c.s.Attempt, draw("starling/replica/seed/v1", *c.s.Beacon, c.s.Terms.Nonce, c.s.Results[0]),
+		append(not, c.s.Tried...)}
 }
 
 // compared accepts a replica's result. An unsigned one, or one by a party that had a result already, proves nothing.
@@ -311,7 +313,8 @@ func majority(all []Committed) (right int, wrong []int) {
 
 // Verdict is the outcome of the check so far.
 func (c Check) Verdict() Verdict {
-	v := Verdict{State: c.s.State, Odds: c.s.Odds, Beacon: c.s.Beacon, Results: slices.Clone(c.s.Results), Right: -1, Reason: c.s.Reason}
+	v := Verdict{State: c.s.State, Odds: c.s.Odds, Beacon: c.s.Beacon, Results: slices.Clone(c.s.Results), Right: -1,
+		Reason: c.s.Reason}
 	if c.s.State == Equal || c.s.State == Differs {
 		v.Right, v.Wrong = majority(c.s.Results)
 	}

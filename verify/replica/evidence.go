@@ -51,7 +51,8 @@ func CheckDissent(d sign.Domain, e Dissent) error {
 	for i, s := range e.Results {
 		switch {
 		case len(s.Result.Trees) != len(e.Work.Outputs):
-			return malformed("dissent", "a result of %d outputs, the work has %d", len(s.Result.Trees), len(e.Work.Outputs))
+			return malformed("dissent", "a result of %d outputs, the work has %d",
+				len(s.Result.Trees), len(e.Work.Outputs))
 		case i > 0 && bytes.Compare(e.Results[i-1].Receipt.Lease[:], s.Receipt.Lease[:]) >= 0:
 			return malformed("dissent", "leases are not in order")
 		case by[s.Receipt.Provider]:
@@ -59,8 +60,8 @@ func CheckDissent(d sign.Domain, e Dissent) error {
 		case !s.Receipt.Final():
 			return broken(RuleEnded, "receipt %d of lease %s is not its last", s.Receipt.Seq, s.Receipt.Lease.Short())
 		case s.Receipt.Output != Output(work, s.Result):
-			return broken(RuleOutput, "provider %s signed output %s, this work with its result is %s", s.Receipt.Provider.Short(),
-				s.Receipt.Output.Short(), Output(work, s.Result).Short())
+			return broken(RuleOutput, "provider %s signed output %s, this work with its result is %s",
+				s.Receipt.Provider.Short(), s.Receipt.Output.Short(), Output(work, s.Result).Short())
 		}
 		by[s.Receipt.Provider] = true
 		differ = differ || !s.Result.Equal(e.Results[0].Result)
@@ -97,7 +98,8 @@ func (e Dissent) Majority() (right int, wrong []int) {
 // Marshal returns the layout.
 func (e Dissent) Marshal() []byte {
 	work := e.Work.Marshal()
-	b := append(make([]byte, 0, dissentHead+len(work)+len(e.Results)*(verify.ReceiptSize+resultHead)), dissentVersion, byte(len(e.Results)), 0, 0)
+	b := append(make([]byte, 0, dissentHead+len(work)+len(e.Results)*(verify.ReceiptSize+resultHead)), dissentVersion,
+		byte(len(e.Results)), 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(work)))
 	b = append(b, work...)
 	for _, s := range e.Results {

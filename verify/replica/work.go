@@ -64,7 +64,8 @@ func (w Work) Check() error {
 	case w.MemoryMiB == 0 || w.DiskMiB == 0:
 		return malformed("work", "no limit on memory or disk: its result depends on the machine")
 	case len(w.Args) > MaxArgs || len(w.Env) > MaxEnv || len(w.Inputs) > MaxInputs || len(w.Outputs) > MaxOutputs:
-		return malformed("work", "at most %d arguments, %d variables, %d inputs and %d outputs", MaxArgs, MaxEnv, MaxInputs, MaxOutputs)
+		return malformed("work", "at most %d arguments, %d variables, %d inputs and %d outputs",
+			MaxArgs, MaxEnv, MaxInputs, MaxOutputs)
 	case len(w.Outputs) == 0:
 		return malformed("work", "no output: nothing of it could be compared")
 	}
@@ -90,7 +91,8 @@ func (w Work) Check() error {
 }
 
 func checkPath(p string) error {
-	if len(p) > maxPath || !path.IsAbs(p) || path.Clean(p) != p || p == "/" || strings.ContainsRune(p, 0) || !utf8.ValidString(p) {
+	if len(p) > maxPath || !path.IsAbs(p) || path.Clean(p) != p || p == "/" || strings.ContainsRune(p, 0) ||
+		!utf8.ValidString(p) {
 		return malformed("work", "path %.80q is not a clean absolute path below /", p)
 	}
 	return nil
@@ -194,7 +196,8 @@ type Result struct {
 // Marshal returns the layout.
 func (r Result) Marshal() []byte {
 	le := binary.LittleEndian
-	b := le.AppendUint16(le.AppendUint32(make([]byte, 0, resultHead+len(r.Trees)*sign.HashSize), uint32(r.Exit)), uint16(len(r.Trees)))
+	b := le.AppendUint16(le.AppendUint32(make([]byte, 0, resultHead+len(r.Trees)*sign.HashSize), uint32(r.Exit)),
+		uint16(len(r.Trees)))
 	for _, t := range r.Trees {
 		b = append(b, t[:]...)
 	}

@@ -32,8 +32,8 @@ const (
 	Lied
 )
 
-var kindNames = map[Kind]string{Kept: "kept", Failed: "failed", AuditPassed: "audit passed", AuditFailed: "audit failed",
-	AuditLate: "audit late", SoldTwice: "sold twice", Lied: "lied"}
+var kindNames = map[Kind]string{Kept: "kept", Failed: "failed", AuditPassed: "audit passed",
+	AuditFailed: "audit failed", AuditLate: "audit late", SoldTwice: "sold twice", Lied: "lied"}
 
 // String is the kind in words.
 func (k Kind) String() string {
@@ -120,8 +120,8 @@ func UnmarshalFact(b []byte) (Fact, error) {
 		return Fact{}, malformed("%d bytes, want %d of version %d", len(b), FactSize, factVersion)
 	}
 	le := binary.LittleEndian
-	f := Fact{Kind: Kind(b[1]), Role: Role(b[2]), ID: sign.Hash(b[8:40]), Subject: sign.Key(b[40:72]), Rater: sign.Key(b[72:104]),
-		Value: market.Amount(le.Uint64(b[104:])), At: market.Slot(le.Uint64(b[112:]))}
+	f := Fact{Kind: Kind(b[1]), Role: Role(b[2]), ID: sign.Hash(b[8:40]), Subject: sign.Key(b[40:72]),
+		Rater: sign.Key(b[72:104]), Value: market.Amount(le.Uint64(b[104:])), At: market.Slot(le.Uint64(b[112:]))}
 	return f, f.check()
 }
 

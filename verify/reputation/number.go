@@ -118,7 +118,8 @@ func lnGamma(x float64) float64 {
 	const halfLn2Pi = 0.918938533204672741780329736406
 	in := 1 / x
 	sq, sum := float64(in*in), 0.0
-	for _, c := range [...]float64{1.0 / 156, -691.0 / 360360, 1.0 / 1188, -1.0 / 1680, 1.0 / 1260, -1.0 / 360, 1.0 / 12} {
+	for _, c := range [...]float64{1.0 / 156, -691.0 / 360360, 1.0 / 1188, -1.0 / 1680, 1.0 / 1260, -1.0 / 360,
+		1.0 / 12} {
 		sum = float64(sum*sq) + c
 	}
 	return float64((x-0.5)*ln(x)) - x + halfLn2Pi + float64(sum*in) - ln(shift)

@@ -74,13 +74,14 @@ func (v *View) terms(w *walk, j int32, role Role) []term {
 	for _, d := range deals {
 		if d.kept > 0 {
 			good := w.said(&d)
-			out = append(out, term{Line{Kind: Kept, Rater: v.keys[d.rater], Own: d.rater == v.reader, Count: int(d.kept), Value: market.Amount(d.good),
-				Weight: uint32(good * one / max(1, d.gain)), Evidence: good}, good, 0})
+			out = append(out, term{Line{Kind: Kept, Rater: v.keys[d.rater], Own: d.rater == v.reader,
+				Count: int(d.kept), Value: market.Amount(d.good), Weight: uint32(good * one / max(1, d.gain)),
+				Evidence: good}, good, 0})
 		}
 		if d.failed > 0 {
 			bad := d.loss * badWeight
-			out = append(out, term{Line{Kind: Failed, Rater: v.keys[d.rater], Own: true, Count: int(d.failed), Value: market.Amount(d.bad),
-				Weight: badWeight * one, Evidence: bad}, 0, bad})
+			out = append(out, term{Line{Kind: Failed, Rater: v.keys[d.rater], Own: true, Count: int(d.failed),
+				Value: market.Amount(d.bad), Weight: badWeight * one, Evidence: bad}, 0, bad})
 		}
 	}
 	return append(out, v.proven(&v.peers[j].proofs[role])...)
@@ -92,7 +93,8 @@ func (v *View) proven(p *proofs) []term {
 	unit := uint64(v.p.Unit)
 	if n := p.counts[0]; n > 0 {
 		good := p.gain(unit)
-		out = append(out, term{Line{Kind: AuditPassed, Count: int(n), Value: market.Amount(p.values[0]), Weight: one / auditShare, Evidence: good}, good, 0})
+		out = append(out, term{Line{Kind: AuditPassed, Count: int(n), Value: market.Amount(p.values[0]),
+			Weight: one / auditShare, Evidence: good}, good, 0})
 	}
 	var sum, before uint64
 	for _, kind := range []Kind{SoldTwice, Lied, AuditFailed, AuditLate} {
@@ -102,7 +104,8 @@ func (v *View) proven(p *proofs) []term {
 		}
 		sum = addCap(sum, p.values[i])
 		bad := nats(sum, unit) * badWeight
-		out = append(out, term{Line{Kind: kind, Count: int(p.counts[i]), Value: market.Amount(p.values[i]), Weight: badWeight * one, Evidence: bad - before}, 0, bad - before})
+		out = append(out, term{Line{Kind: kind, Count: int(p.counts[i]), Value: market.Amount(p.values[i]),
+			Weight: badWeight * one, Evidence: bad - before}, 0, bad - before})
 		before = bad
 	}
 	return out

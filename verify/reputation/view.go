@@ -56,7 +56,8 @@ func ParamsOf(g market.Genesis) Params {
 	if err != nil {
 		hundredth = 1 // a token that is not divided so finely
 	}
-	return Params{Unit: market.Amount(max(1, hundredth)), HalfLife: max(1, HalfLifeDays*24*3_600_000/max(1, g.SlotMillis))}
+	return Params{Unit: market.Amount(max(1, hundredth)),
+		HalfLife: max(1, HalfLifeDays*24*3_600_000/max(1, g.SlotMillis))}
 }
 
 // Stake is a peer's stake.
@@ -234,7 +235,8 @@ func (v *View) join() {
 	})
 	n := 0
 	for i, d := range v.deals {
-		if last := &v.deals[max(0, n-1)]; i > 0 && last.subject == d.subject && last.role == d.role && last.rater == d.rater {
+		if last := &v.deals[max(0, n-1)]; i > 0 && last.subject == d.subject && last.role == d.role &&
+			last.rater == d.rater {
 			last.kept, last.failed = last.kept+d.kept, last.failed+d.failed
 			last.good, last.bad = addCap(last.good, d.good), addCap(last.bad, d.bad)
 			continue

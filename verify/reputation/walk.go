@@ -29,8 +29,8 @@ type walk struct {
 
 func newWalk(v *View) *walk {
 	n := len(v.peers)
-	return &walk{v: v, at: make([]float64, n), next: make([]float64, n), top: make([]float64, n), mass: make([]uint64, n), left: make([]uint64, n),
-		dealt: [2][]bool{make([]bool, n), make([]bool, n)}}
+	return &walk{v: v, at: make([]float64, n), next: make([]float64, n), top: make([]float64, n),
+		mass: make([]uint64, n), left: make([]uint64, n), dealt: [2][]bool{make([]bool, n), make([]bool, n)}}
 }
 
 // nobody is no peer: without(nobody) leaves all in.

@@ -58,7 +58,8 @@ func UnmarshalRoot(b []byte) (Root, error) {
 	if len(b) != RootSize {
 		return Root{}, fmt.Errorf("%w: root of %d bytes, want %d", market.ErrMalformed, len(b), RootSize)
 	}
-	r := Root{Hash: sign.Hash(b[:32]), Sum: market.Amount(binary.LittleEndian.Uint64(b[32:])), Count: binary.LittleEndian.Uint16(b[40:])}
+	r := Root{Hash: sign.Hash(b[:32]), Sum: market.Amount(binary.LittleEndian.Uint64(b[32:])),
+		Count: binary.LittleEndian.Uint16(b[40:])}
 	if r.Count == 0 || r.Count > MaxLeaves {
 		return Root{}, fmt.Errorf("%w: %d", ErrCount, r.Count)
 	}

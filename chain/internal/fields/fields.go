@@ -27,8 +27,17 @@ func (r *Reader) Take(n int) []byte {
 // Fail sets Bad if when is true.
 func (r *Reader) Fail(when bool) { r.Bad = r.Bad || when }
 
-func (r *Reader) U8() uint8     { return r.Take(1)[0] }
-func (r *Reader) U16() uint16   { return binary.LittleEndian.Uint16(r.Take(2)) }
-func (r *Reader) U32() uint32   { return binary.LittleEndian.Uint32(r.Take(4)) }
-func (r *Reader) U64() uint64   { return binary.LittleEndian.Uint64(r.Take(8)) }
+// U8 returns the next byte.
+func (r *Reader) U8() uint8 { return r.Take(1)[0] }
+
+// U16 returns the next two bytes, little-endian.
+func (r *Reader) U16() uint16 { return binary.LittleEndian.Uint16(r.Take(2)) }
+
+// U32 returns the next four bytes, little-endian.
+func (r *Reader) U32() uint32 { return binary.LittleEndian.Uint32(r.Take(4)) }
+
+// U64 returns the next eight bytes, little-endian.
+func (r *Reader) U64() uint64 { return binary.LittleEndian.Uint64(r.Take(8)) }
+
+// Key returns the next 32 bytes as a key.
 func (r *Reader) Key() sign.Key { return sign.Key(r.Take(sign.KeySize)) }

@@ -84,16 +84,20 @@ func tree(dir string) ([]byte, error) {
 		derives = append(derives, p.node())
 	}
 	for _, e := range s.errors {
-		refusals = append(refusals, node{"kind": "errorNode", "name": lower(e.name), "code": uint32(e.code), "message": e.code.Error()})
+		refusals = append(refusals, node{"kind": "errorNode", "name": lower(e.name), "code": uint32(e.code),
+			"message": e.code.Error()})
 	}
 	var out bytes.Buffer
-	fmt.Fprint(&out, `{"kind": "rootNode", "standard": "codama", "version": "1.0.0", "additionalPrograms": [], "program": {`+"\n")
-	fmt.Fprintf(&out, `"kind": "programNode", "name": "starling", "version": "1.0.0", "publicKey": %q,`+"\n", program.SystemProgram)
+	fmt.Fprint(&out,
+		`{"kind": "rootNode", "standard": "codama", "version": "1.0.0", "additionalPrograms": [], "program": {`+"\n")
+	fmt.Fprintf(&out, `"kind": "programNode", "name": "starling", "version": "1.0.0", "publicKey": %q,`+"\n",
+		program.SystemProgram)
 	fmt.Fprint(&out, `"docs": ["The address is a network's own: its genesis names it, and every call takes it."]`)
 	for _, part := range []struct {
 		name string
 		of   []node
-	}{{"accounts", stored}, {"instructions", instructions}, {"definedTypes", defined}, {"pdas", derives}, {"errors", refusals}} {
+	}{{"accounts", stored}, {"instructions", instructions}, {"definedTypes", defined}, {"pdas", derives},
+		{"errors", refusals}} {
 		fmt.Fprintf(&out, ",\n%q: [", part.name)
 		for i, n := range part.of {
 			line, err := json.Marshal(n)
@@ -165,7 +169,8 @@ func (s *source) read(g *ast.GenDecl) {
 				}
 			}
 		case *ast.ValueSpec:
-			if t, ok := spec.Type.(*ast.Ident); ok && t.Name == "Code" && g.Tok == token.CONST && len(spec.Values) == 1 {
+			if t, ok := spec.Type.(*ast.Ident); ok && t.Name == "Code" && g.Tok == token.CONST &&
+				len(spec.Values) == 1 {
 				if n, err := strconv.ParseUint(spec.Values[0].(*ast.BasicLit).Value, 10, 32); err == nil {
 					s.errors = append(s.errors, struct {
 						name string
@@ -204,8 +209,8 @@ func (s source) account(a account) node {
 		discriminators = append(discriminators, constant(a.sub, 3))
 	}
 	fields := append([]field{always("kind", int(raw[0])), always("version", int(raw[1]))}, a.fields...)
-	n := node{"kind": "accountNode", "name": a.name, "data": structure(fields...), "pda": node{"kind": "pdaLinkNode", "name": a.pda},
-		"discriminators": discriminators}
+	n := node{"kind": "accountNode", "name": a.name, "data": structure(fields...),
+		"pda": node{"kind": "pdaLinkNode", "name": a.pda}, "discriminators": discriminators}
 	return n.say(s.docs[name])
 }
 

@@ -82,8 +82,9 @@ func structure(fields ...field) node {
 }
 
 func constant(n int, at int) node {
-	return node{"kind": "constantDiscriminatorNode", "offset": at, "constant": node{"kind": "constantValueNode", "type": u8,
-		"value": node{"kind": "numberValueNode", "number": n}}}
+	return node{"kind": "constantDiscriminatorNode", "offset": at,
+		"constant": node{"kind": "constantValueNode", "type": u8,
+			"value": node{"kind": "numberValueNode", "number": n}}}
 }
 
 func address(k string) node { return node{"kind": "publicKeyValueNode", "publicKey": k} }

@@ -28,7 +28,8 @@ func (t *tx) state(c program.State) error {
 	if err := t.refused(); err != nil {
 		return err
 	}
-	t.Stated[at] = program.Stated{Bump: bump, What: c.What, Network: c.Network, Reporter: c.Reporter, Signer: s.Keys[0], Slot: t.now, Layout: bytes.Clone(layout)}
+	t.Stated[at] = program.Stated{Bump: bump, What: c.What, Network: c.Network, Reporter: c.Reporter, Signer: s.Keys[0],
+		Slot: t.now, Layout: bytes.Clone(layout)}
 	t.pay(c.Reporter, program.StatedSize(c.What))
 	return nil
 }
@@ -127,7 +128,8 @@ func (t *tx) twoAnswers(c program.SlashAudit, a program.Stated) (w audit.Window)
 		return 0
 	}
 	const root, dataset = 128, 160
-	t.no(!bytes.Equal(a.Layout[:root], b.Layout[:root]) || bytes.Compare(a.Layout[root:dataset], b.Layout[root:dataset]) >= 0, program.ErrNoLie)
+	t.no(!bytes.Equal(a.Layout[:root], b.Layout[:root]) ||
+		bytes.Compare(a.Layout[root:dataset], b.Layout[root:dataset]) >= 0, program.ErrNoLie)
 	for i := range 8 {
 		w |= audit.Window(a.Layout[72+i]) << (8 * i)
 	}

@@ -17,8 +17,9 @@ func (t *tx) leaf(n program.Tranche, l tranche.Leaf, p tranche.Proof) (ok bool) 
 	l.Version = tranche.LeafVersion
 	err := p.Verify(tranche.Root{Hash: n.Root, Sum: market.Amount(n.Sum), Count: uint16(len(n.Leaves))}, l)
 	for is, rule := range map[error]program.Code{
-		tranche.ErrCount: program.ErrIndex, tranche.ErrIndex: program.ErrIndex, tranche.ErrLength: program.ErrPath, tranche.ErrSum: program.ErrSum,
-		tranche.ErrOverflow: program.ErrOverflow, tranche.ErrRoot: program.ErrRoot, market.ErrMalformed: program.ErrLeaf,
+		tranche.ErrCount: program.ErrIndex, tranche.ErrIndex: program.ErrIndex, tranche.ErrLength: program.ErrPath,
+		tranche.ErrSum: program.ErrSum, tranche.ErrOverflow: program.ErrOverflow, tranche.ErrRoot: program.ErrRoot,
+		market.ErrMalformed: program.ErrLeaf,
 	} {
 		t.no(errors.Is(err, is), rule)
 	}

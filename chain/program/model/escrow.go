@@ -33,9 +33,10 @@ func (t *tx) openEscrow(c program.OpenEscrow) error {
 	t.open(c.Payer, c.Vault, c.Mint, c.Escrow)
 	t.moved(c.Source, c.Vault, c.Deposit)
 	t.Escrows[c.Escrow] = program.Escrow{
-		Bump: bump, VaultBump: vaultBump, State: program.EscrowOpen, MintIndex: c.MintIndex, Network: c.Network, Buyer: c.Buyer, Order: c.Order,
-		Mint: c.Mint, Vault: c.Vault, RefundOwner: c.RefundOwner, Referrer: c.Referrer, RentPayer: c.Payer, Opened: c.Opened,
-		Deadline: c.Deadline, Deposited: c.Deposit, Keys: c.Keys, Standbys: slices.Clone(c.Standbys),
+		Bump: bump, VaultBump: vaultBump, State: program.EscrowOpen, MintIndex: c.MintIndex, Network: c.Network,
+		Buyer: c.Buyer, Order: c.Order, Mint: c.Mint, Vault: c.Vault, RefundOwner: c.RefundOwner, Referrer: c.Referrer,
+		RentPayer: c.Payer, Opened: c.Opened, Deadline: c.Deadline, Deposited: c.Deposit, Keys: c.Keys,
+		Standbys: slices.Clone(c.Standbys),
 	}
 	t.pay(c.Payer, program.EscrowSize(len(c.Keys.Keys), len(c.Standbys)))
 	return nil
@@ -84,7 +85,8 @@ func (t *tx) addTranche(c program.AddTranche) error {
 		return t.refused()
 	}
 	t.no(c.Buyer != e.Buyer, program.ErrAddress)
-	return t.setAside(e, program.Tranche{By: program.ByBuyer, Escrow: c.Escrow, RentPayer: c.Payer}, opening{c.Tranche, c.Vault, c.Index, c.Root})
+	return t.setAside(e, program.Tranche{By: program.ByBuyer, Escrow: c.Escrow, RentPayer: c.Payer},
+		opening{c.Tranche, c.Vault, c.Index, c.Root})
 }
 
 type opening struct {
@@ -117,7 +119,7 @@ func (t *tx) setAside(e program.Escrow, n program.Tranche, o opening) error {
 	return nil
 }
 
-// addStandbyTranche: the voucher keys put money aside without the buyer, only for whom the buyer named, at no more than
+// addStandbyTranche: the voucher keys put money aside without the buyer, only for the buyer's standbys, at no more than
 // the buyer's price, within the budget the buyer set, and for time that is still to pass.
 func (t *tx) addStandbyTranche(c program.AddStandbyTranche) error {
 	e, ok := t.openOne(c.Escrow)
@@ -139,14 +141,15 @@ func (t *tx) addStandbyTranche(c program.AddStandbyTranche) error {
 		past := uint64(l.Start)+program.OpeningSlots < t.now
 		t.no(past || uint64(l.End) > e.Deadline || l.Rate > s.MaxRate || l.Cap > s.Budget, program.ErrStandby)
 		s.Budget -= min(l.Cap, s.Budget)
-		leaves[i] = tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i), Provider: s.Provider, Lease: l.Lease, Payout: s.Payout,
-			Rate: l.Rate, Cap: l.Cap, Start: l.Start, End: l.End}
+		leaves[i] = tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i), Provider: s.Provider, Lease: l.Lease,
+			Payout: s.Payout, Rate: l.Rate, Cap: l.Cap, Start: l.Start, End: l.End}
 	}
 	root, ok := rootOf(leaves)
 	if t.no(!ok, program.ErrOverflow); !ok || len(leaves) == 0 {
 		return t.refused()
 	}
-	return t.setAside(e, program.Tranche{By: program.ByKeys, Escrow: c.Escrow, RentPayer: c.Payer}, opening{c.Tranche, c.Vault, c.Index, root})
+	return t.setAside(e, program.Tranche{By: program.ByKeys, Escrow: c.Escrow, RentPayer: c.Payer},
+		opening{c.Tranche, c.Vault, c.Index, root})
 }
 
 // rootOf is the root over at most 4 leaves; ok is false when their caps do not fit 64 bits together. (tranche.Build
@@ -186,7 +189,8 @@ func rootOf(leaves []tranche.Leaf) (root tranche.Root, ok bool) {
 }
 
 func le64(v uint64) []byte {
-	return []byte{byte(v), byte(v >> 8), byte(v >> 16), byte(v >> 24), byte(v >> 32), byte(v >> 40), byte(v >> 48), byte(v >> 56)}
+	return []byte{byte(v), byte(v >> 8), byte(v >> 16), byte(v >> 24), byte(v >> 32), byte(v >> 40), byte(v >> 48),
+		byte(v >> 56)}
 }
 
 // topUp: anybody adds to the deposit.

@@ -96,7 +96,8 @@ func (t *tx) slash(c program.Slash) error {
 	t.no(total == 0, program.ErrNothingStaked)
 	t.mint(c.Mint)
 	t.no(t.Tokens[c.Vault].Mint != c.Mint, ErrToken)
-	payees := [3]struct{ at, owner sign.Key }{{c.VictimA, a.Core.Buyer}, {c.VictimB, b.Core.Buyer}, {c.Reporter, a.Reporter}}
+	payees := [3]struct{ at, owner sign.Key }{{c.VictimA, a.Core.Buyer}, {c.VictimB, b.Core.Buyer},
+		{c.Reporter, a.Reporter}}
 	for _, to := range payees {
 		t.no(!has(t.Tokens, to.at), program.ErrOwner)
 		t.known(to.at, c.Mint, to.owner, sign.Key{})

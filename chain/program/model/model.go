@@ -54,10 +54,13 @@ type State struct {
 // New is a chain with the program and nothing else.
 func New(at sign.Key) *State {
 	return &State{
-		Program: at, Networks: map[sign.Key]program.Network{}, Escrows: map[sign.Key]program.Escrow{}, Tranches: map[sign.Key]program.Tranche{},
-		Providers: map[sign.Key]program.Provider{}, Attested: map[sign.Key]program.Attested{}, Anchors: map[sign.Key]program.Anchored{},
-		Ballots: map[sign.Key]program.Ballot{}, Votes: map[sign.Key]program.Vote{}, Payouts: map[sign.Key]program.Payout{}, Stated: map[sign.Key]program.Stated{},
-		Tokens: map[sign.Key]program.Token{}, Mints: map[sign.Key]Mint{}, Tables: map[sign.Key]Table{}, Rent: map[sign.Key]int64{},
+		Program: at, Networks: map[sign.Key]program.Network{}, Escrows: map[sign.Key]program.Escrow{},
+		Tranches: map[sign.Key]program.Tranche{}, Providers: map[sign.Key]program.Provider{},
+		Attested: map[sign.Key]program.Attested{}, Anchors: map[sign.Key]program.Anchored{},
+		Ballots: map[sign.Key]program.Ballot{}, Votes: map[sign.Key]program.Vote{},
+		Payouts: map[sign.Key]program.Payout{}, Stated: map[sign.Key]program.Stated{},
+		Tokens: map[sign.Key]program.Token{}, Mints: map[sign.Key]Mint{}, Tables: map[sign.Key]Table{},
+		Rent: map[sign.Key]int64{},
 	}
 }
 
@@ -66,8 +69,10 @@ func (s *State) Clone() *State {
 	c := *s
 	c.Networks, c.Escrows, c.Tranches = maps.Clone(s.Networks), maps.Clone(s.Escrows), maps.Clone(s.Tranches)
 	c.Providers, c.Attested, c.Anchors = maps.Clone(s.Providers), maps.Clone(s.Attested), maps.Clone(s.Anchors)
-	c.Ballots, c.Votes, c.Payouts, c.Stated = maps.Clone(s.Ballots), maps.Clone(s.Votes), maps.Clone(s.Payouts), maps.Clone(s.Stated)
-	c.Tokens, c.Mints, c.Tables, c.Rent = maps.Clone(s.Tokens), maps.Clone(s.Mints), maps.Clone(s.Tables), maps.Clone(s.Rent)
+	c.Ballots, c.Votes = maps.Clone(s.Ballots), maps.Clone(s.Votes)
+	c.Payouts, c.Stated = maps.Clone(s.Payouts), maps.Clone(s.Stated)
+	c.Tokens, c.Mints = maps.Clone(s.Tokens), maps.Clone(s.Mints)
+	c.Tables, c.Rent = maps.Clone(s.Tables), maps.Clone(s.Rent)
 	return &c
 }
 
@@ -206,10 +211,10 @@ func (t *tx) occupied(at sign.Key) bool { return t.kind(at) != "" }
 
 func (t *tx) kind(at sign.Key) string {
 	for kind, there := range map[string]bool{
-		"network": has(t.Networks, at), "escrow": has(t.Escrows, at), "tranche": has(t.Tranches, at), "provider": has(t.Providers, at),
-		"attested": has(t.Attested, at), "anchor": has(t.Anchors, at), "ballot": has(t.Ballots, at),
-		"vote": has(t.Votes, at), "payout": has(t.Payouts, at), "stated": has(t.Stated, at),
-		"token": has(t.Tokens, at), "mint": has(t.Mints, at),
+		"network": has(t.Networks, at), "escrow": has(t.Escrows, at), "tranche": has(t.Tranches, at),
+		"provider": has(t.Providers, at), "attested": has(t.Attested, at), "anchor": has(t.Anchors, at),
+		"ballot": has(t.Ballots, at), "vote": has(t.Votes, at), "payout": has(t.Payouts, at),
+		"stated": has(t.Stated, at), "token": has(t.Tokens, at), "mint": has(t.Mints, at),
 	} {
 		if there {
 			return kind

@@ -61,8 +61,9 @@ func (t *tx) accept(c program.Accept) error {
 	}
 	_, bump := program.FindAddress(t.Program, program.PayoutSeeds(c.Network, w.Source, w.Epoch)...)
 	_, vaultBump := program.FindAddress(t.Program, program.RewardsSeeds(c.Payout)...)
-	t.Payouts[c.Payout] = program.Payout{Bump: bump, VaultBump: vaultBump, Source: w.Source, Network: c.Network, RentPayer: c.Payer, Root: w.Root, Epoch: w.Epoch,
-		Sum: w.Sum, Stays: stays, Count: w.Count, Claimed: make([]byte, (w.Count+7)/8)}
+	t.Payouts[c.Payout] = program.Payout{Bump: bump, VaultBump: vaultBump, Source: w.Source, Network: c.Network,
+		RentPayer: c.Payer, Root: w.Root, Epoch: w.Epoch, Sum: w.Sum, Stays: stays, Count: w.Count,
+		Claimed: make([]byte, (w.Count+7)/8)}
 	t.pay(c.Payer, program.PayoutSize(w.Count))
 	t.open(c.Payer, c.Vault, c.Mint, c.Payout)
 	t.moved(c.Source, c.Vault, w.Sum)
@@ -105,7 +106,8 @@ func (t *tx) closePayout(c program.ClosePayout) error {
 	if !ok {
 		return t.refused()
 	}
-	t.no(c.Vault != program.RewardsAddress(t.Program, c.Payout) || c.RentPayer != p.RentPayer || c.Network != p.Network, program.ErrAddress)
+	t.no(c.Vault != program.RewardsAddress(t.Program, c.Payout) || c.RentPayer != p.RentPayer || c.Network != p.Network,
+		program.ErrAddress)
 	if n, ok := find(t, t.Networks, c.Network); ok && c.Network == p.Network {
 		t.source(n, c.Network, p.Source, c.Source, c.Mint)
 	}

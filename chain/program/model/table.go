@@ -23,7 +23,8 @@ type Table struct {
 func (s *State) ApplyTable(slot uint64, c program.TableCall) error {
 	t, there := s.Tables[c.Table]
 	switch {
-	case c.Made && (there || c.Slot >= slot || c.Slot+program.TableCooldown < slot || c.Table != program.TableAddress(c.Authority, c.Slot)):
+	case c.Made && (there || c.Slot >= slot || c.Slot+program.TableCooldown < slot ||
+		c.Table != program.TableAddress(c.Authority, c.Slot)):
 		return ErrTable
 	case c.Made:
 		s.Tables[c.Table] = Table{Authority: c.Authority, Since: slot}
@@ -53,8 +54,9 @@ func (s *State) ApplyTable(slot uint64, c program.TableCall) error {
 // Uses reports whether a transaction can use a table in a slot: ErrTable. One that was disabled is good until it can be
 // closed.
 func (s *State) Uses(slot uint64, use program.Table) error {
-	if t, there := s.Tables[use.Address]; !there || t.Since >= slot || t.Disabled != 0 && slot > t.Disabled+program.TableCooldown ||
-		len(use.Holds) > len(t.Holds) || !slices.Equal(use.Holds, t.Holds[:len(use.Holds)]) {
+	if t, there := s.Tables[use.Address]; !there || t.Since >= slot ||
+		t.Disabled != 0 && slot > t.Disabled+program.TableCooldown || len(use.Holds) > len(t.Holds) ||
+		!slices.Equal(use.Holds, t.Holds[:len(use.Holds)]) {
 		return ErrTable
 	}
 	return nil

@@ -81,7 +81,9 @@ func (t *tx) inTime(n program.Network, w program.Rewards) {
 	t.no(t.now < end || t.now > add(end, v.Month()), program.ErrEpoch)
 }
 
-func (t *tx) propose(b program.Ballot, opened uint64, payer, signer, network, provider, ballot sign.Key, about func(program.Network)) error {
+func (t *tx) propose(
+	b program.Ballot, opened uint64, payer, signer, network, provider, ballot sign.Key, about func(program.Network),
+) error {
 	p, ok := find(t, t.Providers, provider)
 	t.speaks(p, ok, signer, b.Subject)
 	n, isNetwork := t.networkOf(p, ok, network)
@@ -101,7 +103,8 @@ func (t *tx) propose(b program.Ballot, opened uint64, payer, signer, network, pr
 		return err
 	}
 	_, b.Bump = program.FindAddress(t.Program, program.BallotSeeds(network, provider, opened)...)
-	b.Network, b.Proposer, b.RentPayer, b.Opened, b.Total, b.Sequence = network, provider, payer, opened, n.Bonded, n.Sequence
+	b.Network, b.Proposer, b.RentPayer, b.Opened = network, provider, payer, opened
+	b.Total, b.Sequence = n.Bonded, n.Sequence
 	t.Ballots[ballot] = b
 	t.pay(payer, program.BallotSize)
 	return nil

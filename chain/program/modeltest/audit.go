@@ -33,8 +33,9 @@ func (s shown) leaves() [][]byte {
 func audited(peer sign.Key, w audit.Window, root byte, lie bool) shown {
 	a := audit.Answer{
 		Target:      audit.Target{Provider: peer, Unit: market.UnitID{2}, Window: w, Attempt: 1},
-		ProductSeed: sign.Hash{1}, Shape: challenge.Shape{Rows: 64, Columns: 64, Depth: 64, Products: 1}, ProductRoot: sign.Hash{root},
-		Walk: challenge.Walk{Cells: 1000, Work: 5, Walkers: 8, Steps: 12}, WalkSeed: sign.Hash{2},
+		ProductSeed: sign.Hash{1}, Shape: challenge.Shape{Rows: 64, Columns: 64, Depth: 64, Products: 1},
+		ProductRoot: sign.Hash{root}, Walk: challenge.Walk{Cells: 1000, Work: 5, Walkers: 8, Steps: 12},
+		WalkSeed: sign.Hash{2},
 	}
 	g := challenge.ProductGenerator(a.ProductSeed)
 	tile := challenge.NewTile(&g, a.Shape, challenge.Place{})
@@ -51,9 +52,12 @@ func audited(peer sign.Key, w audit.Window, root byte, lie bool) shown {
 }
 
 // statement is the call that reports a statement, with its signature instruction.
-func (w *World) statement(network sign.Key, by sign.Key, what program.Statement, layout []byte, signer sign.Key, s shown) (program.State, program.Signed) {
+func (w *World) statement(
+	network sign.Key, by sign.Key, what program.Statement, layout []byte, signer sign.Key, s shown,
+) (program.State, program.Signed) {
 	tag, _ := what.Form()
-	c := program.State{Reporter: by, Network: network, What: what, Stated: program.StatedAddress(w.Program, network, by, what, signer, layout)}
+	c := program.State{Reporter: by, Network: network, What: what,
+		Stated: program.StatedAddress(w.Program, network, by, what, signer, layout)}
 	w.shown[c.Stated] = s
 	return c, w.signed(w.Networks[network].Params.Domain(w.Program), tag, layout, signer)
 }
@@ -72,7 +76,8 @@ func (w *World) state() (program.Call, []program.Signed) {
 		return nil, nil
 	}
 	by := w.people[w.upTo(1)].Key()
-	s := audited(p.Peer, audit.WindowOf(market.Slot(w.Slot), auditSlots)-audit.Window(w.choice(3)), byte(w.choice(3)), !w.oneIn(5))
+	s := audited(p.Peer, audit.WindowOf(market.Slot(w.Slot), auditSlots)-audit.Window(w.choice(3)), byte(w.choice(3)),
+		!w.oneIn(5))
 	var layout []byte
 	what := program.Statement(1 + w.choice(3))
 	switch what {
@@ -83,7 +88,8 @@ func (w *World) state() (program.Call, []program.Signed) {
 		b := audit.Show(s.answer, s.openings).Marshal()
 		layout = b[:]
 	default:
-		v := audit.Verdict{Outcome: audit.Pass, Member: p.Peer, Answer: s.answer.Hash(), Openings: merkle.Root(s.leaves())}
+		v := audit.Verdict{Outcome: audit.Pass, Member: p.Peer, Answer: s.answer.Hash(),
+			Openings: merkle.Root(s.leaves())}
 		if w.oneIn(6) {
 			v.Outcome = audit.Wrong
 		}
@@ -124,11 +130,13 @@ func (w *World) slashAudit() (program.Call, []program.Signed) {
 		return nil, nil
 	}
 	mint := w.Mints[1]
-	c := program.SlashAudit{Network: p.Network, Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint, A: k, Reporter: Account(s.Reporter, mint)}
+	c := program.SlashAudit{Network: p.Network, Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint,
+		A: k, Reporter: Account(s.Reporter, mint)}
 	if s.What == program.StatementAnswer {
 		c.Kind = audit.TwoAnswers
 		for _, other := range sorted(of) {
-			if o := of[other]; o.What == s.What && bytes.Equal(o.Layout[:128], s.Layout[:128]) && o.Reporter == s.Reporter && bytes.Compare(s.Layout, o.Layout) < 0 {
+			if o := of[other]; o.What == s.What && bytes.Equal(o.Layout[:128], s.Layout[:128]) &&
+				o.Reporter == s.Reporter && bytes.Compare(s.Layout, o.Layout) < 0 {
 				c.B = other
 				return c, nil
 			}
@@ -138,7 +146,8 @@ func (w *World) slashAudit() (program.Call, []program.Signed) {
 	}
 	known := w.shown[k]
 	i := w.choice(len(known.openings))
-	c.Kind, c.Answer, c.Index, c.Count, c.Opened = audit.FalseOpening, known.answer, uint16(i), uint16(len(known.openings)), known.openings[i]
+	c.Kind, c.Answer, c.Opened = audit.FalseOpening, known.answer, known.openings[i]
+	c.Index, c.Count = uint16(i), uint16(len(known.openings))
 	c.Value, c.Path = uint8(audit.Pick(c.Answer.WalkSeed)(i)), merkle.Prove(known.leaves(), i)
 	if s.What == program.StatementVerdict {
 		c.Kind = audit.FalsePass

@@ -24,8 +24,9 @@ func (w *World) openEscrow() (program.Call, []program.Signed) {
 	}
 	buyer := w.people[w.upTo(2)].Key()
 	c := program.OpenEscrow{
-		Payer: w.person(), Buyer: buyer, Network: network, Order: market.OrderID(sign.Sum([]byte{byte(w.upTo(3))})), Opened: w.Slot,
-		Deadline: w.Slot + one(w, []uint64{1, 30, 200, 200, 1000}), Deposit: 1 + w.amount(40_000), RefundOwner: w.person(), MintIndex: uint8(w.choice(len(n.Params.Mints))),
+		Payer: w.person(), Buyer: buyer, Network: network, Order: market.OrderID(sign.Sum([]byte{byte(w.upTo(3))})),
+		Opened: w.Slot, Deadline: w.Slot + one(w, []uint64{1, 30, 200, 200, 1000}), Deposit: 1 + w.amount(40_000),
+		RefundOwner: w.person(), MintIndex: uint8(w.choice(len(n.Params.Mints))),
 	}
 	if w.oneIn(4) {
 		c.Opened -= w.upTo(program.OpeningSlots + 1)
@@ -40,7 +41,8 @@ func (w *World) openEscrow() (program.Call, []program.Signed) {
 		c.Keys = w.guardians()
 		c.Payer, c.Authority = buyer, buyer // or the signatures would not fit
 		for range w.choice(3) {
-			c.Standbys = append(c.Standbys, program.Standby{Provider: w.person(), Payout: w.person(), MaxRate: 3_000_000, Budget: amountOf(w.amount(5000))})
+			c.Standbys = append(c.Standbys, program.Standby{Provider: w.person(), Payout: w.person(),
+				MaxRate: 3_000_000, Budget: amountOf(w.amount(5000))})
 		}
 	}
 	c.Source = Account(c.Authority, c.Mint)
@@ -64,8 +66,9 @@ func (w *World) addTranche() (program.Call, []program.Signed) {
 	for i := range leaves {
 		start := w.between(w.Slot-5, w.Slot+5)
 		leaves[i] = tranche.Leaf{
-			Version: tranche.LeafVersion, Index: uint16(i), Provider: w.person(), Lease: market.LeaseID(w.next()), Payout: w.person(),
-			Rate: one(w, []market.Rate{0, 333_333, 1_000_000, 40_000_000, 1 << 62}), Cap: amountOf(w.amount(free / uint64(n))), Start: market.Slot(start),
+			Version: tranche.LeafVersion, Index: uint16(i), Provider: w.person(), Lease: market.LeaseID(w.next()),
+			Payout: w.person(), Rate: one(w, []market.Rate{0, 333_333, 1_000_000, 40_000_000, 1 << 62}),
+			Cap: amountOf(w.amount(free / uint64(n))), Start: market.Slot(start),
 			End: market.Slot(start + 1 + w.upTo(100)),
 		}
 	}
@@ -76,8 +79,8 @@ func (w *World) addTranche() (program.Call, []program.Signed) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := program.AddTranche{Payer: w.person(), Buyer: e.Buyer, Escrow: at, Vault: e.Vault, Index: e.Tranches, Root: built.Root(),
-		Tranche: program.TrancheAddress(w.Program, at, e.Tranches)}
+	c := program.AddTranche{Payer: w.person(), Buyer: e.Buyer, Escrow: at, Vault: e.Vault, Index: e.Tranches,
+		Root: built.Root(), Tranche: program.TrancheAddress(w.Program, at, e.Tranches)}
 	if !has(w.Tranches, c.Tranche) {
 		w.trees[c.Tranche] = tree{leaves, built}
 	}
@@ -117,11 +120,12 @@ func (w *World) addStandbyTranche() (program.Call, []program.Signed) {
 		if w.oneIn(6) {
 			start = w.Slot - program.OpeningSlots - w.upTo(1)
 		}
-		l := program.StandbyLeaf{Standby: uint8(which), Lease: market.LeaseID(w.next()), Rate: market.Rate(w.between(1, uint64(s.MaxRate))),
-			Cap: amountOf(w.amount(uint64(s.Budget) / 2)), Start: market.Slot(start), End: market.Slot(min(start+1+w.upTo(50), max(e.Deadline, start+1)))}
+		l := program.StandbyLeaf{Standby: uint8(which), Lease: market.LeaseID(w.next()),
+			Rate: market.Rate(w.between(1, uint64(s.MaxRate))), Cap: amountOf(w.amount(uint64(s.Budget) / 2)),
+			Start: market.Slot(start), End: market.Slot(min(start+1+w.upTo(50), max(e.Deadline, start+1)))}
 		c.Leaves = append(c.Leaves, l)
-		leaves = append(leaves, tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i), Provider: s.Provider, Lease: l.Lease, Payout: s.Payout, Rate: l.Rate,
-			Cap: l.Cap, Start: l.Start, End: l.End})
+		leaves = append(leaves, tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i), Provider: s.Provider,
+			Lease: l.Lease, Payout: s.Payout, Rate: l.Rate, Cap: l.Cap, Start: l.Start, End: l.End})
 	}
 	if built, err := tranche.Build(leaves); err == nil && !has(w.Tranches, c.Tranche) {
 		w.trees[c.Tranche] = tree{leaves, built}
@@ -135,7 +139,8 @@ func (w *World) topUp() (program.Call, []program.Signed) {
 		return nil, nil
 	}
 	who := w.person()
-	return program.TopUp{Escrow: at, Vault: e.Vault, Source: Account(who, e.Mint), Authority: who, Mint: e.Mint, Amount: w.amount(10_000)}, nil
+	return program.TopUp{Escrow: at, Vault: e.Vault, Source: Account(who, e.Mint), Authority: who, Mint: e.Mint,
+		Amount: w.amount(10_000)}, nil
 }
 
 // retiring is a leaf with an open window, if there is one in the tranche.
@@ -149,10 +154,13 @@ func (w *World) retiring(n program.Tranche, leaves []tranche.Leaf) tranche.Leaf 
 }
 
 // someLeaf is a leaf of a tranche that is there, with its proof.
-func (w *World) someLeaf(which func(program.Tranche, []tranche.Leaf) tranche.Leaf) (at sign.Key, e program.Escrow, l tranche.Leaf, p tranche.Proof, ok bool) {
+func (w *World) someLeaf(
+	which func(program.Tranche, []tranche.Leaf) tranche.Leaf,
+) (at sign.Key, e program.Escrow, l tranche.Leaf, p tranche.Proof, ok bool) {
 	at, n, ok := pick(w, w.Tranches)
 	made, known := w.trees[at]
-	if !ok || !known || made.tree.Root() != (tranche.Root{Hash: n.Root, Sum: amountOf(n.Sum), Count: uint16(len(n.Leaves))}) {
+	if !ok || !known ||
+		made.tree.Root() != (tranche.Root{Hash: n.Root, Sum: amountOf(n.Sum), Count: uint16(len(n.Leaves))}) {
 		return at, e, l, p, false
 	}
 	l = which(n, made.leaves)
@@ -169,7 +177,8 @@ func (w *World) claim() (program.Call, []program.Signed) {
 		return nil, nil
 	}
 	escrow := w.Tranches[at].Escrow
-	v := verify.Voucher{Version: verify.VoucherVersion, Lease: l.Lease, Escrow: escrow, Seq: 1, Cumulative: amountOf(w.amount(uint64(l.Cap) + 2))}
+	v := verify.Voucher{Version: verify.VoucherVersion, Lease: l.Lease, Escrow: escrow, Seq: 1,
+		Cumulative: amountOf(w.amount(uint64(l.Cap) + 2))}
 	switch w.choice(20) {
 	case 0:
 		v.Escrow = w.person()
@@ -178,7 +187,8 @@ func (w *World) claim() (program.Call, []program.Signed) {
 	case 2:
 		v.Version = 2
 	}
-	c := program.Claim{Escrow: escrow, Tranche: at, Vault: e.Vault, Destination: Account(l.Payout, e.Mint), Mint: e.Mint, Network: e.Network, Leaf: l, Proof: p}
+	c := program.Claim{Escrow: escrow, Tranche: at, Vault: e.Vault, Destination: Account(l.Payout, e.Mint),
+		Mint: e.Mint, Network: e.Network, Leaf: l, Proof: p}
 	layout := v.Marshal()
 	return c, []program.Signed{w.sign(e.Network, sign.TagVoucher, layout[:], w.keys(e))}
 }
@@ -222,7 +232,8 @@ func (w *World) retireBegin() (program.Call, []program.Signed) {
 		return nil, nil
 	}
 	e := w.Escrows[n.Escrow]
-	c := program.RetireBegin{Escrow: n.Escrow, Tranche: at, Network: e.Network, Signers: []sign.Key{e.Buyer}, Index: uint16(w.upTo(uint64(len(n.Leaves) - 1)))}
+	c := program.RetireBegin{Escrow: n.Escrow, Tranche: at, Network: e.Network, Signers: []sign.Key{e.Buyer},
+		Index: uint16(w.upTo(uint64(len(n.Leaves) - 1)))}
 	if w.oneIn(2) {
 		c.Signers = w.keys(e)
 	}
@@ -242,8 +253,9 @@ func (w *World) retireFinal() (program.Call, []program.Signed) {
 	if !ok || !w.oneIn(3) {
 		return nil, nil
 	}
-	core := verify.ReceiptCore{Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, Lease: l.Lease, Seq: 1, Provider: l.Provider, Buyer: e.Buyer,
-		From: l.Start, To: l.End, Cumulative: amountOf(w.amount(uint64(l.Cap) + 2))}
+	core := verify.ReceiptCore{Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, Lease: l.Lease,
+		Seq: 1, Provider: l.Provider, Buyer: e.Buyer, From: l.Start, To: l.End,
+		Cumulative: amountOf(w.amount(uint64(l.Cap) + 2))}
 	if w.oneIn(12) {
 		core.Flags = 0
 	}
@@ -261,7 +273,8 @@ func (w *World) refund() (program.Call, []program.Signed) {
 	if !ok || w.Slot <= e.Deadline && !w.oneIn(3) {
 		return nil, nil
 	}
-	c := program.Refund{Escrow: at, Vault: e.Vault, Destination: Account(e.RefundOwner, e.Mint), Mint: e.Mint, Network: e.Network}
+	c := program.Refund{Escrow: at, Vault: e.Vault, Destination: Account(e.RefundOwner, e.Mint), Mint: e.Mint,
+		Network: e.Network}
 	if w.oneIn(2) {
 		c.Buyer = e.Buyer
 	}
@@ -300,7 +313,8 @@ func (w *World) closeEscrow() (program.Call, []program.Signed) {
 	if !ok {
 		return nil, nil
 	}
-	c := program.CloseEscrow{Escrow: at, Vault: e.Vault, Destination: Account(e.RefundOwner, e.Mint), Mint: e.Mint, RentPayer: e.RentPayer}
+	c := program.CloseEscrow{Escrow: at, Vault: e.Vault, Destination: Account(e.RefundOwner, e.Mint), Mint: e.Mint,
+		RentPayer: e.RentPayer}
 	if w.oneIn(2) {
 		c.Buyer = e.Buyer
 	}

@@ -29,7 +29,8 @@ func (w *World) networks() (program.Call, []program.Signed) {
 	case 3, 4:
 		i := w.choice(len(n.Params.Mints))
 		mint := n.Params.Mints[i].Mint
-		return program.InitPool{Payer: w.person(), Network: at, Mint: mint, Pool: program.PoolAddress(w.Program, at, mint), Index: uint8(i)}, nil
+		return program.InitPool{Payer: w.person(), Network: at, Mint: mint,
+			Pool: program.PoolAddress(w.Program, at, mint), Index: uint8(i)}, nil
 	}
 	p := w.params(one(w, []string{"ruled", "third", "fourth"}), w.person(), w.person())
 	switch w.choice(15) {
@@ -60,8 +61,9 @@ func (w *World) networks() (program.Call, []program.Signed) {
 
 func (w *World) registration(network, peer, owner sign.Key) program.Register {
 	at := program.ProviderAddress(w.Program, network, peer)
-	return program.Register{Payer: owner, Owner: owner, Peer: peer, Network: network, Provider: at, Vault: program.StakeAddress(w.Program, at),
-		Mint: w.Networks[network].Params.StakeMint, Payout: owner, Inventory: sign.Hash{1}}
+	return program.Register{Payer: owner, Owner: owner, Peer: peer, Network: network, Provider: at,
+		Vault: program.StakeAddress(w.Program, at), Mint: w.Networks[network].Params.StakeMint, Payout: owner,
+		Inventory: sign.Hash{1}}
 }
 
 func (w *World) register() (program.Call, []program.Signed) {
@@ -93,7 +95,8 @@ func (w *World) update() (program.Call, []program.Signed) {
 
 func (w *World) stakeOf(at, who sign.Key, amount uint64) program.Stake {
 	mint := w.Mints[1]
-	return program.Stake{Authority: who, Source: Account(who, mint), Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint, Amount: amount}
+	return program.Stake{Authority: who, Source: Account(who, mint), Provider: at,
+		Vault: program.StakeAddress(w.Program, at), Mint: mint, Amount: amount}
 }
 
 func (w *World) stake() (program.Call, []program.Signed) {
@@ -117,7 +120,8 @@ func (w *World) withdraw() (program.Call, []program.Signed) {
 	if !ok || p.Unbonding == 0 && !w.oneIn(5) {
 		return nil, nil
 	}
-	return program.Withdraw{Owner: p.Owner, Provider: at, Vault: program.StakeAddress(w.Program, at), Destination: Account(w.person(), w.Mints[1]), Mint: w.Mints[1]}, nil
+	return program.Withdraw{Owner: p.Owner, Provider: at, Vault: program.StakeAddress(w.Program, at),
+		Destination: Account(w.person(), w.Mints[1]), Mint: w.Mints[1]}, nil
 }
 
 // Two sets of units with one in common: unit 2.
@@ -152,8 +156,9 @@ func (w *World) attest() (program.Call, []program.Signed) {
 		to = w.Slot - w.upTo(evidence+5)
 	}
 	core := verify.ReceiptCore{
-		Version: verify.ReceiptVersion, Units: uint16(len(units)), Lease: market.LeaseID{byte(w.upTo(3))}, Seq: 1, Provider: by, Buyer: w.people[w.upTo(2)].Key(),
-		UnitsRoot: market.UnitsRoot(units), From: market.Slot(to - w.upTo(90)), To: market.Slot(to), Cumulative: amountOf(w.amount(3000)),
+		Version: verify.ReceiptVersion, Units: uint16(len(units)), Lease: market.LeaseID{byte(w.upTo(3))}, Seq: 1,
+		Provider: by, Buyer: w.people[w.upTo(2)].Key(), UnitsRoot: market.UnitsRoot(units),
+		From: market.Slot(to - w.upTo(90)), To: market.Slot(to), Cumulative: amountOf(w.amount(3000)),
 	}
 	if w.oneIn(15) {
 		core.Version = 2
@@ -172,7 +177,8 @@ func (w *World) attest() (program.Call, []program.Signed) {
 	case 2:
 		keys[1] = w.person()
 	}
-	return program.Attest{Reporter: reporter, Network: p.Network, Attested: program.AttestedAddress(w.Program, p.Network, reporter, core.Hash())},
+	return program.Attest{Reporter: reporter, Network: p.Network,
+			Attested: program.AttestedAddress(w.Program, p.Network, reporter, core.Hash())},
 		[]program.Signed{w.sign(p.Network, sign.TagReceipt, layout[:], keys)}
 }
 
@@ -188,7 +194,8 @@ func (w *World) slash() (program.Call, []program.Signed) {
 	for _, a := range keys {
 		for _, b := range keys {
 			x, y := w.Attested[a].Core, w.Attested[b].Core
-			if x.Provider == y.Provider && p.Peer == x.Provider && bytes.Compare(x.Lease[:], y.Lease[:]) < 0 && max(x.From, y.From) < min(x.To, y.To) {
+			if x.Provider == y.Provider && p.Peer == x.Provider && bytes.Compare(x.Lease[:], y.Lease[:]) < 0 &&
+				max(x.From, y.From) < min(x.To, y.To) {
 				found = append(found, [2]sign.Key{a, b})
 			}
 		}
@@ -201,8 +208,9 @@ func (w *World) slash() (program.Call, []program.Signed) {
 	}
 	a, b := w.Attested[pair[0]], w.Attested[pair[1]]
 	mint := w.Mints[1]
-	c := program.Slash{Network: p.Network, Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint, A: pair[0], B: pair[1],
-		VictimA: Account(a.Core.Buyer, mint), VictimB: Account(b.Core.Buyer, mint), Reporter: Account(a.Reporter, mint), Unit: market.UnitID{2}}
+	c := program.Slash{Network: p.Network, Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint,
+		A: pair[0], B: pair[1], VictimA: Account(a.Core.Buyer, mint), VictimB: Account(b.Core.Buyer, mint),
+		Reporter: Account(a.Reporter, mint), Unit: market.UnitID{2}}
 	c.InA, c.InB = w.unitProof(a.Core), w.unitProof(b.Core)
 	return c, nil
 }
@@ -237,8 +245,8 @@ func (w *World) drawPool() (program.Call, []program.Signed) {
 	for _, mint := range w.Mints {
 		pool := program.PoolAddress(w.Program, p.Network, mint)
 		if w.Tokens[pool].Amount > 0 || w.oneIn(10) {
-			return program.DrawPool{Authority: n.Authority, Network: p.Network, Pool: pool, Mint: mint, Provider: at, Destination: Account(p.Payout, mint),
-				Amount: w.amount(w.Tokens[pool].Amount + 1)}, nil
+			return program.DrawPool{Authority: n.Authority, Network: p.Network, Pool: pool, Mint: mint, Provider: at,
+				Destination: Account(p.Payout, mint), Amount: w.amount(w.Tokens[pool].Amount + 1)}, nil
 		}
 	}
 	return nil, nil

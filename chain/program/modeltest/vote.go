@@ -9,7 +9,8 @@ import (
 )
 
 // Votes of these worlds: short, so that a few steps cross them.
-var votes = program.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, LeastBond: 150, Emission: 90_000_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 4}
+var votes = program.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, LeastBond: 150, Emission: 90_000_000,
+	FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 4}
 
 // payees are those of a root of rewards.
 type payees []struct {
@@ -44,23 +45,26 @@ func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...p
 	c := w.rewardsOf(network, provider, 0, 90)
 	do(c)
 	b := w.Ballots[c.Ballot]
-	do(program.CastVote{Payer: p.Owner, Signer: p.Peer, Provider: provider, Ballot: c.Ballot, Vote: program.VoteAddress(w.Program, b.Topic(c.Ballot), provider), For: true})
+	do(program.CastVote{Payer: p.Owner, Signer: p.Peer, Provider: provider, Ballot: c.Ballot,
+		Vote: program.VoteAddress(w.Program, b.Topic(c.Ballot), provider), For: true})
 	do(w.acceptance(c.Ballot, p.Owner))
 	do(w.rewardClaim(program.PayoutAddress(w.Program, network, 0, c.Rewards.Epoch), 1))
 
 	w.Slot++ // for another address
 	rules := w.Networks[network].Rules
 	rules.MinStake--
-	r := program.ProposeRules{Payer: p.Owner, Owner: p.Owner, Network: network, Provider: provider, Ballot: program.BallotAddress(w.Program, network, provider, w.Slot),
-		Opened: w.Slot, Rules: rules}
+	r := program.ProposeRules{Payer: p.Owner, Owner: p.Owner, Network: network, Provider: provider,
+		Ballot: program.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot, Rules: rules}
 	do(r)
-	do(program.CastVote{Payer: p.Owner, Signer: p.Owner, Provider: provider, Ballot: r.Ballot, Vote: program.VoteAddress(w.Program, sign.Hash(r.Ballot), provider), For: true})
+	do(program.CastVote{Payer: p.Owner, Signer: p.Owner, Provider: provider, Ballot: r.Ballot,
+		Vote: program.VoteAddress(w.Program, sign.Hash(r.Ballot), provider), For: true})
 
 	w.Slot++
 	next := w.rewardsOf(network, provider, 1, 9)
 	do(next)
 	b = w.Ballots[next.Ballot]
-	do(program.CastVote{Payer: p.Owner, Signer: p.Peer, Provider: provider, Ballot: next.Ballot, Vote: program.VoteAddress(w.Program, b.Topic(next.Ballot), provider), For: true})
+	do(program.CastVote{Payer: p.Owner, Signer: p.Peer, Provider: provider, Ballot: next.Ballot,
+		Vote: program.VoteAddress(w.Program, b.Topic(next.Ballot), provider), For: true})
 }
 
 // rewardsOf opens a ballot on the rewards of the last epoch.
@@ -79,17 +83,20 @@ func (w *World) rewardsOf(network, provider sign.Key, source uint8, sum uint64) 
 		}{w.people[int(i)%People].Key(), sum / uint64(r.Count)})
 	}
 	if sum == 90 {
-		r.Count, paid = 3, append(payees{}, payees{{w.people[1].Key(), 30}, {w.people[2].Key(), 31}, {w.people[3].Key(), 29}}...)
+		r.Count, paid = 3,
+			append(payees{}, payees{{w.people[1].Key(), 30}, {w.people[2].Key(), 31}, {w.people[3].Key(), 29}}...)
 	}
 	r.Root, r.Table = merkle.Root(paid.leaves()), sign.Sum([]byte("table"))
 	w.paid[r.Root] = paid
-	return program.ProposeRewards{Payer: p.Owner, Signer: one(w, []sign.Key{p.Owner, p.Peer}), Network: network, Provider: provider,
-		Ballot: program.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot, Rewards: r}
+	return program.ProposeRewards{Payer: p.Owner, Signer: one(w, []sign.Key{p.Owner, p.Peer}), Network: network,
+		Provider: provider, Ballot: program.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot,
+		Rewards: r}
 }
 
 func (w *World) acceptance(ballot, payer sign.Key) program.Accept {
 	b := w.Ballots[ballot]
-	c := program.Accept{Payer: payer, Network: b.Network, Ballot: ballot, Payout: program.PayoutAddress(w.Program, b.Network, b.Rewards.Source, b.Rewards.Epoch)}
+	c := program.Accept{Payer: payer, Network: b.Network, Ballot: ballot,
+		Payout: program.PayoutAddress(w.Program, b.Network, b.Rewards.Source, b.Rewards.Epoch)}
 	c.Source, c.Mint = w.sourceOf(b.Network, b.Rewards.Source)
 	c.Vault = program.RewardsAddress(w.Program, c.Payout)
 	return c
@@ -112,8 +119,8 @@ func (w *World) rewardClaim(payout sign.Key, i uint32) program.ClaimReward {
 		w.t.Fatal(err)
 	}
 	_, mint := w.sourceOf(p.Network, p.Source)
-	return program.ClaimReward{Payout: payout, Vault: program.RewardsAddress(w.Program, payout), Destination: Account(paid[i].to, mint), Mint: mint,
-		Index: i, Amount: paid[i].amount, Path: path}
+	return program.ClaimReward{Payout: payout, Vault: program.RewardsAddress(w.Program, payout),
+		Destination: Account(paid[i].to, mint), Mint: mint, Index: i, Amount: paid[i].amount, Path: path}
 }
 
 // bonded is a provider, more often one that votes.
@@ -166,7 +173,8 @@ func (w *World) proposeRules() (program.Call, []program.Signed) {
 	case 4:
 		r.Fees[0].BurnBps, r.Fees[0].PoolBps = r.Fees[0].PoolBps, r.Fees[0].BurnBps
 	default:
-		r.ResponseSlots, r.Fees[0] = response+uint32(w.choice(40)), program.Fees{FeeBps: 10 + uint16(w.choice(900)), BurnBps: 5000, TreasuryBps: 2500, ReferrerBps: 2500}
+		r.ResponseSlots, r.Fees[0] = response+uint32(w.choice(40)), program.Fees{FeeBps: 10 + uint16(w.choice(900)),
+			BurnBps: 5000, TreasuryBps: 2500, ReferrerBps: 2500}
 	}
 	return program.ProposeRules{Payer: w.person(), Owner: p.Owner, Network: p.Network, Provider: at,
 		Ballot: program.BallotAddress(w.Program, p.Network, at, w.Slot), Opened: w.Slot, Rules: r}, nil
@@ -211,7 +219,8 @@ func (w *World) castVote() (program.Call, []program.Signed) {
 	if !ok || !some {
 		return nil, nil
 	}
-	c := program.CastVote{Payer: w.person(), Signer: p.Owner, Provider: at, Ballot: ballot, Vote: program.VoteAddress(w.Program, b.Topic(ballot), at), For: !w.oneIn(8)}
+	c := program.CastVote{Payer: w.person(), Signer: p.Owner, Provider: at, Ballot: ballot,
+		Vote: program.VoteAddress(w.Program, b.Topic(ballot), at), For: !w.oneIn(8)}
 	if w.oneIn(3) {
 		c.Signer = p.Peer
 	}
@@ -290,7 +299,8 @@ func (w *World) initEmission() (program.Call, []program.Signed) {
 	if !ok {
 		return nil, nil
 	}
-	return program.InitEmission{Payer: w.person(), Network: at, Mint: n.Params.StakeMint, Emission: program.EmissionAddress(w.Program, at)}, nil
+	return program.InitEmission{Payer: w.person(), Network: at, Mint: n.Params.StakeMint,
+		Emission: program.EmissionAddress(w.Program, at)}, nil
 }
 
 func (w *World) claimReward() (program.Call, []program.Signed) {
@@ -309,7 +319,8 @@ func (w *World) closePayout() (program.Call, []program.Signed) {
 	if w.Land == nil && !w.Together && w.Slot <= p.Stays && w.oneIn(3) {
 		w.Slot = p.Stays + 1
 	}
-	c := program.ClosePayout{Payout: at, Vault: program.RewardsAddress(w.Program, at), Network: p.Network, RentPayer: p.RentPayer}
+	c := program.ClosePayout{Payout: at, Vault: program.RewardsAddress(w.Program, at), Network: p.Network,
+		RentPayer: p.RentPayer}
 	c.Source, c.Mint = w.sourceOf(p.Network, p.Source)
 	return c, nil
 }

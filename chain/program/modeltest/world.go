@@ -49,7 +49,7 @@ const (
 	Past      = 160     // slots that a chain must have behind it: leases and receipts of them are made up
 )
 
-// World is a chain's model with people who own tokens. It keeps their private data: leaves of tranches.
+// World is a chain's model with owners of tokens. It keeps their private data: leaves of tranches.
 type World struct {
 	*model.State
 	Slot  uint64
@@ -77,7 +77,8 @@ type batch struct{ receipts [][]byte }
 
 // New is a world in which nothing has happened yet.
 func New(t *rapid.T, at sign.Key) *World {
-	w := &World{State: model.New(at), Slot: firstSlot, t: t, trees: map[sign.Key]tree{}, roots: map[sign.Key]batch{}, paid: map[sign.Hash]payees{}, shown: map[sign.Key]shown{}}
+	w := &World{State: model.New(at), Slot: firstSlot, t: t, trees: map[sign.Key]tree{}, roots: map[sign.Key]batch{},
+		paid: map[sign.Hash]payees{}, shown: map[sign.Key]shown{}}
 	for i := range 2 {
 		mint := named("mint", i)
 		w.Mints = append(w.Mints, mint)
@@ -214,14 +215,16 @@ func (w *World) Begin(see func(before *model.State, s Step)) {
 		}
 		see(before, s)
 	}
-	for _, p := range []program.Params{w.params("ruled", w.people[7].Key(), w.people[8].Key()), w.params("free", sign.Key{}, sign.Key{})} {
+	for _, p := range []program.Params{w.params("ruled", w.people[7].Key(), w.people[8].Key()),
+		w.params("free", sign.Key{}, sign.Key{})} {
 		network := program.NetworkAddress(w.Program, p)
 		do(program.InitNetwork{Payer: w.people[0].Key(), Network: network, Params: p})
 		if p.Authority.IsZero() {
 			continue
 		}
 		for i, m := range p.Mints {
-			do(program.InitPool{Payer: w.people[0].Key(), Network: network, Mint: m.Mint, Pool: program.PoolAddress(w.Program, network, m.Mint), Index: uint8(i)})
+			do(program.InitPool{Payer: w.people[0].Key(), Network: network, Mint: m.Mint,
+				Pool: program.PoolAddress(w.Program, network, m.Mint), Index: uint8(i)})
 		}
 		do(w.registration(network, w.people[4].Key(), w.people[3].Key()))
 		provider := program.ProviderAddress(w.Program, network, w.people[4].Key())
@@ -230,11 +233,15 @@ func (w *World) Begin(see func(before *model.State, s Step)) {
 		w.firstVote(network, provider, do)
 		w.firstLie(network, provider, do)
 		for i, units := range unitSets {
-			core := verify.ReceiptCore{Version: verify.ReceiptVersion, Units: uint16(len(units)), Lease: market.LeaseID{byte(i)}, Seq: 1, Provider: w.people[4].Key(),
-				Buyer: w.people[i].Key(), UnitsRoot: market.UnitsRoot(units), From: market.Slot(w.Slot - 20), To: market.Slot(w.Slot), Cumulative: 100}
+			core := verify.ReceiptCore{Version: verify.ReceiptVersion, Units: uint16(len(units)),
+				Lease: market.LeaseID{byte(i)}, Seq: 1, Provider: w.people[4].Key(), Buyer: w.people[i].Key(),
+				UnitsRoot: market.UnitsRoot(units), From: market.Slot(w.Slot - 20), To: market.Slot(w.Slot),
+				Cumulative: 100}
 			layout := core.Marshal()
-			do(program.Attest{Reporter: w.people[0].Key(), Network: network, Attested: program.AttestedAddress(w.Program, network, w.people[0].Key(), core.Hash())},
-				w.signed(w.Networks[network].Params.Domain(w.Program), sign.TagReceipt, layout[:], core.Provider, core.Buyer))
+			do(program.Attest{Reporter: w.people[0].Key(), Network: network,
+				Attested: program.AttestedAddress(w.Program, network, w.people[0].Key(), core.Hash())},
+				w.signed(w.Networks[network].Params.Domain(w.Program), sign.TagReceipt, layout[:], core.Provider,
+					core.Buyer))
 		}
 	}
 }
@@ -242,41 +249,49 @@ func (w *World) Begin(see func(before *model.State, s Step)) {
 // firstEscrow is opened, a tranche added, something of it claimed, and the fees swept.
 func (w *World) firstEscrow(network sign.Key, do func(program.Call, ...program.Signed)) {
 	buyer, mint := w.people[0].Key(), w.Mints[0]
-	open := program.OpenEscrow{Payer: w.people[9].Key(), Buyer: buyer, Source: Account(buyer, mint), Authority: buyer, Mint: mint, Network: network, Opened: w.Slot,
-		Deadline: w.Slot + 400, Deposit: 50_000, RefundOwner: buyer, Referrer: w.people[6].Key(), Keys: w.guardians(), Standbys: []program.Standby{
+	open := program.OpenEscrow{Payer: w.people[9].Key(), Buyer: buyer, Source: Account(buyer, mint), Authority: buyer,
+		Mint: mint, Network: network, Opened: w.Slot, Deadline: w.Slot + 400, Deposit: 50_000, RefundOwner: buyer,
+		Referrer: w.people[6].Key(), Keys: w.guardians(), Standbys: []program.Standby{
 			{Provider: w.people[4].Key(), Payout: w.people[3].Key(), MaxRate: 50_000_000, Budget: 9000}}}
 	open.Escrow = program.EscrowAddress(w.Program, network, buyer, sign.Hash{}, w.Slot)
 	open.Vault = program.VaultAddress(w.Program, open.Escrow)
 	do(open)
 	var leaves []tranche.Leaf
 	for i := range 3 {
-		leaves = append(leaves, tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i), Provider: w.people[4].Key(), Lease: market.LeaseID(w.next()),
-			Payout: w.people[3].Key(), Rate: 40_000_000, Cap: 10_000, Start: market.Slot(w.Slot - 100), End: market.Slot(w.Slot + 100)})
+		leaves = append(leaves, tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i),
+			Provider: w.people[4].Key(), Lease: market.LeaseID(w.next()), Payout: w.people[3].Key(), Rate: 40_000_000,
+			Cap: 10_000, Start: market.Slot(w.Slot - 100), End: market.Slot(w.Slot + 100)})
 	}
 	built, err := tranche.Build(leaves)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	add := program.AddTranche{Payer: buyer, Buyer: buyer, Escrow: open.Escrow, Vault: open.Vault, Tranche: program.TrancheAddress(w.Program, open.Escrow, 0), Root: built.Root()}
+	add := program.AddTranche{Payer: buyer, Buyer: buyer, Escrow: open.Escrow, Vault: open.Vault,
+		Tranche: program.TrancheAddress(w.Program, open.Escrow, 0), Root: built.Root()}
 	w.trees[add.Tranche] = tree{leaves, built}
 	do(add)
-	v := verify.Voucher{Version: verify.VoucherVersion, Lease: leaves[1].Lease, Escrow: open.Escrow, Seq: 1, Cumulative: 3999}
+	v := verify.Voucher{Version: verify.VoucherVersion, Lease: leaves[1].Lease, Escrow: open.Escrow, Seq: 1,
+		Cumulative: 3999}
 	layout := v.Marshal()
 	path, err := built.Prove(1)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	do(program.Claim{Escrow: open.Escrow, Tranche: add.Tranche, Vault: open.Vault, Destination: Account(leaves[1].Payout, mint), Mint: mint, Network: network,
-		Leaf: leaves[1], Proof: path}, w.signed(w.Networks[network].Params.Domain(w.Program), sign.TagVoucher, layout[:], open.Keys.Keys[:2]...))
-	do(program.Sweep{Escrow: open.Escrow, Vault: open.Vault, Mint: mint, Network: network, Pool: program.PoolAddress(w.Program, network, mint),
-		Treasury: Account(w.people[8].Key(), mint), Referrer: Account(open.Referrer, mint)})
+	do(program.Claim{Escrow: open.Escrow, Tranche: add.Tranche, Vault: open.Vault,
+		Destination: Account(leaves[1].Payout, mint), Mint: mint, Network: network, Leaf: leaves[1], Proof: path},
+		w.signed(w.Networks[network].Params.Domain(w.Program), sign.TagVoucher, layout[:], open.Keys.Keys[:2]...))
+	do(program.Sweep{Escrow: open.Escrow, Vault: open.Vault, Mint: mint, Network: network,
+		Pool: program.PoolAddress(w.Program, network, mint), Treasury: Account(w.people[8].Key(), mint),
+		Referrer: Account(open.Referrer, mint)})
 }
 
 func (w *World) params(name string, authority, treasury sign.Key) program.Params {
 	p := program.Params{
-		Network: name, Chain: sign.Hash{1}, Authority: authority, Treasury: treasury, StakeMint: w.Mints[1], MarginSlots: margin,
-		ResponseSlots: response, UnbondingSlots: unbonding, EvidenceSlots: evidence, MinStake: minStake, Mints: []program.MintTerms{
-			{Mint: w.Mints[0], FeeBps: 250, BurnBps: 4000, PoolBps: 3000, TreasuryBps: 2000, ReferrerBps: 1000, Decimals: Decimals},
+		Network: name, Chain: sign.Hash{1}, Authority: authority, Treasury: treasury, StakeMint: w.Mints[1],
+		MarginSlots: margin, ResponseSlots: response, UnbondingSlots: unbonding, EvidenceSlots: evidence,
+		MinStake: minStake, Mints: []program.MintTerms{
+			{Mint: w.Mints[0], FeeBps: 250, BurnBps: 4000, PoolBps: 3000, TreasuryBps: 2000, ReferrerBps: 1000,
+				Decimals: Decimals},
 			{Mint: w.Mints[1], FeeBps: 10, BurnBps: 2000, PoolBps: 1, TreasuryBps: 7999, Decimals: Decimals},
 		},
 	}
@@ -297,7 +312,8 @@ func (w *World) Next() (Step, error) {
 		call, beside = one(w, makers)(w)
 	}
 	if w.oneIn(6) {
-		if changed, ok := w.corrupt(call); ok && (Step{Call: changed, Beside: beside}).size(w.Program) <= MaxTransaction {
+		if changed, ok := w.corrupt(call); ok &&
+			(Step{Call: changed, Beside: beside}).size(w.Program) <= MaxTransaction {
 			call = changed
 		}
 	}
@@ -363,13 +379,14 @@ var makers = []func(*World) (program.Call, []program.Signed){
 	(*World).addStandbyTranche, (*World).topUp,
 	(*World).claim, (*World).claim, (*World).claim, (*World).claim, (*World).retireBegin, (*World).retireFinish,
 	(*World).retireFinish, (*World).retireFinal,
-	(*World).refund, (*World).refund, (*World).sweep, (*World).closeTranche, (*World).closeTranche, (*World).closeEscrow,
-	(*World).register, (*World).update, (*World).stake, (*World).requestUnstake, (*World).withdraw, (*World).withdraw,
-	(*World).attest, (*World).attest, (*World).attest, (*World).slash, (*World).slash, (*World).closeAttested, (*World).drawPool, (*World).drawPool, (*World).anchor,
-	(*World).prove, (*World).closeAnchor, (*World).networks, (*World).networks,
-	(*World).bond, (*World).bond, (*World).release, (*World).proposeRules, (*World).proposeRewards, (*World).proposeRewards, (*World).castVote, (*World).castVote,
-	(*World).castVote, (*World).closeVote, (*World).enact, (*World).enact, (*World).accept, (*World).accept, (*World).closeBallot, (*World).initEmission,
-	(*World).claimReward, (*World).claimReward, (*World).closePayout,
+	(*World).refund, (*World).refund, (*World).sweep, (*World).closeTranche, (*World).closeTranche,
+	(*World).closeEscrow, (*World).register, (*World).update, (*World).stake, (*World).requestUnstake,
+	(*World).withdraw, (*World).withdraw, (*World).attest, (*World).attest, (*World).attest, (*World).slash,
+	(*World).slash, (*World).closeAttested, (*World).drawPool, (*World).drawPool, (*World).anchor, (*World).prove,
+	(*World).closeAnchor, (*World).networks, (*World).networks, (*World).bond, (*World).bond, (*World).release,
+	(*World).proposeRules, (*World).proposeRewards, (*World).proposeRewards, (*World).castVote, (*World).castVote,
+	(*World).castVote, (*World).closeVote, (*World).enact, (*World).enact, (*World).accept, (*World).accept,
+	(*World).closeBallot, (*World).initEmission, (*World).claimReward, (*World).claimReward, (*World).closePayout,
 	(*World).state, (*World).state, (*World).state, (*World).closeStated, (*World).slashAudit,
 }
 

@@ -155,7 +155,8 @@ func (p *program) frameAddress(at uint64, in instruction) error {
 	}
 	next := p.instruction(at + slot)
 	if next.op != opAddImm || next.dst != in.dst {
-		return p.refuse(at, "a copy of the frame pointer that is not lowered at once: what is done with it cannot be followed")
+		return p.refuse(at,
+			"a copy of the frame pointer that is not lowered at once: what is done with it cannot be followed")
 	}
 	return p.frame(at+slot, int64(next.imm), 0)
 }
@@ -173,7 +174,8 @@ func (p *program) wide(at uint64, in instruction) error {
 	if at+slot >= uint64(len(p.text)) {
 		return p.refuse(at, "half an lddw")
 	}
-	if second := p.instruction(at + slot); in.src != 0 || in.off != 0 || second.op != 0 || second.dst != 0 || second.src != 0 || second.off != 0 {
+	if second := p.instruction(at + slot); in.src != 0 || in.off != 0 || second.op != 0 || second.dst != 0 ||
+		second.src != 0 || second.off != 0 {
 		return p.refuse(at, "an lddw of another form than a number")
 	}
 	return nil

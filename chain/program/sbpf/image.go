@@ -38,7 +38,8 @@ func (m *image) put(values ...any) {
 }
 
 func header() elf.Header64 {
-	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_BPF), Version: 1, Ehsize: headerSize, Phentsize: segmentSize, Shentsize: 64}
+	h := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_BPF), Version: 1, Ehsize: headerSize,
+		Phentsize: segmentSize, Shentsize: 64}
 	copy(h.Ident[:], "\x7fELF\x02\x01\x01")
 	return h
 }
@@ -57,7 +58,8 @@ func (p *program) v3() []byte {
 		return elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(flags), Off: at, Vaddr: address, Paddr: address,
 			Filesz: uint64(len(b)), Memsz: uint64(len(b)), Align: 8}
 	}
-	m.put(h, segment(elf.PF_R, rodataAt, 0, p.rodata), segment(elf.PF_X, rodataAt+uint64(len(p.rodata)), region, p.text))
+	m.put(h, segment(elf.PF_R, rodataAt, 0, p.rodata),
+		segment(elf.PF_X, rodataAt+uint64(len(p.rodata)), region, p.text))
 	m.Write(p.rodata)
 	m.Write(p.text)
 	return m.Bytes()
@@ -99,7 +101,8 @@ func (p *program) v0() []byte {
 	dynamic := [dynamicEntries]elf.Dyn64{
 		{Tag: int64(elf.DT_STRTAB), Val: dynstrAt}, {Tag: int64(elf.DT_SYMTAB), Val: dynsymAt},
 		{Tag: int64(elf.DT_STRSZ), Val: uint64(dynstr.Len())}, {Tag: int64(elf.DT_SYMENT), Val: 24},
-		{Tag: int64(elf.DT_REL), Val: relAt}, {Tag: int64(elf.DT_RELSZ), Val: uint64(rel.Len())}, {Tag: int64(elf.DT_RELENT), Val: 16},
+		{Tag: int64(elf.DT_REL), Val: relAt}, {Tag: int64(elf.DT_RELSZ), Val: uint64(rel.Len())},
+		{Tag: int64(elf.DT_RELENT), Val: 16},
 		{Tag: int64(elf.DT_NULL)},
 	}
 	const sectionNames = "\x00.text\x00.rodata\x00.dynamic\x00.dynsym\x00.dynstr\x00.rel.dyn\x00.shstrtab\x00"
@@ -118,8 +121,8 @@ func (p *program) v0() []byte {
 	m.WriteString(sectionNames)
 	m.Write(make([]byte, tableAt-uint64(m.Len())))
 	section := func(name string, t elf.SectionType, flags elf.SectionFlag, at, size, each uint64, link uint32) {
-		s := elf.Section64{Name: uint32(strings.Index(sectionNames, name+"\x00")), Type: uint32(t), Flags: uint64(flags),
-			Off: at, Size: size, Link: link, Addralign: 8, Entsize: each}
+		s := elf.Section64{Name: uint32(strings.Index(sectionNames, name+"\x00")), Type: uint32(t),
+			Flags: uint64(flags), Off: at, Size: size, Link: link, Addralign: 8, Entsize: each}
 		if flags&elf.SHF_ALLOC != 0 {
 			s.Addr = at
 		}

@@ -107,9 +107,11 @@ func read(object []byte) (*program, error) {
 		return nil, fmt.Errorf("reading object: %w", err)
 	}
 	if f.Machine != elf.EM_BPF || f.Type != elf.ET_REL || f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB {
-		return nil, fmt.Errorf("reading object: %v %v %v %v, want a relocatable little-endian 64-bit BPF object", f.Class, f.Data, f.Type, f.Machine)
+		return nil, fmt.Errorf("reading object: %v %v %v %v, want a relocatable little-endian 64-bit BPF object",
+			f.Class, f.Data, f.Type, f.Machine)
 	}
-	p := &program{at: map[elf.SectionIndex]uint64{}, size: map[elf.SectionIndex]uint64{}, names: map[elf.SectionIndex]string{},
+	p := &program{at: map[elf.SectionIndex]uint64{}, size: map[elf.SectionIndex]uint64{},
+		names: map[elf.SectionIndex]string{},
 		// nothing lies at offset 0, so that no address is null in v3
 		functions: map[uint64]bool{}, relocated: map[place]bool{}, rodata: make([]byte, 8)}
 	for i, s := range f.Sections {
@@ -187,7 +189,8 @@ func (p *program) symbols(symbols []elf.Symbol) error {
 			continue
 		}
 		if s.Value%slot != 0 || s.Value >= uint64(len(p.text)) {
-			return &Refusal{Section: textName, Offset: s.Value, Reason: fmt.Sprintf("function %s begins outside of the code", name(s.Name))}
+			return &Refusal{Section: textName, Offset: s.Value,
+				Reason: fmt.Sprintf("function %s begins outside of the code", name(s.Name))}
 		}
 		p.functions[s.Value] = true
 		if s.Name == entry {
@@ -219,7 +222,8 @@ func (p *program) relocations(s *elf.Section, symbols []elf.Symbol) error {
 		offset, info := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
 		number := info >> 32
 		if number == 0 || number > uint64(len(symbols)) {
-			return &Refusal{Section: p.names[target], Offset: offset, Reason: fmt.Sprintf("relocation against symbol %d, which is not there", number)}
+			return &Refusal{Section: p.names[target], Offset: offset,
+				Reason: fmt.Sprintf("relocation against symbol %d, which is not there", number)}
 		}
 		if err := p.relocation(target, offset, uint32(info), symbols[number-1]); err != nil {
 			return err
@@ -235,7 +239,8 @@ func (p *program) relocation(target elf.SectionIndex, offset uint64, kind uint32
 		width = 2 * slot
 	}
 	if offset%slot != 0 || offset > p.size[target] || p.size[target]-offset < width {
-		return &Refusal{Section: section, Offset: offset, Reason: fmt.Sprintf("relocation %d outside of its section", kind)}
+		return &Refusal{Section: section, Offset: offset,
+			Reason: fmt.Sprintf("relocation %d outside of its section", kind)}
 	}
 	at := place{target, offset}
 	if p.relocated[at] {
@@ -249,13 +254,15 @@ func (p *program) relocation(target elf.SectionIndex, offset uint64, kind uint32
 		if in := p.instruction(offset); in.op != opLddw {
 			return p.refuse(offset, "an address in an instruction that takes none")
 		}
-		addend := uint64(binary.LittleEndian.Uint32(p.text[offset+4:])) | uint64(binary.LittleEndian.Uint32(p.text[offset+12:]))<<32
+		addend := uint64(binary.LittleEndian.Uint32(p.text[offset+4:])) |
+			uint64(binary.LittleEndian.Uint32(p.text[offset+12:]))<<32
 		return p.address(section, addressAt{inText: true, at: offset}, s, addend)
 	case !inText && kind == relData:
 		at := p.at[target] + offset
 		return p.address(section, addressAt{at: at}, s, binary.LittleEndian.Uint64(p.rodata[at:]))
 	}
-	return &Refusal{Section: section, Offset: offset, Reason: fmt.Sprintf("relocation %d against %s", kind, name(s.Name))}
+	return &Refusal{Section: section, Offset: offset,
+		Reason: fmt.Sprintf("relocation %d against %s", kind, name(s.Name))}
 }
 
 // call binds a call to a syscall or to a function of the program.
@@ -270,7 +277,9 @@ func (p *program) call(offset uint64, s elf.Symbol) error {
 			called = "abort"
 		}
 		if !syscalls[called] {
-			return p.refuse(offset, fmt.Sprintf("call of %s, which is neither defined nor a syscall that the program may use", name(s.Name)))
+			return p.refuse(offset,
+				fmt.Sprintf("call of %s, which is neither defined nor a syscall that the program may use",
+					name(s.Name)))
 		}
 		p.text[offset+1] &= 0x0f
 		p.syscalls = append(p.syscalls, syscallAt{offset, called})
@@ -298,11 +307,14 @@ func (p *program) address(section string, a addressAt, s elf.Symbol, addend uint
 	to := s.Value + addend
 	switch {
 	case s.Section == p.textIndex:
-		return &Refusal{Section: section, Offset: a.at, Reason: fmt.Sprintf("address of code (%s): calls through pointers are not taken", name(s.Name))}
+		return &Refusal{Section: section, Offset: a.at,
+			Reason: fmt.Sprintf("address of code (%s): calls through pointers are not taken", name(s.Name))}
 	case !known:
-		return &Refusal{Section: section, Offset: a.at, Reason: fmt.Sprintf("address of %s, which is not there", name(s.Name))}
+		return &Refusal{Section: section, Offset: a.at,
+			Reason: fmt.Sprintf("address of %s, which is not there", name(s.Name))}
 	case to < addend || to > p.size[s.Section]:
-		return &Refusal{Section: section, Offset: a.at, Reason: fmt.Sprintf("address outside of %s", p.names[s.Section])}
+		return &Refusal{Section: section, Offset: a.at,
+			Reason: fmt.Sprintf("address outside of %s", p.names[s.Section])}
 	}
 	a.to = begin + to
 	p.addresses = append(p.addresses, a)

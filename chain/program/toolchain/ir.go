@@ -12,9 +12,10 @@ import (
 //
 //   - It refuses results that are returned through a pointer (sret), for being marked as such. The mark is taken off.
 //   - A function returns one register and takes five. Functions that need more are inlined: before optimizing.
-//   - It calls no memcpy, memmove or memset. Those that are long, or of a length that is not known, become syscalls: after.
-//   - An operation overwrites its first operand, and the backend does not know which of them commute: it copies one that is needed
-//     later although the other is not. Those are exchanged: after. A loop of arithmetic takes a seventh fewer instructions.
+//   - It calls no memcpy, memmove or memset. Long ones, and those of unknown length, become syscalls: after.
+//   - An operation overwrites its first operand. The backend does not know which operations commute, and copies a first
+//     operand that is needed later although the second is not. These operands are exchanged: after. A loop of
+//     arithmetic takes a seventh fewer instructions.
 const (
 	maxParameters = 5
 	maxInline     = 96 // bytes: from there on a syscall is cheaper than words one by one
@@ -24,10 +25,12 @@ var (
 	// The result's type stands right before the name, whatever attributes stand before it.
 	definition   = regexp.MustCompile(`^define .*?(\{[^@]*\}|\[[^@]*\]|i128|<[^@]*>)?\s*@("[^"]*"|[\w.$-]+)\(`)
 	structResult = regexp.MustCompile(` sret\((?:\[\d+ x i8\]|%[\w.]+|\{[^)]*\})\)`)
-	memory       = regexp.MustCompile(`^(.*)call void @llvm\.(memcpy|memmove|memset)(?:\.inline)?\.p0(?:\.p0)?\.(?:i64|i32)\((.*), (i64|i32) ((?:\w+(?:\([^)]*\))? )*)([^ ,]+), i1 (?:immarg )?(true|false)\)(.*)$`)
-	commutes     = regexp.MustCompile(`^(\s+%\S+ = (?:add|mul|and|or|xor)(?: nuw| nsw| disjoint)* i64 )(%[^ ,]+), (%[^ ,]+)((?:, !.*)?)$`)
-	name         = regexp.MustCompile(`%(?:"[^"]*"|[\w.$-]+)`)
-	syscalls     = map[string]string{
+	memory       = regexp.MustCompile(`^(.*)call void @llvm\.(memcpy|memmove|memset)(?:\.inline)?\.p0(?:\.p0)?\.` +
+		`(?:i64|i32)\((.*), (i64|i32) ((?:\w+(?:\([^)]*\))? )*)([^ ,]+), i1 (?:immarg )?(true|false)\)(.*)$`)
+	commutes = regexp.MustCompile(`^(\s+%\S+ = (?:add|mul|and|or|xor)(?: nuw| nsw| disjoint)* i64 )` +
+		`(%[^ ,]+), (%[^ ,]+)((?:, !.*)?)$`)
+	name     = regexp.MustCompile(`%(?:"[^"]*"|[\w.$-]+)`)
+	syscalls = map[string]string{
 		"memcpy":  "declare void @sol_memcpy_(ptr, ptr, i64)",
 		"memmove": "declare void @sol_memmove_(ptr, ptr, i64)",
 		"memset":  "declare void @sol_memset_(ptr, i8, i64)",

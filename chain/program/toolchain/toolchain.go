@@ -24,7 +24,8 @@ import (
 )
 
 // ErrMissing: there is no compiler.
-var ErrMissing = errors.New("no Rust compiler for the on-chain program; run .ci/deps rust on Debian 12 or later, which unpacks one")
+var ErrMissing = errors.New("no Rust compiler for the on-chain program; " +
+	"run .ci/deps rust on Debian 12 or later, which unpacks one")
 
 // Toolchain is a compiler that works.
 type Toolchain struct {
@@ -43,8 +44,8 @@ const (
 // settings of rustc, machine of LLVM's tools: BPF of version 2 has no 32-bit arithmetic; Solana's machine reads words
 // wherever they stand.
 var (
-	settings = []string{"--target", "bpfel-unknown-none", "-Zunstable-options", "-Cpanic=immediate-abort", "-Copt-level=3",
-		"-Ccodegen-units=1", "-Cdebuginfo=0", "-Coverflow-checks=on"}
+	settings = []string{"--target", "bpfel-unknown-none", "-Zunstable-options", "-Cpanic=immediate-abort",
+		"-Copt-level=3", "-Ccodegen-units=1", "-Cdebuginfo=0", "-Coverflow-checks=on"}
 	machine = []string{"-march=bpfel", "-mcpu=v2", "-mattr=+allows-misaligned-mem-access"}
 )
 
@@ -111,19 +112,23 @@ func (t *Toolchain) Compile(ctx context.Context, crate string) ([]byte, error) {
 	defer os.RemoveAll(work)
 	file := func(name string) string { return filepath.Join(work, name) }
 	rustc := append([]string{"--crate-name", "starling", "--crate-type", "lib", "--edition", "2021"}, settings...)
-	rustc = append(rustc, "-Dwarnings", "--remap-path-prefix", core+"=/core", "--extern", "noprelude:core="+filepath.Join(core, "libcore.rmeta"),
-		"--extern", "noprelude:compiler_builtins="+filepath.Join(core, "libcompiler_builtins.rmeta"), "-L", core,
-		"--emit", "llvm-bc="+file("program.bc"), filepath.Join("src", "lib.rs"))
+	rustc = append(rustc, "-Dwarnings", "--remap-path-prefix", core+"=/core", "--extern",
+		"noprelude:core="+filepath.Join(core, "libcore.rmeta"), "--extern",
+		"noprelude:compiler_builtins="+filepath.Join(core, "libcompiler_builtins.rmeta"), "-L", core, "--emit",
+		"llvm-bc="+file("program.bc"), filepath.Join("src", "lib.rs"))
 	steps := []step{
 		{append([]string{t.rustc}, rustc...), "", nil},
-		{[]string{t.tool("llvm-link"), file("program.bc"), filepath.Join(core, "core.bc"), "-o", file("linked.bc")}, "", nil},
-		{append([]string{t.tool("opt"), "-S", "-passes=internalize,globaldce", "-internalize-public-api-list=entrypoint",
-			file("linked.bc"), "-o", file("used.ll")}, machine...), file("used.ll"), callable},
+		{[]string{t.tool("llvm-link"), file("program.bc"), filepath.Join(core, "core.bc"), "-o", file("linked.bc")}, "",
+			nil},
+		{append([]string{t.tool("opt"), "-S", "-passes=internalize,globaldce",
+			"-internalize-public-api-list=entrypoint", file("linked.bc"), "-o", file("used.ll")}, machine...),
+			file("used.ll"), callable},
 		// -O2, as -O3 turns data behind pointers into arguments, of which a function here has at most five.
-		{append([]string{t.tool("opt"), "-S", "-passes=default<O2>,globaldce", file("used.ll"), "-o", file("small.ll")}, machine...),
-			file("small.ll"), afterwards},
-		{append([]string{t.tool("llc"), "-O2", "-relocation-model=static", "-bpf-stack-size=4096", "-bpf-min-jump-table-entries=1000000",
-			"-filetype=obj", file("small.ll"), "-o", file("program.o")}, machine...), "", nil},
+		{append([]string{t.tool("opt"), "-S", "-passes=default<O2>,globaldce", file("used.ll"), "-o", file("small.ll")},
+			machine...), file("small.ll"), afterwards},
+		{append([]string{t.tool("llc"), "-O2", "-relocation-model=static", "-bpf-stack-size=4096",
+			"-bpf-min-jump-table-entries=1000000", "-filetype=obj", file("small.ll"), "-o", file("program.o")},
+			machine...), "", nil},
 	}
 	for _, s := range steps {
 		if _, err := t.run(ctx, crate, s.command[0], s.command[1:]...); err != nil {
@@ -183,8 +188,9 @@ func (t *Toolchain) core(ctx context.Context) (string, error) {
 	defer os.RemoveAll(next)
 	library := filepath.Join(t.root, "usr", "src")
 	args := append([]string{"--crate-name", "core", "--crate-type", "lib", "--edition", "2024", "--cap-lints", "allow",
-		"--remap-path-prefix", library + "=/rust", "--emit", "metadata=" + filepath.Join(next, "libcore.rmeta") + ",llvm-bc=" + filepath.Join(next, "core.bc"),
-		source[0]}, settings...)
+		"--remap-path-prefix", library + "=/rust", "--emit",
+		"metadata=" + filepath.Join(next, "libcore.rmeta") + ",llvm-bc=" + filepath.Join(next, "core.bc"), source[0]},
+		settings...)
 	if _, err := t.run(ctx, next, t.rustc, args...); err != nil {
 		return "", fmt.Errorf("building the core library: %w", err)
 	}
@@ -193,8 +199,8 @@ func (t *Toolchain) core(ctx context.Context) (string, error) {
 	if err := os.WriteFile(filepath.Join(next, "builtins.rs"), []byte(builtinsSource), 0o644); err != nil {
 		return "", fmt.Errorf("building the core library: %w", err)
 	}
-	args = append([]string{"--crate-name", "compiler_builtins", "--crate-type", "lib", "--edition", "2024", "--extern", "noprelude:core=libcore.rmeta",
-		"--emit", "metadata=libcompiler_builtins.rmeta", "builtins.rs"}, settings...)
+	args = append([]string{"--crate-name", "compiler_builtins", "--crate-type", "lib", "--edition", "2024", "--extern",
+		"noprelude:core=libcore.rmeta", "--emit", "metadata=libcompiler_builtins.rmeta", "builtins.rs"}, settings...)
 	if _, err := t.run(ctx, next, t.rustc, args...); err != nil {
 		return "", fmt.Errorf("building the core library: %w", err)
 	}
@@ -211,7 +217,8 @@ func (t *Toolchain) tool(name string) string { return filepath.Join(t.llvm, name
 func (t *Toolchain) run(ctx context.Context, dir, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(t.root, "usr", "lib", "x86_64-linux-gnu"), "RUSTC_BOOTSTRAP=1")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(t.root, "usr", "lib", "x86_64-linux-gnu"),
+		"RUSTC_BOOTSTRAP=1")
 	var out, complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaints
 	if err := cmd.Run(); err != nil {

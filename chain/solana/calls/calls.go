@@ -99,7 +99,7 @@ func IsUnwell(code int) bool {
 	return code == -32005 || code == -32603 || code == -32016 || code == 429
 }
 
-// Client returns c, whose calls m counts as those of an endpoint.
+// Client returns c with its calls counted by m as those of an endpoint.
 func Client(m *Meter, endpoint int, c rpc.JSONRPCClient) rpc.JSONRPCClient {
 	return client{c, m, strconv.Itoa(endpoint)}
 }

@@ -52,8 +52,8 @@ var groups = []*cobra.Group{
 	{ID: GroupNetworks, Title: "Networks:"},
 }
 
-// Main runs the command line of these commands and returns its exit code. The first interrupt or termination signal cancels the
-// command's context; a second one ends the process.
+// Main runs the command line of these commands and returns its exit code. The first interrupt or termination signal
+// cancels the command's context; a second one ends the process.
 func Main(args []string, in io.Reader, out, errOut io.Writer, commands []func(*App) *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -88,7 +88,8 @@ func (a *App) dialsAs(c *api.Client) error {
 	if err == nil && !n.Direct {
 		err = &Error{
 			Code: ExitUsage, Err: errors.New("--direct: the light client runs already, without it"),
-			Hint: "stop it with `starling client stop`; the next command with --direct starts it so, and its jobs go on",
+			Hint: "stop it with `starling client stop`; the next command with --direct starts it so, and its " +
+				"jobs go on",
 		}
 	}
 	return err

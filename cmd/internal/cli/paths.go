@@ -121,7 +121,8 @@ func (a *App) WarnAlone(ctx context.Context, c *api.Client) {
 		return
 	}
 	a.Say("warning: this peer is connected to no other, so it finds no offers")
-	a.Say("hint: check bootstrap in config.yaml and the peer's log; `starling peer ping ADDRESS` says why a peer cannot be reached")
+	a.Say("hint: check bootstrap in config.yaml and the peer's log; `starling peer ping ADDRESS` says why a peer " +
+		"cannot be reached")
 }
 
 // MaxGenesisFile bounds a genesis file, bytes.

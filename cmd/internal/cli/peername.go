@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// shortKey matches the beginning of a key: the eight characters that tables print, or more. Fewer are not enough, since keys
-// that share them are made in minutes.
+// shortKey matches the beginning of a key: the eight characters that tables print, or more. Fewer are not enough, since
+// keys that share them are made in minutes.
 var shortKey = regexp.MustCompile(`^[1-9A-HJ-NP-Za-km-z]{8,43}$`)
 
 // parsePeer reads a peer's key, or its libp2p id.

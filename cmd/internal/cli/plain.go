@@ -59,7 +59,8 @@ func plainPart(text []byte) (shown []byte, n int) {
 	}
 	r, n := utf8.DecodeRune(text)
 	// Control characters of Latin-1, and those that reverse the direction of text.
-	if r == utf8.RuneError && n == 1 || r >= 0x80 && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+	if r == utf8.RuneError && n == 1 || r >= 0x80 && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 &&
+		r <= 0x2069 {
 		return []byte("\uFFFD"), n
 	}
 	return text[:n], n

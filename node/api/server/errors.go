@@ -11,9 +11,9 @@ import (
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/blob"
@@ -40,12 +40,15 @@ var own = []class{
 	{[]error{buyer.ErrQuery, block.ErrEntry}, http.StatusBadRequest, "bad_request", ""},
 	{[]error{buyer.ErrKey}, http.StatusBadRequest, "bad_key", "`starling peer key ls` lists them"},
 	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling peer block ls` lists them"},
-	{[]error{buyer.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found", "`starling ps` lists the jobs of this peer"},
+	{[]error{buyer.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found",
+		"`starling ps` lists the jobs of this peer"},
 	{[]error{buyer.ErrNotRunning}, http.StatusConflict, "not_running", ""},
-	{[]error{evidence.ErrLight}, http.StatusConflict, "light", ""},
-	{[]error{evidence.ErrMany}, http.StatusConflict, "too_many", "starling proof watch --end"},
-	{[]error{audit.ErrTooEarly}, http.StatusConflict, "too_early", "starling proof audit shows the audits of the units"},
-	{[]error{proof.ErrUnknown}, http.StatusNotFound, "not_found", "`starling proof ls` lists the proofs; of audits, the newest record of each unit"},
+	{[]error{notices.ErrLight}, http.StatusConflict, "light", ""},
+	{[]error{notices.ErrMany}, http.StatusConflict, "too_many", "starling proof watch --end"},
+	{[]error{audit.ErrTooEarly}, http.StatusConflict, "too_early",
+		"starling proof audit shows the audits of the units"},
+	{[]error{proof.ErrUnknown}, http.StatusNotFound, "not_found",
+		"`starling proof ls` lists the proofs; of audits, the newest record of each unit"},
 	{[]error{proof.ErrKind, proof.ErrFile}, http.StatusBadRequest, "bad_proof", ""},
 	{[]error{proof.ErrFull}, http.StatusConflict, "full", ""},
 }
@@ -55,7 +58,8 @@ var others = []class{
 	{[]error{blob.ErrNotFound}, http.StatusNotFound, "not_found", ""},
 	{[]error{blob.ErrBadCID}, http.StatusBadRequest, "bad_cid", ""},
 	{[]error{blob.ErrFull, blob.ErrDiskFull, store.ErrFull}, http.StatusInsufficientStorage, api.CodeFull, ""},
-	{[]error{store.ErrBroken, store.ErrCorrupt, store.ErrClosed}, http.StatusInternalServerError, api.CodePeer, hintLog},
+	{[]error{store.ErrBroken, store.ErrCorrupt, store.ErrClosed}, http.StatusInternalServerError, api.CodePeer,
+		hintLog},
 	{[]error{buyer.ErrFunds, slots.ErrUnknown}, http.StatusPaymentRequired, api.CodePayment, hintNode},
 	{[]error{buyer.ErrRefused}, http.StatusUnprocessableEntity, "refused", ""},
 	{nil, http.StatusInternalServerError, "internal", ""},
@@ -100,7 +104,8 @@ func ofStream(err error) *api.Error {
 		return &api.Error{Status: http.StatusUnprocessableEntity, Code: "failed", Message: err.Error()}
 	}
 	if _, ok := errors.AsType[*stream.Relayed](err); ok {
-		return &api.Error{Status: http.StatusBadGateway, Code: api.CodeUnreachable, Message: err.Error(), Hint: stream.RelayAdvice}
+		return &api.Error{Status: http.StatusBadGateway, Code: api.CodeUnreachable, Message: err.Error(),
+			Hint: stream.RelayAdvice}
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func BindJobs(jobs Jobs) []route.Bound {
 			if err := checkOnce(q.Once); err != nil {
 				return j, err
 			}
-			return jobs.Submit(ctx, buyer.Submission{Spec: q.Body.Job, Values: q.Body.Values, Once: q.Once, Key: keyName(ctx)})
+			return jobs.Submit(ctx, buyer.Submission{Spec: q.Body.Job, Values: q.Body.Values, Once: q.Once,
+				Key: keyName(ctx)})
 		}),
 		api.RerunJob.Bind(func(ctx context.Context, q api.Rerun) (j buyer.Job, err error) {
 			if err := checkOnce(q.Once); err != nil {
@@ -95,7 +96,10 @@ type Records interface {
 // BindRecords binds the routes of a job's steps, log, receipts and probes.
 func BindRecords(of Records) []route.Bound {
 	return []route.Bound{
-		api.JobEvents.Bind(func(w http.ResponseWriter, r *http.Request, q api.Events) error { return sendEvents(of, w, r, q) }),
+		api.JobEvents.Bind(func(w http.ResponseWriter, r *http.Request,
+			q api.Events) error {
+			return sendEvents(of, w, r, q)
+		}),
 		api.JobSteps.Bind(func(_ context.Context, q api.ByID) ([]buyer.Step, error) {
 			steps, _, err := of.Trace(q.ID, 0)
 			return steps, err
@@ -195,7 +199,8 @@ func BindClusters(of Clusters) []route.Bound {
 		j, err := of.Job(id)
 		if err == nil && j.Spec.Cluster == nil {
 			err = &api.Error{
-				Status: http.StatusConflict, Code: "no_cluster", Message: "job " + j.ID + " is a plain job, not a cluster",
+				Status: http.StatusConflict, Code: "no_cluster", Message: "job " + j.ID +
+					" is a plain job, not a cluster",
 				Hint: "`starling cluster ls` lists the clusters",
 			}
 		}
@@ -205,8 +210,9 @@ func BindClusters(of Clusters) []route.Bound {
 		api.ScaleCluster.Bind(func(ctx context.Context, q api.Scale) (buyer.Job, error) {
 			if q.Body.Size == 0 {
 				return buyer.Job{}, &api.Error{
-					Status: http.StatusBadRequest, Code: "bad_request", Message: "size: a cluster has at least one member",
-					Hint: "`starling cluster down` ends it",
+					Status: http.StatusBadRequest, Code: "bad_request",
+					Message: "size: a cluster has at least one member",
+					Hint:    "`starling cluster down` ends it",
 				}
 			}
 			j, err := find(q.ID)

@@ -26,8 +26,8 @@ type door struct {
 	dir    string // that was made for it; empty: the home
 }
 
-// open listens on addr, which must be a loopback address, or where there is none on a unix socket in home that its user alone
-// may connect to: no other user can take its place while no peer runs, and be sent jobs and the token.
+// open listens on addr, which must be a loopback address, or where there is none on a unix socket in home that its user
+// alone may connect to: no other user can take its place while no peer runs, and be sent jobs and the token.
 func open(addr, home string) (d door, err error) {
 	if addr != "" {
 		if err := loopback(addr); err != nil {
@@ -36,8 +36,8 @@ func open(addr, home string) (d door, err error) {
 		d.Listener, err = net.Listen("tcp", addr)
 		return d, err
 	}
-	// Made in a directory that nobody else may enter, so that there is no moment in which others may connect; then put in the place of
-	// the socket of a peer that was killed.
+	// Made in a directory that nobody else may enter, so that there is no moment in which others may connect; then put
+	// in the place of the socket of a peer that was killed.
 	within, err := os.MkdirTemp(home, ".api-")
 	if err != nil {
 		return d, err

@@ -96,10 +96,14 @@ func BindPeer(of Peer) []route.Bound {
 	return []route.Bound{
 		api.GetNode.Bind(func(ctx context.Context, _ api.None) (api.NodeInfo, error) { return of.Info(ctx), nil }),
 		api.ListPeers.Bind(func(context.Context, api.None) ([]api.PeerInfo, error) { return of.Peers(), nil }),
-		api.GetPeer.Bind(func(_ context.Context, q api.ByPeer) (api.PeerReputation, error) { return of.Reputation(q.Peer) }),
+		api.GetPeer.Bind(func(_ context.Context,
+			q api.ByPeer) (api.PeerReputation, error) {
+			return of.Reputation(q.Peer)
+		}),
 		api.PingPeer.Bind(func(ctx context.Context, q api.PingRequest) (api.PingResult, error) {
 			if q.Count < 1 || q.Count > api.MaxPings {
-				return api.PingResult{}, route.BadRequest("bad_request", "count: %d is not between 1 and %d", q.Count, api.MaxPings)
+				return api.PingResult{}, route.BadRequest("bad_request", "count: %d is not between 1 and %d", q.Count,
+					api.MaxPings)
 			}
 			return of.Ping(ctx, q.Peer, q.Count)
 		}),
@@ -164,7 +168,10 @@ type Market interface {
 // BindMarket binds the routes of offers and of sold leases.
 func BindMarket(of Market) []route.Bound {
 	return []route.Bound{
-		api.ListOffers.Bind(func(ctx context.Context, q api.ByClass) ([]api.OfferInfo, error) { return of.Offers(ctx, q.Class) }),
+		api.ListOffers.Bind(func(ctx context.Context,
+			q api.ByClass) ([]api.OfferInfo, error) {
+			return of.Offers(ctx, q.Class)
+		}),
 		api.ListLeases.Bind(func(context.Context, api.None) ([]api.SoldLease, error) { return of.Leases(), nil }),
 	}
 }

@@ -34,7 +34,10 @@ func BindPrograms(of Programs, log *slog.Logger) []route.Bound {
 			if len(q.Body.Args) == 0 {
 				return route.BadRequest("bad_request", "args: no program is named")
 			}
-			return upgrade(w, r, log, func(ctx context.Context) (live.Conn, error) { return of.Attach(ctx, q.ID, q.Rank, q.Body) })
+			return upgrade(w, r, log, func(ctx context.Context) (live.Conn,
+				error) {
+				return of.Attach(ctx, q.ID, q.Rank, q.Body)
+			})
 		}),
 		api.ForwardPort.Bind(func(w http.ResponseWriter, r *http.Request, q api.Forward) error {
 			if q.Port < 1 || q.Port > 65535 {
@@ -43,10 +46,19 @@ func BindPrograms(of Programs, log *slog.Logger) []route.Bound {
 			if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, api.MaxProgram)); err != nil {
 				return err
 			}
-			return upgrade(w, r, log, func(ctx context.Context) (live.Conn, error) { return of.Forward(ctx, q.ID, q.Rank, uint16(q.Port)) })
+			return upgrade(w, r, log, func(ctx context.Context) (live.Conn,
+				error) {
+				return of.Forward(ctx, q.ID, q.Rank, uint16(q.Port))
+			})
 		}),
-		api.GetFiles.Bind(func(w http.ResponseWriter, r *http.Request, q api.Files) error { return copyOut(of, w, r, q) }),
-		api.PutFiles.Bind(func(w http.ResponseWriter, r *http.Request, q api.Unpack) error { return copyIn(of, w, r, q) }),
+		api.GetFiles.Bind(func(w http.ResponseWriter, r *http.Request,
+			q api.Files) error {
+			return copyOut(of, w, r, q)
+		}),
+		api.PutFiles.Bind(func(w http.ResponseWriter, r *http.Request,
+			q api.Unpack) error {
+			return copyIn(of, w, r, q)
+		}),
 	}
 }
 
@@ -69,11 +81,13 @@ func BindLifetimes(of Lifetimes) []route.Bound {
 }
 
 // upgrade opens the stream and joins it with the caller's connection. The body has been read.
-func upgrade(w http.ResponseWriter, r *http.Request, log *slog.Logger, open func(context.Context) (live.Conn, error)) error {
+func upgrade(w http.ResponseWriter, r *http.Request, log *slog.Logger,
+	open func(context.Context) (live.Conn, error)) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), api.ShellProtocol) {
 		return &api.Error{
-			Status: http.StatusUpgradeRequired, Code: "upgrade", Message: "this needs a connection that becomes a stream",
-			Hint: "send the headers Connection: Upgrade and Upgrade: " + api.ShellProtocol,
+			Status: http.StatusUpgradeRequired, Code: "upgrade",
+			Message: "this needs a connection that becomes a stream",
+			Hint:    "send the headers Connection: Upgrade and Upgrade: " + api.ShellProtocol,
 		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -108,7 +122,8 @@ type hijacked struct {
 	r *bufio.Reader
 }
 
-// Read reads around the server once what it has read ahead is taken: it would take the end of one half for the caller's.
+// Read reads around the server once what it has read ahead is taken: it would take the end of one half for the
+// caller's.
 func (h hijacked) Read(p []byte) (int, error) {
 	if n := h.r.Buffered(); n > 0 {
 		return h.r.Read(p[:min(n, len(p))])

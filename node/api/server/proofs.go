@@ -7,8 +7,8 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/audit"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/rewards"
 )
 
@@ -27,27 +27,36 @@ type Proofs interface {
 
 // Watcher watches units for double sale.
 type Watcher interface {
-	Watching() []evidence.Watched
-	Watch(ctx context.Context, w evidence.Watched) error
-	Unwatch(ctx context.Context, w evidence.Watched) error
+	Watching() []notices.Watched
+	Watch(ctx context.Context, w notices.Watched) error
+	Unwatch(ctx context.Context, w notices.Watched) error
 }
 
 // BindProofs binds the routes of proofs.
 func BindProofs(of Proofs) []route.Bound {
 	return []route.Bound{
-		api.ListProofs.Bind(func(_ context.Context, q api.ByKind) ([]proof.Entry, error) { return of.Proofs(q.Kind), nil }),
-		api.GetProof.Bind(func(ctx context.Context, q api.ByHash) (proof.Proof, error) { return of.Proof(ctx, q.Peer, q.Hash) }),
+		api.ListProofs.Bind(func(_ context.Context, q api.ByKind) ([]proof.Entry, error) {
+			return of.Proofs(q.Kind),
+				nil
+		}),
+		api.GetProof.Bind(func(ctx context.Context,
+			q api.ByHash) (proof.Proof, error) {
+			return of.Proof(ctx, q.Peer, q.Hash)
+		}),
 		api.KeepProof.Bind(of.KeepProof),
-		api.GetHistory.Bind(func(ctx context.Context, q api.ByPeer) (proof.Proof, error) { return of.History(ctx, q.Peer) }),
+		api.GetHistory.Bind(func(ctx context.Context,
+			q api.ByPeer) (proof.Proof, error) {
+			return of.History(ctx, q.Peer)
+		}),
 		api.ListWatched.Bind(func(context.Context, api.None) ([]api.Watched, error) { return watched(of), nil }),
 		api.WatchUnit.Bind(func(ctx context.Context, w api.Watched) ([]api.Watched, error) {
-			if err := of.Watch(ctx, evidence.Watched(w)); err != nil {
+			if err := of.Watch(ctx, notices.Watched(w)); err != nil {
 				return nil, err
 			}
 			return watched(of), nil
 		}),
 		api.UnwatchUnit.Bind(func(ctx context.Context, w api.Watched) ([]api.Watched, error) {
-			if err := of.Unwatch(ctx, evidence.Watched(w)); err != nil {
+			if err := of.Unwatch(ctx, notices.Watched(w)); err != nil {
 				return nil, err
 			}
 			return watched(of), nil

@@ -11,13 +11,13 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/proof/prooftest"
 )
 
 // proofs has one proof, and another peer's.
-type proofs struct{ watched []evidence.Watched }
+type proofs struct{ watched []notices.Watched }
 
 func sample() proof.Dispute { return prooftest.Dispute(0, 1, 2) }
 
@@ -55,18 +55,18 @@ func (p *proofs) History(_ context.Context, peer string) (proof.Proof, error) {
 	return proof.New(prooftest.History())
 }
 
-func (p *proofs) Watching() []evidence.Watched { return p.watched }
+func (p *proofs) Watching() []notices.Watched { return p.watched }
 
-func (p *proofs) Watch(_ context.Context, w evidence.Watched) error {
+func (p *proofs) Watch(_ context.Context, w notices.Watched) error {
 	if len(p.watched) > 0 {
-		return evidence.ErrMany
+		return notices.ErrMany
 	}
 	p.watched = append(p.watched, w)
 	return nil
 }
 
-func (p *proofs) Unwatch(_ context.Context, w evidence.Watched) error {
-	p.watched = slices.DeleteFunc(p.watched, func(o evidence.Watched) bool { return o == w })
+func (p *proofs) Unwatch(_ context.Context, w notices.Watched) error {
+	p.watched = slices.DeleteFunc(p.watched, func(o notices.Watched) bool { return o == w })
 	return nil
 }
 

@@ -68,8 +68,9 @@ func (s *Server) use() (done func()) {
 	}
 }
 
-// Listen opens the API and writes the endpoint file at path. It listens on addr, which must be a loopback address, or if
-// that is empty on a unix socket beside the file. It serves the routes, and those of the API itself, once Run is called.
+// Listen opens the API and writes the endpoint file at path. It listens on addr, which must be a loopback address, or
+// if that is empty on a unix socket beside the file. It serves the routes, and those of the API itself, once Run is
+// called.
 func Listen(addr, path string, access Access, routes []route.Bound, log *slog.Logger) (*Server, error) {
 	var token [24]byte
 	if _, err := rand.Read(token[:]); err != nil {
@@ -151,8 +152,9 @@ func (s *Server) admit(o route.Operation, r *http.Request) (*http.Request, error
 	switch {
 	case !ok || !key && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1:
 		return nil, &api.Error{
-			Status: http.StatusUnauthorized, Code: "unauthorized", Message: "the request does not carry this peer's token",
-			Hint: "read the token from api.json in the peer's home directory",
+			Status: http.StatusUnauthorized, Code: "unauthorized",
+			Message: "the request does not carry this peer's token",
+			Hint:    "read the token from api.json in the peer's home directory",
 		}
 	case !key:
 		return r, nil

@@ -13,10 +13,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/starling-network/starling/node/executor"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -30,6 +30,20 @@ const (
 	maxBytes = 128 << 10 // of arguments and variables together
 	maxPath  = 4096
 )
+
+// Execution is a running program with its sandbox and files; an *executor.Execution.
+type Execution interface {
+	// Runtime returns the program's runtime, or nil if it is no longer offered here.
+	Runtime() runtime.Runtime
+	// Program returns the workload and the bounds of its resources.
+	Program() (*nodepb.Workload, runtime.Limits)
+	// Stage returns the files of the current attempt.
+	Stage() workload.Stage
+	// Paused reports whether the program is paused.
+	Paused() bool
+	// Alive ends with the program.
+	Alive() context.Context
+}
 
 // Accept accepts a stream; refusals must come before.
 type Accept = func(*nodepb.LiveReply) (*stream.Conn, error)
@@ -68,7 +82,7 @@ var errOver = errors.New("the job's program has ended, and with it what was atta
 
 // Serve runs a second program in the execution's sandbox.
 func Serve(
-	ctx context.Context, e *executor.Execution, h runtime.Handle, a *nodepb.LiveRequest_Attach, take Accept,
+	ctx context.Context, e Execution, h runtime.Handle, a *nodepb.LiveRequest_Attach, take Accept,
 ) error {
 	if err := Check(a); err != nil {
 		return err
@@ -86,12 +100,13 @@ func Serve(
 
 // Program returns the function by which live.Serve runs a second program, or the refusal of it.
 func Program(
-	e *executor.Execution, h runtime.Handle, a *nodepb.LiveRequest_Attach,
+	e Execution, h runtime.Handle, a *nodepb.LiveRequest_Attach,
 ) (func(context.Context, live.Session) (int, error), error) {
 	rt, ok := e.Runtime().(runtime.Attacher)
 	if !ok {
+		w, _ := e.Program()
 		return nil, stream.Refuse("runtime",
-			fmt.Sprintf("the %s runtime cannot attach a second program; use cp or logs", e.Work.Runtime))
+			fmt.Sprintf("the %s runtime cannot attach a second program; use cp or logs", w.Runtime))
 	}
 	if e.Paused() {
 		return nil, stream.Refuse("paused", "the job is paused; resume it first")
@@ -113,13 +128,14 @@ func Program(
 }
 
 // Forward connects to a port of the program.
-func Forward(ctx context.Context, e *executor.Execution, h runtime.Handle, port uint32, take Accept) error {
+func Forward(ctx context.Context, e Execution, h runtime.Handle, port uint32, take Accept) error {
 	if port == 0 || port > math.MaxUint16 {
 		return &stream.Malformed{Reason: fmt.Sprintf("%d is not a port", port)}
 	}
 	rt, ok := e.Runtime().(runtime.Dialer)
 	if !ok {
-		return stream.Refuse("runtime", fmt.Sprintf("the %s runtime has no ports to connect to", e.Work.Runtime))
+		w, _ := e.Program()
+		return stream.Refuse("runtime", fmt.Sprintf("the %s runtime has no ports to connect to", w.Runtime))
 	}
 	if e.Paused() {
 		return stream.Refuse("paused", "the job is paused; resume it first")

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/starling-network/starling/node/executor"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/workload"
@@ -16,8 +15,9 @@ import (
 )
 
 // CopyOut archives a file or directory below a mount of the program.
-func CopyOut(ctx context.Context, e *executor.Execution, guest string, take Accept) error {
-	at, err := e.Stage().Open(e.Work, guest, false)
+func CopyOut(ctx context.Context, e Execution, guest string, take Accept) error {
+	w, limits := e.Program()
+	at, err := e.Stage().Open(w, guest, false)
 	if err != nil {
 		return refusePath(guest, err)
 	}
@@ -30,13 +30,13 @@ func CopyOut(ctx context.Context, e *executor.Execution, guest string, take Acce
 		return err
 	}
 	defer context.AfterFunc(ctx, conn.Abort)()
-	w := live.NewWriter(conn)
-	buffered := bufio.NewWriterSize(w.Stream(live.Stdout), live.MaxBody)
-	err = live.Pack(buffered, at.Root, at.Name, path.Base(path.Clean(guest)), int64(e.Limits.DiskMiB)<<20)
+	to := live.NewWriter(conn)
+	buffered := bufio.NewWriterSize(to.Stream(live.Stdout), live.MaxBody)
+	err = live.Pack(buffered, at.Root, at.Name, path.Base(path.Clean(guest)), int64(limits.DiskMiB)<<20)
 	if err == nil {
 		err = buffered.Flush()
 	}
-	return finishCopy(w, err)
+	return finishCopy(to, err)
 }
 
 // finishCopy sends the outcome of a copy. When the stream itself is broken this fails too, and resets it.
@@ -48,9 +48,10 @@ func finishCopy(w *live.Writer, err error) error {
 }
 
 // CopyIn unpacks an archive below an output of the program, as far as the lease has disk.
-func CopyIn(ctx context.Context, e *executor.Execution, c *nodepb.LiveRequest_CopyIn, take Accept) error {
+func CopyIn(ctx context.Context, e Execution, c *nodepb.LiveRequest_CopyIn, take Accept) error {
 	guest := c.GetPath()
-	at, err := e.Stage().Open(e.Work, guest, true)
+	w, _ := e.Program()
+	at, err := e.Stage().Open(w, guest, true)
 	if err != nil {
 		return refusePath(guest, err)
 	}
@@ -92,13 +93,14 @@ func target(at workload.Place, directory bool) (dir, as string, err error) {
 }
 
 // room is how many bytes the lease's disk has left in the mounts of an execution.
-func room(e *executor.Execution) (int64, error) {
-	left := int64(e.Limits.DiskMiB) << 20
-	for _, m := range e.Stage().Mounts(e.Work) {
+func room(e Execution) (int64, error) {
+	w, limits := e.Program()
+	left := int64(limits.DiskMiB) << 20
+	for _, m := range e.Stage().Mounts(w) {
 		if m.ReadOnly {
 			continue
 		}
-		at, err := e.Stage().Open(e.Work, m.Guest, true)
+		at, err := e.Stage().Open(w, m.Guest, true)
 		if err != nil {
 			return 0, refusePath(m.Guest, err)
 		}

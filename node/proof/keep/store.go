@@ -1,7 +1,7 @@
 // Package keep keeps a peer's proofs of offences: double sales, frauds in audits and disputes of results. It serves
 // proofs to other peers by their hash, and publishes those that every auditing peer needs.
 //
-//	node/evidence (DHT) ──┐                          ┌─▶ List, Get: API, command line, files
+//	proof/notices (DHT) ──┐                          ┌─▶ List, Get: API, command line, files
 //	node/audit, buyer ────┼─▶ Store.Keep ─▶ journal ─┼─▶ Serve: one stream, by hash
 //	Gossip, POST proofs ──┘                          └─▶ Gossip: one topic, again and again
 //

@@ -1,5 +1,5 @@
-// Package room composes everything that a peer does with proofs of offences: node/evidence finds double sales and has
-// stakes taken, node/proof/keep keeps, serves and publishes.
+// Package room composes everything that a peer does with proofs of offences: node/proof/notices publishes leases and
+// finds double sales, node/proof/slash has stakes taken, node/proof/keep keeps, serves and publishes proofs.
 package room
 
 import (
@@ -15,15 +15,15 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/keep"
+	"github.com/starling-network/starling/node/proof/notices"
+	"github.com/starling-network/starling/node/proof/slash"
 	"github.com/starling-network/starling/node/registry"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/gossip"
-	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/replica"
 )
@@ -31,7 +31,7 @@ import (
 // Book is the peer's knowledge of others.
 type Book interface {
 	// Heard receives each good notice, once or more often.
-	Heard(n evidence.Notice)
+	Heard(n notices.Notice)
 	// SoldTwice and Defrauded receive each offence once, when its proof is kept.
 	SoldTwice(s proof.DoubleSale)
 	Defrauded(fraud sign.Hash, offender sign.Key, at market.Slot)
@@ -52,7 +52,7 @@ type Config struct {
 	Book  Book
 	// Registered lists registrations; nil if nobody registers, or nothing lists them.
 	Registered *registry.Registry
-	// Program is the chain with the network's program. A chain that is no evidence.Chain takes no stakes.
+	// Program is the chain with the network's program. A chain that is no slash.Chain takes no stakes.
 	Program any
 	Light   bool // the peer takes no part in the network
 	Log     *slog.Logger
@@ -60,15 +60,16 @@ type Config struct {
 
 // Room is a peer's proofs. It is safe for concurrent use once Run is called.
 type Room struct {
-	*evidence.Keeper
+	*notices.Publisher
 	keep.Server
-	cfg    Config
-	stakes *stakes
-	gossip *keep.Gossip   // nil before Join
-	doors  *stream.Server // nil before Start
+	cfg     Config
+	accuser *slash.Accuser
+	stakes  *stakes
+	gossip  *keep.Gossip         // nil before Join
+	doors   interface{ Close() } // nil before Start
 
 	// Table is where leases are published. Set it before Run.
-	Table evidence.Table
+	Table notices.Table
 }
 
 // Open reads the proofs of an earlier process. It starts nothing; Run does.
@@ -81,7 +82,8 @@ func Open(ctx context.Context, cfg Config) (*Room, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Keeper, err = evidence.Open(ctx, evidence.Config{
+	r.accuser = slash.New(slash.Config{Genesis: cfg.Genesis, Slot: cfg.Slot, Proofs: r.Store, Log: cfg.Log})
+	r.Publisher, err = notices.Open(ctx, notices.Config{
 		Genesis: cfg.Genesis, Self: cfg.Self, Store: cfg.Store, Slot: cfg.Slot, Heard: cfg.Book.Heard, Proofs: r.Store,
 		Log: cfg.Log,
 	})
@@ -95,7 +97,7 @@ func (r *Room) kept(c proof.Content) {
 		r.cfg.Book.SoldTwice(x)
 	case proof.Fraud:
 		r.cfg.Book.Defrauded(x.Hash(), x.Offender(), x.Answer.Window.First(r.cfg.Genesis.AuditSlots))
-		r.FoundFraud()
+		r.accuser.Found()
 	}
 }
 
@@ -163,19 +165,19 @@ func (r *Room) Close() error {
 // Run publishes leases, and finds and submits offences, until ctx ends.
 func (r *Room) Run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return r.Keeper.Run(gctx, r.Table) })
+	g.Go(func() error { return r.Publisher.Run(gctx, r.Table) })
 	if r.gossip != nil {
 		g.Go(func() error { return r.gossip.Run(gctx, 2*stakesFresh) })
 		g.Go(func() error { return r.stakes.follow(gctx, r.Found) })
 	}
-	if c, ok := r.cfg.Program.(evidence.Chain); ok {
-		g.Go(func() error { return r.Accuse(gctx, r.listed(c), r.cfg.Self) })
+	if c, ok := r.cfg.Program.(slash.Chain); ok {
+		g.Go(func() error { return r.accuser.Run(gctx, r.listed(c), r.cfg.Self) })
 	}
 	return g.Wait()
 }
 
 // listed is a chain with the list of registrations that this peer has.
-func (r *Room) listed(c evidence.Chain) evidence.Chain {
+func (r *Room) listed(c slash.Chain) slash.Chain {
 	if r.cfg.Registered == nil {
 		return c
 	}
@@ -184,11 +186,11 @@ func (r *Room) listed(c evidence.Chain) evidence.Chain {
 
 // registered is a chain with a list of registrations.
 type registered struct {
-	evidence.Chain
+	slash.Chain
 	*registry.Registry
 }
 
-var _ evidence.Registrations = registered{}
+var _ slash.Registrations = registered{}
 
 // fetchTime bounds a request to another peer.
 const fetchTime = 10 * time.Second
@@ -246,12 +248,12 @@ func (r *Room) AnchorIn(ctx context.Context, tx chain.TxID) (chain.Commitment, e
 	return proof.AnchorIn(ctx, c, tx)
 }
 
-// Watch watches a unit for double sale. It returns evidence.ErrLight for a light peer, and evidence.ErrMany.
-func (r *Room) Watch(ctx context.Context, w evidence.Watched) error {
+// Watch watches a unit for double sale. It returns notices.ErrLight for a light peer, and notices.ErrMany.
+func (r *Room) Watch(ctx context.Context, w notices.Watched) error {
 	if r.cfg.Light {
-		return evidence.ErrLight
+		return notices.ErrLight
 	}
-	return r.Keeper.Watch(ctx, w)
+	return r.Publisher.Watch(ctx, w)
 }
 
 // KeepProof checks and keeps a proof from a file, as one that this peer found. It returns proof.ErrFile for a proof

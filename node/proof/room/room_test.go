@@ -10,8 +10,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/proof/prooftest"
 	"github.com/starling-network/starling/node/proof/room"
 	"github.com/starling-network/starling/node/store"
@@ -31,7 +31,7 @@ func (b *book) note(text string) {
 	b.noted = append(b.noted, text)
 }
 
-func (b *book) Heard(evidence.Notice) {}
+func (b *book) Heard(notices.Notice) {}
 
 func (b *book) SoldTwice(s proof.DoubleSale) { b.note("double sale by " + s.A.Provider.Short()) }
 
@@ -184,7 +184,7 @@ func TestHistoryAndAnchors(t *testing.T) {
 	if _, err := r.AnchorIn(t.Context(), "tx"); !errors.Is(err, chain.ErrDown) {
 		t.Error(err)
 	}
-	if err := r.Watch(t.Context(), evidence.Watched{}); !errors.Is(err, evidence.ErrLight) {
+	if err := r.Watch(t.Context(), notices.Watched{}); !errors.Is(err, notices.ErrLight) {
 		t.Errorf("a light peer watches a unit: %v", err)
 	}
 }

@@ -45,8 +45,8 @@ type execution struct {
 	exit      runtime.Exit  // read after over
 	net       *sidecar      // of an execution with an overlay; nil where it is gone
 
-	pausing sync.Mutex // one pause or resume at a time
-	filing  sync.Mutex // one change of the overlay's files at a time
+	freezer freezer
+	files   overlayFiles
 	hurried sync.Once
 	growth  growth
 

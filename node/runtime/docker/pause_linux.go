@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -25,23 +26,31 @@ func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
 	if _, err := e.stats(ctx); err != nil { // the guard cannot say it while it is frozen
 		return err
 	}
-	e.pausing.Lock()
-	defer e.pausing.Unlock()
+	return e.freezer.change(ctx, e, true, e.freeze)
+}
+
+// freezer changes whether an execution is paused, one change at a time.
+type freezer struct{ mu sync.Mutex }
+
+// change calls do if the execution's state differs, and notes the new state if it succeeds.
+func (f *freezer) change(ctx context.Context, e *execution, paused bool, do func(context.Context) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if e.ended() {
 		return runtime.ErrEnded
 	}
 	e.mu.Lock()
-	paused := e.paused
+	was := e.paused
 	e.mu.Unlock()
-	if paused {
+	if was == paused {
 		return nil
 	}
-	if err := e.freeze(ctx); err != nil {
-		return e.pauseError(ctx, "pausing", err)
+	if err := do(ctx); err != nil {
+		return e.pauseError(ctx, map[bool]string{true: "pausing", false: "resuming"}[paused], err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.paused = true
+	e.paused = paused
 	return nil
 }
 
@@ -68,24 +77,13 @@ func (r *Runtime) Resume(ctx context.Context, h runtime.Handle) error {
 }
 
 func (e *execution) resume(ctx context.Context) error {
-	e.pausing.Lock()
-	defer e.pausing.Unlock()
-	if e.ended() {
-		return runtime.ErrEnded
-	}
-	e.mu.Lock()
-	paused := e.paused
-	e.mu.Unlock()
-	if !paused {
-		return nil
-	}
-	if err := e.engine.ContainerUnpause(ctx, e.container); err != nil && !strings.Contains(err.Error(), "is not paused") {
-		return e.pauseError(ctx, "resuming", err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.paused = false
-	return nil
+	return e.freezer.change(ctx, e, false, func(ctx context.Context) error {
+		err := e.engine.ContainerUnpause(ctx, e.container)
+		if err != nil && strings.Contains(err.Error(), "is not paused") {
+			return nil
+		}
+		return err
+	})
 }
 
 // pauseError distinguishes an execution that has just ended from a failure.

@@ -41,11 +41,10 @@ type shelf struct {
 	remove func(ctx context.Context, tag string) error
 	touch  func(ctx context.Context, id, tag string) error
 
-	clearing sync.Mutex // one looks for room at a time
-	planned  int64      // bytes that pulls may still take
+	pulls sync.Map // of chan struct{}, closed at the end of a pull, by tag
 
-	mu    sync.Mutex
-	pulls map[string]chan struct{} // closed at their end, by tag
+	mu      sync.Mutex // held while images are removed, since this changes the room of all
+	planned int64      // bytes that pulls may still take
 }
 
 // shelved is an image on the shelf.
@@ -55,7 +54,7 @@ type shelved struct {
 }
 
 func newShelf(cfg Config, e *engine) *shelf {
-	s := &shelf{floor: int64(cfg.FreeMiB) << 20, full: int64(min(cfg.ImagesPercent, 100)), log: cfg.Logger, pulls: map[string]chan struct{}{}}
+	s := &shelf{floor: int64(cfg.FreeMiB) << 20, full: int64(min(cfg.ImagesPercent, 100)), log: cfg.Logger}
 	s.usage = func() (free, size int64, ok bool) {
 		var st unix.Statfs_t
 		if unix.Statfs(e.root, &st) != nil {
@@ -111,23 +110,14 @@ func (s *shelf) use(ctx context.Context, img imageConfig) {
 
 // pulling waits until nobody else pulls the image. The returned function lets the next one do so.
 func (s *shelf) pulling(ctx context.Context, tag string) (done func(), err error) {
+	mine := make(chan struct{})
 	for {
-		s.mu.Lock()
-		busy := s.pulls[tag]
-		if busy == nil {
-			mine := make(chan struct{})
-			s.pulls[tag] = mine
-			s.mu.Unlock()
-			return func() {
-				s.mu.Lock()
-				delete(s.pulls, tag)
-				s.mu.Unlock()
-				close(mine)
-			}, nil
+		busy, others := s.pulls.LoadOrStore(tag, mine)
+		if !others {
+			return func() { s.pulls.Delete(tag); close(mine) }, nil
 		}
-		s.mu.Unlock()
 		select {
-		case <-busy:
+		case <-busy.(chan struct{}):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -150,8 +140,8 @@ func (s *shelf) plan(ctx context.Context, bytes int64) (*plan, error) {
 // become is plan for another number of bytes.
 func (p *plan) become(ctx context.Context, bytes int64) error {
 	s := p.s
-	s.clearing.Lock()
-	defer s.clearing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	others := s.planned - p.bytes
 	if err := s.clear(ctx, others+bytes); err != nil {
 		return err
@@ -164,9 +154,9 @@ func (p *plan) become(ctx context.Context, bytes int64) error {
 func (p *plan) end(ctx context.Context) {
 	if err := p.become(ctx, 0); err != nil {
 		p.s.log.Warn("the disk of the container engine is too full", "error", err)
-		p.s.clearing.Lock()
+		p.s.mu.Lock()
 		p.s.planned, p.bytes = p.s.planned-p.bytes, 0
-		p.s.clearing.Unlock()
+		p.s.mu.Unlock()
 	}
 }
 

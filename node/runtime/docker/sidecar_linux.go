@@ -336,7 +336,14 @@ func (r *Runtime) SetFiles(_ context.Context, h runtime.Handle, files map[string
 	if err != nil {
 		return err
 	}
-	e.filing.Lock()
-	defer e.filing.Unlock()
-	return writeOverlay(e.dir, files)
+	return e.files.write(e.dir, files)
+}
+
+// overlayFiles writes the files of an execution's overlay, one change at a time.
+type overlayFiles struct{ mu sync.Mutex }
+
+func (o *overlayFiles) write(dir string, files map[string][]byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return writeOverlay(dir, files)
 }

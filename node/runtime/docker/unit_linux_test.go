@@ -100,7 +100,7 @@ func TestReadLoad(t *testing.T) {
 
 // A shelf in memory, on a disk of 100 GiB.
 func newTestShelf(free int64, images ...shelved) *shelf {
-	s := &shelf{floor: 4 << 30, full: 85, log: slog.New(slog.DiscardHandler), pulls: map[string]chan struct{}{}}
+	s := &shelf{floor: 4 << 30, full: 85, log: slog.New(slog.DiscardHandler)}
 	images = slices.Clone(images)
 	s.usage = func() (int64, int64, bool) { return free, 100 << 30, true }
 	s.list = func(context.Context) ([]shelved, error) { return slices.Clone(images), nil }

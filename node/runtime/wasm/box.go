@@ -22,8 +22,9 @@ type box struct {
 
 // Confined is the confinement of a child beside the guest's own sandbox.
 type Confined struct {
-	Landlock int  `json:"landlock,omitempty"` // ABI of Landlock that is enforced; 0: this system has none, and files are not confined
-	Seccomp  bool `json:"seccomp,omitempty"`  // no new privileges, and a list of system calls
+	// Landlock is its enforced ABI; 0: this system has none, and files are not confined.
+	Landlock int  `json:"landlock,omitempty"`
+	Seccomp  bool `json:"seccomp,omitempty"` // no new privileges, and a list of system calls
 }
 
 // env is the box as a child reads it.
@@ -61,7 +62,10 @@ func enterBox() (Confined, error) {
 
 // boxOf is the box of an execution's child.
 func (r *Runtime) boxOf(s runtime.Spec) box {
-	b := box{Memory: uint64(s.Limits.WithDefaults().MemoryMiB)<<20 + childMemory, Files: []string{s.Module}, Write: []string{s.Dir, r.cfg.CacheDir}}
+	b := box{
+		Memory: uint64(s.Limits.WithDefaults().MemoryMiB)<<20 + childMemory,
+		Files:  []string{s.Module}, Write: []string{s.Dir, r.cfg.CacheDir},
+	}
 	for _, m := range s.Mounts {
 		if m.ReadOnly {
 			b.Read = append(b.Read, m.Host)
@@ -75,8 +79,10 @@ func (r *Runtime) boxOf(s runtime.Spec) box {
 // sayConfined logs the confinement of the children of this runtime.
 func (r *Runtime) sayConfined(c Confined) {
 	if c.Landlock == 0 || !c.Seccomp {
-		r.cfg.Logger.Warn("this system confines WASM programs by their own sandbox only, or by little more", "landlock", c.Landlock, "seccomp", c.Seccomp)
+		r.cfg.Logger.Warn("this system confines WASM programs by their own sandbox only, or by little more",
+			"landlock", c.Landlock, "seccomp", c.Seccomp)
 		return
 	}
-	r.cfg.Logger.Info("WASM programs are confined beside their own sandbox", "landlock", c.Landlock, "seccomp", c.Seccomp)
+	r.cfg.Logger.Info("WASM programs are confined beside their own sandbox",
+		"landlock", c.Landlock, "seccomp", c.Seccomp)
 }

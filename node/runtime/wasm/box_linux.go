@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// confine takes from all threads of this process, for good and without privileges: new privileges by programs that have them,
-// files outside the box, TCP, signals to others, and every system call that the guest's sandbox does not need. Of Landlock
-// it takes as much as the kernel has.
+// confine takes from all threads of this process, for good and without privileges: new privileges by programs that have
+// them, files outside the box, TCP, signals to others, and every system call that the guest's sandbox does not need. Of
+// Landlock it takes as much as the kernel has.
 func confine(b box) (Confined, error) {
 	var c Confined
 	// The threads are listed when the process is put behind the peer.
@@ -33,7 +33,8 @@ func confine(b box) (Confined, error) {
 	return c, nil
 }
 
-// leastLandlock is the first ABI that lets a guest move a file between directories. With one before it nothing is confined.
+// leastLandlock is the first ABI that lets a guest move a file between directories. With one before it nothing is
+// confined.
 const leastLandlock = 2
 
 // Offsets in struct seccomp_data.
@@ -43,8 +44,8 @@ const (
 	offsetArg0   = 16 // its lower half, on little endian
 )
 
-// restrictCalls lets this process make the system calls of its list only; others fail with ENOSYS. It reports false where there is
-// no list for the processor: wazero compiles for none of those.
+// restrictCalls lets this process make the system calls of its list only; others fail with ENOSYS. It reports false
+// where there is no list for the processor: wazero compiles for none of those.
 func restrictCalls() (bool, error) {
 	if auditArch == 0 {
 		return false, nil

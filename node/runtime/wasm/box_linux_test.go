@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// breakoutEnv makes the test binary a child whose guest has broken out of its sandbox: it enters its box and tries what it can.
+// breakoutEnv makes the test binary a child whose guest has broken out of its sandbox: it enters its box and tries what
+// it can.
 const breakoutEnv = "STARLING_TEST_BREAKOUT"
 
 // breakout is what it is told, and what it got.
@@ -137,8 +138,8 @@ func TestAttackUnconfined(t *testing.T) {
 	}
 }
 
-// TestAttackModuleMemory: a module of 60 bytes with 2^31 locals makes the compiler allocate 16 GiB, and one with a segment of 2^31
-// elements 64 GiB.
+// TestAttackModuleMemory: a module of 60 bytes with 2^31 locals makes the compiler allocate 16 GiB, and one with a
+// segment of 2^31 elements 64 GiB.
 func TestAttackModuleMemory(t *testing.T) {
 	r := newRuntime(t, time.Minute)
 	command := header + "\x01\x04\x01\x60\x00\x00" + "\x03\x02\x01\x00" + "\x07\x0a\x01\x06_start\x00\x00"

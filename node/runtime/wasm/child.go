@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/mount"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,8 +32,8 @@ const (
 	failOther  = "other"
 )
 
-// childMemory is how many bytes a child may have beside its guest's memory, to compile the program above all: Pyodide's 10 MB of
-// WebAssembly take 960 MiB.
+// childMemory is how many bytes a child may have beside its guest's memory, to compile the program above all: Pyodide's
+// 10 MB of WebAssembly take 960 MiB.
 const childMemory = 2 << 30
 
 // readiness is the one line on the pipe.
@@ -43,8 +44,9 @@ type readiness struct {
 	Confined Confined `json:"confined,omitzero"`
 }
 
-// ChildMain is the whole life of a child process: where the command line is `PROGRAM wasm-exec DIR` or `PROGRAM wasm-gauge MILLICPU` it
-// does not return; otherwise it returns at once. A binary that uses this package calls it first thing in main, a test binary in TestMain.
+// ChildMain is the whole life of a child process: where the command line is `PROGRAM wasm-exec DIR` or `PROGRAM
+// wasm-gauge MILLICPU` it does not return; otherwise it returns at once. A binary that uses this package calls it first
+// thing in main, a test binary in TestMain.
 func ChildMain() {
 	if len(os.Args) != 3 || os.Args[1] != GaugeSubcommand && os.Args[1] != Subcommand {
 		return
@@ -80,8 +82,8 @@ type child struct {
 	logs   map[runtime.Stream]*os.File
 	out    map[runtime.Stream]*runtime.LogWriter
 	mem    *allocator
-	mounts []*mountFS
-	quota  *quota
+	mounts []*mount.FS
+	quota  *mount.Quota
 
 	stopper  *stopper
 	confined Confined
@@ -92,7 +94,10 @@ type child struct {
 }
 
 func newChild(dir string) (*child, error) {
-	c := &child{dir: dir, logs: map[runtime.Stream]*os.File{}, out: map[runtime.Stream]*runtime.LogWriter{}, phase: phaseStarting}
+	c := &child{
+		dir: dir, phase: phaseStarting,
+		logs: map[runtime.Stream]*os.File{}, out: map[runtime.Stream]*runtime.LogWriter{},
+	}
 	var err error
 	if c.alive, err = os.OpenFile(filepath.Join(dir, aliveFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, fmt.Errorf("opening lock: %w", err)
@@ -211,27 +216,25 @@ func (c *child) guestMounts() []runtime.Mount {
 
 // openMounts opens the host directories and counts the content of the writable ones.
 func (c *child) openMounts() error {
-	c.quota = &quota{limit: int64(c.limits.DiskMiB) << 20, writing: map[*file]struct{}{}, onHit: func() {
-		fmt.Fprintf(c.out[runtime.Stderr], "[starling: the limit of %d MiB on writable mounts is reached]\n", c.limits.DiskMiB)
-	}}
-	var numbers *inodes
+	c.quota = mount.NewQuota(int64(c.limits.DiskMiB)<<20, func() {
+		fmt.Fprintf(c.out[runtime.Stderr],
+			"[starling: the limit of %d MiB on writable mounts is reached]\n", c.limits.DiskMiB)
+	})
 	if c.spec.Spec.Seed != 0 {
-		numbers = &inodes{seen: map[[2]uint64]uint64{}}
+		c.quota.Same(seededEpoch)
 	}
 	for _, m := range c.guestMounts() {
-		root, err := os.OpenRoot(m.Host)
+		fs, err := c.quota.Open(m.Host, m.ReadOnly)
 		if err != nil {
 			return fmt.Errorf("opening %s: %w", m.Guest, err)
 		}
-		c.mounts = append(c.mounts, &mountFS{root: root, readOnly: m.ReadOnly, quota: c.quota, inodes: numbers})
-		if !m.ReadOnly {
-			c.quota.roots = append(c.quota.roots, root)
-		}
+		c.mounts = append(c.mounts, fs)
 	}
-	if err := c.quota.count(); err != nil {
+	over, err := c.quota.Over()
+	if err != nil {
 		return err
 	}
-	if over := c.quota.used - c.quota.limit; over > 0 {
+	if over > 0 {
 		return fmt.Errorf("writable mounts are %d bytes over the limit of %d MiB already", over, c.limits.DiskMiB)
 	}
 	return nil

@@ -26,7 +26,9 @@
 //
 // # Enforced limits, and their means
 //
-//	memory     the guest's linear memory, by its allocator; the sandbox itself takes some 30 MiB more
+//	memory     the guest's linear memory, by its allocator; the sandbox itself takes some 30 MiB more. The
+//	           kernel bounds all memory of the child (childMemory): a few bytes of a module can name
+//	           gigabytes of locals for the compiler
 //	wall time  the child's timer; on Linux a kernel timer kills it if that should fail
 //	CPU        a guest has one thread, so one core is the most it gets. Below 1000 MilliCPU, on Linux, the child stops
 //	           itself (SIGSTOP, woken by a kernel timer) whenever it is ahead of its share; elsewhere MilliCPU is not

@@ -182,7 +182,8 @@ func (e *execution) kill(ctx context.Context) error {
 	return err
 }
 
-// signal reaches the child only: its process is held (a pidfd on Linux) before the lock says that it still is the child.
+// signal reaches the child only: its process is held (a pidfd on Linux) before the lock says that it still is the
+// child.
 func (e *execution) signal(sig os.Signal) error {
 	_, _ = e.stats()
 	if e.cmd != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// GaugeSubcommand is the hidden command of the peer's binary that computes in the place of a guest: PROGRAM wasm-gauge MILLICPU.
+// GaugeSubcommand is the hidden command of the peer's binary that computes in the place of a guest: PROGRAM wasm-gauge
+// MILLICPU.
 const GaugeSubcommand = "wasm-gauge"
 
 // gaugeMain is that process, with a guest's resources: one thread at nice 10 and the same share of a core. err is the
@@ -44,8 +45,8 @@ func gaugeMain(milliCPU string, err error) {
 	os.Exit(0)
 }
 
-// Gauge starts a process beside the child, under the same limits, since a guest in machine code can share its process with
-// nothing. The child is stopped while it computes.
+// Gauge starts a process beside the child, under the same limits, since a guest in machine code can share its process
+// with nothing. The child is stopped while it computes.
 func (r *Runtime) Gauge(ctx context.Context, h runtime.Handle) (runtime.Gauge, error) {
 	e, err := r.find(h)
 	if err != nil {

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/canonical"
+	"github.com/starling-network/starling/node/runtime/wasm/mount"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
@@ -46,11 +49,11 @@ func (c *child) prepare() (*guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading program: %w", err)
 	}
-	if !strings.HasPrefix(string(code[:min(len(magic), len(code))]), magic) {
-		return nil, errNoModule
+	if !bytes.HasPrefix(code, []byte(canonical.Magic)) {
+		return nil, canonical.ErrNoModule
 	}
 	if c.spec.Spec.Seed != 0 {
-		if code, err = canonical(code); err != nil {
+		if code, err = canonical.Module(code, MaxModule); err != nil {
 			return nil, fmt.Errorf("making NaNs canonical: %w", err)
 		}
 	}
@@ -74,8 +77,8 @@ func (c *child) prepare() (*guest, error) {
 	return g, nil
 }
 
-// compile takes the program from the cache or puts it there. An entry that is damaged fails every compilation that finds it,
-// and a full disk fails the adding of one: so the cache is emptied once, and then done without.
+// compile takes the program from the cache or puts it there. An entry that is damaged fails every compilation that
+// finds it, and a full disk fails the adding of one: so the cache is emptied once, and then done without.
 func (g *guest) compile(code []byte) (err error) {
 	ctx := context.Background()
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
@@ -140,7 +143,8 @@ func (g *guest) instantiate() (err error) {
 	for _, k := range slices.Sorted(maps.Keys(s.Env)) {
 		config = config.WithEnv(k, s.Env[k])
 	}
-	mod, err := g.rt.InstantiateModule(experimental.WithMemoryAllocator(context.Background(), g.c.mem), g.compiled, config)
+	ctx := experimental.WithMemoryAllocator(context.Background(), g.c.mem)
+	mod, err := g.rt.InstantiateModule(ctx, g.compiled, config)
 	if err != nil {
 		return fmt.Errorf("instantiating program: %w", err)
 	}
@@ -167,10 +171,10 @@ func (g *guest) call() runtime.Exit {
 	return e
 }
 
-// hostCalls is around every call the guest makes to the host. There it collects garbage, and says ENOSPC, which wazero's file
-// interface has no word for, where the quota was the cause of an I/O error.
+// hostCalls is around every call of the guest to the host. It collects garbage there, and returns ENOSPC where the
+// quota was the cause of an I/O error.
 type hostCalls struct {
-	quota  *quota
+	quota  *mount.Quota
 	calls  int
 	live   uint64 // bytes that the last collection left
 	sample []metrics.Sample
@@ -186,7 +190,7 @@ func (h *hostCalls) NewFunctionListener(api.FunctionDefinition) experimental.Fun
 }
 
 func (h *hostCalls) Before(context.Context, api.Module, api.FunctionDefinition, []uint64, experimental.StackIterator) {
-	h.quota.full = false
+	h.quota.Begin()
 	if h.calls++; h.calls%callsPerLook != 0 {
 		return
 	}
@@ -199,7 +203,7 @@ func (h *hostCalls) Before(context.Context, api.Module, api.FunctionDefinition, 
 }
 
 func (h *hostCalls) After(_ context.Context, _ api.Module, _ api.FunctionDefinition, results []uint64) {
-	if h.quota.full && len(results) > 0 && results[0] == wasiEIO {
+	if h.quota.Full() && len(results) > 0 && results[0] == wasiEIO {
 		results[0] = wasiENOSPC
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof/rerun"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/mount"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/verify/replica"
 )
 
-// What a seeded program can see is the same on two machines that differ in everything that it must not depend on: where its
-// directories are, in what order, when and how its inputs came there, who owns them, how many CPUs it is given.
+// What a seeded program can see is the same on two machines that differ in everything that it must not depend on: where
+// its directories are, in what order, when and how its inputs came there, who owns them, how many CPUs it is given.
 func TestTwoMachines(t *testing.T) {
 	t.Parallel()
 	module, _ := program(t)
@@ -85,15 +86,15 @@ func TestTwoMachines(t *testing.T) {
 	}
 }
 
-// seen is all that WASI tells of files, in the order in which a program would ask.
+// seen returns all that WASI shows of files, in the order in which a program would ask.
 func seen(t *testing.T, dir string) string {
 	t.Helper()
-	root, err := os.OpenRoot(dir)
+	q := mount.NewQuota(0, nil)
+	q.Same(seededEpoch)
+	m, err := q.Open(dir, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
-	m := &mountFS{root: root, readOnly: true, quota: &quota{writing: map[*file]struct{}{}}, inodes: &inodes{seen: map[[2]uint64]uint64{}}}
 	text := ""
 	for _, name := range []string{"", "a", "b", "sub"} {
 		st, e := m.Stat(name)
@@ -102,7 +103,10 @@ func seen(t *testing.T, dir string) string {
 		}
 		text += fmt.Sprintln(name, st.Dev, st.Ino, st.Mode.Type(), st.Nlink, st.Size, st.Atim, st.Mtim, st.Ctim)
 	}
-	f := open(t, m, "", 0)
+	f, e := m.OpenFile("", 0, 0)
+	if e != 0 {
+		t.Fatal(e)
+	}
 	entries, e := f.Readdir(-1)
 	if e != 0 {
 		t.Fatal(e)
@@ -110,7 +114,8 @@ func seen(t *testing.T, dir string) string {
 	return text + fmt.Sprintln(entries)
 }
 
-// A work that is run again from a proof's description gives the same digests on every machine, and others for another work.
+// A work that is run again from a proof's description gives the same digests on every machine, and others for another
+// work.
 func TestRerun(t *testing.T) {
 	t.Parallel()
 	module, _ := program(t)
@@ -161,8 +166,8 @@ func TestAttackNaNOfARun(t *testing.T) {
 	}
 }
 
-// A buyer asks a replicated program to stop, by which it might leave another result than whoever runs it again. It sees nothing of that, is
-// ended, and its provider signs no result.
+// A buyer asks a replicated program to stop, by which it might leave another result than whoever runs it again. It sees
+// nothing of that, is ended, and its provider signs no result.
 func TestAttackStopFileMakesFalseResult(t *testing.T) {
 	t.Parallel()
 	module, _ := program(t)

@@ -52,7 +52,8 @@ func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
 	return nil
 }
 
-// awaitStopped returns when no thread of the child runs any more: on a busy machine some take their time to see a signal.
+// awaitStopped returns when no thread of the child runs any more: on a busy machine some take their time to see a
+// signal.
 func (e *execution) awaitStopped(ctx context.Context) error {
 	for !e.ended() {
 		s, err := readStatus(e.dir)

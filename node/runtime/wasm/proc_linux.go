@@ -112,9 +112,9 @@ func newStopper() (*stopper, error) {
 	return &stopper{wake: wake, again: again}, errors.Join(err, err2)
 }
 
-// stop stops every thread for d, or until something else wakes the process. The signal is for the calling thread, which so cannot disarm the
-// timers before it has stopped. A SIGSTOP drops a SIGCONT that has not been handled yet, so that a timer which comes too early wakes nobody:
-// hence the second one.
+// stop stops every thread for d, or until something else wakes the process. The signal is for the calling thread, which
+// so cannot disarm the timers before it has stopped. A SIGSTOP drops a SIGCONT that has not been handled yet, so that a
+// timer which comes too early wakes nobody: hence the second one.
 func (s *stopper) stop(d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

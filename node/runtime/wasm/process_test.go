@@ -158,7 +158,8 @@ func TestOrphanIsRecovered(t *testing.T) {
 	}
 }
 
-// A child that something else kills leaves no word; its execution is lost, not hung. For its own peer and for one that adopted it.
+// A child that something else kills leaves no word; its execution is lost, not hung. For its own peer and for one that
+// adopted it.
 func TestChildKilledFromOutside(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]func(*Runtime) runtime.Handle{
@@ -409,7 +410,8 @@ func TestPausedBelowItsShare(t *testing.T) {
 	}
 }
 
-// A paused child whose peer is killed is woken, sees that nobody is there, and ends: whether that peer started it or recovered it.
+// A paused child whose peer is killed is woken, sees that nobody is there, and ends: whether that peer started it or
+// recovered it.
 func TestPausedOrphanEnds(t *testing.T) {
 	t.Parallel()
 	for name, recovered := range map[string]bool{"of the peer that started it": false, "of a peer that recovered it": true} {

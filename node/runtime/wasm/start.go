@@ -36,7 +36,8 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 		return h, &runtime.SpecError{Field: "Overlay", Reason: "needs a container: this runtime gives no network"}
 	}
 	if len(s.Secrets)+len(s.SecretEnv) > 0 {
-		return h, &runtime.SpecError{Field: "Secrets", Reason: "need a container: this runtime would write them to disk"}
+		const reason = "need a container: this runtime would write them to disk"
+		return h, &runtime.SpecError{Field: "Secrets", Reason: reason}
 	}
 	for i, m := range s.Mounts {
 		if info, err := os.Stat(m.Host); err != nil || !info.IsDir() {
@@ -135,7 +136,8 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec) erro
 	}
 	if err != nil {
 		if words, _ := readState(e.dir, childLog); bytes.Contains(words, []byte("out of memory")) {
-			return fmt.Errorf("%w: compiling it takes more than %d MiB of memory", runtime.ErrBadModule, childMemory>>20)
+			const most = childMemory >> 20
+			return fmt.Errorf("%w: compiling it takes more than %d MiB of memory", runtime.ErrBadModule, most)
 		}
 		return fmt.Errorf("child ended before it was ready: %w: %s", err, lastWords(e.dir))
 	}

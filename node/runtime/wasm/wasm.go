@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/canonical"
 )
 
 // Name is the name of this runtime in orders and offers.
@@ -76,11 +77,6 @@ func New(cfg Config) (*Runtime, error) {
 // Name is "wasm".
 func (r *Runtime) Name() string { return Name }
 
-// magic begins every WebAssembly module of version 1.
-const magic = "\x00asm\x01\x00\x00\x00"
-
-var errNoModule = errors.New("not a WebAssembly module of version 1")
-
 // CheckModule looks at how the file begins.
 func (r *Runtime) CheckModule(path string) error {
 	f, err := os.Open(path)
@@ -88,9 +84,9 @@ func (r *Runtime) CheckModule(path string) error {
 		return err
 	}
 	defer f.Close()
-	var head [len(magic)]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil || string(head[:]) != magic {
-		return fmt.Errorf("%w: %w", runtime.ErrBadModule, errNoModule)
+	var head [len(canonical.Magic)]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil || string(head[:]) != canonical.Magic {
+		return fmt.Errorf("%w: %w", runtime.ErrBadModule, canonical.ErrNoModule)
 	}
 	return nil
 }
@@ -118,7 +114,8 @@ func (r *Runtime) Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, err
 	return e.wait(ctx)
 }
 
-// Stop makes runtime.StopFile appear in the guest, then ends the child. A seeded guest sees no request and is ended at once.
+// Stop makes runtime.StopFile appear in the guest, then ends the child. A seeded guest sees no request and is ended at
+// once.
 func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duration) error {
 	e, err := r.find(h)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
+	"github.com/starling-network/starling/node/runtime/wasm/canonical"
 )
 
 func TestMain(m *testing.M) {
@@ -155,7 +156,7 @@ func TestCheckModule(t *testing.T) {
 	}
 	defer r.Close()
 	path := filepath.Join(t.TempDir(), "module")
-	for content, ok := range map[string]bool{magic: true, magic + "rest": true, "": false, "\x00asm": false, "#!/bin/sh\n": false} {
+	for content, ok := range map[string]bool{canonical.Magic: true, canonical.Magic + "rest": true, "": false, "\x00asm": false, "#!/bin/sh\n": false} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -18,9 +18,11 @@ const (
 	usageInterval = 10 * time.Second
 	// wallTimeSlack is how long after the wall-time limit the kernel kills a child that has not ended itself.
 	wallTimeSlack = 3 * time.Second
-	// wakeInterval is how often a paused child is woken to see whether its peer is still there: it runs for less than a millisecond.
+	// wakeInterval is how often a paused child is woken to see whether its peer is still there: it runs for less than a
+	// millisecond.
 	wakeInterval = time.Second
-	// stopSlack is how much later a second timer wakes the child, should the first have come before the child had stopped.
+	// stopSlack is how much later a second timer wakes the child, should the first have come before the child had
+	// stopped.
 	stopSlack = 5 * time.Second
 )
 
@@ -52,8 +54,8 @@ func (c *child) watchSignals() {
 	c.end(runtime.Exit{Code: runtime.CodeKilled, Reason: runtime.ReasonKilled})
 }
 
-// watchPause stops the child when its peer has paused it and woken it, and again when something else wakes it, its own timer above
-// all. When the peer itself has ended it goes on, and watchOwner sees to the rest.
+// watchPause stops the child when its peer has paused it and woken it, and again when something else wakes it, its own
+// timer above all. When the peer itself has ended it goes on, and watchOwner sees to the rest.
 func (c *child) watchPause(woken <-chan os.Signal) {
 	for range woken {
 		if _, err := os.Stat(filepath.Join(c.dir, pausedFile)); err != nil {

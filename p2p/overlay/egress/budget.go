@@ -49,7 +49,8 @@ type share struct {
 
 // NewBudget makes a budget of so many bytes.
 func NewBudget(bytes int64) *Budget {
-	return &Budget{max: bytes, wide: 2*wideBuffer + wideRead().counts + wideWrite().counts + copyBytes, stacks: map[*Stack]*share{}}
+	return &Budget{max: bytes, wide: 2*wideBuffer + wideRead().counts + wideWrite().counts + copyBytes,
+		stacks: map[*Stack]*share{}}
 }
 
 // Max is the budget, bytes.

@@ -199,8 +199,8 @@ func parseQuery(message []byte, tcp bool) (a asked, code dnsmessage.RCode, ok bo
 // then.
 func (a asked) pack(f found) []byte {
 	head := dnsmessage.Header{
-		ID: a.head.ID, Response: true, OpCode: a.head.OpCode, RecursionDesired: a.head.RecursionDesired, RecursionAvailable: true,
-		Authoritative: f.ours, RCode: f.code,
+		ID: a.head.ID, Response: true, OpCode: a.head.OpCode, RecursionDesired: a.head.RecursionDesired,
+		RecursionAvailable: true, Authoritative: f.ours, RCode: f.code,
 	}
 	b, err := a.build(head, f.records)
 	if err != nil {
@@ -236,7 +236,8 @@ func (a asked) build(head dnsmessage.Header, records []dnsmessage.Resource) ([]b
 
 // record is one answer to the question.
 func (a asked) record(ttl uint32, body dnsmessage.ResourceBody) dnsmessage.Resource {
-	return dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: a.q.Name, Class: dnsmessage.ClassINET, TTL: ttl}, Body: body}
+	return dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: a.q.Name, Class: dnsmessage.ClassINET, TTL: ttl},
+		Body: body}
 }
 
 // cluster answers for names of the cluster, and for names that nobody has on the internet; these are not looked up
@@ -312,7 +313,8 @@ func (s *Stack) look(ctx context.Context, a asked) found {
 			names, err = s.cfg.Resolve.LookupAddr(ctx, addr.String())
 		}
 		for _, n := range names {
-			if to, err := dnsmessage.NewName(strings.TrimSuffix(n, ".") + "."); err == nil && !local(strings.TrimSuffix(n, ".")) {
+			if to, err := dnsmessage.NewName(strings.TrimSuffix(n, ".") + "."); err == nil &&
+				!local(strings.TrimSuffix(n, ".")) {
 				add(&dnsmessage.PTRResource{PTR: to})
 			}
 		}
@@ -357,7 +359,8 @@ func (s *Stack) lookA(ctx context.Context, a asked) found {
 	}
 	var open []netip.Addr
 	for _, addr := range addrs {
-		if addr = addr.Unmap(); addr.Is4() && closed.Why(addr) == "" && !s.hosts.have(addr) && len(open) < maxAddresses {
+		if addr = addr.Unmap(); addr.Is4() && closed.Why(addr) == "" && !s.hosts.have(addr) &&
+			len(open) < maxAddresses {
 			open = append(open, addr)
 		}
 	}

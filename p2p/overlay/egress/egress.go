@@ -30,8 +30,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -51,74 +49,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// Limits bound one container's load on the host and its line. 0 takes the default, if there is one.
-type Limits struct {
-	Flows       int           // TCP connections and UDP pairs at a time, with those being set up; default 512
-	NewFlows    float64       // a second; default 100. Four seconds' worth may come at once
-	BytesPerSec float64       // each way; 0 is no limit
-	Queries     float64       // names looked up a second; default 50. Four seconds' worth may come at once
-	IdleTCP     time.Duration // a connection on which nothing moves is cut; default 1 h
-	IdleUDP     time.Duration // default 1 min
-}
-
-// Defaults of Limits.
-const (
-	DefaultFlows    = 512
-	DefaultNewFlows = 100
-	DefaultQueries  = 50
-	DefaultIdleTCP  = time.Hour
-	DefaultIdleUDP  = time.Minute
-	MaxFlows        = 1 << 16
-)
-
-const (
-	burstSeconds  = 4
-	dialTime      = 10 * time.Second
-	handshakeTime = 5 * time.Second  // for the container to answer, one hop away
-	drainTime     = 15 * time.Second // for the container to read the rest of a connection that ended outside
-	chunk         = 32 << 10         // copied at a time
-	queueBytes    = 4 << 20          // of packets that wait for the writer; more are dropped, as on any line
-	batch         = 128              // packets written at a time
-	nic           = tcpip.NICID(1)
-)
-
-// Resolver looks names up on the internet: *net.Resolver is one.
-type Resolver interface {
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
-	LookupAddr(ctx context.Context, addr string) ([]string, error)
-	LookupTXT(ctx context.Context, name string) ([]string, error)
-	LookupMX(ctx context.Context, name string) ([]*net.MX, error)
-	LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
-}
-
-// Config is the configuration of a Stack.
-type Config struct {
-	// Address is the container's own: packets from another are dropped. Service is the address of this end.
-	Address, Service netip.Addr
-	MTU              int
-	Policy           Policy
-	Limits           Limits
-	// Names returns the addresses of a name of the cluster, in lower case and without a dot at the end, and Reverse the
-	// name of one of its addresses. Names unknown to them do not exist if they have a single label or lie below Domain.
-	Names   func(name string) []netip.Addr
-	Reverse func(netip.Addr) string
-	Domain  string
-	// Services are called with connections to the service address by port, one goroutine each; the connection is closed
-	// when they return, and ctx ends with the Stack. Port 53 is the Stack's own.
-	Services map[uint16]func(ctx context.Context, conn net.Conn)
-	// Own are the host's addresses as others see them, beside those of its interfaces: the router's, say. It must not
-	// block.
-	Own func() []netip.Addr
-	// Dial connects to an address that the policy allows. If nil, it is a net.Dialer that checks the address of the
-	// connection again, and bounds the socket's buffers to the flow's size.
-	Dial func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
-	// Resolve is nil for the host's resolver.
-	Resolve Resolver
-	// Budget bounds the flows of this stack and of others; if nil, it is one of DefaultBudget for this stack alone.
-	Budget *Budget
-	Log    *slog.Logger
-}
-
 // Stack is one container's way out. Its methods may be called by several at a time.
 type Stack struct {
 	cfg    Config
@@ -129,8 +59,7 @@ type Stack struct {
 	udp    *udp.Forwarder
 	writer atomic.Pointer[func([][]byte) error]
 
-	delivering sync.Mutex // held while packets go in
-	gro        gro.GRO    // puts segments of one connection that come together into one
+	inlet inlet
 
 	refused  refusals
 	hosts    hostAddrs
@@ -152,16 +81,15 @@ type Stack struct {
 	flows  map[flowKey]*flow
 }
 
-// ErrConfig reports that a Stack cannot be made with its configuration.
-var ErrConfig = errors.New("egress")
-
 // New makes a stack and starts it; Close ends it. Errors: ErrConfig, ErrPolicy.
 func New(cfg Config) (*Stack, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
 	ns := stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true})},
+		NetworkProtocols: []stack.NetworkProtocolFactory{
+			ipv4.NewProtocolWithOptions(ipv4.Options{AllowExternalLoopbackTraffic: true}),
+		},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
 	})
 	link := channel.New(queueBytes/cfg.MTU, uint32(cfg.MTU), "")
@@ -170,18 +98,19 @@ func New(cfg Config) (*Stack, error) {
 	s := &Stack{
 		cfg: cfg, ns: ns, link: link, ctx: ctx, stop: stop, flows: map[flowKey]*flow{},
 		refused:  refusals{log: cfg.Log},
-		newFlows: limiter(cfg.Limits.NewFlows), queries: limiter(cfg.Limits.Queries), lookups: make(chan struct{}, maxLookups),
-		hosts: hostAddrs{own: cfg.Own},
+		newFlows: limiter(cfg.Limits.NewFlows), queries: limiter(cfg.Limits.Queries),
+		lookups: make(chan struct{}, maxLookups), hosts: hostAddrs{own: cfg.Own},
 	}
 	if b := cfg.Limits.BytesPerSec; b > 0 {
-		s.out, s.in = rate.NewLimiter(rate.Limit(b), max(int(b), 64<<10)), rate.NewLimiter(rate.Limit(b), max(int(b), 64<<10))
+		s.out, s.in = rate.NewLimiter(rate.Limit(b), max(int(b), 64<<10)),
+			rate.NewLimiter(rate.Limit(b), max(int(b), 64<<10))
 	}
 	if s.cfg.Dial == nil {
 		s.cfg.Dial = s.dial
 	}
 	cfg.Budget.join(s)
-	s.gro.Dispatcher = inbound{link}
-	s.gro.Init(true)
+	s.inlet.gro.Dispatcher = inbound{link}
+	s.inlet.gro.Init(true)
 	if err := s.start(); err != nil {
 		stop()
 		cfg.Budget.leave(s)
@@ -195,78 +124,14 @@ func limiter(perSecond float64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond*burstSeconds)))
 }
 
-// fill checks a configuration and puts the defaults in.
-func (c *Config) fill() error {
-	switch {
-	case !c.Address.Is4() || !c.Service.Is4() || c.Address == c.Service:
-		return fmt.Errorf("%w: want two IPv4 addresses, got %v for the container and %v for the service", ErrConfig, c.Address, c.Service)
-	case c.MTU < header.IPv4MinimumMTU || c.MTU > 1<<16-1:
-		return fmt.Errorf("%w: an MTU of %d, want 68 to 65535", ErrConfig, c.MTU)
-	case c.Services[portDNS] != nil:
-		return fmt.Errorf("%w: port 53 of the service address is DNS", ErrConfig)
-	}
-	if err := c.Policy.Check(); err != nil {
-		return err
-	}
-	if err := c.Limits.Check(); err != nil {
-		return err
-	}
-	c.Limits = c.Limits.filled()
-	if c.Names == nil {
-		c.Names = func(string) []netip.Addr { return nil }
-	}
-	if c.Reverse == nil {
-		c.Reverse = func(netip.Addr) string { return "" }
-	}
-	if c.Resolve == nil {
-		c.Resolve = net.DefaultResolver
-	}
-	if c.Budget == nil {
-		c.Budget = NewBudget(DefaultBudget)
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	return nil
-}
-
-// Check refuses limits out of range. Errors: ErrConfig.
-func (l Limits) Check() error {
-	if l.Flows < 0 || l.Flows > MaxFlows || !(l.NewFlows >= 0) || !(l.BytesPerSec >= 0) || l.BytesPerSec > 1<<40 || l.NewFlows > 1<<20 ||
-		!(l.Queries >= 0) || l.Queries > 1<<20 || l.IdleTCP < 0 || l.IdleUDP < 0 {
-		return fmt.Errorf("%w: limits: none is below 0, and at most %d flows, 2^20 new ones and queries a second, and 2^40 bytes a second",
-			ErrConfig, MaxFlows)
-	}
-	return nil
-}
-
-func (l Limits) filled() Limits {
-	def := func(v, d float64) float64 {
-		if v == 0 {
-			return d
-		}
-		return v
-	}
-	l.NewFlows, l.Queries = def(l.NewFlows, DefaultNewFlows), def(l.Queries, DefaultQueries)
-	if l.Flows == 0 {
-		l.Flows = DefaultFlows
-	}
-	if l.IdleTCP == 0 {
-		l.IdleTCP = DefaultIdleTCP
-	}
-	if l.IdleUDP == 0 {
-		l.IdleUDP = DefaultIdleUDP
-	}
-	return l
-}
-
 // start makes the stack ready and starts its goroutines.
 func (s *Stack) start() error {
 	sack, moderate := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
 	snd := tcpip.TCPSendBufferSizeRangeOption{Min: 4 << 10, Default: wideBuffer, Max: wideBuffer}
 	rcv := tcpip.TCPReceiveBufferSizeRangeOption{Min: 4 << 10, Default: wideBuffer, Max: wideBuffer}
 	// A container's half-open connections are forgotten soon: it is one hop away, on the same machine.
-	retries, wait, linger := tcpip.TCPMaxRetriesOption(8), tcpip.TCPTimeWaitTimeoutOption(2*time.Second), tcpip.TCPLingerTimeoutOption(10*time.Second)
+	retries, wait := tcpip.TCPMaxRetriesOption(8), tcpip.TCPTimeWaitTimeoutOption(2*time.Second)
+	linger := tcpip.TCPLingerTimeoutOption(10 * time.Second)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &moderate, &snd, &rcv, &retries, &wait, &linger} {
 		if err := s.ns.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			return fmt.Errorf("setting TCP up: %v", err)
@@ -276,7 +141,8 @@ func (s *Stack) start() error {
 		return fmt.Errorf("making the interface: %v", err)
 	}
 	service := tcpip.AddrFrom4(s.cfg.Service.As4())
-	if err := s.ns.AddProtocolAddress(nic, tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: service.WithPrefix()}, stack.AddressProperties{}); err != nil {
+	if err := s.ns.AddProtocolAddress(nic, tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber,
+		AddressWithPrefix: service.WithPrefix()}, stack.AddressProperties{}); err != nil {
 		return fmt.Errorf("setting the service address: %v", err)
 	}
 	// It takes packets for every address, and answers from it.
@@ -296,7 +162,8 @@ func (s *Stack) start() error {
 	s.ns.SetTransportProtocolHandler(tcp.ProtocolNumber, s.admitTCP)
 	s.ns.SetTransportProtocolHandler(udp.ProtocolNumber, s.admitUDP)
 	s.ns.SetTransportProtocolHandler(icmp.ProtocolNumber4, s.admitICMP)
-	dns, err := gonet.DialUDP(s.ns, &tcpip.FullAddress{NIC: nic, Addr: service, Port: portDNS}, nil, ipv4.ProtocolNumber)
+	dns, err := gonet.DialUDP(s.ns, &tcpip.FullAddress{NIC: nic, Addr: service, Port: portDNS}, nil,
+		ipv4.ProtocolNumber)
 	if err != nil {
 		return fmt.Errorf("opening DNS: %w", err)
 	}
@@ -329,31 +196,53 @@ func (s *Stack) Deliver(packets [][]byte) {
 	s.wg.Add(1) // Close waits until the stack is left
 	s.mu.Unlock()
 	defer s.wg.Done()
-	s.delivering.Lock()
-	defer s.delivering.Unlock()
+	s.inlet.put(packets, func(p []byte) bool {
+		why, ok := sound(p, s.cfg.Address)
+		if !ok {
+			s.refused.add(why, netip.AddrPort{}, "")
+		}
+		return ok
+	})
+}
+
+// sound reports whether a packet from the container may enter the stack, and otherwise the reason.
+func sound(p []byte, container netip.Addr) (why Reason, ok bool) {
+	h := header.IPv4(p)
+	switch {
+	case len(p) > 0 && p[0]>>4 != 4:
+		return ReasonProtocol, false
+	case !h.IsValid(len(p)):
+		return ReasonMalformed, false
+	case netip.AddrFrom4(h.SourceAddress().As4()) != container:
+		return ReasonSource, false
+	// its sender is not notified that it goes nowhere (RFC 1812, 4.3.2.7)
+	case header.IsV4MulticastAddress(h.DestinationAddress()):
+		return ReasonClosed, false
+	}
+	return why, true
+}
+
+// inlet puts packets into the stack, one batch at a time. It joins segments of one connection that arrive together.
+type inlet struct {
+	mu  sync.Mutex
+	gro gro.GRO
+}
+
+// put puts in the packets that pass check. They are IPv4 packets then.
+func (i *inlet) put(packets [][]byte, check func([]byte) bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	for _, p := range packets {
-		h := header.IPv4(p)
-		switch {
-		case len(p) > 0 && p[0]>>4 != 4:
-			s.refused.add(ReasonProtocol, netip.AddrPort{}, "")
-			continue
-		case !h.IsValid(len(p)):
-			s.refused.add(ReasonMalformed, netip.AddrPort{}, "")
-			continue
-		case netip.AddrFrom4(h.SourceAddress().As4()) != s.cfg.Address:
-			s.refused.add(ReasonSource, netip.AddrPort{}, "")
-			continue
-		// its sender is not notified that it goes nowhere (RFC 1812, 4.3.2.7)
-		case header.IsV4MulticastAddress(h.DestinationAddress()):
-			s.refused.add(ReasonClosed, netip.AddrPort{}, "")
+		if !check(p) {
 			continue
 		}
-		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(p[:h.TotalLength()])})
+		data := p[:header.IPv4(p).TotalLength()]
+		pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(data)})
 		pkt.NetworkProtocolNumber, pkt.RXChecksumValidated = ipv4.ProtocolNumber, true
-		s.gro.Enqueue(pkt)
+		i.gro.Enqueue(pkt)
 		pkt.DecRef()
 	}
-	s.gro.Flush()
+	i.gro.Flush()
 }
 
 // inbound is the stack as the segments come to it that gro has put together.
@@ -451,5 +340,6 @@ func (s *Stack) Stats() Stats {
 	s.mu.Lock()
 	n := len(s.flows)
 	s.mu.Unlock()
-	return Stats{Flows: n, Opened: s.opened.Load(), Sent: s.sent.Load(), Received: s.received.Load(), Refused: s.refused.sum()}
+	return Stats{Flows: n, Opened: s.opened.Load(), Sent: s.sent.Load(), Received: s.received.Load(),
+		Refused: s.refused.sum()}
 }

@@ -179,7 +179,9 @@ func checkName(name string) error {
 		}
 		for i := range len(l) {
 			if c := l[i]; !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-				return fmt.Errorf("%.80q has %q in it: a name is of letters, digits and dashes (others as xn--…), and * stands only at its beginning", name, c)
+				return fmt.Errorf("%.80q has %q in it: a name is of letters, "+
+					"digits and dashes (others as xn--…), and * stands only at its beginning",
+					name, c)
 			}
 		}
 	}
@@ -192,7 +194,8 @@ func checkName(name string) error {
 // localDomains are never looked up at the host's resolver: its answers are of its own network (RFC 6761, RFC 6762, RFC
 // 8375, and others in common use).
 var localDomains = []string{
-	"local", "localhost", "localdomain", "lan", "home", "internal", "intranet", "private", "corp", "home.arpa", "invalid", "test", "onion",
+	"local", "localhost", "localdomain", "lan", "home", "internal", "intranet", "private", "corp", "home.arpa",
+	"invalid", "test", "onion",
 }
 
 // local says that a name belongs to nobody on the internet.
@@ -232,9 +235,11 @@ func (p Policy) Check() error {
 	}
 	switch {
 	case p.Mode == ModeAllowlist && len(p.Allow) == 0:
-		return fmt.Errorf("%w: mode allowlist with no rule reaches nothing: name what may be reached, or say none", ErrPolicy)
+		return fmt.Errorf("%w: mode allowlist with no rule reaches nothing: name what may be reached, or say none",
+			ErrPolicy)
 	case p.Mode != ModeAllowlist && len(p.Allow) > 0:
-		return fmt.Errorf("%w: %d rules that mode %s does not look at: say allowlist, or take them out", ErrPolicy, len(p.Allow), p.Mode)
+		return fmt.Errorf("%w: %d rules that mode %s does not look at: say allowlist, or take them out",
+			ErrPolicy, len(p.Allow), p.Mode)
 	}
 	return nil
 }
@@ -248,7 +253,9 @@ func (p Policy) Asked(outside bool) Policy {
 }
 
 func (r *Rule) opens(port uint16) bool {
-	return len(r.ports) == 0 || slices.ContainsFunc(r.ports, func(p portRange) bool { return p.from <= port && port <= p.to })
+	return len(r.ports) == 0 || slices.ContainsFunc(r.ports, func(p portRange) bool {
+		return p.from <= port && port <= p.to
+	})
 }
 
 func (r *Rule) names(name string) bool {

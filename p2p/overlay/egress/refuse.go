@@ -33,9 +33,10 @@ const (
 )
 
 var reasonTexts = [reasons]string{
-	"mode none", "closed address", "host's own address", "mail", "not on the allow list", "no such service", "too many flows",
-	"too many new flows", "share used up", "unreachable", "protocol", "not from the container's address", "malformed", "name not allowed",
-	"name leads to a closed address", "too many queries",
+	"mode none", "closed address", "host's own address", "mail", "not on the allow list", "no such service",
+	"too many flows", "too many new flows", "share used up", "unreachable", "protocol",
+	"not from the container's address", "malformed", "name not allowed", "name leads to a closed address",
+	"too many queries",
 }
 
 // String is a few words.

@@ -24,6 +24,7 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/bench"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/images"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -97,9 +98,9 @@ func BenchmarkRay(b *testing.B) {
 		}
 	}
 	for k, v := range stages {
-		b.Logf("until %-12s %8.1f ms", k, testnet.SpreadOf(v).P50)
+		b.Logf("until %-12s %8.1f ms", k, bench.SpreadOf(v).P50)
 	}
-	all, none, running := testnet.SpreadOf(ours), testnet.SpreadOf(plain), testnet.SpreadOf(waited)
+	all, none, running := bench.SpreadOf(ours), bench.SpreadOf(plain), bench.SpreadOf(waited)
 	for _, figures := range []map[string]float64{all.Figures("submitted"), none.Figures("bare"), running.Figures("running")} {
 		for unit, v := range figures {
 			b.ReportMetric(v, unit)

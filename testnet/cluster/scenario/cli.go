@@ -162,7 +162,8 @@ func (w *world) replaced(ctx context.Context, name string, rank int, gone lost) 
 		if j.State.Ended() {
 			return false, "", fmt.Errorf("the cluster %s: %s", j.State, j.Reason)
 		}
-		return m != nil && m != gone.machine && r.Epoch > gone.epoch, fmt.Sprintf("%s, epoch %d: %s", w.hosts(j), r.Epoch, j.Summary()), nil
+		return m != nil && m != gone.machine && r.Epoch > gone.epoch,
+			fmt.Sprintf("%s, epoch %d: %s", w.hosts(j), r.Epoch, j.Summary()), nil
 	})
 	return j, err
 }

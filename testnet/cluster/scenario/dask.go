@@ -18,9 +18,14 @@ const daskName = "dask"
 func (w *world) daskSteps() []scenarios.Step {
 	return []scenarios.Step{
 		{What: "dask: a cluster comes up, a scheduler on its head", Run: w.daskUp},
-		{What: "dask: a Client on the head: tasks on all members, a graph over them, an object of 50 MB on each", Run: w.onCluster(daskName, w.daskInside)},
-		{What: "dask: a Client of the buyer's own, unchanged, through port-forward", Run: w.onCluster(daskName, w.daskOutside)},
-		{What: "dask: taken down, and paid for what was used", Run: w.onCluster(daskName, func(ctx context.Context) (string, error) { return w.down(ctx, daskName) })},
+		{What: "dask: a Client on the head: tasks on all members, a graph over them, an object of 50 MB on each",
+			Run: w.onCluster(daskName, w.daskInside)},
+		{What: "dask: a Client of the buyer's own, unchanged, through port-forward",
+			Run: w.onCluster(daskName, w.daskOutside)},
+		{What: "dask: taken down, and paid for what was used",
+			Run: w.onCluster(daskName, func(ctx context.Context) (string, error) {
+				return w.down(ctx, daskName)
+			})},
 	}
 }
 

@@ -38,17 +38,29 @@ func (w *world) raySteps(all bool) []scenarios.Step {
 	steps := []scenarios.Step{
 		{What: "ray: a cluster of peers behind NATs comes up", Run: w.rayUp},
 		{What: "ray: every member has a path to the head", Run: w.onCluster(rayName, w.paths)},
-		{What: "ray: its own command line, unchanged, through port-forward: tasks, actors and an object of 120 MB on all nodes", Run: w.onCluster(rayName, w.rayWork)},
-		{What: "ray: a worker's peer is killed and replaced while a job with retries goes on", Run: w.onCluster(rayName, w.rayLost)},
+		{What: "ray: its own command line, unchanged, through port-forward: " +
+			"tasks, actors and an object of 120 MB on all nodes",
+			Run: w.onCluster(rayName, w.rayWork)},
+		{What: "ray: a worker's peer is killed and replaced while a job with retries goes on",
+			Run: w.onCluster(rayName, w.rayLost)},
 	}
 	if all {
-		steps = append(steps, scenarios.Step{What: "ray: a worker's container is killed and another's engine is stopped while a job with retries goes on", Run: w.onCluster(rayName, w.rayEngines)})
+		steps = append(steps,
+			scenarios.Step{
+				What: "ray: a worker's container is killed and another's engine is stopped " +
+					"while a job with retries goes on",
+				Run: w.onCluster(rayName, w.rayEngines)})
 	}
-	return append(steps, scenarios.Step{What: "ray: taken down, and paid for what was used", Run: w.onCluster(rayName, func(ctx context.Context) (string, error) { return w.down(ctx, rayName) })})
+	return append(steps, scenarios.Step{What: "ray: taken down, and paid for what was used",
+		Run: w.onCluster(rayName, func(ctx context.Context) (string, error) {
+			return w.down(ctx, rayName)
+		})})
 }
 
 // onCluster makes a step that needs a cluster: without it there is nothing to wait for.
-func (w *world) onCluster(name string, step func(context.Context) (string, error)) func(context.Context) (string, error) {
+func (w *world) onCluster(
+	name string, step func(context.Context) (string, error),
+) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		if w.running.up != name {
 			return "", errors.New("there is no cluster")
@@ -80,7 +92,9 @@ func (w *world) rayUp(ctx context.Context) (string, error) {
 }
 
 // alive counts Ray's nodes by Ray's own state, on the head.
-const alive = `import ray; ray.init(address="auto", log_to_driver=False); print("alive", sum(n["Alive"] for n in ray.nodes()))`
+const alive = `import ray
+ray.init(address="auto", log_to_driver=False)
+print("alive", sum(n["Alive"] for n in ray.nodes()))`
 
 // rayNodes waits until Ray sees as many nodes alive as there are members.
 func (w *world) rayNodes(ctx context.Context) error {
@@ -185,7 +199,8 @@ func (w *world) raySubmit(ctx context.Context, command ...string) (scenarios.Com
 		return scenarios.Command{}, fmt.Errorf("port-forward says %q", said)
 	}
 	dir, err := w.source()
-	args := []string{"-c", "from ray.scripts.scripts import main; main()", "job", "submit", "--address", url, "--working-dir", dir, "--"}
+	args := []string{"-c", "from ray.scripts.scripts import main; main()", "job", "submit", "--address", url,
+		"--working-dir", dir, "--"}
 	return w.python(ctx, images.Ray, append(args, command...)...), err
 }
 
@@ -213,8 +228,8 @@ func (w *world) python(ctx context.Context, image images.Name, args ...string) s
 	root := w.root[image]
 	start := []string{"--library-path", root + "/usr/lib/x86_64-linux-gnu", root + "/usr/bin/python3.11"}
 	cmd := exec.CommandContext(ctx, root+"/lib64/ld-linux-x86-64.so.2", append(start, args...)...)
-	cmd.Env = []string{"PYTHONHOME=" + root + "/usr", "PYTHONPATH=" + root + "/usr/local/lib/python3.11/dist-packages", "PYTHONDONTWRITEBYTECODE=1",
-		"HOME=" + w.Dir, "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "RAY_USAGE_STATS_ENABLED=0"}
+	cmd.Env = []string{"PYTHONHOME=" + root + "/usr", "PYTHONPATH=" + root + "/usr/local/lib/python3.11/dist-packages",
+		"PYTHONDONTWRITEBYTECODE=1", "HOME=" + w.Dir, "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "RAY_USAGE_STATS_ENABLED=0"}
 	cmd.Dir = w.Dir
 	return scenarios.Command{Cmd: cmd, Enter: w.buyer().site.Enter}
 }
@@ -265,7 +280,8 @@ func (w *world) rayLost(ctx context.Context) (string, error) {
 	if err := w.again(ctx, gone); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s was killed; now %s; the job's sum is right; what the lost one still ran has ended", gone.name, w.hosts(j)), nil
+	return fmt.Sprintf("%s was killed; now %s; the job's sum is right; what the lost one still ran has ended",
+		gone.name, w.hosts(j)), nil
 }
 
 // rayEngines: of one worker the container is killed, raylet and all, of the other the whole engine is stopped, at the
@@ -284,7 +300,8 @@ func (w *world) rayEngines(ctx context.Context) (got string, err error) {
 	if killed == nil || stopped == nil {
 		return "", fmt.Errorf("not all ranks run: %s", w.hosts(j))
 	}
-	w.Say("  killing the container of node-%d at %s, stopping the engine of node-%d at %s", first, killed.name, second, stopped.name)
+	w.Say("  killing the container of node-%d at %s, stopping the engine of node-%d at %s",
+		first, killed.name, second, stopped.name)
 	began := time.Now()
 	if err := killed.killContainer(ctx); err != nil {
 		return "", err
@@ -324,7 +341,8 @@ func (w *world) rayEngines(ctx context.Context) (got string, err error) {
 	if len(why) == 0 {
 		return "", errors.New("nothing says why the ranks were lost")
 	}
-	return fmt.Sprintf("now %s; the job's sum is right; the peers said %q", w.hosts(j), strings.Join(slices.Sorted(maps.Keys(why)), "; ")), nil
+	return fmt.Sprintf("now %s; the job's sum is right; the peers said %q",
+		w.hosts(j), strings.Join(slices.Sorted(maps.Keys(why)), "; ")), nil
 }
 
 // killContainer kills the one container that the machine's engine runs for a job, as an operator might.

@@ -128,9 +128,11 @@ func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []sc
 			return nil, fmt.Errorf("there is no scenario of %q: ray, ray-all, torchrun, mpi or dask", name)
 		}
 	}
-	if w.set, err = images.Make(ctx, o.Say, slices.Sorted(maps.Keys(wanted))...); errors.Is(err, images.ErrUnavailable) {
+	w.set, err = images.Make(ctx, o.Say, slices.Sorted(maps.Keys(wanted))...)
+	switch {
+	case errors.Is(err, images.ErrUnavailable):
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	} else if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
@@ -196,11 +198,13 @@ func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
 		return err
 	}
 	w.net, err = testnet.Start(ctx, testnet.Options{
-		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sellers, Buyers: len(w.all) - sellers, Chain: w.chain, Connected: 1, Interval: interval,
+		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sellers, Buyers: len(w.all) - sellers,
+		Chain: w.chain, Connected: 1, Interval: interval,
 		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say, Units: 1,
-		Unit:   node.Unit{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 2048},
-		Engine: func(i int) string { return w.all[i].engine.Host() }, Registries: w.registry.Addrs(),
-		Place: func(i int) testnet.Place { return w.all[i].place("http://" + rpc) },
+		Unit:       node.Unit{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 2048},
+		Engine:     func(i int) string { return w.all[i].engine.Host() },
+		Registries: w.registry.Addrs(),
+		Place:      func(i int) testnet.Place { return w.all[i].place("http://" + rpc) },
 	})
 	if err != nil {
 		return err
@@ -255,7 +259,8 @@ func (w *world) found(ctx context.Context) (string, error) {
 		}
 		if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 			n, err := api.GetNode.Call(ctx, c, api.None{})
-			return err == nil && len(n.Reach.Relays) > 0, fmt.Sprintf("%s is %s, with no relay", m.name, n.Reach.State), err
+			return err == nil && len(n.Reach.Relays) > 0, fmt.Sprintf("%s is %s, with no relay", m.name, n.Reach.State),
+				err
 		}); err != nil {
 			return "", err
 		}

@@ -17,13 +17,16 @@ import (
 
 func (w *world) torchSteps() []scenarios.Step {
 	return []scenarios.Step{
-		{What: "torchrun: data-parallel training on gloo, the same loss on all ranks and as in one process", Run: w.trains},
-		{What: "torchrun: a member's peer is killed; training goes on from its checkpoint with another", Run: w.trainsOn},
+		{What: "torchrun: data-parallel training on gloo, the same loss on all ranks and as in one process",
+			Run: w.trains},
+		{What: "torchrun: a member's peer is killed; training goes on from its checkpoint with another",
+			Run: w.trainsOn},
 	}
 }
 
 func (w *world) mpiSteps() []scenarios.Step {
-	return []scenarios.Step{{What: "mpi: a ring and an all-reduce with Debian's Open MPI, started through the peers", Run: w.rings}}
+	return []scenarios.Step{{What: "mpi: a ring and an all-reduce with Debian's Open MPI, started through the peers",
+		Run: w.rings}}
 }
 
 var ends = regexp.MustCompile(`(?m)rank (\d+) of (\d+) ends: loss (\S+) weights (\S+)`)
@@ -53,7 +56,8 @@ const tolerance = 2e-4
 
 // alone trains in one process, which is a plain job, and compares.
 func (w *world) alone(ctx context.Context, steps int, loss, weights float64) error {
-	out, err := w.done(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "1", "--timeout", "10m", w.image[images.Torch], "--", "python3", jobs+"/ddp.py", "--alone", "--steps", strconv.Itoa(steps))
+	out, err := w.done(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "1", "--timeout", "10m",
+		w.image[images.Torch], "--", "python3", jobs+"/ddp.py", "--alone", "--steps", strconv.Itoa(steps))
 	if err != nil {
 		return err
 	}
@@ -67,7 +71,8 @@ func (w *world) alone(ctx context.Context, steps int, loss, weights float64) err
 // train writes the file of a cluster that trains. Its network may be slow: the test is about every step waiting for it.
 func (w *world) train(name string, args ...string) (string, error) {
 	command := append([]string{"python3", jobs + "/ddp.py"}, args...)
-	return w.write(name, w.image[images.Torch], "{name: torchrun, sync: seldom, maxRestarts: 10}", "  command: ["+strings.Join(command, ", ")+"]")
+	return w.write(name, w.image[images.Torch], "{name: torchrun, sync: seldom, maxRestarts: 10}",
+		"  command: ["+strings.Join(command, ", ")+"]")
 }
 
 func (w *world) trains(ctx context.Context) (string, error) {
@@ -91,7 +96,8 @@ func (w *world) trains(ctx context.Context) (string, error) {
 	}
 	w.note("DDP's loss %.6f on %d ranks and in one process", loss, members)
 	j, err := w.paid(ctx, "ddp")
-	return fmt.Sprintf("%d ranks: loss %.6f, weights %.5f, one process the same; order to end %v; paid %s", members, loss, weights, took.Round(time.Millisecond), w.net.Genesis.FormatAmount(j.Paid)), err
+	return fmt.Sprintf("%d ranks: loss %.6f, weights %.5f, one process the same; order to end %v; paid %s",
+		members, loss, weights, took.Round(time.Millisecond), w.net.Genesis.FormatAmount(j.Paid)), err
 }
 
 func (w *world) trainsOn(ctx context.Context) (string, error) {
@@ -139,7 +145,9 @@ func (w *world) trainsOn(ctx context.Context) (string, error) {
 		return "", err
 	}
 	w.note("training went on at step %s after a kill", from[1])
-	return fmt.Sprintf("%s was killed; now %s; went on at step %s; loss %.6f as in one process that nothing happened to", gone.name, w.hosts(j), from[1], loss), nil
+	return fmt.Sprintf("%s was killed; now %s; went on at step %s; loss %.6f "+
+		"as in one process that nothing happened to",
+		gone.name, w.hosts(j), from[1], loss), nil
 }
 
 // rounds is how often MPI is tried: its launcher once ended with 0 and nothing run when its peer measured the lease

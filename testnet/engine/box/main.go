@@ -1,12 +1,12 @@
 // Command box is the program that the scenario of containers runs in them. Its first argument is the action:
 //
-//	work        write a tick to standard output and /out/ticks every tenth of a second, say when it was frozen, and serve HTTP
-//	            on port 8080: GET /healthz, GET /ticks, POST /fail (exit 7), POST /finish (write the results, exit 0)
+//	work        write a tick to standard output and /out/ticks every tenth of a second, report a freeze, and serve
+//	            HTTP on port 8080: GET /healthz, GET /ticks, POST /fail (exit 7), POST /finish (write results, exit 0)
 //	env         print the environment's variables about devices
 //	cat         copy the standard input to the standard output
 //	echo        echo the bytes received at TCP port 7000
-//	talk        as rank 0 of a cluster echo the bytes received at TCP port 7000, as another one count to rank 0 over one connection
-//	            and print each number that comes back
+//	talk        as rank 0 of a cluster echo the bytes received at TCP port 7000; as another rank count to rank 0 over
+//	            one connection and print each number that comes back
 //	sleep N     wait for N ms
 //	exit N      exit with N
 //	sparse N    leave N files in /out that have 64 MiB and take nothing
@@ -117,7 +117,8 @@ func work() error {
 				fmt.Println("asked to fail")
 				os.Exit(7)
 			}
-			return os.WriteFile("/out/result.txt", append(bytes.ToUpper(input), fmt.Sprintf("%d ticks\n", ticks.Load())...), 0o644)
+			return os.WriteFile("/out/result.txt",
+				append(bytes.ToUpper(input), fmt.Sprintf("%d ticks\n", ticks.Load())...), 0o644)
 		case <-time.After(tick):
 		}
 		now := time.Now()
@@ -194,7 +195,8 @@ func sparse(n int) error {
 func links() error {
 	err := os.WriteFile("/out/honest", []byte("honest\n"), 0o644)
 	for name, to := range map[string]string{
-		"passwd": "/etc/passwd", "root": "/", "up": "../../../../../../../../etc/passwd", "proc": "/proc/self/environ", "dir": "/etc",
+		"passwd": "/etc/passwd", "root": "/", "up": "../../../../../../../../etc/passwd", "proc": "/proc/self/environ",
+		"dir": "/etc",
 	} {
 		err = errors.Join(err, os.Symlink(to, filepath.Join("/out", name)))
 	}

@@ -41,30 +41,47 @@ func (w *world) bad() []badInput {
 	}
 	named := func(image string) func() (string, error) { return func() (string, error) { return image, nil } }
 	return []badInput{
-		{what: "privileged", args: []string{"--privileged"}, code: 2, says: []string{"privileged containers are not possible"}},
-		{what: "privileged, in a job file", file: "privileged: true", code: 2, says: []string{"spec.privileged", "privileged containers are not possible"}},
-		{what: "a host mount", args: []string{"-v", "/etc:/host"}, code: 2, says: []string{"mounts of the provider's own files are not possible"}},
-		{what: "a host mount, in a job file", file: "hostMounts: [{src: /etc, dst: /host}]", code: 2, says: []string{"spec.hostMounts", "mounts of the provider's own files are not possible"}},
-		{what: "docker.sock", args: []string{"-v", "/var/run/docker.sock:/var/run/docker.sock"}, code: 2, says: []string{"container engine is not given to any program"}},
-		{what: "docker.sock, as an input", args: []string{"-i", "/var/run/docker.sock:/data/docker.sock"}, code: 2, says: []string{"container engine is not given to any program"}},
-		{what: "a device of the machine", args: []string{"--device", "/dev/kvm"}, code: 2, says: []string{"devices of the provider's machine cannot be named"}},
+		{what: "privileged", args: []string{"--privileged"}, code: 2,
+			says: []string{"privileged containers are not possible"}},
+		{what: "privileged, in a job file", file: "privileged: true", code: 2,
+			says: []string{"spec.privileged", "privileged containers are not possible"}},
+		{what: "a host mount", args: []string{"-v", "/etc:/host"}, code: 2,
+			says: []string{"mounts of the provider's own files are not possible"}},
+		{what: "a host mount, in a job file", file: "hostMounts: [{src: /etc, dst: /host}]", code: 2,
+			says: []string{"spec.hostMounts", "mounts of the provider's own files are not possible"}},
+		{what: "docker.sock", args: []string{"-v", "/var/run/docker.sock:/var/run/docker.sock"}, code: 2,
+			says: []string{"container engine is not given to any program"}},
+		{what: "docker.sock, as an input", args: []string{"-i", "/var/run/docker.sock:/data/docker.sock"}, code: 2,
+			says: []string{"container engine is not given to any program"}},
+		{what: "a device of the machine", args: []string{"--device", "/dev/kvm"}, code: 2,
+			says: []string{"devices of the provider's machine cannot be named"}},
 		{what: "a GPU by name", args: []string{"--gpus", "device=GPU-unknown"}, code: 2, says: []string{"gpus"}},
-		{what: "a GPU that nobody has", args: []string{"--gpus", "b300:1", "--queue-timeout", "2s"}, code: 3, says: []string{"gpu/b300"}},
+		{what: "a GPU that nobody has", args: []string{"--gpus", "b300:1", "--queue-timeout", "2s"}, code: 3,
+			says: []string{"gpu/b300"}},
 		{what: "an image by tag", make: named("ghcr.io/acme/train:latest"), code: 2, says: []string{"names no digest"}},
-		{what: "an output outside", args: []string{"--out", "/out/../../etc"}, code: 2, says: []string{"not a clean absolute path"}},
+		{what: "an output outside", args: []string{"--out", "/out/../../etc"}, code: 2,
+			says: []string{"not a clean absolute path"}},
 		{what: "manifest of another digest", make: push("broken/manifests", nil), code: 2, says: []string{"digest"}},
-		{what: "layers of another digest", make: push("broken/layers", nil), code: 2, says: []string{"image cannot be run"}},
-		{what: "an image for another machine", make: push("other/platform", func(c *v1.ConfigFile) { c.Architecture = other }), code: 2, says: []string{"linux/" + other}},
-		{what: "a registry that is not there", make: named("127.0.0.1:1/box@sha256:" + strings.Repeat("0", 64)), code: 6, says: []string{"registry cannot be reached", "127.0.0.1:1"}},
-		{what: "a registry that breaks off", make: push("gone/away", nil), code: 6, says: []string{"registry cannot be reached"}},
+		{what: "layers of another digest", make: push("broken/layers", nil), code: 2,
+			says: []string{"image cannot be run"}},
+		{what: "an image for another machine", make: push("other/platform", func(c *v1.ConfigFile) {
+			c.Architecture = other
+		}), code: 2, says: []string{"linux/" + other}},
+		{what: "a registry that is not there", make: named("127.0.0.1:1/box@sha256:" + strings.Repeat("0", 64)),
+			code: 6, says: []string{"registry cannot be reached", "127.0.0.1:1"}},
+		{what: "a registry that breaks off", make: push("gone/away", nil), code: 6,
+			says: []string{"registry cannot be reached"}},
 		{what: "no credentials", make: func() (string, error) {
 			return w.registry.Push("private/other", nil, engine.File{Path: "/box", Text: "other"})
 		}, code: 2, says: []string{"registry refused the credentials"}},
-		{what: "wrong credentials", args: []string{"--registry-auth", engine.User + "=env:WRONG_PASSWORD"}, make: func() (string, error) {
-			return w.registry.Push("private/third", nil, engine.File{Path: "/box", Text: "third"})
-		}, code: 2, says: []string{"registry refused the credentials"}},
-		{what: "a fork bomb", args: []string{"--entrypoint", "/probe", "--timeout", "5s"}, prog: []string{"forks"}, code: 124, says: []string{"timeouts.run"}},
-		{what: "a disk filler", args: []string{"--entrypoint", "/probe", "--out", "/out"}, prog: []string{"fill", "/out"}, code: 1, says: []string{"disk"}},
+		{what: "wrong credentials", args: []string{"--registry-auth", engine.User + "=env:WRONG_PASSWORD"},
+			make: func() (string, error) {
+				return w.registry.Push("private/third", nil, engine.File{Path: "/box", Text: "third"})
+			}, code: 2, says: []string{"registry refused the credentials"}},
+		{what: "a fork bomb", args: []string{"--entrypoint", "/probe", "--timeout", "5s"}, prog: []string{"forks"},
+			code: 124, says: []string{"timeouts.run"}},
+		{what: "a disk filler", args: []string{"--entrypoint", "/probe", "--out", "/out"},
+			prog: []string{"fill", "/out"}, code: 1, says: []string{"disk"}},
 	}
 }
 
@@ -77,11 +94,14 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 			return "", err
 		}
 	}
-	args := append([]string{"run", "--wait", "paid", "--max-price", "1", "--budget", "0.1", "--queue-timeout", "2m", "--timeout", "5m", "--retries", "1"}, b.args...)
+	args := append([]string{"run", "--wait", "paid", "--max-price", "1", "--budget", "0.1", "--queue-timeout", "2m",
+		"--timeout", "5m", "--retries", "1"}, b.args...)
 	args = append(append(args, image, "--"), b.prog...)
 	if b.file != "" {
 		path := filepath.Join(w.Dir, "bad.yaml")
-		text := fmt.Sprintf("apiVersion: v1\nkind: Job\nmetadata: {name: bad}\nspec:\n  image: %s\n  payment: {maxPrice: 1/unit-hour}\n  %s\n", image, b.file)
+		text := fmt.Sprintf("apiVersion: v1\nkind: Job\nmetadata: {name: bad}\nspec:\n"+
+			"  image: %s\n  payment: {maxPrice: 1/unit-hour}\n  %s\n",
+			image, b.file)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return "", err
 		}
@@ -107,10 +127,12 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 func (w *world) waysOut(ctx context.Context) (string, error) {
 	want := []string{cluster.Service.String() + ":53 yes"}
 	args := []string{"reach", "+" + cluster.Service.String() + ":53"}
-	for _, addr := range []string{"127.0.0.1:22", "169.254.169.254:80", "192.168.0.1:80", "172.17.0.1:22", "10.0.0.1:443", "93.184.216.34:25"} {
+	for _, addr := range []string{"127.0.0.1:22", "169.254.169.254:80", "192.168.0.1:80", "172.17.0.1:22",
+		"10.0.0.1:443", "93.184.216.34:25"} {
 		args, want = append(args, addr), append(want, addr+" no")
 	}
-	out, err := w.done(ctx, append([]string{"run", "--network", "internet", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", "--entrypoint", "/probe", w.image, "--"}, args...)...)
+	out, err := w.done(ctx, append([]string{"run", "--network", "internet", "--max-price", "1", "--budget", "0.1",
+		"--timeout", "5m", "--entrypoint", "/probe", w.image, "--"}, args...)...)
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +157,8 @@ func message(stderr string) string {
 // links: a program that leaves links to the provider's files gets none of them to its buyer.
 func (w *world) links(ctx context.Context) (string, error) {
 	dir := filepath.Join(w.Dir, "links")
-	s, err := w.starling(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", "--out", "/out", "--save", dir, w.image, "--", "links")
+	s, err := w.starling(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "0.1", "--timeout", "5m",
+		"--out", "/out", "--save", dir, w.image, "--", "links")
 	if err != nil {
 		return "", err
 	}
@@ -150,7 +173,8 @@ const floodMiB = 10 << 10
 
 // floods: the log is cut at its limit, the program is not held up, and no disk has more than that.
 func (w *world) floods(ctx context.Context) (string, error) {
-	out, err := w.done(ctx, "run", "-d", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", w.image, "--", "flood", fmt.Sprint(floodMiB))
+	out, err := w.done(ctx, "run", "-d", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", w.image, "--",
+		"flood", fmt.Sprint(floodMiB))
 	if err != nil {
 		return "", err
 	}
@@ -170,5 +194,6 @@ func (w *world) floods(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d MiB are kept, the program went on and %s after %v", len(log)>>20, j.State, j.Ended.Sub(j.Started).Round(100*time.Millisecond)), nil
+	return fmt.Sprintf("%d MiB are kept, the program went on and %s after %v",
+		len(log)>>20, j.State, j.Ended.Sub(j.Started).Round(100*time.Millisecond)), nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker"
 	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/bench"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/localnet"
 )
@@ -108,9 +109,9 @@ func BenchmarkStart(b *testing.B) {
 		}
 	}
 	for k, v := range steps {
-		b.Logf("until %-8s %6.1f ms", k, testnet.SpreadOf(v).P50)
+		b.Logf("until %-8s %6.1f ms", k, bench.SpreadOf(v).P50)
 	}
-	all, none := testnet.SpreadOf(jobs), testnet.SpreadOf(alone)
+	all, none := bench.SpreadOf(jobs), bench.SpreadOf(alone)
 	for _, figures := range []map[string]float64{all.Figures("submitted"), none.Figures("bare")} {
 		for unit, v := range figures {
 			b.ReportMetric(v, unit)

@@ -19,7 +19,8 @@ import (
 func (w *world) command(ctx context.Context, p *testnet.Peer, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, w.Binary, append([]string{"--home", p.Home}, args...)...)
 	cmd.Dir = w.Dir
-	cmd.Env = append(os.Environ(), "TOKEN="+tokenSecret, "REGISTRY_PASSWORD="+registryPassword, "WRONG_PASSWORD="+badPassword)
+	cmd.Env = append(os.Environ(), "TOKEN="+tokenSecret, "REGISTRY_PASSWORD="+registryPassword,
+		"WRONG_PASSWORD="+badPassword)
 	return cmd
 }
 

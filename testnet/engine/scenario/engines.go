@@ -164,7 +164,8 @@ func (w *world) simulated(ctx context.Context) (string, error) {
 	}
 	views := map[string]string{"the program's environment": env, "gpus": seller.Out}
 	for what, args := range map[string][]string{
-		"offers": {"offers", "--class", "gpu"}, "quote": append([]string{"quote"}, order...), "ps": {"ps", "-a"}, "status": {"status", id}, "why": {"why", id},
+		"offers": {"offers", "--class", "gpu"}, "quote": append([]string{"quote"}, order...), "ps": {"ps", "-a"},
+		"status": {"status", id}, "why": {"why", id},
 	} {
 		if views[what], err = w.done(ctx, args...); err != nil {
 			return "", err

@@ -35,7 +35,8 @@ type laptop struct {
 func (l *laptop) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, l.Binary, args...)
 	cmd.Dir = l.dir
-	cmd.Env = append(os.Environ(), "STARLING_HOME="+filepath.Join(l.dir, "home"), "STARLING_PEER="+l.entry, "XDG_CACHE_HOME="+filepath.Join(l.Dir, "cache"))
+	cmd.Env = append(os.Environ(), "STARLING_HOME="+filepath.Join(l.dir, "home"), "STARLING_PEER="+l.entry,
+		"XDG_CACHE_HOME="+filepath.Join(l.Dir, "cache"))
 	return cmd
 }
 
@@ -102,7 +103,8 @@ func (l *laptop) begin(ctx context.Context) error {
 		return err
 	}
 	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
-		s, err := run(l.command(ctx, "run", "-d", "--max-price", "1", "--budget", "0.5", "--timeout", "5m", "--out", "/out", l.image, "--", "echo"), "")
+		s, err := run(l.command(ctx, "run", "-d", "--max-price", "1", "--budget", "0.5", "--timeout", "5m", "--out",
+			"/out", l.image, "--", "echo"), "")
 		if err == nil && s.Code != 0 && !strings.Contains(s.Err, "the chain has not answered yet") {
 			err = scenarios.ErrFinal
 		}
@@ -163,7 +165,8 @@ func (l *laptop) copies(ctx context.Context, data []byte) error {
 			return err
 		}
 	}
-	for _, args := range [][]string{{"cp", "tree", l.id + ":/out"}, {"cp", l.id + ":/out/tree", "back"}, {"cp", "tree/one", l.id + ":/out/one"}, {"cp", l.id + ":/out/one", "back/three"}} {
+	for _, args := range [][]string{{"cp", "tree", l.id + ":/out"}, {"cp", l.id + ":/out/tree", "back"},
+		{"cp", "tree/one", l.id + ":/out/one"}, {"cp", l.id + ":/out/one", "back/three"}} {
 		if _, err := l.done(ctx, args...); err != nil {
 			return err
 		}

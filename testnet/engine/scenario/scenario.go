@@ -72,7 +72,8 @@ func (w *world) steps() []scenarios.Step {
 		{What: "the provider's peer is killed and comes back: the container is adopted", Run: w.adopts},
 		{What: "the program ends: results, receipts and payment", Run: w.finishes},
 		{What: "stop: the container is gone", Run: w.stops},
-		{What: "a container with the internet reaches its peer's resolver, and no machine or network around it", Run: w.waysOut},
+		{What: "a container with the internet reaches its peer's resolver, and no machine or network around it",
+			Run: w.waysOut},
 		{What: "a light client: exec, a terminal, files and a port of a container", Run: w.light},
 		{What: "an engine is killed and comes back: the rank is lost and moves", Run: w.engineKilled},
 		{What: "an engine is stopped: the rank is lost and moves", Run: w.engineStopped},
@@ -81,7 +82,10 @@ func (w *world) steps() []scenarios.Step {
 		all = append(all, scenarios.Step{What: "simulated GPUs say that they are, everywhere", Run: w.simulated})
 	}
 	for _, b := range w.bad() {
-		all = append(all, scenarios.Step{What: "refused or ended: " + b.what, Run: func(ctx context.Context) (string, error) { return w.try(ctx, b) }})
+		all = append(all, scenarios.Step{What: "refused or ended: " + b.what,
+			Run: func(ctx context.Context) (string, error) {
+				return w.try(ctx, b)
+			}})
 	}
 	return append(all,
 		scenarios.Step{What: "links in an output lead nowhere", Run: w.links},
@@ -97,7 +101,8 @@ func (w *world) start(ctx context.Context) error {
 	}
 	box, probe := filepath.Join(w.Dir, "box"), filepath.Join(w.Dir, "probe")
 	const module = "github.com/starling-network/starling/"
-	if err := errors.Join(engine.Build(box, module+"testnet/engine/box"), engine.Build(probe, module+"node/runtime/docker/probe")); err != nil {
+	if err := errors.Join(engine.Build(box, module+"testnet/engine/box"),
+		engine.Build(probe, module+"node/runtime/docker/probe")); err != nil {
 		return err
 	}
 	for range providers {
@@ -107,7 +112,8 @@ func (w *world) start(ctx context.Context) error {
 			return err
 		}
 		w.engines = append(w.engines, e)
-		w.Say("a container engine in a network namespace of its own, up after %v", time.Since(began).Round(time.Millisecond))
+		w.Say("a container engine in a network namespace of its own, up after %v",
+			time.Since(began).Round(time.Millisecond))
 	}
 	var err error
 	if w.registry, err = engine.NewRegistry(); err != nil {
@@ -117,7 +123,8 @@ func (w *world) start(ctx context.Context) error {
 	if w.image, err = w.registry.Push("box", nil, files...); err != nil {
 		return err
 	}
-	if w.private, err = w.registry.Push("private/box", nil, append(files, engine.File{Path: "/private", Text: "private"})...); err != nil {
+	if w.private, err = w.registry.Push("private/box", nil,
+		append(files, engine.File{Path: "/private", Text: "private"})...); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(w.Binary), "starling-nvml")); err == nil {
@@ -125,10 +132,13 @@ func (w *world) start(ctx context.Context) error {
 	} else if _, err := exec.LookPath("starling-nvml"); err == nil {
 		w.gpus = true
 	} else {
-		w.Say("simulated GPUs are not shown: there is no starling-nvml beside %s (make build makes it where a C compiler is)", w.Binary)
+		w.Say("simulated GPUs are not shown: "+
+			"there is no starling-nvml beside %s (make build makes it where a C compiler is)",
+			w.Binary)
 	}
 	o := testnet.Options{
-		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: providers, Buyers: 1, Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
+		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: providers, Buyers: 1,
+		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
 		// a light client is to have circuits to those that sell
 		Engine: func(i int) string { return w.engines[i].Host() }, Registries: w.registry.Addrs(), BuyersRelay: true,
 		// as many processes as a fork bomb may have fit into the memory

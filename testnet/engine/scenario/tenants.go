@@ -78,9 +78,11 @@ func (w *tenants) start(ctx context.Context) error {
 	box, probe := filepath.Join(w.Dir, "box"), filepath.Join(w.Dir, "probe")
 	w.module = filepath.Join(w.Dir, "guest.wasm")
 	const module = "github.com/starling-network/starling/"
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", w.module, module+"node/runtime/runtimetest/guest/cmd")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", w.module,
+		module+"node/runtime/runtimetest/guest/cmd")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
-	if err := errors.Join(engine.Build(box, module+"testnet/engine/box"), engine.Build(probe, module+"node/runtime/docker/probe"), build.Run()); err != nil {
+	if err := errors.Join(engine.Build(box, module+"testnet/engine/box"),
+		engine.Build(probe, module+"node/runtime/docker/probe"), build.Run()); err != nil {
 		return err
 	}
 	e, err := engine.Start(ctx, engine.Options{})
@@ -91,7 +93,8 @@ func (w *tenants) start(ctx context.Context) error {
 	if w.registry, err = engine.NewRegistry(); err != nil {
 		return err
 	}
-	if w.image, err = w.registry.Push("box", nil, engine.File{Path: "/box", From: box}, engine.File{Path: "/probe", From: probe}); err != nil {
+	if w.image, err = w.registry.Push("box", nil, engine.File{Path: "/box", From: box},
+		engine.File{Path: "/probe", From: probe}); err != nil {
 		return err
 	}
 	if w.inside, err = newVictim(); err != nil {
@@ -103,7 +106,8 @@ func (w *tenants) start(ctx context.Context) error {
 	w.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: 1, Buyers: 1, Units: 16, Free: true, Say: w.Say,
 		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Engine: func(int) string { return e.Host() },
-		Registries: append(w.registry.Addrs(), w.evil.addr), Unit: node.Unit{MilliCPU: 500, MemoryMiB: 512, DiskMiB: 64},
+		Registries: append(w.registry.Addrs(), w.evil.addr),
+		Unit:       node.Unit{MilliCPU: 500, MemoryMiB: 512, DiskMiB: 64},
 	})
 	return err
 }
@@ -152,7 +156,8 @@ func newHostile(to string) (*hostile, error) {
 			case req.URL.Path == "/v2/" && req.Header.Get("Authorization") == "":
 				w.WriteHeader(http.StatusOK)
 			default:
-				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/latest/meta-data/role",service="x"`, to))
+				w.Header().Set("WWW-Authenticate",
+					fmt.Sprintf(`Bearer realm="http://%s/latest/meta-data/role",service="x"`, to))
 				w.WriteHeader(http.StatusUnauthorized)
 			}
 		}))
@@ -186,7 +191,8 @@ func (w *tenants) hostile() []tenant {
 		{"is an image at the metadata service", image("169.254.169.254/x"), []int{6}},
 		{"is an image whose realm is inside", image(w.evil.addr + "/realm"), []int{2, 6}},
 		{"is an image that leads inside", image(w.evil.addr + "/redirect"), []int{2, 6}},
-		{"is a module that fills its disk", []string{"--timeout", "2m", "--out", "/out", w.module, "--", "fill", "/out/f"}, []int{1}},
+		{"is a module that fills its disk", []string{"--timeout", "2m", "--out", "/out", w.module, "--", "fill",
+			"/out/f"}, []int{1}},
 		{"is a module that computes without end", []string{"--timeout", "10s", w.module, "--", "spin"}, []int{124}},
 	}
 }
@@ -209,14 +215,17 @@ func (w *tenants) runs(ctx context.Context, args []string, codes ...int) error {
 func (w *tenants) honest(ctx context.Context) (string, error) {
 	began := time.Now()
 	for range honestJobs {
-		if err := w.runs(ctx, []string{"--timeout", "3m", "--out", "/out", w.image, "--", "sparse", "1"}, 0); err != nil {
+		if err := w.runs(ctx,
+			[]string{"--timeout", "3m", "--out", "/out", w.image, "--", "sparse", "1"}, 0); err != nil {
 			return "", fmt.Errorf("a container: %w", err)
 		}
-		if err := w.runs(ctx, []string{"--timeout", "3m", "--out", "/out", w.module, "--", "write", "/out/f"}, 0); err != nil {
+		write := []string{"--timeout", "3m", "--out", "/out", w.module, "--", "write", "/out/f"}
+		if err := w.runs(ctx, write, 0); err != nil {
 			return "", fmt.Errorf("a module: %w", err)
 		}
 	}
-	return fmt.Sprintf("%d containers and %d modules ended well after %v", honestJobs, honestJobs, time.Since(began).Round(time.Millisecond)), nil
+	return fmt.Sprintf("%d containers and %d modules ended well after %v",
+		honestJobs, honestJobs, time.Since(began).Round(time.Millisecond)), nil
 }
 
 // attacked runs every hostile job at once.
@@ -233,7 +242,8 @@ func (w *tenants) attacked(ctx context.Context) (string, error) {
 	}
 	got, err := w.honest(ctx)
 	wg.Wait()
-	return fmt.Sprintf("%d hostile jobs ended as they should; beside them %s", len(all), got), errors.Join(append(failed, err)...)
+	return fmt.Sprintf("%d hostile jobs ended as they should; beside them %s", len(all), got),
+		errors.Join(append(failed, err)...)
 }
 
 func (w *tenants) untouched(context.Context) (string, error) {

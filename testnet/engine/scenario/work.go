@@ -234,7 +234,8 @@ func (w *world) pauses(ctx context.Context) (string, error) {
 	if err := w.work.log.WaitFor(ctx, "frozen for", 1); err != nil {
 		return "", err
 	}
-	return "the engine says paused; the program says " + regexp.MustCompile(`frozen for \d+ ms`).FindString(w.work.log.Text()), nil
+	return "the engine says paused; the program says " + regexp.MustCompile(`frozen for \d+ ms`).
+		FindString(w.work.log.Text()), nil
 }
 
 func (w *world) restarts(ctx context.Context) (string, error) {
@@ -250,7 +251,8 @@ func (w *world) restarts(ctx context.Context) (string, error) {
 	}
 	r := j.Ranks[0]
 	if r.Retries != 1 || r.Restarts != 0 || !strings.Contains(w.work.log.Text(), "asked to fail") {
-		return "", fmt.Errorf("started again %d times, lost %d times, log %q", r.Retries, r.Restarts, scenarios.Tail(w.work.log.Text()))
+		return "", fmt.Errorf("started again %d times, lost %d times, log %q",
+			r.Retries, r.Restarts, scenarios.Tail(w.work.log.Text()))
 	}
 	if w.work.ids, err = w.containers(ctx); err != nil || len(w.work.ids) != 1 {
 		return "", fmt.Errorf("containers %v: %w", w.work.ids, err)
@@ -297,10 +299,12 @@ func (w *world) adopts(ctx context.Context) (string, error) {
 	if err != nil || short(now) != short(w.work.ids) {
 		return "", fmt.Errorf("the container was %s and is %s: %w", short(w.work.ids), short(now), err)
 	}
-	if after.Ranks[0].Lease != before.Ranks[0].Lease || after.Ranks[0].Restarts != before.Ranks[0].Restarts || after.Ranks[0].Retries != before.Ranks[0].Retries {
+	if after.Ranks[0].Lease != before.Ranks[0].Lease || after.Ranks[0].Restarts != before.Ranks[0].Restarts ||
+		after.Ranks[0].Retries != before.Ranks[0].Retries {
 		return "", fmt.Errorf("the rank was %+v and is %+v", before.Ranks[0], after.Ranks[0])
 	}
-	return fmt.Sprintf("%s was killed at tick %s and adopted it at tick %s: same container, same lease", victim.Name, strings.TrimSpace(ticks), strings.TrimSpace(later)), nil
+	return fmt.Sprintf("%s was killed at tick %s and adopted it at tick %s: same container, same lease",
+		victim.Name, strings.TrimSpace(ticks), strings.TrimSpace(later)), nil
 }
 
 // finishes: the program's outputs are here, and the provider has exactly the amount of the receipts.
@@ -327,7 +331,8 @@ func (w *world) finishes(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s; %d receipts, owed and paid %s", j.State, j.Receipts, w.net.Genesis.FormatAmount(j.Paid)), nil
+	return fmt.Sprintf("%s; %d receipts, owed and paid %s", j.State, j.Receipts, w.net.Genesis.FormatAmount(j.Paid)),
+		nil
 }
 
 // paid holds an ended job to its receipts.

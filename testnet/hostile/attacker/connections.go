@@ -76,8 +76,9 @@ func (a *attacker) muteStreams(ctx context.Context, c *count, keys []int, to pee
 func (a *attacker) muteCallers(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	tag := a.genesis.Tag()
 	ids := []libp2pprotocol.ID{
-		protocol.Ask.ID(tag), protocol.Quote.ID(tag), protocol.Lease.ID(tag), protocol.Exec.ID(tag), protocol.Meter.ID(tag), protocol.Guard.ID(tag),
-		protocol.Proof.ID(tag), protocol.Anchored.ID(tag), protocol.Coord.ID(tag), protocol.Watch.ID(tag),
+		protocol.Ask.ID(tag), protocol.Quote.ID(tag), protocol.Lease.ID(tag), protocol.Exec.ID(tag),
+		protocol.Meter.ID(tag), protocol.Guard.ID(tag), protocol.Proof.ID(tag), protocol.Anchored.ID(tag),
+		protocol.Coord.ID(tag), protocol.Watch.ID(tag),
 	}
 	pace(ctx, 25, func(i int) {
 		c.note(a.send(ctx, keys[i%len(keys)], to, ids[i%len(ids)], []byte{0}))

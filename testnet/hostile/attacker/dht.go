@@ -83,7 +83,8 @@ func (a *attacker) values(ctx context.Context, c *count, keys []int, to peer.Add
 	pace(ctx, 12, func(i int) {
 		err := p.write(ctx, keys[i%len(keys)], func(w io.Writer) error {
 			var errs []error
-			for _, kind := range []dhtpb.Message_MessageType{dhtpb.Message_FIND_NODE, dhtpb.Message_GET_PROVIDERS, dhtpb.Message_GET_VALUE} {
+			for _, kind := range []dhtpb.Message_MessageType{dhtpb.Message_FIND_NODE, dhtpb.Message_GET_PROVIDERS,
+				dhtpb.Message_GET_VALUE} {
 				_, err := protodelim.MarshalTo(w, dhtpb.NewMessage(kind, randomHash(), 0))
 				errs = append(errs, err)
 			}

@@ -26,7 +26,8 @@ func (a *attacker) topic(name string) string { return "/starling/" + a.genesis.T
 func (a *attacker) subscriptions(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	var subs []*pb.RPC_SubOpts
 	for i := range 256 {
-		subs = append(subs, &pb.RPC_SubOpts{Subscribe: proto.Bool(true), Topicid: proto.String(a.topic(fmt.Sprint(strings.Repeat("x", 60), i)))})
+		subs = append(subs, &pb.RPC_SubOpts{Subscribe: proto.Bool(true),
+			Topicid: proto.String(a.topic(fmt.Sprint(strings.Repeat("x", 60), i)))})
 	}
 	pace(ctx, 1, func(i int) {
 		key := keys[i%len(keys)]
@@ -75,7 +76,8 @@ func (a *attacker) gossip(ctx context.Context, c *count, keys []int, to peer.Add
 // signed makes a message as pubsub signs it.
 func (a *attacker) signed(key int, topic string, data []byte) (*pb.Message, error) {
 	h := a.hosts[key]
-	m := &pb.Message{From: []byte(h.ID()), Data: data, Seqno: binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixNano())), Topic: &topic}
+	m := &pb.Message{From: []byte(h.ID()), Data: data,
+		Seqno: binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixNano())), Topic: &topic}
 	bytes, err := proto.Marshal(m)
 	if err != nil {
 		return nil, err

@@ -108,8 +108,9 @@ type attacker struct {
 func (a *attacker) addKey() error {
 	signer := newKey()
 	h, err := libp2p.New(
-		libp2p.Identity(p2p.PrivKey(signer.Seed())), libp2p.NoListenAddrs, libp2p.ProtocolVersion("starling/"+a.genesis.Tag()),
-		libp2p.ResourceManager(&network.NullResourceManager{}), libp2p.DisableMetrics())
+		libp2p.Identity(p2p.PrivKey(signer.Seed())), libp2p.NoListenAddrs,
+		libp2p.ProtocolVersion("starling/"+a.genesis.Tag()), libp2p.ResourceManager(&network.NullResourceManager{}),
+		libp2p.DisableMetrics())
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ func (a *attacker) order(signer sign.Private) ([]byte, error) {
 
 func (a *attacker) sealed(signer sign.Private) (market.Order, []byte, error) {
 	o := market.Order{
-		Class: "cpu", Count: 2, UnitsPer: 1, Runtime: "wasm", Slots: 1000, Ceiling: 1_000_000, Expires: time.Now().Add(time.Minute),
-		Draw: math.MaxUint32, JobTerms: sign.Sum([]byte("nothing")),
+		Class: "cpu", Count: 2, UnitsPer: 1, Runtime: "wasm", Slots: 1000, Ceiling: 1_000_000,
+		Expires: time.Now().Add(time.Minute), Draw: math.MaxUint32, JobTerms: sign.Sum([]byte("nothing")),
 	}
 	_, _ = rand.Read(o.Nonce[:])    // never fails
 	_, _ = rand.Read(o.ReplyKey[:]) // never fails
@@ -88,7 +88,8 @@ func (a *attacker) quotes(ctx context.Context, c *count, keys []int, to peer.Add
 		}
 		_, err := connected(ctx, a.hosts[key], to)
 		if err == nil {
-			_, err = protocol.Quote.Call(ctx, a.hosts[key], a.genesis.Tag(), to.ID, &marketpb.QuoteRequest{Order: order, Box: box})
+			_, err = protocol.Quote.Call(ctx, a.hosts[key], a.genesis.Tag(), to.ID,
+				&marketpb.QuoteRequest{Order: order, Box: box})
 		}
 		c.note(err)
 	})
@@ -113,9 +114,11 @@ func (a *attacker) holds(ctx context.Context, c *count, keys []int, to peer.Addr
 			_, err := protocol.Lease.Call(ctx, h, a.genesis.Tag(), to.ID, req)
 			return err
 		}
-		c.note(call(&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{Hold: hold, Order: o, Units: 1, Price: 1_000_000}}}))
+		c.note(call(&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{Hold: hold,
+			Order: o, Units: 1, Price: 1_000_000}}}))
 		if i%2 == 0 {
-			_ = call(&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{Release: &marketpb.Release{Of: &marketpb.Release_Hold{Hold: hold}}}})
+			_ = call(&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{Release: &marketpb.Release{
+				Of: &marketpb.Release_Hold{Hold: hold}}}})
 		}
 	})
 }

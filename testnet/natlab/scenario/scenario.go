@@ -95,8 +95,10 @@ func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err er
 		{What: "cone to cone: hole punched, direct", Run: w.punched},
 		{What: "symmetric to symmetric: relayed", Run: w.relayed},
 		{What: "cone buys from symmetric: job done", Run: w.buys("buyer-cone", "worker-sym")},
-		{What: "symmetric buys from a worker that lets nothing in: job done", Run: w.buys("buyer-sym", "worker-closed")},
-		{What: "symmetric buys from a worker that only dials out, without UDP: job done", Run: w.buys("buyer-sym", "worker-out")},
+		{What: "symmetric buys from a worker that lets nothing in: job done",
+			Run: w.buys("buyer-sym", "worker-closed")},
+		{What: "symmetric buys from a worker that only dials out, without UDP: job done",
+			Run: w.buys("buyer-sym", "worker-out")},
 		{What: "another private network: said so", Run: w.locked},
 	})
 }
@@ -151,7 +153,8 @@ func (w *world) start(ctx context.Context) error {
 		}
 	}
 	w.net, err = testnet.Start(ctx, testnet.Options{
-		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sells, Buyers: len(w.all) - sells, Chain: w.chain, Connected: 1, Interval: interval,
+		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sells, Buyers: len(w.all) - sells,
+		Chain: w.chain, Connected: 1, Interval: interval,
 		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
 		Place: func(i int) testnet.Place { return w.all[i].place("http://" + rpc) },
 	})
@@ -167,7 +170,8 @@ func (w *world) start(ctx context.Context) error {
 // build makes the program that the jobs run.
 func (w *world) build(ctx context.Context) error {
 	path := filepath.Join(w.Dir, "tick.wasm")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "github.com/starling-network/starling/testnet/jobs/tick")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path,
+		"github.com/starling-network/starling/testnet/jobs/tick")
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("building the program: %w: %s", err, out)
@@ -227,9 +231,10 @@ func (w *world) submit(ctx context.Context, c *api.Client, worker string, ticks 
 	}
 	return c.Submit(ctx, job.Job{
 		Name: "tick", Runtime: job.RuntimeWasm, Module: "tick.wasm", Args: []string{fmt.Sprint(ticks)}, Count: 1,
-		Resources: job.Resources{Class: "cpu", Units: 1}, Placement: job.Placement{Regions: []market.Region{market.Region(worker)}},
-		Timeouts: job.Timeouts{Queue: 30 * time.Second, Run: 10 * time.Minute},
-		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6},
-		Blobs:    map[string]job.Blob{"tick.wasm": job.Blob(b)},
+		Resources: job.Resources{Class: "cpu", Units: 1},
+		Placement: job.Placement{Regions: []market.Region{market.Region(worker)}},
+		Timeouts:  job.Timeouts{Queue: 30 * time.Second, Run: 10 * time.Minute},
+		Payment:   job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6},
+		Blobs:     map[string]job.Blob{"tick.wasm": job.Blob(b)},
 	}, job.Values{}, "")
 }

@@ -31,7 +31,8 @@ func (w *world) reserved(ctx context.Context) (string, error) {
 		}
 		if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 			n, err := api.GetNode.Call(ctx, c, api.None{})
-			return err == nil && len(n.Reach.Relays) == 2, fmt.Sprintf("%s is %s, %d relays", m.name, n.Reach.State, len(n.Reach.Relays)), err
+			return err == nil && len(n.Reach.Relays) == 2,
+				fmt.Sprintf("%s is %s, %d relays", m.name, n.Reach.State, len(n.Reach.Relays)), err
 		}); err != nil {
 			return "", err
 		}
@@ -48,7 +49,8 @@ func (w *world) punched(ctx context.Context) (string, error) {
 			return false, "", err
 		}
 		// Either end may have been dialled by the other just before both were: only a direct path counts.
-		return r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed) && strings.Contains(r.Conn.Addr, b.site.Public), describe(r), nil
+		return r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed) &&
+			strings.Contains(r.Conn.Addr, b.site.Public), describe(r), nil
 	})
 }
 
@@ -134,7 +136,8 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 			return false, "", fmt.Errorf("%w: the job %s: %s", scenarios.ErrFinal, got.State, got.Reason)
 		}
 		n, lerr := ticks(ctx, c, j.ID)
-		return err == nil && got.State == buyer.Running && n > 0, fmt.Sprintf("the job is %s, %d lines", got.State, n), errors.Join(err, lerr)
+		return err == nil && got.State == buyer.Running && n > 0, fmt.Sprintf("the job is %s, %d lines", got.State, n),
+			errors.Join(err, lerr)
 	}); err != nil {
 		return "", err
 	}
@@ -163,7 +166,8 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 	defer func() { err = errors.Join(err, relay.peer.Start(context.WithoutCancel(ctx))) }()
 	other, err := scenarios.Until(ctx, func() (bool, string, error) {
 		r, err := w.ping(ctx, a, b)
-		return err == nil && r.Problem == nil && r.Conn.Path == string(p2p.PathRelayed) && r.Conn.Via != dead, describe(r), err
+		return err == nil && r.Problem == nil && r.Conn.Path == string(p2p.PathRelayed) && r.Conn.Via != dead,
+			describe(r), err
 	})
 	if err != nil {
 		return other, err
@@ -238,7 +242,8 @@ func (w *world) locked(ctx context.Context) (string, error) {
 		return "", err
 	}
 	return scenarios.Until(ctx, func() (bool, string, error) {
-		r, err := api.PingPeer.Call(ctx, c, api.PingRequest{Peer: fmt.Sprintf("/ip4/%s/tcp/%d/p2p/%s", m.site.Public, scenarios.Port, id), Count: 1})
+		r, err := api.PingPeer.Call(ctx, c, api.PingRequest{Peer: fmt.Sprintf("/ip4/%s/tcp/%d/p2p/%s",
+			m.site.Public, scenarios.Port, id), Count: 1})
 		if err != nil || r.Problem == nil {
 			return false, "connected", errors.Join(scenarios.ErrFinal, err)
 		}

@@ -18,7 +18,8 @@ func Key(name string) sign.Private { return sign.NewPrivate(sha256.Sum256([]byte
 
 // Domain is where the audits are signed.
 func Domain() sign.Domain {
-	return sign.Domain{Network: "audit", Chain: sign.Sum([]byte("chain")), Program: sign.Key(sign.Sum([]byte("program")))}
+	return sign.Domain{Network: "audit", Chain: sign.Sum([]byte("chain")),
+		Program: sign.Key(sign.Sum([]byte("program")))}
 }
 
 // Case is one audit to be made.
@@ -128,10 +129,11 @@ func (c Case) Make() (audit.Record, error) {
 	if r.Opened, err = open(commit, audit.Drawn(a.WalkSeed, a.Shape)); err != nil {
 		return audit.Record{}, err
 	}
-	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, c.Walk, given(committee, 2)), func(group uint32) ([]uint64, error) {
-		first, n := c.Walk.Members(group)
-		return ends[first : first+n], nil
-	}); err != nil {
+	if r.Walked, err = arrivals.Open(audit.Walkers(a.WalkSeed, a.WalkRoot, c.Walk, given(committee, 2)),
+		func(group uint32) ([]uint64, error) {
+			first, n := c.Walk.Members(group)
+			return ends[first : first+n], nil
+		}); err != nil {
 		return audit.Record{}, err
 	}
 	if r.AnswerSig, err = a.Sign(d, c.Provider); err != nil {
@@ -167,7 +169,9 @@ func (c Case) judge(r audit.Record, committee audit.Roster) (audit.Record, error
 
 // products computes the tiles as the provider has them, faults included. It also returns the function with which the
 // provider opens them.
-func (c Case) products(a audit.Answer) ([]sign.Hash, func(*challenge.Commitment, []uint32) (challenge.Opened, error), error) {
+func (c Case) products(
+	a audit.Answer,
+) ([]sign.Hash, func(*challenge.Commitment, []uint32) (challenge.Opened, error), error) {
 	g := challenge.ProductGenerator(a.ProductSeed)
 	all := make([]challenge.Tile, c.Shape.Tiles())
 	tiles := make([]sign.Hash, len(all))
@@ -198,8 +202,8 @@ func (c Case) Seen() audit.Seen {
 func (c Case) Genesis() market.Genesis {
 	d := Domain()
 	return market.Genesis{
-		Network: d.Network, Chain: d.Chain, Program: d.Program, Escrow: sign.Key{1}, Mint: sign.Key{2}, Symbol: "STAR", Decimals: 6,
-		SlotMillis: 400, IntervalSlots: 25, AuditSlots: c.Slots, AuditOneIn: max(c.OneIn, 1),
+		Network: d.Network, Chain: d.Chain, Program: d.Program, Escrow: sign.Key{1}, Mint: sign.Key{2}, Symbol: "STAR",
+		Decimals: 6, SlotMillis: 400, IntervalSlots: 25, AuditSlots: c.Slots, AuditOneIn: max(c.OneIn, 1),
 	}
 }
 

@@ -31,8 +31,9 @@ func Openings(a audit.Answer, index, value int) []challenge.Opening {
 func LyingAnswer(provider sign.Key, w audit.Window) audit.Answer {
 	return audit.Answer{
 		Target:      audit.Target{Provider: provider, Unit: market.UnitID{1}, Window: w, Attempt: 1},
-		ProductSeed: sign.Sum([]byte("seed")), Shape: challenge.Shape{Rows: 128, Columns: 192, Depth: 64, Products: 2}, ProductRoot: sign.Sum([]byte("root")),
-		DatasetSeed: sign.Sum([]byte("dataset")), Walk: challenge.Walk{Cells: 1000, Work: 5, Walkers: 8, Steps: 12}, WalkSeed: sign.Sum([]byte("walk")),
+		ProductSeed: sign.Sum([]byte("seed")), Shape: challenge.Shape{Rows: 128, Columns: 192, Depth: 64, Products: 2},
+		ProductRoot: sign.Sum([]byte("root")), DatasetSeed: sign.Sum([]byte("dataset")),
+		Walk: challenge.Walk{Cells: 1000, Work: 5, Walkers: 8, Steps: 12}, WalkSeed: sign.Sum([]byte("walk")),
 		WalkRoot: sign.Sum([]byte("ends")),
 	}
 }
@@ -50,7 +51,8 @@ func Lies(d sign.Domain, provider, member sign.Private, w audit.Window) []audit.
 	os := Openings(a, 2, audit.Pick(a.WalkSeed)(2))
 	shown := audit.Show(a, os)
 	v := audit.Verdict{Outcome: audit.Pass, Member: member.Key(), Answer: a.Hash(), Openings: shown.Openings}
-	lies := audit.FindLie(a, shown, signed(shown.Sign(d, provider)), []audit.Signed{{Verdict: v, Signature: signed(v.Sign(d, member))}}, os, false)
+	lies := audit.FindLie(a, shown, signed(shown.Sign(d, provider)),
+		[]audit.Signed{{Verdict: v, Signature: signed(v.Sign(d, member))}}, os, false)
 	b := a
 	b.ProductRoot[0] ^= 1
 	two := audit.NewTwoAnswers(a, signed(a.Sign(d, provider)), b, signed(b.Sign(d, provider)))

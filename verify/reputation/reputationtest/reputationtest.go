@@ -111,14 +111,17 @@ func (b *Market) job(p, by sign.Key, tokens float64, well bool) {
 
 // Keep adds the facts of lease n, which both kept.
 func (b *Market) Keep(n int, p, by sign.Key, tokens float64, at market.Slot) {
-	b.Facts = append(b.Facts,
-		reputation.Fact{ID: id(n), Kind: reputation.Kept, Role: reputation.Provider, Subject: p, Rater: by, Value: Amount(tokens), At: at},
-		reputation.Fact{ID: id(n), Kind: reputation.Kept, Role: reputation.Buyer, Subject: by, Rater: p, Value: Amount(tokens), At: at})
+	kept := reputation.Fact{ID: id(n), Kind: reputation.Kept, Value: Amount(tokens), At: at}
+	provider, buyer := kept, kept
+	provider.Role, provider.Subject, provider.Rater = reputation.Provider, p, by
+	buyer.Role, buyer.Subject, buyer.Rater = reputation.Buyer, by, p
+	b.Facts = append(b.Facts, provider, buyer)
 }
 
 // Fail adds that a provider broke lease n, by its buyer's word.
 func (b *Market) Fail(n int, p, by sign.Key, tokens float64, at market.Slot) {
-	b.Facts = append(b.Facts, reputation.Fact{ID: id(n), Kind: reputation.Failed, Role: reputation.Provider, Subject: p, Rater: by, Value: Amount(tokens), At: at})
+	b.Facts = append(b.Facts, reputation.Fact{ID: id(n), Kind: reputation.Failed, Role: reputation.Provider, Subject: p,
+		Rater: by, Value: Amount(tokens), At: at})
 }
 
 func id(n int) sign.Hash {

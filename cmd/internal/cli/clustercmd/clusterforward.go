@@ -132,7 +132,8 @@ func (o forwardOptions) run(a *cli.App, ctx context.Context, args []string) erro
 func ownClient(a *cli.App, j buyer.Job, f *livecmd.Forward) {
 	switch engine := j.Spec.Cluster.Engine; {
 	case engine == "ray" && f.Port == cluster.PortRayClient:
-		a.Say("  RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(starling cluster token %s) python -c 'import ray; ray.init(\"ray://%s\")'", j.Spec.Name, f.Listener.Addr())
+		a.Say("  RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(starling cluster token %s) python -c 'import ray; "+
+			"ray.init(\"ray://%s\")'", j.Spec.Name, f.Listener.Addr())
 	case engine == "dask" && f.Port == cluster.PortDask:
 		a.Say("  python -c 'from dask.distributed import Client; Client(\"tcp://%s\")'", f.Listener.Addr())
 	}

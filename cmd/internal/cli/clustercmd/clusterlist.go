@@ -266,7 +266,8 @@ func clusterTable(t *cli.Table, g market.Genesis, s clusterInfo) {
 	row("image", s.Image)
 	row("created", cli.Ago(now, s.Created)+" ago")
 	if !s.Ready.IsZero() {
-		row("ready", cli.Ago(now, s.Ready)+" ago, "+s.Ready.Sub(s.Created).Round(100*time.Millisecond).String()+" after it was ordered")
+		row("ready", cli.Ago(now, s.Ready)+" ago, "+s.Ready.Sub(s.Created).Round(100*time.Millisecond).String()+
+			" after it was ordered")
 	}
 	if !s.Until.IsZero() {
 		row("until", s.Until.Local().Format(time.DateTime)+", `starling job extend "+s.ID+" 1h` gives it more time")

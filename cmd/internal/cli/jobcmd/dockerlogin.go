@@ -58,7 +58,8 @@ func dockerLogin(a *cli.App, ctx context.Context, image string) (user, password 
 	}
 	var c dockerConfig
 	if err := json.Unmarshal(b, &c); err != nil {
-		return "", "", fmt.Errorf("%s is not what docker writes: mend it, or give them with username and passwordFrom", path)
+		return "", "", fmt.Errorf("%s is not what docker writes: mend it, or give them with username and passwordFrom",
+			path)
 	}
 	names := []string{registry, "https://" + registry, "https://" + registry + "/v1/", "https://" + registry + "/v2/"}
 	if registry == "docker.io" {
@@ -80,7 +81,8 @@ func dockerLogin(a *cli.App, ctx context.Context, image string) (user, password 
 			user, password, ok := strings.Cut(string(plain), ":")
 			password = strings.TrimRight(password, "\x00")
 			if err != nil || !ok || user == "" || password == "" {
-				return "", "", fmt.Errorf("what %s has for %s is not user and password: run `docker login %[2]s` again", path, name)
+				return "", "", fmt.Errorf("what %s has for %s is not user and password: run `docker login "+
+					"%[2]s` again", path, name)
 			}
 			return user, password, nil
 		case c.CredsStore != "":
@@ -95,7 +97,8 @@ func dockerLogin(a *cli.App, ctx context.Context, image string) (user, password 
 
 // tokenOnly refuses a token that is good for all that its user may do.
 func tokenOnly(registry string) error {
-	return fmt.Errorf("docker has only an identity token for %s, which a provider must not get: make an access token and give it with passwordFrom", registry)
+	return fmt.Errorf("docker has only an identity token for %s, which a provider must not get: make an access token "+
+		"and give it with passwordFrom", registry)
 }
 
 // registryOf is the host that an image comes from.
@@ -132,7 +135,8 @@ func askHelper(a *cli.App, ctx context.Context, helper, registry string, within 
 	case ctx.Err() != nil:
 		return "", "", ctx.Err()
 	case hctx.Err() != nil:
-		return "", "", fmt.Errorf("%s did not answer within %v: unlock it, or give the credentials with username and passwordFrom", program, within)
+		return "", "", fmt.Errorf("%s did not answer within %v: unlock it, or give the credentials with username and "+
+			"passwordFrom", program, within)
 	case out.over:
 		return "", "", fmt.Errorf("%s said more than %d bytes about %s", program, maxHelperAnswer, registry)
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):

@@ -36,7 +36,8 @@ func JobFlags(c *cobra.Command) *job.Flags {
 		"start the program again on the same lease: never (default), on-failure or always")
 	s.StringVar(&f.Backoff, "restart-backoff", "", "wait before that, doubled each time (default 1s)")
 	s.StringVar(&f.Queue, "queue-timeout", "", "time until all ranks have a lease (default 2m)")
-	s.StringVar(&f.Run, "timeout", "", "time to run after that; the program then has --stop-timeout to end (default 1h)")
+	s.StringVar(&f.Run, "timeout", "", "time to run after that; the program then has --stop-timeout to end "+
+		"(default 1h)")
 	s.StringVar(&f.Pull, "pull-timeout", "",
 		"time a provider may take to fetch program and inputs (default as --timeout)")
 	s.StringVar(&f.Start, "start-timeout", "",
@@ -44,7 +45,8 @@ func JobFlags(c *cobra.Command) *job.Flags {
 	s.StringVar(&f.Stop, "stop-timeout", "", "time a stopped program has to end by itself (default 2s)")
 	s.StringVar(&f.Keep, "keep", "", "how long providers should keep results while you are away, such as 24h")
 	s.StringVar(&f.Guards, "guardians", "",
-		"peers that keep the job going when you and the peer you gave it to are gone: 0, 3 or 5 (default with -d 3 if there are so many, else 0); not on a free network")
+		"peers that keep the job going when you and the peer you gave it to are gone: 0, 3 or 5 (default with -d 3 if "+
+			"there are so many, else 0); not on a free network")
 	s.StringVar(&f.Standbys, "standbys", "",
 		"further providers that guardians may take for ranks that are lost (default 2)")
 	s.StringArrayVar(&f.Webhooks, "webhook", nil, "address to tell of the job's changes of state; may be repeated")
@@ -53,9 +55,11 @@ func JobFlags(c *cobra.Command) *job.Flags {
 	s.StringVar(&f.Budget, "budget", "",
 		"the most the whole job may cost, in tokens (default what it would at that price)")
 	s.StringVar(&f.Probes, "probes", "",
-		"whether to measure, for a thousandth of the time at most, that the units are there for the job alone: off, warn, or move a rank whose units are shared to another provider (default warn)")
+		"whether to measure, for a thousandth of the time at most, that the units are there for the job alone: "+
+			"off, warn, or move a rank whose units are shared to another provider (default warn)")
 	s.StringVar(&f.Verify, "verify", "",
-		"replicate: the program runs deterministically, and some results are computed again by others, drawn by lot by the chain's blocks; needs a module, --out and a network that has a chain (default none)")
+		"replicate: the program runs deterministically, and some results are computed again by others, drawn by "+
+			"lot by the chain's blocks; needs a module, --out and a network that has a chain (default none)")
 	return f
 }
 

@@ -38,7 +38,8 @@ func (o *SubmitOptions) flags(c *cobra.Command) {
 // WaitFlag adds --wait.
 func (o *SubmitOptions) WaitFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.wait, "wait", "result",
-		"return when the result is there, or with paid when all that it owes is paid and the rest of its money is back, too")
+		"return when the result is there, or with paid when all that it owes is paid and the rest of its money is "+
+			"back, too")
 }
 
 // Check refuses flags that contradict each other.
@@ -58,16 +59,16 @@ func (o *SubmitOptions) Check() error {
 }
 
 const followLong = `
-With -d a job is given guardians where the network pays from escrows: three peers that keep it going when this computer and the
-peer it was given to are gone, pay for what is worked by a majority of them, and take standbys for what is lost. They keep the
-result until you are back.
+With -d a job gets guardians where the network pays from escrows: three peers that keep it going when this computer
+and the peer it was given to are gone. A majority of them pays for finished work and takes standbys for lost ranks.
+They keep the result until you are back.
 
 Every source file is uploaded to the peer first. Then the job's log is shown until it ends: its standard output here on
 standard output, the rest on standard error, each line with its rank where there are several. An interrupt detaches; the
 job goes on. The exit code is 0 when the job succeeded, else it says why not (starling --help has the list).
 
-It returns when the result is there. The peer then pays what the job owes and takes the rest of its money back, which takes as long as
-the chain takes to make that final; starling status shows it, and --wait paid and starling wait wait for it.`
+It returns when the result is there. The peer then pays the cost of the job and takes the rest of its money back,
+which lasts until the chain has made that final. starling status shows it; --wait paid and starling wait wait for it.`
 
 // NewRun makes the command `starling run`.
 func NewRun(a *cli.App) *cobra.Command {
@@ -78,15 +79,18 @@ func NewRun(a *cli.App) *cobra.Command {
 		Long: `Orders leases, runs MODULE, a WASI program, or IMAGE, a container image by digest, on all of them with
 ARGS, meters and pays.` + followLong + `
 
-A WASI program runs in a process of its own, which Linux confines beside the program's sandbox: it has the job's files, no
-sockets and no other program. A container has the image read-only, /tmp and /run in memory, its outputs (--out) on disk, no
-privileges, and no way outside without --network internet. Of the image, USER and HEALTHCHECK mean nothing.
+A WASI program runs in a process of its own, which Linux confines beside the program's sandbox: it has the job's files,
+no sockets and no other program. A container has the image read-only, /tmp and /run in memory, its outputs (--out) on
+disk, no privileges, and no way outside without --network internet. Of the image, USER and HEALTHCHECK mean nothing.
 
 An order tells its topic which keys want how many units of what kind for how long, and no address, price or budget. The
-providers that are asked, and readers of the chain, learn who pays whom. The provider of a rank sees its program and files.`,
+providers that are asked, and readers of the chain, learn who pays whom. The provider of a rank sees its program and
+files.`,
 		Example: `  starling run --max-price 0.05 hello.wasm
-  starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results train.wasm -- --steps 200
-  starling run --max-price 0.05 --network internet --secret-env HF_TOKEN=env:HF_TOKEN ghcr.io/acme/train@sha256:… -- --steps 200
+  starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results \
+    train.wasm -- --steps 200
+  starling run --max-price 0.05 --network internet --secret-env HF_TOKEN=env:HF_TOKEN \
+    ghcr.io/acme/train@sha256:… -- --steps 200
   starling run --max-price 2.50 --gpus "h100:8,vram>=80" ghcr.io/acme/train@sha256:…
   starling run -n 4 --max-price 0.05 --dry-run train.wasm
   starling run -d --budget 0.25 --max-price 0.05 train.wasm
@@ -234,7 +238,8 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 	j, err = submit()
 	if err == nil && wanted && (j.Outcome == buyer.Failed || j.State == buyer.Failed) && !j.Detached.Engaged {
 		a.Say("warning: job %s found no guardians, and stays in the history as failed: %s", j.ID, j.Reason)
-		a.Say("warning: the job is submitted again without guardians: it goes on only while the peer that it was given to runs")
+		a.Say("warning: the job is submitted again without guardians: it goes on only while the peer that it " +
+			"was given to runs")
 		spec = spec.Guarded(0)
 		j, err = submit()
 	}

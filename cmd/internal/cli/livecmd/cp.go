@@ -41,7 +41,8 @@ When the job has ended its outputs are fetched with get.`,
 			from, fromPath, out := remotePath(args[0])
 			to, toPath, in := remotePath(args[1])
 			if out == in {
-				return cli.WithHint(cli.Usagef("one of the two must be ID:PATH, with a path that begins with /, and the other a file here"), "%s", c.UseLine())
+				return cli.WithHint(cli.Usagef("one of the two must be ID:PATH, with a path that begins with /, and "+
+					"the other a file here"), "%s", c.UseLine())
 			}
 			client, err := a.Client()
 			if err != nil {

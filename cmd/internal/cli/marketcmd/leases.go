@@ -45,7 +45,9 @@ CLAIMED what was paid of it from the buyer's escrow, before the network's fee.`,
 				t.Row("earned", g.FormatAmount(sum))
 				if e := node.Earnings; e != nil {
 					t.Row("from escrows",
-						g.FormatAmount(e.Earned)+" over all: "+g.FormatAmount(e.Claimed)+" claimed, "+g.FormatAmount(e.Unclaimed)+" not yet, "+g.FormatAmount(e.Lost)+" lost")
+						g.FormatAmount(e.Earned)+" over all: "+g.FormatAmount(e.Claimed)+" claimed, "+
+							g.FormatAmount(e.Unclaimed)+
+							" not yet, "+g.FormatAmount(e.Lost)+" lost")
 					if e.Wages > 0 {
 						t.Row("of it wages", g.FormatAmount(e.Wages)+" claimed for guarding jobs")
 					}

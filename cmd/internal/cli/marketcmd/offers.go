@@ -1,5 +1,5 @@
-// Package marketcmd has the commands of the market: the offers of others, and, below starling provider, those of this peer
-// with its leases, GPUs and guarded jobs.
+// Package marketcmd has the commands of the market: the offers of others, and, below starling provider, those of this
+// peer with its leases, GPUs and guarded jobs.
 package marketcmd
 
 import (

@@ -335,7 +335,8 @@ func refund(l *Chain, ctx context.Context, e escrowInfo) error {
 	buyer, mine := l.Keys[e.Buyer]
 	switch {
 	case !over && !mine:
-		return cli.WithHint(cli.Usagef("before the deadline and the margin are over only the buyer, %s, takes back what is free", e.Buyer),
+		return cli.WithHint(cli.Usagef("before the deadline and the margin are over only the buyer, %s, takes "+
+			"back what is free", e.Buyer),
 			"wait until %s", l.When(e.Slot, market.Slot(e.Closable)))
 	case back == 0 && e.State == "refunded":
 		return cli.Usagef("escrow %s was refunded already", e.Address)

@@ -40,7 +40,8 @@ func (o *Options) ReadFlags(c *cobra.Command) {
 func (o *Options) Flags(c *cobra.Command) {
 	o.ReadFlags(c)
 	c.Flags().StringVar(&o.wallet, "wallet", "",
-		"keypair file of the owner's wallet, in the format of the Solana command line tools (default wallet.json, when it is there)")
+		"keypair file of the owner's wallet, in the format of the Solana command line tools (default wallet.json, "+
+			"when it is there)")
 }
 
 // Chain is a network's chain, seen and paid for by the peer's key.
@@ -60,7 +61,8 @@ func Open(a *cli.App, o Options) (*Chain, error) {
 		return nil, err
 	}
 	if g.Free {
-		return nil, cli.WithHint(cli.Usagef("network %s is a free network: it has no chain, so no balances, escrows or stake", g.Network), "starling proof check checks the signed receipts")
+		return nil, cli.WithHint(cli.Usagef("network %s is a free network: it has no chain, so no balances, escrows "+
+			"or stake", g.Network), "starling proof check checks the signed receipts")
 	}
 	home, err := a.Home()
 	if err != nil {

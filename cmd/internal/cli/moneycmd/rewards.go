@@ -74,7 +74,8 @@ func whyNothing(st rewards.Status, text func(uint64) string) string {
 	case !st.Audits:
 		return "this network pays no rewards: its genesis has no audits"
 	case st.Bonded < st.LeastBonded:
-		return fmt.Sprintf("no rewards are paid yet: %s is bonded in the network, at least %s must be, so that those who count are worth to be trusted (starling stake bond)",
+		return fmt.Sprintf("no rewards are paid yet: %s is bonded in the network, at least %s must be, so that "+
+			"those who count are worth to be trusted (starling stake bond)",
 			text(st.Bonded), text(st.LeastBonded))
 	case !st.Registered:
 		return "this peer earns none: it is not registered as a provider (starling stake register)"

@@ -139,7 +139,8 @@ provider has is asked of the peer, if it runs here.`,
 	o.Flags(c)
 	c.Flags().StringVar(&payout, "payout", "", "wallet that is paid (default the owner)")
 	c.Flags().StringVar(&inventory, "inventory", "",
-		"Merkle root of the ids of the units that are for sale, in hexadecimal (default those of the peer that runs here)")
+		"Merkle root of the ids of the units that are for sale, in hexadecimal (default those of the peer that "+
+			"runs here)")
 	return c
 }
 

@@ -165,7 +165,8 @@ func walletTable(t *cli.Table, w walletInfo) {
 		if w.Key == w.Owner {
 			t.Row("peer", w.Key, "is the owner, and may spend all")
 		} else {
-			t.Row("peer", w.Key, "may spend "+g.FormatAmount(b.Spendable)+", of which "+g.FormatAmount(b.Own)+" are in its own account")
+			t.Row("peer", w.Key, "may spend "+g.FormatAmount(b.Spendable)+", of which "+g.FormatAmount(b.Own)+
+				" are in its own account")
 		}
 		t.Row("fees", chain.FormatSOL(b.Lamports)+" SOL", "of the peer")
 	}

@@ -102,7 +102,8 @@ func (o *voteOptions) parameters(g market.Genesis) (program.Votes, error) {
 		return program.Votes{}, nil
 	}
 	if o.firstSlot == 0 {
-		return program.Votes{}, cli.WithHint(cli.Usagef("--first-slot is needed with --voting: epochs and months of the emission are counted from it"), "`solana slot` prints the slot that is now")
+		return program.Votes{}, cli.WithHint(cli.Usagef("--first-slot is needed with --voting: epochs and months "+
+			"of the emission are counted from it"), "`solana slot` prints the slot that is now")
 	}
 	v := program.Votes{VotingSlots: g.SlotsIn(o.voting), LockSlots: g.SlotsIn(o.lock), FirstSlot: o.firstSlot,
 		EpochSlots: g.SlotsIn(o.epoch), EpochsOfMonth: o.epochsOfMonth}
@@ -139,9 +140,12 @@ With --voting, verifiers who have something bonded (starling stake bond) vote on
 with windows of audits (starling network genesis --audit) needs it, and lies in its audits cost stake. Whoever opens a
 ballot must have --least-bond bonded. With --emission, providers are paid out of an account that is opened empty: send
 the tokens there, no more than the schedule says ever leaves it.`,
-		Example: `  starling network init-escrow acme.json --program <address> --voting 72h --first-slot $(solana slot) --keypair id.json --rpc https://rpc.example > escrow.json
-  starling network init-escrow acme.json --program <address> --voting 72h --emission 300000000 --first-slot $(solana slot) --dry-run > params.json
-  starling network init-escrow acme.json --program <address> --params params.json --keypair id.json --rpc https://rpc.example`,
+		Example: `  starling network init-escrow acme.json --program <address> --voting 72h \
+    --first-slot $(solana slot) --keypair id.json --rpc https://rpc.example > escrow.json
+  starling network init-escrow acme.json --program <address> --voting 72h --emission 300000000 \
+    --first-slot $(solana slot) --dry-run > params.json
+  starling network init-escrow acme.json --program <address> --params params.json \
+    --keypair id.json --rpc https://rpc.example`,
 		Args: cli.ExactArgs(1),
 	}
 	var dry bool
@@ -210,7 +214,8 @@ func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error
 		if err = cmp.Or(p.Validate(), escrow.CheckWindows(p), checkEpochs(p)); err != nil {
 			err = &cli.Error{Code: cli.ExitUsage, Err: err}
 		} else if p.AuditSlots > 0 && !p.Votes.On() {
-			err = cli.WithHint(cli.Usagef("audits are judged by peers that have bonded a stake, and without --voting nobody can"), "add --voting 72h, or make FILE without --audit")
+			err = cli.WithHint(cli.Usagef("audits are judged by peers that have bonded a stake, and without --voting "+
+				"nobody can"), "add --voting 72h, or make FILE without --audit")
 		}
 	}
 	if err != nil {

@@ -188,7 +188,8 @@ func voter(l *moneycmd.Chain, ctx context.Context, o moneycmd.StakeOptions) (mon
 		return s, nil, err
 	}
 	if s.Bonded == 0 {
-		return s, nil, cli.WithHint(cli.Usagef("only who has something bonded may propose and vote, and provider %s has nothing", s.Provider), "starling stake bond AMOUNT")
+		return s, nil, cli.WithHint(cli.Usagef("only who has something bonded may propose and vote, and provider "+
+			"%s has nothing", s.Provider), "starling stake bond AMOUNT")
 	}
 	owner, err := l.Signer(s.Owner, "the provider's owner")
 	return s, owner, err
@@ -243,7 +244,8 @@ was made, and it stays bonded until the vote is over. The owner signs.`,
 					p.Address.Short(), p.State)}
 			case s.Raised >= p.Opened:
 				return cli.WithHint(&cli.Error{Code: cli.ExitPayment,
-					Err: fmt.Errorf("provider %s bonded in slot %d, the proposal is of slot %d: only what was bonded before votes on it", s.Provider, s.Raised, p.Opened)},
+					Err: fmt.Errorf("provider %s bonded in slot %d, the proposal is of slot %d: only what was "+
+						"bonded before votes on it", s.Provider, s.Raised, p.Opened)},
 					"it votes on the next one")
 			}
 			switch _, err := l.Voted(c.Context(), sign.Hash(p.Address), s.Account); {

@@ -71,7 +71,8 @@ A private network has a pre-shared key, and its peers connect to nobody without 
 new; give its swarm.key to the others, and to nobody else. Such peers use TCP alone, since QUIC has no pre-shared
 keys.`,
 		Example: `  starling init
-  starling init --genesis net.json --bootstrap /dns4/a.example/udp/4001/quic-v1/p2p/12D3… --solana-rpc https://rpc.example
+  starling init --genesis net.json --bootstrap /dns4/a.example/udp/4001/quic-v1/p2p/12D3… \
+    --solana-rpc https://rpc.example
   starling init --psk new                  a private network; give its swarm.key to the others
   starling init --owner <address>          the owner's key stays elsewhere
   starling init --home /srv/peer2 --provide --price 0.05`,
@@ -110,7 +111,8 @@ keys.`,
 	f.StringArrayVar(&o.rpc, "solana-rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	f.BoolVar(&o.provide, "provide", false, "sell this machine's capacity")
 	f.StringVar(&o.psk, "psk", "", "pre-shared key of a private network: its swarm.key file, or new to make one")
-	f.BoolVar(&o.relay, "relay", false, "relay for peers that cannot be dialled and for light clients; this machine must be one that can be")
+	f.BoolVar(&o.relay, "relay", false, "relay for peers that cannot be dialled and for light clients; this machine "+
+		"must be one that can be")
 	f.BoolVar(&o.dialOut, "dial-out-only", false, "listen on nothing: be reached through relays")
 	f.StringVar(&o.price, "price", "", "price of a unit-hour, in tokens (default 0.05; 0 on a free network)")
 	return c
@@ -238,7 +240,8 @@ func (o *initOptions) check() (genesis []byte, err error) {
 	}
 	for _, at := range o.bootstrap {
 		if i, err := peer.AddrInfoFromString(at); err != nil || len(i.Addrs) == 0 {
-			return nil, cli.Usagef("--bootstrap: %q is not the address of a peer, such as /dns4/a.example/udp/4001/quic-v1/p2p/12D3…", at)
+			return nil, cli.Usagef("--bootstrap: %q is not the address of a peer, such as "+
+				"/dns4/a.example/udp/4001/quic-v1/p2p/12D3…", at)
 		}
 	}
 	if o.relay && o.dialOut {

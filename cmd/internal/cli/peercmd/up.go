@@ -77,7 +77,8 @@ func openError(home string, err error) error {
 	case errors.Is(err, node.ErrRuns):
 		e.Hint = "stop that one first, or give another --home"
 	case strings.Contains(err.Error(), syscall.EADDRINUSE.Error()): // libp2p passes on the text alone
-		e.Hint = "another program listens there, perhaps another peer: change listen in " + filepath.Join(home, node.FileConfig)
+		e.Hint = "another program listens there, perhaps another peer: change listen in " +
+			filepath.Join(home, node.FileConfig)
 	case errors.Is(err, fs.ErrNotExist):
 		e.Hint = "set the peer up with `starling init --genesis FILE`"
 	}

@@ -255,7 +255,8 @@ func listReceipts(a *cli.App, ctx context.Context, job, lease string) error {
 				final = "final"
 			}
 			t.Row(r.Lease.Short(), rank[r.Lease], r.Seq, fmt.Sprintf("%d–%d", r.From, r.To),
-				fmt.Sprintf("%dms", r.CPUMillis), g.FormatAmount(r.Amount), g.FormatAmount(r.Cumulative), r.Hash().Short(), final)
+				fmt.Sprintf("%dms", r.CPUMillis), g.FormatAmount(r.Amount), g.FormatAmount(r.Cumulative),
+				r.Hash().Short(), final)
 		}
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api/server"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/proof/prooftest"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -30,7 +30,7 @@ type shelf struct {
 	entries []proof.Entry
 	proofs  map[sign.Hash]proof.Proof
 	added   []sign.Hash
-	watched []evidence.Watched
+	watched []notices.Watched
 }
 
 func newShelf(t *testing.T) *shelf {
@@ -98,12 +98,12 @@ func (s *shelf) History(context.Context, string) (proof.Proof, error) {
 	return proof.New(prooftest.History())
 }
 
-func (s *shelf) Watching() []evidence.Watched { return s.watched }
-func (s *shelf) Watch(_ context.Context, w evidence.Watched) error {
+func (s *shelf) Watching() []notices.Watched { return s.watched }
+func (s *shelf) Watch(_ context.Context, w notices.Watched) error {
 	s.watched = append(s.watched, w)
 	return nil
 }
-func (s *shelf) Unwatch(context.Context, evidence.Watched) error {
+func (s *shelf) Unwatch(context.Context, notices.Watched) error {
 	s.watched = nil
 	return nil
 }

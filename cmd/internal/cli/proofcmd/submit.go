@@ -9,8 +9,8 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
-	"github.com/starling-network/starling/node/evidence"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/slash"
 )
 
 func proofSubmit(a *cli.App) *cobra.Command {
@@ -65,11 +65,11 @@ again: nothing is done twice. If the provider was slashed before, by anybody, it
 
 func submit(l *moneycmd.Chain, ctx context.Context, f proof.Finding) error {
 	l.App.Say("submitting proof %s: %s; fees are paid by %s", f.Hash.Short(), f.Proves, l.Peer.Key())
-	out, err := evidence.Submit(ctx, l, f, l.Peer.Key())
+	out, err := slash.Submit(ctx, l, f, l.Peer.Key())
 	switch {
-	case errors.Is(err, evidence.ErrNotStaked):
+	case errors.Is(err, slash.ErrNotStaked):
 		return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: "the proof holds all the same: keep the file"}
-	case errors.Is(err, evidence.ErrNotYet), errors.Is(err, evidence.ErrTooOld), errors.Is(err, evidence.ErrNoAudits):
+	case errors.Is(err, slash.ErrNotYet), errors.Is(err, slash.ErrTooOld), errors.Is(err, slash.ErrNoAudits):
 		return &cli.Error{Code: cli.ExitFailed, Err: err}
 	case err != nil:
 		return l.Explain(err)

@@ -24,7 +24,8 @@ them is what a peer runs. Where an attack touches what is signed, whole records 
 makes the same table.
 
   FIRST AUDIT  adversaries that the first audit keeps from being sold, or the first check of what they signed finds
-  CAUGHT       adversaries delisted within 24 audits, or that could never be sold; found within 24 checks; or that gained nothing
+  CAUGHT       adversaries delisted within 24 audits, or that could never be sold; found within 24 checks; or that
+               gained nothing
   SOLD         windows after which they could be sold
   DELISTED     peers delisted; of honest ones that is wrong, and shown for each audit
   RECORDS      records really made, and checked by the code that peers run

@@ -65,7 +65,8 @@ func (o *testnetOptions) sizeFlags(c *cobra.Command) {
 	c.Flags().Uint32Var(&o.units, "units", 2, "units that each of them sells")
 	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
 	c.Flags().BoolVar(&o.free, "free", false, "a free network: no chain, no money; needs no Node.js")
-	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling proof audit); 0: never")
+	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling proof audit); "+
+		"0: never")
 }
 
 func (o *testnetOptions) check() error {
@@ -288,7 +289,8 @@ func showTestnet(a *cli.App, c *cobra.Command, n *testnet.Network) error {
 			t.Row("program", n.Genesis.Program)
 		}
 		if n.Genesis.AuditSlots > 0 {
-			t.Row("audits", "every "+(time.Duration(n.Genesis.AuditOneIn*n.Genesis.AuditSlots*n.Genesis.SlotMillis)*time.Millisecond).String())
+			t.Row("audits", "every "+
+				(time.Duration(n.Genesis.AuditOneIn*n.Genesis.AuditSlots*n.Genesis.SlotMillis)*time.Millisecond).String())
 		}
 	})
 }

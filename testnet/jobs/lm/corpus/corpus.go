@@ -76,7 +76,8 @@ func Build(dir string, c Config) (Corpus, error) {
 	for k := range out.Shards {
 		for len(out.Shards[k]) < c.ShardBytes {
 			if out.Files == len(texts) {
-				return Corpus{}, fmt.Errorf("building corpus: %w in %s: %d shards of %d bytes wanted", ErrTooLittle, dir, c.Workers, c.ShardBytes)
+				return Corpus{}, fmt.Errorf("building corpus: %w in %s: %d shards of %d bytes wanted",
+					ErrTooLittle, dir, c.Workers, c.ShardBytes)
 			}
 			out.Shards[k] = append(append(out.Shards[k], texts[out.Files]...), 0)
 			out.Files++
@@ -96,7 +97,8 @@ func read(dir string) ([][]byte, error) {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); name == "vendor" || name == "testdata" || name != "." && strings.ContainsAny(name[:1], "._") {
+			if name := d.Name(); name == "vendor" || name == "testdata" ||
+				name != "." && strings.ContainsAny(name[:1], "._") {
 				return fs.SkipDir
 			}
 			return nil
@@ -112,7 +114,8 @@ func read(dir string) ([][]byte, error) {
 			return err
 		}
 		sum := sha256.Sum256(b)
-		if texts[sum] != nil || bytes.IndexByte(b, 0) >= 0 || bytes.Contains(b[:min(len(b), 4096)], []byte("DO NOT EDIT")) {
+		if texts[sum] != nil || bytes.IndexByte(b, 0) >= 0 ||
+			bytes.Contains(b[:min(len(b), 4096)], []byte("DO NOT EDIT")) {
 			return nil
 		}
 		texts[sum] = b

@@ -143,7 +143,8 @@ func Read(r io.Reader) (*Model, uint64, error) {
 		return nil, 0, err
 	}
 	tail := make([]byte, sumSize+1)
-	if n, err := io.ReadFull(in, tail); n != sumSize || !errors.Is(err, io.ErrUnexpectedEOF) || binary.LittleEndian.Uint64(tail) != sum.Sum64() {
+	if n, err := io.ReadFull(in, tail); n != sumSize || !errors.Is(err, io.ErrUnexpectedEOF) ||
+		binary.LittleEndian.Uint64(tail) != sum.Sum64() {
 		return nil, 0, fmt.Errorf("%w: its sum does not match", ErrMalformed)
 	}
 	return m, sum.Sum64(), nil

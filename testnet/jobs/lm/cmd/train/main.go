@@ -1,7 +1,7 @@
 // Command train is the program that the demo's workers run, built with GOOS=wasip1 GOARCH=wasm.
 //
-//	train   one worker's part of a round. Reads its shard from /data/shard.bin and the weights of the round before from
-//	        /carry/weights.bin (none in round 0). Writes /out/weights.bin.
+//	train   one worker's part of a round. Reads its shard from /data/shard.bin and the weights of the round before
+//	        from /carry/weights.bin (none in round 0). Writes /out/weights.bin.
 //	reduce  the end of a round. Reads each worker's /in/RANK/weights.bin and the same /carry/weights.bin, averages,
 //	        evaluates on /data/heldout.bin. Writes /out/weights.bin and /out/metrics.json.
 //
@@ -117,7 +117,8 @@ func (j job) train() error {
 	bits := m.Train(text, from, to, func(done int, bits float64) {
 		fmt.Fprintf(j.out, "round %d rank %d: %3d%% %.4f bits per byte\n", j.round, j.rank, 100*done/(to-from), bits)
 	})
-	fmt.Fprintf(j.out, "round %d rank %d: trained on %d bytes, %.4f bits per byte on the way\n", j.round, j.rank, to-from, bits)
+	fmt.Fprintf(j.out, "round %d rank %d: trained on %d bytes, %.4f bits per byte on the way\n",
+		j.round, j.rank, to-from, bits)
 	return writeWeights(j.path("out", "weights.bin"), m)
 }
 

@@ -1,0 +1,264 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ipfs/go-cid"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/runtime"
+)
+
+// Input is a file or directory that the program finds at Path.
+type Input struct {
+	Source string `json:"source"` // {rank} stands for the rank's number
+	Path   string `json:"path"`
+}
+
+// Output is a directory of the program that is kept when it ends.
+type Output struct {
+	Path string `json:"path"`
+}
+
+// Blob is a content-addressed file or directory.
+type Blob struct {
+	CID  string `json:"cid"`
+	Size int64  `json:"size,omitempty"` // bytes, 0 if not known
+	Tree bool   `json:"tree,omitempty"` // a tar of a directory
+}
+
+// CIDScheme begins a source that names content instead of a file.
+const CIDScheme = "cid:"
+
+// RankMark stands for the rank's number in an input's source.
+const RankMark = "{rank}"
+
+// For is the source of the input for one rank.
+func (in Input) For(rank int) string {
+	return strings.ReplaceAll(in.Source, RankMark, strconv.Itoa(rank))
+}
+
+// Sources lists every source that the job reads, each once and sorted, with {rank} filled in for every rank.
+func (j Job) Sources() []string {
+	seen := map[string]bool{}
+	if j.Module != "" {
+		seen[j.Module] = true
+	}
+	add := func(inputs []Input, ranks int) {
+		for _, in := range inputs {
+			for rank := range ranks {
+				seen[in.For(rank)] = true
+			}
+		}
+	}
+	add(j.Inputs, int(j.Count))
+	if j.Rounds != nil && j.Rounds.Reduce != nil {
+		seen[j.Rounds.Reduce.Module] = true
+		add(j.Rounds.Reduce.Inputs, 1)
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// In returns the job with its relative file paths taken from dir, as those of a job file are taken from where it lies.
+func (j Job) In(dir string) Job {
+	rebase := func(source string) string {
+		if strings.HasPrefix(source, CIDScheme) || filepath.IsAbs(source) {
+			return source
+		}
+		return filepath.Join(dir, source)
+	}
+	inputs := func(in []Input) []Input {
+		out := slices.Clone(in)
+		for i := range out {
+			out[i].Source = rebase(out[i].Source)
+		}
+		return out
+	}
+	if j.Module != "" {
+		j.Module = rebase(j.Module)
+	}
+	j = secretsIn(j, dir)
+	j.Inputs = inputs(j.Inputs)
+	if j.Rounds != nil && j.Rounds.Reduce != nil {
+		rounds, reduce := *j.Rounds, *j.Rounds.Reduce
+		reduce.Module = rebase(reduce.Module)
+		reduce.Inputs = inputs(reduce.Inputs)
+		rounds.Reduce = &reduce
+		j.Rounds = &rounds
+	}
+	return j
+}
+
+// WithBlobs returns the job with the contents of its sources. ErrInvalid if one of Sources is missing, or one that is
+// not among them is there.
+func (j Job) WithBlobs(blobs map[string]Blob) (Job, error) {
+	j.Blobs = maps.Clone(blobs)
+	return j, j.Check()
+}
+
+// Uploaded reports whether the contents of all sources are known, so that peers can fetch them.
+func (j Job) Uploaded() bool { return len(j.Blobs) > 0 || len(j.Sources()) == 0 }
+
+func checkFiles(j Job, ps *problems) {
+	checkInputs(ps, "spec.inputs", j.Inputs, true)
+	if len(j.Outputs) > MaxOutputs {
+		ps.add("spec.outputs", "%d outputs, at most %d", len(j.Outputs), MaxOutputs)
+		return
+	}
+	for i, out := range j.Outputs {
+		field := fmt.Sprintf("spec.outputs[%d].src", i)
+		if err := checkPath(out.Path); err != nil {
+			ps.add(field, "%v", err)
+		} else if slices.ContainsFunc(j.Outputs[:i], func(o Output) bool { return overlap(o.Path, out.Path) }) {
+			ps.add(field, "%s and another output lie in one another", out.Path)
+		}
+	}
+}
+
+// checkBlobs holds the contents to the sources, once they are there.
+func checkBlobs(j Job, ps *problems) {
+	if len(j.Blobs) == 0 {
+		return
+	}
+	if len(j.Blobs) > maxBlobs {
+		ps.add("blobs", "%d sources, at most %d", len(j.Blobs), maxBlobs)
+		return
+	}
+	sources := j.Sources()
+	for _, source := range sources {
+		b, ok := j.Blobs[source]
+		if !ok {
+			ps.add("blobs", "the contents of %.200q are missing", source)
+			continue
+		}
+		if b.Size < 0 || checkCID(b.CID) != nil {
+			ps.add("blobs", "the digest of %.200q is not a CIDv1 with SHA-256, or its size is negative", source)
+		}
+	}
+	if len(j.Blobs) > len(sources) {
+		ps.add("blobs", "%d entries for %d sources", len(j.Blobs), len(sources))
+	}
+	var modules []string
+	if j.Module != "" {
+		modules = append(modules, j.Module)
+	}
+	if j.Rounds != nil && j.Rounds.Reduce != nil {
+		modules = append(modules, j.Rounds.Reduce.Module)
+	}
+	for _, m := range modules {
+		if j.Blobs[m].Tree {
+			ps.add("blobs", "%.200q is a directory, a module is one file", m)
+		}
+	}
+	for i, in := range j.Inputs {
+		for rank := range int(j.Count) {
+			if !j.Blobs[in.For(rank)].Tree && path.Dir(in.Path) == "/" {
+				ps.add(fmt.Sprintf("spec.inputs[%d].dst", i), "a file must lie in a directory, such as /data%s",
+					in.Path)
+				break
+			}
+		}
+	}
+}
+
+func checkInputs(ps *problems, list string, inputs []Input, ranks bool) {
+	if len(inputs) > MaxInputs {
+		ps.add(list, "%d inputs, at most %d", len(inputs), MaxInputs)
+		return
+	}
+	for i, in := range inputs {
+		field := fmt.Sprintf("%s[%d]", list, i)
+		if text := badSource(in.Source); text != "" {
+			ps.add(field+".src", "%s", text)
+		} else if what := laterSource(in.Source); what != "" {
+			ps.later(field+".src", what)
+		} else if !ranks && strings.Contains(in.Source, RankMark) {
+			ps.add(field+".src", "%s means nothing here: the reduce program runs once", RankMark)
+		}
+		if err := checkPath(in.Path); err != nil {
+			ps.add(field+".dst", "%v", err)
+		} else if slices.ContainsFunc(inputs[:i], func(o Input) bool { return o.Path == in.Path }) {
+			ps.add(field+".dst", "%s is the place of another input", in.Path)
+		}
+	}
+}
+
+func checkModule(ps *problems, field, module string) {
+	switch {
+	case module == "":
+		ps.add(field, "missing: the path or CID of a WASI program")
+	case IsImage(module):
+		ps.add(field, "%.120q is a container image: write it as image, not as module", module)
+	case strings.Contains(module, RankMark):
+		ps.add(field, "%s means nothing here: all ranks run one program", RankMark)
+	default:
+		if text := badSource(module); text != "" {
+			ps.add(field, "%s", text)
+		} else if what := laterSource(module); what != "" {
+			ps.later(field, what)
+		}
+	}
+}
+
+// checkPath holds a place in the program's file system to the rules of the provider.
+func checkPath(p string) error {
+	switch {
+	case p == "":
+		return fmt.Errorf("missing: an absolute path, such as /data")
+	case !path.IsAbs(p) || path.Clean(p) != p || p == "/" || len(p) > MaxPath || market.Clean(p, MaxPath) != p:
+		return fmt.Errorf("%.80q is not a clean absolute path below /", p)
+	case overlap(p, path.Dir(runtime.ControlDir)):
+		return fmt.Errorf("%s is kept for the runtime", path.Dir(runtime.ControlDir))
+	case path.Base(p) == engineSocket:
+		return errors.New(never["docker.sock"])
+	}
+	return nil
+}
+
+// overlap reports whether one of two clean paths is the other or lies in it.
+func overlap(a, b string) bool {
+	return a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
+}
+
+// badSource returns what is wrong with a source, "" if nothing.
+func badSource(source string) string {
+	switch {
+	case source == "":
+		return "missing: a file path, or cid: and a CID"
+	case len(source) > 4096 || !isText(source) || strings.ContainsAny(source, "\r\n"):
+		return "want one line of at most 4096 bytes"
+	case path.Base(source) == engineSocket:
+		return never["docker.sock"]
+	case strings.HasPrefix(source, CIDScheme):
+		if err := checkCID(strings.TrimPrefix(source, CIDScheme)); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// laterSource names the kind of a source that only a later version will fetch.
+func laterSource(source string) string {
+	if scheme, _, found := strings.Cut(source, "://"); found {
+		return fmt.Sprintf("sources of %.20s://; give a file path, or cid: and a CID", scheme)
+	}
+	return ""
+}
+
+func checkCID(text string) error {
+	c, err := cid.Decode(text)
+	if err != nil {
+		return fmt.Errorf("%.80q is not a CID", text)
+	}
+	if p := c.Prefix(); p.Version != 1 || p.Codec != cid.Raw || p.MhType != 0x12 || p.MhLength != 32 ||
+		c.String() != text {
+		return fmt.Errorf("%.80q is not a raw CIDv1 with SHA-256 in base32", text)
+	}
+	return nil
+}

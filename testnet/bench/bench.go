@@ -1,0 +1,328 @@
+// Package bench measures leases, clusters, idle peers and the chain's cost on a local network, beside Go benchmarks on
+// one core. It writes one report, and compares it with the targets.
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/testnet"
+)
+
+// Options of a benchmark.
+type Options struct {
+	Dir        string    // for all that it writes
+	RPC        string    // of a local validator that runs already; "" starts one
+	Samples    int       // orders on each route, at least 1
+	ReportOnly bool      // a missed target is no error
+	Only       []string  // the parts to measure, of Parts; none: all
+	Out        io.Writer // output for the person watching
+}
+
+// ErrTargets says that the benchmark ran to its end and missed a target.
+var ErrTargets = errors.New("targets were missed")
+
+// Parts are the parts of a benchmark, in order.
+var Parts = []string{"cores", "overlay", "simulated", "containers", "cluster", "chain", "network"}
+
+// Samples is how many orders a benchmark places on each route by default.
+const Samples = 100
+
+// The benchmark's network and its load.
+const (
+	benchPeers = 20 // one of them buys
+	benchUnits = 4  // of each provider: none of a run of orders waits for the leases before it
+	benchWarm  = 3  // orders before the first that counts: the program is compiled, every provider was dialled
+	benchGangs = 20
+	benchGang  = 5                // leases of each of those
+	benchQuiet = 10 * time.Second // nothing happens for so long before the idle peers are measured
+	benchIdle  = 30 * time.Second // for so long
+	benchTime  = 25 * time.Minute
+)
+
+// endsAtOnce is a WASI program: a memory of one page and a start function that returns.
+var endsAtOnce = []byte{
+	0x00, 'a', 's', 'm', 1, 0, 0, 0, // magic, version
+	1, 4, 1, 0x60, 0, 0, // types: one function without parameters and results
+	3, 2, 1, 0, // functions: one, of type 0
+	5, 3, 1, 0, 1, // memories: one, at least one page
+	7, 19, 2, // exports: two
+	6, 'm', 'e', 'm', 'o', 'r', 'y', 2, 0, // memory 0
+	6, '_', 's', 't', 'a', 'r', 't', 0, 0, // function 0
+	10, 4, 1, 2, 0, 0x0b, // code: one body of two bytes, no locals, end
+}
+
+// Run measures a network of 20 real peer processes, the same simulated, a cluster's rise, and the cores, writes
+// bench.json and prints the results beside the targets. It returns ErrTargets if one is missed.
+func Run(ctx context.Context, o Options) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, benchTime)
+	defer cancel()
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	machine, err := thisMachine(dir)
+	if err != nil {
+		return err
+	}
+	b := &bench{o: o, dir: dir, report: &Report{Machine: machine, Seconds: map[string]float64{}}}
+	began := time.Now()
+	parts := map[string]func(context.Context) error{
+		"cores": b.cores, "overlay": b.overlay, "simulated": b.simulated, "containers": b.containerStarts,
+		"cluster": b.clusterStart, "chain": b.escrowCost, "network": b.network,
+	}
+	// The cores and the simulation come first: they have the machine to themselves.
+	for _, name := range Parts {
+		if len(o.Only) > 0 && !slices.Contains(o.Only, name) {
+			continue
+		}
+		if err := b.stage(name, func() error { return parts[name](ctx) }); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	b.report.Seconds["total"] = time.Since(began).Round(time.Millisecond).Seconds()
+	return b.finish()
+}
+
+// bench is one benchmark under way.
+type bench struct {
+	o      Options
+	dir    string
+	report *Report
+
+	net    *testnet.Network
+	client *api.Client // of the buying peer
+	module job.Blob
+	jobs   []string // all that were submitted
+
+	unsettled []string          // those of them that were when it was last asked
+	paid      map[sign.Key]bool // providers of settled jobs
+}
+
+func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\n", args...) }
+
+// stage runs one part and notes how long it took.
+func (b *bench) stage(name string, do func() error) error {
+	began := time.Now()
+	err := do()
+	b.report.Seconds[name] = time.Since(began).Round(time.Millisecond).Seconds()
+	return err
+}
+
+// start brings the network up and waits until the buyer knows every provider.
+func (b *bench) start(ctx context.Context) (err error) {
+	b.net, err = testnet.Start(ctx, testnet.Options{
+		Dir: filepath.Join(b.dir, "bench"), Providers: benchPeers - 1, Buyers: 1, Units: benchUnits, RPC: b.o.RPC,
+		Say: func(format string, args ...any) { b.say("   "+format, args...) },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.net.Stop())
+		}
+	}()
+	if b.client, err = b.net.Buyers()[0].Client(); err != nil {
+		return err
+	}
+	if err := testnet.WaitOffers(ctx, b.client, benchPeers-1); err != nil {
+		return err
+	}
+	if b.module, err = b.put(ctx, endsAtOnce); err != nil {
+		return err
+	}
+	if _, err := b.orders(ctx, b.spec(1, false), benchWarm); err != nil {
+		return fmt.Errorf("first orders: %w", err)
+	}
+	return nil
+}
+
+// spec is a job with ranks that end at once.
+func (b *bench) spec(count uint32, gossip bool) job.Job {
+	const source = "ends-at-once.wasm"
+	return job.Job{
+		Name: "bench", Runtime: job.RuntimeWasm, Module: source, Count: count,
+		Resources: job.Resources{Class: job.DefaultClass, Units: 1}, Placement: job.Placement{GossipOnly: gossip},
+		Restart:  job.Restart{Max: 0},
+		Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: time.Minute},
+		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: b.net.Genesis.Decimals},
+		Blobs:    map[string]job.Blob{source: b.module},
+	}
+}
+
+// mostAgain is the number of orders in a hundred that a provider may refuse, as one does whose clock is seconds ahead
+// on a busy machine. They are counted, and others are placed instead.
+const mostAgain = 2
+
+// orders submits a job so many times, one after the other, and reads from each
+// one's trace how long its order took. The next one waits until few of those before are unsettled.
+func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, error) {
+	samples := make([]orderTimes, 0, n)
+	before, err := b.usage()
+	if err != nil {
+		return RouteReport{}, err
+	}
+	again := 0
+	for len(samples) < n {
+		if err := b.calm(ctx, mostUnsettled); err != nil {
+			return RouteReport{}, err
+		}
+		t, err := b.order(ctx, spec)
+		if errors.Is(err, errNotAtOnce) && again < max(n*mostAgain/100, 1) {
+			again++
+			continue
+		}
+		if err != nil {
+			return RouteReport{}, err
+		}
+		samples = append(samples, t)
+	}
+	after, err := b.usage()
+	if err != nil {
+		return RouteReport{}, err
+	}
+	r := routeReport(samples)
+	r.Again = again
+	for i := range after {
+		r.CPU += millis(after[i].cpu-before[i].cpu) / float64(n)
+	}
+	return r, nil
+}
+
+func (b *bench) order(ctx context.Context, spec job.Job) (orderTimes, error) {
+	_, steps, err := b.follow(ctx, spec)
+	if err != nil {
+		return orderTimes{}, err
+	}
+	return timesOf(steps)
+}
+
+// follow submits a job and returns it with its trace when its work is over.
+func (b *bench) follow(ctx context.Context, spec job.Job) (buyer.Job, []buyer.Step, error) {
+	j, err := b.client.Submit(ctx, spec, job.Values{}, "")
+	if err != nil {
+		return j, nil, err
+	}
+	b.jobs, b.unsettled = append(b.jobs, j.ID), append(b.unsettled, j.ID)
+	ectx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var steps []buyer.Step
+	over := false
+	err = b.client.Events(ectx, j.ID, func(s buyer.Step) { steps = append(steps, s) }, func(now buyer.Job) {
+		if j = now; j.State == buyer.Settling || j.State.Ended() {
+			over = true
+			cancel()
+		}
+	})
+	if err != nil && !over {
+		return j, nil, err
+	}
+	if j.State == buyer.Failed || j.Outcome == buyer.Failed {
+		return j, nil, fmt.Errorf("job %s failed: %s", j.ID, j.Reason)
+	}
+	return j, steps, nil
+}
+
+// put uploads a program to the buying peer.
+func (b *bench) put(ctx context.Context, program []byte) (job.Blob, error) {
+	m, err := api.PutBlob.Call(ctx, b.client, api.Upload{Data: bytes.NewReader(program)})
+	return job.Blob(m), err
+}
+
+// settled waits until every job has ended and checks that it paid its debt: nothing if its lease ended in the slot in
+// which it began.
+func (b *bench) settled(ctx context.Context) error {
+	if err := b.calm(ctx, 0); err != nil {
+		return err
+	}
+	jobs, err := b.client.Jobs(ctx, buyer.Query{Limit: buyer.PageMax})
+	if err != nil {
+		return err
+	}
+	p := PaymentReport{Jobs: len(b.jobs)}
+	for _, j := range jobs {
+		if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed {
+			return fmt.Errorf("job %s %s, owes %d and paid %d: %s", j.ID, j.State, j.Owed, j.Paid, j.Reason)
+		}
+		p.Settled++
+		p.Owed += j.Owed
+		p.Paid += j.Paid + j.Held
+		p.Receipts += j.Receipts
+	}
+	if p.Settled != p.Jobs {
+		return fmt.Errorf("%d jobs are listed as settled, %d were submitted", p.Settled, p.Jobs)
+	}
+	b.report.Payment.add(p)
+	return nil
+}
+
+// idle measures the processes while nothing happens.
+func (b *bench) idle(ctx context.Context) error {
+	if err := sleep(ctx, benchQuiet); err != nil {
+		return err
+	}
+	before, err := b.usage()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := sleep(ctx, benchIdle); err != nil {
+		return err
+	}
+	after, err := b.usage()
+	if err != nil {
+		return err
+	}
+	b.report.Idle = idleReport(before, after, time.Since(began))
+	return nil
+}
+
+func (b *bench) usage() ([]usage, error) {
+	out := make([]usage, len(b.net.Peers))
+	for i, p := range b.net.Peers {
+		var err error
+		if out[i], err = usageOf(p.PID); err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", p.Name, err)
+		}
+	}
+	return out, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// finish writes bench.json and prints the table.
+func (b *bench) finish() error {
+	missed := b.report.judge()
+	path := filepath.Join(b.dir, "bench.json")
+	if err := testnet.WriteReport(path, b.report); err != nil {
+		return err
+	}
+	b.report.print(b.o.Out)
+	b.say("\nDone in %.0f s. Everything is in %s", b.report.Seconds["total"], path)
+	if missed > 0 && !b.o.ReportOnly {
+		return fmt.Errorf("%d of the %w", missed, ErrTargets)
+	}
+	return nil
+}

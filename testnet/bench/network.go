@@ -1,0 +1,105 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
+)
+
+// network measures real processes. Each route gets a new network. A local chain that has run for a thousand
+// transactions blocks its callers for seconds.
+func (b *bench) network(ctx context.Context) error {
+	b.say("%d peer processes, %d of them sell", benchPeers, benchPeers-1)
+	r := b.report
+	for _, m := range []struct {
+		name    string
+		into    *RouteReport
+		samples int
+		count   uint32
+		gossip  bool
+		after   func(context.Context) error
+	}{
+		{name: "direct", into: &r.Direct, samples: b.o.Samples, count: 1},
+		{name: "gossip", into: &r.Gossip, samples: b.o.Samples, count: 1, gossip: true},
+		{name: "gang_direct", into: &r.GangDirect, samples: min(benchGangs, b.o.Samples), count: benchGang},
+		{name: "gang_gossip", into: &r.GangGossip, samples: min(benchGangs, b.o.Samples), count: benchGang,
+			gossip: true, after: b.rest},
+	} {
+		if err := b.fresh(ctx, func() error {
+			if err := b.stage(m.name, func() (err error) {
+				*m.into, err = b.orders(ctx, b.spec(m.count, m.gossip), m.samples)
+				return err
+			}); err != nil {
+				return err
+			}
+			b.say("   %-12s %d orders, %d more refused at first: %s",
+				m.name, m.into.Orders, m.into.Again, m.into.ToLease)
+			if m.after != nil {
+				if err := m.after(ctx); err != nil {
+					return err
+				}
+			}
+			return b.stage("settle_"+m.name, func() error { return b.settled(ctx) })
+		}); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	b.say("   %d jobs are settled, %s owed and paid",
+		r.Payment.Settled, b.net.Genesis.FormatAmount(market.Amount(r.Payment.Paid)))
+	return nil
+}
+
+// fresh starts a network, measures it and stops it.
+func (b *bench) fresh(ctx context.Context, measure func() error) (err error) {
+	b.jobs, b.unsettled, b.paid = nil, nil, map[sign.Key]bool{}
+	if err := b.stage("network_start", func() error { return b.start(ctx) }); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.net.Stop()) }()
+	return measure()
+}
+
+// rest measures what needs no network of its own.
+func (b *bench) rest(ctx context.Context) error {
+	if err := b.stage("starts", func() error { return b.starts(ctx) }); err != nil {
+		return fmt.Errorf("starts: %w", err)
+	}
+	if err := b.calm(ctx, 0); err != nil {
+		return err
+	}
+	return b.stage("idle", func() error { return b.idle(ctx) })
+}
+
+// mostUnsettled is the number of unsettled jobs allowed while an order is measured. The local chain is one process, and
+// answers late under many requests.
+const mostUnsettled = 4
+
+// calm waits until at most so many jobs are unsettled.
+func (b *bench) calm(ctx context.Context, most int) error {
+	for {
+		for _, id := range slices.Clone(b.unsettled) {
+			j, err := api.GetJob.Call(ctx, b.client, api.ByID{ID: id})
+			if err != nil {
+				return err
+			}
+			if j.State.Ended() {
+				for _, r := range j.Ranks {
+					b.paid[r.Provider] = true
+				}
+				b.unsettled = slices.DeleteFunc(b.unsettled, func(other string) bool { return other == id })
+			}
+		}
+		if len(b.unsettled) <= most {
+			return nil
+		}
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("%d jobs are not settled: %w", len(b.unsettled), err)
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm"
+	"github.com/starling-network/starling/testnet"
+)
+
+// StartReport is how long a submitted job takes until its program runs, beside the bare runtime on the same machine.
+type StartReport struct {
+	Runtime string `json:"runtime"`
+	// Submitted is the time from the submission at the buyer's local API until the buyer sees the program run on a
+	// provider: order, quotes, lease, first voucher, start and its report. The funding of the lease is not included: it
+	// depends on the chain.
+	// The buyer has paid the provider before.
+	Submitted Spread `json:"submitted"`
+	// First is the same for providers that the buyer had not paid yet: they wait until the lease's escrow is on chain.
+	First Spread `json:"first,omitzero"`
+	// Bare is the time of the runtime alone to start the same program, in turns with the jobs.
+	Bare Spread `json:"bare"`
+	// Overhead is the difference of the medians.
+	Overhead float64 `json:"overhead"`
+}
+
+// benchStarts is how many jobs are started, and how many programs without a job.
+const benchStarts = 40
+
+// sleepTime is how long the started program runs: long enough to be seen running.
+const sleepTime = 100 * time.Millisecond
+
+// starts measures how long programs take to run, as jobs and without.
+func (b *bench) starts(ctx context.Context) error {
+	bare, err := b.bareWasm(ctx)
+	if err != nil {
+		return err
+	}
+	defer bare.close()
+	spec, err := b.sleeper(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := b.startsOf(ctx, job.RuntimeWasm, spec, bare.start)
+	if err != nil {
+		return err
+	}
+	b.said(r)
+	return nil
+}
+
+// startsOf takes turns between a job and the bare runtime, so that both see the same machine.
+func (b *bench) startsOf(
+	ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error),
+) (StartReport, error) {
+	var submitted, first, alone []float64
+	again := 0
+	for n := 0; len(submitted) < benchStarts && n < 5*benchStarts; n++ {
+		s, known, err := b.submitted(ctx, spec)
+		if errors.Is(err, errNotAtOnce) && again < mostAgain {
+			again++
+			continue
+		}
+		if err != nil {
+			return StartReport{}, fmt.Errorf("starting by a job: %w", err)
+		}
+		a, err := bare(ctx)
+		if err != nil {
+			return StartReport{}, fmt.Errorf("starting without a job: %w", err)
+		}
+		switch {
+		case n < benchWarm:
+		case known:
+			submitted, alone = append(submitted, millis(s)), append(alone, millis(a))
+		default:
+			first = append(first, millis(s))
+		}
+	}
+	if len(submitted) < benchStarts {
+		return StartReport{}, fmt.Errorf("only %d of %d jobs went to providers that were paid before",
+			len(submitted), 5*benchStarts)
+	}
+	r := StartReport{Runtime: name, Submitted: SpreadOf(submitted), First: SpreadOf(first), Bare: SpreadOf(alone)}
+	r.Overhead = r.Submitted.P50 - r.Bare.P50
+	return r, nil
+}
+
+// containerStarts measures the same for containers: a benchmark does it, with a container engine and a network of its
+// own. It needs root and Docker's packages; where they are not, it says so.
+func (b *bench) containerStarts(ctx context.Context) error {
+	b.say("the start of containers, with an engine of its own")
+	const name = "BenchmarkStart"
+	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench",
+		"^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchStarts), "./testnet/engine/scenario")
+	if err != nil {
+		return err
+	}
+	if why, ok := skipped(out, name); ok {
+		b.say("   %-12s not measured: %s", job.RuntimeDocker, why)
+		return nil
+	}
+	found, err := parseBenchmarks(out)
+	if err != nil {
+		return err
+	}
+	r, err := startReport(job.RuntimeDocker, found[name])
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	b.said(r)
+	return nil
+}
+
+// skipped finds out whether a test or benchmark was skipped, and why.
+func skipped(out []byte, name string) (why string, ok bool) {
+	lines := strings.Split(string(out), "\n")
+	for i, l := range lines {
+		if i > 0 && strings.HasPrefix(strings.TrimSpace(l), "--- SKIP: "+name) {
+			_, why, _ = strings.Cut(lines[i-1], ": ")
+			return why, true
+		}
+	}
+	return "", false
+}
+
+// Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. spreadIn reads them.
+func (s Spread) Figures(of string) map[string]float64 {
+	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50,
+		of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
+}
+
+// spreadIn is a spread that a benchmark has reported.
+func spreadIn(figures map[string]float64, of string) Spread {
+	at := func(which string) float64 { return figures[of+"-"+which+"-ms"] }
+	return Spread{Min: at("min"), Mean: at("mean"), P50: at("p50"), P90: at("p90"), P99: at("p99"), Max: at("max")}
+}
+
+func startReport(name string, figures map[string]float64) (StartReport, error) {
+	r := StartReport{Runtime: name, Submitted: spreadIn(figures, "submitted"), Bare: spreadIn(figures, "bare")}
+	if r.Submitted.P50 == 0 || r.Bare.P50 == 0 {
+		return r, errors.New("it reports no median")
+	}
+	r.Overhead = r.Submitted.P50 - r.Bare.P50
+	return r, nil
+}
+
+// said notes and prints a report.
+func (b *bench) said(r StartReport) {
+	b.say("   %-12s submitted to running: %s; bare: %s", r.Runtime, r.Submitted, r.Bare)
+	b.report.Starts = append(b.report.Starts, r)
+}
+
+// submitted runs a job. It returns how long it took until its program ran, and whether the buyer had paid the provider
+// before.
+func (b *bench) submitted(ctx context.Context, spec job.Job) (took time.Duration, known bool, err error) {
+	if err := b.calm(ctx, mostUnsettled); err != nil {
+		return 0, false, err
+	}
+	began := time.Now()
+	j, steps, err := b.follow(ctx, spec)
+	if err != nil {
+		return 0, false, err
+	}
+	t, err := timesOf(steps)
+	if err != nil {
+		return 0, false, fmt.Errorf("job %s: %w", j.ID, err)
+	}
+	known = len(j.Ranks) == 1 && b.paid[j.Ranks[0].Provider]
+	for _, s := range steps {
+		if s.Kind == buyer.StepStarted {
+			return s.At.Sub(began) - t.fund, known, nil
+		}
+	}
+	return 0, false, fmt.Errorf("job %s ended and was never seen running", j.ID)
+}
+
+// sleeper is a job of the program that waits.
+func (b *bench) sleeper(ctx context.Context) (job.Job, error) {
+	spec := b.spec(1, false)
+	blob, err := b.put(ctx, testnet.Sleep(sleepTime))
+	spec.Blobs = map[string]job.Blob{spec.Module: blob}
+	return spec, err
+}
+
+// bareRuntime starts programs without a job.
+type bareRuntime struct {
+	rt   runtime.Runtime
+	spec runtime.Spec
+	dir  string
+	n    int
+	end  func() error
+}
+
+// bareWasm is the wasm runtime of this process, with its programs compiled as those of peers are.
+func (b *bench) bareWasm(ctx context.Context) (*bareRuntime, error) {
+	dir, err := os.MkdirTemp(b.dir, "bare-")
+	if err != nil {
+		return nil, err
+	}
+	module := filepath.Join(dir, "sleeps.wasm")
+	if err := os.WriteFile(module, testnet.Sleep(sleepTime), 0o600); err != nil {
+		return nil, err
+	}
+	rt, err := wasm.New(wasm.Config{CacheDir: filepath.Join(dir, "cache")})
+	if err != nil {
+		return nil, err
+	}
+	return &bareRuntime{rt: rt, dir: dir, end: rt.Close,
+		spec: runtime.Spec{ID: "bare", Module: module, Limits: runtime.Limits{MemoryMiB: 64}}}, ctx.Err()
+}
+
+func (r *bareRuntime) start(ctx context.Context) (time.Duration, error) {
+	r.n++
+	spec := r.spec
+	spec.Dir = filepath.Join(r.dir, fmt.Sprint(r.n))
+	began := time.Now()
+	h, err := r.rt.Start(ctx, spec)
+	took := time.Since(began)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := r.rt.Wait(ctx, h); err != nil {
+		return 0, err
+	}
+	return took, r.rt.Destroy(ctx, h)
+}
+
+func (r *bareRuntime) close() {
+	_ = r.end()
+	_ = os.RemoveAll(r.dir)
+}
