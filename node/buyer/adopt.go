@@ -121,13 +121,13 @@ func (d *command) merge(g *granted, state *guardian.State) error {
 	return nil
 }
 
-// laterPayer compares how far two states of one lease are. Vouchers come first: the guardians sign nothing that goes
-// behind one of theirs, and nothing after a final one. A receipt that one state lacks its provider sends again.
+// laterPayer compares how far two states of one lease are, as guardians do: by the last receipt, which its provider
+// signed; then by the supervisor that signed the voucher, since guardians sign none of an earlier one after it; then by
+// the voucher.
 func laterPayer(x, y meter.Payer) int {
 	v, w := cmp.Or(x.Voucher(), &verify.Voucher{}), cmp.Or(y.Voucher(), &verify.Voucher{})
 	return cmp.Or(
-		cmp.Compare(bit(v.Final()), bit(w.Final())), cmp.Compare(v.Seq, w.Seq), cmp.Compare(v.Supervision, w.Supervision),
-		cmp.Compare(x.Last().Seq, y.Last().Seq))
+		cmp.Compare(x.Last().Seq, y.Last().Seq), cmp.Compare(v.Supervision, w.Supervision), cmp.Compare(v.Seq, w.Seq))
 }
 
 // rebuilt makes the job's leases anew, under the epoch of now: each as it is known best, here or by the guardians.
