@@ -85,9 +85,7 @@ func (s *Shelf) draw() (records []sign.Hash) {
 
 // signed keeps a batch before its transaction is sent.
 func (s *Shelf) signed(ctx context.Context, b batch) error {
-	var w journal.Batch
-	batchTable.Put(&w, batchKey, b)
-	if err := w.Commit(ctx, s.store); err != nil {
+	if err := batchTable.Write(ctx, s.store, batchKey, b); err != nil {
 		return err
 	}
 	s.mu.Lock()

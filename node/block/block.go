@@ -116,9 +116,7 @@ func (l *List) Add(ctx context.Context, e Entry) error {
 	if _, there, n := l.get(e.Peer); !there && n >= MaxEntries {
 		return fmt.Errorf("%w: it has %d peers, at most %d fit", ErrEntry, n, MaxEntries)
 	}
-	var b journal.Batch
-	entries.Put(&b, e.Peer, e)
-	if err := b.Commit(ctx, l.store); err != nil {
+	if err := entries.Write(ctx, l.store, e.Peer, e); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -134,9 +132,7 @@ func (l *List) Remove(ctx context.Context, p sign.Key) error {
 	if _, there, _ := l.get(p); !there {
 		return fmt.Errorf("%s is %w", p, ErrNotListed)
 	}
-	var b journal.Batch
-	entries.Delete(&b, p)
-	if err := b.Commit(ctx, l.store); err != nil {
+	if err := entries.Remove(ctx, l.store, p); err != nil {
 		return err
 	}
 	l.mu.Lock()

@@ -159,9 +159,7 @@ func (s *Service) save(ctx context.Context) {
 		return
 	}
 	c = s.space.Coordinate()
-	var b journal.Batch
-	coordinates.Put(&b, ownKey, c)
-	if err := b.Commit(ctx, s.cfg.Store); err != nil {
+	if err := coordinates.Write(ctx, s.cfg.Store, ownKey, c); err != nil {
 		s.cfg.Log.Warn("where this peer is in the network was not journalled", "err", err)
 		return
 	}

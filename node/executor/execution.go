@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/workload"
@@ -290,9 +289,7 @@ func (e *Execution) Persist(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var b journal.Batch
-	table.Put(&b, e.Key, rec)
-	if err := b.Commit(ctx, e.x.cfg.Store); err != nil {
+	if err := table.Write(ctx, e.x.cfg.Store, e.Key, rec); err != nil {
 		return fmt.Errorf("journalling an execution: %w", err)
 	}
 	return nil

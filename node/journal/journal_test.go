@@ -256,3 +256,29 @@ func TestGetAndAdd(t *testing.T) {
 		t.Errorf("a record of a newer version: %v", err)
 	}
 }
+
+// One record is written and removed by a write of its own; one that cannot be encoded is not written.
+func TestWriteAndRemove(t *testing.T) {
+	t.Parallel()
+	s := &counting{Memory: store.NewMemory()}
+	if err := accounts.Write(t.Context(), s, "ann", account{Name: "Ann"}); err != nil || s.writes != 1 {
+		t.Fatalf("%d writes, %v", s.writes, err)
+	}
+	if got, err := accounts.Get(t.Context(), s, "ann"); err != nil || got.Name != "Ann" {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	for range 2 { // the second time it is not there
+		if err := accounts.Remove(t.Context(), s, "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := accounts.Get(t.Context(), s, "ann"); !errors.Is(err, store.ErrNotFound) || s.writes != 3 {
+		t.Errorf("%d writes, %v", s.writes, err)
+	}
+	if err := shapes.Write(t.Context(), s, "s", math.NaN()); !errors.Is(err, store.ErrRecord) || s.writes != 3 {
+		t.Errorf("a value that cannot be encoded: %d writes, %v", s.writes, err)
+	}
+	if err := signed.Remove(t.Context(), s, -1); !errors.Is(err, store.ErrRecord) || s.writes != 3 {
+		t.Errorf("a key that cannot be encoded: %d writes, %v", s.writes, err)
+	}
+}

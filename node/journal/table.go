@@ -66,6 +66,20 @@ func (t Table[K, V]) Encode(k K, v V) (store.Put, error) {
 // Delete adds the removal of a record to the batch. A record that does not exist may be removed.
 func (t Table[K, V]) Delete(b *Batch, k K) { t.change(b, k, nil) }
 
+// Write replaces one record, in a write of its own. Its errors are those of Commit.
+func (t Table[K, V]) Write(ctx context.Context, s Store, k K, v V) error {
+	var b Batch
+	t.Put(&b, k, v)
+	return b.Commit(ctx, s)
+}
+
+// Remove removes one record, in a write of its own. A record that does not exist may be removed.
+func (t Table[K, V]) Remove(ctx context.Context, s Store, k K) error {
+	var b Batch
+	t.Delete(&b, k)
+	return b.Commit(ctx, s)
+}
+
 func (t Table[K, V]) change(b *Batch, k K, encode func() ([]byte, error)) {
 	key, err := keyText(k)
 	if err != nil {

@@ -96,9 +96,7 @@ func (o *Operator) set(ctx context.Context, change func(*settings)) error {
 	defer func() { o.turn <- struct{}{} }()
 	next := o.settings()
 	change(&next)
-	var b journal.Batch
-	settingsTable.Put(&b, settingsKey, next)
-	if err := b.Commit(ctx, o.store); err != nil {
+	if err := settingsTable.Write(ctx, o.store, settingsKey, next); err != nil {
 		return fmt.Errorf("journalling the operator's settings: %w", err)
 	}
 	o.mu.Lock()

@@ -166,9 +166,7 @@ func (s *Shower) show(ctx context.Context, j Settled) error {
 	for _, a := range leases {
 		forms = append(forms, a.Marshal())
 	}
-	var b journal.Batch
-	shownTable.Put(&b, j.Job, forms)
-	if err := b.Commit(ctx, s.cfg.Store); err != nil {
+	if err := shownTable.Write(ctx, s.cfg.Store, j.Job, forms); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -10,7 +10,6 @@ import (
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -43,7 +42,7 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 	if err == nil {
 		m.Amount, m.Paid = amount, p.WasPaid(index)
 	}
-	if err := put(ctx, s.cfg.Store, mineTable, of.key(), m); err != nil {
+	if err := mineTable.Write(ctx, s.cfg.Store, of.key(), m); err != nil {
 		return err
 	}
 	if m.Amount == 0 || m.Paid {
@@ -60,7 +59,7 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 	}
 	m.Paid = true
 	s.cfg.Log.Info("a reward was paid", "epoch", of.epoch, "source", of.source, "amount", amount, "wallet", m.Wallet)
-	return put(ctx, s.cfg.Store, mineTable, of.key(), m)
+	return mineTable.Write(ctx, s.cfg.Store, of.key(), m)
 }
 
 // awardOf returns the payees under an accepted root: from the journal, or from any peer that has them, since the root
@@ -116,9 +115,7 @@ func (s *Service) tidy(ctx context.Context, l *look) error {
 		if err != nil && !errors.Is(err, program.ErrKind) && !errors.Is(err, program.ErrOwner) { // it is gone, or never was
 			return err
 		}
-		var b journal.Batch
-		voteTable.Delete(&b, at)
-		return b.Commit(ctx, s.cfg.Store)
+		return voteTable.Remove(ctx, s.cfg.Store, at)
 	})
 	return errors.Join(append(errs, err)...)
 }

@@ -87,7 +87,7 @@ func (s *Service) turns(ctx context.Context, l *look, of subject) (rewards.Turns
 	block, err := blockTable.Get(ctx, s.cfg.Store, of.epoch)
 	if errors.Is(err, store.ErrNotFound) {
 		if block, err = s.cfg.Chain.Block(ctx, market.Slot(end)); err == nil {
-			err = put(ctx, s.cfg.Store, blockTable, of.epoch, block)
+			err = blockTable.Write(ctx, s.cfg.Store, of.epoch, block)
 		}
 	}
 	if err != nil {
@@ -306,7 +306,7 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 	mine := s.address(*l.mine)
 	if err != nil || was.Turn != turn || uint64(l.now) > was.Slot+program.OpeningSlots {
 		was = opened{Turn: turn, Slot: uint64(l.now), Ballot: program.BallotAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, mine, uint64(l.now))}
-		if err := put(ctx, s.cfg.Store, openedTable, of.key(), was); err != nil {
+		if err := openedTable.Write(ctx, s.cfg.Store, of.key(), was); err != nil {
 			return err
 		}
 	}
@@ -336,7 +336,7 @@ func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint6
 func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b program.Ballot) error {
 	mine := s.address(*l.mine)
 	note := program.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)
-	if err := put(ctx, s.cfg.Store, voteTable, note, voted{b.Ends}); err != nil {
+	if err := voteTable.Write(ctx, s.cfg.Store, note, voted{b.Ends}); err != nil {
 		return err
 	}
 	s.cfg.Log.Info("confirming an epoch's rewards", "epoch", b.Rewards.Epoch, "source", b.Rewards.Source, "sum", b.Rewards.Sum)

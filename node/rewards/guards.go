@@ -42,7 +42,7 @@ func (s *Service) noteWards(ctx context.Context, l *look) error {
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		if err := put(ctx, s.cfg.Store, wardTable, escrow, warded{now}); err != nil {
+		if err := wardTable.Write(ctx, s.cfg.Store, escrow, warded{now}); err != nil {
 			return err
 		}
 	}
@@ -88,7 +88,7 @@ func (r *archive) claimed(ctx context.Context, id sign.Signature) (rewards.Guard
 	if g, err = r.cfg.Chain.Guarded(ctx, id); err != nil {
 		return rewards.Guarded{}, err
 	}
-	return g, put(ctx, r.cfg.Store, guardedTable, id, g)
+	return g, guardedTable.Write(ctx, r.cfg.Store, id, g)
 }
 
 // guarded are the claims that are kept.

@@ -72,19 +72,12 @@ func hex16(n uint64) string { return fmt.Sprintf("%016x", n) }
 
 func (of subject) key() string { return hex16(of.epoch) + "/" + fmt.Sprint(of.source) }
 
-// put journals one record.
-func put[K comparable, V any](ctx context.Context, st journal.Store, t journal.Table[K, V], k K, v V) error {
-	var b journal.Batch
-	t.Put(&b, k, v)
-	return b.Commit(ctx, st)
-}
-
 func (k *keep) seen(ctx context.Context, w audit.Window) (audit.Seen, error) {
 	return seenTable.Get(ctx, k.store, w)
 }
 
 func (k *keep) see(ctx context.Context, w audit.Window, seen audit.Seen) error {
-	return put(ctx, k.store, seenTable, w, seen)
+	return seenTable.Write(ctx, k.store, w, seen)
 }
 
 func unitPrefix(u rewards.UnitKey) string { return u.Provider.String() + "/" + u.Unit.String() + "/" }
@@ -236,11 +229,11 @@ func (k *keep) table(ctx context.Context, t rewards.Table, a rewards.Award) erro
 	if err := k.award(ctx, a); err != nil {
 		return err
 	}
-	return put(ctx, k.store, tableTable, awardKey(t.Epoch, t.Hash()), t.Marshal())
+	return tableTable.Write(ctx, k.store, awardKey(t.Epoch, t.Hash()), t.Marshal())
 }
 
 func (k *keep) award(ctx context.Context, a rewards.Award) error {
-	return put(ctx, k.store, awardTable, awardKey(a.Epoch, a.Rewards().Root), awarded{a.Source, a.Marshal()})
+	return awardTable.Write(ctx, k.store, awardKey(a.Epoch, a.Rewards().Root), awarded{a.Source, a.Marshal()})
 }
 
 // awarded are the payees under a root, by their bytes.

@@ -90,7 +90,7 @@ func holder(t testing.TB, key sign.Key) (*Service, audit.Certificate, rewards.Aw
 	a := rewards.Award{Payees: []rewards.Payee{{Wallet: sign.Key{1}, Amount: 2}}}
 	table := rewards.NewTable(0, [rewards.Sources]uint64{5}, nil)
 	g := rewards.Guarded{ID: guardedID, Slot: 7, Net: 3, Keys: []sign.Key{{4}, {5}}}
-	if err := errors.Join(put(t.Context(), s.cfg.Store, guardedTable, guardedID, g), s.keep.add(t.Context(), []audit.Certificate{c}), s.keep.table(t.Context(), table, a)); err != nil {
+	if err := errors.Join(guardedTable.Write(t.Context(), s.cfg.Store, guardedID, g), s.keep.add(t.Context(), []audit.Certificate{c}), s.keep.table(t.Context(), table, a)); err != nil {
 		t.Fatal(err)
 	}
 	return s, c, a

@@ -35,9 +35,7 @@ func journalled(t *testing.T, s journal.Store, name string) (state []byte) {
 // write journals the state of a counter.
 func write(t *testing.T, s journal.Store, name string, state ...byte) {
 	t.Helper()
-	var b journal.Batch
-	counterTable.Put(&b, name, Record{State: state})
-	if err := b.Commit(t.Context(), s); err != nil {
+	if err := counterTable.Write(t.Context(), s, name, Record{State: state}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -99,9 +99,7 @@ func (n *Network) keep(ctx context.Context, account program.Network, write bool)
 		return escrow.Net{}, fmt.Errorf("%w: the network's account is %s, not %s", chain.ErrMalformed, net.Address(), n.genesis.Escrow)
 	}
 	if write {
-		var b journal.Batch
-		networks.Put(&b, n.genesis.Escrow, networkRecord{account.Marshal()})
-		if err := b.Commit(ctx, n.store); err != nil {
+		if err := networks.Write(ctx, n.store, n.genesis.Escrow, networkRecord{account.Marshal()}); err != nil {
 			return escrow.Net{}, err
 		}
 	}

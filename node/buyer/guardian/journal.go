@@ -26,9 +26,7 @@ func receiptKey(job sign.Hash, l market.LeaseID, seq uint64) string {
 
 // write journals a ward.
 func (s *Service) write(ctx context.Context, w Ward) error {
-	var b journal.Batch
-	wards.Put(&b, w.Job, w)
-	if err := b.Commit(ctx, s.cfg.Store); err != nil {
+	if err := wards.Write(ctx, s.cfg.Store, w.Job, w); err != nil {
 		return fmt.Errorf("journalling a guarded job: %w", err)
 	}
 	return nil
@@ -177,9 +175,7 @@ func (s *Service) forget(ctx context.Context, w *ward) error {
 			return err
 		}
 	}
-	var b journal.Batch
-	wards.Delete(&b, w.Job)
-	if err := b.Commit(ctx, s.cfg.Store); err != nil {
+	if err := wards.Remove(ctx, s.cfg.Store, w.Job); err != nil {
 		return fmt.Errorf("forgetting a job: %w", err)
 	}
 	s.mu.Lock()

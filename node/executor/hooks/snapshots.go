@@ -110,9 +110,8 @@ func (h Snapshots) Seen(ctx context.Context, e *executor.Execution, buyer sign.K
 		if err := s.Verify(h.Domain, buyer, sig); err != nil {
 			return &stream.Malformed{Reason: err.Error()}
 		}
-		var b journal.Batch
-		seenTable.Put(&b, seenKey(e, when), seen{Snapshot: signed.Snapshot, Provider: signed.Signature, Buyer: sig})
-		if err := b.Commit(ctx, h.Store); err != nil {
+		rec := seen{Snapshot: signed.Snapshot, Provider: signed.Signature, Buyer: sig}
+		if err := seenTable.Write(ctx, h.Store, seenKey(e, when), rec); err != nil {
 			return fmt.Errorf("journalling a snapshot: %w", err)
 		}
 		return nil

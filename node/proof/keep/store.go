@@ -325,9 +325,7 @@ func (s *Store) Progress(ctx context.Context, h sign.Hash, state proof.State, op
 		return err
 	}
 	r.State, r.Open, r.Outcome = state, open, o
-	var b journal.Batch
-	table.Put(&b, keyOf(e.Kind, h), r)
-	if err := b.Commit(ctx, s.cfg.Journal); err != nil {
+	if err := table.Write(ctx, s.cfg.Journal, keyOf(e.Kind, h), r); err != nil {
 		return fmt.Errorf("journalling the progress of proof %s: %w", h.Short(), err)
 	}
 	s.mu.Lock()

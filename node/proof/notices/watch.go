@@ -9,7 +9,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/journal"
 )
 
 // maxWatched bounds the watched units.
@@ -42,9 +41,7 @@ func (k *Publisher) Watch(ctx context.Context, w Watched) error {
 	if full {
 		return ErrMany
 	}
-	var b journal.Batch
-	watchedTable.Put(&b, w.key(), w)
-	if err := b.Commit(ctx, k.cfg.Store); err != nil {
+	if err := watchedTable.Write(ctx, k.cfg.Store, w.key(), w); err != nil {
 		return fmt.Errorf("journalling a unit to watch: %w", err)
 	}
 	k.mu.Lock()
@@ -56,9 +53,7 @@ func (k *Publisher) Watch(ctx context.Context, w Watched) error {
 
 // Unwatch ends Watch for a unit.
 func (k *Publisher) Unwatch(ctx context.Context, w Watched) error {
-	var b journal.Batch
-	watchedTable.Delete(&b, w.key())
-	if err := b.Commit(ctx, k.cfg.Store); err != nil {
+	if err := watchedTable.Remove(ctx, k.cfg.Store, w.key()); err != nil {
 		return fmt.Errorf("journalling a unit to watch: %w", err)
 	}
 	k.mu.Lock()

@@ -198,7 +198,5 @@ func (l *lapses) paid(ctx context.Context, peer sign.Key) error {
 	if !known || was.times == 0 {
 		return nil
 	}
-	var b journal.Batch
-	lapsedTable.Delete(&b, peer)
-	return b.Commit(ctx, l.store)
+	return lapsedTable.Remove(ctx, l.store, peer)
 }

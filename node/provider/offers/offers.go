@@ -145,9 +145,7 @@ func (b *Board) renew(ctx context.Context, l policy.Lot) (Published, error) {
 		return Published{}, market.Refuse(market.ReasonCapacity, "all units of class %s are withdrawn", l.Class)
 	}
 	o.Seq = b.seqs[l.Class] + 1
-	var batch journal.Batch
-	numbers.Put(&batch, l.Class, o.Seq)
-	if err := batch.Commit(ctx, b.cfg.Store); err != nil {
+	if err := numbers.Write(ctx, b.cfg.Store, l.Class, o.Seq); err != nil {
 		return Published{}, fmt.Errorf("journalling the offer's number: %w", err)
 	}
 	b.seqs[l.Class] = o.Seq
