@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/model"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -128,18 +129,23 @@ func (l *ProgramLedger) Look(
 	if level == escrow.Finalized {
 		state, slot = l.p.final, slot-FinalBlocks
 	}
+	return ViewOf(l.p.net.Program, state, slot, at, tranches), nil
+}
+
+// ViewOf returns the view of an escrow in a state of the program, which a ledger has in a slot.
+func ViewOf(id sign.Key, state *model.State, slot uint64, at sign.Key, tranches []uint16) escrow.View {
 	v := escrow.View{Slot: market.Slot(slot), Tranches: map[uint16]program.Tranche{}}
 	e, ok := state.Escrows[at]
 	if !ok {
-		return v, nil
+		return v
 	}
 	v.Escrow, v.Vault = &e, market.Amount(state.Tokens[e.Vault].Amount)
 	for _, i := range tranches {
-		if t, ok := state.Tranches[program.TrancheAddress(l.p.net.Program, at, i)]; ok {
+		if t, ok := state.Tranches[program.TrancheAddress(id, at, i)]; ok {
 			v.Tranches[i] = t
 		}
 	}
-	return v, nil
+	return v
 }
 
 // Deployed is the program that this package is: nobody can change it.

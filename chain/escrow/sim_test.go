@@ -230,18 +230,7 @@ func (w *wallet) Look(_ context.Context, at sign.Key, tranches []uint16, level e
 		then := w.s.past[max(0, len(w.s.past)-w.old)]
 		state, slot = then.state, then.slot
 	}
-	v := escrow.View{Slot: market.Slot(slot), Tranches: map[uint16]program.Tranche{}}
-	e, ok := state.Escrows[at]
-	if !ok {
-		return v, nil
-	}
-	v.Escrow, v.Vault = &e, market.Amount(state.Tokens[e.Vault].Amount)
-	for _, i := range tranches {
-		if t, ok := state.Tranches[program.TrancheAddress(w.s.net.Program, at, i)]; ok {
-			v.Tranches[i] = t
-		}
-	}
-	return v, nil
+	return chaintest.ViewOf(w.s.net.Program, state, slot, at, tranches), nil
 }
 
 func (w *wallet) Bid(_ context.Context, in []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error) {
