@@ -126,7 +126,7 @@ func TestCeilingOfManyDecimals(t *testing.T) {
 	}
 }
 
-// TestCostAtMost: no transaction costs more than what is said before: its signatures and its highest bid.
+// TestCostAtMost: no transaction costs more than the estimate for its signatures and its highest bid.
 func TestCostAtMost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -41,7 +41,9 @@ type entry struct {
 	void   bool          // Void was reported
 	final  *finalReceipt // its value is never changed
 	done   bool          // only its provider's claims can still change it on chain; not kept over a restart
-	freed  market.Slot   // since when its final receipt frees no more; 0: it does, or there is none. Not kept
+	// freed is the first slot in which the final receipt freed no more money; 0 while it does, or without one. It is
+	// not journalled.
+	freed market.Slot
 }
 
 type finalReceipt struct {
@@ -98,7 +100,7 @@ func (d *Deposit) known(cores []market.LeaseCore) (n int) {
 	return n
 }
 
-// entry finds a lease; nil when there is none. Step made it this value's own.
+// entry returns a lease of the deposit, or nil. Within Step it may be changed: Step works on a copy.
 func (d *Deposit) entry(lease market.LeaseID) *entry {
 	for i := range d.batches {
 		for j := range d.batches[i].leases {

@@ -56,8 +56,8 @@ type Ledger interface {
 	Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error)
 }
 
-// Fee is the cost of a transaction with these instructions in lamports when signers keys sign it. It is the chain's fee
-// for these signatures and for those that its Ed25519 instructions check, and its priority fee.
+// Fee returns the cost of a transaction in lamports: the chain's fee for its signers and for each signature that its
+// Ed25519 instructions check, and its priority fee.
 func Fee(instructions []program.Instruction, signers int) uint64 {
 	n := uint64(signers)
 	for _, i := range instructions {

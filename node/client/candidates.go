@@ -75,8 +75,8 @@ func (k *keeper) learn(from peer.ID, peers []peer.AddrInfo) {
 	}
 }
 
-// source is the source of an entry: its user, or the first entry in the chain of those that named it. Entries from
-// before sources were recorded share one.
+// source returns the origin of an entry: itself if the user gave it, else By. Entries without a recorded origin share
+// one.
 func (c *candidate) source() string {
 	if c.Given {
 		return c.ID
@@ -128,16 +128,16 @@ func (k *keeper) second(live []peer.ID) peer.ID {
 	return live[1]
 }
 
-// apartLocked reports whether among the entries is one that is apart from the one in use.
+// apartLocked reports whether an entry is independent of the one in use, which is the first.
 func (k *keeper) apartLocked(live []peer.ID) bool {
 	return len(live) > 0 && slices.ContainsFunc(live, func(id peer.ID) bool {
-		return k.apart(k.all[live[0]],
-			k.all[id])
+		return k.apart(k.all[live[0]], k.all[id])
 	})
 }
 
-// next chooses the candidates to try now and marks them: those that are apart from the entry in use, of these those
-// given first, then those entered last. While two are connected that are not apart, it chooses one that is.
+// next chooses the candidates to try now and marks them. It prefers candidates that are independent of the entry in
+// use, then those that the user gave, then those that have shown the right genesis, then those seen last. If the
+// connected entries depend on each other, it chooses an independent one.
 func (k *keeper) next(now time.Time) []*candidate {
 	k.mu.Lock()
 	defer k.mu.Unlock()

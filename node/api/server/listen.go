@@ -26,8 +26,9 @@ type door struct {
 	dir    string // that was made for it; empty: the home
 }
 
-// open listens on addr, which must be a loopback address, or where there is none on a unix socket in home that its user
-// alone may connect to: no other user can take its place while no peer runs, and be sent jobs and the token.
+// open listens on addr, which must be a loopback address; if addr is empty, on a unix socket in home. Only the owner of
+// home may connect to the socket. While no peer runs, no other user can listen in its place and receive jobs and the
+// token.
 func open(addr, home string) (d door, err error) {
 	if addr != "" {
 		if err := loopback(addr); err != nil {

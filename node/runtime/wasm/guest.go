@@ -54,7 +54,7 @@ func (c *child) prepare() (*guest, error) {
 	}
 	if c.spec.Spec.Seed != 0 {
 		if code, err = canonical.Module(code, MaxModule); err != nil {
-			return nil, fmt.Errorf("making NaNs canonical: %w", err)
+			return nil, fmt.Errorf("making NaNs canonical in at most %d bytes: %w", MaxModule, err)
 		}
 	}
 	g := &guest{c: c}
