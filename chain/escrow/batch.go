@@ -74,6 +74,21 @@ func (b *batch) build(fit int) error {
 	return nil
 }
 
+// due reports whether the money of some lease of a batch is still to be set aside: of one that can earn, or of one that
+// ended with a receipt for work that was done before the money was on chain.
+func (d *Deposit) due(b *batch) bool {
+	return slices.ContainsFunc(b.leases, func(e entry) bool {
+		return !e.void && (!d.ending && !e.retire || !d.hires() && e.final != nil && e.final.core.Cumulative > 0)
+	})
+}
+
+// expects reports whether a batch that is due may still come on chain in time.
+func (d *Deposit) expects() bool {
+	return slices.ContainsFunc(d.batches, func(b batch) bool {
+		return (b.stage == stageWanted || b.stage == stageSigned) && !b.hired && d.due(&b)
+	})
+}
+
 func (b *batch) caps() (sum market.Amount) {
 	for _, t := range b.trees {
 		sum += t.Root().Sum // fund checked that this fits

@@ -124,7 +124,7 @@ func (d Deposit) Refunded() market.Amount { return d.refunded }
 func (d Deposit) Owing() (sum market.Amount) {
 	for i := range d.batches {
 		b := &d.batches[i]
-		if b.stage == stageWanted && !d.ending || b.stage == stageSigned && b.near == 0 && b.opened == 0 {
+		if b.stage == stageWanted && (!d.ending || d.due(b)) || b.stage == stageSigned && b.near == 0 && b.opened == 0 {
 			sum = sum.Plus(max(b.deposit, b.caps()))
 		}
 	}
@@ -308,9 +308,9 @@ func (d *Deposit) wants(t task) bool {
 	if t.kind != kindOpen && t.kind != kindAdd {
 		return true
 	}
-	stage := d.batches[t.tranche].stage
+	b := &d.batches[t.tranche]
 	// an opening may go before its tranches
-	return !d.ending && (stage == stageSigned || stage == stageWanted && t.kind == kindOpen)
+	return (!d.ending || d.due(b)) && (b.stage == stageSigned || b.stage == stageWanted && t.kind == kindOpen)
 }
 
 // fund takes leases in.

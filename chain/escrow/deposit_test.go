@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
 )
 
 // simple is a world in which the buyer signs the vouchers.
@@ -96,6 +97,46 @@ func TestVoidThenAnother(t *testing.T) {
 	w.end()
 	w.until("closed", 400, func() bool { return w.closed })
 	w.accounts()
+}
+
+// A lease ends before its money is on chain, because the chain is slow and the work was short. Its provider is paid what the final
+// receipt says; where that is nothing, nothing is sent any more.
+func TestShortWorkIsFundedAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	for _, owed := range []market.Amount{0, 50} {
+		w := simple(t)
+		w.buyer.wallet.lose = true
+		if err := w.fund(2000, 0, w.lease(60, 100), w.lease(60, 100)); err != nil {
+			t.Fatal(err)
+		}
+		r := w.leases[0]
+		w.pass(5, always)
+		core := verify.ReceiptCore{Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1,
+			Lease: r.core.ID(), Seq: 1, Provider: r.core.Provider, Buyer: r.core.Buyer, From: r.core.Start,
+			To: r.core.Start + market.Slot(owed/10), Cumulative: owed}
+		sig, err := core.Sign(w.s.net.Domain(), private(r.by))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.receipt = &verify.Receipt{ReceiptCore: core, ProviderSig: sig}
+		w.retire(r)
+		w.end()
+		w.pass(10, always)
+		w.s.pool = nil
+		w.buyer.wallet.lose = false
+		if owed > 0 {
+			w.until("funded", 40, func() bool { return r.claims != nil })
+			closing := w.sign(r, verify.Voucher{Flags: verify.VoucherFinal, Seq: 1, Cumulative: owed, Horizon: core.To})
+			r.closing, r.owed = &closing, owed
+			w.keep(r, closing)
+			w.until("claimed", 100, func() bool { return r.settled != nil })
+		}
+		w.until("closed", 400, func() bool { return w.closed })
+		if w.s.opens != min(int(owed), 1) || r.void != (owed == 0) {
+			t.Errorf("owed %d: %d openings, void: %t", owed, w.s.opens, r.void)
+		}
+		w.accounts()
+	}
 }
 
 // A provider that does not claim what its final receipt left it has twice the response slots to do so; then all comes back, long before

@@ -33,7 +33,7 @@ func (d *Deposit) plan(now time.Time, c View) (change bool, effects []Effect) {
 		change = d.planAdding(c, add)
 		d.planLeaves(c, add)
 		d.planStrangers(c, add)
-		if d.ending || d.over(c) {
+		if d.ending && !d.expects() || d.over(c) {
 			d.planEnd(c, add)
 		}
 	}
@@ -65,14 +65,13 @@ type asking func(t task, stake market.Amount, make func(fails uint8) []program.I
 // nextBatch is the first batch that should be on chain, is not, and could be there in time; -1: none.
 func (d *Deposit) nextBatch(c View) int {
 	opening := d.fleet.underKind(kindOpen) && (c.Escrow == nil || !d.apart)
-	if d.ending || opening || d.fleet.underKind(kindAdd) {
+	if opening || d.fleet.underKind(kindAdd) {
 		return -1
 	}
 	return slices.IndexFunc(d.batches, func(b batch) bool {
 		first, _ := b.before()
 		_, landed := b.landedIn(c)
-		return (b.stage == stageWanted || b.stage == stageSigned) && !b.hired && !landed && c.Slot < first &&
-			slices.ContainsFunc(b.leases, func(e entry) bool { return !e.retire })
+		return (b.stage == stageWanted || b.stage == stageSigned) && !b.hired && !landed && c.Slot < first && d.due(&b)
 	})
 }
 
