@@ -74,19 +74,17 @@ func (b *batch) build(fit int) error {
 	return nil
 }
 
-// due reports whether the money of some lease of a batch is still to be set aside: of one that can earn, or of one that
-// ended with a receipt for work that was done before the money was on chain.
-func (d *Deposit) due(b *batch) bool {
+// due reports whether the money of some lease of b is still to be set aside: of one that can earn, or of one that ended
+// with a receipt for work that was done before the money was on chain.
+func (b *batch) due(d *Deposit) bool {
 	return slices.ContainsFunc(b.leases, func(e entry) bool {
 		return !e.void && (!d.ending && !e.retire || !d.hires() && e.final != nil && e.final.core.Cumulative > 0)
 	})
 }
 
-// expects reports whether a batch that is due may still come on chain in time.
-func (d *Deposit) expects() bool {
-	return slices.ContainsFunc(d.batches, func(b batch) bool {
-		return (b.stage == stageWanted || b.stage == stageSigned) && !b.hired && d.due(&b)
-	})
+// comes reports whether b is due and may still come on chain in time.
+func (b *batch) comes(d *Deposit) bool {
+	return (b.stage == stageWanted || b.stage == stageSigned) && !b.hired && b.due(d)
 }
 
 func (b *batch) caps() (sum market.Amount) {

@@ -124,7 +124,8 @@ func (d Deposit) Refunded() market.Amount { return d.refunded }
 func (d Deposit) Owing() (sum market.Amount) {
 	for i := range d.batches {
 		b := &d.batches[i]
-		if b.stage == stageWanted && (!d.ending || d.due(b)) || b.stage == stageSigned && b.near == 0 && b.opened == 0 {
+		wanted := b.stage == stageWanted && (!d.ending || b.due(&d))
+		if wanted || b.stage == stageSigned && b.near == 0 && b.opened == 0 {
 			sum = sum.Plus(max(b.deposit, b.caps()))
 		}
 	}
@@ -310,7 +311,7 @@ func (d *Deposit) wants(t task) bool {
 	}
 	b := &d.batches[t.tranche]
 	// an opening may go before its tranches
-	return (!d.ending || d.due(b)) && (b.stage == stageSigned || b.stage == stageWanted && t.kind == kindOpen)
+	return (!d.ending || b.due(d)) && (b.stage == stageSigned || b.stage == stageWanted && t.kind == kindOpen)
 }
 
 // fund takes leases in.

@@ -33,7 +33,8 @@ func (d *Deposit) plan(now time.Time, c View) (change bool, effects []Effect) {
 		change = d.planAdding(c, add)
 		d.planLeaves(c, add)
 		d.planStrangers(c, add)
-		if d.ending && !d.expects() || d.over(c) {
+		comes := slices.ContainsFunc(d.batches, func(b batch) bool { return b.comes(d) })
+		if d.ending && !comes || d.over(c) {
 			d.planEnd(c, add)
 		}
 	}
@@ -71,7 +72,7 @@ func (d *Deposit) nextBatch(c View) int {
 	return slices.IndexFunc(d.batches, func(b batch) bool {
 		first, _ := b.before()
 		_, landed := b.landedIn(c)
-		return (b.stage == stageWanted || b.stage == stageSigned) && !b.hired && !landed && c.Slot < first && d.due(&b)
+		return !landed && c.Slot < first && b.comes(d)
 	})
 }
 

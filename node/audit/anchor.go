@@ -101,8 +101,8 @@ func (s *Shelf) underWay() batch {
 	return s.batch
 }
 
-// landed keeps for each record of the batch where it is anchored, and nothing of records that nobody can ask for any more. Of a transaction that
-// nobody remembers, the zero id, it keeps that.
+// landed keeps for each record of the batch where it is anchored, and nothing of records that nobody can ask for any
+// more. Of a transaction that nobody remembers, the zero id, it keeps that.
 func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,8 @@ func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus
 	return nil
 }
 
-// anchors has the chain keep the root of this peer's records until ctx ends: those of all its units, once they were audited in a window.
+// anchors has the chain keep the root of this peer's records until ctx ends: those of all its units, once they were
+// audited in a window.
 func (s *Service) anchors(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.anchorAll(ctx); err != nil && ctx.Err() == nil {

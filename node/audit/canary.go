@@ -19,8 +19,9 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// CanaryIn is how many audits there are for each canary: an audit whose answer has a known fault. Whoever passes it did not look,
-// and its verdict proves that. Members who look lose nothing, so a member that would save the work must look at everything.
+// CanaryIn is how many audits there are for each canary: an audit whose answer has a known fault. Whoever passes it did
+// not look, and its verdict proves that. Members who look lose nothing, so a member that would save the work must look
+// at everything.
 const CanaryIn = 20
 
 // Mask is a peer that was made for one canary and that nobody knows: the fault is signed, and under the peer's own key
@@ -39,9 +40,9 @@ type Canary struct {
 	Lies    []audit.Lie // of members that passed it: one each
 }
 
-// canary has a unit audited under a mask, with one opened value of which a bit is wrong: one that members must compute. It takes the place
-// of the unit's own audit in the window, for a card answers for one identity at the instant. The error of an audit that did not come to
-// verdicts.
+// canary has a unit audited under a mask, with one opened value of which a bit is wrong: one that members must compute.
+// It takes the place of the unit's own audit in the window, for a card answers for one identity at the instant. The
+// error of an audit that did not come to verdicts.
 func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 	mask, err := s.cfg.Mask()
 	if err != nil {
@@ -110,8 +111,8 @@ func below(n uint32) uint32 {
 	return uint32(binary.LittleEndian.Uint64(b[:]) % uint64(n))
 }
 
-// Plant has one of this peer's idle units answer a canary in the place of its next audit, and keeps the lies of members who passed it.
-// ErrUnits where there is no unit or no mask.
+// Plant has one of this peer's idle units answer a canary in the place of its next audit, and keeps the lies of members
+// who passed it. ErrUnits where there is no unit or no mask.
 func (s *Service) Plant(ctx context.Context) (Canary, error) {
 	if s.cfg.Seller == nil || s.cfg.Mask == nil {
 		return Canary{}, fmt.Errorf("%w: this peer has nothing to plant a canary with", ErrUnits)
@@ -148,8 +149,9 @@ func (s *Service) plant(ctx context.Context, u Unit) (Canary, error) {
 	return c, errors.Join(errs...)
 }
 
-// plantSome takes those out of units that answer canaries in this window, and has them do so: one that Plant waits for, and one in
-// CanaryIn of the units that lose nothing by it, since they are listed by the record before. It returns what waits for them.
+// plantSome takes those out of units that answer canaries in this window, and has them do so: one that Plant waits for,
+// and one in CanaryIn of the units that lose nothing by it, since they are listed by the record before. It returns what
+// waits for them.
 func (s *Service) plantSome(ctx context.Context, units []Unit) (others []Unit, wait func()) {
 	var wg sync.WaitGroup
 	if s.cfg.Mask == nil {

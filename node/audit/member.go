@@ -235,8 +235,8 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	return &nodepb.AuditReply{Nonce: a.nonces[0][:]}, nil
 }
 
-// again refuses a later attempt of units that this peer did not see work in the one before, at the window's instant. So it helps nobody
-// to let an attempt break off and answer alone, when the others that share its card have answered.
+// again refuses a later attempt of units that this peer did not see work in the one before, at the window's instant. So
+// it helps nobody to let an attempt break off and answer alone, when the others that share its card have answered.
 func (m *Member) again(a *attempt) error {
 	if a.key.number == 1 {
 		return nil
@@ -335,9 +335,9 @@ func (a *attempt) takeRoot(now time.Time, r *nodepb.AuditRequest_Root) (*nodepb.
 	return &nodepb.AuditReply{}, nil
 }
 
-// members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the same, with nonces of
-// which those before are made. When one is
-// missing the attempt is void: a provider that could leave members out afterwards could choose among their nonces.
+// members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the
+// same, with nonces of which those before are made. When one is missing the attempt is void: a provider that could
+// leave members out afterwards could choose among their nonces.
 func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given) error {
 	if len(in) < audit.Certify(a.size) || len(in) > a.size {
 		return refuse(CodeMembers, "%d members, %d to %d make a committee", len(in), audit.Certify(a.size), a.size)

@@ -11,7 +11,8 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// maxPassedAgo is the age of records that can be checked, in audits on average: older beacons and members are forgotten.
+// maxPassedAgo is the age of records that can be checked, in audits on average: older beacons and members are
+// forgotten.
 const maxPassedAgo = 2
 
 // Passed fetches the record of another peer's audit and checks all of it except that its anchor is on chain; it returns

@@ -101,7 +101,8 @@ type showed struct {
 	rates  audit.Rates
 }
 
-// after has a record count beside what this peer saw of the unit before, where that was of the same class and resources.
+// after has a record count beside what this peer saw of the unit before, where that was of the same class and
+// resources.
 func (c checked) after(old checked, r audit.Record, in audit.Instants) checked {
 	w := r.Answer.Window
 	c.past = []showed{{w, r.Rates()}}
@@ -305,8 +306,8 @@ func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
 	p.records(ctx, s, o, list[:min(max(need, eagerly), len(list))])
 }
 
-// CheckUnits verifies that units are among those that an offer names and that their records are checked and fresh; records that are
-// not checked yet are fetched. ErrUnproven.
+// CheckUnits verifies that units are among those that an offer names and that their records are checked and fresh;
+// records that are not checked yet are fetched. ErrUnproven.
 func (p *Proofs) CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error {
 	if p.proven(o, units) == nil {
 		return nil
@@ -502,8 +503,8 @@ func (p *Proofs) older(c checked) bool {
 	return err == nil && c.record.Answer.Window < recent.Last
 }
 
-// Rate is the least that any of a provider's units was proven to compute, int8 operations a second; 0 where one's is not known.
-// The record need not be fresh: units are not audited while they are leased.
+// Rate is the least that any of a provider's units was proven to compute, int8 operations a second; 0 where one's is
+// not known. The record need not be fresh: units are not audited while they are leased.
 func (p *Proofs) Rate(provider sign.Key, units []market.UnitID) (least uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -523,7 +524,8 @@ func (p *Proofs) Rate(provider sign.Key, units []market.UnitID) (least uint64) {
 	return least
 }
 
-// Next is how long it takes until the next audit, on average: nobody knows when one comes, but where each window has one.
+// Next is how long it takes until the next audit, on average: nobody knows when one comes, but where each window has
+// one.
 func (p *Proofs) Next() time.Duration {
 	in := p.cfg.Sight.Instants()
 	w, _, err := p.cfg.Sight.Window()

@@ -33,8 +33,8 @@ type ProverConfig struct {
 	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
 	// Wait returns when a slot has begun.
 	Wait func(ctx context.Context, slot market.Slot) error
-	// Late returns the reason why a unit that every member passed cannot be sold by its record. It is judged once more, as
-	// a lost packet may have delayed it. Late is optional.
+	// Late returns the reason why a unit that every member passed cannot be sold by its record. It is judged once more,
+	// as a lost packet may have delayed it. Late is optional.
 	Late func(c Claim, r audit.Record) error
 	Log  *slog.Logger
 }
@@ -57,9 +57,9 @@ type Result struct {
 	Broken uint8 // attempts that broke off after its products' root was known and before the right openings were shown, by this peer's fault
 }
 
-// Audit has all units answer in the window that is now, from its instant on. An attempt that a member leaves is played to its end before
-// those who stay, and they judge in another, while the window has any. ErrCommittee, ErrMember, ErrUnits, ErrInstant, or the error of a device;
-// results come in the order of units.
+// Audit has all units answer in the window that is now, from its instant on. An attempt that a member leaves is played
+// to its end before those who stay, and they judge in another, while the window has any. ErrCommittee, ErrMember,
+// ErrUnits, ErrInstant, or the error of a device; results come in the order of units.
 func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 	if len(units) < 1 || len(units) > MaxUnits {
 		return nil, fmt.Errorf("%w: %d, 1 to %d at once", ErrUnits, len(units), MaxUnits)

@@ -27,7 +27,8 @@ type PublicConfig struct {
 	Blocks  chain.Blocks
 	// Roster reads the set that committees of a window that has begun are drawn from.
 	Roster func(ctx context.Context, w audit.Window) (audit.Roster, error)
-	// Recent asks others for the last two windows with an audit up to one, of which it need not look at all blocks then. nil: it does.
+	// Recent asks others for the last two windows with an audit up to one, of which it need not look at all blocks
+	// then. nil: it does.
 	Recent func(ctx context.Context, w audit.Window) (audit.Recent, error)
 	Log    *slog.Logger
 }
@@ -52,15 +53,16 @@ type seen struct {
 }
 
 const (
-	// moreBeacons is how many beacons are remembered beside those of the windows of which refusals count, and in which audits are looked for.
+	// moreBeacons is how many beacons are remembered beside those of the windows of which refusals count, and in which
+	// audits are looked for.
 	moreBeacons = 64
 	// rosters are those of how many audits, at least, are remembered, and rosterFresh for how long each is.
 	rosters     = 4
 	rosterFresh = time.Minute
 	// readers is how many blocks are asked for at a time.
 	readers = 8
-	// maxBehind is how many windows may have begun since the newest of which it is known whether it has an audit: in more of them there may
-	// have been audits that this peer has not heard of.
+	// maxBehind is how many windows may have begun since the newest of which it is known whether it has an audit: in
+	// more of them there may have been audits that this peer has not heard of.
 	maxBehind = 3
 )
 
@@ -137,7 +139,8 @@ func (p *Public) Seen(ctx context.Context, w audit.Window) (s audit.Seen, err er
 // errNoBlock says that a window has no block, and never will.
 var errNoBlock = fmt.Errorf("the window has no block: %w", chain.ErrNotFound)
 
-// Block is the hash of a window's first final block. chain.ErrNotFound while there is none, errNoBlock where there never is.
+// Block is the hash of a window's first final block. chain.ErrNotFound while there is none, errNoBlock where there
+// never is.
 func (p *Public) Block(ctx context.Context, w audit.Window) (audit.Beacon, error) {
 	p.mu.Lock()
 	b, known := p.blocks[w]
@@ -303,7 +306,8 @@ func (p *Public) RecentAt(ctx context.Context, w audit.Window) (audit.Recent, er
 	return out, nil
 }
 
-// Roster is the set of a window, as this peer read it first. Readings may differ by members that left, or bonded less, since the window began.
+// Roster is the set of a window, as this peer read it first. Readings may differ by members that left, or bonded less,
+// since the window began.
 func (p *Public) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
 	for {
 		p.mu.Lock()

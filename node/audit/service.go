@@ -67,13 +67,15 @@ type Results interface {
 const (
 	// beaconPoll is how often the chain is asked for the first block of a window.
 	beaconPoll = time.Second
-	// before its instant, at most, units are taken for an audit and fill their datasets: a quarter of the window, or so long if that is less.
+	// before its instant, at most, units are taken for an audit and fill their datasets: a quarter of the window, or so
+	// long if that is less.
 	before = 20 * time.Second
 	// perPeer bounds the steps of one provider that are answered at a time: one for each unit.
 	perPeer = MaxUnits + 16
 )
 
-// Service audits a peer's own units in every window that has an audit and judges others when it is drawn. NewService starts nothing; Run does.
+// Service audits a peer's own units in every window that has an audit and judges others when it is drawn. NewService
+// starts nothing; Run does.
 type Service struct {
 	cfg    Config
 	tag    string
@@ -203,8 +205,8 @@ func (s *Service) next() string {
 	return fmt.Sprintf("one window in %d has one, so that one comes every %s on average, and nobody knows when", in.OneIn, every)
 }
 
-// begins is the slot in which this peer gets ready for the audits of a window, and the last in which they may begin. chain.ErrNotFound while
-// the beacon is not there that draws them, ErrNoAudit when it drew none.
+// begins is the slot in which this peer gets ready for the audits of a window, and the last in which they may begin.
+// chain.ErrNotFound while the beacon is not there that draws them, ErrNoAudit when it drew none.
 func (s *Service) begins(ctx context.Context, w audit.Window) (ready, last market.Slot, err error) {
 	d, err := s.cfg.Sight.Beacon(ctx, w)
 	if errors.Is(err, errNoBlock) {

@@ -51,7 +51,8 @@ type running struct {
 	signed  sign.Signature
 }
 
-// open draws the committee and makes the datasets resident, which is no part of what is timed. In a later attempt it asks those who stayed.
+// open draws the committee and makes the datasets resident, which is no part of what is timed. In a later attempt it
+// asks those who stayed.
 func (p *Prover) open(ctx context.Context, s *session, units []Unit, stayed []sign.Key) (*session, error) {
 	roster, err := p.cfg.Sight.Roster(ctx, s.window)
 	if err != nil {
@@ -149,8 +150,8 @@ func (s *session) gone() error {
 	return nil
 }
 
-// each asks every member that is still there the same at once. One that does not answer has left; with fewer than must pass a record, the
-// attempt ends.
+// each asks every member that is still there the same at once. One that does not answer has left; with fewer than must
+// pass a record, the attempt ends.
 func (s *session) each(ctx context.Context, req *nodepb.AuditRequest, take func(i int, r *nodepb.AuditReply) error) error {
 	stayed := s.stayed()
 	var wg sync.WaitGroup
@@ -356,8 +357,9 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 	return results, s.gone()
 }
 
-// verdict reads what member number k says of a unit. It must be of what the unit showed and of what that member gave: a record with a
-// verdict of anything else is none, so that one member could void those of all others; here it has left instead.
+// verdict reads what member number k says of a unit. It must be of what the unit showed and of what that member gave: a
+// record with a verdict of anything else is none, so that one member could void those of all others; here it has left
+// instead.
 func (s *session) verdict(u *running, k int, r *nodepb.AuditReply) (audit.Signed, error) {
 	v, err := audit.UnmarshalVerdict(r.Verdict)
 	if err != nil || len(r.Signature) != sign.SignatureSize {
@@ -391,8 +393,9 @@ func firstOf(found []string) string {
 	return ""
 }
 
-// openUnit makes what a unit shows, and its signature. Opened tiles are computed again, and shown walkers walked again: when one is
-// not what was committed, challenge.ErrFault, and nothing is shown, for whoever opens it would be taken for a liar.
+// openUnit makes what a unit shows, and its signature. Opened tiles are computed again, and shown walkers walked again:
+// when one is not what was committed, challenge.ErrFault, and nothing is shown, for whoever opens it would be taken for
+// a liar.
 func (s *session) openUnit(ctx context.Context, u *running) error {
 	var err error
 	key := challenge.WalkKey(u.answer.WalkSeed)

@@ -43,11 +43,13 @@ type Past struct {
 	Failed string        `json:"failed,omitempty"` // why
 	// Standing is the unit's state in the market after it: unproven, listed, suspended or delisted.
 	Standing string `json:"standing"`
-	// Anchored is the transaction by which the chain has the record's hash under a root; empty while it has not. The journal has it apart.
+	// Anchored is the transaction by which the chain has the record's hash under a root; empty while it has not. The
+	// journal has it apart.
 	Anchored chain.TxID `json:"anchored,omitempty"`
 }
 
-// Shelf keeps the newest record of each of a peer's own units, and how they did before. It may be used by many goroutines.
+// Shelf keeps the newest record of each of a peer's own units, and how they did before. It may be used by many
+// goroutines.
 type Shelf struct {
 	store journal.Store
 

@@ -33,8 +33,8 @@ type Config struct {
 	Failed error
 	// Read reads one answer from the program's output; io.EOF when there is none. It must bound its reading.
 	Read func(*bufio.Reader) ([]byte, error)
-	// Backoff is how long a program is left alone after so many failures in a row; nil means one second, doubled each time, at
-	// most a minute.
+	// Backoff is how long a program is left alone after so many failures in a row; nil means one second, doubled each
+	// time, at most a minute.
 	Backoff func(failures int) time.Duration
 	// Now is the clock of that; nil means time.Now.
 	Now func() time.Time
@@ -49,8 +49,8 @@ type Question struct {
 	Answer func(id uint64, b []byte) error
 	// Timeout is how long the answer may take; without one the process is ended as hanging.
 	Timeout time.Duration
-	// Cancel is written when the context ends, and the answer may then take Grace longer, after which the process is ended. Without
-	// Cancel it is ended at once.
+	// Cancel is written when the context ends, and the answer may then take Grace longer, after which the process is
+	// ended. Without Cancel it is ended at once.
 	Cancel func(id uint64) []byte
 	Grace  time.Duration
 }
@@ -58,7 +58,8 @@ type Question struct {
 // ErrMore says that an answer has further parts.
 var ErrMore = errors.New("the answer goes on")
 
-// Program is a program, started when it is asked something and started again after it failed. One question is asked at a time.
+// Program is a program, started when it is asked something and started again after it failed. One question is asked at
+// a time.
 type Program struct {
 	cfg Config
 
@@ -102,8 +103,8 @@ type line struct {
 	err  error
 }
 
-// Call asks the program. An error is Failed where the process failed, and then it is left alone for a while; that of Answer; or
-// that of the context.
+// Call asks the program. An error is Failed where the process failed, and then it is left alone for a while; that of
+// Answer; or that of the context.
 func (h *Program) Call(ctx context.Context, q Question) error {
 	select {
 	case h.turn <- struct{}{}:
@@ -342,8 +343,8 @@ func startProcess(cfg Config) (*process, error) {
 	return p, nil
 }
 
-// readLines passes answers on, one at a time, until the output ends, breaks its bounds, or the process is gone and nobody
-// asks any more.
+// readLines passes answers on, one at a time, until the output ends, breaks its bounds, or the process is gone and
+// nobody asks any more.
 func (p *process) readLines(out *os.File, read func(*bufio.Reader) ([]byte, error)) {
 	defer out.Close()
 	r := bufio.NewReader(out)

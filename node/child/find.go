@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Find is the path of a program of ours: the one that the configuration says, or that beside the running program, or one on
-// the PATH. The error wraps missing.
+// Find is the path of a program of ours: the one that the configuration says, or that beside the running program, or
+// one on the PATH. The error wraps missing.
 func Find(configured, name string, missing error) (string, error) {
 	if configured != "" {
 		if err := executable(configured); err != nil {

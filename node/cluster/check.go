@@ -17,8 +17,8 @@ type Own struct {
 	Key   market.OverlayKey // of the hold that the plan names for it
 }
 
-// Check finds out whether every member was leased by the buyer of the provider's own lease for the same job, and named its
-// key. The plan was decoded. ErrPlan says which member is wrong.
+// Check finds out whether every member was leased by the buyer of the provider's own lease for the same job, and named
+// its key. The plan was decoded. ErrPlan says which member is wrong.
 func (p Plan) Check(d sign.Domain, own Own) error {
 	self, ok := p.Own()
 	switch {
@@ -94,8 +94,8 @@ func (s Seen) See(p Plan) (Seen, error) {
 	return next, nil
 }
 
-// After holds a plan against the one in force: the same cluster, rank and engine, and newer. ErrOld says that it is not newer;
-// the one in force again is no error.
+// After holds a plan against the one in force: the same cluster, rank and engine, and newer. ErrOld says that it is not
+// newer; the one in force again is no error.
 func (p Plan) After(before Plan) error {
 	switch {
 	case p.ID != before.ID:

@@ -2,8 +2,8 @@ package cluster
 
 import "strconv"
 
-// dask runs a scheduler and a worker at the head, and a worker on every other member. Clients inside find the scheduler by the
-// variable that dask.distributed reads.
+// dask runs a scheduler and a worker at the head, and a worker on every other member. Clients inside find the scheduler
+// by the variable that dask.distributed reads.
 func dask(t Task) Program {
 	scheduler := "tcp://" + Address(0).String() + ":" + strconv.Itoa(PortDask)
 	env := map[string]string{

@@ -1,11 +1,11 @@
 package cluster
 
-// AgentPath is the program by which mpirun starts its daemons on other members: rsh's arguments, and the peers as its way
-// (node/runtime.AgentPath).
+// AgentPath is the program by which mpirun starts its daemons on other members: rsh's arguments, and the peers as its
+// way (node/runtime.AgentPath).
 const AgentPath = "/run/starling/rsh"
 
-// mpi runs the command on all members by mpirun at the head; the others hold their containers for it. The variables are those
-// of Open MPI 4 (OMPI_, ORTE), Open MPI 5 (PRTE_) and of the Hydra of MPICH and Intel.
+// mpi runs the command on all members by mpirun at the head; the others hold their containers for it. The variables are
+// those of Open MPI 4 (OMPI_, ORTE), Open MPI 5 (PRTE_) and of the Hydra of MPICH and Intel.
 func mpi(t Task) Program {
 	slots := t.option("slots", max(t.GPUs, 1))
 	env := map[string]string{
@@ -20,8 +20,9 @@ func mpi(t Task) Program {
 		"OMPI_MCA_hwloc_base_binding_policy":       "none",
 		"OMPI_MCA_btl":                             "self,vader,tcp",
 		"OMPI_MCA_pml":                             "ob1",
-		// Peers stop and continue all processes of a container when they measure it, and mpirun sends every SIGCONT on to its
-		// daemons: while they are being started it finds no way to them, gives up and ends with 0, with nothing run.
+		// Peers stop and continue all processes of a container when they measure it, and mpirun sends every SIGCONT on
+		// to its daemons: while they are being started it finds no way to them, gives up and ends with 0, with nothing
+		// run.
 		"OMPI_MCA_ess_base_forward_signals": "none",
 		"PRTE_MCA_ess_base_forward_signals": "none",
 		"OMPI_ALLOW_RUN_AS_ROOT":            "1",
@@ -45,8 +46,8 @@ const mpiHold = `
 while [ -z "$asked" ]; do sleep 3600 & pid=$!; wait $pid; done
 exit 0`
 
-// mpirun gives up at the first member that does not answer, so they are waited for; one that is gone after five minutes is for
-// mpirun to name.
+// mpirun gives up at the first member that does not answer, so they are waited for; one that is gone after five minutes
+// is for mpirun to name.
 const mpiRun = `
 n=$1; shift
 for host in $(cat /etc/cluster/hosts); do

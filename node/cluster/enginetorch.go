@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// torchrun runs torch.distributed.run on every rank, which meet at the head. Its settings are the PET_ variables that torchrun
-// reads for its flags, given to this program only: a second one in the container would collide with them.
+// torchrun runs torch.distributed.run on every rank, which meet at the head. Its settings are the PET_ variables that
+// torchrun reads for its flags, given to this program only: a second one in the container would collide with them.
 func torchrun(t Task) Program {
 	nodes := utoa(min(t.option("minNodes", t.begun()), t.begun())) + ":" + utoa(max(t.option("maxNodes", t.begun()), t.begun()))
 	host := "0"

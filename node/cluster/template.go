@@ -83,7 +83,8 @@ func script(text string, env map[string]string, args ...string) Program {
 	return Program{Entrypoint: []string{"/bin/sh", "-c", text, "starling"}, Args: args, Env: env}
 }
 
-// shellRun is a function that runs a program, hands it the end that this shell is asked for, and has its exit code in $code.
+// shellRun is a function that runs a program, hands it the end that this shell is asked for, and has its exit code in
+// $code.
 const shellRun = `
 asked=
 trap 'asked=1; [ -z "$pid" ] || kill -TERM "$pid" 2>/dev/null' TERM INT

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// leastStep is how far one observation may move a peer at the least, partOfRTT the part of the measured round trip that it may: as
-	// far as an honest peer would that is nowhere near its coordinate yet.
+	// leastStep is how far one observation may move a peer at the least, partOfRTT the part of the measured round trip
+	// that it may: as far as an honest peer would that is nowhere near its coordinate yet.
 	leastStep = 0.002 // seconds
 	partOfRTT = 0.25
 	// doubtStep is how much of its confidence one observation may cost a peer.
@@ -73,7 +73,8 @@ func (s *Space) float(c market.Coordinate) *coordinate.Coordinate {
 	return out
 }
 
-// Observe takes in where a peer says that it is, and the round trip that was measured to it. ErrObservation leaves everything as it was.
+// Observe takes in where a peer says that it is, and the round trip that was measured to it. ErrObservation leaves
+// everything as it was.
 func (s *Space) Observe(from string, at market.Coordinate, rtt time.Duration, now time.Time) error {
 	if err := at.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrObservation, err)

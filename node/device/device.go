@@ -20,7 +20,8 @@ import (
 var (
 	// ErrMemory says that a dataset or a product does not fit the memory that the device has free.
 	ErrMemory = errors.New("the device has not so much memory free")
-	// ErrNoDataset says that a walk was asked over a dataset that is not resident: never filled, evicted, or another one.
+	// ErrNoDataset says that a walk was asked over a dataset that is not resident: never filled, evicted, or another
+	// one.
 	ErrNoDataset = errors.New("the dataset is not resident on the device")
 	// ErrClosed says that the device was closed.
 	ErrClosed = errors.New("the device is closed")
@@ -46,8 +47,8 @@ type Info struct {
 	Simulated  bool   `json:"simulated,omitempty"`
 }
 
-// Device answers challenges. Calls may come from several goroutines and are done one after the other; each ends early when
-// its context does. An error leaves the device usable, unless it is ErrClosed.
+// Device answers challenges. Calls may come from several goroutines and are done one after the other; each ends early
+// when its context does. An error leaves the device usable, unless it is ErrClosed.
 type Device interface {
 	Info() Info
 	// Multiply computes the products of a seed and gives the hash of every tile, in order.
@@ -58,8 +59,8 @@ type Device interface {
 	Fill(ctx context.Context, d Dataset) error
 	// Evict gives the dataset's memory back, for work.
 	Evict(ctx context.Context) error
-	// Walk walks all walkers of a walk key over the resident dataset and gives the hashes of their ends, group by group.
-	// ErrNoDataset.
+	// Walk walks all walkers of a walk key over the resident dataset and gives the hashes of their ends, group by
+	// group. ErrNoDataset.
 	Walk(ctx context.Context, key uint64, d Dataset, w challenge.Walk) ([]sign.Hash, error)
 	// Ends walks the walkers of one group again and gives their ends. ErrNoDataset.
 	Ends(ctx context.Context, key uint64, d Dataset, w challenge.Walk, group uint32) ([]uint64, error)

@@ -34,9 +34,9 @@ type Probed struct {
 	Wrong error // rules.ErrWrong, nil for a right one
 }
 
-// Ask has a question answered by so many devices at once and returns a record for each. The question's nonce is drawn here, its unit
-// set. An error comes without records, and says nothing of the hardware; ErrMemory where there was none left. Closing the stream
-// ends it.
+// Ask has a question answered by so many devices at once and returns a record for each. The question's nonce is drawn
+// here, its unit set. An error comes without records, and says nothing of the hardware; ErrMemory where there was none
+// left. Closing the stream ends it.
 func (b Buyer) Ask(conn io.ReadWriter, q rules.Question, devices int) ([]Probed, error) {
 	if devices < 1 || devices > MaxDevices {
 		return nil, fmt.Errorf("%w: %d devices", ErrProtocol, devices)

@@ -1,5 +1,5 @@
-// Package exclusive is the conversation about one probe of a lease (verify/exclusive), on a stream that leads into a running execution
-// (protocol.Live) and that the provider accepts when what computes is ready:
+// Package exclusive is the conversation about one probe of a lease (verify/exclusive), on a stream that leads into a
+// running execution (protocol.Live) and that the provider accepts when what computes is ready:
 //
 //	buyer                                         provider
 //	'p' ‖ 8 random bytes            ────────────▶
@@ -11,7 +11,7 @@
 //	'd' ‖ nonce[16]                 ────────────▶
 //	                                ◀──────────── for each: signature under what is opened ‖ n u32 ‖ n bytes of openings
 //
-// There is one question for each device on a stream, one device but for GPUs: all that the execution has, at once, so that none answers
-// for another. A provider that finds that what was computed is not the product says nothing more: its own
-// sandbox, the buyer's program in it, or its memory has spoiled it, and an opening would stand against it.
+// There is one question for each device on a stream, one device but for GPUs: all that the execution has, at once, so
+// that none answers for another. A provider that finds that what was computed is not the product says nothing more: its
+// own sandbox, the buyer's program in it, or its memory has spoiled it, and an opening would stand against it.
 package exclusive

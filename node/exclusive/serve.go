@@ -32,7 +32,8 @@ const (
 // CodeMemory is how a provider refuses to ready a probe whose devices have no memory left for it.
 const CodeMemory = "memory"
 
-// ErrMemory says that a device had no memory left for a product: the buyer's own program has it. It says nothing of anybody.
+// ErrMemory says that a device had no memory left for a product: the buyer's own program has it. It says nothing of
+// anybody.
 var ErrMemory = errors.New("the program has filled the memory, so that nothing can be computed beside it")
 
 const (
@@ -54,7 +55,8 @@ type Seller struct {
 	Gauge     runtime.Gauge
 }
 
-// Serve answers on a stream until the buyer has what it asked for, or closes it. Ending ctx ends the computing, not the reading.
+// Serve answers on a stream until the buyer has what it asked for, or closes it. Ending ctx ends the computing, not the
+// reading.
 func (s Seller) Serve(ctx context.Context, conn io.ReadWriter) error {
 	var done []computed
 	for pings := 0; ; {

@@ -26,8 +26,8 @@ var noise = regexp.MustCompile(`^(nvidia|amd|advanced|micro|devices|inc|corporat
 var glued = regexp.MustCompile(`^(rtx|gtx|rx)(\d[a-z0-9]*)$`)
 
 // ModelClass is the name under which a model trades: lower case, a-z, 0-9 and '-', at most 28 of them, never empty.
-// Whatever names one model gives one class, and a class gives itself: "NVIDIA A100-SXM4-80GB", "A100" and "a100" are all
-// "a100"; a card for PCIe is "a100-pcie", a MIG slice "a100-mig-1g-10gb".
+// Whatever names one model gives one class, and a class gives itself: "NVIDIA A100-SXM4-80GB", "A100" and "a100" are
+// all "a100"; a card for PCIe is "a100-pcie", a MIG slice "a100-mig-1g-10gb".
 func ModelClass(model string) string {
 	words := strings.FieldsFunc(strings.ToLower(model), func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9')

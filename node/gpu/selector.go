@@ -33,8 +33,8 @@ type Selector struct {
 	MinCapability string `json:"minCapability,omitempty"`
 }
 
-// nominalPercent of a card's nominal memory are there at least: ECC and the driver take the rest. A card sold with 24 GB
-// shows 22.5 to 24 GiB.
+// nominalPercent of a card's nominal memory are there at least: ECC and the driver take the rest. A card sold with 24
+// GB shows 22.5 to 24 GiB.
 const nominalPercent = 93
 
 // ParseSelector parses --gpus. It accepts docker's forms:

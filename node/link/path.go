@@ -17,7 +17,8 @@ const (
 	// maxEcho and maxBulk bound one frame, bytes.
 	maxEcho = 64
 	maxBulk = 64 << 10
-	// leastSpan is how long bytes are sent, and spanRTTs how many round trips at the least, up to maxSpan: congestion control has to begin.
+	// leastSpan is how long bytes are sent, and spanRTTs how many round trips at the least, up to maxSpan: congestion
+	// control has to begin.
 	leastSpan = 60 * time.Millisecond
 	spanRTTs  = 6
 	maxSpan   = 400 * time.Millisecond
@@ -73,8 +74,8 @@ func echoes(rw io.ReadWriter, rounds int, now clock) (time.Duration, error) {
 	return best, nil
 }
 
-// bulk sends at most so many bytes, and says how many Mbit/s got through. The other end's count of the most it saw is believed as far as
-// twice the mean that this end saw.
+// bulk sends at most so many bytes, and says how many Mbit/s got through. The other end's count of the most it saw is
+// believed as far as twice the mean that this end saw.
 func bulk(rw io.ReadWriter, most int, rtt time.Duration, now clock) (uint32, error) {
 	chunk := make([]byte, headSize+maxBulk)
 	chunk[0] = frameBulk
@@ -170,8 +171,8 @@ func answer(rw io.ReadWriter, now clock, take func(bytes int) error) error {
 // Pair is two members of a cluster, by their number.
 type Pair struct{ A, B int }
 
-// Rounds are the rounds of a tournament in which each of n meets each other once, and nobody two at a time: measured so, paths do not
-// disturb one another at their ends.
+// Rounds are the rounds of a tournament in which each of n meets each other once, and nobody two at a time: measured
+// so, paths do not disturb one another at their ends.
 func Rounds(n int) [][]Pair {
 	if n < 2 {
 		return nil

@@ -39,7 +39,8 @@ const (
 	// pathTimeout bounds the paths of one request, dialling included.
 	pathTimeout = 2500 * time.Millisecond
 
-	// perSecond and burst are the streams that one other member may open, takeRate and takeBurst the bytes that are taken of all.
+	// perSecond and burst are the streams that one other member may open, takeRate and takeBurst the bytes that are
+	// taken of all.
 	perSecond = 20
 	burst     = 256
 	maxPeers  = 4096

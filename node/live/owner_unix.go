@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// give makes what was unpacked at name, and the directories made for it below dir, belong to whom root belongs to: a program that has a
-// user of its own is to use it. Only a process of the machine's root can do so, and only there it is needed.
+// give makes what was unpacked at name, and the directories made for it below dir, belong to whom root belongs to: a
+// program that has a user of its own is to use it. Only a process of the machine's root can do so, and only there it is
+// needed.
 func give(root *os.Root, dir, name string) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -22,9 +22,9 @@ type Session struct {
 	Sizes          <-chan runtime.Size // the latest one waits
 }
 
-// Serve gives the program that run starts the stream's other end for a terminal, and tells it how the program ended. The
-// program's context ends when the other end is gone or breaks the protocol. It returns when nothing uses conn any more;
-// the error is the stream's.
+// Serve gives the program that run starts the stream's other end for a terminal, and tells it how the program ended.
+// The program's context ends when the other end is gone or breaks the protocol. It returns when nothing uses conn any
+// more; the error is the stream's.
 func Serve(ctx context.Context, conn io.ReadWriteCloser, rows, cols uint32, run func(context.Context, Session) (int, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

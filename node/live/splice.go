@@ -14,10 +14,10 @@ type Conn interface {
 	CloseWrite() error
 }
 
-// Splice copies bytes both ways between two connections until both directions have ended, and closes both. An end in one
-// direction is passed on where the other connection can close one half. When one connection breaks, the other is broken off
-// too, where it can be: its other end must not take what came for all. The error is why b broke; it is nil when a did, and at
-// the end of ctx, which closes both.
+// Splice copies bytes both ways between two connections until both directions have ended, and closes both. An end in
+// one direction is passed on where the other connection can close one half. When one connection breaks, the other is
+// broken off too, where it can be: its other end must not take what came for all. The error is why b broke; it is nil
+// when a did, and at the end of ctx, which closes both.
 func Splice(ctx context.Context, a, b io.ReadWriteCloser) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -79,8 +79,8 @@ func abort(c io.Closer) error {
 	return c.Close()
 }
 
-// sink remembers that it was the writing that failed. It has none of the shortcuts of io.Copy, which some connections take to
-// where deadlines do not reach.
+// sink remembers that it was the writing that failed. It has none of the shortcuts of io.Copy, which some connections
+// take to where deadlines do not reach.
 type sink struct {
 	io.Writer
 	err error

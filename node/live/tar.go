@@ -36,8 +36,8 @@ var (
 func MaxArchive(files int64) int64 { return files + MaxEntries*maxEntryHead }
 
 // Pack writes name, a file or directory beneath root, as a tar archive whose first element is as. Links are archived as
-// links, what is neither file, directory nor link is left out, and nothing outside root is ever read. It returns ErrRoom
-// when the files have more than most bytes: a program may write while it is copied, and so without end.
+// links, what is neither file, directory nor link is left out, and nothing outside root is ever read. It returns
+// ErrRoom when the files have more than most bytes: a program may write while it is copied, and so without end.
 func Pack(w io.Writer, root *os.Root, name, as string, most int64) error {
 	p := packer{tw: tar.NewWriter(w), root: root, left: most, most: most}
 	if err := p.add(name, as, 0, true); err != nil {

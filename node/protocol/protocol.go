@@ -165,8 +165,8 @@ var Link = stream.Duplex[*nodepb.LinkRequest, *nodepb.LinkReply]{
 	Name: "link", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxOrder, Deadline: QuickAnswer, Idle: QuickAnswer,
 }
 
-// Rsh attaches a program in an execution for another member of its cluster: a [Live] stream whose request names the lease that
-// the cluster's plan has for the rank, and a program without a terminal.
+// Rsh attaches a program in an execution for another member of its cluster: a [Live] stream whose request names the
+// lease that the cluster's plan has for the rank, and a program without a terminal.
 var Rsh = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
 	Name: "rsh", Version: 1, MaxRequest: MaxLive, MaxResponse: MaxOrder, Deadline: liveDeadline,
 }

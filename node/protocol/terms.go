@@ -15,15 +15,16 @@ const (
 	graceTime = 2 * time.Second
 	// skewTime is how far the two ends' views of the current slot may differ.
 	skewTime = 1500 * time.Millisecond
-	// aheadTime is how long a buyer pays ahead at the most: for as long its peer may be away, and nothing that runs for it ends.
+	// aheadTime is how long a buyer pays ahead at the most: for as long its peer may be away, and nothing that runs for
+	// it ends.
 	aheadTime = 20 * time.Second
 )
 
 // AheadSlots is how many slots a buyer pays ahead at the most, beside the interval that it always does.
 func AheadSlots(g market.Genesis) uint64 { return g.SlotsIn(aheadTime) }
 
-// MeterTerms are the terms under which a lease is metered that is paid from an escrow, or directly where that is zero. Both
-// ends derive them from the network's genesis, the lease and where it is funded, so that they agree.
+// MeterTerms are the terms under which a lease is metered that is paid from an escrow, or directly where that is zero.
+// Both ends derive them from the network's genesis, the lease and where it is funded, so that they agree.
 func MeterTerms(g market.Genesis, core market.LeaseCore, keys market.KeySet, escrow sign.Key, perUnit market.Resources, supervision uint64) meter.Terms {
 	return meter.Terms{
 		Domain: g.Domain(), Core: core, Keys: keys, Escrow: escrow, Supervision: supervision,
@@ -32,8 +33,8 @@ func MeterTerms(g market.Genesis, core market.LeaseCore, keys market.KeySet, esc
 	}
 }
 
-// QuoteBox is what a quote for an order and the offer behind it (marketpb.Quoted) are sealed for: the order's buyer. network is the
-// genesis tag.
+// QuoteBox is what a quote for an order and the offer behind it (marketpb.Quoted) are sealed for: the order's buyer.
+// network is the genesis tag.
 func QuoteBox(network string, o market.OrderID) sealed.Purpose {
 	return sealed.Purpose{Network: network, What: "quote", ID: o.String()}
 }

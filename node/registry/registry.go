@@ -1,10 +1,11 @@
-// Package registry is the one list of on-chain registrations that all parts of a peer read: who draws committees, who checks rewards,
-// who accuses liars, who weighs reputations. Listing is dear for an endpoint, so it is asked once for all of them:
+// Package registry is the one list of on-chain registrations that all parts of a peer read: who draws committees, who
+// checks rewards, who accuses liars, who weighs reputations. Listing is dear for an endpoint, so it is asked once for
+// all of them:
 //
 //	audits, rewards, lies, evidence, reputation ──▶ Registry ──(one listing at a time, at most every Fresh)──▶ chain
 //
-// What it gives is at most Fresh old while the chain answers. While it does not, the last list is given until it is Kept old, and then
-// the error with its age.
+// What it gives is at most Fresh old while the chain answers. While it does not, the last list is given until it is
+// Kept old, and then the error with its age.
 package registry
 
 import (
@@ -44,8 +45,8 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Registry gives the newest list that it has. It starts nothing: who asks when the list is old lists the chain, and the others that ask
-// meanwhile wait for that.
+// Registry gives the newest list that it has. It starts nothing: who asks when the list is old lists the chain, and the
+// others that ask meanwhile wait for that.
 type Registry struct {
 	cfg  Config
 	turn chan struct{} // holds one while the chain is listed
@@ -60,7 +61,8 @@ type Registry struct {
 // New knows nothing yet.
 func New(cfg Config) *Registry { return &Registry{cfg: cfg, turn: make(chan struct{}, 1)} }
 
-// known is the list without asking anybody; false when the chain is to be asked. After a failure it is asked again a Fresh later.
+// known is the list without asking anybody; false when the chain is to be asked. After a failure it is asked again a
+// Fresh later.
 func (r *Registry) known() (all []program.Provider, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,8 +80,8 @@ func (r *Registry) known() (all []program.Provider, ok bool, err error) {
 	return nil, true, r.err
 }
 
-// Providers are all registrations, in the order in which the chain lists them; the slice is others' too, and not to be changed. Errors: the
-// chain's, ErrStale with it, ctx's.
+// Providers are all registrations, in the order in which the chain lists them; the slice is others' too, and not to be
+// changed. Errors: the chain's, ErrStale with it, ctx's.
 func (r *Registry) Providers(ctx context.Context) ([]program.Provider, error) {
 	if all, ok, err := r.known(); ok {
 		return all, err

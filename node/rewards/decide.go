@@ -59,7 +59,8 @@ type due struct {
 	turn uint64
 }
 
-// due are the ballots on an epoch's rewards that can be voted on and count, the newest turn first; or one that was carried.
+// due are the ballots on an epoch's rewards that can be voted on and count, the newest turn first; or one that was
+// carried.
 func (l *look) due(of subject, turns rewards.Turns) (out []due, carried *due) {
 	for at, b := range l.ballots {
 		if b.Subject != program.SubjectRewards || b.Done || b.Rewards.Epoch != of.epoch || b.Rewards.Source != of.source {
@@ -132,8 +133,8 @@ func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign
 	return s.vote(ctx, l, at, cast.Ballot, b)
 }
 
-// wrong reports whether an error is about the table that a ballot names, so that it is not looked at again. That one peer showed no proof
-// of it, or a false one, says nothing about the table.
+// wrong reports whether an error is about the table that a ballot names, so that it is not looked at again. That one
+// peer showed no proof of it, or a false one, says nothing about the table.
 func wrong(err error) bool {
 	for _, is := range []error{ErrRoot, ErrShared, rewards.ErrTable, rewards.ErrShort} {
 		if errors.Is(err, is) {
@@ -276,8 +277,8 @@ func (s *Service) checkShared(l *look, t rewards.Table, source uint8) error {
 	return nil
 }
 
-// propose puts this peer's own table to the vote, in its turn. The slot in the ballot's address is written down first: a peer that starts
-// again in its turn sends the same ballot.
+// propose puts this peer's own table to the vote, in its turn. The slot in the ballot's address is written down first:
+// a peer that starts again in its turn sends the same ballot.
 func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Epoch, turn uint64) error {
 	if err := s.gather(ctx, l, e); err != nil {
 		return err
@@ -331,8 +332,8 @@ func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint6
 	return shared
 }
 
-// vote says that this peer counted the same; former is the ballot of which it said so before, zero for none. The vote is written down
-// first, so that its rent comes back some day.
+// vote says that this peer counted the same; former is the ballot of which it said so before, zero for none. The vote
+// is written down first, so that its rent comes back some day.
 func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b program.Ballot) error {
 	mine := s.address(*l.mine)
 	note := program.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)

@@ -123,8 +123,8 @@ func (r *archive) names(ctx context.Context, d Document) ([]byte, error) {
 	return out, err
 }
 
-// gatherGuarded asks a peer which claims were paid under its word in an epoch, and keeps those of which the chain says so. Of one that
-// names something else nothing more is believed.
+// gatherGuarded asks a peer which claims were paid under its word in an epoch, and keeps those of which the chain says
+// so. Of one that names something else nothing more is believed.
 func (r *gatherer) gatherGuarded(ctx context.Context, l *look, p sign.Key, epoch uint64) error {
 	b, err := r.read(ctx, p, Document{Kind: Guarded, Epoch: epoch, Provider: p}, maxGuarded)
 	if errors.Is(err, ErrNoDocument) {
@@ -151,7 +151,8 @@ func (r *archive) guards(ctx context.Context, l *look, of subject) (rewards.Guar
 	return l.guards(all, of), err
 }
 
-// guards are the claims in the mint of a pool, of an epoch, that a registered peer is paid for; of the emission there are none.
+// guards are the claims in the mint of a pool, of an epoch, that a registered peer is paid for; of the emission there
+// are none.
 func (l *look) guards(all []rewards.Guarded, of subject) rewards.Guards {
 	if of.source == 0 {
 		return rewards.Guards{}

@@ -40,8 +40,8 @@ type Chain interface {
 	Holds(ctx context.Context, at sign.Key) (uint64, error)
 	Slot(ctx context.Context) (market.Slot, error)
 	chain.Blocks
-	// Guarded reads a claim of several voucher keys from its transaction, Naming the newest final transactions that name an account
-	// since a slot: also when escrow and account are gone.
+	// Guarded reads a claim of several voucher keys from its transaction, Naming the newest final transactions that
+	// name an account since a slot: also when escrow and account are gone.
 	Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error)
 	Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error)
 	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
@@ -344,8 +344,8 @@ func (s *Service) isDone(of subject) bool {
 	return s.done[of]
 }
 
-// grace is how many slots after an epoch it is counted, the time of an audit on average: the last window's audits have ended, and their
-// certificates are kept.
+// grace is how many slots after an epoch it is counted, the time of an audit on average: the last window's audits have
+// ended, and their certificates are kept.
 func (s *Service) grace() uint64 {
 	return uint64(audit.NewInstants(s.cfg.Genesis).Audits(1)) * s.cfg.Genesis.AuditSlots
 }

@@ -138,8 +138,8 @@ func CheckSecrets(files map[string][]byte, env map[string]string) error {
 	return nil
 }
 
-// CheckImage holds an image reference to the rule that it names its content: a registry, a name and a SHA-256 digest, as in
-// "ghcr.io/acme/train@sha256:…" (a tag before the '@' is allowed and means nothing).
+// CheckImage holds an image reference to the rule that it names its content: a registry, a name and a SHA-256 digest,
+// as in "ghcr.io/acme/train@sha256:…" (a tag before the '@' is allowed and means nothing).
 func CheckImage(image string) error {
 	if len(image) > maxImage || !imagePattern().MatchString(image) {
 		return fmt.Errorf("%.120q is not an image by digest: want name@sha256: and 64 hexadecimal digits", image)

@@ -35,7 +35,8 @@ var (
 	ErrBadMount = errors.New("mount cannot be used")
 	// ErrExists says that the spec's directory already holds an execution.
 	ErrExists = errors.New("execution already exists")
-	// ErrNotFound says that this runtime has no such execution: never started, destroyed, or not recovered after a restart.
+	// ErrNotFound says that this runtime has no such execution: never started, destroyed, or not recovered after a
+	// restart.
 	ErrNotFound = errors.New("no such execution")
 	// ErrBadHandle says that a handle is malformed or belongs to another runtime.
 	ErrBadHandle = errors.New("bad execution handle")

@@ -59,8 +59,8 @@ func (l *LogWriter) Err() error {
 	return l.err
 }
 
-// FollowLog is Logger.Logs for a stream that is a growing file: it reads until over is closed and the file is at its end.
-// When gone is closed before, the reader fails with ErrClosed.
+// FollowLog is Logger.Logs for a stream that is a growing file: it reads until over is closed and the file is at its
+// end. When gone is closed before, the reader fails with ErrClosed.
 func FollowLog(ctx context.Context, path string, s Stream, offset int64, over, gone <-chan struct{}) (io.ReadCloser, error) {
 	if s != Stdout && s != Stderr || offset < 0 {
 		return nil, fmt.Errorf("reading log: no offset %d in stream %q", offset, s)
@@ -84,7 +84,8 @@ type follower struct {
 	over, gone <-chan struct{}
 }
 
-// followFirst and followMost are the pauses between looks at a log that does not grow: a program that is silent costs next to nothing.
+// followFirst and followMost are the pauses between looks at a log that does not grow: a program that is silent costs
+// next to nothing.
 const (
 	followFirst = time.Millisecond
 	followMost  = 250 * time.Millisecond

@@ -14,7 +14,8 @@ const (
 	OverlayDevice = "ovl0"
 	// OverlayDir is the guest directory whose files an overlay may bring, under names of their own.
 	OverlayDir = "/etc/cluster"
-	// AgentPath is a program in the sandbox of an execution with fellows that starts others in its fellows, as rsh does: package agent.
+	// AgentPath is a program in the sandbox of an execution with fellows that starts others in its fellows, as rsh
+	// does: package agent.
 	AgentPath = ControlDir + "/rsh"
 
 	// MinMTU and MaxMTU bound Overlay.MTU, bytes.
@@ -37,8 +38,8 @@ type Overlay struct {
 	Hostname string `json:"hostname"`
 	// Alone says that the execution has no fellows: neither OverlayDir nor AgentPath is there.
 	Alone bool `json:"alone,omitempty"`
-	// First says that the execution's fellows wait for it. On a machine that has handed out more processors than it has, it comes before
-	// others, up to its own limit.
+	// First says that the execution's fellows wait for it. On a machine that has handed out more processors than it
+	// has, it comes before others, up to its own limit.
 	First bool `json:"first,omitempty"`
 	// Files are its read-only files at these paths: /etc/hosts, /etc/resolv.conf, /etc/hostname, and names in
 	// OverlayDir. Of the first three, a missing one is made of the rest: localhost and the own name, no resolver,
@@ -46,15 +47,16 @@ type Overlay struct {
 	Files map[string][]byte `json:"files,omitempty"`
 }
 
-// Networker is the ability to run executions that have a Spec.Overlay. Each of the others is ErrEnded where the execution has ended and
-// ErrNoOverlay where it has none.
+// Networker is the ability to run executions that have a Spec.Overlay. Each of the others is ErrEnded where the
+// execution has ended and ErrNoOverlay where it has none.
 type Networker interface {
-	// CanOverlay returns ErrNoOverlay, with the reason, where no execution could be given an overlay now, before anybody pays for one. The
-	// first answer takes as long as a start, later ones are remembered.
+	// CanOverlay returns ErrNoOverlay, with the reason, where no execution could be given an overlay now, before
+	// anybody pays for one. The first answer takes as long as a start, later ones are remembered.
 	CanOverlay(ctx context.Context) error
-	// Tun gives the TUN device that is the other end of OverlayDevice: a read is a packet of the execution's, a write one for it, both
-	// without packet information and with a virtio header (IFF_NO_PI, IFF_VNET_HDR). It is nonblocking, and the caller closes it. Each
-	// call gives another descriptor of the same device, also after Recover. Offloads are the reader's to set.
+	// Tun gives the TUN device that is the other end of OverlayDevice: a read is a packet of the execution's, a write
+	// one for it, both without packet information and with a virtio header (IFF_NO_PI, IFF_VNET_HDR). It is
+	// nonblocking, and the caller closes it. Each call gives another descriptor of the same device, also after Recover.
+	// Offloads are the reader's to set.
 	Tun(ctx context.Context, h Handle) (*os.File, error)
 	// SetFiles replaces the content of these of Overlay.Files, while the program runs. Others stay as they are.
 	SetFiles(ctx context.Context, h Handle, files map[string][]byte) error

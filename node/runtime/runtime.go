@@ -8,7 +8,8 @@ import (
 )
 
 // Runtime starts programs in a sandbox and knows how they ended. All methods may be called at once from many
-// goroutines. A method that is given a handle it does not know returns ErrNotFound; a handle of another runtime, ErrBadHandle.
+// goroutines. A method that is given a handle it does not know returns ErrNotFound; a handle of another runtime,
+// ErrBadHandle.
 type Runtime interface {
 	// Name is the word offers and orders use for this runtime: "wasm", "docker".
 	Name() string
@@ -58,15 +59,16 @@ type Pauser interface {
 
 // Volumer is the ability to bound writable mounts by a file system of their own, which refuses writes without room.
 type Volumer interface {
-	// MakeVolume makes dir a directory that has room for so many bytes and for volume.Files of them. Writable mounts of a spec with
-	// that disk limit may be in it. volume.Release takes it away. ErrNoVolume where this machine has none, ErrNoRoom where its disk is full.
+	// MakeVolume makes dir a directory that has room for so many bytes and for volume.Files of them. Writable mounts of
+	// a spec with that disk limit may be in it. volume.Release takes it away. ErrNoVolume where this machine has none,
+	// ErrNoRoom where its disk is full.
 	MakeVolume(ctx context.Context, dir string, bytes int64) error
 }
 
 // Attacher is the ability to run one more program in an execution's sandbox, under its limits.
 type Attacher interface {
-	// Attach runs the program and returns its exit code when it has ended. Input is read until its end or the program's;
-	// cancelling ctx kills the program. ErrEnded if the execution has ended.
+	// Attach runs the program and returns its exit code when it has ended. Input is read until its end or the
+	// program's; cancelling ctx kills the program. ErrEnded if the execution has ended.
 	Attach(ctx context.Context, h Handle, p Process) (code int, err error)
 }
 
@@ -85,10 +87,12 @@ type Process struct {
 // Size is a terminal's size in characters.
 type Size struct{ Rows, Cols uint16 }
 
-// Dialer is the ability to reach a TCP port that the program listens on, at its own loopback address or at that of its overlay.
+// Dialer is the ability to reach a TCP port that the program listens on, at its own loopback address or at that of its
+// overlay.
 type Dialer interface {
-	// Dial connects to 127.0.0.1:port inside the sandbox, and to Spec.Overlay's address where that is refused. ErrEnded if the execution has ended; any other error is the
-	// program's: nobody listens there. The connection has a CloseWrite, as a *net.TCPConn has.
+	// Dial connects to 127.0.0.1:port inside the sandbox, and to Spec.Overlay's address where that is refused. ErrEnded
+	// if the execution has ended; any other error is the program's: nobody listens there. The connection has a
+	// CloseWrite, as a *net.TCPConn has.
 	Dial(ctx context.Context, h Handle, port uint16) (net.Conn, error)
 }
 
@@ -127,8 +131,9 @@ const (
 // LogCutMarker begins the last line of a log that reached its limit; everything after it was dropped.
 const LogCutMarker = "\n[starling: log cut here, limit of "
 
-// StopFile is a path in the guest that exists once Stop with a grace was called, for runtimes without signals (wasm).
-// A program that wants to save its work looks for it from time to time. A seeded program (Spec.Seed) never sees it: Stop ends it at once.
+// StopFile is a path in the guest that exists once Stop with a grace was called, for runtimes without signals (wasm). A
+// program that wants to save its work looks for it from time to time. A seeded program (Spec.Seed) never sees it: Stop
+// ends it at once.
 const StopFile = ControlDir + "/stop"
 
 // ControlDir is the guest directory that the runtime keeps for itself. No mount may lie at or in it.
@@ -154,8 +159,8 @@ type Spec struct {
 	// Overlay is the network of a container, with the peer at its other end; nil: a loopback of its own and nothing
 	// else.
 	Overlay *Overlay `json:"overlay,omitempty"`
-	// Secrets are files the program finds under SecretsDir, by name, on a file system in memory. Values are never written
-	// to disk nor shown by Handle.
+	// Secrets are files the program finds under SecretsDir, by name, on a file system in memory. Values are never
+	// written to disk nor shown by Handle.
 	Secrets map[string][]byte `json:"-"`
 	// SecretEnv is environment that is kept as Secrets are; it goes on top of Env.
 	SecretEnv map[string]string `json:"-"`
@@ -165,15 +170,17 @@ type Spec struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// Limits are its limits.
 	Limits Limits `json:"limits"`
-	// User, 1 to MaxUser, gives a container's program a user of the machine that programs of other numbers do not have, where the runtime
-	// can: the kernel bounds some things for each user alone, whatever container he is in. Such a user has no name in any image: HOME, USER
-	// and LOGNAME are set unless image or Env set them. 0 is the peer's own user.
+	// User, 1 to MaxUser, gives a container's program a user of the machine that programs of other numbers do not have,
+	// where the runtime can: the kernel bounds some things for each user alone, whatever container he is in. Such a
+	// user has no name in any image: HOME, USER and LOGNAME are set unless image or Env set them. 0 is the peer's own
+	// user.
 	User uint32 `json:"user,omitempty"`
-	// Dir is the execution's private directory on this machine: absolute, absent or empty. The runtime creates and owns it.
+	// Dir is the execution's private directory on this machine: absolute, absent or empty. The runtime creates and owns
+	// it.
 	Dir string `json:"dir"`
 	// Seed, when not zero, makes a runtime that can do so deterministic: clocks start at a fixed time and advance only
-	// by being read or slept on, randomness is a stream of the seed, directories are sorted and file times fixed, NaNs are canonical, and
-	// nothing shows when the program is asked to stop.
+	// by being read or slept on, randomness is a stream of the seed, directories are sorted and file times fixed, NaNs
+	// are canonical, and nothing shows when the program is asked to stop.
 	Seed uint64 `json:"seed,omitempty"`
 }
 
@@ -250,11 +257,13 @@ const (
 	ReasonTimeout Reason = "timeout"
 	// ReasonKilled: Stop or Destroy killed it.
 	ReasonKilled Reason = "killed"
-	// ReasonDisk: it wrote more than its disk limit, where the sandbox cannot refuse the write itself, or it failed after being refused room.
+	// ReasonDisk: it wrote more than its disk limit, where the sandbox cannot refuse the write itself, or it failed
+	// after being refused room.
 	ReasonDisk Reason = "disk"
 	// ReasonTrap: it did a forbidden thing, such as reading outside its memory; stderr has the details.
 	ReasonTrap Reason = "trap"
-	// ReasonLost: it is gone and left no word: the machine went down, or something else killed it, or no peer was there for it.
+	// ReasonLost: it is gone and left no word: the machine went down, or something else killed it, or no peer was there
+	// for it.
 	ReasonLost Reason = "lost"
 )
 

@@ -36,7 +36,8 @@ func (t *Table[E]) Find(name string, h Handle) (e E, err error) {
 	return e, fmt.Errorf("%w: %s", ErrNotFound, h.ID)
 }
 
-// Add takes an execution in and calls begin, which must not wait, before anything can close the table. ErrClosed or ErrExists.
+// Add takes an execution in and calls begin, which must not wait, before anything can close the table. ErrClosed or
+// ErrExists.
 func (t *Table[E]) Add(dir, id string, e E, begin func()) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -4,9 +4,10 @@
 //	box = 0x01 ‖ HPKE enc[32] ‖ ciphertext (plaintext ‖ tag[16])
 //
 // It is HPKE base mode (RFC 9180) with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and ChaCha20-Poly1305. A peer's Ed25519
-// key is turned into its X25519 key by the birational map (RFC 7748 §4.1), the seed into the scalar that Ed25519 signs with
-// (RFC 8032 §5.1.5), as age does for ssh-ed25519 keys. HPKE's info is an ASCII tag, the network and what the box is for,
-// so that a box opens nowhere but where it was meant to. A [Reply] is a key of its own, for what comes in answer to one order.
+// key is turned into its X25519 key by the birational map (RFC 7748 §4.1), the seed into the scalar that Ed25519 signs
+// with (RFC 8032 §5.1.5), as age does for ssh-ed25519 keys. HPKE's info is an ASCII tag, the network and what the box
+// is for, so that a box opens nowhere but where it was meant to. A [Reply] is a key of its own, for what comes in
+// answer to one order.
 package sealed
 
 import (
@@ -104,7 +105,8 @@ func seal(to []byte, p Purpose, plain []byte) ([]byte, error) {
 	return append([]byte{version}, box...), nil
 }
 
-// Open decrypts a box that was sealed to key for the purpose. Every failure is ErrSealed: which one would only help a forger.
+// Open decrypts a box that was sealed to key for the purpose. Every failure is ErrSealed: which one would only help a
+// forger.
 func Open(key sign.Private, p Purpose, box []byte) ([]byte, error) {
 	seed := key.Seed()
 	h := sha512.Sum512(seed[:])

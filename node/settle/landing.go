@@ -8,17 +8,18 @@ import (
 	"github.com/starling-network/starling/chain"
 )
 
-// Landing takes one transaction that must not take effect twice to the chain, and sees it final. A chain that is down is waited for.
+// Landing takes one transaction that must not take effect twice to the chain, and sees it final. A chain that is down
+// is waited for.
 type Landing struct {
 	Chain interface {
 		Send(ctx context.Context, tx chain.Prepared) error
 		Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error)
 	}
-	// Sign signs one and has it in the journal, in the place of one that can never land. The zero value: not now, wait was told why. An
-	// error ends it all.
+	// Sign signs one and has it in the journal, in the place of one that can never land. The zero value: not now, wait
+	// was told why. An error ends it all.
 	Sign func(ctx context.Context, wait func(error)) (chain.Prepared, error)
-	// Gone is asked of a transaction that had no effect, or, when forgotten, of one whose end nobody remembers. Nil: what it was for is
-	// done; chain.ErrNotFound: it is not, and another is to be signed; else it is asked again.
+	// Gone is asked of a transaction that had no effect, or, when forgotten, of one whose end nobody remembers. Nil:
+	// what it was for is done; chain.ErrNotFound: it is not, and another is to be signed; else it is asked again.
 	Gone  func(ctx context.Context, tx chain.Prepared, forgotten bool) error
 	Every time.Duration    // between looks; while nothing can be signed up to maxRest times as long, doubling
 	Wait  func(why string) // told of each new reason
@@ -27,8 +28,8 @@ type Landing struct {
 // maxRest times Every is the longest that a key without fees is left alone.
 const maxRest = 64
 
-// Run begins with what the journal has: the zero value when nothing was signed. It returns the transaction by which it ended and what the chain
-// last said of it: Finalized, or another state when Gone said that all is done.
+// Run begins with what the journal has: the zero value when nothing was signed. It returns the transaction by which it
+// ended and what the chain last said of it: Finalized, or another state when Gone said that all is done.
 func (l Landing) Run(ctx context.Context, tx chain.Prepared) (chain.Prepared, chain.TxStatus, error) {
 	var said string
 	wait := func(why error) {

@@ -24,19 +24,21 @@ type Chain interface {
 	Deployed(ctx context.Context) (program.Deployed, error)
 	// Anchored reads the root that a key wrote down, confirmed. chain.ErrNotFound: it is not there, or not any more.
 	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
-	// Provider reads the registration of a provider by the key that it first had. chain.ErrNotFound: it never registered.
+	// Provider reads the registration of a provider by the key that it first had. chain.ErrNotFound: it never
+	// registered.
 	Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error)
 	// Funds is what the ledger's key can spend.
 	Funds(ctx context.Context) (chain.Funds, error)
-	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one request.
+	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one
+	// request.
 	Purses(ctx context.Context, accounts []sign.Key) ([]escrow.Purse, error)
-	// Provide sees to it that the ledger's key holds so many base units in a token account of its own, where it is not the owner of what
-	// it spends: the rest comes from the owner's. chain.ErrAllowance, chain.ErrFees.
+	// Provide sees to it that the ledger's key holds so many base units in a token account of its own, where it is not
+	// the owner of what it spends: the rest comes from the owner's. chain.ErrAllowance, chain.ErrFees.
 	Provide(ctx context.Context, need market.Amount) error
 }
 
-// Network is the program's account of the network. Its parameters never change: they are asked from the chain once and then
-// kept in the journal. Its rules change by vote: Update asks for them.
+// Network is the program's account of the network. Its parameters never change: they are asked from the chain once and
+// then kept in the journal. Its rules change by vote: Update asks for them.
 type Network struct {
 	genesis market.Genesis
 	chain   Chain
@@ -59,8 +61,8 @@ type networkRecord struct {
 // networks has the account by its address.
 var networks = journal.Define[sign.Key, networkRecord]("network")
 
-// Get returns the network, from the journal or else from the chain, which is asked by one at a time: who waits for the answer waits no
-// longer than ctx.
+// Get returns the network, from the journal or else from the chain, which is asked by one at a time: who waits for the
+// answer waits no longer than ctx.
 func (n *Network) Get(ctx context.Context) (escrow.Net, error) {
 	if net := n.net.Load(); net != nil {
 		return *net, nil
@@ -107,8 +109,8 @@ func (n *Network) keep(ctx context.Context, account program.Network, write bool)
 	return net, nil
 }
 
-// Update asks the chain for the network's account: what begins from now on goes by the rules that hold now. It returns the account
-// and whether its rules are newer than those known before.
+// Update asks the chain for the network's account: what begins from now on goes by the rules that hold now. It returns
+// the account and whether its rules are newer than those known before.
 func (n *Network) Update(ctx context.Context) (account program.Network, changed bool, err error) {
 	before, err := n.Get(ctx)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Landed is a transaction that a supermajority voted for, told once to who follows a machine; after a crash perhaps again.
+// Landed is a transaction that a supermajority voted for, told once to who follows a machine; after a crash perhaps
+// again.
 type Landed struct {
 	Tx    chain.TxID `json:"tx"`
 	Calls []string   `json:"calls"`         // of the program, in their order

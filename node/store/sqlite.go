@@ -63,8 +63,8 @@ type write struct {
 
 var _ Store = (*SQLite)(nil)
 
-// OpenSQLite opens the journal in the file at path, creating it (mode 0600) and its folder (0700) when missing. The time
-// it takes does not grow with the journal. ErrLocked, ErrCorrupt, ErrVersion, ErrFull name what is wrong.
+// OpenSQLite opens the journal in the file at path, creating it (mode 0600) and its folder (0700) when missing. The
+// time it takes does not grow with the journal. ErrLocked, ErrCorrupt, ErrVersion, ErrFull name what is wrong.
 func OpenSQLite(path string) (*SQLite, error) {
 	s, err := openSQLite(path)
 	if err != nil {
@@ -88,8 +88,8 @@ func openSQLite(path string) (*SQLite, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	// The driver sorts these by name. The log is turned on after them, in prepare: the lock must be exclusive before the log
-	// is first used, so that its index needs no shared memory and no second peer gets in.
+	// The driver sorts these by name. The log is turned on after them, in prepare: the lock must be exclusive before
+	// the log is first used, so that its index needs no shared memory and no second peer gets in.
 	q := url.Values{"_pragma": {
 		fmt.Sprintf("busy_timeout(%d)", busyMillis), "locking_mode(EXCLUSIVE)", "synchronous(FULL)",
 		fmt.Sprintf("cache_size(-%d)", cacheKiB), fmt.Sprintf("wal_autocheckpoint(%d)", walPages),

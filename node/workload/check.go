@@ -173,8 +173,8 @@ func checkPath(p string) error {
 	return nil
 }
 
-// checkCluster refuses a member of a cluster where it could not reach the others, before anything is fetched for it. Whether
-// the plan's members are who it says, the provider finds out that has the lease.
+// checkCluster refuses a member of a cluster where it could not reach the others, before anything is fetched for it.
+// Whether the plan's members are who it says, the provider finds out that has the lease.
 func checkCluster(p *nodepb.ClusterPlan, rt runtime.Runtime, h Host) error {
 	if p == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/verify/replica"
 )
 
-// Digest is the output that a provider's final receipt names: of a deterministic workload that ended by itself, the work and its
-// result; of any other, what it left, and zero for nothing.
+// Digest is the output that a provider's final receipt names: of a deterministic workload that ended by itself, the
+// work and its result; of any other, what it left, and zero for nothing.
 func Digest(w *nodepb.Workload, e *nodepb.Execution) sign.Hash {
 	if work, err := Work(w); err == nil {
 		if e.Reason != "" { // it was ended, and has no result
@@ -37,8 +37,8 @@ func Digest(w *nodepb.Workload, e *nodepb.Execution) sign.Hash {
 	return sign.Sum(bytes.Join(parts, nil))
 }
 
-// Work is what the result of a deterministic workload depends on. An error for one that is not: it has no seed, or its limits are
-// the lease's.
+// Work is what the result of a deterministic workload depends on. An error for one that is not: it has no seed, or its
+// limits are the lease's.
 func Work(w *nodepb.Workload) (replica.Work, error) {
 	if w.Image != "" || len(w.Sealed) > 0 {
 		return replica.Work{}, Bad("a container, or a program with secrets, is not deterministic")

@@ -18,8 +18,8 @@ import (
 var ErrReach = errors.New("cannot be reached")
 
 // mountPoints are the directories of the program that come from outside, none in another, sorted. A module sees nothing
-// but them, and everything under one first path element is one mount. An image has directories of its own around them, so
-// a container's are no larger than they must be: an output, the tree of an input, the directory of an input file.
+// but them, and everything under one first path element is one mount. An image has directories of its own around them,
+// so a container's are no larger than they must be: an output, the tree of an input, the directory of an input file.
 func mountPoints(w *nodepb.Workload) []string {
 	var all []string
 	add := func(p string, tree bool) {

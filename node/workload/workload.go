@@ -91,8 +91,8 @@ type MakeVolume func(ctx context.Context, dir string, bytes int64) error
 
 func top(guest string) string { return strings.SplitN(guest[1:], "/", 2)[0] }
 
-// Prepare fetches what the workload reads, lays it out and returns its mounts,
-// each writable when an output lies in it. What is writable is in a volume of room bytes where makeVolume, which may be nil, makes one.
+// Prepare fetches what the workload reads, lays it out and returns its mounts, each writable when an output lies in it.
+// What is writable is in a volume of room bytes where makeVolume, which may be nil, makes one.
 func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, blobs Blobs, fetch Fetcher, room int64, makeVolume MakeVolume) ([]runtime.Mount, error) {
 	if err := s.Remove(); err != nil {
 		return nil, fmt.Errorf("clearing %s: %w", s.Dir, err)
@@ -147,8 +147,8 @@ func sizeOf(blobs Blobs, c cid.Cid) (int64, error) {
 	return st.Size(), nil
 }
 
-// place puts one fetched input where the program finds it, and returns the bytes that an archive has unpacked. A file under a
-// read-only mount is linked from the store, one that could be written is copied.
+// place puts one fetched input where the program finds it, and returns the bytes that an archive has unpacked. A file
+// under a read-only mount is linked from the store, one that could be written is copied.
 func (s Stage) place(ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64) (unpacked int64, err error) {
 	host := s.host(in.Path, write)
 	if in.Blob.Tree {
@@ -194,8 +194,8 @@ func (s Stage) Clear() error {
 	return errors.Join(volume.Release(s.disk()), blob.RemoveAll(s.disk()), blob.RemoveAll(filepath.Join(s.Dir, "mnt")))
 }
 
-// Collect stores what the program left at its outputs, of together at most room bytes. A sparse file counts for its whole
-// length: so much is stored and sent of it.
+// Collect stores what the program left at its outputs, of together at most room bytes. A sparse file counts for its
+// whole length: so much is stored and sent of it.
 func (s Stage) Collect(ctx context.Context, outs []string, blobs Blobs, room int64) ([]*nodepb.Output, error) {
 	var res []*nodepb.Output
 	left := room

@@ -1,10 +1,11 @@
-// Package dashboard speaks to the HTTP port of a Ray cluster's head: a proxy by which a browser and `ray job submit` use the cluster
-// without its token, and the question whether Ray has anything to do.
+// Package dashboard speaks to the HTTP port of a Ray cluster's head: a proxy by which a browser and `ray job submit`
+// use the cluster without its token, and the question whether Ray has anything to do.
 //
 //	GET /api/jobs/        a list of jobs, each with "status": PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED
 //
-// Every request carries "Authorization: Bearer <token>" (docs.ray.io, "Ray Jobs REST API"; Ray 2.55). The head runs on somebody else's
-// machine and may be hostile: answers are bounded and checked, redirections are not followed, and nothing is decompressed.
+// Every request carries "Authorization: Bearer <token>" (docs.ray.io, "Ray Jobs REST API"; Ray 2.55). The head runs on
+// somebody else's machine and may be hostile: answers are bounded and checked, redirections are not followed, and
+// nothing is decompressed.
 package dashboard
 
 import (
@@ -44,8 +45,8 @@ func (c Config) transport(conns int) *http.Transport {
 	}
 }
 
-// Busy reports whether a job of the cluster runs or waits, scripts that joined by themselves among them. Errors: ErrAnswer, and those
-// of Dial.
+// Busy reports whether a job of the cluster runs or waits, scripts that joined by themselves among them. Errors:
+// ErrAnswer, and those of Dial.
 func Busy(ctx context.Context, cfg Config) (bool, error) {
 	t := cfg.transport(1)
 	defer t.CloseIdleConnections()

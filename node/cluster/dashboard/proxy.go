@@ -31,7 +31,8 @@ const cookie = "ray-authentication-token"
 // maxConns is how many connections to the head one proxy keeps open.
 const maxConns = 48
 
-// NewProxy returns the handler for an address that it is served on. failed hears of requests that the head did not answer.
+// NewProxy returns the handler for an address that it is served on. failed hears of requests that the head did not
+// answer.
 func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
 	p := &Proxy{port: strconv.Itoa(int(at.Port()))}
 	p.forward = &httputil.ReverseProxy{

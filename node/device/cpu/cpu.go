@@ -167,7 +167,8 @@ func (d *Device) over(ctx context.Context, of device.Dataset, w challenge.Walk) 
 	return err
 }
 
-// walk walks the walkers from first on, step by step together: each step of one waits for memory, and they wait at once.
+// walk walks the walkers from first on, step by step together: each step of one waits for memory, and they wait at
+// once.
 func (d *Device) walk(ends []uint64, key uint64, first uint32, w challenge.Walk) {
 	for k := range ends {
 		ends[k] = challenge.Start(key, first+uint32(k))
@@ -199,7 +200,8 @@ func (d *Device) parallel(ctx context.Context, n int, worker func() func(int)) e
 	return ctx.Err()
 }
 
-// band is how many rows of tiles of A share one packing of B. 16 of them, of the greatest depth, are 32 MiB for a thread.
+// band is how many rows of tiles of A share one packing of B. 16 of them, of the greatest depth, are 32 MiB for a
+// thread.
 const band = 16
 
 // Commit computes the products and commits to them.

@@ -37,7 +37,8 @@ var (
 const (
 	// describeTimeout is how long a helper may take to wake the driver up and to compile the kernels.
 	describeTimeout = 2 * time.Minute
-	// workTimeout is how long it may compute: nobody asks for as much as takes minutes. Callers end earlier by their context.
+	// workTimeout is how long it may compute: nobody asks for as much as takes minutes. Callers end earlier by their
+	// context.
 	workTimeout = 10 * time.Minute
 	// grace is how long a cancelled call may take to end before the helper is killed and its dataset lost.
 	grace = 5 * time.Second

@@ -76,8 +76,8 @@ type Share struct{ Resident, Host float64 }
 // Whole is a dataset that is where it belongs.
 var Whole = Share{Resident: 1}
 
-// Walks is how long a walk takes over a dataset of which only a share is resident. Reading, reading over the bus and making
-// cells again go on at the same time, which is the best that a dishonest device can do.
+// Walks is how long a walk takes over a dataset of which only a share is resident. Reading, reading over the bus and
+// making cells again go on at the same time, which is the best that a dishonest device can do.
 func (c Class) Walks(w challenge.Walk, have Share) time.Duration {
 	reads := float64(w.Reads())
 	missing := max(1-have.Resident-have.Host, 0)

@@ -1,6 +1,6 @@
-// Package sim is hardware that is not there: it gives the real answer to a small challenge, and on a clock that the caller hands
-// in it takes the time that hardware of its class would take for the challenge that it was claimed to be asked. So whole
-// networks of GPUs can be audited on a machine that has none, with the code that audits real ones.
+// Package sim is hardware that is not there: it gives the real answer to a small challenge, and on a clock that the
+// caller hands in it takes the time that hardware of its class would take for the challenge that it was claimed to be
+// asked. So whole networks of GPUs can be audited on a machine that has none, with the code that audits real ones.
 //
 // It proves nothing and is never sold as anything but simulated.
 package sim
@@ -45,7 +45,8 @@ type Config struct {
 	// Shape and Walk are the question that it pretends to get. Zero: the real one.
 	Shape challenge.Shape
 	Walk  challenge.Walk
-	// Speed is how fast it is beside its class, 1 where it is 0; Have is where its dataset is, resident where it is zero.
+	// Speed is how fast it is beside its class, 1 where it is 0; Have is where its dataset is, resident where it is
+	// zero.
 	Speed float64
 	Have  Share
 }

@@ -41,7 +41,8 @@ func (d *driver) Inventory() (gpu.Inventory, error) {
 
 // Health is that of the devices asked for.
 func (d *driver) Health(uuids []string) (map[string]gpu.Health, error) {
-	// A slice has no handle by UUID in older drivers, and takes most of its health from its GPU: so all are gone through.
+	// A slice has no handle by UUID in older drivers, and takes most of its health from its GPU: so all are gone
+	// through.
 	inv, err := d.Inventory()
 	if err != nil {
 		return nil, err

@@ -149,8 +149,8 @@ func divide(d *server.Device, name, seed string) error {
 	return nil
 }
 
-// newSlice makes a GPU instance and a compute instance in it, as nvidia-smi mig -cgi … -C does, and the device that they
-// are together, which NVIDIA's mocks lack.
+// newSlice makes a GPU instance and a compute instance in it, as nvidia-smi mig -cgi … -C does, and the device that
+// they are together, which NVIDIA's mocks lack.
 func newSlice(d *server.Device, gpuProfile, computeProfile int, uuid string) (nvml.Device, nvml.Return) {
 	gi, ret := d.GetGpuInstanceProfileInfo(gpuProfile)
 	if ret != nvml.SUCCESS {

@@ -24,8 +24,8 @@ type xids struct {
 	done chan struct{} // closed when the driver gives no more
 }
 
-// watch registers for the Xid errors of all devices and counts them for as long as the process lives. It returns nil when
-// the driver has no events.
+// watch registers for the Xid errors of all devices and counts them for as long as the process lives. It returns nil
+// when the driver has no events.
 func watch(d *driver) *xids {
 	set, ok := ask(d, "nvmlEventSetCreate", d.lib.EventSetCreate)
 	if !ok || !d.has("nvmlEventSetWait") {

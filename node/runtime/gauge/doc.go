@@ -1,5 +1,5 @@
-// Package gauge is the program that computes probes (verify/exclusive) with a processor inside an execution's sandbox, and how a
-// peer speaks to it over its standard input and output:
+// Package gauge is the program that computes probes (verify/exclusive) with a processor inside an execution's sandbox,
+// and how a peer speaks to it over its standard input and output:
 //
 //	peer                                      gauge
 //	                        ◀──────────────── "ready\n", once it has computed something

@@ -16,8 +16,8 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// Subcommand is the first argument of a binary that is to be a gauge; the second is how many threads it computes with, 0 for as many as its
-// control group has processors.
+// Subcommand is the first argument of a binary that is to be a gauge; the second is how many threads it computes with,
+// 0 for as many as its control group has processors.
 const Subcommand = "gauge"
 
 const (

@@ -25,8 +25,8 @@ const (
 	warmTime = 5 * time.Millisecond
 )
 
-// GPUs compute probes on the devices of an execution, from outside its sandbox: a driver's library need not be in an image. Each is
-// opened by its UUID and is seen by nobody else's work. It is for one goroutine.
+// GPUs compute probes on the devices of an execution, from outside its sandbox: a driver's library need not be in an
+// image. Each is opened by its UUID and is seen by nobody else's work. It is for one goroutine.
 type GPUs struct {
 	devices []device.Device
 	uuids   []string

@@ -15,7 +15,8 @@ import (
 // Subject is a runtime under test.
 type Subject struct {
 	Runtime runtime.Runtime
-	// Restart plays the death and return of the peer: the runtime it returns owns nothing yet. Nil: a fresh subject cannot.
+	// Restart plays the death and return of the peer: the runtime it returns owns nothing yet. Nil: a fresh subject
+	// cannot.
 	Restart func(t *testing.T) runtime.Runtime
 	// Program is the module of guest.Conformance.
 	Program string

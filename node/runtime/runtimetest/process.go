@@ -109,8 +109,8 @@ func (p *process) Stdin() io.Reader  { return liveReader{p, p.in} }
 func (p *process) Stdout() io.Writer { return liveWriter{p, p.out} }
 func (p *process) Stderr() io.Writer { return liveWriter{p, p.err} }
 
-// burn is how many milliseconds of a program's computing pass at once: every time that a bubble's clock moves on costs the processor that there
-// really is, and a program that computes for a minute moved it sixty thousand times.
+// burn is how many milliseconds of a program's computing pass at once: every time that a bubble's clock moves on costs
+// the processor that there really is, and a program that computes for a minute moved it sixty thousand times.
 const burn = 10
 
 // Burn is a millisecond of computing: the tenth lets ten pass, so that a bubble's clock moves on.

@@ -22,8 +22,8 @@ const (
 	loopTries = 64
 )
 
-// Make makes dir, which must not be there or be empty, a volume that has room for this many bytes and Files(bytes) files. It belongs to
-// root. Errors: ErrUnavailable, ErrNoRoom.
+// Make makes dir, which must not be there or be empty, a volume that has room for this many bytes and Files(bytes)
+// files. It belongs to root. Errors: ErrUnavailable, ErrNoRoom.
 func Make(ctx context.Context, dir string, bytes int64) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making volume: %w", err)
@@ -149,8 +149,8 @@ func openLoop(n int) (*os.File, error) {
 	return f, err
 }
 
-// Try makes a small volume in scratch and takes it away again. It returns nil if process pid, which is to use volumes too, sees it; else
-// ErrUnavailable.
+// Try makes a small volume in scratch and takes it away again. It returns nil if process pid, which is to use volumes
+// too, sees it; else ErrUnavailable.
 func Try(ctx context.Context, scratch string, pid int) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: the peer is not root", ErrUnavailable)

@@ -106,8 +106,8 @@ func Open() (*GPU, wire.Description, error) {
 	return g, about, nil
 }
 
-// shared refuses the compute modes in which a second program cannot use the GPU: an audit's helper stays while a buyer's program
-// starts, and a probe runs beside one.
+// shared refuses the compute modes in which a second program cannot use the GPU: an audit's helper stays while a
+// buyer's program starts, and a probe runs beside one.
 func shared(mode int32) error {
 	switch mode {
 	case modeExclusive:
@@ -180,7 +180,8 @@ func (g *GPU) Launch(k ptx.Kernel, blocks int, args ...uint64) error {
 	if !ok || len(args) != len(k.Params) {
 		return fmt.Errorf("no kernel %s of %d parameters", k.Name, len(args))
 	}
-	// Each parameter is read where its pointer says, as many bytes as it has: of 32 bits the lower ones, which come first.
+	// Each parameter is read where its pointer says, as many bytes as it has: of 32 bits the lower ones, which come
+	// first.
 	params := make([]unsafe.Pointer, len(args))
 	for i := range args {
 		params[i] = unsafe.Pointer(&args[i])

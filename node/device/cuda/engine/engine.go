@@ -138,7 +138,8 @@ type product struct {
 	kept    uint64 // how many hashes lie at tiles
 }
 
-// eager is how many hashes of tiles are copied at once at least, but for the last. A copy costs the GPU a pause of about its own time.
+// eager is how many hashes of tiles are copied at once at least, but for the last. A copy costs the GPU a pause of
+// about its own time.
 const eager = 1 << 14
 
 // Multiply computes the products of a seed and passes the hash of every tile to take, in order, 32 bytes each, as they
@@ -330,7 +331,8 @@ func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w chall
 	})
 }
 
-// Ends walks the walkers of one group and gives their ends, little-endian. They are valid until the next call. device.ErrNoDataset.
+// Ends walks the walkers of one group and gives their ends, little-endian. They are valid until the next call.
+// device.ErrNoDataset.
 func (e *Engine) Ends(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk, group uint32) ([]byte, error) {
 	first, n := w.Members(group)
 	return e.walk(ctx, key, d, w, first, n, func(ends uint64) ([]byte, error) { return e.read(ends, 8*uint64(n)) })

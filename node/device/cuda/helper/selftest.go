@@ -182,8 +182,8 @@ func (t *tester) registers() {
 	}
 }
 
-// spread walks over all of a large dataset, and compares groups drawn at random with the definition: their walkers read all over it,
-// beyond 4 GiB and in every stretch.
+// spread walks over all of a large dataset, and compares groups drawn at random with the definition: their walkers read
+// all over it, beyond 4 GiB and in every stretch.
 func (t *tester) spread(of device.Dataset, w challenge.Walk) (took time.Duration) {
 	key := challenge.WalkKey(seed())
 	var hashes []sign.Hash

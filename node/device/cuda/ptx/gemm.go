@@ -1,7 +1,7 @@
 package ptx
 
-// place sets row and column to the block of C that is this block's. Blocks that run at the same time should share lines of A
-// and B in the cache, so they go down eight rows before they go to the next column.
+// place sets row and column to the block of C that is this block's. Blocks that run at the same time should share lines
+// of A and B in the cache, so they go down eight rows before they go to the next column.
 func (k *kernel) place() {
 	const together = 8
 	k.reg("u32", "id", "width", "group", "rest", "size", "row", "column")
@@ -41,9 +41,9 @@ func (k *kernel) output(rows int) {
 	k.p("mul.wide.u32 wide, width, %d;", 4*rows)
 }
 
-// dp4a multiplies with dp4a, four products of int8 at a time. A thread makes 8 × 8 entries: rows and columns 4·ty and 4·tx
-// on, and the same 64 further. 32 bytes of each line lie in shared memory at a time, by words of four: word w of line r at
-// 4·(128·w + r); while one buffer is multiplied the next 32 bytes are on their way to the other.
+// dp4a multiplies with dp4a, four products of int8 at a time. A thread makes 8 × 8 entries: rows and columns 4·ty and
+// 4·tx on, and the same 64 further. 32 bytes of each line lie in shared memory at a time, by words of four: word w of
+// line r at 4·(128·w + r); while one buffer is multiplied the next 32 bytes are on their way to the other.
 func dp4a() string {
 	const buffer, word = 4096, 512
 	k := begin(Gemm, 2)
@@ -139,12 +139,12 @@ const (
 	stages    = 3 // 48 KiB: all that a block has without asking, and two blocks fit every multiprocessor from 8.0 on
 )
 
-// mma multiplies with mma.m16n8k32. Eight warps, two down and four across, make 64 × 32 entries each. Three stages go round:
-// one is multiplied while two are on their way by cp.async. A stage is refilled after the barrier that all threads pass only
-// when they are done with it.
+// mma multiplies with mma.m16n8k32. Eight warps, two down and four across, make 64 × 32 entries each. Three stages go
+// round: one is multiplied while two are on their way by cp.async. A stage is refilled after the barrier that all
+// threads pass only when they are done with it.
 //
-// A line's 64 bytes in a stage are four pieces of 16, of which number p of line r lies at place p ⊕ (r/2 mod 4): so the eight
-// lines that ldmatrix reads at a time, and those that cp.async writes, fall into different banks.
+// A line's 64 bytes in a stage are four pieces of 16, of which number p of line r lies at place p ⊕ (r/2 mod 4): so the
+// eight lines that ldmatrix reads at a time, and those that cp.async writes, fall into different banks.
 func mma() string {
 	k := begin(Gemm, 2)
 	k.params()
@@ -235,8 +235,8 @@ func (k *kernel) fragments() {
 	k.p("add.u32 getb1, getb1, %d;", stageHalf)
 }
 
-// copy sends the next 64 bytes of the lines to the stage at put; the group is empty where there are none. The place of line
-// r + 64 is 4096 further, for 64/2 mod 4 is 0.
+// copy sends the next 64 bytes of the lines to the stage at put; the group is empty where there are none. The place of
+// line r + 64 is 4096 further, for 64/2 mod 4 is 0.
 func (k *kernel) copy(guard string) {
 	for i, from := range []string{"froma", "froma64", "fromb", "fromb64"} {
 		k.p("%scp.async.cg.shared.global [put+%d], [%s], 16;", guard, i*64*64, from)

@@ -24,16 +24,16 @@ const (
 	groupBits = 8 * (1 + 512)
 )
 
-// Hashes of a block lie in shared memory by words: word j of hash s at 4·(512·j + s). So the threads of a warp, which have
-// hashes beside each other, write without bank conflicts.
+// Hashes of a block lie in shared memory by words: word j of hash s at 4·(512·j + s). So the threads of a warp, which
+// have hashes beside each other, write without bank conflicts.
 const (
 	hashes   = BlockTiles * 128
 	wordStep = 4 * hashes
 )
 
-// tiles hashes the leaves of four tiles, one tile after the other, and then the levels above for all four together, so that
-// fewer threads stand idle near the top. A node is put where its left child was: no other thread reads or writes that
-// place, and one barrier for each level is enough. Tiles beyond count are the last one again, and are not written.
+// tiles hashes the leaves of four tiles, one tile after the other, and then the levels above for all four together, so
+// that fewer threads stand idle near the top. A node is put where its left child was: no other thread reads or writes
+// that place, and one barrier for each level is enough. Tiles beyond count are the last one again, and are not written.
 func tiles() string {
 	k := begin(Tiles, 4)
 	k.params()
@@ -58,8 +58,8 @@ func tiles() string {
 	return k.text()
 }
 
-// leaves hashes leaf t of each tile. Word k of the data is, after the prefix byte 0, the last byte of little-endian int32
-// number k−1 and the first three of number k.
+// leaves hashes leaf t of each tile. Word k of the data is, after the prefix byte 0, the last byte of little-endian
+// int32 number k−1 and the first three of number k.
 func (k *kernel) leaves() {
 	k.p("mov.u32 n, 0;")
 	k.label("LEAF")
@@ -163,7 +163,8 @@ func (k *kernel) levels() {
 	k.p("add.u32 slot, slot, step;")
 	k.get(8)
 	k.p("sub.u32 slot, slot, step;")
-	// Word j of the data is, after the prefix byte 1, the last byte of word j−1 of the hashes and the first three of word j.
+	// Word j of the data is, after the prefix byte 1, the last byte of word j−1 of the hashes and the first three of
+	// word j.
 	k.initial()
 	k.p("shf.r.wrap.b32 w0, d0, 1, 8;")
 	for j := 1; j < 16; j++ {

@@ -112,8 +112,8 @@ func (g *GPU) find(at, n uint64) (*area, error) {
 	return a, nil
 }
 
-// load reads words of global memory as a thread of the launch that runs. Memory that is declared never to change must not be
-// written in the launch at all.
+// load reads words of global memory as a thread of the launch that runs. Memory that is declared never to change must
+// not be written in the launch at all.
 func (g *GPU) load(at uint64, to []uint32, thread uint64, constant bool) error {
 	n := uint64(4 * len(to))
 	if at%n != 0 {

@@ -26,8 +26,8 @@ const (
 
 var specials = map[string]special{"%tid.x": tid, "%ctaid.x": ctaid}
 
-// source reads an operand of a kind: a register of that kind, a number that fits it, the address of shared memory, or, of 32
-// bits, a special register.
+// source reads an operand of a kind: a register of that kind, a number that fits it, the address of shared memory, or,
+// of 32 bits, a special register.
 func (e *entry) source(text string, kind regKind) (source, error) {
 	if r, ok := e.regs[text]; ok {
 		if r.kind != kind {

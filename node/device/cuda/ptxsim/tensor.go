@@ -135,8 +135,8 @@ type copies struct {
 	groups [][]pendingCopy
 }
 
-// copyAsync starts a copy of 16 bytes. Where it goes nobody may touch before the thread waited for it: it is written now and
-// arrives at any time until then.
+// copyAsync starts a copy of 16 bytes. Where it goes nobody may touch before the thread waited for it: it is written
+// now and arrives at any time until then.
 func copyAsync(e *entry, operands []string) (func(*warp, uint32) error, error) {
 	if err := arity(operands, 3); err != nil {
 		return nil, err

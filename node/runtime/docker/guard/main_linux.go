@@ -29,8 +29,8 @@ const (
 	maxFiles = 1 << 16
 )
 
-// Main is the guard, or the agent of package agent, when the binary was started as one; otherwise it returns at once. Call it first
-// in main.
+// Main is the guard, or the agent of package agent, when the binary was started as one; otherwise it returns at once.
+// Call it first in main.
 func Main() {
 	agent.Main()
 	if len(os.Args) < 2 || os.Args[1] != Subcommand {
@@ -76,7 +76,8 @@ func run() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding from the program: %w", err)
 	}
-	// Every signal is caught, so that the program can end itself by none that it sends here. Ignoring them would be inherited.
+	// Every signal is caught, so that the program can end itself by none that it sends here. Ignoring them would be
+	// inherited.
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals)
 	var files syscall.Rlimit

@@ -17,8 +17,8 @@ import (
 // tunPath is the device that makes others.
 const tunPath = "/dev/net/tun"
 
-// makeTUN makes the execution's interface, gives it address and MTU, and sends everything out through it. The file is nonblocking, as
-// is every copy of it.
+// makeTUN makes the execution's interface, gives it address and MTU, and sends everything out through it. The file is
+// nonblocking, as is every copy of it.
 func makeTUN(r NetRequest) (*os.File, error) {
 	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
@@ -109,8 +109,8 @@ type rtentry struct {
 	irtt               uint16
 }
 
-// gateway is the first address of the prefix that is not the device's own. Nobody need have it: a TUN device resolves none. gVisor takes no
-// default route without one.
+// gateway is the first address of the prefix that is not the device's own. Nobody need have it: a TUN device resolves
+// none. gVisor takes no default route without one.
 func gateway(own netip.Addr, bits int) netip.Addr {
 	first := netip.PrefixFrom(own, bits).Masked().Addr().Next()
 	if first == own {

@@ -1,6 +1,7 @@
 //go:build linux
 
-// Command probe is a program that looks for the limits of its container and misbehaves, for the tests of package docker.
+// Command probe is a program that looks for the limits of its container and misbehaves, for the tests of package
+// docker.
 package main
 
 import (
