@@ -62,7 +62,8 @@ func (w *world) moves(ctx context.Context, r running, from int) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	if at == from || j.Ranks[0].Restarts != 1 || j.Ranks[0].Retries != 0 {
+	// on a busy machine it may be lost once more, and be placed where the engine came back
+	if n := j.Ranks[0].Restarts; n < 1 || n == 1 && at == from || j.Ranks[0].Retries != 0 {
 		return "", fmt.Errorf("it is at provider %d, was at %d: %+v", at, from, j.Ranks[0])
 	}
 	c, err := w.client()

@@ -25,7 +25,7 @@ import (
 
 const (
 	// tenantTime bounds each step of the scenario of tenants.
-	tenantTime = 5 * time.Minute
+	tenantTime = 10 * time.Minute
 	// honestJobs is how many jobs of each runtime are done beside the attackers.
 	honestJobs = 2
 )
@@ -179,19 +179,19 @@ func (w *tenants) hostile() []tenant {
 	image := func(name string) []string { return []string{name + "@sha256:" + strings.Repeat("1", 64)} }
 	_, port, _ := net.SplitHostPort(w.inside.addr)
 	return []tenant{
-		{"fills its disk", probe("2m", "fill", "/out"), []int{1}},
-		{"fills it with many files and threads", probe("2m", "starve", "/out"), []int{1}},
+		{"fills its disk", probe("8m", "fill", "/out"), []int{1}},
+		{"fills it with many files and threads", probe("8m", "starve", "/out"), []int{1}},
 		{"fills it with files without names", probe("10s", "hide", "/out"), []int{124}},
 		{"waits for the disk without end", probe("10s", "fsync", "/out"), []int{124}},
 		{"takes all that its user may have", probe("10s", "hoard"), []int{124}},
 		{"forks without end", probe("10s", "forks"), []int{1, 124}},
-		{"leaves sparse files", []string{"--timeout", "2m", "--out", "/out", w.image, "--", "sparse", "64"}, []int{1}},
+		{"leaves sparse files", []string{"--timeout", "8m", "--out", "/out", w.image, "--", "sparse", "64"}, []int{1}},
 		{"is an image at an address inside", image(w.inside.addr + "/x"), []int{6}},
 		{"is an image at a name of this machine", image("localhost:" + port + "/x"), []int{6}},
 		{"is an image at the metadata service", image("169.254.169.254/x"), []int{6}},
 		{"is an image whose realm is inside", image(w.evil.addr + "/realm"), []int{2, 6}},
 		{"is an image that leads inside", image(w.evil.addr + "/redirect"), []int{2, 6}},
-		{"is a module that fills its disk", []string{"--timeout", "2m", "--out", "/out", w.module, "--", "fill",
+		{"is a module that fills its disk", []string{"--timeout", "8m", "--out", "/out", w.module, "--", "fill",
 			"/out/f"}, []int{1}},
 		{"is a module that computes without end", []string{"--timeout", "10s", w.module, "--", "spin"}, []int{124}},
 	}
