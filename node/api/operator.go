@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// OwnOffers is what this peer sells, and how it stands.
+// OwnOffers is the offers of this peer and their state.
 type OwnOffers struct {
 	State     string          `json:"state"`            // selling, paused, draining, drained, closed or no fees
 	Reason    string          `json:"reason,omitempty"` // of "no fees"
@@ -17,7 +17,7 @@ type OwnOffers struct {
 	Withdrawn []WithdrawnUnit `json:"withdrawn,omitempty"`
 }
 
-// OwnOffer is what is sold of one class.
+// OwnOffer is the offer of one class.
 type OwnOffer struct {
 	Class      market.Class      `json:"class"`
 	Model      string            `json:"model,omitempty"`

@@ -21,7 +21,7 @@ type Reach struct {
 	Text    string      `json:"text"`  // a sentence
 	Addrs   []ReachAddr `json:"addrs"`
 	Relays  []string    `json:"relays,omitempty"`         // peer ids of the relays that have a place for it
-	Serving *Serving    `json:"serving,omitempty"`        // what it relays for others
+	Serving *Serving    `json:"serving,omitempty"`        // its work as a relay
 	Private bool        `json:"privateNetwork,omitempty"` // it has a pre-shared key
 }
 
@@ -33,7 +33,7 @@ type ReachAddr struct {
 	Mapped bool   `json:"mapped,omitempty"`
 }
 
-// Serving is what a relay has done.
+// Serving is the work of a relay.
 type Serving struct {
 	Circuits int    `json:"circuits"` // open now
 	Opened   uint64 `json:"opened"`
@@ -61,5 +61,5 @@ type Problem struct {
 	Text   string    `json:"text"`
 	Advice string    `json:"advice"`
 	Seen   time.Time `json:"lastSeen,omitzero"`
-	Detail string    `json:"detail,omitempty"` // what each address said
+	Detail string    `json:"detail,omitempty"` // the answer of each address
 }

@@ -140,7 +140,7 @@ type ScaleRequest struct {
 	Budget market.Amount `json:"budget,omitempty"`
 }
 
-// TokenAnswer is a cluster's token: whoever has it and reaches the cluster's ports may run anything on it.
+// TokenAnswer is a cluster's token: with it, anybody who reaches the cluster's ports may run anything on it.
 type TokenAnswer struct {
 	Token string `json:"token"`
 }

@@ -110,7 +110,7 @@ var (
 	})
 )
 
-// Clusters: jobs whose spec has "cluster". The routes of jobs serve them too; rank 0 is the head.
+// Clusters: jobs with "cluster" in their spec. The routes of jobs serve them too; rank 0 is the head.
 var (
 	ScaleCluster = declare(route.Route[Scale, buyer.Job]{
 		Pattern: "POST /v1/jobs/{id}/scale",

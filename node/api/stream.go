@@ -58,14 +58,14 @@ func upgrade(ctx context.Context, ask func(context.Context) (*http.Response, err
 type upgraded struct {
 	live.Conn
 	ctx     context.Context
-	relayed string // what is said when it breaks; "": it goes over no relay
+	relayed string // the error when it breaks; "": it goes over no relay
 	stop    func() bool
 
 	mu    sync.Mutex // one write at a time
 	wrote error      // why the last one failed
 }
 
-// Read tells a broken connection from its end: of two calls under way the system tells one of the break, and the other
+// Read tells a broken connection from its end: of two calls under way one gets the system's error, and the other
 // of an end.
 func (u *upgraded) Read(p []byte) (int, error) {
 	n, err := u.Conn.Read(p)

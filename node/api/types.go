@@ -18,7 +18,8 @@ const CodePayment = "payment"
 // CodeUnreachable is the code of errors of a provider, or a stream to one, that cannot be reached or broke off.
 const CodeUnreachable = "unreachable"
 
-// CodeFull is the code of what the peer's disk has no room for, CodePeer of what its journal failed in.
+// CodeFull is the code of requests for which the peer's disk has no room, CodePeer of those in which its journal
+// failed.
 const (
 	CodeFull = "full"
 	CodePeer = "peer"
@@ -75,14 +76,14 @@ func (f Fault) String() string { return f.Service + ": " + f.Problem + "; " + f.
 type PeerInfo struct {
 	Peer  string     `json:"peer"`
 	Key   sign.Key   `json:"key"`
-	Conns []ConnInfo `json:"conns"`     // the one that carries what is new first
+	Conns []ConnInfo `json:"conns"`     // the one that carries new streams first
 	RTT   float64    `json:"rttMillis"` // 0: not measured
 	Agent string     `json:"agent,omitempty"`
 
 	Reputation Reputation `json:"reputation"`
 }
 
-// Reputation is what this peer makes of another one in both roles.
+// Reputation is this peer's opinion of another one in both roles.
 type Reputation struct {
 	Provider Rating `json:"provider"`
 	Buyer    Rating `json:"buyer"`
@@ -98,7 +99,7 @@ type Rating struct {
 // RatingOf is a score in short.
 func RatingOf(s reputation.Score) Rating { return Rating{s.Millionths, s.Newcomer(), s.Shunned()} }
 
-// PeerReputation is what this peer makes of another one, term by term. The Adds of each role's lines sum up to its
+// PeerReputation is this peer's opinion of another one, term by term. The Adds of each role's lines sum up to its
 // score.
 type PeerReputation struct {
 	Peer     string                 `json:"peer"`
@@ -110,7 +111,7 @@ type PeerReputation struct {
 	More  int         `json:"more,omitempty"`
 }
 
-// OfferInfo is an offer with what this peer knows of it.
+// OfferInfo is an offer with this peer's knowledge of it.
 type OfferInfo struct {
 	Provider sign.Key         `json:"provider"`
 	Class    string           `json:"class"`
@@ -120,7 +121,7 @@ type OfferInfo struct {
 	PerUnit  market.Resources `json:"perUnit"`
 	Price    market.Price     `json:"price"`
 	Runtimes []string         `json:"runtimes"`
-	// Egress is what containers reach outside, Images which of them run.
+	// Egress is the networks that containers reach, Images which of them run.
 	Egress  market.Egress      `json:"egress,omitempty"`
 	Images  market.ImagePolicy `json:"images,omitzero"`
 	Expires time.Time          `json:"expires"`
@@ -130,7 +131,7 @@ type OfferInfo struct {
 	Simulated  bool              `json:"simulated,omitempty"` // the units are not hardware
 
 	// Proven is how many of the free units the offer says have a fresh audit record, Checked of how many this peer has
-	// checked it, Doubt why of no more. Operations and Reads are what the least of these has shown, a second. All empty
+	// checked it, Doubt why of no more. Operations and Reads are those of the least of these, a second. All empty
 	// on a network that does not audit.
 	Proven     uint32 `json:"proven,omitempty"`
 	Checked    uint32 `json:"checked,omitempty"`
@@ -142,14 +143,14 @@ type OfferInfo struct {
 	RTT      float64 `json:"rttMillis,omitempty"`
 }
 
-// Earnings are what all leases that were sold, and all jobs that were guarded, came to that were paid from escrows,
+// Earnings are the sums over all leases that were sold and all jobs that were guarded and paid from escrows,
 // before the network's fee. Base units.
 type Earnings struct {
 	Earned    market.Amount `json:"earned"` // by the best vouchers
 	Claimed   market.Amount `json:"claimed"`
 	Unclaimed market.Amount `json:"unclaimed"` // it will be
 	Lost      market.Amount `json:"lost"`
-	Wages     market.Amount `json:"wages,omitempty"` // of what is claimed, for guarding
+	Wages     market.Amount `json:"wages,omitempty"` // of the claimed sum, for guarding
 }
 
 // SoldLease is a lease that this peer sold.
@@ -164,11 +165,11 @@ type SoldLease struct {
 	Simulated bool           `json:"simulated,omitempty"` // the units are not hardware
 	Rank      uint32         `json:"rank"`
 	Receipts  uint64         `json:"receipts"`
-	Earned    market.Amount  `json:"earned"`             // what the best voucher says
+	Earned    market.Amount  `json:"earned"`             // by the best voucher
 	Escrow    sign.Key       `json:"escrow,omitzero"`    // that it is paid from
 	Unfunded  bool           `json:"unfunded,omitempty"` // its money was not seen in the escrow yet
-	Claimed   market.Amount  `json:"claimed,omitempty"`  // of what is earned, paid for ever; before the network's fee
-	Lost      market.Amount  `json:"lost,omitempty"`     // of what is earned, what can never be claimed any more
+	Claimed   market.Amount  `json:"claimed,omitempty"`  // of Earned, paid for ever; before the network's fee
+	Lost      market.Amount  `json:"lost,omitempty"`     // of Earned, can never be claimed any more
 	Reason    string         `json:"reason,omitempty"`
 }
 

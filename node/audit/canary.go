@@ -19,9 +19,9 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// CanaryIn is how many audits there are for each canary: an audit whose answer has a known fault. Whoever passes it did
-// not look, and its verdict proves that. Members who look lose nothing, so a member that would save the work must look
-// at everything.
+// CanaryIn is how many audits there are for each canary: an audit whose answer has a known fault. A member that passes
+// it did not look, and its verdict proves that. Members who look lose nothing, so a member that would save the work
+// must look at everything.
 const CanaryIn = 20
 
 // Mask is a peer that was made for one canary and that nobody knows: the fault is signed, and under the peer's own key

@@ -6,9 +6,9 @@
 //	   │                   │        │
 //	devices (node/device)  │     verdicts
 //	   │                   ▼        │
-//	   └────────────▶ audit.Record ◀┘ ──▶ Shelf ──▶ anyone who asks by its hash
+//	   └────────────▶ audit.Record ◀┘ ──▶ Shelf ──▶ anyone, by its hash
 //	                                        │
-//	                                      offer ──▶ Proofs of whoever buys
+//	                                      offer ──▶ Proofs of a buyer
 //
 // A Prover drives all units of a peer at once and cannot influence the questions. A Member measures by its own clock
 // and trusts nothing: it draws the committee itself, makes the seeds itself and computes the opened entries. Package

@@ -193,7 +193,7 @@ func (r Refusals) Wanted(c proof.Content) error {
 	return nil
 }
 
-// Check implements keep.Handler. What this peer sees otherwise than others may is ignored.
+// Check implements keep.Handler. Facts that peers may see differently are ignored.
 func (r Refusals) Check(ctx context.Context, c proof.Content) error {
 	x := c.(proof.Refusal).Refusal
 	if err := x.Check(r.domain, r.slots); err != nil {

@@ -52,7 +52,7 @@ type running struct {
 }
 
 // open draws the committee and makes the datasets resident, which is no part of what is timed. In a later attempt it
-// asks those who stayed.
+// asks those that stayed.
 func (p *Prover) open(ctx context.Context, s *session, units []Unit, stayed []sign.Key) (*session, error) {
 	roster, err := p.cfg.Sight.Roster(ctx, s.window)
 	if err != nil {

@@ -25,13 +25,13 @@ import (
 	"github.com/starling-network/starling/p2p/gossip"
 )
 
-// common is the class whose topic every peer takes part in: processors.
+// common is the class of processors: every peer takes part in its topic.
 const common market.Class = "cpu"
 
 // orderTime is how long an order is in flight after it was heard.
 const orderTime = 3 * time.Second
 
-// Config is what an exchange is made of.
+// Config is the parts of an exchange.
 type Config struct {
 	Host      *p2p.Host
 	Gossip    *gossip.Gossip

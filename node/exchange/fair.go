@@ -18,12 +18,12 @@ const (
 )
 
 // fair is the queue of orders for this peer's provider. The neighbours that passed them on have turns, so that one that
-// passes on a flood delays its own orders alone. What does not fit is dropped: other providers heard it too.
+// passes on a flood delays its own orders alone. An order that does not fit is dropped: other providers heard it too.
 type fair struct {
 	more chan struct{} // holds one token when something came in
 
 	mu      sync.Mutex
-	turns   []peer.ID // who has some waiting, the next one first
+	turns   []peer.ID // the peers with waiting orders, the next one first
 	waiting map[peer.ID][]market.Order
 	all     int
 	dropped uint64

@@ -40,7 +40,7 @@ const (
 )
 
 // How many orders one peer may publish for light clients, and how many may come of one of these, in a second and at
-// once. What an entry peer takes on (node/entry) stays below.
+// once. The orders of an entry peer (node/entry) stay below.
 const (
 	PerEntry, relayedEntryBurst        = 20, 100
 	relayedPerBuyer, relayedBuyerBurst = 4, 20
@@ -58,8 +58,8 @@ type orders struct {
 	shard  uint32                // this peer's
 	heard  *fair
 
-	entries *rates.Limiter[peer.ID]  // orders published for others, by who did
-	clients *rates.Limiter[sign.Key] // and by whose they are
+	entries *rates.Limiter[peer.ID]  // orders published for others, by publisher
+	clients *rates.Limiter[sign.Key] // and by buyer
 
 	latest atomic.Int64 // when an order was heard last, Unix nanoseconds
 
@@ -131,10 +131,10 @@ func newOrders(g *gossip.Gossip, d sign.Domain, shard uint32, sells []market.Cla
 
 // decode is the topic's validator: an order is passed on only when it is well
 // formed, signed by its buyer, heard for the first time and its time has not
-// passed. Who passes on what expired long ago is blamed: its own validator refuses
+// passed. A peer that passes on an order that expired long ago is blamed: its own validator refuses
 // it. One that another peer published, for a light client, also has to be
 // within the limits of that peer and of its buyer. Beyond them it is ignored and
-// not rejected: who passes it on could not know.
+// not rejected: a peer that passes it on could not know.
 func (o *orders) decode(from, via peer.ID, data []byte) (market.Order, error) {
 	return o.decodeOf(0, from, via, data)
 }
@@ -263,7 +263,7 @@ func (o *orders) drop(c market.Class) {
 	j := o.topics[c]
 	delete(o.topics, c)
 	j.leave()
-	_ = j.Close() // what it cannot undo is undone with the gossip
+	_ = j.Close() // the rest is undone with the gossip
 	if j.part != nil {
 		_ = j.part.Close()
 	}
@@ -279,7 +279,7 @@ func (o *orders) joinSold() error {
 	return nil
 }
 
-// listen hands on what is heard of classes that are sold and drops the rest.
+// listen hands on the orders for classes that are sold and drops the rest.
 func (o *orders) listen(c market.Class, t *gossip.Topic[market.Order]) {
 	for {
 		m, err := t.Next(o.ctx)

@@ -38,7 +38,8 @@ func (o *orders) inShard(class *[]peer.AddrInfo) (out []peer.AddrInfo) {
 	return out
 }
 
-// shardFor chooses at random among the shards of a class whose topics this peer reaches. It is 0 where there is none.
+// shardFor chooses at random among the shards of a class with topics that this peer reaches. It is 0 where there is
+// none.
 func (o *orders) shardFor(c market.Class) uint32 {
 	var reached []uint32
 	for s := uint32(1); s <= market.Shards; s++ {

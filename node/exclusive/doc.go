@@ -1,5 +1,5 @@
 // Package exclusive is the conversation about one probe of a lease (verify/exclusive), on a stream that leads into a
-// running execution (protocol.Live) and that the provider accepts when what computes is ready:
+// running execution (protocol.Live) and that the provider accepts when the devices are ready:
 //
 //	buyer                                         provider
 //	'p' ‖ 8 random bytes            ────────────▶
@@ -12,6 +12,6 @@
 //	                                ◀──────────── for each: signature under what is opened ‖ n u32 ‖ n bytes of openings
 //
 // There is one question for each device on a stream, one device but for GPUs: all that the execution has, at once, so
-// that none answers for another. A provider that finds that what was computed is not the product says nothing more: its
+// that none answers for another. A provider that finds a result to be wrong says nothing more: its
 // own sandbox, the buyer's program in it, or its memory has spoiled it, and an opening would stand against it.
 package exclusive

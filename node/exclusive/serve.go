@@ -16,14 +16,14 @@ import (
 	rules "github.com/starling-network/starling/verify/exclusive"
 )
 
-// The kinds of what a buyer sends.
+// The kinds of a buyer's messages.
 const (
 	ping = 'p'
 	ask  = 'q'
 	draw = 'd'
 )
 
-// The kinds of what a provider answers to a question.
+// The kinds of a provider's answers to a question.
 const (
 	answered = 'r'
 	noMemory = 'm'
@@ -49,13 +49,13 @@ var ErrProtocol = errors.New("not what a probe says")
 type Seller struct {
 	Domain    sign.Domain
 	Key       sign.Signer
-	Buyer     sign.Key // who signs questions
+	Buyer     sign.Key // signs the questions
 	Lease     market.LeaseID
 	Execution uint64
 	Gauge     runtime.Gauge
 }
 
-// Serve answers on a stream until the buyer has what it asked for, or closes it. Ending ctx ends the computing, not the
+// Serve answers on a stream until the buyer has its answers, or closes it. Ending ctx ends the computing, not the
 // reading.
 func (s Seller) Serve(ctx context.Context, conn io.ReadWriter) error {
 	var done []computed
@@ -101,7 +101,7 @@ func echo(conn io.ReadWriter) error {
 	return err
 }
 
-// answer has every device compute what it is asked, all at once, and signs for each.
+// answer has every device compute its question, all at once, and signs for each.
 func (s Seller) answer(ctx context.Context, conn io.ReadWriter) ([]computed, error) {
 	done := make([]computed, s.Gauge.Devices())
 	seeds := make([]sign.Hash, len(done))
@@ -140,7 +140,7 @@ func (s Seller) answer(ctx context.Context, conn io.ReadWriter) ([]computed, err
 		return err
 	})
 	if errors.Is(err, device.ErrMemory) {
-		_, _ = conn.Write([]byte{noMemory}) // the error is told
+		_, _ = conn.Write([]byte{noMemory}) // the error is returned
 	}
 	return done, err
 }

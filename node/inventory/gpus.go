@@ -124,7 +124,7 @@ func modelOf(d gpu.Device) string {
 
 func vram(d gpu.Device) uint32 { return uint32(min(d.VRAMMiB, 1<<32-1)) }
 
-// capabilityOf reads "9.0" as 90; what is no compute capability is 0.
+// capabilityOf reads "9.0" as 90; any other text as 0.
 func capabilityOf(d gpu.Device) market.Capability {
 	major, minor, ok := strings.Cut(d.Capability, ".")
 	a, err1 := strconv.ParseUint(major, 10, 8)
@@ -148,7 +148,7 @@ func (g *GPUs) judge(inv gpu.Inventory) map[market.UnitID]string {
 	return bad
 }
 
-// changed returns a difference between a device and what it was, or "".
+// changed returns a difference between a device now and before, or "".
 func changed(was gpu.Device, inv gpu.Inventory) string {
 	at := slices.IndexFunc(inv.Devices, func(d gpu.Device) bool { return d.UUID == was.UUID })
 	if at < 0 {

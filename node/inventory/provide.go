@@ -32,7 +32,7 @@ type Provide struct {
 	// once for buyers that paid this provider in the last 30 days, with the first payment's amount at risk, at most
 	// 16 times an hour. Other buyers wait.
 	StartWhen string `yaml:"startWhen"`
-	// Claim says when payments are claimed from escrows while work goes on; what is due in the end is claimed at once.
+	// Claim says when payments are claimed from escrows while work goes on; the rest is claimed at the end, at once.
 	Claim Claim `yaml:"claim"`
 	// GPU says which GPUs are sold; none without a price.
 	GPU GPU `yaml:"gpu"`

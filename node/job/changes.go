@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Changes are what is different when a job is run again. What is nil stays as it was.
+// Changes are the differences of a job that is run again. A nil field keeps its value.
 type Changes struct {
 	Count    *uint32        `json:"count,omitempty"`
 	MaxPrice *market.Price  `json:"maxPrice,omitempty"` // base units per unit-hour

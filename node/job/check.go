@@ -133,7 +133,7 @@ func checkPlacement(j Job, ps *problems) {
 	}
 }
 
-// checkVerify refuses to check what is not determined by the job, or cannot be compared.
+// checkVerify refuses to check results that the job does not determine or that cannot be compared.
 func checkVerify(j Job, ps *problems) {
 	const field = "spec.verify"
 	if j.Verify == VerifyNone || j.Cluster != nil { // a cluster has none at all

@@ -24,7 +24,7 @@ import (
 //	  command: [python, sweep.py]         # without one it waits for work (ray, dask, none)
 //	  resources: {gpus: 1, memory: 8Gi}   # of every member
 //	  placement:
-//	    network: metro                    # at the slowest: lan, metro or wan; without it, what the engine needs
+//	    network: metro                    # at the slowest: lan, metro or wan; without it, as the engine needs
 //	    spread: peer                      # every member on another peer, or pack
 //	    regions: [eu-west]
 //	    exclude: [<provider key>]
@@ -36,7 +36,7 @@ import (
 type Cluster struct {
 	Engine  string            `json:"engine"`
 	Options map[string]string `json:"options,omitempty"` // of the engine
-	// Command is the program and its arguments; what runs it and where is the engine's matter. Empty: it serves.
+	// Command is the program and its arguments; the engine chooses how and where it is run. Empty: the cluster serves.
 	Command []string `json:"command,omitempty"`
 	// Autostop is how long it may be idle before it is taken down; 0: it stays until its time or its money is over.
 	Autostop Span `json:"autostop,omitzero"`
@@ -49,7 +49,7 @@ const (
 	MinAutostop = 10 * time.Second
 )
 
-// withDefaults fills in what was not said.
+// withDefaults fills in the defaults.
 func (c Cluster) withDefaults() Cluster {
 	if e, err := cluster.LookUp(c.Engine); err == nil && c.Network == "" {
 		c.Network = e.With(c.Options).Needs
@@ -60,14 +60,14 @@ func (c Cluster) withDefaults() Cluster {
 // Serves reports whether it waits for work from outside until it is taken down.
 func (c Cluster) Serves() bool { return len(c.Command) == 0 }
 
-// setByEngine are the variables whose values the members must agree on: a job's own could only be wrong.
+// setByEngine are the variables on which the members must agree: a job's own value could only be wrong.
 var setByEngine = []string{
 	"CLUSTER_ID", "CLUSTER_SIZE", "NODE_RANK", "NODE_IP", "HEAD_IP", "NODE_HOSTS", "MASTER_ADDR", "MASTER_PORT",
 	"NNODES",
 	"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "DASK_SCHEDULER_ADDRESS",
 }
 
-// checkCluster holds a cluster to what its engine can do, and refuses the parts of a job that have no meaning in one.
+// checkCluster checks a cluster against its engine's abilities, and refuses fields of a job without a meaning in one.
 func checkCluster(j Job, ps *problems) {
 	c := j.Cluster
 	if c == nil {

@@ -16,7 +16,7 @@ type Payment struct {
 	Free     bool          `json:"free,omitempty"` // the network has no money: MaxPrice and Budget are 0
 }
 
-// Token is what a network's prices are written in. A free network has none: every price on it is 0.
+// Token is the unit of a network's prices. A free network has none: every price on it is 0.
 type Token struct {
 	Decimals uint8
 	Free     bool
@@ -29,7 +29,7 @@ const verifyCost = 3
 // Units is how many units all ranks take together.
 func (j Job) Units() uint64 { return uint64(j.Count) * uint64(j.Resources.Units) }
 
-// MaxCost is what the job costs at the most if every unit runs for the whole time at the highest price, rounded up.
+// MaxCost is the cost of the job if every unit runs for the whole time at the highest price, rounded up.
 func (j Job) MaxCost() (market.Amount, error) {
 	const hour = uint64(time.Hour / time.Millisecond)
 	perHour, err := market.Amount(j.Payment.MaxPrice).Times(j.Units() + uint64(j.Standbys)*uint64(j.Resources.Units))

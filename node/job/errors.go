@@ -22,7 +22,7 @@ type Problem struct {
 	Field  string // "spec.inputs[0].dst", or a flag: "--count"
 	Line   int    // of the job file, from 1; 0 if the job did not come from a file
 	Column int
-	Text   string // what is wrong and what would be right
+	Text   string // the problem, and a right value
 	Kind   error  // ErrInvalid or ErrNotSupported
 }
 
@@ -67,7 +67,7 @@ func (e *Error) Unwrap() []error {
 	return kinds
 }
 
-// problems collects what is wrong.
+// problems collects the problems of a job.
 type problems []Problem
 
 func (ps *problems) add(field, format string, args ...any) {

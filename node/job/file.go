@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// APIVersion and Kind are what a job file begins with.
+// APIVersion and Kind begin a job file.
 const (
 	APIVersion  = "v1"
 	Kind        = "Job"
@@ -16,7 +16,7 @@ const (
 )
 
 // Parse reads a job file for a network with this token. The error is an *Error that lists every problem with its
-// field, line and column; it is ErrInvalid, or ErrNotSupported for what later versions will read.
+// field, line and column; it is ErrInvalid, or ErrNotSupported for fields of later versions.
 //
 //	apiVersion: v1
 //	kind: Job

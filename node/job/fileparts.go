@@ -7,7 +7,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// This file reads the parts of a job file that say how a program is run, looked after and told of.
+// This file reads the parts of a job file about how a program is run, supervised and reported.
 
 func (f *file) image(n ast.Node, field string) {
 	if text, ok := f.text(n, field); ok {
@@ -54,7 +54,7 @@ func (f *file) secrets(n ast.Node, path string) {
 			"name": f.textTo(&s.Name), "env": f.textTo(&s.Env), "file": f.textTo(&s.File), "from": f.textTo(&s.From),
 			"value": literal, "literal": literal,
 		}, nil)
-		if s.Name == "" { // what it is called by the program will do
+		if s.Name == "" { // the name under which the program sees it will do
 			s.Name = s.Env + s.File
 			s.File = ""
 		}

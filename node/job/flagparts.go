@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// never refuses what docker has and Starling has not.
+// never refuses the flags that docker has and Starling has not.
 func (f Flags) never(r *flagReader) {
 	for _, asked := range []struct {
 		flag, why string
@@ -31,7 +31,7 @@ func (f Flags) never(r *flagReader) {
 	}
 }
 
-// program reads what a container has that a WASI program has not, and the secrets of both.
+// program reads the fields that only a container has, and the secrets of any program.
 func (f Flags) program(r *flagReader, j *Job) {
 	r.one("spec.entrypoint", f.Entrypoint, func(s string) error { j.Entrypoint = []string{s}; return nil })
 	r.one("spec.workDir", f.WorkDir, func(s string) error { j.WorkDir = s; return nil })
@@ -39,7 +39,7 @@ func (f Flags) program(r *flagReader, j *Job) {
 	secret := func(flag string, texts []string, env bool) {
 		for _, text := range texts {
 			name, from, ok := strings.Cut(text, "=")
-			if !ok { // what stands here may be the secret itself
+			if !ok { // the text may be the secret itself
 				r.problems.add(flag, "want NAME=env:VARIABLE or NAME=file:PATH (what is written is not shown)")
 				continue
 			}

@@ -60,7 +60,7 @@ type Flags struct {
 	HealthStart  string   // --health-start-period
 	Webhooks     []string // --webhook
 
-	// What docker has and Starling has not; each is refused with its reason.
+	// Flags that docker has and Starling has not; each is refused with its reason.
 	Privileged bool     // --privileged
 	CapAdd     []string // --cap-add
 	Devices    []string // --device
@@ -92,7 +92,7 @@ var flagOf = map[string]string{
 	"spec.verify": "--verify", "spec.probes": "--probes",
 }
 
-// Job reads the flags for a network with this token. The error is an *Error whose fields are the flags.
+// Job reads the flags for a network with this token. The error is an *Error with the flags as fields.
 func (f Flags) Job(token Token) (Job, error) {
 	r := &flagReader{said: map[string]bool{}}
 	j := Job{Module: f.Module, Args: f.Args}
@@ -221,7 +221,7 @@ func flagFor(field string) string {
 	}
 }
 
-// flagReader collects what is wrong and remembers what was given.
+// flagReader collects the problems and remembers which flags were given.
 type flagReader struct {
 	problems problems
 	said     map[string]bool

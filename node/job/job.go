@@ -1,4 +1,4 @@
-// Package job is what a user asks for: a job file or the equal flags of `starling run`, read strictly and turned into a
+// Package job is a user's request: a job file or the equal flags of `starling run`, read strictly and turned into a
 // validated [Job].
 //
 //	job file (YAML) ─▶ Parse ─┐
@@ -26,7 +26,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// What one job may ask for.
+// Limits of one job.
 const (
 	MaxRank    = market.MaxCount // ranks of one job
 	MaxRounds  = 10_000
@@ -46,11 +46,11 @@ const (
 	MaxKeep  = 30 * 24 * time.Hour
 
 	MaxStandbys = 4
-	// WagePart is which part of what its leases can cost a job's guardians get at the most, together: a tenth.
+	// WagePart is the part of the highest cost of its leases that a job's guardians get at most, together: a tenth.
 	WagePart = 10
 )
 
-// What a job has that does not say otherwise.
+// Defaults of a job.
 const (
 	DefaultClass   = market.Class("cpu")
 	DefaultRestart = 3
@@ -82,7 +82,7 @@ type Job struct {
 	WorkDir    string            `json:"workDir,omitempty"` // of a container; empty: where the image says
 	Network    runtime.Network   `json:"network,omitempty"` // of a container
 	Env        map[string]string `json:"env,omitempty"`
-	// Secrets says what they are called and where the program finds them; their Values travel beside the job.
+	// Secrets are their names and where the program finds them; their Values travel beside the job.
 	Secrets   []Secret  `json:"secrets,omitempty"`
 	Registry  *Registry `json:"registryAuth,omitempty"` // nil: anybody may pull the image
 	Health    *Health   `json:"health,omitempty"`       // nil: running is healthy
@@ -109,7 +109,7 @@ type Job struct {
 	Blobs map[string]Blob `json:"blobs,omitempty"`
 }
 
-// Resources is what every rank gets: Units units of a class, each with at least PerUnit. A zero asks for nothing
+// Resources is the share of every rank: Units units of a class, each with at least PerUnit. A zero asks for nothing
 // special.
 type Resources struct {
 	Class   market.Class     `json:"class"`
@@ -166,14 +166,14 @@ const (
 	VerifyReplicate Verify = "replicate"
 )
 
-// Probes is what the buyer does to find out whether it has all of the units that it leases, while its work runs: it has
+// Probes is how the buyer checks, while its work runs, that it has all of the units that it leases: it has
 // a small product computed in the place of the program now and then, for a thousandth of the lease's time at most, and
 // looks how long that takes.
 type Probes string
 
 // The ways of probing.
 const (
-	// ProbesWarn probes, and tells what it finds; the job goes on where it is.
+	// ProbesWarn probes and reports the results; the job goes on where it is.
 	ProbesWarn Probes = ""
 	// ProbesMove takes a rank to another provider as soon as its units are shared, or an answer is wrong.
 	ProbesMove Probes = "move"
@@ -181,7 +181,7 @@ const (
 	ProbesOff Probes = "off"
 )
 
-// What a checked job's units have where it does not say: results may depend on it, so that it must not be each
+// Defaults of the units of a checked job: results may depend on them, so they must not be each
 // provider's own.
 const (
 	DefaultVerifyMemoryMiB = 256
@@ -233,7 +233,7 @@ func plural(n uint64, word string) string {
 	return strconv.FormatUint(n, 10) + " " + word + "s"
 }
 
-// withDefaults fills in what was not said. The budget's default is the most that the job can cost.
+// withDefaults fills in the defaults. The budget's default is the most that the job can cost.
 func (j Job) withDefaults(said func(field string) bool) Job {
 	j.Runtime = RuntimeWasm
 	if j.Image != "" || j.Cluster != nil {

@@ -28,7 +28,7 @@ func Marshal(j Job) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal reads what Marshal wrote: one JSON object without unknown fields, held to every rule. ErrInvalid or
+// Unmarshal reads the output of Marshal: one JSON object without unknown fields, held to every rule. ErrInvalid or
 // ErrNotSupported otherwise.
 func Unmarshal(b []byte) (Job, error) {
 	if len(b) > MaxEncoded {
@@ -68,7 +68,7 @@ func (j *Job) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// normal makes what is empty nil, so that equal jobs are equal values.
+// normal makes empty fields nil, so that equal jobs are equal values.
 func normal(j Job) Job {
 	if len(j.Labels) == 0 {
 		j.Labels = nil
@@ -131,10 +131,10 @@ func (t Timeouts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(timeoutsJSON{Span(t.Queue), Span(t.Pull), Span(t.Start), Span(t.Run), Span(t.Stop)})
 }
 
-// JSONForm returns a value of the type whose JSON MarshalJSON writes, for documentation.
+// JSONForm returns a value of the type that MarshalJSON encodes, for documentation.
 func (Timeouts) JSONForm() any { return timeoutsJSON{} }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (t *Timeouts) UnmarshalJSON(b []byte) error {
 	var text timeoutsJSON
 	dec := json.NewDecoder(bytes.NewReader(b))
@@ -158,7 +158,7 @@ func (s Span) String() string { return time.Duration(s).String() }
 // MarshalText writes String.
 func (s Span) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what time.ParseDuration does.
+// UnmarshalText reads the form of time.ParseDuration.
 func (s *Span) UnmarshalText(b []byte) error {
 	d, err := time.ParseDuration(string(b))
 	*s = Span(d)

@@ -133,7 +133,7 @@ func checkImage(ps *problems, image string) {
 	}
 }
 
-// asNetwork reads what a program can reach.
+// asNetwork reads the network that a program can reach.
 func asNetwork(text string) (runtime.Network, error) {
 	switch text {
 	case "none":
@@ -146,5 +146,5 @@ func asNetwork(text string) (runtime.Network, error) {
 	return "", fmt.Errorf("%.40q, want none or internet", text)
 }
 
-// isGPU tells classes whose units are GPUs: "gpu", and "gpu/" with a model.
+// isGPU reports whether the units of a class are GPUs: "gpu", and "gpu/" with a model.
 func isGPU(c market.Class) bool { return c == "gpu" || strings.HasPrefix(string(c), "gpu/") }

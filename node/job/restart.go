@@ -124,7 +124,7 @@ func (t Timeouts) Grace() time.Duration {
 }
 
 // Health says how to find out whether a running container does its work: exactly one of Command, TCP and HTTP. A
-// program whose check fails Retries times in a row is unhealthy: it is stopped and counts as failed where
+// program that fails its check Retries times in a row is unhealthy: it is stopped and counts as failed where
 // restart.policy says that a failed one is started again, and is only shown as unhealthy where it does not.
 type Health struct {
 	Command     []string `json:"command,omitempty"` // healthy when it exits with 0

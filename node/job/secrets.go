@@ -99,7 +99,7 @@ func checkSecrets(j Job, ps *problems) {
 	}
 }
 
-// checkFrom holds a place to read a secret from to its form. What is wrong is never shown: it may be the secret itself.
+// checkFrom checks the form of a place to read a secret from. A wrong text is never shown: it may be the secret itself.
 func checkFrom(ps *problems, field, from string) {
 	env, isEnv := strings.CutPrefix(from, FromEnv)
 	file, isFile := strings.CutPrefix(from, FromFile)
@@ -151,7 +151,7 @@ func (v Values) Format(w fmt.State, _ rune) {
 	_, _ = io.WriteString(w, "[secrets]") // a State is a buffer
 }
 
-// CheckFor holds the values to what the job names: each is there, and nothing else. The error is an *Error.
+// CheckFor checks the values against the names in the job: each is there, and nothing else. The error is an *Error.
 func (v Values) CheckFor(j Job) error {
 	var ps problems
 	total := 0

@@ -226,7 +226,7 @@ func overlap(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
 }
 
-// badSource returns what is wrong with a source, "" if nothing.
+// badSource returns the problem of a source, "" if there is none.
 func badSource(source string) string {
 	switch {
 	case source == "":

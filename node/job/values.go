@@ -213,7 +213,7 @@ func parseGPUs(text string) (Resources, error) {
 	return r, nil
 }
 
-// ask puts what was asked of GPUs beside what was asked of each unit's processor, memory and disk.
+// ask puts the request for GPUs beside the requests for each unit's processor, memory and disk.
 func (r *Resources) ask(gpus Resources) {
 	r.Class, r.Units, r.PerUnit.VRAMMiB, r.MinCapability = gpus.Class, gpus.Units, gpus.PerUnit.VRAMMiB,
 		gpus.MinCapability

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Webhook is an address that the buyer's peer tells of the job's changes of state.
+// Webhook is an address that the buyer's peer notifies of the job's changes of state.
 type Webhook struct {
 	URL        string   `json:"url"`                  // http or https
 	Events     []string `json:"events,omitempty"`     // of Events; none: all of them
-	SecretFrom string   `json:"secretFrom,omitempty"` // as Secret.From: signs what is sent; empty: nothing is signed
+	SecretFrom string   `json:"secretFrom,omitempty"` // as Secret.From: signs the notices; empty: nothing is signed
 }
 
-// Events are the states a webhook can be told of.
+// Events are the states of which a webhook can be notified.
 var Events = []string{"queued", "matching", "running", "settling", "succeeded", "failed", "stopped"}
 
 const (
@@ -22,7 +22,7 @@ const (
 	maxURL      = 2048
 )
 
-// Wants reports whether the webhook is told of a state.
+// Wants reports whether the webhook is notified of a state.
 func (w Webhook) Wants(event string) bool {
 	return len(w.Events) == 0 || slices.Contains(w.Events, event)
 }

@@ -63,7 +63,7 @@ func parseYAML(data []byte) (ast.Node, error) {
 	return body, nil
 }
 
-// reader walks a parsed file, remembers where each field stands, and collects what is wrong.
+// reader walks a parsed file, remembers where each field stands, and collects the problems.
 type reader struct {
 	problems problems
 	where    map[string]ast.Node
@@ -190,7 +190,7 @@ func (r *reader) list(n ast.Node, field string, fn func(n ast.Node, field string
 	}
 }
 
-// plain refuses what makes a file say something else than it shows.
+// plain refuses constructs by which a file means something else than it shows.
 func (r *reader) plain(n ast.Node, field string) bool {
 	switch n.(type) {
 	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
@@ -231,7 +231,7 @@ func (r *reader) number(n ast.Node, field string) (uint32, bool) {
 	return v, true
 }
 
-// describe says what a node is, for a person.
+// describe names the kind of a node, for a person.
 func describe(n ast.Node) string {
 	switch n := n.(type) {
 	case nil, *ast.NullNode:

@@ -1,4 +1,4 @@
-// Package live is what buyer and provider say to each other over a stream into a running execution, and what the local
+// Package live is the protocol of buyer and provider over a stream into a running execution, and of the local
 // API passes on unchanged: frames around a program that runs beside the first one, and tar archives of its files.
 //
 // A stream that carries a program or files is a sequence of frames in each direction:
@@ -28,7 +28,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Kind is what a frame carries.
+// Kind is the content of a frame.
 type Kind byte
 
 // The kinds of frames.
@@ -52,13 +52,13 @@ const (
 )
 
 var (
-	// ErrFrame says that what came is no frame of this protocol.
+	// ErrFrame says that the bytes received are no frame of this protocol.
 	ErrFrame = errors.New("malformed frame")
 	// ErrCut says that a stream ended before it said how the program or the copying ended.
 	ErrCut = errors.New("the connection broke off")
 )
 
-// Error is what the other end said could not be done.
+// Error is a failure at the other end, in its words.
 type Error struct{ Text string }
 
 func (e *Error) Error() string { return e.Text }
@@ -106,7 +106,7 @@ type Reader struct {
 // NewReader reads frames from r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, header+MaxBody)} }
 
-// Next returns the next frame, io.EOF at an end between two, ErrFrame for what is none.
+// Next returns the next frame, io.EOF at an end between two, ErrFrame for anything else.
 func (r *Reader) Next() (Frame, error) {
 	var h [header]byte
 	if _, err := io.ReadFull(r.r, h[:]); err != nil {
@@ -186,7 +186,7 @@ func (w *Writer) Exit(code int) error {
 	return w.Write(Exit, binary.BigEndian.AppendUint32(nil, uint32(int32(code))))
 }
 
-// Fail sends the last frame of what could not be done.
+// Fail sends the last frame of a session that failed.
 func (w *Writer) Fail(text string) error { return w.Write(Failed, []byte(Clean(text))) }
 
 // Size is the body of a resize frame.
@@ -202,8 +202,8 @@ func Clean(text string) string {
 	return market.Clean(text, maxText)
 }
 
-// Demultiplex copies what comes back to the two writers until the exit frame, whose code it returns. Errors: *Error for
-// what the other end says, ErrCut for a stream that ends early, ErrFrame, and those of the writers.
+// Demultiplex copies output to the two writers until the exit frame, and returns its code. Errors: *Error for
+// a failure at the other end, ErrCut for a stream that ends early, ErrFrame, and those of the writers.
 func Demultiplex(r io.Reader, stdout, stderr io.Writer) (code int, err error) {
 	frames := NewReader(r)
 	for {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// give makes what was unpacked at name, and the directories made for it below dir, belong to whom root belongs to: a
+// give makes the files unpacked at name, and the directories made for them below dir, belong to the owner of root: a
 // program that has a user of its own is to use it. Only a process of the machine's root can do so, and only there it is
 // needed.
 func give(root *os.Root, dir, name string) error {

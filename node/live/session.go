@@ -15,16 +15,16 @@ import (
 // the program neither reads nor writes.
 const pingEvery = 15 * time.Second
 
-// Session is what a program that runs for the other end has.
+// Session is the streams of a program that runs for the other end.
 type Session struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Sizes          <-chan runtime.Size // the latest one waits
 }
 
-// Serve gives the program that run starts the stream's other end for a terminal, and tells it how the program ended.
-// The program's context ends when the other end is gone or breaks the protocol. It returns when nothing uses conn any
-// more; the error is the stream's.
+// Serve gives the program that run starts the stream's other end for a terminal, and sends it the result of the
+// program. The program's context ends when the other end is gone or breaks the protocol. It returns when nothing uses
+// conn any more; the error is the stream's.
 func Serve(ctx context.Context, conn io.ReadWriteCloser, rows, cols uint32, run func(context.Context, Session) (int, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -58,7 +58,7 @@ func Serve(ctx context.Context, conn io.ReadWriteCloser, rows, cols uint32, run 
 	out := func(k Kind) io.Writer { return stopWriter{w.Stream(k), cancel} }
 	code, err := run(ctx, Session{Stdin: pr, Stdout: out(Stdout), Stderr: out(Stderr), Sizes: sizes})
 	close(done)
-	_ = pr.CloseWithError(io.ErrClosedPipe) // what still comes is read and dropped
+	_ = pr.CloseWithError(io.ErrClosedPipe) // later frames are read and dropped
 	if err != nil {
 		err = w.Fail(err.Error())
 	} else {
@@ -71,7 +71,7 @@ func Serve(ctx context.Context, conn io.ReadWriteCloser, rows, cols uint32, run 
 	return err
 }
 
-// stopWriter ends the program whose output nobody takes.
+// stopWriter ends a program when nobody takes its output.
 type stopWriter struct {
 	io.Writer
 	stop context.CancelFunc
@@ -85,7 +85,7 @@ func (s stopWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// receive takes the frames of the other end until it is gone or sends what it may not. An end of the stream without an
+// receive takes the frames of the other end until it is gone or breaks the protocol. An end of the stream without an
 // eof frame is the other end's, and ends the program.
 func receive(conn io.Reader, stdin *io.PipeWriter, sizes chan runtime.Size) {
 	defer stdin.Close()
@@ -112,7 +112,7 @@ func receive(conn io.Reader, stdin *io.PipeWriter, sizes chan runtime.Size) {
 	}
 }
 
-// Input is what comes in stdin frames until an eof frame, for a side that only takes.
+// Input is the content of stdin frames until an eof frame, for a side that only takes.
 func Input(conn io.Reader) io.Reader { return &input{frames: NewReader(conn)} }
 
 type input struct {

@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// Conn is one end of a stream whose directions end one by one.
+// Conn is one end of a stream; its directions end one by one.
 type Conn interface {
 	io.ReadWriteCloser
-	// CloseWrite tells the other end that no more bytes come.
+	// CloseWrite signals to the other end that no more bytes come.
 	CloseWrite() error
 }
 
 // Splice copies bytes both ways between two connections until both directions have ended, and closes both. An end in
 // one direction is passed on where the other connection can close one half. When one connection breaks, the other is
-// broken off too, where it can be: its other end must not take what came for all. The error is why b broke; it is nil
-// when a did, and at the end of ctx, which closes both.
+// broken off too, where it can be: its other end must not take a part for the whole. The error is why b broke; it is
+// nil when a did, and at the end of ctx, which closes both.
 func Splice(ctx context.Context, a, b io.ReadWriteCloser) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -52,7 +52,7 @@ func Splice(ctx context.Context, a, b io.ReadWriteCloser) error {
 		if err == nil {
 			return
 		}
-		once.Do(func() { // what comes after is our own doing
+		once.Do(func() { // later errors are caused by this close
 			if fromB == (w.err == nil) && ctx.Err() == nil {
 				why = err
 			}

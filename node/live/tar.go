@@ -28,7 +28,7 @@ const (
 var (
 	// ErrCopy says that files cannot be copied as they are.
 	ErrCopy = errors.New("cannot be copied")
-	// ErrRoom says that what is copied is more than there is room for.
+	// ErrRoom says that there is no room for all that is copied.
 	ErrRoom = errors.New("is more than there is room for")
 )
 
@@ -36,7 +36,7 @@ var (
 func MaxArchive(files int64) int64 { return files + MaxEntries*maxEntryHead }
 
 // Pack writes name, a file or directory beneath root, as a tar archive whose first element is as. Links are archived as
-// links, what is neither file, directory nor link is left out, and nothing outside root is ever read. It returns
+// links, anything else than files, directories and links is left out, and nothing outside root is ever read. It returns
 // ErrRoom when the files have more than most bytes: a program may write while it is copied, and so without end.
 func Pack(w io.Writer, root *os.Root, name, as string, most int64) error {
 	p := packer{tw: tar.NewWriter(w), root: root, left: most, most: most}
@@ -59,7 +59,7 @@ func (p *packer) add(name, as string, depth int, first bool) error {
 	}
 	lstat := p.root.Lstat
 	if first {
-		lstat = p.root.Stat // as cp does for what it is told by name
+		lstat = p.root.Stat // as cp does for a path on its command line
 	}
 	info, err := lstat(name)
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *packer) children(name, as string, depth int) error {
 	}
 }
 
-// file archives what a regular file has now. One that grows is cut, one that shrinks is filled up with zeros.
+// file archives the present content of a regular file. One that grows is cut, one that shrinks is filled up with zeros.
 func (p *packer) file(name string, h *tar.Header) error {
 	// Without waiting: the program may have put a pipe in the file's place since.
 	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -153,14 +153,14 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Unpacked says what Unpack wrote and what it left out.
+// Unpacked counts the entries that Unpack wrote and left out.
 type Unpacked struct {
 	Files int
 	Bytes int64
 	Links int // left out: links and everything else that is neither file nor directory
 }
 
-// Unpack unpacks the archive into dir, a directory beneath root, over what is there. Nothing outside root is ever
+// Unpack unpacks the archive into dir, a directory beneath root, over the files there. Nothing outside root is ever
 // written, whatever the archive and the links on the way say. The first element of every name is replaced by as unless
 // that is empty. With links refused, one is ErrCopy; else it is left out and counted. A
 // sparse file is ErrCopy, so that no more is written than was read. More than most bytes is ErrRoom.
@@ -170,7 +170,7 @@ func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool)
 	for {
 		h, err := tr.Next()
 		if err == io.EOF {
-			// What follows the archive's end must be read, or whoever sends it waits for ever; it is bounded.
+			// Bytes after the archive's end must be read, or their sender waits for ever; they are bounded.
 			_, err := io.Copy(io.Discard, io.LimitReader(r, maxEntryHead<<4))
 			return u, err
 		}
@@ -254,7 +254,7 @@ func writeFile(tr io.Reader, root *os.Root, name string, h *tar.Header) error {
 	if h.Mode&0o100 != 0 {
 		mode = 0o755
 	}
-	// What is there is replaced and never written into: it may be a link, or a pipe that nobody reads.
+	// A file that is there is replaced and never written into: it may be a link, or a pipe that nobody reads.
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

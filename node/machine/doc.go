@@ -18,7 +18,7 @@
 //
 //   - Step, Next and Done block on nothing, and read no clock, randomness or network.
 //   - Effects of one step are independent: one that needs the result of another comes from the event of that result.
-//   - What is going to be signed is journalled before it is proposed to anybody.
+//   - A text to be signed is journalled before it is proposed to anybody.
 //   - A repeated event gets the same answer, and a repeated start none: after a crash a result may come twice.
 //   - A machine is Done only after its last effect is acknowledged.
 //

@@ -53,7 +53,7 @@ type Shell[K comparable, M, E, F any] interface {
 	Carry(k K, f F) (call func(context.Context) []E)
 }
 
-// Config is what a Runner needs. All of it is required.
+// Config is the surroundings of a Runner. All of it is required.
 type Config[E any] struct {
 	Name   string // of the kind of machine, for errors and logs
 	Store  journal.Store
@@ -68,6 +68,6 @@ const (
 	maxBatch   = 256         // events of one turn
 	maxCalls   = 256         // calls under way, of all machines
 	maxWorkers = 256         // turns under way: one group of writes gathers in the store while another is synced
-	retryAfter = time.Second // between tries to write what could not be written
+	retryAfter = time.Second // between tries of a write that failed
 	tickAfter  = time.Millisecond
 )

@@ -1,4 +1,4 @@
-// Package protocol names the direct streams between peers: what is asked over
+// Package protocol names the direct streams between peers: the requests over
 // each, how large a message may be and how long an answer may take. Buyer and
 // provider share it, so that the two ends cannot drift apart.
 //
@@ -67,14 +67,14 @@ const (
 	MaxAnchored  = 32 << 10
 	MaxMeasure   = 160 << 10 // 64 targets, each of 8 addresses
 
-	// maxLink is what an execution says of the way to one other member of its cluster.
+	// maxLink is an execution's report on the way to one other member of its cluster.
 	maxLink = 64
 	// maxCoord is a coordinate and its framing.
 	maxCoord = 64
 
 	// MaxQuoteBox is a quote and an offer with their envelopes and framing, sealed.
 	MaxQuoteBox = market.MaxQuotePayload + market.MaxOfferPayload + 2*sign.EnvelopeOverhead + 16 + sealed.Overhead
-	// maxQuoteFrame is what is around a box.
+	// maxQuoteFrame is the frame around a box.
 	maxQuoteFrame = 64
 	// quotePassed is how long a neighbour may take to take a quote over: it only has to put it down.
 	quotePassed = 2 * time.Second
@@ -130,12 +130,12 @@ var Proof = stream.Protocol[*nodepb.ProofRequest, *nodepb.ProofReply]{
 	Name: "proof", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxProof, Deadline: QuickAnswer,
 }
 
-// Anchored asks a peer for what it anchored.
+// Anchored asks a peer for its anchored receipts.
 var Anchored = stream.Protocol[*nodepb.AnchoredRequest, *nodepb.AnchoredReply]{
 	Name: "anchored", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxAnchored, Deadline: QuickAnswer,
 }
 
-// Rewards asks a peer for a part of what an epoch's rewards were counted from.
+// Rewards asks a peer for a part of the table behind an epoch's rewards.
 var Rewards = stream.Protocol[*nodepb.RewardsRequest, *nodepb.RewardsReply]{
 	Name: "rewards", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxRewards, Deadline: QuickAnswer,
 }
@@ -178,10 +178,10 @@ const liveDeadline = 10 * time.Second
 const (
 	// ReasonStart is the provider's trouble: another one may run it.
 	ReasonStart = "start"
-	// ReasonImage says that the container image does not exist or is not what its digest says.
+	// ReasonImage says that the container image does not exist or differs from its digest.
 	ReasonImage = "image"
 	// ReasonProgram says that the image is there, and its program cannot be started.
 	ReasonProgram = "program"
-	// ReasonCredentials says that the image's registry refused whoever asked.
+	// ReasonCredentials says that the image's registry refused the credentials, or wants some.
 	ReasonCredentials = "credentials"
 )

@@ -33,14 +33,14 @@ func MeterTerms(g market.Genesis, core market.LeaseCore, keys market.KeySet, esc
 	}
 }
 
-// QuoteBox is what a quote for an order and the offer behind it (marketpb.Quoted) are sealed for: the order's buyer.
+// QuoteBox is the purpose of the box with a quote and the offer behind it (marketpb.Quoted), for the order's buyer.
 // network is the genesis tag.
 func QuoteBox(network string, o market.OrderID) sealed.Purpose {
 	return sealed.Purpose{Network: network, What: "quote", ID: o.String()}
 }
 
-// LeaseSecrets is what the secrets of a workload (nodepb.Secrets) are sealed for: the provider of a lease, and no other
-// lease. network is the genesis tag.
+// LeaseSecrets is the purpose of the box with the secrets of a workload (nodepb.Secrets): the provider of a lease, and
+// no other lease. network is the genesis tag.
 func LeaseSecrets(network string, l market.LeaseID) sealed.Purpose {
 	return sealed.Purpose{Network: network, What: "lease", ID: l.String()}
 }

@@ -4,7 +4,7 @@
 //
 //	audits, rewards, lies, evidence, reputation ──▶ Registry ──(one listing at a time, at most every Fresh)──▶ chain
 //
-// What it gives is at most Fresh old while the chain answers. While it does not, the last list is given until it is
+// Its lists are at most Fresh old while the chain answers. While it does not, the last list is given until it is
 // Kept old, and then the error with its age.
 package registry
 
@@ -36,7 +36,7 @@ type Chain interface {
 	Providers(ctx context.Context) ([]program.Provider, error)
 }
 
-// Config is what a Registry needs; all of it.
+// Config is the surroundings of a Registry; all of it is required.
 type Config struct {
 	Chain Chain
 	// Fresh is how old a list may be while the chain answers.
@@ -55,7 +55,7 @@ type Registry struct {
 	all   []program.Provider
 	at    time.Time // all is of then; zero while nothing was listed
 	tried time.Time // the chain was asked last
-	err   error     // what came of that
+	err   error     // the result of that
 }
 
 // New knows nothing yet.
@@ -92,7 +92,7 @@ func (r *Registry) Providers(ctx context.Context) ([]program.Provider, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-r.turn }()
-	if all, ok, err := r.known(); ok { // who had the turn before listed it
+	if all, ok, err := r.known(); ok { // the holder of the turn before listed it
 		return all, err
 	}
 	if err := r.list(ctx); err != nil {
@@ -123,7 +123,7 @@ func (r *Registry) list(ctx context.Context) error {
 	return nil
 }
 
-// Stakes are what peers have at stake: of those that never registered nothing. Errors: those of Providers.
+// Stakes are the stakes of peers: 0 for those that never registered. Errors: those of Providers.
 func (r *Registry) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
 	all, err := r.Providers(ctx)
 	if err != nil {

@@ -39,11 +39,11 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// Limits of what is passed on.
+// Limits on the boxes that are passed on.
 const (
 	// Fresh is how long after its order a quote is passed on.
 	Fresh = time.Minute
-	// maxTallies bounds the orders whose quotes are counted. It is more than gossip lets through in two minutes.
+	// maxTallies bounds the orders with counted quotes. It is more than gossip lets through in two minutes.
 	maxTallies = 1 << 16
 	// A neighbour that has all the quotes of several busy buyers behind it sends some dozen a second.
 	perPeer, peerBurst       = 64, 256
@@ -63,7 +63,7 @@ type Way struct {
 	Leases uint32  // of the order
 }
 
-// Config is what a Router needs.
+// Config is the surroundings of a Router.
 type Config struct {
 	Host    *p2p.Host
 	Network string // the network's tag
@@ -105,7 +105,7 @@ type lane struct {
 	waiting []parcel
 }
 
-// parcel is a box that is passed on, and what gives its place back.
+// parcel is a box that is passed on, and a function that gives its place back.
 type parcel struct {
 	order market.OrderID
 	box   []byte
@@ -156,7 +156,7 @@ func (r *Router) Send(o market.Order, quote, offer []byte) error {
 	return r.pass(r.cfg.Host.ID(), o.ID, box, time.Now())
 }
 
-// handle passes on what a neighbour brings.
+// handle passes on the boxes of a neighbour.
 func (r *Router) handle(_ context.Context, from peer.ID, req *marketpb.QuoteRequest) (*marketpb.QuoteReply, error) {
 	if len(req.Order) != len(market.OrderID{}) || len(req.Box) < sealed.Overhead || len(req.Box) > protocol.MaxQuoteBox {
 		return nil, &stream.Malformed{Reason: "no order or no box of a quote"}

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// party is who shares the quotes for an order: a neighbour, or all strangers of one network.
+// party is a sharer of the quotes for an order: a neighbour, or all strangers of one network.
 type party struct {
 	peer peer.ID
 	at   netip.Prefix
@@ -55,7 +55,7 @@ func (r *Router) count(from peer.ID, o market.OrderID, w Way, now time.Time) boo
 	return t.add(p, Most(w.Leases))
 }
 
-// sweep forgets orders whose quotes are not passed on any more, a quarter of a second after the last time at the
+// sweep forgets orders of which quotes are not passed on any more, a quarter of a second after the last time at the
 // earliest; r.mu is held.
 func (r *Router) sweep(now time.Time) {
 	if now.Sub(r.swept) < time.Second/4 {

@@ -25,14 +25,14 @@ import (
 var (
 	// ErrSealed says that a box was not sealed to this key for this purpose, or was changed on the way.
 	ErrSealed = errors.New("cannot be unsealed")
-	// ErrTooLarge says that what is to be sealed is over MaxPlain.
+	// ErrTooLarge says that a plain text is over MaxPlain.
 	ErrTooLarge = errors.New("too much to seal")
 )
 
 const (
-	// MaxPlain bounds what one box holds, bytes.
+	// MaxPlain bounds the content of one box, bytes.
 	MaxPlain = 192 << 10
-	// Overhead is how much longer a box is than what it holds, bytes.
+	// Overhead is how much longer a box is than its content, bytes.
 	Overhead = 1 + 32 + 16
 	// MaxBox bounds a box, bytes.
 	MaxBox = MaxPlain + Overhead
@@ -41,7 +41,7 @@ const (
 	tag     = "starling:sealed/v1"
 )
 
-// Purpose says what a box is for. Whoever opens it states the same.
+// Purpose is the use of a box. It must be the same when the box is opened.
 type Purpose struct {
 	Network string // market.Genesis.Tag
 	What    string // "job", "lease", "quote"

@@ -5,14 +5,14 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Account is what came of money that is claimed. Amounts are before the network's fee.
+// Account is the outcome of claims. Amounts are before the network's fee.
 type Account struct {
-	Owed    market.Amount // what the best voucher says
+	Owed    market.Amount // by the best voucher
 	Claimed market.Amount // of that, paid for ever
-	Lost    market.Amount // of that, what can never be claimed any more
+	Lost    market.Amount // of that, can never be claimed any more
 }
 
-// AccountOf is what a lease's claims have come to.
+// AccountOf is the account of a lease's claims.
 func AccountOf(m escrow.Claims) Account {
 	a := Account{Owed: m.Owed(), Claimed: m.Paid()}
 	if _, lost := m.Over(); lost {

@@ -36,7 +36,7 @@ type Table = journal.Table[string, Record]
 // Define returns the table of a kind of machine. It is called once for each kind, by package variables.
 func Define(kind string) Table { return journal.Define[string, Record](kind) }
 
-// KeeperConfig is what a Keeper needs.
+// KeeperConfig is the surroundings of a Keeper.
 type KeeperConfig[M Machine[M]] struct {
 	Table   Table
 	Ledger  escrow.Ledger
@@ -50,7 +50,7 @@ type KeeperConfig[M Machine[M]] struct {
 	// After a crash some come again. It must not wait for the machine.
 	Notify   func(name string, e escrow.Effect)
 	Observer Observer // likewise
-	Program  sign.Key // whose calls the observer gets
+	Program  sign.Key // the observer gets its calls
 	Log      *slog.Logger
 }
 
@@ -63,11 +63,11 @@ type Keeper[M Machine[M]] struct {
 	queues map[string]*queue
 }
 
-// kept is a machine with what a Keeper knows about it.
+// kept is a machine and its state in a Keeper.
 type kept[M Machine[M]] struct {
 	m     M
 	over  func(M) bool
-	begun bool // it had its first tick in this process, and repeated what nobody may have heard before
+	begun bool // it had its first tick in this process, and repeated the effects that nobody may have had before
 }
 
 // Step implements machine.Machine.

@@ -20,14 +20,14 @@ type Chain interface {
 	escrow.Ledger
 	// Network reads the network's account of the program.
 	Network(ctx context.Context) (program.Network, error)
-	// Deployed reads the program's code and who may change it, confirmed.
+	// Deployed reads the program's code and its upgrade authority, confirmed.
 	Deployed(ctx context.Context) (program.Deployed, error)
 	// Anchored reads the root that a key wrote down, confirmed. chain.ErrNotFound: it is not there, or not any more.
 	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
 	// Provider reads the registration of a provider by the key that it first had. chain.ErrNotFound: it never
 	// registered.
 	Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error)
-	// Funds is what the ledger's key can spend.
+	// Funds is the amount that the ledger's key can spend.
 	Funds(ctx context.Context) (chain.Funds, error)
 	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one
 	// request.

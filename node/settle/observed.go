@@ -10,21 +10,21 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Landed is a transaction that a supermajority voted for, told once to who follows a machine; after a crash perhaps
-// again.
+// Landed is a transaction that a supermajority voted for, reported once to the observer of a machine; after a crash
+// perhaps again.
 type Landed struct {
 	Tx    chain.TxID `json:"tx"`
 	Calls []string   `json:"calls"`         // of the program, in their order
 	Fee   uint64     `json:"fee,omitempty"` // lamports; 0 where an earlier process signed it
 }
 
-// Observer follows what a machine sees and does on chain, one thing at a time for each machine.
+// Observer is notified of the views and transactions of machines, one at a time for each machine.
 type Observer struct {
 	Looked func(name string, v escrow.View) // at level Confirmed
 	Landed func(name string, l Landed)
 }
 
-// observed is a ledger whose answers somebody follows.
+// observed is a ledger with an observer of its answers.
 type observed struct {
 	escrow.Ledger
 	name    string
@@ -32,7 +32,7 @@ type observed struct {
 	to      Observer
 
 	mu   sync.Mutex
-	made map[chain.TxID]Landed // what was signed, until its fate is final
+	made map[chain.TxID]Landed // signed transactions, until their outcome is final
 	told map[chain.TxID]bool   // likewise
 }
 

@@ -15,7 +15,7 @@ const (
 	After
 )
 
-// Crashing is a journal whose power is cut at a chosen write, so that a test can enumerate every crash a peer can have:
+// Crashing is a journal with a power cut at a chosen write, so that a test can enumerate every crash a peer can have:
 // run once without CrashAt and read Count, then run again for each n and both sides. After the crash every call fails
 // with ErrCrashed and Close leaves the inner store open: it is the disk on which the peer is started again.
 type Crashing struct {

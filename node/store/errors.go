@@ -11,7 +11,7 @@ var (
 	// ErrCorrupt: the file is not a journal, or its content changed under us. Put back a backup; the peer must not
 	// guess.
 	ErrCorrupt = errors.New("store: journal is damaged")
-	// ErrBroken: the disk failed while making a write durable. What is on the disk is decided when the journal is
+	// ErrBroken: the disk failed while making a write durable. The content of the disk is decided when the journal is
 	// opened again.
 	ErrBroken = errors.New("store: disk failed during a write: restart the peer")
 	// ErrLocked: another process has this journal open. Two peers on one journal would make promises for each other.

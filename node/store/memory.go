@@ -99,7 +99,7 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// Snapshot is an open copy of what the journal holds now: the disk a peer finds when it is started again. It works on a
+// Snapshot is an open copy of the journal as it is now: the disk a peer finds when it is started again. It works on a
 // closed journal too.
 func (m *Memory) Snapshot() *Memory {
 	m.mu.Lock()

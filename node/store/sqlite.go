@@ -17,7 +17,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// The file says what it is: `PRAGMA application_id` and `user_version`.
+// The file names its format: `PRAGMA application_id` and `user_version`.
 const (
 	applicationID = 0x53544c4a // "STLJ"
 	schemaVersion = 1
@@ -44,7 +44,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type SQLite struct {
 	path string
 	db   *sql.DB
-	turn chan struct{} // holds one token: whoever has it uses the connection
+	turn chan struct{} // holds one token: its holder uses the connection
 
 	get, put, del, list *sql.Stmt
 
@@ -64,7 +64,7 @@ type write struct {
 var _ Store = (*SQLite)(nil)
 
 // OpenSQLite opens the journal in the file at path, creating it (mode 0600) and its folder (0700) when missing. The
-// time it takes does not grow with the journal. ErrLocked, ErrCorrupt, ErrVersion, ErrFull name what is wrong.
+// time it takes does not grow with the journal. Errors: ErrLocked, ErrCorrupt, ErrVersion, ErrFull.
 func OpenSQLite(path string) (*SQLite, error) {
 	s, err := openSQLite(path)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *SQLite) unqueue(w *write) bool {
 	return false
 }
 
-// commitGroup writes what is queued. The caller has the turn.
+// commitGroup writes the queued batches. The caller has the turn.
 func (s *SQLite) commitGroup() {
 	s.mu.Lock()
 	group := s.queue[:min(len(s.queue), maxGroup)]
@@ -249,7 +249,7 @@ func (s *SQLite) commit(group ...*write) error {
 	return nil
 }
 
-// failed decides what an error means for the calls after it: a full disk passes, a disk that failed does not. (A sync
+// failed decides the effect of an error on later calls: a full disk passes, a disk that failed does not. (A sync
 // that failed may not be tried again: the kernel has already forgotten which pages were dirty.)
 func (s *SQLite) failed(err error) error {
 	err = fmt.Errorf("writing journal: %w", translate(err))

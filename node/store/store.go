@@ -1,4 +1,4 @@
-// Package store is a peer's journal: what it has promised, kept so that a crash at any moment breaks no promise.
+// Package store is a peer's journal: its promises, kept so that a crash at any moment breaks none.
 //
 // A record is a value under (kind, key). One [Store.Write] puts and deletes any number of records as one step: when it
 // returns nil they are on the disk, when it returns an error none of them is. The peer's loops write first and send
@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// What one record may be. A record past these is a programming error, refused with ErrRecord.
+// Limits of one record. A record past these is a programming error, refused with ErrRecord.
 const (
 	MaxKind  = 64       // bytes of a kind
 	MaxKey   = 512      // bytes of a key
@@ -42,7 +42,7 @@ type Store interface {
 	// fn's first error, which it returns. fn owns value and may use the store. A record that is written or deleted
 	// while List runs may be seen or not.
 	List(ctx context.Context, kind, prefix string, fn func(key string, value []byte) error) error
-	// Close ends the store; later calls return ErrClosed. What was written stays.
+	// Close ends the store; later calls return ErrClosed. Written records stay.
 	Close() error
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
-// What one workload may name.
+// Limits of one workload.
 const (
 	maxArgs    = 1024
 	maxEnv     = 256
@@ -25,7 +25,7 @@ const (
 	maxOutputs = 16
 	maxPath    = 512
 
-	// MaxPull is the longest limit on fetching what a workload needs.
+	// MaxPull is the longest limit on fetching the image and inputs of a workload.
 	MaxPull = 24 * time.Hour
 
 	maxHealthArgs     = 64
@@ -39,12 +39,12 @@ const (
 	maxHealthStart    = 24 * time.Hour
 )
 
-// Host says what a peer can run and lets run.
+// Host is the abilities of a peer and its rules for programs.
 type Host struct {
 	Runtimes map[string]runtime.Runtime
 	// Network is how far containers reach outside that ask for it. Empty: nowhere.
 	Network egress.Mode
-	// AllowImage says no to an image with a reason that its buyer is told; nil allows every one.
+	// AllowImage refuses an image with a reason for its buyer; nil allows every one.
 	AllowImage func(image string) error
 	// Secrets says that sealed secrets can be opened here.
 	Secrets bool
@@ -85,7 +85,7 @@ func Check(w *nodepb.Workload, h Host) error {
 	return nil
 }
 
-// checkProgram holds what says which program to run to its rules.
+// checkProgram checks the fields that name the program.
 func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 	_, images := rt.(runtime.Images)
 	if !images {
@@ -174,7 +174,7 @@ func checkPath(p string) error {
 }
 
 // checkCluster refuses a member of a cluster where it could not reach the others, before anything is fetched for it.
-// Whether the plan's members are who it says, the provider finds out that has the lease.
+// The provider that has the lease checks that the plan's members are the named ones.
 func checkCluster(p *nodepb.ClusterPlan, rt runtime.Runtime, h Host) error {
 	if p == nil {
 		return nil
@@ -191,7 +191,7 @@ func checkCluster(p *nodepb.ClusterPlan, rt runtime.Runtime, h Host) error {
 	return nil
 }
 
-// checkHealth holds a health check to its rules and to what the runtime can do.
+// checkHealth checks a health check against its rules and the runtime's abilities.
 func checkHealth(c *nodepb.HealthCheck, rt runtime.Runtime) error {
 	if c == nil {
 		return nil
@@ -252,7 +252,8 @@ func checkCommand(args []string) error {
 	return nil
 }
 
-// Secrets decodes what was sealed for a workload and holds it to the runtime's rules. Its errors name no value.
+// Secrets decodes the sealed secrets of a workload and checks them against the runtime's rules. Its errors name no
+// value.
 func Secrets(plain []byte) (*nodepb.Secrets, error) {
 	s := &nodepb.Secrets{}
 	if err := proto.Unmarshal(plain, s); err != nil {

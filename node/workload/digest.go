@@ -15,7 +15,7 @@ import (
 )
 
 // Digest is the output that a provider's final receipt names: of a deterministic workload that ended by itself, the
-// work and its result; of any other, what it left, and zero for nothing.
+// work and its result; of any other, its outputs, and zero for none.
 func Digest(w *nodepb.Workload, e *nodepb.Execution) sign.Hash {
 	if work, err := Work(w); err == nil {
 		if e.Reason != "" { // it was ended, and has no result
@@ -37,8 +37,8 @@ func Digest(w *nodepb.Workload, e *nodepb.Execution) sign.Hash {
 	return sign.Sum(bytes.Join(parts, nil))
 }
 
-// Work is what the result of a deterministic workload depends on. An error for one that is not: it has no seed, or its
-// limits are the lease's.
+// Work is the input of a deterministic workload: all that its result depends on. An error for one that is not: it has
+// no seed, or its limits are the lease's.
 func Work(w *nodepb.Workload) (replica.Work, error) {
 	if w.Image != "" || len(w.Sealed) > 0 {
 		return replica.Work{}, Bad("a container, or a program with secrets, is not deterministic")
@@ -61,7 +61,7 @@ func Work(w *nodepb.Workload) (replica.Work, error) {
 	return out, out.Check()
 }
 
-// Result is what an execution left at the outputs of its workload. An error if it left something else.
+// Result is the outputs of an execution. An error if it left others than its workload names.
 func Result(w *nodepb.Workload, exit int32, outs []*nodepb.Output) (replica.Result, error) {
 	r := replica.Result{Exit: exit}
 	if len(outs) != len(w.Outputs) {
@@ -86,7 +86,7 @@ func content(b *nodepb.Blob) (sign.Hash, error) {
 	return Content(c)
 }
 
-// Content is the SHA-256 of what a digest of this network names.
+// Content is the SHA-256 of the content that a digest of this network names.
 func Content(c cid.Cid) (h sign.Hash, err error) {
 	d, err := multihash.Decode(c.Hash())
 	if err != nil || len(d.Digest) != len(h) {

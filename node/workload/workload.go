@@ -1,6 +1,6 @@
-// Package workload lays out what one execution reads and writes: it holds a
+// Package workload lays out the files of one execution: it holds a
 // workload to its rules, fetches its inputs, gives the runtime its mounts and
-// stores what the program left. Providers use it for leased work, buyers for the
+// stores the outputs of the program. Providers use it for leased work, buyers for the
 // reduce step that runs on their own machine.
 package workload
 
@@ -26,7 +26,7 @@ import (
 // ErrWorkload says that a workload breaks a rule; its text goes to the buyer.
 var ErrWorkload = errors.New("workload cannot be run")
 
-// Bad makes an ErrWorkload that says what is wrong.
+// Bad makes an ErrWorkload with a description of the problem.
 func Bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrWorkload, fmt.Sprintf(format, args...))
 }
@@ -63,8 +63,8 @@ func MaxOutputs(disk int64) int64 { return blob.MaxArchive(disk) }
 
 // Stage is the directory of one execution: its mounts, and room for the runtime.
 //
-//	<dir>/mnt/…    what the program only reads, at the paths by which it sees it
-//	<dir>/disk/…   what it may write, likewise: a volume, where the runtime has them
+//	<dir>/mnt/…    read-only files, at the paths by which the program sees them
+//	<dir>/disk/…   writable files, likewise: a volume, where the runtime has them
 //	<dir>/run      the runtime's own
 type Stage struct {
 	Dir string
@@ -91,8 +91,8 @@ type MakeVolume func(ctx context.Context, dir string, bytes int64) error
 
 func top(guest string) string { return strings.SplitN(guest[1:], "/", 2)[0] }
 
-// Prepare fetches what the workload reads, lays it out and returns its mounts, each writable when an output lies in it.
-// What is writable is in a volume of room bytes where makeVolume, which may be nil, makes one.
+// Prepare fetches the inputs of the workload, lays them out and returns its mounts, each writable when an output lies
+// in it. Writable files are in a volume of room bytes where makeVolume, which may be nil, makes one.
 func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, blobs Blobs, fetch Fetcher, room int64, makeVolume MakeVolume) ([]runtime.Mount, error) {
 	if err := s.Remove(); err != nil {
 		return nil, fmt.Errorf("clearing %s: %w", s.Dir, err)
@@ -116,7 +116,7 @@ func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, bl
 		if err := fetch(ctx, from, c, left); err != nil {
 			return nil, fmt.Errorf("fetching input %s: %w", in.Path, err)
 		}
-		size, err := sizeOf(blobs, c) // what the buyer says of it proves nothing
+		size, err := sizeOf(blobs, c) // the buyer's figure proves nothing
 		if err != nil {
 			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
 		}
@@ -189,12 +189,12 @@ func copyFile(dst, src string) error {
 	return out.Close()
 }
 
-// Clear removes what the program saw. Its logs and whatever else the runtime keeps stay.
+// Clear removes the files of the program. Its logs and other records of the runtime stay.
 func (s Stage) Clear() error {
 	return errors.Join(volume.Release(s.disk()), blob.RemoveAll(s.disk()), blob.RemoveAll(filepath.Join(s.Dir, "mnt")))
 }
 
-// Collect stores what the program left at its outputs, of together at most room bytes. A sparse file counts for its
+// Collect stores the outputs of the program, of at most room bytes together. A sparse file counts for its
 // whole length: so much is stored and sent of it.
 func (s Stage) Collect(ctx context.Context, outs []string, blobs Blobs, room int64) ([]*nodepb.Output, error) {
 	var res []*nodepb.Output

@@ -85,7 +85,7 @@ func checkOnce(key string) error {
 	return nil
 }
 
-// Records is what is kept of a job's course.
+// Records is the trace of a job.
 type Records interface {
 	jobproof.Jobs
 	// Trace returns the steps from after on, and a channel that closes when there are more.
@@ -149,7 +149,7 @@ func sendEvents(of Records, w http.ResponseWriter, r *http.Request, q api.Events
 			return nil
 		}
 		if j.State.Ended() {
-			continue // take what came in between
+			continue // take the later records
 		}
 		select {
 		case <-r.Context().Done():

@@ -19,7 +19,7 @@ const fileSocket = "api.sock"
 // maxSocket is the longest path of a unix socket on every system: 104 bytes with the zero at its end.
 const maxSocket = 103
 
-// door is where the API listens, and what is removed when it does no more.
+// door is a listener of the API, and the file that is removed when it closes.
 type door struct {
 	net.Listener
 	socket string // path of the unix socket; empty over TCP

@@ -73,5 +73,5 @@ func guardMetrics(_ route.Operation, w http.ResponseWriter, r *http.Request, ser
 		})
 		return
 	}
-	_ = serve(r) // what it has begun to answer ends where it fails
+	_ = serve(r) // an answer that has begun ends where it fails
 }

@@ -81,7 +81,7 @@ func BindKeys(of Keys) []route.Bound {
 	}
 }
 
-// Peer is the peer itself and what it knows of others.
+// Peer is the peer itself and its knowledge of others.
 type Peer interface {
 	Info(ctx context.Context) api.NodeInfo
 	Peers() []api.PeerInfo
@@ -159,7 +159,7 @@ func parsePeer(text string) (sign.Key, error) {
 	return k, nil
 }
 
-// Market is what the peer finds on the market and what it has sold.
+// Market is the offers and quotes that the peer finds, and the leases that it sold.
 type Market interface {
 	Offers(ctx context.Context, class string) ([]api.OfferInfo, error)
 	Leases() []api.SoldLease

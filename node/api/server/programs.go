@@ -122,7 +122,7 @@ type hijacked struct {
 	r *bufio.Reader
 }
 
-// Read reads around the server once what it has read ahead is taken: it would take the end of one half for the
+// Read reads around the server once the bytes that it read ahead are taken: it would take the end of one half for the
 // caller's.
 func (h hijacked) Read(p []byte) (int, error) {
 	if n := h.r.Buffered(); n > 0 {
@@ -131,7 +131,7 @@ func (h hijacked) Read(p []byte) (int, error) {
 	return h.Conn.Read(p)
 }
 
-// Abort resets the connection: the caller must not take what it has for all.
+// Abort resets the connection: the caller must not take a part for the whole.
 func (h hijacked) Abort() {
 	if c, ok := h.Conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = c.SetLinger(0)
@@ -152,7 +152,7 @@ func copyOut(of Programs, w http.ResponseWriter, r *http.Request, q api.Files) e
 	begun := &countWriter{w: w}
 	err := of.CopyOut(r.Context(), q.ID, q.Rank, q.Path, begun)
 	if err != nil && begun.n > 0 {
-		// The archive is cut, which whoever unpacks it sees; the trailers say why.
+		// The archive is cut, which is an error when it is unpacked; the trailers have the reason.
 		e := asError(err)
 		w.Header().Set(api.ErrorTrailer, live.Clean(e.Message))
 		w.Header().Set(api.CodeTrailer, e.Code)
@@ -196,7 +196,7 @@ func copyIn(of Programs, w http.ResponseWriter, r *http.Request, q api.Unpack) e
 	return nil
 }
 
-// What is read of a body that nobody wants any more.
+// Limits on reading a body that nobody wants any more.
 const (
 	maxDrained = 256 << 20
 	drainTime  = 2 * time.Second
