@@ -19,6 +19,10 @@ func ray(t Task) Program {
 		"RAY_USAGE_STATS_ENABLED": "0",
 		// The containers confine it: its own warnings about them help nobody.
 		"RAY_DISABLE_DOCKER_CPU_WARNING": "1",
+		// A provider's machine has other work. Ray gives up its own start after half a minute, its agents' after 100 s.
+		"RAY_raylet_start_wait_time_s":         "300",
+		"RAY_agent_register_timeout_ms":        "300000",
+		"RAY_gcs_rpc_server_connect_timeout_s": "30",
 	}
 	for name, value := range rayTimes(t.rtt()) {
 		env[name] = value
@@ -74,7 +78,6 @@ func rayTimes(rtt time.Duration) map[string]string {
 	env["RAY_gcs_grpc_max_reconnect_backoff_ms"] = ms(max(5*time.Second, 10*rtt))
 	env["RAY_health_check_timeout_ms"] = ms(30 * time.Second)
 	env["RAY_health_check_failure_threshold"] = "10"
-	env["RAY_gcs_rpc_server_connect_timeout_s"] = "30"
 	env["RAY_gcs_rpc_server_reconnect_timeout_s"] = "300"
 	env["RAY_raylet_client_num_connect_attempts"] = "20"
 	return env
