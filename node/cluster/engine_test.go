@@ -194,6 +194,31 @@ esac`,
 	}
 }
 
+// On a busy machine Ray gives up its start. The head is started three times at most, and not again once it had started.
+func TestRayHeadStartsAgain(t *testing.T) {
+	t.Parallel()
+	const gives = `echo "ray $*"
+[ "$1" = start ] || exit 0
+mkdir -p $TMPDIR/ray
+if [ -e $DIR/1 ]; then touch $TMPDIR/ray/ray_current_cluster; exit 5; fi
+touch $DIR/1
+exit 1`
+	for _, command := range [][]string{nil, {"work"}} {
+		for tool, want := range map[string]struct{ starts, code int }{gives: {2, 5}, `echo "ray $*"; exit 1`: {3, 1}} {
+			p := Engines["ray"].Program(Task{Size: 1, Command: command})
+			s := begin(t, Program{Entrypoint: []string{"/bin/sh", "-c", "TMPDIR=$DIR/tmp; export TMPDIR; " + p.Entrypoint[2],
+				"starling"}, Args: p.Args, Env: p.Env}, map[string]string{"ray": tool})
+			code, said := s.end()
+			if command != nil {
+				want.code = 1
+			}
+			if n := strings.Count(said, "ray start"); n != want.starts || code != want.code {
+				t.Errorf("command %v: %d starts, exit code %d, want %v: %s", command, n, code, want, said)
+			}
+		}
+	}
+}
+
 func TestDaskHead(t *testing.T) {
 	t.Parallel()
 	tools := map[string]string{

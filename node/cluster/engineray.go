@@ -19,7 +19,7 @@ func ray(t Task) Program {
 		"RAY_USAGE_STATS_ENABLED": "0",
 		// The containers confine it: its own warnings about them help nobody.
 		"RAY_DISABLE_DOCKER_CPU_WARNING": "1",
-		// A provider's machine has other work. Ray gives up its own start after half a minute, its agents' after 100 s.
+		// A provider's machine has other work: Ray's processes wait longer for each other.
 		"RAY_raylet_start_wait_time_s":         "300",
 		"RAY_agent_register_timeout_ms":        "300000",
 		"RAY_gcs_rpc_server_connect_timeout_s": "30",
@@ -83,15 +83,28 @@ func rayTimes(rtt time.Duration) map[string]string {
 	return env
 }
 
+// rise runs `ray start`, and again if Ray gives up before it has started, as it does after 30 s on a busy machine.
+const rise = `
+rise() {
+  for try in 1 2 3; do
+    run "$@"
+    [ -z "$asked" ] && [ "$code" -ne 0 ] && [ ! -e "${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster" ] || return
+    ray stop --force >/dev/null 2>&1
+  done
+}
+`
+
 // A head ends with Ray; asked to end, it ends well.
-const rayHead = `run "$@"; [ -z "$asked" ] || exit 0; exit "$code"`
+const rayHead = rise + `rise "$@"; [ -z "$asked" ] || exit 0; exit "$code"`
 
 // The command sees all members, or those that are there after five minutes.
-var rayCommand = fmt.Sprintf(`
+var rayCommand = rise + fmt.Sprintf(`
 size=$1; n=$2; shift 2
 i=0; start=
 while [ "$i" -lt "$n" ]; do start="$start $1"; shift; i=$((i+1)); done
-$start || exit 1
+rise $start
+[ -z "$asked" ] || exit 143
+[ "$code" -eq 0 ] || exit 1
 i=0
 while [ "$i" -lt %d ] && [ -z "$asked" ]; do
   [ "$(ray status 2>/dev/null | grep -c ' node_')" -lt "$size" ] || break
