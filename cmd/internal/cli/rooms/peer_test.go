@@ -362,7 +362,7 @@ func (w *world) testRun(t *testing.T) {
 		t.Errorf("%q, %v", b, err)
 	}
 	w.cli(t, "get", id, again, "--rank", "1").Want(t, cli.ExitFailed, `is not empty`)
-	w.cli(t, "status", "jnever").Want(t, cli.ExitUsage, `no such job`, `^hint: .starling ps`)
+	w.cli(t, "status", "jnever").Want(t, cli.ExitUsage, `no such job`, `^hint: .starling ps -a. lists all jobs with their ids`)
 }
 
 // What a job owes cannot be paid while the chain makes no blocks: its result is there all the same, and run returns with it.
