@@ -421,7 +421,7 @@ func (w *world) testRefused(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(link, "link")); err != nil {
 		t.Fatal(err)
 	}
-	w.cli(t, "run", "--max-price", "1", "-i", link+":/in", module).Want(t, cli.ExitFailed, `uploading .*: link is a`)
+	w.cli(t, "run", "--max-price", "1", "-i", link+":/in", module).Want(t, cli.ExitUsage, `uploading .*: link: symbolic link to "/etc/passwd": want a relative link .* cp -rL`)
 	w.cli(t, "run", module).Want(t, cli.ExitUsage, `--max-price`)
 	w.cli(t, "run").Want(t, cli.ExitUsage, `run needs a module`, `^hint: starling run`)
 	w.cli(t, "run", "--max-price", "1", module, "argument").Want(t, cli.ExitUsage, `^hint: arguments of the program come after --`)
