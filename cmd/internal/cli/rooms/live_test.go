@@ -209,5 +209,6 @@ func (w *world) testPortForward(t *testing.T) {
 	}
 	w.cli(t, "job", "port-forward", id, "http").Want(t, cli.ExitUsage, `"http" is not a port`)
 	w.cli(t, "job", "port-forward", id).Want(t, cli.ExitUsage, `needs an id and a port`)
-	w.cli(t, "stop", id).Want(t, cli.ExitOK)
+	w.cli(t, "stop", "--wait", id).Want(t, cli.ExitOK)
+	w.cli(t, "job", "port-forward", id, "0:7000").Want(t, cli.ExitFailed, `has ended: stopped`, `^hint: starling job rerun`)
 }
