@@ -38,7 +38,7 @@ func Run(t *testing.T, c func(*cli.App) *cobra.Command, args ...string) (code in
 	return code, o.String(), e.String()
 }
 
-// Result is what one command left.
+// Result is the exit code and the output of one command.
 type Result struct {
 	Code     int
 	Out, Err string
