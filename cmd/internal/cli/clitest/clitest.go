@@ -1,4 +1,5 @@
-// Package clitest helps to test commands: their result and output, and helpers that hold a user's docker login.
+// Package clitest helps to test commands: peers of one process and a light client that they talk to, their results and
+// output, and helpers that hold a docker login.
 package clitest
 
 import (
