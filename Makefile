@@ -31,7 +31,7 @@ PKG ?= ./...
 TESTFLAGS ?=
 # Packages whose tests take minutes begin first; those that mostly wait, for containers, blocks and audits, are beside those that compute.
 LONG := ./testnet/images ./testnet/cluster/scenario ./testnet/engine/scenario ./testnet ./testnet/harness ./node/runtime/docker \
-	./testnet/hostile ./cmd/internal/cli/rooms ./chain/program ./testnet/natlab/scenario ./testnet/engine/members ./testnet/hardware
+	./testnet/hostile ./cmd/internal/cli/livecmd ./chain/program ./testnet/natlab/scenario ./testnet/engine/members ./testnet/hardware
 # The engines whose real clusters are tried; with CLUSTER= none are, and no images are made for them.
 CLUSTER ?= ray
 TESTTIMEOUT ?= 25m

@@ -103,9 +103,12 @@ func (n *Node) ground(ctx context.Context) (err error) {
 
 // joined returns the problem of a peer whose host reaches no other.
 func joined(h *p2p.Host) *service.Problem {
-	tried, alone := h.Alone()
-	if !alone {
+	tried, refusal, alone := h.Alone()
+	switch {
+	case !alone:
 		return nil
+	case refusal != nil:
+		return &service.Problem{Problem: "connected to no other peer: " + refusal.Text, Remedy: refusal.Advice}
 	}
 	return &service.Problem{
 		Problem: "connected to no other peer; tried " + strings.Join(append(tried, "remembered peers"), ", "),

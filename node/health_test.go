@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -152,8 +153,25 @@ func TestHealthOfFirstPeer(t *testing.T) {
 	}})
 	n := runs(t, p)
 	well(t, n, "host")
-	if tried, alone := p.Host.Alone(); alone || len(tried) > 0 {
-		t.Errorf("alone %t, tried %v", alone, tried)
+	if tried, refusal, alone := p.Host.Alone(); alone || refusal != nil || len(tried) > 0 {
+		t.Errorf("alone %t, tried %v, %v", alone, tried, refusal)
+	}
+}
+
+// A peer with another genesis than its bootstrap peer: both sides refuse it, and it knows why it is alone.
+func TestHealthOfOtherGenesis(t *testing.T) {
+	t.Parallel()
+	other := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1), Network: "other-1234"})
+	p2ptest.Go(t, other.Run)
+	p := freeParts(t)
+	p.Host = p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0), Network: p.Genesis.Tag(),
+		Bootstrap: []peer.AddrInfo{other.AddrInfo()}})
+	n := runs(t, p)
+	problem := ill(t, n, "host")
+	wantProblem(t, problem, "connected to no other peer: peer "+other.ID().String()+" is online, on another network",
+		"genesis.json")
+	if want := fmt.Sprintf("(%q, this one is %q)", "other-1234", p.Genesis.Tag()); !strings.Contains(problem.Problem, want) {
+		t.Errorf("problem %q: want %s", problem.Problem, want)
 	}
 }
 

@@ -43,9 +43,9 @@ type Host struct {
 	relay     *relay.Service // nil when we do not serve
 	overlay   *overlay.Network
 	blocked   map[peer.ID]bool
-	foreign   notebook[string]    // peers of other networks, with the networks that they named
-	viaRelay  notebook[time.Time] // when the last relayed connection to a peer was opened
-	refused   notebook[Reason]    // why peers to join by cannot be used, as far as the log says so
+	foreign   notebook[string]     // peers of other networks, with the networks that they named
+	viaRelay  notebook[time.Time]  // when the last relayed connection to a peer was opened
+	refusals  notebook[*Diagnosis] // of peers to join by that answer and cannot be used
 	find      atomic.Pointer[func(context.Context, peer.ID) (peer.AddrInfo, error)]
 	mapped    *portMaps
 	punches   *puncher

@@ -149,8 +149,7 @@ func (l *Light) options(cfg Config, standings *admit.Standings) ([]libp2p.Option
 }
 
 // Enter connects to an entry and reserves a place there, so that other peers reach this host through it. Entering where
-// it is entered already renews the reservation. The errors are ErrNoRelay, or why there is no connection: a *Diagnosis
-// where that is a pre-shared key.
+// it is entered already renews the reservation. The errors are ErrNoRelay and a *Diagnosis.
 func (l *Light) Enter(ctx context.Context, e peer.AddrInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, enterTimeout)
 	defer cancel()
@@ -188,8 +187,8 @@ func (l *Light) Enter(ctx context.Context, e peer.AddrInfo) error {
 func (l *Light) enter(ctx context.Context, e peer.AddrInfo) (*client.Reservation, error) {
 	l.Forgive(e.ID)
 	if err := l.inner.Connect(network.WithForceDirectDial(ctx, "entry"), e); err != nil {
-		if d := l.Diagnose(e.ID, err); d != nil && d.Reason == ReasonOtherKey {
-			err = d
+		if d := l.Diagnose(e.ID, err); d != nil {
+			return nil, d
 		}
 		return nil, fmt.Errorf("connecting to entry %s: %w", e.ID, err)
 	}

@@ -108,7 +108,7 @@ func (h *Host) Run(ctx context.Context) error {
 			go h.dial(ctx, h.candidates(), dialling)
 		case <-dialling:
 			dialling = nil
-			switch n := len(h.Network().Peers()); {
+			switch n := joined(h); {
 			case n == 0:
 				if retry > maxAlone && !h.alone.Swap(true) {
 					warnAlone(h)
@@ -122,7 +122,7 @@ func (h *Host) Run(ctx context.Context) error {
 				dials.Reset(jitter(healEvery))
 			}
 			if h.alone.Swap(false) {
-				h.log.Info("joined the network", "peers", len(h.Network().Peers()))
+				h.log.Info("joined the network", "peers", joined(h))
 			}
 		}
 	}
@@ -140,15 +140,27 @@ func (h *Host) observe(ev any) bool {
 			h.dismiss(ev.Peer, ev.ProtocolVersion)
 		} else {
 			h.foreign.remove(ev.Peer)
+			h.refusals.remove(ev.Peer)
 		}
 	case event.EvtPeerConnectednessChanged:
 		if ev.Connectedness == network.Connected {
 			h.Forgive(ev.Peer)
 			return false
 		}
-		return ev.Connectedness == network.NotConnected && len(h.Network().Peers()) == 0
+		return ev.Connectedness == network.NotConnected && !h.foreigner(ev.Peer) && joined(h) == 0
 	}
 	return false
+}
+
+// joined returns the number of connected peers that have said that they are of this network.
+func joined(h *Host) (n int) {
+	for _, p := range h.Network().Peers() {
+		v, _ := h.Peerstore().Get(p, "ProtocolVersion")
+		if theirs, _ := v.(string); h.known(theirs) {
+			n++
+		}
+	}
+	return n
 }
 
 // dismiss disconnects a peer of another network and sends it the reason.
@@ -230,20 +242,26 @@ func (h *Host) complain(p peer.ID, err error) {
 		d.Reason) {
 		return
 	}
-	if told, _ := h.refused.get(p); told != d.Reason {
-		h.refused.add(p, d.Reason)
+	if before, ok := h.refusals.get(p); !ok || before.Reason != d.Reason {
 		h.log.Warn("cannot join by a peer", "peer", p, "why", d.Text, "advice", d.Advice)
 	}
+	h.refusals.add(p, d)
 }
 
 // errOtherNetwork is why a peer of another network is disconnected.
 var errOtherNetwork = errors.New("peer of another network")
 
-// Alone reports whether this peer is connected to no other although it knows some to join by, none of which answered,
-// and returns the first of their addresses.
-func (h *Host) Alone() (tried []string, alone bool) {
+// Alone reports whether this peer is connected to no other of its network although it knows some to join by. It returns
+// the first of their addresses, and the diagnosis of a bootstrap peer, if any, with which this configuration never
+// connects.
+func (h *Host) Alone() (tried []string, refusal *Diagnosis, alone bool) {
 	tried, known := ways(h)
-	return tried, known > 0 && h.alone.Load() && len(h.Network().Peers()) == 0
+	for _, p := range h.cfg.Bootstrap {
+		if d, ok := h.refusals.get(p.ID); ok {
+			refusal = d
+		}
+	}
+	return tried, refusal, known > 0 && h.alone.Load() && joined(h) == 0
 }
 
 // ways returns addresses of other peers to join by, and how many such peers are known.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,31 @@ import (
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet/localnet"
 )
+
+// homeName matches the folders that a testnet makes for its peers.
+var homeName = regexp.MustCompile(`^(peer|buyer)-[0-9]+$`)
+
+// clear deletes the homes of an earlier testnet in the directory: its chain ended with it.
+func (n *Network) clear() error {
+	entries, err := os.ReadDir(n.Dir)
+	if err != nil {
+		return err
+	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+		return !e.IsDir() || !homeName.MatchString(e.Name())
+	})
+	if len(entries) == 0 {
+		return nil
+	}
+	n.opts.Say("a new network takes the place of the one in %s: keys, wallets, jobs and receipts of its %d peers "+
+		"are deleted", n.Dir, len(entries))
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(n.Dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // makeHomes writes the peers' homes and funds their wallets.
 func (n *Network) makeHomes(ctx context.Context) error {
@@ -203,9 +229,6 @@ docker:
 
 // makeKeys makes a home with a peer key and an owner's wallet.
 func makeKeys(home string) (sign.Key, sign.Private, error) {
-	if err := os.RemoveAll(home); err != nil { // of an earlier testnet in the same directory
-		return sign.Key{}, sign.Private{}, err
-	}
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return sign.Key{}, sign.Private{}, err
 	}
@@ -231,7 +254,7 @@ func makeKeys(home string) (sign.Key, sign.Private, error) {
 
 // copyKeys gives p the key and the wallet of another peer.
 func (p *Peer) copyKeys(of *Peer) error {
-	if err := errors.Join(os.RemoveAll(p.Home), os.MkdirAll(p.Home, 0o700)); err != nil {
+	if err := os.MkdirAll(p.Home, 0o700); err != nil {
 		return err
 	}
 	for _, file := range []string{node.FileIdentity, node.FileWallet, node.FileOwner} {

@@ -69,6 +69,9 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 			n = nil
 		}
 	}()
+	if err := n.clear(); err != nil {
+		return n, err
+	}
 	began := time.Now()
 	if o.Free {
 		n.Genesis, err = market.FreeGenesis("testnet", rand.Reader)

@@ -10,6 +10,6 @@
 // size, so they do in the signed preimage too, whose prefix is 96 bytes. PROTOCOL.md gives every offset, testdata has
 // vectors. Subpackages: tranche is the Merkle sum tree of an escrow's leases, meter the state machines of both sides.
 //
-// The package is pure. A decoder checks the form of what it reads (market.ErrMalformed); Check methods and CheckChain
+// The package is pure. A decoder checks the form of its input (market.ErrMalformed); Check methods and CheckChain
 // check its meaning and answer with a *RuleError or *ChainError that names the rule broken.
 package verify

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"code": code, "soon": soon},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"code": code, "soon": soon, "capture": capture},
 	})
 }
 
@@ -50,6 +51,20 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("%s ended with %d, want %d", args[1], got, want)
 	}
+}
+
+// capture sets an environment variable to the first group of a pattern in the last output: `capture ADDR "(/ip4/.*)"`.
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: capture NAME PATTERN")
+	}
+	re, err := regexp.Compile(args[1])
+	ts.Check(err)
+	m := re.FindStringSubmatch(ts.ReadFile("stdout"))
+	if len(m) < 2 {
+		ts.Fatalf("no match of %s with a group in the last output", args[1])
+	}
+	ts.Setenv(args[0], m[1])
 }
 
 // soon runs a program until it succeeds, or fails if it is to: `soon starling peer status` waits for a peer that starts

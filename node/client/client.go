@@ -310,7 +310,7 @@ func introduce(ctx context.Context, host p2p.Config, p pin, given []peer.AddrInf
 		return market.Genesis{}, err
 	}
 	defer h.Close()
-	errs := []error{ErrNoEntry}
+	var errs []error
 	for _, e := range given {
 		err := h.Enter(ctx, e)
 		if err == nil {
@@ -321,10 +321,11 @@ func introduce(ctx context.Context, host p2p.Config, p pin, given []peer.AddrInf
 			if err == nil {
 				return said.Genesis, nil
 			}
+			err = fmt.Errorf("peer %s: %w", e.ID, err)
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", e.ID, err))
+		errs = append(errs, err)
 	}
-	return market.Genesis{}, errors.Join(errs...)
+	return market.Genesis{}, fmt.Errorf("%w: %w", ErrNoEntry, errors.Join(errs...))
 }
 
 // start serves in the background until Close.

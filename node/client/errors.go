@@ -7,8 +7,8 @@ var (
 	ErrConfig = errors.New("light client")
 	// ErrInUse: another process runs on this home directory.
 	ErrInUse = errors.New("another light client runs on this home directory")
-	// ErrNoEntry: no entry peer could be reached.
-	ErrNoEntry = errors.New("no entry peer can be reached")
+	// ErrNoEntry: no entry peer can be reached, is of this network and relays.
+	ErrNoEntry = errors.New("no entry peer can be used")
 	// ErrOtherNetwork: an entry peer is on another network than the one that is pinned.
 	ErrOtherNetwork = errors.New("the entry peer is on another network than this client")
 	// ErrDisagree: entry peers differ about the chain, and nothing is paid until they agree.

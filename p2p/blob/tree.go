@@ -214,8 +214,9 @@ func (p *packer) open(root *os.Root, name string, d fs.DirEntry) (*os.File, fs.F
 		}
 	}
 	if link && err != nil {
-		err = fmt.Errorf("%w: %s is a symbolic link that leads to no file in the folder: "+
-			"choose a folder that has both, or copy this one with cp -rL", ErrTree, name)
+		target, _ := root.Readlink(name) // empty if the link has gone
+		err = fmt.Errorf("%w: %s: symbolic link to %q: want a relative link to a file in the folder; "+
+			"a copy made by cp -rL has the file itself", ErrTree, name, target)
 	}
 	return f, info, err
 }

@@ -1,4 +1,4 @@
-// Package gossip spreads small author-signed messages to everyone who joined a topic, over gossipsub. A topic is typed:
+// Package gossip spreads small author-signed messages to all peers of a topic, over gossipsub. A topic is typed:
 // its decoder sees every message before it is passed on, and readers get its result. The class of the decoder's error
 // decides about a message and its sender:
 //

@@ -132,7 +132,7 @@ type told struct {
 	data     int64
 }
 
-// told are the limits as announced to both ends of a limited circuit; zero: none.
+// told returns the limits that both ends of a limited circuit receive; zero means none.
 func (l Limits) told() told {
 	return told{duration: max(l.Duration, 0), data: max(l.Data, 0)}
 }

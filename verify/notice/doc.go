@@ -12,6 +12,6 @@
 // Which receipts stay when there are too many, both publishers must choose alike without knowing of each other, or two
 // leases would be seen to overlap and no two receipts would. They take those that cover the roundest slots: those with
 // the most factors of two. Slots are the same for everybody, so where two leases overlap for long enough, both keep a
-// receipt over the same slot. It also bounds what a provider can do to crowd others out: receipts of its own over other
-// round slots are few, and receipts over the same ones are the proof.
+// receipt over the same slot. It also bounds a provider's means to crowd others out: its own receipts over other round
+// slots are few, and receipts over the same ones are the proof.
 package notice

@@ -103,6 +103,32 @@ func TestTablesCannotBeBroken(t *testing.T) {
 	}
 }
 
+// A command that is not there suggests another: one with that synonym, one of that name, or one of a similar name.
+func TestMeantBy(t *testing.T) {
+	t.Parallel()
+	leaf := func(use string, synonyms ...string) *cobra.Command {
+		return &cobra.Command{Use: use, SuggestFor: synonyms, RunE: func(*cobra.Command, []string) error { return nil }}
+	}
+	root := leaf("starling")
+	noun := func(use string, below ...*cobra.Command) *cobra.Command {
+		return Noun("", &cobra.Command{Use: use, SuggestFor: []string{"old" + use}}, below...)
+	}
+	root.AddCommand(leaf("status", "show"), noun("job", leaf("history"), leaf("ls"), noun("probe", leaf("show"), leaf("check"))),
+		noun("wallet", leaf("show", "balance"), leaf("ls")), noun("proof", leaf("check")))
+	for args, want := range map[string]string{
+		"job show": "status", "show": "status", "balance": "wallet show", "history": "job history", "job check": "job probe check",
+		"oldjob": "job", "oldjob ls": "job ls", "job histroy": "job history", "check": "proof check", "version": "--version",
+	} {
+		c, rest, err := root.Find(strings.Fields(args))
+		if err != nil { // of the root
+			c, rest = root, strings.Fields(args)
+		}
+		if got := meantBy(c, rest); got != "starling "+want {
+			t.Errorf("%s: got %q, want starling %s", args, got, want)
+		}
+	}
+}
+
 // runLine runs the command line as Main does, with another command in place of the real ones.
 func runLine(t *testing.T, c func(*App) *cobra.Command, args ...string) (code int, out, errOut string) {
 	t.Helper()

@@ -1,4 +1,4 @@
-// Package cli is the frame of starling's command line: what all commands share. A room of commands is a package below:
+// Package cli is the frame of starling's command line: parts of all commands. A room of commands is a package below:
 //
 //	rooms ──▶ jobcmd ──▶ livecmd   jobs, and jobs while they run
 //	      ──▶ clustercmd           clusters, with jobcmd and livecmd

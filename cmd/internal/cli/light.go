@@ -21,6 +21,8 @@ const (
 	agentLog = "client.log"
 	// agentStart is how long an agent may take until it answers: at the first use it has to find its network.
 	agentStart = 40 * time.Second
+	// agentJoin is how long an agent that answers may take until it reaches an entry peer and the chain.
+	agentJoin = 5 * time.Second
 	// AgentIdle is how long an agent stays that nobody needs.
 	AgentIdle = 5 * time.Minute
 	// maxAgentLog is when the log of earlier agents is put aside.
@@ -64,19 +66,39 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n, err := api.GetNode.Call(ctx, c, api.None{}); err == nil {
-		for _, p := range n.Problems {
-			a.Say("warning: %s", p)
-		}
+	for _, p := range joined(ctx, c).Problems {
+		a.Say("warning: %s", p)
 	}
-	if g, err := node.LoadGenesis(home); err == nil && !pinned {
+	g, err := node.LoadGenesis(home)
+	if err == nil && !pinned {
 		a.Say("network %s is pinned for this client, genesis %s", g.Tag(), g.Hash())
 	}
 	if w, err := ReadAddresses(home); err == nil && first {
 		a.Say("made a key for this client in %s", home)
-		a.Say("fund it before the first job: %s takes tokens for jobs and SOL for fees", w.Owner)
+		if !g.Free {
+			a.Say("fund it before the first job: %s takes tokens for jobs and SOL for fees", w.Owner)
+		}
 	}
 	return c, nil
+}
+
+// joined waits until an agent has reached an entry peer and the chain, or for agentJoin, and returns its state.
+func joined(ctx context.Context, c *api.Client) (n api.NodeInfo) {
+	ctx, cancel := context.WithTimeout(ctx, agentJoin)
+	defer cancel()
+	for {
+		if now, err := api.GetNode.Call(ctx, c, api.None{}); err == nil {
+			n = now
+		}
+		if len(n.Entries) > 0 && n.ChainUp {
+			return n
+		}
+		select {
+		case <-ctx.Done():
+			return n
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // dialsAs refuses --direct where the light client that runs does otherwise: it would mean nothing.

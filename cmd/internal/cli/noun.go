@@ -30,16 +30,22 @@ func OnlyCommands(c *cobra.Command, args []string) error {
 	return &Error{Code: ExitUsage, Err: err, Hint: c.CommandPath() + " --help"}
 }
 
-// meantBy returns the path of the command to suggest for args, whose first name is no subcommand of c. A command of
-// that name anywhere in the tree, today's or a former one (SuggestFor), comes before names that are similar, and
-// subcommands of c before others. It returns "" if there is none.
+// meantBy returns the path of the command to suggest for args, whose first name is no subcommand of c: the first of
+//
+//   - a command with that former name or synonym (SuggestFor)
+//   - the only one of that name below c, then a noun that had the name, then the only one elsewhere
+//   - one of a similar name, subcommands of c before others
+//
+// It returns "" if there is none.
 func meantBy(c *cobra.Command, args []string) string {
 	if args[0] == "version" {
 		return c.Root().CommandPath() + " --version"
 	}
-	all, meant := below(c.Root()), ""
+	all := below(c.Root())
+	var same, commands, nouns []*cobra.Command
 	for _, o := range all {
-		if o.Name() != args[0] && !slices.Contains(o.SuggestFor, args[0]) {
+		synonym := slices.Contains(o.SuggestFor, args[0])
+		if !synonym && o.Name() != args[0] {
 			continue
 		}
 		if len(args) > 1 {
@@ -49,12 +55,25 @@ func meantBy(c *cobra.Command, args []string) string {
 				}
 			}
 		}
-		if meant == "" || !o.HasSubCommands() {
-			meant = o.CommandPath()
+		switch {
+		case !synonym:
+			same = append(same, o)
+		case o.HasSubCommands():
+			nouns = append(nouns, o)
+		default:
+			commands = append(commands, o)
 		}
 	}
-	if meant != "" {
-		return meant
+	var within []*cobra.Command
+	for _, o := range below(c) {
+		if o.Name() == args[0] {
+			within = append(within, o)
+		}
+	}
+	for _, found := range [][]*cobra.Command{commands, within, nouns, same} {
+		if len(found) == 1 {
+			return found[0].CommandPath()
+		}
 	}
 	for _, parent := range append([]*cobra.Command{c}, all...) {
 		parent.SuggestionsMinimumDistance = 2

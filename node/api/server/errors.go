@@ -41,7 +41,7 @@ var own = []class{
 	{[]error{buyer.ErrKey}, http.StatusBadRequest, "bad_key", "`starling peer key ls` lists them"},
 	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling peer block ls` lists them"},
 	{[]error{buyer.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found",
-		"`starling ps` lists the jobs of this peer"},
+		"`starling ps -a` lists all jobs with their ids, which name them; the beginning of an id is enough"},
 	{[]error{buyer.ErrNotRunning}, http.StatusConflict, "not_running", ""},
 	{[]error{notices.ErrLight}, http.StatusConflict, "light", ""},
 	{[]error{notices.ErrMany}, http.StatusConflict, "too_many", "starling proof watch --end"},

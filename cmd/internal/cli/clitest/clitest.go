@@ -1,4 +1,5 @@
-// Package clitest helps to test commands: their result and output, and helpers that hold a user's docker login.
+// Package clitest helps to test commands: peers of one process and a light client that they talk to, their results and
+// output, and helpers that hold a docker login.
 package clitest
 
 import (
@@ -38,7 +39,7 @@ func Run(t *testing.T, c func(*cli.App) *cobra.Command, args ...string) (code in
 	return code, o.String(), e.String()
 }
 
-// Result is what one command left.
+// Result is the exit code and the output of one command.
 type Result struct {
 	Code     int
 	Out, Err string

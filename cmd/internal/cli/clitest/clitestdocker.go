@@ -45,7 +45,7 @@ func HelperDir(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(dir, "docker-credential-plain"), []byte("not a program"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // what they left behind
+	t.Cleanup(func() { // their processes and files
 		files, _ := filepath.Glob(filepath.Join(dir, "*.children"))
 		for _, f := range files {
 			b, _ := os.ReadFile(f)

@@ -20,8 +20,9 @@ import (
 func NewPs(a *cli.App) *cobra.Command {
 	var all, ids bool
 	c := &cobra.Command{
-		Use:   "ps",
-		Short: "List the jobs of this peer",
+		Use:        "ps",
+		SuggestFor: []string{"ls", "list", "jobs"},
+		Short:      "List the jobs of this peer",
 		Long: `Lists the jobs that have not ended, newest first. Ids are shortened to what is unique here; every
 command takes them so.`,
 		Example: `  starling ps
@@ -144,8 +145,9 @@ type jobStatus struct {
 // NewStatus makes the command `starling status`.
 func NewStatus(a *cli.App) *cobra.Command {
 	return cli.Ask(a, &cobra.Command{
-		Use:   "status ID",
-		Short: "Show one job: its ranks, rounds and money",
+		Use:        "status ID",
+		SuggestFor: []string{"show", "inspect", "describe"},
+		Short:      "Show one job: its ranks, rounds and money",
 		Long: `Shows where a job stands, who runs each rank and how that provider was found, and what the job has
 cost so far.`,
 		Example: `  starling status jk3v5q2a

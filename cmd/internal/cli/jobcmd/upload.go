@@ -2,6 +2,7 @@ package jobcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -62,5 +63,8 @@ func uploadOne(ctx context.Context, c *api.Client, path string) (job.Blob, error
 		return job.Blob{}, cli.Usagef("%s is neither a file nor a directory", path)
 	}
 	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: body, Tree: info.IsDir()})
+	if errors.Is(err, blob.ErrTree) {
+		err = &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
 	return job.Blob{CID: b.CID, Size: b.Size, Tree: b.Tree}, err
 }

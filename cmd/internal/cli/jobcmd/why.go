@@ -84,7 +84,7 @@ func whyTable(t *cli.Table, j buyer.Job, steps []buyer.Step) {
 				t.Row()
 				timeline = true
 			}
-			t.Row(since(j.Created, s.At), s.Kind, rankOf(s), who(s.Provider), s.Route, s.Price, cli.Took(s.Took),
+			t.Row(since(j.Created, s.At), s.Kind, rankOf(s), shortKey(s.Provider), s.Route, s.Price, cli.Took(s.Took),
 				s.Detail)
 		}
 	}
@@ -135,7 +135,7 @@ func answerTable(t *cli.Table, answers []answer) {
 	t.Row()
 	t.Row("PROVIDER", "ANSWER", "PRICE", "ROUTE", "DETAIL")
 	for _, a := range answers {
-		t.Row(who(a.provider), a.kind, cmp.Or(a.price, "-"), cmp.Or(strings.Join(a.ways, ", "), "-"), a.detail)
+		t.Row(shortKey(a.provider), a.kind, cmp.Or(a.price, "-"), cmp.Or(strings.Join(a.ways, ", "), "-"), a.detail)
 	}
 }
 
@@ -150,8 +150,8 @@ func rankOf(s buyer.Step) string {
 	return fmt.Sprintf("rank %d", *s.Rank)
 }
 
-// who is a provider's key in a table.
-func who(provider string) string {
+// shortKey returns a provider's key for a table.
+func shortKey(provider string) string {
 	if k, err := sign.ParseKey(provider); err == nil {
 		return k.Short()
 	}

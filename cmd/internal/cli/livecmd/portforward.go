@@ -50,6 +50,10 @@ The addresses are printed to standard output, one line each.`,
 			if err := cli.CheckRank(j, rank); err != nil {
 				return err
 			}
+			if end, over := j.Result(); over {
+				return cli.WithHint(fmt.Errorf("job %s has ended: %s, so nothing listens in it", j.ID, end),
+					"starling job rerun %s", j.ID)
+			}
 			fs, err := OpenForwards(a, client, j.ID, rank, address, args[1:])
 			if err != nil {
 				return err

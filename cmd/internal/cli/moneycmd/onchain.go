@@ -24,6 +24,9 @@ import (
 
 const maxKeypair = 4096
 
+// errNoEndpoint means that neither --rpc nor the configuration names an endpoint of the chain.
+var errNoEndpoint = errors.New("no endpoint of the chain is known")
+
 // Options are the flags of commands that read the chain or call Starling's program themselves, without the peer.
 type Options struct {
 	RPC    []string
@@ -76,7 +79,7 @@ func Open(a *cli.App, o Options) (*Chain, error) {
 		o.RPC = cfg.Solana.RPC
 	}
 	if len(o.RPC) == 0 {
-		return nil, cli.WithHint(cli.Usagef("no endpoint of the chain is known"),
+		return nil, cli.WithHint(&cli.Error{Code: cli.ExitUsage, Err: errNoEndpoint},
 			"give one with --rpc, or set solana.rpc in %s", node.FileConfig)
 	}
 	w, err := cli.ReadAddresses(home)

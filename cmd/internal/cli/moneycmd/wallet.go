@@ -26,7 +26,7 @@ import (
 type balances struct {
 	Tokens market.Amount `json:"tokens"` // of the owner
 	Own    market.Amount `json:"own"`    // in the peer's own account: taken from the owner's to be spent
-	// Spendable is what the peer's key can spend: all if it is the owner, else Own and the owner's allowance.
+	// Spendable is the amount in reach of the peer's key: all if it is the owner, else Own and the owner's allowance.
 	Spendable market.Amount `json:"spendable"`
 	Lamports  uint64        `json:"lamports"` // of the key
 }
@@ -119,7 +119,7 @@ func wallet(a *cli.App, ctx context.Context, o Options) (walletInfo, error) {
 			w.genesis, w.balances = n.Genesis, &balances{f.Balance, f.Own, f.Spendable, f.Lamports}
 			return w, nil
 		case err == nil:
-			w.Note = cmp.Or(n.ChainErr, "the peer has not reached the chain yet")
+			w.Note = unreached(n)
 			return w, nil
 		case !errors.Is(err, api.ErrNoPeer):
 			return w, err
@@ -131,10 +131,22 @@ func wallet(a *cli.App, ctx context.Context, o Options) (walletInfo, error) {
 		w.balances = &balances{f.Balance, f.Own, f.Spendable, f.Lamports}
 	case len(o.RPC) > 0:
 		return w, err
+	case errors.Is(err, errNoEndpoint):
+		w.Note = "the peer does not run; start it with `starling up`, or name an endpoint of the chain with --rpc"
 	default:
-		w.Note = "the peer does not run, and " + err.Error()
+		w.Note = "the peer does not run, and the chain cannot be asked: " + err.Error()
 	}
 	return w, nil
+}
+
+// unreached returns the reason why a peer or light client that runs does not know its funds, with the remedy.
+func unreached(n api.NodeInfo) string {
+	for _, p := range n.Problems {
+		if p.Service == "entries" || p.Service == "slots" {
+			return p.Problem + "; " + p.Remedy
+		}
+	}
+	return cmp.Or(n.ChainErr, "the peer has not reached the chain yet")
 }
 
 // funds asks the chain for the money that the peer can spend.

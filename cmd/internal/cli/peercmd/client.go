@@ -189,13 +189,13 @@ func clientError(err error) error {
 	e := &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
 	d, _ := errors.AsType[*p2p.Diagnosis](err)
 	switch {
-	case errors.Is(err, client.ErrOtherNetwork):
+	case errors.Is(err, client.ErrOtherNetwork), d != nil && d.Reason == p2p.ReasonOtherNetwork:
 		e.Hint = "name an entry peer of the pinned network, or use another directory with --home"
 	case d != nil && d.Reason == p2p.ReasonOtherKey:
 		e.Code, e.Hint = cli.ExitUnreachable,
 			"get the private network's swarm.key file and name it with --psk; check the address"
 	case errors.Is(err, client.ErrNoEntry):
-		e.Code, e.Hint = cli.ExitUnreachable, "check the address; the entry peer must run with relay.serve: true"
+		e.Code, e.Hint = cli.ExitUnreachable, "check the address, and that the entry peer runs, with relay.serve: true"
 	}
 	return e
 }

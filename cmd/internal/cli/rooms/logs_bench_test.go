@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
+	"github.com/starling-network/starling/cmd/internal/cli/clitest/programtest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 func init() {
-	programs["chat"] = func(p guest.Process) int {
+	programtest.All["chat"] = func(p guest.Process) int {
 		out := p.Stdout()
 		for i := range chatLines {
 			fmt.Fprintf(out, chatLine, i)
@@ -50,10 +51,10 @@ func BenchmarkLogs(b *testing.B) {
 	var lines int
 	var plain time.Duration
 	for b.Loop() {
-		id := strings.TrimSpace(w.cli(b, "run", "-d", "--max-price", "1", "--budget", "1", filepath.Join(w.files, "chat.wasm")).Want(b, cli.ExitOK).Out)
+		id := strings.TrimSpace(w.CLI(b, "run", "-d", "--max-price", "1", "--budget", "1", filepath.Join(w.Files, "chat.wasm")).Want(b, cli.ExitOK).Out)
 		out := &countLines{}
 		var errs clitest.Buffer
-		if code := w.app(out, &errs).Run(b.Context(), []string{"logs", "-f", "--rank", "0", id}); code != 0 || out.lines != chatLines {
+		if code := w.App(out, &errs).Run(b.Context(), []string{"logs", "-f", "--rank", "0", id}); code != 0 || out.lines != chatLines {
 			b.Fatalf("exit code %d, %d of %d lines: %s", code, out.lines, chatLines, errs.String())
 		}
 		lines += out.lines

@@ -1,5 +1,5 @@
-// Package rooms lists the commands of starling, room by room, in the order of help. Its tests run them against peers of
-// one process, a light client, a terminal and a local Solana.
+// Package rooms lists the commands of starling, room by room, in the order of help. Its tests are those of all rooms,
+// and of jobs that a peer and a light client run alike. Others are beside their commands.
 package rooms
 
 import (

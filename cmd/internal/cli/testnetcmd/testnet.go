@@ -94,7 +94,8 @@ func testnetUp(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start a testnet in the background",
-		Long: `Starts a testnet in the background and returns when its peers have found each other.
+		Long: `Starts a testnet in the background and returns when its peers have found each other. It is a new network:
+homes of an earlier one in the directory are deleted, with their keys, jobs and receipts.
 
 Starling's program is deployed on a local Solana, which needs Node.js: a job's money is deposited before it begins,
 providers claim what the buyer's vouchers say, and the rest comes back. With --free nothing is paid and there is no
@@ -164,13 +165,15 @@ func testnetDown(a *cli.App) *cobra.Command {
 	var o testnetOptions
 	c := &cobra.Command{
 		Use:   "down",
-		Short: "Stop a testnet; its directory stays",
-		Args:  cli.ExactArgs(0),
+		Short: "Stop a testnet; the next up makes a new one",
+		Long: `Stops the peers and the local Solana. The chain is in memory and ends, and the network with it. The
+directory stays, with logs, jobs and receipts, until starling testnet up makes a new network there.`,
+		Args: cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := testnet.Down(c.Context(), o.dir); err != nil {
 				return err
 			}
-			a.Say("the testnet in %s is down", o.dir)
+			a.Say("the testnet in %s is down; its files stay until `starling testnet up` makes a new network there", o.dir)
 			return nil
 		},
 	}

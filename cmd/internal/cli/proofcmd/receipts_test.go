@@ -1,4 +1,4 @@
-package rooms
+package proofcmd_test
 
 import (
 	"bytes"
@@ -10,42 +10,48 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/clitest"
+	"github.com/starling-network/starling/cmd/internal/cli/rooms"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/prooftest"
+	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/verify"
 )
 
-func (w *world) testReceipts(t *testing.T) {
-	id, _ := w.greet(t)
+// TestReceipts: the receipts of a job are listed, exported and checked, by a stranger too; changed and forged ones are refused.
+func TestReceipts(t *testing.T) {
+	t.Parallel()
+	w := clitest.NewWorld(t, rooms.Commands, p2p.NAT{})
+	id, _ := w.Greet(t)
 	for range 3 { // what ends before a slot in which its units are free, by a busy provider's clock, costs nothing
-		if !strings.Contains(w.cli(t, "proof", "ls", id).Out, "owed 0.00 ") {
+		if !strings.Contains(w.CLI(t, "proof", "ls", id).Out, "owed 0.00 ") {
 			break
 		}
-		id, _ = w.greet(t)
+		id, _ = w.Greet(t)
 	}
-	w.cli(t, "proof", "ls", id).Want(t, cli.ExitOK, `^LEASE +RANK`, `^[0-9a-f]{8} +0 +\d+ +\w{8} +(direct|gossip) +settled +\d+`, `^\d+ receipts, owed 0.00\d+ STAR$`)
-	w.cli(t, "proof", "show", id, "--receipts").Want(t, cli.ExitOK, `^LEASE +RANK +SEQ`, `^[0-9a-f]{8} +1 +1 +\d+–\d+ +\d+ms`, ` final$`)
-	w.cli(t, "proof", "show", id, "--lease", "zz").Want(t, cli.ExitUsage, `no lease "zz"`)
-	why := w.cli(t, "why", id).Out
+	w.CLI(t, "proof", "ls", id).Want(t, cli.ExitOK, `^LEASE +RANK`, `^[0-9a-f]{8} +0 +\d+ +\w{8} +(direct|gossip) +settled +\d+`, `^\d+ receipts, owed 0.00\d+ STAR$`)
+	w.CLI(t, "proof", "show", id, "--receipts").Want(t, cli.ExitOK, `^LEASE +RANK +SEQ`, `^[0-9a-f]{8} +1 +1 +\d+–\d+ +\d+ms`, ` final$`)
+	w.CLI(t, "proof", "show", id, "--lease", "zz").Want(t, cli.ExitUsage, `no lease "zz"`)
+	why := w.CLI(t, "why", id).Out
 	defer func() {
 		if t.Failed() {
 			t.Log(why)
 		}
 	}()
 	file := filepath.Join(t.TempDir(), "receipts.json")
-	w.cli(t, "proof", "export", id, file).Want(t, cli.ExitOK, `^wrote the proof to .*: job \w+ has \d+ receipts of 2 leases$`)
+	w.CLI(t, "proof", "export", id, file).Want(t, cli.ExitOK, `^wrote the proof to .*: job \w+ has \d+ receipts of 2 leases$`)
 	good := []string{`^[0-9a-f]{8} +0 .* ok$`, `^transaction +\w+ +slot \d+ +anchor matches$`, `^chain +checked: the program wrote down these receipts' root$`, `^owed +0.00\d+ STAR by \d+ receipts of 2 leases$`}
-	w.cli(t, "proof", "check", file).Want(t, cli.ExitOK, good...)
-	w.cli(t, "proof", "check", id).Want(t, cli.ExitOK, good...)
-	w.cli(t, "proof", "check", file, "--rpc", "here", "-o", "json").Want(t, cli.ExitOK, `"chain": "checked: the program wrote down these receipts' root"`)
-	w.cli(t, "proof", "check", file, "--offline").Want(t, cli.ExitOK, `^chain +not asked`, `anchor not checked`)
-	w.cli(t, "proof", "check", file, "--rpc", "down").Want(t, cli.ExitPayment, `cannot be reached`, `^hint: give another endpoint`)
+	w.CLI(t, "proof", "check", file).Want(t, cli.ExitOK, good...)
+	w.CLI(t, "proof", "check", id).Want(t, cli.ExitOK, good...)
+	w.CLI(t, "proof", "check", file, "--rpc", "here", "-o", "json").Want(t, cli.ExitOK, `"chain": "checked: the program wrote down these receipts' root"`)
+	w.CLI(t, "proof", "check", file, "--offline").Want(t, cli.ExitOK, `^chain +not asked`, `anchor not checked`)
+	w.CLI(t, "proof", "check", file, "--rpc", "down").Want(t, cli.ExitPayment, `cannot be reached`, `^hint: give another endpoint`)
 	// Somebody else, with nothing but the file.
-	stranger := &world{home: t.TempDir()}
-	stranger.cli(t, "proof", "check", file).Want(t, cli.ExitOK, `^chain +not asked: give --rpc$`)
-	stranger.cli(t, "proof", "check", filepath.Join(t.TempDir(), "absent.json")).Want(t, cli.ExitUsage, `no such file`)
+	stranger := clitest.NewHome(t.TempDir(), rooms.Commands)
+	stranger.CLI(t, "proof", "check", file).Want(t, cli.ExitOK, `^chain +not asked: give --rpc$`)
+	stranger.CLI(t, "proof", "check", filepath.Join(t.TempDir(), "absent.json")).Want(t, cli.ExitUsage, `no such file`)
 
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -56,7 +62,7 @@ func (w *world) testReceipts(t *testing.T) {
 		t.Fatal(err)
 	}
 	testFlippedBits(t, b, f)
-	w.testForgery(t, f)
+	testForgery(t, w, f)
 }
 
 // testFlippedBits flips one bit in many places of the file: either it is refused, or it says the same as before.
@@ -90,7 +96,7 @@ type forged struct {
 }
 
 // testForgery changes what the file says and makes its digest right again, as a liar would.
-func (w *world) testForgery(t *testing.T, f proof.File) {
+func testForgery(t *testing.T, w *clitest.World, f proof.File) {
 	t.Helper()
 	first := func(q *forged) *proof.Lease { return &q.Leases[0] }
 	receipt := func(q *forged) *verify.Receipt { return &first(q).Receipts[0] }
@@ -128,6 +134,6 @@ func (w *world) testForgery(t *testing.T, f proof.File) {
 		c.forge(&q)
 		file := prooftest.File(t, "forged.json", q.Genesis, q.Receipts)
 		t.Log(name)
-		w.cli(t, "proof", "check", file, "--rpc", "here").Want(t, cli.ExitFailed, `^starling: the proof does not hold: rule `+string(c.rule)+` is broken`)
+		w.CLI(t, "proof", "check", file, "--rpc", "here").Want(t, cli.ExitFailed, `^starling: the proof does not hold: rule `+string(c.rule)+` is broken`)
 	}
 }

@@ -1,4 +1,4 @@
-package rooms
+package livecmd_test
 
 import (
 	"context"
@@ -11,14 +11,17 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/clitest"
+	"github.com/starling-network/starling/cmd/internal/cli/clitest/programtest"
+	"github.com/starling-network/starling/cmd/internal/cli/rooms"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
-	"github.com/starling-network/starling/p2p/relay"
+	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet/pty"
 )
 
 func init() {
 	// screen shows the sizes of its terminal and the keys it gets, and ends with 7 at a q.
-	programs["screen"] = func(p guest.Process) int {
+	programtest.All["screen"] = func(p guest.Process) int {
 		go func() {
 			defer func() { _ = recover() }() // it ends with the program
 			for {
@@ -46,7 +49,7 @@ func (w *world) onScreen(t *testing.T, rows, cols uint16, args ...string) *pty.T
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1", "STARLING_HOME="+w.home, "STARLING_PEER="+w.entry)
+	cmd.Env = w.AsCommand()
 	s, err := pty.Start(cmd, rows, cols)
 	if err != nil {
 		t.Fatal(err)
@@ -59,8 +62,8 @@ func (w *world) onScreen(t *testing.T, rows, cols uint16, args ...string) *pty.T
 // and every key, Ctrl-C too; the terminal here is as before in the end, however that comes.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
-	w := newLightWorld(t, relay.Limits{}, false)
-	id := w.begin(t, "--out", "/out", filepath.Join(w.files, "work.wasm"))
+	w := &world{clitest.NewLightWorld(t, rooms.Commands, p2p.NAT{Serve: true}, false)}
+	id := w.begin(t, "--out", "/out", filepath.Join(w.Files, "work.wasm"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	must := func(err error) {
@@ -107,7 +110,7 @@ func TestTerminal(t *testing.T) {
 	ends(s, int(cli.ExitInterrupted))
 	must(s.WaitFor(ctx, "interrupted; the command was ended, the job goes on"))
 	s = open("screen")
-	w.cli(t, "stop", id).Want(t, cli.ExitOK)
+	w.CLI(t, "stop", id).Want(t, cli.ExitOK)
 	ends(s, int(cli.ExitFailed))
 	must(s.WaitFor(ctx, "starling: the job's program has ended, and with it what was attached"))
 
