@@ -66,16 +66,6 @@ func (l *bought) most() market.Amount {
 	return l.core.Cap
 }
 
-// committed is what the job's leases have cost or can still come to cost.
-func (s *supervisor) committed() market.Amount {
-	leases := s.bought()
-	var sum market.Amount
-	for _, l := range leases {
-		sum += l.most()
-	}
-	return sum
-}
-
 // bought lists the leases of the job in the order in which its receipts are
 // anchored: by rank, by epoch, by id, the same in every process.
 func (s *supervisor) bought() []*bought {

@@ -13,32 +13,54 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// adopt goes on from where another supervisor left the job.
-func (s *supervisor) adopt(ctx context.Context, state *guardian.State, handed []guardian.Lease) error {
-	j, err := s.merged(state)
+// granted is the command of a job that its guardians have given to this peer.
+type granted struct {
+	epoch  uint64
+	grant  []byte     // of the epoch
+	state  jobs.State // of the job, as its last supervisor left it or as this peer has it
+	public *standing  // what else the last supervisor said; nil: nothing that is news
+	leases []*bought
+}
+
+// amend brings the part of a job up that its machine does not know. Where its money is its owner knows best.
+func (g granted) amend(j *Job, mine bool) {
+	d := j.Detached.clone()
+	d.Epoch, d.Grant = g.epoch, g.grant
+	if p := g.public; p != nil {
+		j.Orders, j.Carry = p.Orders, p.Carry
+		for i := range min(len(j.Ranks), len(p.Ranks)) {
+			k, r := &j.Ranks[i], p.Ranks[i]
+			k.Route, k.Units, k.Log, k.Exclusive = r.Route, r.Units, r.Log, r.Exclusive
+		}
+		if !mine {
+			d.Escrow, d.Wages, d.Standbys = p.Detached.Escrow, p.Detached.Wages, p.Detached.Standbys
+		}
+	}
+	j.Detached = d
+}
+
+// adopt takes in where another supervisor left the job, and its leases, which this peer pays for from now on.
+func (d *command) adopt(ctx context.Context, g *granted, state *guardian.State, handed []guardian.Lease) error {
+	s, b := d.s, d.b
+	w, _, err := b.desk.runner.Get(s)
+	if err == nil {
+		g.state = w.State
+		err = d.merge(g, state)
+	}
 	if err != nil {
 		return err
 	}
-	leases, err := s.rebuilt(handed)
-	if err != nil {
+	if g.leases, err = s.rebuilt(handed); err != nil {
 		return err
 	}
-	for _, l := range leases {
-		if int(l.core.Rank) >= len(j.Ranks) || l.core.Successor() {
-			continue
-		}
-		k := &j.Ranks[l.core.Rank]
-		if l.core.RankEpoch > k.Epoch && (l.payer.State() == meter.PayerPaying || l.rec.Active) {
-			k.Epoch, k.Lease, k.Provider, k.State, k.Seq, k.Next, k.Unextended = l.core.RankEpoch, l.id, l.core.Provider, RankLeased, 0, nil, ""
-		}
-	}
-	j.Detached.Epoch, j.Detached.Grant = s.guard.proof()
 	var puts []store.Put
-	for _, l := range leases {
+	for _, l := range g.leases {
 		if l.payer.State() == meter.PayerPaying {
 			l.rec.Active = true // it was asked for its first voucher
 		}
@@ -52,74 +74,60 @@ func (s *supervisor) adopt(ctx context.Context, state *guardian.State, handed []
 		}
 		puts = append(puts, rec, store.Put{Kind: kindPayer, Key: l.id.String(), Value: payer})
 	}
-	if err := s.save(ctx, func(k *Job) { *k = j }, puts...); err != nil {
-		return err
-	}
-	b := s.b
-	b.mu.Lock()
-	for _, l := range leases {
-		if old := b.leases[l.id]; old != nil {
-			old.leave()
+	if len(puts) > 0 {
+		if err := b.cfg.Store.Write(ctx, puts...); err != nil {
+			return fmt.Errorf("journalling the leases of job %s: %w", s.trace.Job, err)
 		}
+	}
+	d.leave()
+	b.mu.Lock()
+	for _, l := range g.leases {
 		b.leases[l.id] = l
 	}
 	b.mu.Unlock()
 	s.mu.Lock()
-	s.paid = leases
+	s.paid = slices.Clone(g.leases)
 	clear(s.leases)
-	s.seat()
 	s.mu.Unlock()
-	for _, l := range leases {
+	for _, l := range g.leases {
 		if l.payer.State() == meter.PayerSettled {
 			close(l.settled)
 		} else {
 			l.watch(b)
 		}
+		if l.first == l.id && !l.alive() {
+			l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
+		}
+	}
+	b.pay.forsake(s.trace.Job)
+	return nil
+}
+
+// merge takes in what another supervisor made of the job, if that is later than what this peer knows.
+func (d *command) merge(g *granted, state *guardian.State) error {
+	if state == nil {
+		return nil
+	}
+	j := d.s.snapshot()
+	merged, public, err := acceptStanding(j, g.state, state.Bytes)
+	switch {
+	case err == nil && public != nil:
+		g.state, g.public = merged, public
+	case err != nil && (d.s.mine || g.state.Command.Epoch > 0): // it knows its job, and its leases are told one by one
+		d.b.cfg.Log.Warn("what a job's guardians keep of it is of no use", "job", j.ID, "err", err)
+	case err != nil:
+		return fmt.Errorf("reading job %s as its guardians keep it: %w", j.ID, err)
 	}
 	return nil
 }
 
-// merged is the job with what another supervisor made of it, if that is later than what this peer knows.
-func (s *supervisor) merged(state *guardian.State) (Job, error) {
-	j := s.snapshot()
-	if state == nil {
-		return j, nil
-	}
-	owned := s.b.owned(j)
-	theirs, news, err := acceptStanding(j, s.saved, state.Bytes)
-	if err != nil && (owned || s.saved) { // it knows its job, and its leases are told one by one
-		s.b.cfg.Log.Warn("what a job's guardians keep of it is of no use", "job", j.ID, "err", err)
-		return j, nil
-	}
-	if err != nil {
-		return j, fmt.Errorf("reading job %s as its guardians keep it: %w", j.ID, err)
-	}
-	if !news {
-		return j, nil
-	}
-	d, mine := theirs.Detached, j
-	j.State, j.Outcome, j.Code, j.Reason = theirs.State, theirs.Outcome, theirs.Code, clip(theirs.Reason)
-	j.Started, j.Round, j.Carry, j.Ranks, j.Lost, j.Orders = theirs.Started, theirs.Round, theirs.Carry, theirs.Ranks, theirs.Lost, theirs.Orders
-	if j.State.Ended() { // what is owed is still to be settled
-		j.State, j.Outcome = Settling, theirs.State
-	}
-	for i := range j.Ranks {
-		k, was := &j.Ranks[i], mine.Ranks[i]
-		if k.Lease == was.Lease && k.Seq == was.Seq {
-			k.LogBase = was.LogBase
-		} else {
-			k.LogBase = s.logs[i].Len()
-		}
-	}
-	if owned { // where its money is it knows best
-		return j, nil
-	}
-	j.Spec = theirs.Spec
-	j.Paused, j.Stopping, j.Extended = theirs.Paused, theirs.Stopping, theirs.Extended
-	own := j.Detached.clone()
-	own.Escrow, own.Wages, own.Standbys = d.Escrow, d.Wages, d.Standbys
-	j.Detached = own
-	return j, nil
+// laterPayer compares how far two states of one lease are, as guardians do: by the last receipt, which its provider
+// signed; then by the supervisor that signed the voucher, since guardians sign none of an earlier one after it; then by
+// the voucher.
+func laterPayer(x, y meter.Payer) int {
+	v, w := cmp.Or(x.Voucher(), &verify.Voucher{}), cmp.Or(y.Voucher(), &verify.Voucher{})
+	return cmp.Or(
+		cmp.Compare(x.Last().Seq, y.Last().Seq), cmp.Compare(v.Supervision, w.Supervision), cmp.Compare(v.Seq, w.Seq))
 }
 
 // rebuilt makes the job's leases anew, under the epoch of now: each as it is known best, here or by the guardians.
@@ -148,13 +156,7 @@ func (s *supervisor) rebuilt(handed []guardian.Lease) ([]*bought, error) {
 		if err != nil || no != nil {
 			return err == nil
 		}
-		seq := func(p meter.Payer) uint64 {
-			if v := p.Voucher(); v != nil {
-				return v.Seq
-			}
-			return 0
-		}
-		return cmp.Or(cmp.Compare(p.Last().Seq, q.Last().Seq), cmp.Compare(seq(p), seq(q))) > 0
+		return laterPayer(p, q) > 0
 	}
 	build := func(rec leaseRecord, state []byte) (*bought, error) {
 		signed, err := market.UnmarshalLease(rec.Lease)
@@ -200,44 +202,37 @@ func (s *supervisor) rebuilt(handed []guardian.Lease) ([]*bought, error) {
 	return out, b.linkAll(out)
 }
 
-// fetchBack brings what the guardians have of a job for its owner: the receipts, and once its work is over its outputs and logs.
-func (s *supervisor) fetchBack(ctx context.Context, st guardian.Standing) error {
-	panel := s.guard.guardians()
-	for _, l := range s.bought() {
-		call, done := context.WithTimeout(ctx, assumeTime)
-		receipts, err := panel.Receipts(call, l.core)
-		done()
-		if err != nil && !errors.Is(err, guardian.ErrMinority) {
+// fetchBack brings what the guardians have of a job for its owner: the receipts, and its outputs and logs where they
+// keep a standing of it.
+func (d *command) fetchBack(ctx context.Context, g granted, files bool) error {
+	s := d.s
+	for _, l := range g.leases {
+		if err := s.fetchReceipts(ctx, l); err != nil {
 			return err
 		}
-		var puts []store.Put
-		for _, r := range receipts {
-			puts = append(puts, store.Put{Kind: kindReceipt, Key: receiptKey(l.id, r.Seq), Value: r.Marshal()})
-		}
-		if len(puts) > 0 {
-			if err := s.b.cfg.Store.Write(ctx, puts...); err != nil {
-				return fmt.Errorf("journalling receipts: %w", err)
-			}
-		}
 	}
-	if st.State == nil {
+	if !files {
 		return nil
 	}
-	j := s.snapshot()
-	named, err := s.standing(false)
-	if err != nil {
-		return err
+	s.mu.Lock()
+	j := d.projectLocked(g.state)
+	bases := make([]int64, len(j.Ranks))
+	for i := range j.Ranks {
+		bases[i] = d.baseLocked(g.state, i)
 	}
+	s.mu.Unlock()
+	g.amend(&j, true)
 	call, done := context.WithTimeout(ctx, fetchBackTime)
 	defer done()
-	for _, f := range named.Files {
+	for _, f := range keptOf(j) {
 		if s.b.cfg.Blobs.Has(f.CID) {
 			continue
 		}
 		if err := s.fetchFrom(call, j.Detached.Guardians, f); ctx.Err() != nil {
 			return err
 		} else if err != nil { // its money is not to wait for it
-			s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("no guardian gave file %s of the job in %v", f.CID, fetchBackTime)})
+			detail := fmt.Sprintf("no guardian gave file %s of the job in %v", f.CID, fetchBackTime)
+			s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: detail})
 		}
 	}
 	for i, r := range j.Ranks {
@@ -246,11 +241,32 @@ func (s *supervisor) fetchBack(ctx context.Context, st guardian.Standing) error 
 		}
 		c, err := cid.Parse(r.Log.CID)
 		if err == nil {
-			err = s.logs[i].Restore(s.b.cfg.Blobs, c, r.LogBase)
+			err = s.logs[i].Restore(s.b.cfg.Blobs, c, bases[i])
 		}
 		if err != nil {
 			s.b.cfg.Log.Warn("a rank's log was not taken over", "job", j.ID, "rank", i, "err", err)
 		}
+	}
+	return nil
+}
+
+// fetchReceipts brings the receipts of a lease from the guardians.
+func (s *supervisor) fetchReceipts(ctx context.Context, l *bought) error {
+	call, done := context.WithTimeout(ctx, assumeTime)
+	defer done()
+	receipts, err := s.guard.guardians().Receipts(call, l.core)
+	if err != nil && !errors.Is(err, guardian.ErrMinority) {
+		return err
+	}
+	var puts []store.Put
+	for _, r := range receipts {
+		puts = append(puts, store.Put{Kind: kindReceipt, Key: receiptKey(l.id, r.Seq), Value: r.Marshal()})
+	}
+	if len(puts) == 0 {
+		return nil
+	}
+	if err := s.b.cfg.Store.Write(ctx, puts...); err != nil {
+		return fmt.Errorf("journalling receipts: %w", err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -11,6 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
@@ -22,38 +24,21 @@ const assumeTime = 10 * time.Second
 
 // assume shows the providers of all leases that are not over that this peer supervises the job now, and takes in the receipts that
 // it has not seen. errSuperseded when one of them knows better; a provider that does not answer is found out by what is asked next.
-func (s *supervisor) assume(ctx context.Context) error {
-	_, grant := s.guard.proof()
-	if len(grant) == 0 {
-		return nil // the owner's orders named it
-	}
+func (s *supervisor) assume(ctx context.Context, by granted) error {
 	lines := map[market.LeaseID][]*bought{}
-	for _, l := range s.bought() {
+	for _, l := range by.leases {
 		lines[l.first] = append(lines[l.first], l)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for first, line := range lines {
-		open := false
-		for _, l := range line {
-			open = open || l.state() != meter.PayerSettled
-		}
-		if open || s.keeps(line) {
-			g.Go(func() error { return s.assumeLine(ctx, first, line, grant) })
+		open := slices.ContainsFunc(line, func(l *bought) bool { return l.state() != meter.PayerSettled })
+		// What a line has run may still be of use to a rank.
+		keeps := slices.ContainsFunc(by.state.Ranks, func(r jobs.Rank) bool { return r.Lease == first })
+		if open || keeps {
+			g.Go(func() error { return s.assumeLine(ctx, first, line, by.grant) })
 		}
 	}
 	return g.Wait()
-}
-
-// keeps reports whether what a line has run, or runs, is still of use to a rank.
-func (s *supervisor) keeps(line []*bought) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.leases {
-		if l != nil && l.line == line[0].line {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line []*bought, grant []byte) error {

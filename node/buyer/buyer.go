@@ -6,6 +6,10 @@
 // by verify/meter's Payer and how to pay by chain's Settlement; this package
 // carries out their effects, each journalled before anything that depends on it
 // leaves the peer. After a crash, Run takes every job up where the journal has it.
+//
+// What happens to a job is decided by its machine, node/buyer/jobs; a driver carries out the effects, with the job's
+// orders, executions and chains of leases. The command of a job with guardians supervises it: it engages them, gets the
+// command back after an absence, and sends them heartbeats with the standing that the next supervisor goes on from.
 package buyer
 
 import (
@@ -143,7 +147,7 @@ type Buyer struct {
 	own      *own
 	payers   *metering.Meters[paidFor, meter.Payer]
 	pay      payments
-	desk     *desk  // runs ordinary jobs
+	desk     *desk  // runs the jobs
 	wages    *wages // nil where this peer guards nothing
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
@@ -264,11 +268,10 @@ func (b *Buyer) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.resumed, s.saved = true, true
-		if rec.Work == nil {
-			s.driver = nil
-		} else if err := s.driver.load(rec.Work); err != nil {
-			return fmt.Errorf("reading job %s: %w", j.ID, err)
+		if s.resumed = true; !j.State.Ended() {
+			if err := s.driver.load(rec.Work); err != nil {
+				return fmt.Errorf("reading job %s: %w", j.ID, err)
+			}
 		}
 		b.jobs[j.ID] = s
 	}
@@ -295,19 +298,17 @@ func (b *Buyer) Run(ctx context.Context) error {
 			l.watch(b)
 		}
 	}
-	var begun []string // ordinary jobs of an earlier process
+	var begun []string // own jobs of an earlier process
 	b.mu.Lock()
 	for _, s := range b.jobs {
 		switch j := s.snapshot(); {
-		case j.State.Ended() || !b.owned(j): // the guardian service says what is to be gone on with
+		case j.State.Ended():
 			for _, l := range s.ranklogs() {
 				l.End()
 			}
 			s.close()
-		case s.driver != nil:
+		case s.mine: // of others the guardian service says what is to be gone on with
 			begun = append(begun, j.ID)
-		default:
-			b.wg.Go(func() { s.run(ctx) })
 		}
 	}
 	b.mu.Unlock()
@@ -381,20 +382,8 @@ func (b *Buyer) Stop(ctx context.Context, id string) error {
 	if st := s.snapshot().State; st == Settling || st.Ended() {
 		return nil
 	}
-	if s.driver != nil {
-		_, err := s.driver.ask(ctx, event{ev: jobs.StopRequested{}})
-		return err
-	}
-	if err := s.save(ctx, func(j *Job) { j.Stopping = true }); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	stop := s.stop
-	s.mu.Unlock()
-	if stop != nil {
-		stop(errStopped)
-	}
-	return nil
+	_, err = s.driver.ask(ctx, event{ev: jobs.StopRequested{}})
+	return err
 }
 
 // Trace returns the steps of a job from after on, and a channel that closes when there are more.

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// chains are the leases of an ordinary job, each with the successors that make it longer.
+// chains are the leases of a job, each with the successors that make it longer.
 type chains struct{ *driver }
 
 // factOf is the lease as the job's machine knows it.
@@ -26,9 +26,14 @@ func factOf(l *bought) jobs.Lease {
 	}
 }
 
-// watch reports to the job's machine when the line of a lease can be used no longer.
+// watch reports to the job's machine when the line of a lease can be used no longer, unless another peer commands it.
 func (c chains) watch(l *bought) {
 	context.AfterFunc(l.line.ctx, func() {
+		select {
+		case <-l.left:
+			return
+		default:
+		}
 		cause, why := causeOf(l)
 		c.post(jobs.LeaseLost{Chain: l.first, Cause: cause, Reason: why})
 	})
@@ -63,12 +68,12 @@ func (c chains) end(fx jobs.EndLease) {
 	c.s.mu.Lock()
 	orderly := c.phase >= jobs.Stopping
 	c.s.mu.Unlock()
+	run := c.commanded()
 	c.b.wg.Go(func() {
 		l := c.chain(fx.Chain)
 		if l == nil {
 			return
 		}
-		run := c.b.desk.ctx
 		for _, o := range l.open() {
 			if orderly { // its provider sends the last receipt
 				c.b.tell(run, o, fx.Reason)
@@ -109,8 +114,9 @@ func (c chains) fault(fx jobs.ReportFault) {
 
 // renew asks the provider of a lease for a successor until it has answered.
 func (c chains) renew(fx jobs.RenewLease) {
+	run := c.commanded()
 	c.b.wg.Go(func() {
-		run, l := c.b.desk.ctx, c.chain(fx.Chain)
+		l := c.chain(fx.Chain)
 		var before *bought
 		if l != nil {
 			for _, o := range l.all() {

@@ -21,7 +21,7 @@ func TestAttackTerminalTexts(t *testing.T) {
 	}
 	b, l := &Buyer{}, &bought{line: &line{}}
 	said := func(ex *nodepb.Execution) string {
-		res, err := b.gather(t.Context(), l, ex, []job.Output{{Path: "/out"}}, true)
+		res, err := b.gather(t.Context(), l, ex, []job.Output{{Path: "/out"}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
-	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
@@ -35,68 +36,104 @@ type charterFile struct {
 	Created time.Time `json:"created"`
 }
 
-// command makes this peer the supervisor of a job with guardians, and is done at once for another job. It returns an *outcome for
-// one that cannot begin.
-func (s *supervisor) command(ctx context.Context) error {
-	if s.guard == nil {
-		return nil
-	}
-	j := s.snapshot()
-	switch {
-	case !s.b.owned(j): // the guardian service has said so
-		return s.assume(ctx)
-	case !j.Detached.Engaged:
-		return s.engage(ctx)
-	case !s.resumed && !s.superseded:
-		return nil
-	}
-	var said string
-	for {
-		st, err := s.guard.guardians().Grant(ctx)
-		if err == nil {
-			s.superseded = false
-			if err := s.adopt(ctx, st.State, st.Leases); err != nil {
-				return err
+// command is the supervision of a job with guardians: how this peer gets it, shows that it has it, and gives it up.
+type command struct {
+	*driver
+	unwilling []sign.Key   // said that they would guard the job, and did not
+	handing   atomic.Int32 // how far its guardians are with its files
+
+	// Under the supervisor's mu:
+	engaging context.CancelFunc // ends the search for them; nil: there is none
+	beating  context.CancelFunc // ends the heartbeats; nil: there are none
+}
+
+// acquire has the guardians make this peer the job's supervisor again, however long that takes: it is the owner.
+func (d *command) acquire() {
+	d.b.wg.Go(func() {
+		ctx, said := d.b.desk.ctx, ""
+		for {
+			err := d.regain(ctx)
+			if err == nil || ctx.Err() != nil {
+				return
 			}
-			s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("by this peer, its owner, under epoch %d", st.Epoch)})
-			if err := s.fetchBack(ctx, st); err != nil {
-				return err
+			if text := err.Error(); text != said {
+				said = text
+				detail := "waiting for the job's guardians: " + clip(text)
+				d.s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: detail})
+				d.s.trace.Poke()
 			}
-			return s.assume(ctx)
+			if pause(ctx, grantRetry) != nil {
+				return
+			}
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if text := err.Error(); text != said {
-			said = text
-			s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: "waiting for the job's guardians: " + clip(text)})
-			s.trace.Poke()
-		}
-		if pause(ctx, grantRetry) != nil {
-			return ctx.Err()
+	})
+}
+
+// regain makes this peer the job's supervisor again.
+func (d *command) regain(ctx context.Context) error {
+	st, err := d.s.guard.guardians().Grant(ctx)
+	if err != nil {
+		return err
+	}
+	g := granted{epoch: st.Epoch, grant: st.Grant}
+	if err := d.adopt(ctx, &g, st.State, st.Leases); err != nil {
+		return err
+	}
+	if err := d.fetchBack(ctx, g, st.State != nil); err != nil {
+		return err
+	}
+	return d.supervise(ctx, g)
+}
+
+// supervise shows the providers that this peer supervises the job now, and goes on with it. errSuperseded if another
+// peer does by now.
+func (d *command) supervise(ctx context.Context, g granted) error {
+	if err := d.s.assume(ctx, g); err != nil {
+		return err
+	}
+	ev := jobs.CommandGranted{Epoch: g.epoch}
+	if g.public != nil {
+		ev.Theirs = &g.state
+	}
+	for _, l := range g.leases {
+		ev.Leases = append(ev.Leases, factOf(l))
+	}
+	effects, err := d.ask(ctx, event{ev: ev, amend: &amendment{change: func(j *Job) { g.amend(j, d.s.mine) }}})
+	if err != nil {
+		return err
+	}
+	if st, ok := effects[0].(changed); ok && st.state.Command.Lost {
+		return fmt.Errorf("%w, under an epoch above %d", errSuperseded, g.epoch)
+	}
+	for _, l := range g.leases {
+		if l.first == l.id && l.alive() {
+			d.chains.watch(l)
 		}
 	}
+	return nil
 }
 
 // standing is the job as its guardians keep it.
-func (s *supervisor) standing(over bool) (guardian.State, error) {
-	j := s.snapshot()
-	j.Spec, j.Key, j.Rerun = publicSpec(j.Spec), "", ""
-	d := j.Detached.clone()
-	d.Epoch, d.Grant = s.guard.proof()
-	d.Box, d.Held, j.Detached, j.Escrows = nil, false, d, nil
-	var files []guardian.File
+func (d *command) standing(st jobs.State) (guardian.State, error) {
+	work, err := st.Encode()
+	if err != nil {
+		return guardian.State{}, err
+	}
+	d.s.mu.Lock()
+	j := d.projectLocked(st)
+	d.s.mu.Unlock()
+	b, err := json.Marshal(standingOf(j, work))
+	return guardian.State{Bytes: b, Over: st.Phase >= jobs.Settling, Files: keptOf(j)}, err
+}
+
+// keptOf are the files of a job that its guardians keep for its owner and for the next supervisor.
+func keptOf(j Job) (files []guardian.File) {
 	keep := func(b Blob) {
 		if c, err := cid.Parse(b.CID); err == nil {
 			files = append(files, guardian.File{CID: c, Size: b.Size})
 		}
 	}
 	for i := range j.Ranks {
-		j.Ranks[i].Live = Live{}
-		if x := j.Ranks[i].Exclusive; x != nil { // what was spent on probes counts on
-			short := *x
-			short.Health, j.Ranks[i].Exclusive = nil, &short
-		}
 		for _, o := range j.Ranks[i].Outputs {
 			keep(o.Blob)
 		}
@@ -107,39 +144,77 @@ func (s *supervisor) standing(over bool) (guardian.State, error) {
 	if j.Carry != nil {
 		keep(*j.Carry)
 	}
-	b, err := json.Marshal(j)
-	return guardian.State{Bytes: b, Over: over, Files: files}, err
+	return files
 }
 
-// beat tells the guardians that the job is supervised, and how it stands, until ctx ends. It cancels what runs when somebody else
-// supervises. over: its work is over, and what is owed is being settled.
-func (s *supervisor) beat(ctx context.Context, cancel context.CancelCauseFunc, over bool) {
-	timing := guardian.TimingOf(s.b.cfg.Genesis)
+// followLocked begins or ends the heartbeats, and ends the search for guardians, as the job's state wants it. The
+// supervisor's mu is held.
+func (d *command) followLocked(st jobs.State) {
+	if d.engaging != nil && st.Phase != jobs.Engaging {
+		d.engaging()
+		d.engaging = nil
+	}
+	wanted := st.Params.Guarded && !st.Command.Lost && st.Phase > jobs.Engaging && st.Phase < jobs.Ended
+	switch {
+	case wanted && d.beating == nil && d.s.guard.guardians() != nil:
+		ctx, cancel := context.WithCancel(d.b.desk.ctx)
+		d.beating = cancel
+		d.b.wg.Go(func() { d.beat(ctx) })
+	case !wanted:
+		d.silenceLocked()
+	}
+}
+
+// silenceLocked ends the heartbeats. The supervisor's mu is held.
+func (d *command) silenceLocked() {
+	if d.beating != nil {
+		d.beating()
+		d.beating = nil
+	}
+}
+
+// beat tells the guardians that the job is supervised, and how it stands, until ctx ends. It reports the loss of command.
+// Once the job's work is over it says only news: nobody need supervise it any more.
+func (d *command) beat(ctx context.Context) {
+	timing := guardian.TimingOf(d.b.cfg.Genesis)
 	var told []byte
-	for {
-		st, err := s.standing(over)
-		if err == nil {
+	for kept := d.s.mine; ; {
+		w, _, err := d.b.desk.runner.Get(d.s)
+		if err != nil {
+			return
+		}
+		if !kept && w.Phase >= jobs.Settling {
+			if err := d.s.keepLogs(ctx); err != nil && ctx.Err() == nil {
+				d.b.cfg.Log.Warn("logs are not kept for a job's owner", "job", d.s.trace.Job, "err", err)
+			}
+			kept = true
+		}
+		st, err := d.standing(w.State)
+		news := !bytes.Equal(st.Bytes, told)
+		if err == nil && (news || !st.Over) {
 			var say *guardian.State
-			if !bytes.Equal(st.Bytes, told) {
+			if news {
 				st.Version = uint64(time.Now().UnixMilli())
 				say = &st
 			}
 			call, done := context.WithTimeout(ctx, max(timing.Silent, 2*time.Second))
-			err = s.guard.guardians().Beat(call, say)
+			err = d.s.guard.guardians().Beat(call, say)
 			done()
-			if err == nil {
-				if say != nil {
-					told = st.Bytes
-				}
-				s.held(ctx)
-			}
 		}
+		var other *guardian.Superseded
 		switch {
-		case errors.Is(err, guardian.ErrSuperseded):
-			cancel(fmt.Errorf("%w: %w", errSuperseded, err))
+		case errors.As(err, &other):
+			d.post(jobs.CommandLost{Epoch: other.Epoch})
 			return
-		case err != nil && ctx.Err() == nil:
-			s.b.cfg.Log.Debug("guardians were not told how a job stands", "job", s.trace.Job, "err", err)
+		case err == nil:
+			told = st.Bytes
+			d.held(ctx)
+		case ctx.Err() == nil:
+			d.b.cfg.Log.Debug("guardians were not told how a job stands", "job", d.s.trace.Job, "err", err)
+		}
+		if err == nil && !news && kept && !d.s.mine && w.Done() {
+			d.b.hasEnded() // its owner settles it
+			return
 		}
 		if pause(ctx, timing.Beat) != nil {
 			return
@@ -147,7 +222,7 @@ func (s *supervisor) beat(ctx context.Context, cancel context.CancelCauseFunc, o
 	}
 }
 
-// How far the guardians of a job are with its files: supervisor.handing.
+// How far the guardians of a job are with its files: command.handing.
 const (
 	handingOver = iota + 1
 	handedOver
@@ -155,7 +230,8 @@ const (
 
 // held notes that the guardians know of a lease for each rank, that the escrow they are paid from is on chain, and that they have the
 // job's files: from then on the job goes on without this peer.
-func (s *supervisor) held(ctx context.Context) {
+func (d *command) held(ctx context.Context) {
+	s := d.s
 	j := s.snapshot()
 	if j.Detached.Held || j.State != Running || j.Detached.Escrow == nil || !s.b.owned(j) {
 		return
@@ -163,17 +239,17 @@ func (s *supervisor) held(ctx context.Context) {
 	if !slices.ContainsFunc(s.b.pay.escrows(j.ID), func(e Escrow) bool { return e.Address == j.Detached.Escrow.Address && e.Deposited > 0 }) {
 		return
 	}
-	switch s.handing.Load() {
+	switch d.handing.Load() {
 	case handingOver:
 		return
 	case handedOver:
 	default:
-		s.handing.Store(handingOver)
+		d.handing.Store(handingOver)
 		s.b.wg.Go(func() { // beats go on meanwhile
 			if s.complete(ctx) {
-				s.handing.Store(handedOver)
+				d.handing.Store(handedOver)
 			} else {
-				s.handing.Store(0)
+				d.handing.Store(0)
 			}
 		})
 		return
@@ -184,29 +260,6 @@ func (s *supervisor) held(ctx context.Context) {
 		j.Detached.Held = true
 	}); err != nil {
 		s.b.cfg.Log.Warn("a job that is held by its guardians was not journalled", "err", err)
-	}
-}
-
-// tellOver leaves the end of the job's work with the guardians, until enough of them have it.
-func (s *supervisor) tellOver(ctx context.Context) error {
-	s.keepLogs(ctx)
-	for {
-		st, err := s.standing(true)
-		if err == nil {
-			st.Version = uint64(time.Now().UnixMilli())
-			call, done := context.WithTimeout(ctx, 2*time.Second)
-			err = s.guard.guardians().Beat(call, &st)
-			done()
-		}
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, guardian.ErrSuperseded):
-			return fmt.Errorf("%w: %w", errSuperseded, err)
-		}
-		if pause(ctx, grantRetry) != nil {
-			return ctx.Err()
-		}
 	}
 }
 
@@ -226,6 +279,9 @@ func (s *supervisor) signLast(ctx context.Context, leases []*bought) error {
 		call, done := context.WithTimeout(ctx, assumeTime)
 		_, err := s.as.voucher(call, l, *last)
 		done()
+		if errors.Is(err, guardian.ErrSuperseded) { // they sign it once this peer has the command again
+			return err
+		}
 		if err != nil {
 			s.b.cfg.Log.Warn("guardians did not sign a lease's last voucher again", "lease", l.id, "err", err)
 		}
@@ -234,22 +290,24 @@ func (s *supervisor) signLast(ctx context.Context, leases []*bought) error {
 }
 
 // dismiss lets the guardians of a job forget it whose owner has all that it wants.
-func (s *supervisor) dismiss(ctx context.Context) {
-	if !s.snapshot().State.Ended() {
-		return
-	}
-	call, done := context.WithTimeout(ctx, s.b.cfg.LostAfter)
-	defer done()
-	if err := s.guard.guardians().Dismiss(call); err != nil {
-		s.b.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", s.trace.Job, "err", err)
-	}
+func (d *command) dismiss() {
+	d.b.wg.Go(func() {
+		defer d.b.hasEnded()
+		defer d.s.close()
+		panel := d.s.guard.guardians()
+		if panel == nil {
+			return
+		}
+		call, done := context.WithTimeout(d.b.desk.ctx, d.b.cfg.LostAfter)
+		defer done()
+		if err := panel.Dismiss(call); err != nil {
+			d.b.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", d.s.trace.Job, "err", err)
+		}
+	})
 }
 
 // keepLogs stores the ranks' logs as files, for an owner that comes back to the job's end.
-func (s *supervisor) keepLogs(ctx context.Context) {
-	if s.b.owned(s.snapshot()) {
-		return
-	}
+func (s *supervisor) keepLogs(ctx context.Context) error {
 	logs := make([]*Blob, len(s.logs))
 	for i, l := range s.logs {
 		c, n, err := l.Store(ctx, s.b.cfg.Blobs)
@@ -261,134 +319,9 @@ func (s *supervisor) keepLogs(ctx context.Context) {
 			logs[i] = &Blob{CID: c.String(), Size: n}
 		}
 	}
-	if err := s.save(ctx, func(j *Job) {
+	return s.save(ctx, func(j *Job) {
 		for i := range j.Ranks {
 			j.Ranks[i].Log = logs[i]
 		}
-	}); err != nil {
-		s.b.cfg.Log.Warn("logs are not kept for a job's owner", "job", s.trace.Job, "err", err)
-	}
-}
-
-// leave has nothing more be done for a lease that another peer commands.
-func (l *bought) leave() {
-	l.b.payers.Drop(paidFor{l})
-	l.line.guard.Lock()
-	defer l.line.guard.Unlock()
-	select {
-	case <-l.left:
-	default:
-		close(l.left)
-	}
-	l.line.cancel()
-}
-
-// TakeUp goes on with a job that this peer guards and supervises from now on.
-func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
-	var f charterFile
-	if err := json.Unmarshal(t.File, &f); err != nil {
-		return fmt.Errorf("reading a job that is guarded: %w", err)
-	}
-	if !isID(f.ID) {
-		return fmt.Errorf("reading a job that is guarded: %q is no id", clip(f.ID))
-	}
-	if err := f.Spec.Check(); err != nil {
-		return fmt.Errorf("reading a job that is guarded: %w", err)
-	}
-	b.mu.Lock()
-	if old := b.jobs[f.ID]; old != nil && !old.has(t.Job) || b.past[f.ID] != nil {
-		f.ID = idOf(t.Job) // whoever knows a job's id can have this peer guard another one of that id
-	}
-	old := b.jobs[f.ID]
-	run := b.ctx
-	if run == nil || b.closing {
-		b.mu.Unlock()
-		return errors.New("the peer is starting or stopping")
-	}
-	b.wg.Add(1)
-	b.mu.Unlock()
-	defer b.wg.Done()
-	j := Job{ID: f.ID, Spec: publicSpec(f.Spec), State: Queued, Created: f.Created, Ranks: make([]Rank, f.Spec.Count)}
-	if old != nil {
-		if !old.has(t.Job) {
-			return fmt.Errorf("a job %s that is guarded has the id of another one", f.ID)
-		}
-		old.yield()
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-old.done:
-		}
-		j = old.snapshot()
-	} else {
-		for i := range j.Ranks {
-			j.Ranks[i].State = RankWaiting
-		}
-		box, err := b.sealKey(f.ID, t.Key.Seed())
-		if err != nil {
-			return err
-		}
-		j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Box: box, Engaged: true, Guardians: t.Panel.Members()}
-	}
-	tr := trace.New(b.cfg.Store, j.ID)
-	if old != nil {
-		tr = old.trace
-	}
-	s, err := b.newSupervisor(j, tr)
-	if err != nil {
-		return err
-	}
-	idle := func() { // it can be taken up again
-		for _, l := range s.logs {
-			l.End()
-		}
-		close(s.done)
-	}
-	if err := s.guard.guardedBy(j.Detached, t.Panel); err != nil {
-		idle()
-		return err
-	}
-	if old != nil {
-		old.mu.Lock()
-		s.paid, s.saved = slices.Clone(old.paid), old.saved
-		old.mu.Unlock()
-	}
-	s.resumed = true
-	b.mu.Lock()
-	b.jobs[j.ID] = s
-	b.mu.Unlock()
-	if err := s.adopt(ctx, t.State, t.Leases); err != nil {
-		idle()
-		return err
-	}
-	s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: fmt.Sprintf("by this peer, a guardian, under epoch %d", s.guard.epoch())})
-	b.wg.Go(func() { s.run(run) })
-	return nil
-}
-
-// Yield is told that another peer supervises a job.
-func (b *Buyer) Yield(terms sign.Hash, _ uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range b.jobs {
-		if !s.mine && s.has(terms) {
-			s.yield()
-		}
-	}
-}
-
-// has reports whether the job is the one of these terms.
-func (s *supervisor) has(terms sign.Hash) bool {
-	d := s.snapshot().Detached
-	return d != nil && d.Terms == terms
-}
-
-// yield ends what this peer does for a job that another one supervises.
-func (s *supervisor) yield() {
-	s.mu.Lock()
-	stop := s.stop
-	s.mu.Unlock()
-	if stop != nil {
-		stop(errSuperseded)
-	}
+	})
 }

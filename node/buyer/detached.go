@@ -398,44 +398,34 @@ func (s *supervisor) prepare(ctx context.Context, o market.Order, spares []sign.
 	})
 }
 
-// hire takes standbys for ranks that were lost. The money for them is in the job's escrow, and the guardians' word moves it.
-func (s *supervisor) hire(ctx context.Context, ranks []uint32) error {
-	for part := range slices.Chunk(ranks, program.MaxStandbyLeaves) {
-		if err := s.hireFor(ctx, part); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *supervisor) hireFor(ctx context.Context, ranks []uint32) error {
-	began := time.Now()
-	slots, _, back, err := s.share(len(ranks))
-	if err != nil {
-		return err
-	}
-	defer back()
+// standbySlots is how many slots a standby may be hired for, at most most: its money is set aside until the escrow ends.
+func (s *supervisor) standbySlots(most uint64) (uint64, error) {
 	j := s.snapshot()
 	if j.Detached.Escrow == nil {
-		return failed(CodePeer, "%v", errNoPlace)
+		return 0, errNoPlace
 	}
 	if now, err := s.b.cfg.Slots.Now(time.Now()); err == nil {
-		slots = min(slots, uint64(max(j.Detached.Escrow.Deadline, now)-now))
+		most = min(most, uint64(max(j.Detached.Escrow.Deadline, now)-now))
 	}
 	for _, sb := range j.Detached.Standbys {
 		rate, err := market.RateOf(sb.Quote.Price, int(j.Spec.Resources.Units), s.b.cfg.Genesis.SlotMillis)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		slots = min(slots, slotsFor(rate, sb.Budget))
+		most = min(most, slotsFor(rate, sb.Budget))
 	}
-	o, env, err := s.order(ctx, ranks, max(slots, 1), 0, false, 0)
-	if err != nil {
-		return err
+	return max(most, 1), nil
+}
+
+// hire takes standbys by an order that is journalled. The money for them is in the job's escrow, and the guardians' word
+// moves it.
+func (s *supervisor) hire(ctx context.Context, o market.Order, env []byte, ranks []uint32) (*forming, error) {
+	if len(ranks) > program.MaxStandbyLeaves {
+		return nil, &unplaced{reason: fmt.Sprintf("%d ranks need standbys at once, at most %d are hired", len(ranks), program.MaxStandbyLeaves)}
 	}
 	quotes := s.standbys(o)
 	if len(quotes) < len(ranks) {
-		return &unplaced{reason: fmt.Sprintf("%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)", len(ranks), len(quotes))}
+		return nil, &unplaced{raced: true, reason: fmt.Sprintf("%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)", len(ranks), len(quotes))}
 	}
 	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]exchange.Quoted{}, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
 	defer f.uncommit()
@@ -449,9 +439,5 @@ func (s *supervisor) hireFor(ctx context.Context, ranks []uint32) error {
 			spares = append(spares, q.Quote.Provider)
 		}
 	}
-	if err := f.run(ctx, chosen, spares); err != nil {
-		return err
-	}
-	s.trace.Add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("%d standbys were hired", len(ranks))})
-	return nil
+	return f, f.run(ctx, chosen, spares)
 }

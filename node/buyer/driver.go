@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/node/webhook"
 )
 
-// driver carries out the effects of an ordinary job's machine, and shows the job's state. Its executions, orders and
+// driver carries out the effects of a job's machine, and shows the job's state. Its executions, orders and
 // leases report events to the machine.
 type driver struct {
 	s      *supervisor
@@ -24,6 +24,7 @@ type driver struct {
 	execs  *execs
 	orders *orders
 	chains chains
+	guards *command
 	loaded *jobs.State // as the journal has it, until the machine is made
 
 	// Under the supervisor's mu:
@@ -39,6 +40,9 @@ type driver struct {
 	asked      jobs.Req                     // last request of the API that waits for its answer
 	waiting    map[jobs.Req]chan<- error    // for the answers
 	idling     context.CancelFunc           // ends the watch for a cluster that nobody uses; optional
+	// mandate is of work under the present command of a job with guardians; made with the first.
+	mandate context.Context
+	revoke  context.CancelFunc
 }
 
 func newDriver(s *supervisor, j Job) *driver {
@@ -46,7 +50,7 @@ func newDriver(s *supervisor, j Job) *driver {
 	d := &driver{s: s, b: s.b, bases: make([]base, n), reasons: make([]string, n), deliveries: map[State][]webhook.Delivery{}, waiting: map[jobs.Req]chan<- error{}}
 	d.execs = &execs{driver: d, following: make([]*following, n)}
 	d.orders = &orders{driver: d, gangs: map[jobs.GangID]context.CancelFunc{}, offers: map[market.LeaseID]offered{}}
-	d.chains = chains{d}
+	d.chains, d.guards = chains{d}, &command{driver: d}
 	for i, r := range j.Ranks {
 		d.bases[i] = base{jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}, r.LogBase}
 	}
@@ -63,6 +67,8 @@ func (d *driver) load(record []byte) error {
 // stateOf is the state of a job as its user sees it.
 func stateOf(st jobs.State) State {
 	switch st.Phase {
+	case jobs.Engaging:
+		return Queued
 	case jobs.Placing:
 		if st.Gang > 0 {
 			return Matching
@@ -88,6 +94,16 @@ func outcomeOf(r jobs.Result) State {
 type base struct {
 	exec jobs.Exec
 	at   int64
+}
+
+// baseLocked is where the log of rank i's execution in a state begins in the rank's log, also if it is not followed yet.
+// The supervisor's mu is held.
+func (d *command) baseLocked(st jobs.State, i int) int64 {
+	r := &st.Ranks[i]
+	if b := d.bases[i]; b.exec == (jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}) {
+		return b.at
+	}
+	return d.s.logs[i].Len()
 }
 
 // projectLocked returns the job as its user sees it in a state of its machine. What the machine does not know stays as
@@ -242,9 +258,9 @@ func (d *driver) noteLocked(st jobs.State, n jobs.Note) {
 func (d *driver) changed(st jobs.State) {
 	d.s.mu.Lock()
 	before := d.s.job.State
-	d.s.job, d.s.saved, d.phase = d.projectLocked(st), true, st.Phase
+	d.s.job, d.phase = d.projectLocked(st), st.Phase
 	n := len(st.Ranks)
-	d.s.leases, d.s.asking, d.s.told = d.s.leases[:n:n], d.s.asking[:n:n], d.s.told[:n:n]
+	d.s.leases, d.s.told = d.s.leases[:n:n], d.s.told[:n:n]
 	for i := range d.s.leases {
 		if d.s.leases[i] = nil; !st.Ranks[i].Lease.IsZero() && st.Phase < jobs.Settling {
 			d.s.leases[i] = d.chains.chainLocked(st.Ranks[i].Lease)
@@ -265,6 +281,7 @@ func (d *driver) changed(st jobs.State) {
 		d.s.ringLocked()
 	}
 	d.watchUseLocked(st)
+	d.guards.followLocked(st)
 	d.written = d.candidate
 	j, told, upTo := d.s.job, d.deliveries[d.s.job.State], d.upTo
 	delete(d.deliveries, d.s.job.State)
@@ -283,6 +300,8 @@ func (d *driver) changed(st jobs.State) {
 	}
 	if st.Phase == jobs.Ended {
 		d.s.trace.Retire()
+	}
+	if st.Phase == jobs.Ended && !st.Params.Guarded { // its guardians are dismissed first
 		d.s.close()
 		d.b.hasEnded()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -22,7 +23,7 @@ func (d *driver) report(ev event) { _ = d.b.desk.runner.Post(d.s, ev) }
 
 // reduceRound runs the job's reduce program here.
 func (d *driver) reduceRound(fx jobs.Reduce) {
-	ctx, cancel := context.WithCancel(d.b.desk.ctx)
+	ctx, cancel := context.WithCancel(d.commanded())
 	d.s.mu.Lock()
 	d.reducing = cancel
 	d.s.mu.Unlock()
@@ -47,8 +48,8 @@ func (d *driver) reduceRound(fx jobs.Reduce) {
 
 // closeAccount takes back what the job has set aside and does not owe, and anchors its receipts.
 func (d *driver) closeAccount() {
+	run := d.commanded()
 	d.b.wg.Go(func() {
-		run := d.b.desk.ctx
 		for {
 			err := d.settleWork(run)
 			if err == nil || run.Err() != nil {
@@ -65,6 +66,11 @@ func (d *driver) closeAccount() {
 // settleWork settles the job once.
 func (d *driver) settleWork(ctx context.Context) error {
 	leases := d.s.bought()
+	if d.s.guard != nil {
+		if err := d.s.signLast(ctx, leases); err != nil {
+			return err
+		}
+	}
 	var last anchoring
 	var total market.Amount
 	owed := func(ctx context.Context) (of anchoring, err error) {
@@ -159,5 +165,35 @@ func (d *driver) answer(a jobs.Answer) {
 	if c := d.waiting[a.Req]; c != nil {
 		c <- a.Err // each request is answered once
 		delete(d.waiting, a.Req)
+	}
+}
+
+// commanded is the context of work under the present command: it ends when another peer supervises the job.
+func (d *driver) commanded() context.Context {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	return d.commandedLocked()
+}
+
+// commandedLocked is commanded for a caller that holds the supervisor's mu.
+func (d *driver) commandedLocked() context.Context {
+	if d.mandate == nil {
+		d.mandate, d.revoke = context.WithCancel(d.b.desk.ctx)
+	}
+	return d.mandate
+}
+
+// leave ends the work on the job's executions and leases: another peer supervises it, or this one begins anew.
+func (d *command) leave() {
+	d.s.mu.Lock()
+	if d.mandate != nil {
+		d.revoke()
+		d.mandate, d.revoke = nil, nil
+	}
+	clear(d.execs.following)
+	leases := slices.Clone(d.s.paid)
+	d.s.mu.Unlock()
+	for _, l := range leases {
+		l.leave()
 	}
 }

@@ -17,11 +17,34 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p"
 )
 
 // engage finds guardians for a new job and hands it to them.
+func (d *command) engage() {
+	ctx, cancel := context.WithCancel(d.b.desk.ctx)
+	d.s.mu.Lock()
+	d.engaging = cancel
+	d.s.mu.Unlock()
+	d.b.wg.Go(func() {
+		defer cancel()
+		err := d.s.engage(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			d.post(jobs.EngagementFailed{Reason: err.Error()})
+		default:
+			d.report(event{ev: jobs.GuardiansEngaged{Epoch: 1}, amend: &amendment{change: func(j *Job) {
+				j.Detached = j.Detached.clone()
+				j.Detached.Engaged, j.Detached.Epoch = true, 1
+			}}})
+		}
+	})
+}
+
+// engage returns once guardians have taken the job.
 func (s *supervisor) engage(ctx context.Context) error {
 	until := time.Now().Add(engageTime)
 	for {
@@ -30,7 +53,7 @@ func (s *supervisor) engage(ctx context.Context) error {
 			return errors.Join(err, ctx.Err())
 		}
 		if time.Now().After(until) {
-			return failed(CodeNoMatch, "no %d peers guard the job: %v (guard.accept of their configuration lets peers do so; --guardians 0 does without)", s.snapshot().Spec.Guardians, err)
+			return fmt.Errorf("no %d peers guard the job: %w (guard.accept of their configuration lets peers do so; --guardians 0 does without)", s.snapshot().Spec.Guardians, err)
 		}
 		if err := pause(ctx, grantRetry); err != nil {
 			return err
@@ -43,7 +66,7 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, j.Spec.Timeouts.Queue/2) // its files may be large, and one that never has them is not the last
 	defer cancel()
 	if len(j.Detached.Guardians) == 0 {
-		members, err := s.b.findGuardians(ctx, j, s.unwilling)
+		members, err := s.b.findGuardians(ctx, j, s.driver.guards.unwilling)
 		if err != nil {
 			return err
 		}
@@ -65,7 +88,7 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 	if err = s.guard.guardians().Engage(ctx, e); err != nil {
 		var no *guardian.NotEngaged
 		if errors.As(err, &no) {
-			s.unwilling = append(s.unwilling, no.By...)
+			s.driver.guards.unwilling = append(s.driver.guards.unwilling, no.By...)
 		}
 		return errors.Join(err, s.anew(context.WithoutCancel(ctx), j, err))
 	}
@@ -74,10 +97,7 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 		names = append(names, m.Key.Short())
 	}
 	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: fmt.Sprintf("by %v, %d of whom decide", names, s.guard.keys().Threshold)})
-	return s.save(ctx, func(j *Job) {
-		j.Detached = j.Detached.clone()
-		j.Detached.Engaged, j.Detached.Epoch = true, 1
-	})
+	return nil
 }
 
 // engagement is what the guardians of a job are handed, who may read its files from then on.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
@@ -13,7 +14,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// execs are the executions of an ordinary job that this process follows.
+// execs are the executions of a job that this process follows.
 type execs struct {
 	*driver
 	following []*following // by rank; nil: nothing is followed. Under the supervisor's mu.
@@ -38,7 +39,7 @@ func (x *execs) followed(e jobs.Exec) (f *following, already bool) {
 		f.cancel()
 	}
 	f = &following{exec: e}
-	f.ctx, f.cancel = context.WithCancel(x.b.desk.ctx)
+	f.ctx, f.cancel = context.WithCancel(x.commandedLocked())
 	x.following[e.Rank] = f
 	return f, false
 }
@@ -207,7 +208,7 @@ func (x *execs) gather(fx jobs.GatherOutputs) {
 	}
 	x.b.wg.Go(func() {
 		l := x.chains.chain(fx.Lease)
-		res, err := x.b.gather(f.ctx, l, last, x.s.snapshot().Spec.Outputs, true)
+		res, err := x.b.gather(f.ctx, l, last, x.s.snapshot().Spec.Outputs)
 		switch {
 		case f.ctx.Err() != nil:
 		case err != nil:
@@ -277,4 +278,47 @@ func (x *execs) reclaim(fx jobs.ReclaimExecution) {
 			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: cause, Reason: why})
 		}
 	})
+}
+
+// stopSlack is how much longer than its grace the end of a stopped program is waited for.
+const stopSlack = 2 * time.Second
+
+// back reports whether a rank is taken up for the first time since this process began.
+func (s *supervisor) back(i int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.returned == nil {
+		s.returned = map[int]bool{}
+	}
+	first := s.resumed && !s.returned[i]
+	s.returned[i] = true
+	return first
+}
+
+// execution is rank i's run of its program as the buyer follows it.
+func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
+	return &execution{
+		b: s.b, l: l, seq: r.Seq, log: s.ranklogs()[i], base: r.LogBase,
+		seen: func(ex *nodepb.Execution) {
+			s.see(i, ex)
+			s.heard(i, ex)
+			s.examine(i, l, ex)
+		},
+	}
+}
+
+// see keeps what a provider says of a running program, for whoever looks. It reaches the journal with the job's next change.
+func (s *supervisor) see(i int, ex *nodepb.Execution) {
+	s.mu.Lock()
+	changed := false
+	if live := liveOf(ex); i < len(s.job.Ranks) && !live.equal(s.job.Ranks[i].Live) {
+		ranks := slices.Clone(s.job.Ranks)
+		ranks[i].Live = live
+		s.job.Ranks, changed = ranks, true
+	}
+	s.mu.Unlock()
+	if changed {
+		s.trace.Poke()
+	}
+	s.bring(i, ex)
 }

@@ -72,14 +72,6 @@ type result struct {
 	message string
 	outputs []Output
 	lost    string // not empty: the lease is lost, for this reason
-	late    bool   // it is lost because it took longer than the job says
-}
-
-func (r result) ok() bool { return r.lost == "" && r.exit == 0 && r.reason == "" }
-
-// hopeless says that every provider would have the same to say, however often it is asked.
-func (r result) hopeless() bool {
-	return r.reason == protocol.ReasonImage || r.reason == protocol.ReasonProgram || r.reason == protocol.ReasonCredentials
 }
 
 // workload is what rank does in the job's current round.
@@ -149,9 +141,9 @@ func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) e
 
 // gather fetches what an ended execution left, verified by digest: of the outputs that the job asked for, and together no more
 // than archives of the lease's disk.
-func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wanted []job.Output, asked bool) (result, error) {
+func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wanted []job.Output) (result, error) {
 	res := result{exit: int(ex.ExitCode), reason: clip(ex.Reason), message: clip(ex.Message)}
-	if r := runtime.Reason(ex.Reason); r == runtime.ReasonLost || r == runtime.ReasonKilled && !asked {
+	if r := runtime.Reason(ex.Reason); r == runtime.ReasonLost {
 		// Nobody here asked for that: the lease ended, or the provider's peer did.
 		res.lost = "the provider ended it: " + strings.TrimSuffix(clip(ex.Reason+": "+ex.Message), ": ")
 		if why := l.lostReason(); why != "" {
@@ -208,9 +200,6 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wan
 	}
 	return res, nil
 }
-
-// maxOutputs bounds what one execution may name.
-const maxOutputs = 16
 
 // clip bounds and cleans text that came from a peer.
 func clip(s string) string {

@@ -66,28 +66,7 @@ func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget 
 	if err != nil {
 		return Extension{}, err
 	}
-	if s.driver != nil {
-		return s.driver.extend(ctx, longer, by)
-	}
-	plans, err := s.plan(longer)
-	if err != nil {
-		return Extension{}, err
-	}
-	b.mu.Lock() // no other job is taken in between on the same limits
-	err = b.withinMore(s, longer.Spec, time.Now())
-	if err == nil {
-		err = s.save(ctx, func(k *Job) {
-			k.Spec, k.Extended = longer.Spec, k.Extended+1
-			plans.note(k)
-		})
-	}
-	b.mu.Unlock()
-	if err != nil {
-		return Extension{}, err
-	}
-	b.cfg.Log.Info("job is made longer", "job", j.ID, "by", by, "run", longer.Spec.Timeouts.Run)
-	s.ask(ctx, plans)
-	return s.extension(plans), nil
+	return s.driver.extend(ctx, longer, by)
 }
 
 // longer is the job with more time, checked as a new one is.
@@ -119,182 +98,9 @@ func (b *Buyer) longer(ctx context.Context, j Job, by time.Duration, budget mark
 	return j, nil
 }
 
-// plan is the successor of each rank's lease, or why there is none.
-type plan struct {
-	ranks []ExtendedRank
-	cores []*market.LeaseCore
-}
-
-func (p plan) note(j *Job) {
-	for i, c := range p.cores {
-		if c != nil {
-			b := c.Marshal()
-			j.Ranks[i].Next, j.Ranks[i].Unextended = b[:], ""
-		}
-	}
-}
-
-// plan writes the successors that make the leases last as long as the job j, and checks that the budget pays for them.
-func (s *supervisor) plan(j Job) (plan, error) {
-	b := s.b
-	p := plan{ranks: make([]ExtendedRank, len(j.Ranks)), cores: make([]*market.LeaseCore, len(j.Ranks))}
-	slot, err := b.cfg.Slots.Now(time.Now())
-	if err != nil {
-		return p, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
-	}
-	left := j.Spec.Timeouts.Run
-	if !j.Started.IsZero() {
-		left -= time.Since(j.Started)
-	}
-	target := slot + market.Slot(b.cfg.Genesis.SlotsIn(max(left, time.Second))+2*b.cfg.Genesis.IntervalSlots)
-	var sum market.Amount
-	for i, r := range j.Ranks {
-		k := &p.ranks[i]
-		s.mu.Lock()
-		l := s.leases[i]
-		s.mu.Unlock()
-		*k = ExtendedRank{Rank: i, Provider: r.Provider, State: NoLease}
-		if len(r.Next) > 0 {
-			return p, fmt.Errorf("%w: the provider of rank %d is still being asked for the last extension; try again when it has answered", ErrRefused, i)
-		}
-		if r.State == RankDone && j.Round+1 >= j.Spec.RoundCount() {
-			k.State = LongEnough
-			continue
-		}
-		if l == nil || l.ctx.Err() != nil {
-			continue
-		}
-		last := l.line.end()
-		k.Until, k.State = s.timeOf(slot, last.core.End), LongEnough
-		if last.core.End >= target {
-			continue
-		}
-		// Whole intervals, so that the last one is not too short to be paid before its end.
-		more := (uint64(target-last.core.End) + b.cfg.Genesis.IntervalSlots - 1) / b.cfg.Genesis.IntervalSlots * b.cfg.Genesis.IntervalSlots
-		core, err := last.core.Follow(last.core.End + market.Slot(more))
-		if err == nil {
-			sum, err = sum.Add(core.Cap)
-		}
-		if err != nil {
-			return p, fmt.Errorf("%w: rank %d: %w", ErrRefused, i, err)
-		}
-		p.cores[i], k.State = &core, Extending
-	}
-	s.money.Lock()
-	defer s.money.Unlock()
-	if have := s.committed() + s.promised; sum > 0 && have+sum > j.Spec.Payment.Budget {
-		g := b.cfg.Genesis
-		return p, fmt.Errorf("%w: the longer leases can cost %s more, and of payment.budget %s are %s left; say --budget %s or more", ErrRefused,
-			g.FormatAmount(sum), g.FormatAmount(j.Spec.Payment.Budget), g.FormatAmount(j.Spec.Payment.Budget-min(have, j.Spec.Payment.Budget)), g.FormatAmount(have+sum))
-	}
-	return p, nil
-}
-
 // timeOf is when a slot begins, by the nominal length of slots.
 func (s *supervisor) timeOf(now, slot market.Slot) time.Time {
 	return time.Now().Add(time.Duration(int64(slot)-int64(now)) * time.Duration(s.b.cfg.Genesis.SlotMillis) * time.Millisecond).Round(time.Second)
-}
-
-// ask asks all providers at once, and returns when they have answered or ctx or the time for it is over.
-func (s *supervisor) ask(ctx context.Context, p plan) {
-	s.mu.Lock()
-	run := s.working
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, extendWait)
-	defer cancel()
-	var waiting []<-chan struct{}
-	for i, c := range p.cores {
-		if c != nil && run != nil {
-			waiting = append(waiting, s.pursue(run, i, *c))
-		}
-	}
-	for _, done := range waiting {
-		select {
-		case <-ctx.Done():
-			return
-		case <-done:
-		}
-	}
-}
-
-// pursueAll takes up what an earlier process was asking.
-func (s *supervisor) pursueAll(ctx context.Context) {
-	for i, r := range s.snapshot().Ranks {
-		if len(r.Next) == 0 {
-			continue
-		}
-		core, err := market.UnmarshalLeaseCore(r.Next)
-		if err != nil {
-			s.b.cfg.Log.Error("the journal's successor of a lease cannot be read", "job", s.trace.Job, "rank", i, "err", err)
-			continue
-		}
-		s.pursue(ctx, i, core)
-	}
-}
-
-// stretch makes leases longer that were ordered before the job was.
-func (s *supervisor) stretch(ctx context.Context) {
-	s.extending.Lock()
-	defer s.extending.Unlock()
-	p, err := s.plan(s.snapshot())
-	if err == nil {
-		err = s.save(ctx, p.note)
-	}
-	if err != nil {
-		s.b.cfg.Log.Warn("new leases could not be made as long as the job is by now", "job", s.trace.Job, "err", err)
-		return
-	}
-	s.ask(ctx, p)
-}
-
-// pursue asks the provider of a rank for a successor until it has answered; the channel closes then.
-func (s *supervisor) pursue(ctx context.Context, i int, core market.LeaseCore) <-chan struct{} {
-	done := make(chan struct{})
-	s.mu.Lock()
-	again := s.asking[i]
-	s.asking[i] = true
-	s.mu.Unlock()
-	if again {
-		close(done)
-		return done
-	}
-	s.money.Lock()
-	s.promised += core.Cap
-	s.money.Unlock()
-	back := s.b.using(s.trace.Job, core.Order)
-	s.b.wg.Go(func() {
-		defer close(done)
-		defer back()
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.asking[i] = false
-		}()
-		err := s.follow(ctx, s.follows(i, core), core)
-		s.money.Lock()
-		s.promised -= core.Cap
-		s.money.Unlock()
-		if ctx.Err() != nil && err != nil {
-			return // the journal has it
-		}
-		if err != nil {
-			s.refused(ctx, core, err)
-		}
-		if err := s.keep(ctx, func(j *Job) {
-			r := &j.Ranks[i]
-			if r.Next = nil; err != nil {
-				r.Unextended = clip(err.Error())
-			}
-		}); err != nil {
-			return
-		}
-		step := Step{At: time.Now(), Kind: StepExtended, Rank: &i, Provider: core.Provider.String(), Detail: fmt.Sprintf("until slot %d", core.End)}
-		if err != nil {
-			step.Kind, step.Detail = StepUnextended, clip(err.Error())
-		}
-		s.trace.Add(step)
-	})
-	return done
 }
 
 // refused ends a successor that its provider does not follow with. One that was paid for is retired when it is settled: until then the provider
@@ -308,21 +114,6 @@ func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why err
 		return
 	}
 	s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.Job}) // what was set aside for it, if anything was
-}
-
-// follows is the lease of rank i that core makes longer; nil: it was lost meanwhile.
-func (s *supervisor) follows(i int, core market.LeaseCore) *bought {
-	s.mu.Lock()
-	l := s.leases[i]
-	s.mu.Unlock()
-	if l != nil {
-		for _, o := range l.all() {
-			if market.Nonce(o.id[:16]) == core.Nonce {
-				return o
-			}
-		}
-	}
-	return nil
 }
 
 // follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and what it
@@ -432,22 +223,4 @@ func (b *Buyer) leaseCall(ctx context.Context, l *bought, req *marketpb.LeaseReq
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	return protocol.Lease.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
-}
-
-// extension is what came of asking, as far as it is known.
-func (s *supervisor) extension(p plan) Extension {
-	j := s.snapshot()
-	out := Extension{Job: j.ID, Run: job.Span(j.Spec.Timeouts.Run), Until: j.Until(), Budget: j.Spec.Payment.Budget, Ranks: p.ranks}
-	slot, _ := s.b.cfg.Slots.Now(time.Now()) // it was known a moment ago
-	for i, c := range p.cores {
-		k, r := &out.Ranks[i], j.Ranks[i]
-		switch {
-		case c == nil || len(r.Next) > 0:
-		case r.Unextended != "":
-			k.State, k.Reason = NotExtended, r.Unextended
-		default:
-			k.State, k.Until, k.Extra = Extended, s.timeOf(slot, c.End), c.Cap
-		}
-	}
-	return out
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/store"
@@ -28,6 +29,22 @@ func (w *pastWorld) stranger(i int, guardians market.KeySet) Job {
 		j.Detached.Guardians = append(j.Detached.Guardians, guardian.Member{Key: k})
 	}
 	return j
+}
+
+// supervised is the record of a job that this peer supervised for another to its end.
+func (w *pastWorld) supervised(j Job) []byte {
+	p, err := paramsOf(j, w.cfg.Genesis, time.Second)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	st, _ := beginning{params: p, created: j.Created}.state(jobs.Now{Time: j.Created})
+	st.Phase, st.Round, st.Outcome = jobs.Settling, p.Rounds, jobs.Outcome{Result: jobs.ResultSucceeded}
+	st.Command = jobs.Command{Epoch: 2}
+	work, err := st.Encode()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return encoded(w.t, jobRecord{Job: j, Work: work})
 }
 
 // TestAttackEndlessGuardedJobs: of a stranger's job that this peer guards no more nothing stays, in memory, in the journal or on the disk,
@@ -53,7 +70,9 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 				Charter: guardian.Charter{Job: j.Detached.Terms, Owner: j.Detached.Owner, Buyer: j.Detached.Key, Keys: set}, Members: j.Detached.Guardians,
 				Until: time.Now().Add(time.Hour), Epoch: 1, Dismissed: i == dismissed,
 			}
-			puts := []store.Put{{Kind: kindReceipt, Key: receiptKey(w.core(i).ID(), 1), Value: []byte{1}}}
+			puts := []store.Put{
+				{Kind: kindReceipt, Key: receiptKey(w.core(i).ID(), 1), Value: []byte{1}}, {Kind: kindJob, Key: j.ID, Value: w.supervised(j)},
+			}
 			if i != gone {
 				puts = append(puts, store.Put{Kind: "ward", Key: ward.Job.String(), Value: encoded(t, ward)})
 			}
@@ -67,11 +86,7 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 			if w.cfg.Guardian, err = guardian.New(t.Context(), guardian.Config{Genesis: w.cfg.Genesis, Key: w.cfg.Key, Store: disk}); err != nil {
 				t.Fatal(err)
 			}
-			b := w.start()
-			for _, s := range b.supervisors() {
-				close(s.done)
-			}
-			return b
+			return w.start()
 		}
 		b := start(st)
 		st.CrashAt(st.Count()+n, store.Before)

@@ -17,7 +17,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -34,77 +33,6 @@ const (
 	orderValidity = time.Minute
 )
 
-// leaseAll takes leases for every rank that has none, as one gang.
-func (s *supervisor) leaseAll(ctx context.Context) error {
-	var missing []uint32
-	s.mu.Lock()
-	for i, l := range s.leases {
-		if l == nil && s.job.Ranks[i].State != RankDone {
-			missing = append(missing, uint32(i))
-		}
-	}
-	s.mu.Unlock()
-	if len(missing) == 0 {
-		return nil
-	}
-	return s.lease(ctx, missing)
-}
-
-// leaseOf returns the lease of a rank, taking a new one when it has none.
-func (s *supervisor) leaseOf(ctx context.Context, i int) (*bought, error) {
-	s.mu.Lock()
-	l := s.leases[i]
-	s.mu.Unlock()
-	if l != nil {
-		return l, nil
-	}
-	if err := s.lease(ctx, []uint32{uint32(i)}); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.leases[i], nil
-}
-
-// settleFor is how long providers are waited for that reach each other over relays only, or not yet, in the queue time.
-const settleFor = time.Minute
-
-// lease orders and takes leases for ranks, all or none. While the queue time
-// lasts an order that found nobody is tried again, but not the first one of a job:
-// a job that cannot be placed fails at once.
-func (s *supervisor) lease(ctx context.Context, ranks []uint32) error {
-	first := s.snapshot().Started.IsZero()
-	if first {
-		if err := s.save(ctx, func(j *Job) { j.State = Matching }); err != nil {
-			return err
-		}
-	}
-	began := time.Now()
-	until := began.Add(s.snapshot().Spec.Timeouts.Queue)
-	thin := 0 // how often too few providers were drawn
-	for attempt := 0; ; attempt++ {
-		err := s.form(ctx, ranks, attempt == 0, thin)
-		var none *unplaced
-		if err == nil || !errors.As(err, &none) {
-			return err
-		}
-		// A rank that was lost waits for units within the queue time: peers restart. So does a job
-		// whose own peer restarted, and an order that found enough quotes and lost them to others, or whose providers did not find to each other yet.
-		if none.thin {
-			thin++
-		}
-		if retry := none.thin || !first || s.resumed || none.raced || none.unsettled && time.Since(began) < settleFor; !retry || ctx.Err() != nil {
-			return failed(CodeNoMatch, "%v", none)
-		}
-		if time.Now().After(until) {
-			return failed(CodeTimeout, "not placed within timeouts.queue of %v: %v", s.snapshot().Spec.Timeouts.Queue, none)
-		}
-		if err := pause(ctx, jitter(time.Duration(min(attempt+1, 8))*250*time.Millisecond)); err != nil {
-			return err
-		}
-	}
-}
-
 // unplaced says that an order found no n providers.
 type unplaced struct {
 	raced     bool // there were quotes enough, the units went elsewhere; or providers did not see whether it can pay
@@ -114,22 +42,6 @@ type unplaced struct {
 }
 
 func (u *unplaced) Error() string { return u.reason }
-
-// order writes the order for ranks, and journals it before anybody sees it. It
-// also counts the ranks' epochs up, so that no two leases of one rank share one.
-func (s *supervisor) order(ctx context.Context, ranks []uint32, slots uint64, budget market.Amount, choosy bool, asked int) (market.Order, []byte, error) {
-	o, env, err := s.compose(len(ranks), slots, budget, choosy, asked)
-	if err != nil {
-		return o, nil, err
-	}
-	err = s.save(ctx, func(j *Job) {
-		j.Orders = append(j.Orders, o.ID)
-		for _, r := range ranks {
-			j.Ranks[r].Epoch++
-		}
-	}, store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env})
-	return o, env, err
-}
 
 // compose writes an order for so many ranks, and its envelope.
 func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choosy bool, asked int) (market.Order, []byte, error) {
@@ -153,42 +65,10 @@ func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choo
 		own = apart{nonce: replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders))), salt: j.Nonce[:]}
 	}
 	own.asked = asked
-	if s.guard != nil && !j.Started.IsZero() && j.Detached.Escrow != nil { // it hires standbys
+	if s.guard != nil && !(j.Started.IsZero() && s.mine) && j.Detached.Escrow != nil { // it hires standbys
 		own.funds = j.Detached.Escrow.Address
 	}
 	return s.b.write(s.as, j.Spec, ranks, slots, budget, exclude, own)
-}
-
-// share sets money aside for n more leases: how many slots they may last, and
-// what they can cost together. Ranks that are replaced at the same time must not
-// count on the same money. The caller calls back when the leases count themselves.
-func (s *supervisor) share(n int) (slots uint64, most market.Amount, back func(), err error) {
-	s.money.Lock()
-	defer s.money.Unlock()
-	s.mu.Lock()
-	without := 0
-	for i, l := range s.leases {
-		if l == nil && s.job.Ranks[i].State != RankDone {
-			without++
-		}
-	}
-	s.mu.Unlock()
-	among := max(n, without-s.taking)
-	if j := s.snapshot(); s.guard != nil && j.Started.IsZero() { // standbys are paid of the same money
-		among += int(j.Spec.Standbys)
-	}
-	slots, most, err = s.b.affordable(s.snapshot(), n, among, s.committed()+s.promised)
-	if err != nil {
-		return 0, 0, nil, err
-	}
-	s.promised += most
-	s.taking += n
-	return slots, most, func() {
-		s.money.Lock()
-		defer s.money.Unlock()
-		s.promised -= most
-		s.taking -= n
-	}, nil
 }
 
 // affordable is how many slots n more leases may last within the time and money
@@ -239,33 +119,6 @@ func slotsFor(r market.Rate, a market.Amount) uint64 {
 func mostCost(spec job.Job) (market.Amount, error) {
 	cost, err := spec.MaxCost()
 	return min(cost, spec.Payment.Budget), err
-}
-
-// form places one order for ranks and takes all its leases or none. Choosy, it
-// leaves out the providers that lost a rank of the job before. asked is how often orders for them brought too few quotes.
-func (s *supervisor) form(ctx context.Context, ranks []uint32, choosy bool, asked int) error {
-	b := s.b
-	if s.guard != nil && !s.snapshot().Started.IsZero() {
-		return s.hire(ctx, ranks)
-	}
-	began, extended := time.Now(), s.snapshot().Extended
-	slots, budget, back, err := s.share(len(ranks))
-	if err != nil {
-		return err
-	}
-	defer back()
-	o, env, err := s.order(ctx, ranks, slots, budget, choosy, asked)
-	if err != nil {
-		return err
-	}
-	if _, err := s.take(ctx, o, env, ranks); err != nil {
-		return err
-	}
-	if s.snapshot().Extended != extended { // what was ordered is too short by now
-		b.wg.Go(func() { s.stretch(ctx) })
-	}
-	s.trace.Add(Step{At: time.Now(), Kind: StepLeased, Took: time.Since(began), Detail: fmt.Sprintf("order %s: %d leases", o.ID.Short(), len(ranks))})
-	return nil
 }
 
 // take publishes an order that is journalled, and takes all its leases or none. An order that found nobody is an *unplaced.

@@ -45,7 +45,7 @@ type forming struct {
 
 	mu     sync.Mutex
 	drafts map[market.HoldID]*draft
-	// Of an ordinary job, once formed: the leases by rank, and their records for the journal.
+	// Once formed: the leases by rank, and their records for the journal.
 	leases map[uint32]*bought
 	puts   []store.Put
 	seats  []gang.Seat
@@ -89,7 +89,7 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 		for _, e := range effects {
 			switch e := e.(type) {
 			case gang.Formed:
-				return f.formed(ctx, e.Seats)
+				return f.formed(e.Seats)
 			case gang.FailedWith:
 				return f.failed(ctx, e)
 			default:
@@ -382,44 +382,22 @@ func (f *forming) release(ctx context.Context, e gang.Release) {
 	f.s.trace.Add(Step{At: time.Now(), Kind: StepReleased, Rank: &r, Provider: e.Provider.String(), Detail: e.Reason})
 }
 
-// formed journals the leases of all ranks.
-func (f *forming) formed(ctx context.Context, seats []gang.Seat) error {
-	s := f.s
+// formed keeps the leases of all ranks, and their records for the journal.
+func (f *forming) formed(seats []gang.Seat) error {
 	var puts []store.Put
 	leases := map[uint32]*bought{}
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	for _, seat := range seats {
 		l := f.drafts[seat.Hold].lease
 		leases[seat.Rank] = l
 		p, err := l.put(func(r *leaseRecord) { r.Active = true })
 		if err != nil {
-			f.mu.Unlock()
 			return err
 		}
 		puts = append(puts, p)
 	}
-	f.mu.Unlock()
-	if s.driver != nil {
-		f.leases, f.puts, f.seats = leases, puts, seats
-		return nil
-	}
-	// The leases are active: also a job that was stopped just now has to know them to end them.
-	err := s.save(context.WithoutCancel(ctx), func(j *Job) {
-		for rank, l := range leases {
-			k := &j.Ranks[rank]
-			k.State, k.Lease, k.Provider, k.Seq = RankLeased, l.id, l.core.Provider, 0
-			q := f.quotes[l.core.Provider]
-			k.Route, k.Units, k.Next, k.Unextended = q.Route, unitsOf(q.Quote), nil, ""
-		}
-	}, puts...)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	for rank, l := range leases {
-		s.leases[rank] = l
-	}
-	s.mu.Unlock()
+	f.leases, f.puts, f.seats = leases, puts, seats
 	return nil
 }
 

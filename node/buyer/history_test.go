@@ -19,13 +19,17 @@ func TestAttackLongHistory(t *testing.T) {
 	st, over := store.NewMemory(), make(chan struct{})
 	close(over)
 	b := &Buyer{pay: free{}, jobs: map[string]*supervisor{}, past: map[string]*past{}, cfg: Config{Store: st, Log: p2ptest.Quiet()}}
+	var err error
+	if b.desk, err = newDesk(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
 	at := time.Unix(1_800_000_000, 0)
 	for i := range jobs {
 		j := Job{ID: fmt.Sprintf("j%05d", i), Created: at.Add(time.Duration(i) * time.Second), State: Succeeded, Spec: pastSpec("long"), Ranks: make([]Rank, ranks)}
 		if i%(jobs/open) == 0 {
 			j.State = Running
 		}
-		b.jobs[j.ID] = &supervisor{b: b, mine: true, job: j, trace: trace.New(st, j.ID), done: over}
+		b.jobs[j.ID] = &supervisor{b: b, mine: true, job: j, trace: trace.New(st, j.ID), driver: &driver{guards: &command{}}, done: over}
 	}
 	size := func(f func()) uint64 {
 		var before, after runtime.MemStats

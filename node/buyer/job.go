@@ -172,8 +172,7 @@ type Rank struct {
 	Begun      time.Time `json:"begun,omitzero"` // when the provider was asked to start this execution
 	After      time.Time `json:"after,omitzero"` // the program is started again at this time
 	Live       Live      `json:"live,omitzero"`  // what the provider said last of the execution
-	// Next is the successor (market.LeaseCore) that the provider is being asked for, Unextended why it would not sign the last.
-	Next       []byte `json:"next,omitempty"`
+	// Unextended is why the provider would not sign a successor of its lease.
 	Unextended string `json:"unextended,omitempty"`
 	// Exclusive is what probes and the provider's own word say of the units of the last lease; nil: nothing.
 	Exclusive *probe.Exclusive `json:"exclusive,omitempty"`
@@ -213,15 +212,6 @@ func (j Job) Until() time.Time {
 		return time.Time{}
 	}
 	return j.Started.Add(j.Spec.Timeouts.Run).Round(time.Second)
-}
-
-// ended returns the job as it goes into settling.
-func (j Job) ended(outcome State, code Code, reason string) Job {
-	j.State, j.Outcome, j.Code, j.Reason = Settling, outcome, code, reason
-	for i := range j.Ranks {
-		j.Ranks[i].Next = nil // nobody is asked any more
-	}
-	return j
 }
 
 // Summary is a one-line account of where the job stands.

@@ -188,15 +188,7 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 	if err == nil {
 		err = b.link()
 	}
-	if err != nil {
-		return err
-	}
-	for _, s := range b.jobs {
-		if s.driver == nil { // others find their leases in their machines
-			s.seat()
-		}
-	}
-	return nil
+	return err
 }
 
 // restored is a lease of an earlier process.
@@ -221,27 +213,6 @@ func (b *Buyer) restored(rec leaseRecord, payer []byte, s *supervisor) (*bought,
 	}
 	l.seenAt, l.paidAt = max(l.payer.Began(), l.payer.Last().To), l.payer.PaidUntil()
 	return l, nil
-}
-
-// seat gives the ranks the leases that they had in an earlier process.
-func (s *supervisor) seat() {
-	for i, r := range s.job.Ranks {
-		at := slices.IndexFunc(s.paid, func(l *bought) bool { return l.id == r.Lease })
-		if at < 0 || s.paid[at].core.Rank != uint32(i) {
-			continue
-		}
-		l := s.paid[at]
-		if !l.rec.Active || l.rec.Reason != "" || r.State == RankWaiting {
-			continue
-		}
-		if !l.alive() {
-			if r.State != RankRunning {
-				continue
-			}
-			l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
-		}
-		s.leases[i] = l
-	}
 }
 
 // prepay issues the voucher for the first interval, once, and is what the provider is told; asked again it is the same.
@@ -324,7 +295,7 @@ func (l *bought) watch(b *Buyer) {
 		case <-l.settled:
 			b.pay.retire(l)
 			b.used(l.job, l.core.Order)
-			if s, err := b.get(l.job); err == nil && s.driver != nil {
+			if s, err := b.get(l.job); err == nil {
 				s.driver.chains.costs(l)
 			}
 		}
@@ -423,52 +394,12 @@ func (l *bought) over(ctx context.Context, reason string) error {
 	return err
 }
 
-// end ends a lease that went well: the provider is told, stops, and sends its
-// final receipt, which is waited for as long as the payer says.
-func (b *Buyer) end(ctx context.Context, l *bought, reason string) {
-	open := l.open()
-	for _, l := range open {
-		b.tell(ctx, l, reason)
-		_ = l.over(ctx, reason)
-	}
-	for _, l := range open {
-		select {
-		case <-ctx.Done():
-		case <-l.settled:
-		}
-	}
-}
-
-// giveUp ends a lease whose provider is lost. What it is owed is paid; neither its
-// final receipt nor its answer is waited for. The peer is running.
-func (b *Buyer) giveUp(ctx context.Context, l *bought, reason string) {
-	for _, l := range l.open() {
-		_ = l.over(ctx, reason)
-		b.wg.Go(func() { b.tell(ctx, l, reason) })
-	}
-}
-
-// dismiss ends a lease that the job does not use, through no fault of its provider.
-func (b *Buyer) dismiss(ctx context.Context, l *bought, reason string) {
-	for _, l := range l.open() {
-		b.tell(ctx, l, reason)
-		_ = l.over(ctx, reason)
-	}
-}
-
 // tell lets a provider know that its lease is no longer wanted. One that does not
 // hear it finds out by the next voucher, which does not come.
 func (b *Buyer) tell(ctx context.Context, l *bought, reason string) {
 	if err := l.releaseLease(context.WithoutCancel(ctx), reason); err != nil {
 		b.cfg.Log.Debug("a release was not confirmed", "lease", l.id, "err", err)
 	}
-}
-
-// told reports whether the lease was ended by this side.
-func (l *bought) told() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.rec.Reason != ""
 }
 
 // forgo ends a lease that its gang does not want after all.
@@ -543,4 +474,17 @@ func (l paidFor) Stepped(s metering.Step[meter.Payer]) (later func(context.Conte
 		return func(ctx context.Context) { l.as.changed(ctx, l.bought) }
 	}
 	return nil
+}
+
+// leave has nothing more be done for a lease that another peer commands.
+func (l *bought) leave() {
+	l.b.payers.Drop(paidFor{l})
+	l.line.guard.Lock()
+	defer l.line.guard.Unlock()
+	select {
+	case <-l.left:
+	default:
+		close(l.left)
+	}
+	l.line.cancel()
 }

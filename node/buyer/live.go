@@ -161,13 +161,7 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 	if j.State != Running {
 		return j, fmt.Errorf("%w: the job is %s", ErrNotRunning, j.State)
 	}
-	note := func(ctx context.Context, paused bool) error {
-		if s.driver != nil {
-			return s.driver.pause(ctx, paused)
-		}
-		return s.save(ctx, func(j *Job) { j.Paused = paused })
-	}
-	if err := note(ctx, paused); err != nil {
+	if err := s.driver.pause(ctx, paused); err != nil {
 		return j, err
 	}
 	if err := s.freeze(ctx, paused); err != nil {
@@ -177,7 +171,7 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 			return s.snapshot(), err
 		}
 		back := context.WithoutCancel(ctx)
-		if undone := note(back, !paused); undone == nil {
+		if undone := s.driver.pause(back, !paused); undone == nil {
 			_ = s.freeze(back, !paused)
 		}
 		return s.snapshot(), err

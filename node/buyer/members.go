@@ -56,7 +56,7 @@ func (d *driver) resizeLocked(n int) {
 		d.execs.following = append(d.execs.following, nil)
 	}
 	for len(s.leases) < n {
-		s.leases, s.asking, s.told = append(s.leases, nil), append(s.asking, false), append(s.told, told{})
+		s.leases, s.told = append(s.leases, nil), append(s.told, told{})
 	}
 }
 

@@ -72,29 +72,3 @@ func TestAffordable(t *testing.T) {
 		}
 	})
 }
-
-// Ranks that are replaced at the same time share what is left.
-func TestShare(t *testing.T) {
-	t.Parallel()
-	spec := job.Job{
-		Count: 2, Resources: job.Resources{Units: 1}, Timeouts: job.Timeouts{Run: time.Hour},
-		Payment: job.Payment{MaxPrice: 360_000, Budget: 20_000}, // 10 base units a slot: 2000 slots in all
-	}
-	s := &supervisor{b: &Buyer{cfg: Config{Genesis: testGenesis}}, job: Job{Spec: spec, Ranks: make([]Rank, 2)}, leases: make([]*bought, 2)}
-	slots, most, back, err := s.share(1)
-	if err != nil || slots != 1000 || most != 10_000 {
-		t.Fatalf("the first: %d slots for %d, %v", slots, most, err)
-	}
-	slots, most, back2, err := s.share(1)
-	if err != nil || slots != 1000 || most != 10_000 {
-		t.Fatalf("the second: %d slots for %d, %v", slots, most, err)
-	}
-	if _, _, _, err := s.share(1); err == nil {
-		t.Error("a third was given money that is promised")
-	}
-	back()
-	back2()
-	if slots, _, _, err := s.share(2); err != nil || slots != 1000 {
-		t.Errorf("both again: %d slots, %v", slots, err)
-	}
-}

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// orders are the orders of leases for an ordinary job.
+// orders are the orders of leases for a job.
 type orders struct {
 	*driver
 
@@ -54,6 +54,9 @@ func (o *orders) place(fx jobs.OrderGang) {
 			o.post(jobs.GangFormed{Leases: stray})
 		}
 		o.post(failureOf(ctx, fx.Gang, err))
+		if errors.Is(err, errNoPlace) {
+			o.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: errNoPlace.Error()})
+		}
 	})
 }
 
@@ -91,7 +94,15 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	choosy, thin := o.tries == 0, o.thin
 	o.tries++
 	o.s.mu.Unlock()
-	order, env, err := o.s.compose(len(ranks), fx.Slots, fx.Cap, choosy, thin)
+	slots, budget := fx.Slots, fx.Cap
+	if fx.Standby {
+		var err error
+		if slots, err = o.s.standbySlots(slots); err != nil {
+			return nil, err
+		}
+		choosy, thin, budget = false, 0, 0
+	}
+	order, env, err := o.s.compose(len(ranks), slots, budget, choosy, thin)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +113,9 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	}
 	if _, err := o.ask(ctx, placed); err != nil {
 		return nil, err
+	}
+	if fx.Standby {
+		return o.s.hire(ctx, order, env, ranks)
 	}
 	f, err := o.s.take(ctx, order, env, ranks)
 	if none := (*unplaced)(nil); errors.As(err, &none) && none.thin {

@@ -37,7 +37,7 @@ func TestAttackUnaskedOutputs(t *testing.T) {
 		"none":                   {nil, false, 0},
 	} {
 		fetched = 0
-		res, err := b.gather(ctx, l, &nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_EXITED, Outputs: c.outs}, wanted, false)
+		res, err := b.gather(ctx, l, &nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_EXITED, Outputs: c.outs}, wanted)
 		if err != nil || (res.lost != "") != c.lost || fetched != c.fetched {
 			t.Errorf("%s: %d fetched, lost %q, %v", name, fetched, res.lost, err)
 		}

@@ -172,8 +172,9 @@ func (s *supervisor) over() bool {
 	case <-s.done:
 		return true
 	default:
-		return false
 	}
+	w, _, err := s.b.desk.runner.Get(s)
+	return !s.mine && err == nil && w.Done() // this peer has nothing more to do for it
 }
 
 // settled reports whether all leases of the job are.
@@ -229,9 +230,7 @@ func (b *Buyer) drop(s *supervisor) {
 	if b.jobs[s.trace.Job] == s {
 		delete(b.jobs, s.trace.Job)
 	}
-	if s.driver != nil {
-		b.desk.runner.Remove(s)
-	}
+	b.desk.runner.Remove(s)
 	for _, l := range s.bought() {
 		if b.leases[l.id] == l {
 			delete(b.leases, l.id)
@@ -272,7 +271,9 @@ func (s *supervisor) moved(now time.Time) (past, []store.Put, error) {
 // gone reports whether the job has left memory, or has stayed after all.
 func (s *supervisor) gone(left bool) {
 	s.mu.Lock()
-	s.closed = left
+	if s.closed = left; left {
+		s.driver.guards.silenceLocked()
+	}
 	s.mu.Unlock()
 	if left && s.guard != nil {
 		s.guard.close()
@@ -338,7 +339,7 @@ func (b *Buyer) recall(id string) (*supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.saved, s.closed = true, true
+	s.closed = true
 	close(s.done)
 	if err := b.cfg.Store.List(ctx, kindPastLease, id+"/", func(key string, value []byte) error {
 		var of pastLease

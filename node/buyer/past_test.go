@@ -19,6 +19,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
@@ -78,6 +79,22 @@ func (w *pastWorld) ended(i int) Job {
 		j.State, j.Outcome, j.Transactions = Failed, Failed, []string{"tx" + j.ID}
 	}
 	return j
+}
+
+// running is the record of a job whose programs run.
+func (w *pastWorld) running(j Job) []byte {
+	p, err := paramsOf(j, w.cfg.Genesis, time.Second)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	st, _ := beginning{p, true, j.Created}.state(jobs.Now{Time: j.Created})
+	st.Phase, st.Started = jobs.Working, j.Started
+	st.Ranks[0] = jobs.Rank{State: jobs.RankRunning, Epoch: 1, Lease: j.Ranks[0].Lease, Provider: j.Ranks[0].Provider, Seq: 1}
+	work, err := st.Encode()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return encoded(w.t, jobRecord{Job: j, Work: work})
 }
 
 func (w *pastWorld) left(i int) cid.Cid  { return blob.Sum(fmt.Append(nil, "out", i)) }
@@ -288,7 +305,7 @@ func TestPastJobs(t *testing.T) {
 	running := w.ended(jobs)
 	running.ID, running.State, running.Created = pastID(jobs), Running, w.began.Add(-time.Hour)
 	w.journal(running)
-	if err := w.cfg.Store.Write(t.Context(), store.Put{Kind: kindKey, Key: "ci/again", Value: []byte(pastID(3))}); err != nil {
+	if err := w.cfg.Store.Write(t.Context(), store.Put{Kind: kindJob, Key: running.ID, Value: w.running(running)}, store.Put{Kind: kindKey, Key: "ci/again", Value: []byte(pastID(3))}); err != nil {
 		t.Fatal(err)
 	}
 	b := w.start()

@@ -13,28 +13,6 @@ import (
 // A provider keeps what an execution has left for a time after its end (provide.retain). A buyer that was away, also for
 // longer than its lease, looks for that before it takes the rank for lost and has the work done again.
 
-// reclaim is how an execution went whose lease can be used no more: as it ended, if it had ended before; else it is lost.
-func (e *execution) reclaim(ctx context.Context) (result, error) {
-	lost := result{lost: e.l.lostReason()}
-	if !e.adopted && !e.l.past() {
-		return lost, nil // nobody was away
-	}
-	ex, err := e.status(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return result{}, ctx.Err()
-	case err != nil || !ex.GetState().Ended():
-		return lost, nil
-	}
-	if ex, err = e.follow(ctx); err != nil { // the rest of its log
-		if ctx.Err() != nil {
-			return result{}, ctx.Err()
-		}
-		return lost, nil
-	}
-	return e.ended(ctx, ex)
-}
-
 // status asks the provider how the execution stands, for as long as a silent provider is waited for.
 func (e *execution) status(ctx context.Context) (*nodepb.Execution, error) {
 	b, l := e.b, e.l
@@ -76,26 +54,4 @@ func (l *bought) outage() (away, ahead time.Duration, unpaid bool) {
 		return (time.Duration(min(uint64(slots), math.MaxInt32)*g.SlotMillis) * time.Millisecond).Round(time.Second)
 	}
 	return length(back - l.seenAt), length(l.paidAt - min(l.paidAt, l.seenAt)), back+market.Slot(g.SlotsIn(backSlack)) >= l.paidAt
-}
-
-// past reports whether the time of the lease, and of those that follow it, is over.
-func (l *bought) past() bool {
-	slot, err := l.b.cfg.Slots.Now(time.Now())
-	return err == nil && slot >= l.line.end().core.End
-}
-
-// runLeft is how long the job may still run. One whose time ran out while its peer was away has a moment to fetch what is
-// there.
-func (s *supervisor) runLeft(j Job) time.Duration {
-	left := time.Until(j.Started.Add(j.Spec.Timeouts.Run))
-	if s.resumed {
-		left = max(left, 2*s.b.cfg.LostAfter)
-	}
-	return left
-}
-
-// runOver says that the job has no time left in which work could be done again.
-func (s *supervisor) runOver() bool {
-	j := s.snapshot()
-	return j.Spec.Timeouts.Run > 0 && !j.Started.IsZero() && time.Now().After(j.Started.Add(j.Spec.Timeouts.Run))
 }

@@ -24,110 +24,21 @@ import (
 //	   └ timeouts.pull ┘        │
 //	   └────── timeouts.start ──┘
 type execution struct {
-	b       *Buyer
-	l       *bought
-	seq     uint64
-	log     *ranklog.Log
-	base    int64     // of its log in the rank's
-	begun   time.Time // when the provider was asked for it first
-	limits  job.Timeouts
-	outputs []job.Output // that the job asks for
-	cure    bool         // one that is unhealthy is stopped
-	adopted bool         // an earlier process started it
-	started func()
-	seen    func(*nodepb.Execution)
-	// saw reports progress to the job's state machine, which decides what follows; nil: the supervisor decides.
+	b    *Buyer
+	l    *bought
+	seq  uint64
+	log  *ranklog.Log
+	base int64 // of its log in the rank's
+	seen func(*nodepb.Execution)
+	// saw reports progress to the job's state machine, which decides what follows.
 	saw func(stage jobs.Stage, detail string)
 
 	mu     sync.Mutex
 	pulled bool // its program and inputs are there
 	up     bool // it runs, and is healthy where it has a check
-	sick   string
-	asked  bool // it was asked to stop, for it is sick
 	unfit  bool // its check failed last
 	// pulling: it is known how much there is to fetch.
 	pulling bool
-}
-
-// errLate says which of the job's limits on time an execution broke.
-type errLate struct{ text string }
-
-func (e *errLate) Error() string { return e.text }
-
-// run runs w to its end. It returns a lost result when the provider is gone for longer than the peer waits, when the money of
-// the lease stopped, or when a phase takes longer than the job says.
-func (e *execution) run(ctx context.Context, w *nodepb.Workload) (result, error) {
-	b, l := e.b, e.l
-	b.grantInputs(l.peer, w)
-	req := &nodepb.ExecRequest{Lease: l.first[:], Seq: e.seq, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}}}
-	parent := ctx
-	ctx, cancel := context.WithCancelCause(parent)
-	defer cancel(nil)
-	defer e.clock(cancel)()
-	var since time.Time // when the provider was first found silent
-	for {
-		err := b.start(ctx, l, req)
-		if err == nil {
-			since = time.Time{}
-			var ex *nodepb.Execution
-			if ex, err = e.watch(ctx); err == nil {
-				return e.ended(ctx, ex)
-			}
-		}
-		no := final(err)
-		var bad *stream.Malformed
-		var late *errLate
-		switch {
-		case parent.Err() != nil:
-			return result{}, parent.Err()
-		case errors.As(context.Cause(ctx), &late):
-			return result{lost: late.text, late: true}, nil
-		case l.lostReason() != "":
-			return e.reclaim(parent)
-		case errors.As(err, &bad):
-			return result{lost: "the provider called the request malformed: " + bad.Reason}, nil
-		case no != nil:
-			return result{lost: "the provider refused to run it: " + no.Reason}, nil
-		}
-		now := time.Now()
-		if since.IsZero() {
-			since = now
-		}
-		if now.Sub(since) > b.cfg.LostAfter {
-			return result{lost: fmt.Sprintf("the provider has not answered for %v: %v", b.cfg.LostAfter, err)}, nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-l.lost:
-			return e.reclaim(parent)
-		case <-time.After(redial):
-		}
-	}
-}
-
-// clock ends the execution when a phase takes longer than the job says. The caller calls back when it has ended.
-func (e *execution) clock(cancel context.CancelCauseFunc) (stop func()) {
-	var timers []*time.Timer
-	limit := func(most time.Duration, over func() bool, format string) {
-		if most <= 0 {
-			return
-		}
-		timers = append(timers, time.AfterFunc(time.Until(e.begun.Add(most)), func() {
-			e.mu.Lock()
-			late := !over()
-			e.mu.Unlock()
-			if late {
-				cancel(&errLate{fmt.Sprintf(format, most)})
-			}
-		}))
-	}
-	limit(e.limits.Pull, func() bool { return e.pulled }, "the provider did not fetch program and inputs within timeouts.pull of %v")
-	limit(e.limits.Start, func() bool { return e.up }, "the program did not run, healthy, within timeouts.start of %v")
-	return func() {
-		for _, t := range timers {
-			t.Stop()
-		}
-	}
 }
 
 // watch follows the execution and returns it when it has ended.
@@ -166,7 +77,7 @@ func (e *execution) follow(ctx context.Context) (*nodepb.Execution, error) {
 			if last == nil {
 				return nil, fmt.Errorf("watching: %w", stream.ErrBadReply)
 			}
-			e.note(ctx, last)
+			e.note(last)
 		case *nodepb.WatchItem_Log:
 			at, id := &out, byte(StreamStdout)
 			if v.Log.GetStderr() {
@@ -183,8 +94,8 @@ func (e *execution) follow(ctx context.Context) (*nodepb.Execution, error) {
 	}
 }
 
-// note takes in what the provider says of the execution, and has an unhealthy one stopped where the job says so.
-func (e *execution) note(ctx context.Context, ex *nodepb.Execution) {
+// note takes in what the provider says of the execution, and reports progress to the job's state machine.
+func (e *execution) note(ex *nodepb.Execution) {
 	e.seen(ex)
 	running := ex.State == nodepb.ExecState_EXEC_STATE_RUNNING
 	e.mu.Lock()
@@ -202,66 +113,20 @@ func (e *execution) note(ctx context.Context, ex *nodepb.Execution) {
 	if ex.State.Ended() || running && fit {
 		e.up = true
 	}
-	sick := unhealthy && e.cure && !e.asked && e.saw == nil
-	why := strings.TrimSuffix("unhealthy: "+clip(ex.HealthMessage), ": ")
-	if sick {
-		e.sick, e.asked = why, true
-	}
 	e.mu.Unlock()
-	if e.saw != nil {
-		if pulling {
-			e.saw(jobs.StagePulling, "")
+	for _, seen := range []struct {
+		now    bool
+		stage  jobs.Stage
+		detail string
+	}{
+		{pulling, jobs.StagePulling, ""}, {first, jobs.StagePulled, ""}, {up, jobs.StageHealthy, ""},
+		{fell, jobs.StageUnhealthy, strings.TrimSuffix("unhealthy: "+clip(ex.HealthMessage), ": ")},
+	} {
+		if seen.now {
+			e.saw(seen.stage, seen.detail)
 		}
-		e.report(first, up, fell, why)
-		return
-	}
-	if first {
-		e.started()
-	}
-	if !sick {
-		return
-	}
-	e.b.wg.Go(func() {
-		grace := e.limits.Grace()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+stopSlack)
-		defer cancel()
-		if _, err := e.b.stopExecution(ctx, e.l, e.seq, grace); err != nil {
-			e.b.cfg.Log.Debug("stopping an unhealthy program", "lease", e.l.id, "err", err)
-			e.mu.Lock()
-			e.asked = false // its next word is a reason to try again
-			e.mu.Unlock()
-		}
-	})
-}
-
-// report reports progress to the job's state machine.
-func (e *execution) report(pulled, healthy, unhealthy bool, why string) {
-	if pulled {
-		e.saw(jobs.StagePulled, "")
-	}
-	if healthy {
-		e.saw(jobs.StageHealthy, "")
-	}
-	if unhealthy {
-		e.saw(jobs.StageUnhealthy, why)
 	}
 }
-
-// ended is how an execution that has ended went.
-func (e *execution) ended(ctx context.Context, ex *nodepb.Execution) (result, error) {
-	e.mu.Lock()
-	asked, sick := e.asked, e.sick
-	e.mu.Unlock()
-	res, err := e.b.gather(ctx, e.l, ex, e.outputs, asked)
-	if err == nil && sick != "" && res.lost == "" {
-		// However it ended, it ended because it was sick.
-		res.reason, res.message = ReasonUnhealthy, sick
-	}
-	return res, err
-}
-
-// ReasonUnhealthy is why a program was stopped whose health check failed.
-const ReasonUnhealthy = "unhealthy"
 
 // liveOf is an execution as its user sees it while it runs.
 func liveOf(ex *nodepb.Execution) Live {

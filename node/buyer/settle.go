@@ -2,7 +2,6 @@ package buyer
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/starling-network/starling/chain"
@@ -10,48 +9,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/meter"
 )
-
-// settle waits until no lease of the job can come to cost more, and pays what
-// their vouchers say.
-func (s *supervisor) settle(ctx context.Context) error {
-	leases := s.bought()
-	for _, l := range leases {
-		if l.state() != meter.PayerSettled {
-			_ = l.over(ctx, "the job is over")
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-l.settled:
-		}
-	}
-	if s.guard != nil {
-		if err := s.signLast(ctx, leases); err != nil {
-			return err
-		}
-	}
-	if _, err := s.noteOwed(ctx, leases); err != nil {
-		return err
-	}
-	owed := func(ctx context.Context) (anchoring, error) { return s.noteOwed(ctx, leases) }
-	paid, anchored, err := s.b.pay.settle(ctx, s.snapshot().ID, leases, owed)
-	if err != nil {
-		return err
-	}
-	if s.snapshot().Owed > 0 {
-		s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: fmt.Sprintf("%s are the providers', claimed or to be claimed", s.b.cfg.Genesis.FormatAmount(paid))})
-	}
-	return s.save(ctx, func(j *Job) { j.Paid, j.Transactions = paid, anchored })
-}
-
-// noteOwed is owed, journalled with the job.
-func (s *supervisor) noteOwed(ctx context.Context, leases []*bought) (anchoring, error) {
-	of, total, err := s.owed(ctx, leases)
-	if err == nil {
-		err = s.save(ctx, func(j *Job) { j.Owed, j.Receipts = total, int(of.Receipts) })
-	}
-	return of, err
-}
 
 func (l *bought) state() meter.PayerState {
 	l.mu.Lock()

@@ -128,31 +128,23 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 		}
 		more = append(more, p)
 	}
-	if s.driver != nil {
-		err = b.begin(ctx, s, more)
-	} else {
-		err = s.save(ctx, func(*Job) {}, more...)
-	}
+	p, err := paramsOf(j, b.cfg.Genesis, b.cfg.LostAfter)
 	if err != nil {
+		return Job{}, err
+	}
+	if err := b.begin(ctx, s, beginning{p, true, j.Created}, more); err != nil {
 		return Job{}, err
 	}
 	b.jobs[j.ID] = s
 	b.cfg.Log.Info("job accepted", "job", j.ID, "name", j.Spec.Name, "ranks", j.Spec.Count)
-	if run := b.ctx; s.driver == nil {
-		b.wg.Go(func() { s.run(run) })
-	}
 	return s.snapshot(), nil
 }
 
-// begin journals an ordinary job with more, and starts its machine. b.mu is held.
-func (b *Buyer) begin(ctx context.Context, s *supervisor, more []store.Put) error {
-	p, err := paramsOf(s.job, b.cfg.Genesis, b.cfg.LostAfter)
-	if err != nil {
-		return err
-	}
+// begin journals a new job with more, and starts its machine. b.mu is held.
+func (b *Buyer) begin(ctx context.Context, s *supervisor, g beginning, more []store.Put) error {
 	b.desk.runner.Add(s, task{})
 	// The job is refused or begun, whether its submitter waits or not.
-	if _, err = b.desk.runner.Ask(context.WithoutCancel(ctx), s, event{begin: &p, puts: more}); err != nil {
+	if _, err := b.desk.runner.Ask(context.WithoutCancel(ctx), s, event{begin: &g, puts: more}); err != nil {
 		b.desk.runner.Remove(s)
 		return fmt.Errorf("journalling job %s: %w", s.job.ID, err)
 	}

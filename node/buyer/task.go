@@ -17,14 +17,10 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// ordinary reports whether a job runs on its state machine. Jobs with guardians are run by the supervisor's own
-// goroutines.
-func ordinary(j Job) bool { return j.Detached == nil }
-
 // jobRecord is a job in the journal.
 type jobRecord struct {
 	Job
-	Work json.RawMessage `json:"work,omitempty"` // jobs.State of an ordinary job that has not ended
+	Work json.RawMessage `json:"work,omitempty"` // jobs.State of a job that has not ended
 }
 
 // jobTable has the jobs that have not left memory.
@@ -51,6 +47,9 @@ func paramsOf(j Job, g market.Genesis, lostAfter time.Duration) (jobs.Params, er
 		Grace: spec.Timeouts.Grace(), LostAfter: lostAfter, Rate: rate, Budget: spec.Payment.Budget,
 		SlotMillis: g.SlotMillis, Interval: g.IntervalSlots, Seed: seed.Sum64(),
 	}
+	if p.Guarded = j.Detached != nil; p.Guarded {
+		p.Standbys = spec.Standbys
+	}
 	p.Checked = spec.Verify == job.VerifyReplicate && j.Replica == nil
 	if spec.Cluster != nil {
 		e := j.engine()
@@ -65,7 +64,7 @@ func paramsOf(j Job, g market.Genesis, lostAfter time.Duration) (jobs.Params, er
 	return p, nil
 }
 
-// task is an ordinary job as a machine of the buyer's runner. The zero value is a job that was not accepted yet.
+// task is a job as a machine of the buyer's runner. The zero value is a job that was not accepted yet.
 type task struct {
 	jobs.State
 	notes  int          // lines of the trace that the machine has made in this process
@@ -74,11 +73,25 @@ type task struct {
 
 // event is an event of a job, and records that are journalled with it.
 type event struct {
-	ev     jobs.Event   // nil: there are only records
-	begin  *jobs.Params // the job is accepted
-	resume bool         // the process was restarted
+	ev     jobs.Event // nil: there are only records
+	begin  *beginning // the job is accepted
+	resume bool       // the process was restarted
 	puts   []store.Put
 	amend  *amendment // of what the machine does not know; nil: none
+}
+
+// beginning is a job that this peer accepts: its own, or one that it supervises for another peer.
+type beginning struct {
+	params  jobs.Params
+	owner   bool
+	created time.Time
+}
+
+// state is the new job's, and what is to be done first.
+func (g beginning) state(now machine.Now) (jobs.State, []jobs.Effect) {
+	st, fx := jobs.New(g.params, g.owner, now)
+	st.Created = g.created.Round(0).UTC() // as guardians know it
+	return st, fx
 }
 
 // amendment is a change of the part of a job that its machine does not know. It is made once, as its event is noted for
@@ -102,7 +115,7 @@ func (w task) Step(now machine.Now, ev event) (task, []any, error) {
 	var err error
 	switch {
 	case ev.begin != nil:
-		w.State, fx = jobs.New(*ev.begin, true, now)
+		w.State, fx = ev.begin.state(now)
 	case ev.resume:
 		w.State, fx, err = w.State.Step(now, jobs.Recovered{Leases: w.before})
 		w.before = nil
@@ -134,7 +147,7 @@ func (w task) Done() bool { return w.Phase == 0 || w.State.Done() }
 // String returns the id of the job.
 func (s *supervisor) String() string { return s.trace.Job }
 
-// desk is the shell of the machines of ordinary jobs. Nothing of it takes the buyer's mutex.
+// desk is the shell of the machines of jobs. Nothing of it takes the buyer's mutex.
 type desk struct {
 	b      *Buyer
 	runner *machine.Runner[*supervisor, task, event, any]
@@ -163,16 +176,19 @@ func (d *desk) now() (machine.Now, error) {
 func (d *desk) Load(_ context.Context, add func(*supervisor, task)) error {
 	for _, s := range d.b.jobs {
 		d := s.driver
-		if d == nil || d.loaded == nil {
+		if d.loaded == nil {
 			continue
 		}
 		w := task{State: *d.loaded}
+		if !s.mine { // it waits to be appointed again
+			w.Command.Lost = true
+		}
 		for _, l := range s.paid {
 			if !l.alive() {
 				l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
 			}
 			w.before = append(w.before, factOf(l))
-			if l.first == l.id && l.alive() {
+			if s.guard == nil && l.first == l.id && l.alive() {
 				d.chains.watch(l)
 			}
 		}
@@ -230,6 +246,14 @@ func (d *desk) Carry(s *supervisor, f any) func(context.Context) []event {
 		s.driver.reduceRound(f)
 	case jobs.CloseAccount:
 		s.driver.closeAccount()
+	case jobs.EngageGuardians:
+		s.driver.guards.engage()
+	case jobs.LeaveLeases:
+		s.driver.guards.leave()
+	case jobs.AcquireCommand:
+		s.driver.guards.acquire()
+	case jobs.DismissGuardians:
+		s.driver.guards.dismiss()
 	}
 	return nil
 }

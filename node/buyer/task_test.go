@@ -37,7 +37,7 @@ func accepted(t *testing.T, ranks uint32) (*driver, task, []any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, effects, err := task{}.Step(machine.Now{Time: time.Now(), Slot: 1}, event{begin: &p})
+	w, effects, err := task{}.Step(machine.Now{Time: time.Now(), Slot: 1}, event{begin: &beginning{p, true, j.Created}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestStateOf(t *testing.T) {
 	t.Parallel()
 	failed := jobs.Outcome{Result: jobs.ResultFailed, Code: jobs.CodeLost}
 	for want, st := range map[State]jobs.State{
-		"": {}, Queued: {Phase: jobs.Placing}, Matching: {Phase: jobs.Placing, Gang: 1}, Running: {Phase: jobs.Stopping, Outcome: failed},
+		"": {}, Queued: {Phase: jobs.Engaging}, Matching: {Phase: jobs.Placing, Gang: 1}, Running: {Phase: jobs.Stopping, Outcome: failed},
 		Settling: {Phase: jobs.Settling, Outcome: failed}, Failed: {Phase: jobs.Ended, Outcome: failed},
 	} {
 		if got := stateOf(st); got != want {

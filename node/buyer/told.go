@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -14,85 +13,95 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/verify"
 )
 
 // What another supervisor says of a job carries its signature, and it may lie. What is here holds it to what this peer itself could
 // have journalled, so that a lie costs no more than the work it is about.
 
-// acceptStanding reads a job as another supervisor left it, of which this peer knows j; sure: from its journal. One that
-// is no news is not validated.
-func acceptStanding(j Job, sure bool, state []byte) (t Job, news bool, err error) {
-	t, err = decodeStanding(j, state)
-	if err != nil || sure && t.Detached.Epoch <= j.Detached.Epoch {
-		return t, false, err // this peer said so itself, or has gone on since
-	}
-	t, err = validateStanding(j, t)
-	return t, err == nil, err
+// standing is a job as its guardians keep it for the next supervisor: the state of its machine, and what else a
+// supervisor needs.
+type standing struct {
+	Work     json.RawMessage  `json:"work"` // jobs.State
+	Detached standingMoney    `json:"detached"`
+	Orders   []market.OrderID `json:"orders,omitempty"`
+	Carry    *Blob            `json:"carry,omitempty"` // of the first round, too
+	Ranks    []standingRank   `json:"ranks"`
 }
 
-func decodeStanding(j Job, state []byte) (Job, error) {
-	var t Job
-	if err := json.Unmarshal(state, &t); err != nil {
-		return t, err
-	}
-	if d := t.Detached; d == nil || d.Terms != j.Detached.Terms || len(t.Ranks) != len(j.Ranks) {
-		return t, errors.New("it is another one")
-	}
-	return t, nil
+// standingMoney is where a job's money is.
+type standingMoney struct {
+	Escrow   *Place            `json:"escrow,omitempty"`
+	Standbys []Standby         `json:"standbys,omitempty"`
+	Wages    map[string][]byte `json:"wages,omitempty"` // see Detached; guardians look for their own
 }
 
-// validateStanding validates t, which another peer reports j to have become.
-func validateStanding(j, t Job) (Job, error) {
-	working := t.State == Queued || t.State == Matching || t.State == Running
-	if !working && !t.State.Ended() && !(t.State == Settling && t.Outcome.Ended()) {
-		return t, fmt.Errorf("it is %q, to end as %q", clip(string(t.State)), clip(string(t.Outcome)))
+// standingRank is what its job's machine does not know of a rank.
+type standingRank struct {
+	Route     string           `json:"route,omitempty"`
+	Units     Units            `json:"units,omitzero"`
+	Log       *Blob            `json:"log,omitempty"`
+	Exclusive *probe.Exclusive `json:"exclusive,omitempty"` // what was spent on probes counts on
+}
+
+func standingOf(j Job, work []byte) standing {
+	p := standing{Work: work, Orders: j.Orders, Carry: j.Carry}
+	p.Detached = standingMoney{j.Detached.Escrow, j.Detached.Standbys, j.Detached.Wages}
+	for _, r := range j.Ranks {
+		k := standingRank{Route: r.Route, Units: r.Units, Log: r.Log}
+		if r.Exclusive != nil {
+			short := *r.Exclusive
+			short.Health, k.Exclusive = nil, &short
+		}
+		p.Ranks = append(p.Ranks, k)
 	}
-	if t.Detached.Escrow == nil && !t.Started.IsZero() {
-		return t, errors.New("it has begun, and has no escrow")
+	return p
+}
+
+// acceptStanding validates what another supervisor left of a job, which this peer has as j with its machine own. It
+// returns the machine that follows. The standing is nil if it is no news.
+func acceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *standing, error) {
+	var p standing
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return own, nil, err
 	}
-	if t.Round < j.Round || t.Round > j.Spec.RoundCount() {
-		return t, fmt.Errorf("it is in round %d of %d, %d are done", t.Round, j.Spec.RoundCount(), j.Round)
+	theirs, err := jobs.Decode(p.Work)
+	sure := own.Command.Epoch > 0 // this peer has supervised the job
+	if err != nil || sure && theirs.Command.Epoch <= own.Command.Epoch {
+		return own, nil, err // this peer said so itself, or has gone on since
 	}
-	if t.Carry != nil && !sound(*t.Carry) {
-		return t, errors.New("what its rounds carry is no file")
+	st, err := jobs.Merge(own, p.Work, sure)
+	if err != nil {
+		return own, nil, err
 	}
-	for i := range t.Ranks {
-		k, was := &t.Ranks[i], j.Ranks[i]
-		if k.Epoch == math.MaxUint32 {
-			return t, fmt.Errorf("rank %d has its last lease", i)
+	if p.Detached.Escrow == nil && !st.Started.IsZero() {
+		return own, nil, errors.New("it has begun, and has no escrow")
+	}
+	if len(p.Ranks) != len(st.Ranks) {
+		return own, nil, fmt.Errorf("it says of %d ranks of %d where they run", len(p.Ranks), len(st.Ranks))
+	}
+	if c := st.Carry; c != (jobs.File{}) && !sound(Blob{CID: c.CID, Size: c.Bytes}) || p.Carry != nil && !sound(*p.Carry) {
+		return own, nil, errors.New("what its rounds carry is no file")
+	}
+	for i := range st.Ranks {
+		bad := func(f jobs.File) bool { return !fit(f.Path) || !sound(Blob{CID: f.CID, Size: f.Bytes}) }
+		if slices.ContainsFunc(st.Ranks[i].Outputs, bad) {
+			return own, nil, fmt.Errorf("what rank %d left is no list of files", i)
 		}
-		k.Epoch = max(k.Epoch, was.Epoch)                                       // no two leases of a rank share one
-		if t.Round == j.Round && was.State == RankDone && k.State != RankDone { // what is done is not done again
-			was.Epoch = k.Epoch
-			*k = was
-			continue
-		}
-		switch k.State {
-		case RankWaiting, RankLeased, RankRunning, RankDone, RankFailed:
-		default:
-			return t, fmt.Errorf("rank %d is %q", i, clip(string(k.State)))
-		}
-		if k.Restarts < 0 || k.Retries < 0 {
-			return t, fmt.Errorf("rank %d had %d restarts and %d retries", i, k.Restarts, k.Retries)
-		}
-		bad := func(o Output) bool { return !fit(o.Path) || !sound(o.Blob) }
-		if len(k.Outputs) > maxOutputs || slices.ContainsFunc(k.Outputs, bad) {
-			return t, fmt.Errorf("what rank %d left is no list of files", i)
-		}
+		k := &p.Ranks[i]
 		if k.Log != nil && !sound(*k.Log) {
 			k.Log = nil
 		}
-		k.Reason, k.Detail, k.Route, k.Unextended, k.Live = clip(k.Reason), clip(k.Detail), clip(k.Route), clip(k.Unextended), Live{}
+		k.Route, k.Units.Model = clip(k.Route), clip(k.Units.Model)
 	}
-	t.Reason = clip(t.Reason)
 	spec := j.Spec // of which only this changes, when a job is made longer
-	spec.Timeouts.Run, spec.Payment.Budget = t.Spec.Timeouts.Run, t.Spec.Payment.Budget
+	spec.Timeouts.Run, spec.Payment.Budget = st.Params.Run, st.Params.Budget
 	if err := spec.Check(); err != nil {
-		return t, err
+		return own, nil, err
 	}
-	t.Spec = spec
-	return t, nil
+	return st, &p, nil
 }
 
 // sound reports whether a blob can be the name of a file.

@@ -2,74 +2,161 @@ package buyer
 
 import (
 	"encoding/json"
-	"math"
-	"slices"
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/job"
 )
 
-// What a guardian says of a job is taken for no more than the job could have come to.
+// otherFile is the name of a file.
+const otherFile = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
+
+// another is a job with guardians that runs, as this peer has it, and as another supervisor could leave it.
+func another(t *testing.T) (j Job, own, theirs jobs.State) {
+	t.Helper()
+	spec := job.Job{
+		Name: "train", Runtime: job.RuntimeWasm, Module: "m.wasm", Blobs: map[string]job.Blob{"m.wasm": {CID: otherFile}},
+		Count: 2, Guardians: 3, Resources: job.Resources{Class: "cpu", Units: 1},
+		Payment: job.Payment{MaxPrice: 1000, Budget: 1000}, Timeouts: job.Timeouts{Queue: time.Minute, Run: time.Hour},
+	}
+	j = Job{ID: newID(), Spec: spec, State: Running, Created: time.Now(), Ranks: make([]Rank, 2)}
+	j.Detached = &Detached{Terms: sign.Hash{1}, Escrow: &Place{}}
+	p, err := paramsOf(j, testGenesis, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, _ = beginning{p, true, j.Created}.state(jobs.Now{Time: time.Now()})
+	own.Phase, own.Started, own.Command.Epoch = jobs.Working, own.Created, 2
+	own.Ranks[0] = jobs.Rank{State: jobs.RankRunning, Epoch: 4, Lease: market.LeaseID{1}, Seq: 1}
+	own.Ranks[1] = jobs.Rank{
+		State: jobs.RankDone, Epoch: 1, Lease: market.LeaseID{2}, Seq: 1, Outputs: []jobs.File{{Path: "/out", CID: otherFile}},
+	}
+	raw, err := own.Encode()
+	if err == nil {
+		theirs, err = jobs.Decode(raw)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs.Command.Epoch = 3
+	return j, own, theirs
+}
+
+// left is a job as its guardians keep it.
+func left(t *testing.T, j Job, st jobs.State, change func(*standing)) []byte {
+	t.Helper()
+	work, err := st.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := standingOf(j, work)
+	if change != nil {
+		change(&p)
+	}
+	raw, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// A peer takes a job from another supervisor for no more than the job could have come to.
 func TestToldByAnotherSupervisor(t *testing.T) {
 	t.Parallel()
-	const file = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku"
-	spec := job.Job{
-		Name: "train", Runtime: job.RuntimeWasm, Module: "m.wasm", Blobs: map[string]job.Blob{"m.wasm": {CID: file}}, Count: 2, Guardians: 3,
-		Resources: job.Resources{Class: "cpu", Units: 1}, Payment: job.Payment{MaxPrice: 1000, Budget: 1000},
-		Timeouts: job.Timeouts{Queue: time.Minute, Run: time.Hour},
+	output := func(f jobs.File) func(*jobs.State) {
+		return func(s *jobs.State) { s.Ranks[0].State, s.Ranks[0].Outputs = jobs.RankDone, []jobs.File{f} }
 	}
-	base := Job{ID: newID(), Spec: spec, State: Running, Started: time.Now(), Ranks: make([]Rank, 2), Round: 0,
-		Detached: &Detached{Terms: sign.Hash{1}, Epoch: 2, Escrow: &Place{}}}
-	base.Ranks[0] = Rank{State: RankRunning, Epoch: 4}
-	base.Ranks[1] = Rank{State: RankDone, Epoch: 1, Outputs: []Output{{Path: "/out", Blob: Blob{CID: file}}}}
 	for name, c := range map[string]struct {
-		change func(*Job)
-		ok     func(Job) bool // nil: refused
+		work   func(*jobs.State)
+		public func(*standing)
 	}{
-		"another job":        {change: func(j *Job) { j.Detached.Terms[0]++ }},
-		"no guardians":       {change: func(j *Job) { j.Detached = nil }},
-		"more ranks":         {change: func(j *Job) { j.Ranks = append(j.Ranks, Rank{}) }},
-		"a state of its own": {change: func(j *Job) { j.State = "stolen" }},
-		"no outcome":         {change: func(j *Job) { j.State, j.Outcome = Settling, Running }},
-		"no escrow":          {change: func(j *Job) { j.Detached.Escrow = nil }},
-		"rounds it lacks":    {change: func(j *Job) { j.Round = 2 }},
-		"a round before":     {change: func(j *Job) { j.Round = -1 }},
-		"no such rank state": {change: func(j *Job) { j.Ranks[0].State = "x" }},
-		"the last epoch":     {change: func(j *Job) { j.Ranks[0].Epoch = math.MaxUint32 }},
-		"restarts":           {change: func(j *Job) { j.Ranks[0].Restarts = math.MinInt }},
-		"a file of no name":  {change: func(j *Job) { j.Ranks[0].Outputs = []Output{{Path: "/out", Blob: Blob{CID: "../.."}}} }},
-		"a negative file":    {change: func(j *Job) { j.Ranks[0].Outputs = []Output{{Path: "/out", Blob: Blob{CID: file, Size: -1}}} }},
-		"a path elsewhere":   {change: func(j *Job) { j.Ranks[0].Outputs = []Output{{Path: "../out", Blob: Blob{CID: file}}} }},
-		"too many files":     {change: func(j *Job) { j.Ranks[0].Outputs = make([]Output, maxOutputs+1) }},
-		"an epoch before":    {func(j *Job) { j.Ranks[0].Epoch = 1 }, func(j Job) bool { return j.Ranks[0].Epoch == 4 }},
-		"what was done undone": {func(j *Job) { j.Ranks[1] = Rank{State: RankWaiting, Epoch: 9} }, func(j Job) bool {
-			return j.Ranks[1].State == RankDone && len(j.Ranks[1].Outputs) == 1 && j.Ranks[1].Epoch == 9
-		}},
-		"another program, and somebody to be told": {func(j *Job) {
-			j.Spec.Args, j.Spec.Webhooks = []string{"steal"}, []job.Webhook{{URL: "http://169.254.169.254/"}}
-		}, func(j Job) bool { return len(j.Spec.Args) == 0 && len(j.Spec.Webhooks) == 0 }},
-		"a log of no name": {func(j *Job) { j.Ranks[0].Log = &Blob{CID: "x"} }, func(j Job) bool { return j.Ranks[0].Log == nil }},
+		"another job":        {work: func(s *jobs.State) { s.Created = s.Created.Add(1) }},
+		"more ranks":         {work: func(s *jobs.State) { s.Ranks = append(s.Ranks, jobs.Rank{State: jobs.RankWaiting}) }},
+		"a state of its own": {work: func(s *jobs.State) { s.Phase = 99 }},
+		"no outcome":         {work: func(s *jobs.State) { s.Phase = jobs.Settling }},
+		"rounds it lacks":    {work: func(s *jobs.State) { s.Round = 2 }},
+		"no such rank state": {work: func(s *jobs.State) { s.Ranks[0].State = 99 }},
+		"the last epoch":     {work: func(s *jobs.State) { s.Ranks[0].Epoch = ^uint32(0) }},
+		"restarts":           {work: func(s *jobs.State) { s.Ranks[0].Restarts = ^uint32(0) }},
+		"another program":    {work: func(s *jobs.State) { s.Params.Restart.Max++ }},
+		"no time":            {work: func(s *jobs.State) { s.Params.Run = 0 }},
+		"a file of no name":  {work: output(jobs.File{Path: "/out", CID: "../.."})},
+		"no name of a file":  {work: output(jobs.File{Path: "/out", CID: "x"})},
+		"a negative file":    {work: output(jobs.File{Path: "/out", CID: otherFile, Bytes: -1})},
+		"a path elsewhere":   {work: output(jobs.File{Path: "../out", CID: otherFile})},
+		"too many files":     {work: func(s *jobs.State) { s.Ranks[0].Outputs = make([]jobs.File, 17) }},
+		"no work":            {public: func(p *standing) { p.Work = nil }},
+		"no escrow":          {public: func(p *standing) { p.Detached.Escrow = nil }},
+		"nothing of a rank":  {public: func(p *standing) { p.Ranks = p.Ranks[:1] }},
+		"a carry of no name": {public: func(p *standing) { p.Carry = &Blob{CID: "x"} }},
 	} {
-		theirs := base.clone()
-		theirs.Detached.Epoch = 3
-		theirs.Ranks[1].Outputs = slices.Clone(theirs.Ranks[1].Outputs)
-		c.change(&theirs)
-		raw, err := json.Marshal(theirs)
+		j, own, theirs := another(t)
+		own.Command.Owner = false
+		if c.work != nil {
+			c.work(&theirs)
+		}
+		if _, p, err := acceptStanding(j, own, left(t, j, theirs, c.public)); err == nil || p != nil {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// What is lower than this peer knows, or cannot be shown, is left out of what another supervisor says.
+func TestStandingKeepsOwn(t *testing.T) {
+	t.Parallel()
+	j, own, theirs := another(t)
+	theirs.Ranks[0].Epoch, theirs.Ranks[1] = 1, jobs.Rank{State: jobs.RankWaiting, Epoch: 9}
+	theirs.Params.LostAfter++ // another peer, another configuration
+	st, p, err := acceptStanding(j, own, left(t, j, theirs, func(p *standing) {
+		p.Ranks[0].Log, p.Ranks[1].Log = &Blob{CID: "x"}, &Blob{CID: otherFile}
+		p.Ranks[0].Route, p.Ranks[0].Units.Model = "\x1b[31mred", "\x1b[31mred"
+	}))
+	if err != nil || p == nil {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if st.Ranks[0].Epoch != 4 || st.Ranks[1].State != jobs.RankDone || st.Ranks[1].Epoch != 9 || len(st.Ranks[1].Outputs) != 1 {
+		t.Errorf("ranks %+v", st.Ranks)
+	}
+	if st.Params != own.Params {
+		t.Errorf("params %+v, own %+v", st.Params, own.Params)
+	}
+	red := clip("\x1b[31mred")
+	if k := p.Ranks[0]; k.Log != nil || p.Ranks[1].Log == nil || k.Route != red || k.Units.Model != red {
+		t.Errorf("of rank 0 it says %+v", k)
+	}
+
+	theirs.Command.Epoch = own.Command.Epoch
+	if _, p, err := acceptStanding(j, own, left(t, j, theirs, nil)); p != nil || err != nil {
+		t.Errorf("what this peer said itself is news to it: %v", err)
+	}
+	if _, p, err := acceptStanding(j, own, []byte("{")); err == nil || p != nil {
+		t.Error("no JSON")
+	}
+}
+
+// An owner keeps where its money is; a guardian learns it from the last supervisor.
+func TestGrantedAmends(t *testing.T) {
+	t.Parallel()
+	for _, mine := range []bool{true, false} {
+		j, own, theirs := another(t)
+		raw := left(t, j, theirs, func(p *standing) {
+			p.Detached.Escrow = &Place{Opened: 7}
+			p.Ranks[1].Log, p.Orders = &Blob{CID: otherFile}, []market.OrderID{{5}}
+		})
+		st, p, err := acceptStanding(j, own, raw)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, news, err := acceptStanding(base, true, raw)
-		if c.ok == nil && (err == nil || news) || c.ok != nil && (err != nil || !news || !c.ok(got)) {
-			t.Errorf("%s: %v, %v: %+v", name, err, news, got)
+		before := j.Detached
+		granted{epoch: 6, grant: []byte{1}, state: st, public: p}.amend(&j, mine)
+		if d := j.Detached; d.Epoch != 6 || len(d.Grant) != 1 || (d.Escrow.Opened == 7) == mine || before.Epoch != 0 {
+			t.Errorf("mine %v: %+v", mine, d)
 		}
-	}
-	raw, _ := json.Marshal(base)
-	if _, news, err := acceptStanding(base, true, raw); news || err != nil {
-		t.Errorf("what it said itself is news to it: %v", err)
-	}
-	if _, _, err := acceptStanding(base, true, []byte("{")); err == nil {
-		t.Error("no JSON")
+		if j.Ranks[1].Log == nil || len(j.Orders) != 1 {
+			t.Errorf("mine %v: %+v, orders %v", mine, j.Ranks[1], j.Orders)
+		}
 	}
 }

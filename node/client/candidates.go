@@ -7,6 +7,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	manet "github.com/multiformats/go-multiaddr/net"
+	"golang.org/x/time/rate"
 )
 
 // candidate is an entry that may be tried.
@@ -17,9 +18,10 @@ type candidate struct {
 	in     bool      // entered, and of this network
 	began  time.Time // when it was tried last
 	retry  time.Duration
-	after  time.Time // not to be tried before
-	reason string    // why it was not entered last
-	peers  int       // about how many the network has, as it said; 0: it does not know
+	after  time.Time     // not to be tried before
+	reason string        // why it was not entered last
+	peers  int           // about how many the network has, as it said; 0: it does not know
+	pace   *rate.Limiter // of calls to the chain through it; made with the first
 }
 
 // give adds entries that the user named.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/time/rate"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
@@ -132,11 +133,18 @@ func (l *programLedger) Send(ctx context.Context, tx chain.Prepared) error {
 // endpoints are the names under which chain/solana knows the first and the second entry: which they are changes.
 var endpoints = []string{"http://entry-1", "http://entry-2"}
 
+// An entry is called a little more rarely than it answers, since calls may arrive closer to each other than they left.
+const (
+	callsPerSecond = entry.CallsPerClient * 9 / 10
+	callBurst      = entry.CallBurst * 5 / 6
+)
+
 // tunnel carries JSON-RPC calls over a stream to an entry. The second endpoint is another entry than the first, so that
-// two that agree are two; only when no other is known at all does one stand for both.
+// two that agree are two; only when no other is known at all does one stand for both. Calls wait for their turn: if each
+// were refused and made again by itself, as many as a job with many escrows makes would keep out each other for ever.
 type tunnel struct{ *keeper }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip implements http.RoundTripper. It returns an error at once if the call's turn comes after its deadline.
 func (t *tunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, entry.MaxCall+1))
 	r.Body.Close()
@@ -149,6 +157,9 @@ func (t *tunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 	to, err := t.pick(r.URL.Host)
 	if err != nil {
 		return nil, err
+	}
+	if err := t.pace(to).Wait(r.Context()); err != nil {
+		return nil, fmt.Errorf("waiting for the turn of a call: %w", err)
 	}
 	answer, err := entry.RPC(r.Context(), t.host, t.tag, to, body)
 	if err != nil {
@@ -175,4 +186,18 @@ func (t *tunnel) pick(name string) (peer.ID, error) {
 		return live[0], nil // keeper.warn has warned its user
 	}
 	return "", fmt.Errorf("%w: a second one is needed to compare with", ErrNoEntry)
+}
+
+// pace bounds the calls to an entry.
+func (t *tunnel) pace(to peer.ID) *rate.Limiter {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.all[to]
+	if c == nil { // it was forgotten a moment ago
+		return rate.NewLimiter(callsPerSecond, callBurst)
+	}
+	if c.pace == nil {
+		c.pace = rate.NewLimiter(callsPerSecond, callBurst)
+	}
+	return c.pace
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
@@ -514,5 +516,34 @@ func TestTunnel(t *testing.T) {
 	}
 	if !found {
 		t.Error("the second entry is not remembered")
+	}
+}
+
+// TestCallsWait: a client that wants to call the chain more often than its entry passes calls on is refused none of
+// them. They wait, but not for longer than their caller does.
+func TestCallsWait(t *testing.T) {
+	t.Parallel()
+	e := newFake(t, 1, genesis)
+	tun := &tunnel{keeper: connected(t, 1, e)}
+	call := func(ctx context.Context, endpoint string) error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader("{}"))
+		if err != nil {
+			return err
+		}
+		_, err = tun.RoundTrip(r)
+		return err
+	}
+	var calls errgroup.Group
+	for i := range entry.CallBurst + 15 {
+		calls.Go(func() error { return call(t.Context(), endpoints[i%2]) })
+	}
+	if err := calls.Wait(); err != nil {
+		t.Error(err)
+	}
+	tun.pace(e.host.ID()).ReserveN(time.Now(), callBurst)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if before := e.called.Load(); call(ctx, endpoints[0]) == nil || ctx.Err() != nil || e.called.Load() != before {
+		t.Error("a call whose turn comes too late was not refused at once")
 	}
 }

@@ -220,7 +220,7 @@ func TestFlood(t *testing.T) {
 	}); n < orderBurst || n > most(ordersPerClient, orderBurst) {
 		t.Errorf("%d orders of a flood were published", n)
 	}
-	if n := count(func(int) error { _, err := RPC(ctx, w.client, tag, w.entry, []byte("x")); return err }); n < callBurst || n > most(callsPerClient, callBurst) {
+	if n := count(func(int) error { _, err := RPC(ctx, w.client, tag, w.entry, []byte("x")); return err }); n < CallBurst || n > most(CallsPerClient, CallBurst) {
 		t.Errorf("%d calls of a flood were passed on", n)
 	}
 	if n := count(func(i int) error {

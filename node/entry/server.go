@@ -78,9 +78,13 @@ const (
 // Limits of one client's requests, a second and at once. A job with a lost rank orders anew every half second; a
 // payment makes about ten calls to the chain in a row and then a few a second.
 const (
+	// CallsPerClient is how many calls to the chain of one client are passed on a second.
+	CallsPerClient = 10
+	// CallBurst is how many come at once.
+	CallBurst = 60
+
 	findsPerClient, findBurst   = 2, 10
 	ordersPerClient, orderBurst = 2, 10
-	callsPerClient, callBurst   = 10, 60
 	hellosPerClient, helloBurst = 4, 20
 
 	perAddress = 4    // clients behind one address may use as much as so many
@@ -146,7 +150,7 @@ func Serve(h host.Host, cfg Config) (*Server, error) {
 		hellos: newShare(hellosPerClient, helloBurst, 10*or(l.Finds, DefaultFinds)),
 		finds:  newShare(findsPerClient, findBurst, or(l.Finds, DefaultFinds)),
 		orders: newShare(ordersPerClient, orderBurst, or(l.Orders, DefaultOrders)),
-		calls:  newShare(callsPerClient, callBurst, or(l.Calls, DefaultCalls)),
+		calls:  newShare(CallsPerClient, CallBurst, or(l.Calls, DefaultCalls)),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	limits, tag := stream.Limits{Logger: cfg.Log}, cfg.Genesis.Tag()

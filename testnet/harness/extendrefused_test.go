@@ -208,7 +208,7 @@ func TestExtendSpendingLimits(t *testing.T) {
 						t.Errorf("the error %q does not say %q", err, w)
 					}
 				}
-				if now, err := b.Node.Buyer().Job(j.ID); err != nil || now.Extended != 0 || now.Spec.Timeouts.Run != 10*time.Second || len(now.Ranks[0].Next) > 0 {
+				if now, err := b.Node.Buyer().Job(j.ID); err != nil || now.Extended != 0 || now.Spec.Timeouts.Run != 10*time.Second || now.Ranks[0].Unextended != "" {
 					t.Errorf("what was refused is in the job: %+v (%v)", now.Spec.Timeouts, err)
 				}
 				after := b.Node.Buyer().Spending(1, "", true)

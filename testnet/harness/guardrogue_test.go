@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
@@ -55,13 +56,24 @@ func TestDetachedDeafGuardian(t *testing.T) {
 // that ends well.
 func TestDetachedLyingGuardian(t *testing.T) {
 	t.Parallel()
-	for name, lie := range map[string]func(j *buyer.Job){
-		"no outcome":      func(j *buyer.Job) { j.State, j.Outcome = buyer.Settling, "" },
-		"another job":     func(j *buyer.Job) { j.Ranks = nil },
-		"no escrow":       func(j *buyer.Job) { j.Detached.Escrow, j.Detached.Standbys = nil, nil },
-		"rounds it lacks": func(j *buyer.Job) { j.Round = math.MaxInt },
-		"files of no name": func(j *buyer.Job) {
-			j.Ranks[0].State, j.Ranks[0].Outputs = buyer.RankDone, []buyer.Output{{Path: "/out", Blob: buyer.Blob{CID: "..", Size: -1}}}
+	type object = map[string]any
+	for name, lie := range map[string]func(said, work object){
+		"no outcome": func(_, work object) {
+			work["phase"] = jobs.Settling
+			delete(work, "outcome")
+		},
+		"another job":       func(_, work object) { work["ranks"] = nil },
+		"another time":      func(_, work object) { work["created"] = time.Unix(1, 0).UTC() },
+		"nothing of a rank": func(said, _ object) { said["ranks"] = nil },
+		"no escrow":         func(said, _ object) { said["detached"] = object{} },
+		"rounds it lacks":   func(_, work object) { work["round"] = math.MaxUint32 },
+		"files of no name": func(_, work object) {
+			rank := work["ranks"].([]any)[0].(object)
+			rank["state"], rank["outputs"] = jobs.RankDone, []any{object{"path": "/out", "cid": "..", "bytes": -1}}
+		},
+		"files that are none": func(_, work object) {
+			rank := work["ranks"].([]any)[0].(object)
+			rank["state"], rank["outputs"] = jobs.RankDone, []any{object{"path": "/out", "cid": "x"}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +94,7 @@ func TestDetachedLyingGuardian(t *testing.T) {
 }
 
 // lies has a guardian ask for a job until it is given it, and say what is not so.
-func (n *Net) lies(t *testing.T, p *Peer, j buyer.Job, lie func(*buyer.Job)) {
+func (n *Net) lies(t *testing.T, p *Peer, j buyer.Job, lie func(said, work map[string]any)) {
 	t.Helper()
 	var keys []sign.Key
 	for _, m := range j.Detached.Guardians {
@@ -121,12 +133,14 @@ func (n *Net) lies(t *testing.T, p *Peer, j buyer.Job, lie func(*buyer.Job)) {
 			t.Skipf("the others were faster: %v", err)
 		}
 	}
-	var said buyer.Job
+	var said map[string]any
 	if err := json.Unmarshal(st.State.Bytes, &said); err != nil {
 		t.Fatal(err)
 	}
-	said.Detached.Epoch, said.Detached.Grant = panel.Epoch()
-	lie(&said)
+	work := said["work"].(map[string]any)
+	epoch, _ := panel.Epoch()
+	work["command"].(map[string]any)["epoch"] = epoch
+	lie(said, work)
 	b, err := json.Marshal(said)
 	if err != nil {
 		t.Fatal(err)

@@ -208,3 +208,28 @@ func TestLightCluster(t *testing.T) {
 		}
 	})
 }
+
+// TestLightUnguarded: too few peers guard a light client's job, which fails. Its user submits it again without guardians,
+// as starling run --detach does: it runs, and its log grows meanwhile.
+func TestLightUnguarded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := New(t, Options{Providers: 2, Units: 1, Buyers: 2, Entries: 2, Strangers: 1, Programs: programs, Log: Logger()})
+		time.Sleep(5 * time.Second)
+		l := n.Light(0, n.Buyer(0))
+		time.Sleep(5 * time.Second)
+		b := l.Peer
+		j := b.Wait(b.Submit(b.detached(1, "20")).ID, time.Minute)
+		if j.State != buyer.Failed || j.Code != buyer.CodeNoMatch || j.Detached.Engaged {
+			t.Errorf("with guardians: %s\n%s", j.Summary(), b.Why(j.ID))
+		}
+		j = b.until(b.Submit(j.Spec.Guarded(0)).ID, func(j buyer.Job) bool { return j.State == buyer.Running || j.State.Ended() })
+		time.Sleep(5 * time.Second)
+		if log := b.log(t, j.ID, 0); log == "" {
+			t.Errorf("no log: %s\n%s", j.Summary(), b.Why(j.ID))
+		}
+		n.check(t, b, b.Wait(j.ID, time.Minute), buyer.Succeeded)
+		n.Settle()
+		n.checkPayer(t, b)
+	})
+}

@@ -161,7 +161,7 @@ func (t *step) adopt(leases []Lease) {
 
 func (ev Recovered) apply(t *step) error {
 	t.s.Gangs = nil // the process that would answer is gone (R2)
-	if t.s.Params.Guarded && t.s.Phase > Engaging && t.s.Phase < Settling {
+	if t.s.Params.Guarded && t.s.Phase > Engaging && (t.s.Phase < Settling || !t.s.Command.Owner) {
 		t.s.Command.Lost = true
 		return ev.applyQuiet(t)
 	}

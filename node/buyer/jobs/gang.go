@@ -72,9 +72,11 @@ func (t gangs) order(ranks []uint32) {
 		}
 	}
 	s.Gangs = append(s.Gangs, g)
+	// The money for standbys is set aside before the job starts, and a guardian has no other.
+	standby := s.Params.Guarded && !(s.Started.IsZero() && s.Command.Owner)
 	t.emit(OrderGang{
 		Gang: g.ID, Seats: seats, Slots: slots, Cap: cost, Until: g.Until,
-		Standby: s.Params.Guarded && !s.Started.IsZero(), Avoid: slices.Clone(s.Avoid),
+		Standby: standby, Avoid: slices.Clone(s.Avoid),
 	})
 }
 

@@ -269,10 +269,10 @@ func (r rankStep) lose(cause Cause, reason string) {
 	}
 	switch {
 	case r.s.leaving(r.i):
-	case cause == CauseExpired && renewed:
-		r.end(ResultFailed, CodePayment, fmt.Sprintf("rank %d used up its lease, and payment.budget pays no more", r.i))
 	case r.s.remaining(r.now.Time) <= 0:
 		r.end(ResultFailed, CodeTimeout, fmt.Sprintf("%s; rank %d: %s", r.s.runText(), r.i, reason))
+	case cause == CauseExpired && renewed:
+		r.end(ResultFailed, CodePayment, fmt.Sprintf("rank %d used up its lease, and payment.budget pays no more", r.i))
 	case r.Losses > r.s.Params.Restart.Max:
 		code := CodeLost
 		if cause == CauseLate {

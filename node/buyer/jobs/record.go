@@ -242,6 +242,7 @@ func Merge(own State, theirs []byte, sure bool) (State, error) {
 	if !own.Started.IsZero() {
 		s.Started = own.Started
 	}
+	s.Params.LostAfter = own.Params.LostAfter
 	if own.Command.Owner { // it knows best what it asked for
 		s.Params, s.Paused, s.WantStop, s.Extended = own.Params, own.Paused, own.WantStop, own.Extended
 	}
@@ -267,9 +268,10 @@ func (r Rank) after(own Rank, sameRound bool) Rank {
 	return r
 }
 
-// follows reports whether p is own but for the time and money of an extension.
+// follows reports whether p is own but for the time and money of an extension, and for the configuration of its peer.
 func (p Params) follows(own Params) bool {
 	p.Run, p.Budget, p.Cluster = own.Run, own.Budget, own.Cluster // no guarded job has a cluster
+	p.LostAfter = own.LostAfter
 	return p == own
 }
 

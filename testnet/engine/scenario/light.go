@@ -19,6 +19,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/testnet/pty"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -116,9 +117,29 @@ func (l *laptop) begin(ctx context.Context) error {
 	l.id = strings.TrimSpace(out)
 	_, err = scenarios.Until(ctx, func() (bool, string, error) {
 		out, err := l.done(ctx, "logs", l.id)
-		return strings.Contains(out, "echoing"), scenarios.Tail(out), err
+		if err != nil || strings.Contains(out, "echoing") {
+			return true, scenarios.Tail(out), err
+		}
+		return false, scenarios.Tail(out), l.unended(ctx)
 	})
 	return err
+}
+
+// unended returns an ErrFinal with all decisions if the laptop's job has ended.
+func (l *laptop) unended(ctx context.Context) error {
+	out, err := l.done(ctx, "status", l.id, "-o", "json")
+	if err != nil {
+		return err
+	}
+	var j buyer.Job
+	if err := json.Unmarshal([]byte(out), &j); err != nil {
+		return fmt.Errorf("its job: %w", err)
+	}
+	if _, over := j.Result(); !over {
+		return nil
+	}
+	why, err := l.done(ctx, "why", l.id)
+	return errors.Join(fmt.Errorf("%w: the job is %s\n%s", scenarios.ErrFinal, j.State, why), err)
 }
 
 func (l *laptop) execs(ctx context.Context, data []byte) error {
