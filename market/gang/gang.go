@@ -24,6 +24,11 @@ type Gang struct {
 	measured bool            // the seats as they are are near enough to one another
 	until    time.Time       // deadline of the Measure under way; zero when none is
 	reason   *market.Refusal // why it failed
+
+	recruit    uint32    // of the last Recruit
+	recruiting bool      // it is not answered
+	recruitAt  time.Time // no Recruit before
+	fresh      int       // failures that came before the last recruits
 }
 
 // attempt is a hold given up: whatever comes of it later is released again.
@@ -35,7 +40,8 @@ type attempt struct {
 }
 
 // New asks all chosen members at once. Spares are asked in their order, each once; one that is listed twice may take
-// two ranks. With no member, or a rank twice, the gang fails at once.
+// two ranks. In a gang that recruits, a member without a provider is a vacant seat. With no member, or a rank twice, the
+// gang fails at once.
 func New(order market.Order, chosen []Member, spares []sign.Key, p Params) (Gang, []Effect) {
 	s := &step{now: lease.Now{Time: p.Started}, gang: Gang{order: order, params: p, state: Reserving, spares: slices.Clone(spares),
 		seats: make([]Seat, len(chosen)), attempts: make([]uint32, len(chosen))}}
@@ -54,8 +60,11 @@ func New(order market.Order, chosen []Member, spares []sign.Key, p Params) (Gang
 	}
 	for i, m := range chosen {
 		s.gang.seats[i].Rank = m.Rank
-		s.ask(i, m.Provider)
+		if !m.Provider.IsZero() || p.Recruit <= 0 {
+			s.ask(i, m.Provider)
+		}
 	}
+	s.advance()
 	return s.gang, s.effects
 }
 
@@ -90,10 +99,19 @@ func (g Gang) NextDeadline() (time.Time, bool) {
 	}
 	sooner(g.params.Deadline)
 	sooner(g.until)
-	for _, s := range g.seats {
+	missing := false
+	for i := range g.seats {
+		s := &g.seats[i]
 		if s.Phase.waiting() {
 			sooner(s.deadline)
 		}
+		missing = missing || s.Phase == 0 || s.slow
+		if g.params.Recruit > 0 {
+			sooner(g.params.lapsing(s))
+		}
+	}
+	if missing {
+		sooner(g.recruitAt)
 	}
 	return next, true
 }
@@ -119,7 +137,7 @@ func (g Gang) Step(now lease.Now, ev Event) (Gang, []Effect, error) {
 	case Signed:
 		if i := s.expect(ev.Rank, ev.Hold, PhaseSigning); i >= 0 {
 			seat := &s.gang.seats[i]
-			seat.Phase, seat.Lease, seat.ActivateBefore = PhaseSigned, ev.Lease, ev.ActivateBefore
+			seat.Phase, seat.Lease, seat.ActivateBefore, seat.slow = PhaseSigned, ev.Lease, ev.ActivateBefore, false
 		}
 	case Activated:
 		if i := s.expect(ev.Rank, ev.Hold, PhaseActivating); i >= 0 {
@@ -131,6 +149,8 @@ func (g Gang) Step(now lease.Now, ev Event) (Gang, []Effect, error) {
 		s.gone(ev.Rank, ev.Hold, ev.Reason, false)
 	case Released:
 		s.confirmed(ev.Hold)
+	case Recruited:
+		recruiter{s}.recruited(ev)
 	case Cancelled:
 		if s.forming() {
 			s.fail(market.Refuse(market.ReasonReleased, "cancelled: %s", ev.Reason))
@@ -153,7 +173,7 @@ func (s *step) clock() {
 	}
 	for i := range g.seats {
 		if seat := g.seats[i]; s.forming() && seat.Phase.waiting() && !seat.deadline.After(s.now.Time) {
-			s.drop(i, market.Refuse(market.ReasonTimeout, "no answer within %s while %s", g.params.StepTimeout, seat.Phase), true)
+			recruiter{s}.overdue(i)
 		}
 	}
 	if s.forming() && !g.until.IsZero() && !g.until.After(s.now.Time) {
@@ -182,7 +202,7 @@ func (s *step) missing() string {
 func (s *step) expect(rank uint32, hold market.HoldID, phase Phase) int {
 	for i := range s.gang.seats {
 		if seat := &s.gang.seats[i]; seat.Hold == hold && seat.Rank == rank {
-			if s.forming() && seat.Phase == phase {
+			if s.forming() && seat.Phase == phase && seat.after.IsZero() {
 				return i
 			}
 			seat.odd = seat.odd || seat.Phase < phase
@@ -220,7 +240,7 @@ func (s *step) held(ev Held) {
 		s.drop(i, why, true)
 		return
 	}
-	seat.Phase, seat.Units, seat.Overlay = PhaseHeld, units, ev.Overlay
+	seat.Phase, seat.Units, seat.Overlay, seat.until, seat.slow = PhaseHeld, units, ev.Overlay, ev.Until, false
 }
 
 // badKey says why an overlay key cannot be a member's of this gang; nil if it can.
@@ -271,7 +291,7 @@ func (s *step) gone(rank uint32, hold market.HoldID, why *market.Refusal, refuse
 		if seat.Hold != hold || seat.Rank != rank || !s.forming() {
 			continue
 		}
-		if refused && !seat.Phase.waiting() {
+		if refused && !seat.Phase.waiting() || !seat.after.IsZero() {
 			return // an answer to nothing that was asked
 		}
 		// A provider that refused to set units aside holds none, unless it said otherwise before.
@@ -287,57 +307,11 @@ func (s *step) confirmed(hold market.HoldID) {
 			s.gang.past[i].releasing = time.Time{}
 		}
 	}
-}
-
-// drop takes the seat from its provider and gives it to the next spare, or fails the gang.
-func (s *step) drop(i int, why *market.Refusal, release bool) {
-	g := &s.gang
-	seat := g.seats[i]
-	g.failures = append(g.failures, Failure{seat.Rank, seat.Provider, why})
-	g.until, g.measured = time.Time{}, false // the seat's next provider must be measured, too
-	s.giveUp(i, release, why.Error())
-	for len(g.spares) > 0 {
-		next := g.spares[0]
-		g.spares = g.spares[1:]
-		if next == g.order.Buyer || next == g.order.Agent || s.silent(next) {
-			continue
+	for i := range s.gang.seats {
+		if s.gang.seats[i].after == hold && !hold.IsZero() && s.forming() {
+			s.request(i)
 		}
-		s.ask(i, next)
-		return
 	}
-	s.fail(market.Refuse(market.ReasonUnanswered, "rank %d found no provider, %d tried; the last one, %s: %s",
-		seat.Rank, g.attempts[i], seat.Provider.Short(), why))
-}
-
-// silent reports whether the provider already let a seat wait in vain.
-func (s *step) silent(p sign.Key) bool {
-	return slices.ContainsFunc(s.gang.failures, func(f Failure) bool {
-		return f.Provider == p && (f.Refusal.Reason == market.ReasonTimeout || f.Refusal.Reason == market.ReasonLost)
-	})
-}
-
-// giveUp empties the seat and remembers its hold.
-func (s *step) giveUp(i int, release bool, why string) {
-	seat := s.gang.seats[i]
-	s.gang.seats[i] = Seat{Rank: seat.Rank}
-	s.gang.past = append(s.gang.past, attempt{rank: seat.Rank, provider: seat.Provider, hold: seat.Hold})
-	if release {
-		s.release(&s.gang.past[len(s.gang.past)-1], seat.Lease, why)
-	}
-}
-
-func (s *step) release(a *attempt, id market.LeaseID, why string) {
-	a.releasing = s.now.Time.Add(s.gang.params.ReleaseTimeout)
-	s.emit(Release{a.rank, a.provider, a.hold, id, why})
-}
-
-func (s *step) ask(i int, provider sign.Key) {
-	g := &s.gang
-	seat := &g.seats[i]
-	hold := market.NewHoldID(g.params.Secret, g.order.ID, seat.Rank, g.attempts[i])
-	g.attempts[i]++
-	*seat = Seat{Rank: seat.Rank, Provider: provider, Hold: hold, Phase: PhaseAsked, deadline: s.now.Time.Add(g.params.StepTimeout)}
-	s.emit(Reserve{seat.Rank, provider, hold})
 }
 
 // fail releases everything.
@@ -371,6 +345,10 @@ func (s *step) advance() {
 	}
 	if !s.forming() {
 		return
+	}
+	if s.least() < PhaseHeld && s.recruits() {
+		recruiter{s}.gather()
+		recruiter{s}.forget()
 	}
 	if s.least() >= PhaseHeld && s.near() {
 		for i := range g.seats {
@@ -429,7 +407,7 @@ func (s *step) pay() {
 	}
 	for i := range g.seats {
 		if seat := &g.seats[i]; seat.Phase == PhaseSigned {
-			seat.Phase, seat.deadline = PhaseActivating, s.now.Time.Add(g.params.FundTimeout+g.params.StepTimeout)
+			seat.Phase, seat.deadline = PhaseActivating, s.now.Time.Add(g.params.FundTimeout+2*g.params.StepTimeout)
 			s.emit(Activate{seat.Rank, seat.Provider, seat.Hold, seat.Lease})
 		}
 	}

@@ -45,6 +45,7 @@ type world struct {
 	payable  map[market.HoldID]bool
 	overlay  bool // it is a cluster's
 
+	recruit uint32                 // the last one
 	measure gang.Measure           // the last one
 	near    map[market.HoldID]bool // the seats that were last said to be near enough; nil: nobody asks
 }
@@ -108,6 +109,16 @@ func (w *world) do(effects []gang.Effect, wasFinal bool) {
 			}
 			w.all(gang.PhaseHeld, "measured")
 			w.measure = e
+		case gang.Recruit:
+			if e.Round != w.recruit+1 || len(e.Ranks) == 0 {
+				w.t.Fatalf("safety: recruit %d for %d ranks after recruit %d", e.Round, len(e.Ranks), w.recruit)
+			}
+			w.recruit = e.Round
+			for _, s := range w.g.Seats() {
+				if s.Phase >= gang.PhaseActivating {
+					w.t.Fatal("safety: recruits are waited for while a lease may be paid for")
+				}
+			}
 		case gang.Sign:
 			w.all(gang.PhaseHeld, "signed")
 			for _, s := range w.g.Seats() {
@@ -203,6 +214,14 @@ func TestGangProperties(t *testing.T) {
 		}
 		var effects []gang.Effect
 		params := testParams()
+		if rapid.Bool().Draw(t, "recruit") {
+			params = recruitParams()
+			for i := range chosen {
+				if rapid.IntRange(0, 3).Draw(t, "vacant") == 0 {
+					chosen[i].Provider = sign.Key{}
+				}
+			}
+		}
 		w.overlay = rapid.Bool().Draw(t, "overlay")
 		params.Overlay = w.overlay
 		if rapid.Bool().Draw(t, "measure") {
@@ -279,14 +298,21 @@ func (w *world) randomEvent(kindness int) gang.Event {
 	if rapid.IntRange(0, 19).Draw(t, "wrong rank") == 0 {
 		rank++
 	}
-	switch rapid.IntRange(0, 9).Draw(t, "event") {
+	switch rapid.IntRange(0, 10).Draw(t, "event") {
+	case 10:
+		ev := gang.Recruited{Round: w.recruit - uint32(rapid.IntRange(0, 1).Draw(t, "stale"))}
+		for range rapid.IntRange(0, 3).Draw(t, "recruits") {
+			ev.Providers = append(ev.Providers, sign.Key{byte(rapid.IntRange(1, 20).Draw(t, "recruit"))})
+		}
+		return ev
 	case 0, 1:
 		if rapid.IntRange(0, 3).Draw(t, "odd units") == 0 {
 			unit = []market.UnitID{{1}, {2}}[:rapid.IntRange(0, 2).Draw(t, "units")]
 		} else if rapid.IntRange(0, 3).Draw(t, "taken unit") == 0 {
 			unit = []market.UnitID{{5}}
 		}
-		return gang.Held{Rank: rank, Hold: hold, Units: unit, Overlay: rapid.SampledFrom([]market.OverlayKey{{}, overlayKey(0), overlayKey(1), w.key(seat)}).Draw(t, "key")}
+		return gang.Held{Rank: rank, Hold: hold, Units: unit, Overlay: rapid.SampledFrom([]market.OverlayKey{{}, overlayKey(0), overlayKey(1), w.key(seat)}).Draw(t, "key"),
+			Until: rapid.SampledFrom([]time.Time{{}, w.now.Time.Add(4 * time.Second)}).Draw(t, "until")}
 	case 2:
 		return gang.Signed{Rank: rank, Hold: hold, Lease: market.LeaseID{2}, ActivateBefore: w.now.Slot + market.Slot(rapid.IntRange(0, 20).Draw(t, "left"))}
 	case 3:

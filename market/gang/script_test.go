@@ -19,6 +19,7 @@ import (
 //	new chosen=abc spares=de units=1      held rank=0 by=a units=1      signed rank=0 by=a left=20      activated rank=0 by=a
 //	new … measure    measured round=1 unfit=0 by=a: without unfit all are near enough
 //	new … overlay    held … key=1: it names the overlay key of that number; 0 is of small order
+//	new … recruit    recruited round=1 by=cd    held … ttl=5000    released … old: of the hold before the present one
 //	refused rank=0 by=a    lost rank=0 by=a    released rank=0 by=a    cancelled    tick ms=500 slots=1
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -26,7 +27,7 @@ func TestScripts(t *testing.T) {
 		if !strings.HasSuffix(path, ".txt") {
 			t.Skip("not a script")
 		}
-		p := &player{now: lease.Now{Time: epoch, Slot: 1000}, holds: map[string]market.HoldID{}}
+		p := &player{now: lease.Now{Time: epoch, Slot: 1000}, holds: map[string]market.HoldID{}, old: map[string]market.HoldID{}}
 		datadriven.RunTest(t, path, p.run)
 	})
 }
@@ -35,6 +36,7 @@ type player struct {
 	g     gang.Gang
 	now   lease.Now
 	holds map[string]market.HoldID
+	old   map[string]market.HoldID // released
 }
 
 func (p *player) run(t *testing.T, d *datadriven.TestData) string {
@@ -58,7 +60,11 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		var chosen []gang.Member
 		for i, c := range []byte(text("chosen")) {
-			chosen = append(chosen, gang.Member{Rank: uint32(i), Provider: sign.Key{c}})
+			m := gang.Member{Rank: uint32(i)}
+			if c != '-' {
+				m.Provider = sign.Key{c}
+			}
+			chosen = append(chosen, m)
 		}
 		var spares []sign.Key
 		for _, c := range []byte(text("spares")) {
@@ -66,6 +72,9 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		p.now = lease.Now{Time: epoch, Slot: 1000}
 		params := testParams()
+		if d.HasArg("recruit") {
+			params = recruitParams()
+		}
 		params.Overlay = d.HasArg("overlay")
 		if d.HasArg("measure") {
 			params.MeasureTimeout = 3 * time.Second
@@ -82,7 +91,16 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 		if d.HasArg("key") {
 			held.Overlay = overlayKey(byte(number("key", 0)))
 		}
+		if ttl := number("ttl", 0); ttl > 0 {
+			held.Until = p.now.Time.Add(time.Duration(ttl) * time.Millisecond)
+		}
 		ev = held
+	case "recruited":
+		recruited := gang.Recruited{Round: uint32(number("round", 1))}
+		for _, c := range []byte(text("by")) {
+			recruited.Providers = append(recruited.Providers, sign.Key{c})
+		}
+		ev = recruited
 	case "measured":
 		measured := gang.Measured{Round: uint32(number("round", 1))}
 		if d.HasArg("unfit") {
@@ -99,6 +117,9 @@ func (p *player) run(t *testing.T, d *datadriven.TestData) string {
 	case "lost":
 		ev = gang.Lost{Rank: rank, Hold: hold, Reason: market.Refuse(market.ReasonLost, "connection reset")}
 	case "released":
+		if d.HasArg("old") {
+			hold = p.old[fmt.Sprint(rank, text("by"))]
+		}
 		ev = gang.Released{Hold: hold}
 	case "cancelled":
 		ev = gang.Cancelled{Reason: "stopped by its owner"}
@@ -124,7 +145,10 @@ func (p *player) show(effects []gang.Effect) string {
 		case gang.Reserve:
 			p.holds[fmt.Sprint(e.Rank, string(e.Provider[:1]))] = e.Hold
 			fmt.Fprintf(&b, "reserve rank %d at %c\n", e.Rank, e.Provider[0])
+		case gang.Recruit:
+			fmt.Fprintf(&b, "recruit %d for %v\n", e.Round, e.Ranks)
 		case gang.Release:
+			p.old[fmt.Sprint(e.Rank, string(e.Provider[:1]))] = e.Hold
 			fmt.Fprintf(&b, "release rank %d at %c: %s\n", e.Rank, e.Provider[0], letter(e.Reason))
 		case gang.Sign:
 			fmt.Fprintf(&b, "sign rank %d at %c, %d units", e.Rank, e.Provider[0], len(e.Units))

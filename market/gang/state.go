@@ -80,18 +80,24 @@ type Seat struct {
 	ActivateBefore market.Slot       // once signed
 	deadline       time.Time         // of the request under way
 	odd            bool              // it answered a request that it had not received yet
+	until          time.Time         // the hold lapses then; zero if not known
+	after          market.HoldID     // released before the request is sent; zero once it is
+	slow           bool              // the deadline is over, and nobody else was there to ask
 }
 
 // Params are the times of one gang.
 type Params struct {
 	Secret         [32]byte      // hold ids follow from it; random and never sent
 	Started        time.Time     // now, when New is called
-	StepTimeout    time.Duration // how long one provider may take for one answer
+	StepTimeout    time.Duration // how long one provider may take for one answer; to activate, twice as long
 	FundTimeout    time.Duration // how long it may take to set the leases' money aside, before they are activated
 	ReleaseTimeout time.Duration // how long to wait for a release to be confirmed
 	Deadline       time.Time     // the gang is formed by then or fails
 	Overlay        bool          // the ranks are a cluster's: each provider names an overlay key of its own
 	MeasureTimeout time.Duration // how long measuring the paths between the seats may take; 0: they are not measured
+	// Recruit is the shortest pause between two requests for further quotes; 0: a seat without a spare fails the gang.
+	Recruit        time.Duration
+	RecruitTimeout time.Duration // how long an answer to one of them is waited for
 	FundingSlots   uint64        // slots that must be left before activate-before when leases are paid for
 }
 
@@ -119,6 +125,7 @@ type (
 		Hold    market.HoldID
 		Units   []market.UnitID
 		Overlay market.OverlayKey // of a cluster's
+		Until   time.Time         // the hold lapses then; zero if not known
 	}
 	// Measured answers a Measure: the seats that are too far from the others by the measured paths, or may not be
 	// measured.
@@ -152,6 +159,11 @@ type (
 	}
 	// Released says that a provider confirmed a release, or never will.
 	Released struct{ Hold market.HoldID }
+	// Recruited answers a Recruit with providers that quoted, best first. None may have: the next Recruit follows.
+	Recruited struct {
+		Round     uint32
+		Providers []sign.Key
+	}
 	// Cancelled says that the buyer does not want the gang any more.
 	Cancelled struct{ Reason string }
 	// DeadlinePassed says that time has passed. Every other event looks at the clock as well.
@@ -165,6 +177,7 @@ func (Signed) event() string         { return "signed" }
 func (Activated) event() string      { return "activated" }
 func (Lost) event() string           { return "lost" }
 func (Released) event() string       { return "released" }
+func (Recruited) event() string      { return "recruited" }
 func (Cancelled) event() string      { return "cancelled" }
 func (DeadlinePassed) event() string { return "deadline passed" }
 
@@ -191,6 +204,12 @@ type (
 	Measure struct {
 		Round uint32
 		Seats []Seat
+	}
+	// Recruit collects further quotes for ranks that have no provider, or a slow one. Recruited answers it, under its
+	// number. Providers that hold a seat are not wanted for another one, unless the ranks may share a provider.
+	Recruit struct {
+		Round uint32
+		Ranks []uint32
 	}
 	// Sign drafts, signs and sends the lease for a rank.
 	Sign struct {
@@ -219,6 +238,7 @@ type (
 func (Reserve) effect()    {}
 func (Release) effect()    {}
 func (Measure) effect()    {}
+func (Recruit) effect()    {}
 func (Sign) effect()       {}
 func (Activate) effect()   {}
 func (Formed) effect()     {}

@@ -44,7 +44,7 @@ type unplaced struct {
 func (u *unplaced) Error() string { return u.reason }
 
 // compose writes an order for so many ranks, and its envelope.
-func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choosy bool, asked int) (market.Order, []byte, error) {
+func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choosy bool, asked int, valid time.Duration) (market.Order, []byte, error) {
 	j := s.snapshot()
 	exclude := j.Spec.Placement.Exclude
 	if j.Detached != nil { // who guards a job does not work for it
@@ -64,7 +64,7 @@ func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choo
 	if !j.Nonce.IsZero() { // the hash of its terms is not one that somebody could guess, to see whether it is a replica
 		own = apart{nonce: replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders))), salt: j.Nonce[:]}
 	}
-	own.asked = asked
+	own.asked, own.valid = asked, valid
 	if s.guard != nil && !(j.Started.IsZero() && s.mine) && j.Detached.Escrow != nil { // it hires standbys
 		own.funds = j.Detached.Escrow.Address
 	}
@@ -122,8 +122,12 @@ func mostCost(spec job.Job) (market.Amount, error) {
 }
 
 // take publishes an order that is journalled, and takes all its leases or none. An order that found nobody is an *unplaced.
-func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks []uint32) (*forming, error) {
+// With a time until which it may recruit, an order of no cluster keeps its holds and collects further quotes until then.
+func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks []uint32, until time.Time) (*forming, error) {
 	b, j := s.b, s.snapshot()
+	if j.Spec.Cluster != nil || s.guard != nil || j.Replica != nil {
+		until = time.Time{}
+	}
 	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack, Settle: exchange.SettleQuotes}
 	if j.Spec.Cluster != nil {
 		how.Settle, how.Cluster = exchange.SettleCluster, true
@@ -132,7 +136,7 @@ func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	chosen, spares, routes, err := s.choose(ctx, o, quotes, declined, ranks, how)
+	chosen, spares, routes, err := s.choose(ctx, o, quotes, declined, ranks, how, !until.IsZero())
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +145,7 @@ func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks
 			return nil, err
 		}
 	}
-	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16), until: until, how: how}
 	if c := j.Spec.Cluster; c != nil {
 		f.overlay, f.near, f.paths = true, c.Network, mesh.NewSurvey(b.cfg.Host, b.tag, c.Network)
 	}
@@ -211,21 +215,6 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	return no
 }
 
-// tooMuchFor reports whether one more lease of the provider of a quote is over its limit for today; "" if it is not.
-func (b *Buyer) tooMuchFor(o market.Order, q exchange.Quoted) string {
-	rate, err := market.RateOf(q.Quote.Price, int(o.UnitsPer), b.cfg.Genesis.SlotMillis)
-	if err != nil {
-		return err.Error()
-	}
-	cost, err := rate.Owed(o.Slots)
-	if err != nil {
-		return err.Error()
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.overProvider(q.Quote.Provider, cost, time.Now())
-}
-
 // record says in words what a choice knew of a provider's record.
 func record(c *match.Candidate) string {
 	text := fmt.Sprintf("reputation %.4f", float64(c.Reputation)/1e6)
@@ -239,7 +228,7 @@ func record(c *match.Candidate) string {
 }
 
 // choose ranks the quotes and picks a provider for every rank.
-func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchange.Quoted, declined []match.Refusal, ranks []uint32, how exchange.Ask) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
+func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchange.Quoted, declined []match.Refusal, ranks []uint32, how exchange.Ask, recruits bool) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
 	b := s.b
 	byKey, cands, over := b.candidates(s.snapshot().Spec, o, quotes)
 	now := time.Now()
@@ -269,6 +258,12 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchan
 	} else {
 		picked, spare, none = match.Select(o, res, len(ranks), how.Spread)
 	}
+	if none != nil && recruits && none.Found+waiting(declined) >= len(ranks) {
+		if none.Found > 0 {
+			picked, spare, _ = match.Select(o, res, none.Found, how.Spread)
+		}
+		none = nil
+	}
 	if none != nil {
 		unseen := slices.ContainsFunc(declined, func(r match.Refusal) bool { return r.Reason == market.ReasonUnseen })
 		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, raced: unseen, reason: b.exchange.Explain(ctx, o, none, byKey, declined)}
@@ -284,6 +279,9 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchan
 		r := int(rank)
 		s.trace.Add(Step{At: now, Kind: StepChosen, Rank: &r, Provider: a.Provider.String(), Route: q.Route,
 			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Quote.Price)), Detail: records[a.Provider]})
+	}
+	for _, rank := range ranks[len(picked):] {
+		members = append(members, gang.Member{Rank: rank}) // a recruit takes it
 	}
 	return members, spare, byKey, nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,11 +12,11 @@ import (
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -41,10 +40,16 @@ type forming struct {
 	overlay  bool          // the ranks are a cluster's: each provider names an overlay key, and its lease commits to it
 	near     cluster.Class // the slowest network that they may have between them; "": they are no cluster's
 	paths    *mesh.Survey  // between them
+	until    time.Time     // it recruits until then; zero: not at all
+	how      exchange.Ask  // for its quotes
 	wg       sync.WaitGroup
 
-	mu     sync.Mutex
+	mu     sync.Mutex // of what follows, and of quotes
 	drafts map[market.HoldID]*draft
+	taken  map[sign.Key]bool // providers with a seat
+	// Of the last round of further quotes: why they were too few, or nil, and who declined.
+	short    *match.Unschedulable
+	declined []match.Refusal
 	// Once formed: the leases by rank, and their records for the journal.
 	leases map[uint32]*bought
 	puts   []store.Put
@@ -70,12 +75,19 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 	if f.near != "" && len(chosen)+len(f.s.members()) > 1 {
 		measuring, more = mesh.MeasureTimeout+stepTimeout/2, 2*mesh.MeasureTimeout // one replaced, perhaps
 	}
-	g, effects := gang.New(f.order, chosen, spares, gang.Params{
+	params := gang.Params{
 		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime, ReleaseTimeout: releaseTimeout,
 		Deadline: now.Add(formTimeout + more + f.s.b.fundTime), FundingSlots: 1, Overlay: f.overlay, MeasureTimeout: measuring,
-	})
+	}
+	if params.Deadline.Before(f.until) {
+		params.Deadline = f.until
+	}
+	if !f.until.IsZero() {
+		params.Recruit, params.RecruitTimeout = recruitPause, recruitTimeout
+	}
+	g, effects := gang.New(f.order, chosen, spares, params)
 	// The calls outlive a job that is stopped while it forms: what is held must be released.
-	calls, cancel := context.WithTimeout(context.WithoutCancel(ctx), formTimeout+more+f.s.b.fundTime+releaseTimeout)
+	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), params.Deadline.Add(releaseTimeout))
 	back := f.s.b.using(f.s.trace.Job, f.order.ID)
 	// Nobody waits here for calls whose answers do not matter any more; the peer does before it stops.
 	defer f.s.b.wg.Go(func() {
@@ -86,6 +98,7 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 	stopping := ctx.Done()
 	for {
 		f.fund(calls, effects)
+		f.seated(g)
 		for _, e := range effects {
 			switch e := e.(type) {
 			case gang.Formed:
@@ -158,6 +171,8 @@ func (f *forming) do(ctx context.Context, e gang.Effect) gang.Event {
 	switch e := e.(type) {
 	case gang.Reserve:
 		return f.reserve(ctx, e)
+	case gang.Recruit:
+		return f.recruit(ctx, e)
 	case gang.Measure:
 		return f.measure(ctx, e)
 	case gang.Sign:
@@ -173,14 +188,14 @@ func (f *forming) do(ctx context.Context, e gang.Effect) gang.Event {
 
 // call sends one step of a lease to its provider.
 func (f *forming) call(ctx context.Context, p sign.Key, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
-	q := f.quotes[p]
+	q := f.quote(p)
 	id, err := exchange.Remember(f.s.b.cfg.Host, p, append(q.Quote.Addrs, q.Offer.Addrs...))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, f.patience(req))
 	defer cancel()
-	return protocol.Lease.Call(ctx, f.s.b.cfg.Host, f.s.b.tag, id, req)
+	return f.again(ctx, id, req)
 }
 
 // wrong turns a failed call into the event that tells the gang.
@@ -205,7 +220,7 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	start := time.Now()
 	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
 		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer,
-		Price: uint64(f.quotes[e.Provider].Quote.Price), Class: string(f.quotes[e.Provider].Quote.Class),
+		Price: uint64(f.quote(e.Provider).Quote.Price), Class: string(f.quote(e.Provider).Quote.Class),
 		Overlay: f.overlay, Image: f.s.snapshot().Spec.Image,
 	}}})
 	if err == nil && reply.GetHeld() == nil {
@@ -223,12 +238,12 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
 	r := int(e.Rank)
-	if err := f.s.b.exchange.CheckUnits(ctx, f.order, f.quotes[e.Provider], units); err != nil {
+	if err := f.s.b.exchange.CheckUnits(ctx, f.order, f.quote(e.Provider), units); err != nil {
 		f.s.trace.Add(Step{At: time.Now(), Kind: StepInfeasible, Rank: &r, Provider: e.Provider.String(), Detail: err.Error()})
 		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)} // what it holds is released
 	}
 	f.took(StepHeld, e.Rank, e.Provider, start)
-	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units, Overlay: key}
+	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units, Overlay: key, Until: heldUntil(start, reply.GetHeld().Expires)}
 }
 
 // overlayKey reads the key that a provider named; what it is worth, gang says.
@@ -291,7 +306,7 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	if !e.Overlay.IsZero() {
 		in = &member{Lease: l.Marshal(), Hold: e.Hold, Key: e.Overlay}
 	}
-	bought, err := b.newLease(l, d.keys, e.Units, f.s, f.quotes[e.Provider], in)
+	bought, err := b.newLease(l, d.keys, e.Units, f.s, f.quote(e.Provider), in)
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
@@ -304,6 +319,7 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 
 // draft writes the lease for a hold, once: a repeated Sign sends the same one.
 func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
+	q := f.quote(e.Provider).Quote
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if d := f.drafts[e.Hold]; d != nil {
@@ -314,7 +330,7 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, keys := f.quotes[e.Provider].Quote, f.s.as.keys()
+	keys := f.s.as.keys()
 	epoch := f.s.snapshot().Ranks[e.Rank].Epoch
 	core := lease.Draft{
 		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch, Price: q.Price,
@@ -351,6 +367,9 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	}
 	start := time.Now()
 	activate, err := f.s.b.prepay(ctx, l)
+	if errors.Is(err, errUnpayable) { // the same again would say the same
+		return gang.Cancelled{Reason: err.Error()}
+	}
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
@@ -399,23 +418,4 @@ func (f *forming) formed(seats []gang.Seat) error {
 	}
 	f.leases, f.puts, f.seats = leases, puts, seats
 	return nil
-}
-
-// failed says why a gang did not form.
-func (f *forming) failed(ctx context.Context, e gang.FailedWith) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	text := "the order's leases could not all be taken: " + e.Reason.Error()
-	for _, d := range e.Details {
-		text += fmt.Sprintf("; rank %d at %s: %s", d.Rank, d.Provider.Short(), d.Refusal.Error())
-	}
-	far := f.near != "" && slices.ContainsFunc(e.Details, func(d gang.Failure) bool { return d.Refusal.Reason == market.ReasonDistance })
-	if far && f.paths.Unsettled() {
-		return &unplaced{unsettled: true, reason: text}
-	}
-	if far { // nobody else is nearer: no other try changes that
-		text = f.s.unlivable(f.paths.Longest()) + text
-	}
-	return &unplaced{raced: !far, reason: text}
 }

@@ -246,8 +246,11 @@ func (b *Buyer) prepay(ctx context.Context, l *bought) (*marketpb.Activate, erro
 			return &marketpb.Activate{Lease: l.id[:], Voucher: voucher, Funding: funding}, err
 		}
 	}
-	return nil, errors.New("the lease can no longer be paid for")
+	return nil, errUnpayable
 }
+
+// errUnpayable says that a lease's payer issues no first voucher any more.
+var errUnpayable = errors.New("the lease can no longer be paid for")
 
 // voucher has what may sign vouchers of the lease sign one.
 func (l *bought) voucher(ctx context.Context, v verify.Voucher) ([]byte, error) {

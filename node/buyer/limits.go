@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify/meter"
@@ -184,4 +185,19 @@ func (b *Buyer) commit(hold market.HoldID, p sign.Key, amount market.Amount) (ba
 		defer b.mu.Unlock()
 		delete(b.drafted, hold)
 	}, ""
+}
+
+// tooMuchFor reports whether one more lease of the provider of a quote is over its limit for today; "" if it is not.
+func (b *Buyer) tooMuchFor(o market.Order, q exchange.Quoted) string {
+	rate, err := market.RateOf(q.Quote.Price, int(o.UnitsPer), b.cfg.Genesis.SlotMillis)
+	if err != nil {
+		return err.Error()
+	}
+	cost, err := rate.Owed(o.Slots)
+	if err != nil {
+		return err.Error()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.overProvider(q.Quote.Provider, cost, time.Now())
 }

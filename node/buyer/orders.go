@@ -102,7 +102,15 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 		}
 		choosy, thin, budget = false, 0, 0
 	}
-	order, env, err := o.s.compose(len(ranks), slots, budget, choosy, thin)
+	valid, until := orderValidity, fx.Until
+	switch {
+	case fx.Standby: // its quotes are there
+	case choosy && len(o.s.snapshot().Lost) > 0:
+		until = time.Time{} // the next order takes providers that lost a rank, too
+	default:
+		valid = min(max(valid, time.Until(until)+formTimeout), market.MaxOrderValidity-orderValidity)
+	}
+	order, env, err := o.s.compose(len(ranks), slots, budget, choosy, thin, valid)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +125,7 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	if fx.Standby {
 		return o.s.hire(ctx, order, env, ranks)
 	}
-	f, err := o.s.take(ctx, order, env, ranks)
+	f, err := o.s.take(ctx, order, env, ranks, until)
 	if none := (*unplaced)(nil); errors.As(err, &none) && none.thin {
 		o.s.mu.Lock()
 		o.thin++
@@ -133,7 +141,7 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 	for _, seat := range fx.Seats {
 		l := f.leases[seat.Rank]
 		formed.Leases = append(formed.Leases, factOf(l))
-		q := f.quotes[l.core.Provider]
+		q := f.quote(l.core.Provider)
 		o.offers[l.id] = offered{q.Route, unitsOf(q.Quote)}
 	}
 	o.s.mu.Unlock()

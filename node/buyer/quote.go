@@ -80,7 +80,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 func (b *Buyer) quoteOnce(
 	ctx context.Context, spec job.Job, slots uint64, budget, most market.Amount, asked int,
 ) (_ Quotation, draw uint32, _ error) {
-	own := apart{nonce: drawnNonce(), asked: asked}
+	own := apart{nonce: drawnNonce(), asked: asked, valid: orderValidity}
 	o, env, err := b.write(b.own, spec, int(spec.Count), slots, budget, spec.Placement.Exclude, own)
 	if err != nil {
 		return Quotation{}, 0, err
@@ -166,7 +166,8 @@ type apart struct {
 	salt  []byte    // of the hash of the job's terms
 	terms sign.Hash // instead of that hash; zero: that hash
 	asked int       // how often it was asked for before and brought too few quotes
-	funds sign.Key  // the escrow that pays; zero: what the peer can spend
+	valid time.Duration
+	funds sign.Key // the escrow that pays; zero: what the peer can spend
 }
 
 // write makes the order for n leases of a job.
@@ -182,7 +183,7 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 	o := market.Order{
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
 		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
-		Expires:  time.Now().Add(orderValidity),
+		Expires:  time.Now().Add(own.valid),
 		ReplyKey: b.exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms, Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
 	}
 	if o.Funds.IsZero() {

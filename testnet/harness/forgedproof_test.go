@@ -120,7 +120,7 @@ func TestForgedProofs(t *testing.T) {
 			}
 		}
 		j := b.Wait(id, time.Minute)
-		if j.State != buyer.Failed || j.Code != buyer.CodeNoMatch || !strings.Contains(j.Reason, "2 of 3") {
+		if j.State != buyer.Failed || j.Code != buyer.CodeTimeout || !strings.Contains(j.Reason, "2 of 3") {
 			t.Errorf("%s (%s): %s", j.State, j.Code, j.Reason)
 		}
 		for i, f := range all {

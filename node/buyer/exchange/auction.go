@@ -53,6 +53,7 @@ type Ask struct {
 	Direct  bool          // ask known providers too
 	Spread  bool          // one rank for each provider
 	Cluster bool          // leave out providers that take part in no clusters
+	Again   bool          // the order was gossiped before, and is forwarded once
 	Settle  time.Duration // collect for so much longer once there are enough
 }
 
@@ -223,7 +224,7 @@ func (x *Exchange) Collect(
 	t.Add(trace.Step{At: a.start, Kind: trace.Ordered,
 		Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
 			o.ID.Short(), o.Count, o.UnitsPer, o.Class, x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
-	wg.Go(func() { // it may first have to look for neighbours to gossip with
+	publish := func() { // it may first have to look for neighbours to gossip with
 		n, err := x.cfg.Network.Publish(ctx, o, envelope)
 		if err == nil && n == 0 {
 			err = errors.New("no neighbour takes part in the topic yet")
@@ -231,7 +232,10 @@ func (x *Exchange) Collect(
 		if err != nil {
 			t.Add(trace.Step{At: time.Now(), Kind: trace.Ordered, Detail: "not gossiped: " + err.Error()})
 		}
-	})
+	}
+	if !ask.Again {
+		wg.Go(publish)
+	}
 	if ask.Direct {
 		wg.Go(func() { x.askKnown(ctx, a, envelope) })
 	}
