@@ -34,7 +34,7 @@ LONG := ./testnet/images ./testnet/cluster/scenario ./testnet/engine/scenario ./
 	./testnet/hostile ./cmd/internal/cli/livecmd ./chain/program ./testnet/natlab/scenario ./testnet/engine/members ./testnet/hardware
 # The engines whose real clusters are tried; with CLUSTER= none are, and no images are made for them.
 CLUSTER ?= ray
-TESTTIMEOUT ?= 25m
+TESTTIMEOUT ?= 40m
 BENCHFLAGS ?=
 FUZZBUDGET ?= 300
 DEMOFLAGS ?=
