@@ -103,11 +103,14 @@ func begin(t *testing.T, p Program, tools map[string]string) *shell {
 	t.Helper()
 	s := &shell{t: t, dir: t.TempDir()}
 	tools["sleep"] = "touch $DIR/slept; exec /bin/sleep 0.01"
+	syscall.ForkLock.RLock() // a process that another test starts meanwhile would keep the script open: text file busy
 	for name, text := range tools {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+			syscall.ForkLock.RUnlock()
 			t.Fatal(err)
 		}
 	}
+	syscall.ForkLock.RUnlock()
 	s.cmd = exec.Command(p.Entrypoint[0], append(slices.Clone(p.Entrypoint[1:]), p.Args...)...)
 	s.cmd.Env = []string{"PATH=" + s.dir + ":/usr/bin:/bin", "DIR=" + s.dir}
 	for k, v := range p.Env {
