@@ -82,6 +82,9 @@ func (b *batch) due(d *Deposit) bool {
 	})
 }
 
+// pursued reports whether transactions for b are still worth sending: before the end all are.
+func (b *batch) pursued(d *Deposit) bool { return !d.ending || b.due(d) }
+
 // comes reports whether b is due and may still come on chain in time.
 func (b *batch) comes(d *Deposit) bool {
 	return (b.stage == stageWanted || b.stage == stageSigned) && !b.hired && b.due(d)

@@ -124,8 +124,7 @@ func (d Deposit) Refunded() market.Amount { return d.refunded }
 func (d Deposit) Owing() (sum market.Amount) {
 	for i := range d.batches {
 		b := &d.batches[i]
-		wanted := b.stage == stageWanted && (!d.ending || b.due(&d))
-		if wanted || b.stage == stageSigned && b.near == 0 && b.opened == 0 {
+		if b.stage == stageWanted && b.pursued(&d) || b.stage == stageSigned && b.near == 0 && b.opened == 0 {
 			sum = sum.Plus(max(b.deposit, b.caps()))
 		}
 	}
@@ -311,7 +310,7 @@ func (d *Deposit) wants(t task) bool {
 	}
 	b := &d.batches[t.tranche]
 	// an opening may go before its tranches
-	return (!d.ending || b.due(d)) && (b.stage == stageSigned || b.stage == stageWanted && t.kind == kindOpen)
+	return b.pursued(d) && (b.stage == stageSigned || b.stage == stageWanted && t.kind == kindOpen)
 }
 
 // fund takes leases in.

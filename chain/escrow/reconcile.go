@@ -160,7 +160,7 @@ func (d *Deposit) bookBatch(i int, c, f View) (change bool, effects []Effect) {
 	_, near := b.landedIn(c)
 	idle := !d.underBatch(i) && !near && f.Slot >= d.landed
 	why := d.hopeless(b, f)
-	if d.closed || f.Slot > last || idle && (d.ending && !b.due(d) || f.Slot > first || why != nil) {
+	if d.closed || f.Slot > last || idle && (!b.pursued(d) || f.Slot > first || why != nil) {
 		b.stage = stageVoid
 		for j := range b.leases {
 			b.leases[j].void = true

@@ -504,17 +504,16 @@ func (p *Peer) Job(program string, count uint32, args ...string) job.Job {
 // Submit hands in a job.
 func (p *Peer) Submit(spec job.Job) buyer.Job {
 	p.net.t.Helper()
-	for try := range 100 {
+	for try := 0; ; try++ {
 		j, err := p.Node.Buyer().Submit(context.Background(), buyer.Submission{Spec: spec})
-		if err == nil {
+		switch {
+		case err == nil:
 			return j
-		}
-		if try == 99 || !errors.Is(err, slots.ErrUnknown) {
+		case try == 99 || !errors.Is(err, slots.ErrUnknown):
 			p.net.t.Fatalf("submitting: %v", err)
 		}
 		time.Sleep(10 * time.Millisecond) // a peer that has just started has not seen the chain
 	}
-	panic("unreachable")
 }
 
 // Wait returns the job when it has ended, or fails the test after the time.

@@ -38,7 +38,7 @@ func newWorld(t testing.TB) *world {
 	return &world{clitest.NewWorld(t, rooms.Commands, p2p.NAT{})}
 }
 
-// TestRun runs jobs through the command line, and reads the messages of those that fail or are refused.
+// TestRun runs jobs through the command line and checks the messages of jobs that fail or are refused.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

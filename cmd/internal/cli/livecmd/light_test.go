@@ -101,7 +101,7 @@ func (w *world) testBulk(t *testing.T) {
 	w.CLI(t, "stop", "--wait", id).Want(t, cli.ExitOK)
 }
 
-// TestLightSmallRelay: what is said when the entry's relay cuts a connection. Files of a job go on over the next one.
+// TestLightSmallRelay checks the message when the entry's relay cuts a connection. Files of a job go on over the next one.
 func TestLightSmallRelay(t *testing.T) {
 	t.Parallel()
 	w := &world{clitest.NewLightWorld(t, rooms.Commands, p2p.NAT{Serve: true, Limits: relay.Limits{Data: 1 << 20}}, false)}
