@@ -11,7 +11,7 @@ import (
 func (n *Node) routes() []route.Bound {
 	return slices.Concat(
 		server.BindJobs(n.buyer), server.BindRecords(n.buyer), server.BindClusters(n.buyer),
-		server.BindLifetimes(n.buyer),
+		server.BindLifetimes(n.buyer), server.BindRemoval(n.buyer, n.files),
 		server.BindPrograms(n.buyer, n.p.Log), server.BindKeys(n.buyer), server.BindBlobs(n.files),
 		server.BindPeer(described{n.status, n.user.Guards}), server.BindHealth(n.status),
 		server.BindBlocks(n.blocks),

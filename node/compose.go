@@ -101,7 +101,7 @@ func (n *Node) ground(ctx context.Context) (err error) {
 	return nil
 }
 
-// joined returns the problem of a peer whose host reaches no other.
+// joined returns the problem of a peer with a host that reaches no other.
 func joined(h *p2p.Host) *service.Problem {
 	tried, refusal, alone := h.Alone()
 	switch {

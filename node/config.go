@@ -81,7 +81,7 @@ type Config struct {
 	Buy Buy `yaml:"buy"`
 	// Entry is the service for light clients.
 	Entry Entry `yaml:"entry"`
-	// Guard is the service for jobs whose owners are away.
+	// Guard is the service for jobs with an absent owner.
 	Guard Guard `yaml:"guard"`
 	// Metrics are the measurements that cost something, and their port.
 	Metrics metrics.Section `yaml:"metrics"`
@@ -122,7 +122,7 @@ func (f Fees) bids() chain.Fees {
 	}
 }
 
-// Clusters is the conditions of a seller for clusters, whose members send to one another through its network.
+// Clusters is the conditions of a seller for clusters. Their members send to one another through its network.
 type Clusters struct {
 	// Accept is false where units are sold to no cluster; offers say so.
 	Accept bool `yaml:"accept"`
@@ -146,7 +146,7 @@ type Buy struct {
 	QuoteWindow time.Duration `yaml:"quoteWindow"`
 	// MaxJobs is how many jobs may run at a time; those that only wait to be paid do not count.
 	MaxJobs int `yaml:"maxJobs"`
-	// MinReputation is the least reputation of a provider whose quote is taken, between 0 and 1; 0 means that all
+	// MinReputation is the least reputation at which a provider's quote is taken, between 0 and 1; 0 means that all
 	// are, in the order of the buyer's weights.
 	MinReputation float64 `yaml:"minReputation"`
 	// Limits bound the spending of all users together; `starling peer key add` sets more for others than the peer's own

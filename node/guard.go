@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 )
 
-// Guard is a peer's service for jobs whose owners are away. Jobs need guardians only if an escrow pays.
+// Guard is a peer's service for jobs with an absent owner. Jobs need guardians only if an escrow pays.
 type Guard struct {
 	// Accept says that the peer guards jobs.
 	Accept bool `yaml:"accept"`

@@ -7,7 +7,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
@@ -114,14 +113,8 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 	var stake func(context.Context, sign.Key) (market.Amount, error)
 	if n.network != nil {
 		stake, bond = n.chain.Stake, n.chain.Bond
-		when := escrow.When{}
-		if n.guardian != nil {
-			if when, err = n.p.Config.Provide.Claim.When(n.p.Genesis); err != nil {
-				return nil, err
-			}
-		}
 		escrows = &buyer.Escrows{
-			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when,
+			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(),
 		}
 	}
 	return buyer.New(ctx, buyer.Config{
@@ -132,7 +125,7 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Uploaded: n.files.Uploaded,
 		Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Market: m, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
-		Unseal:      func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
+		Boxes:       sealed.Boxes{Key: n.p.Key, Network: n.p.Genesis.Tag()},
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,
 		LostAfter: max(lostIntervals*interval, lostAtLeast), MaxOutput: maxOutput, Log: n.p.Log.With("role", "buyer"),

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
 	"github.com/starling-network/starling/node/inventory"
+	"github.com/starling-network/starling/node/money"
 	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/proof/room"
 	"github.com/starling-network/starling/node/provider"
@@ -35,6 +36,7 @@ type Rooms struct {
 	slots      *slots.Clock
 	network    *settle.Network // nil on a free network
 	chain      *onchain.Watch  // likewise
+	money      *money.Money    // likewise
 	blocks     *block.List
 	reputation *reputation.Book
 	sight      *audit.Public // nil if nothing is audited
@@ -77,6 +79,9 @@ func (r *Rooms) Sync(ctx context.Context) { _ = r.slots.Sync(ctx) } // errors ar
 
 // Buyer returns the buying loop.
 func (r *Rooms) Buyer() *buyer.Buyer { return r.buyer }
+
+// Money returns the peer's own money; nil on a free network.
+func (r *Rooms) Money() *money.Money { return r.money }
 
 // Blocks returns the user's block list.
 func (r *Rooms) Blocks() *block.List { return r.blocks }

@@ -70,8 +70,19 @@ func (n *Node) order(ctx context.Context, m marketplace, carries func() int64) (
 	if n.provider != nil {
 		earns = n.provider
 	}
-	n.services.Add(money.New(n.p.Program, n.buyer, earns, n.p.Genesis.Decimals))
-	return nil
+	n.money = money.New(n.p.Program, n.buyer, earns, n.p.Genesis.Decimals)
+	n.services.Add(n.money)
+	if n.guardian == nil {
+		return nil
+	}
+	when, err := n.p.Config.Provide.Claim.When(n.p.Genesis)
+	if err != nil {
+		return err
+	}
+	return n.money.Guards(ctx, money.Guarding{
+		Guardian: n.guardian, Genesis: n.p.Genesis, Self: n.p.Key.Key(), Chain: n.p.Program, Network: n.network,
+		Params: n.p.Escrow, When: when, Slots: n.slots, Store: n.p.Store, Log: n.p.Log.With("role", "guardian"),
+	})
 }
 
 // anchor composes the exchange of receipts that peers anchored on the chain.
@@ -136,7 +147,7 @@ func (n *Node) guard(ctx context.Context) (err error) {
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.policy(),
 		Store: n.p.Store, Slots: n.slots, Log: n.p.Log.With("role", "guardian"),
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
-		Backed: func(ctx context.Context, w guardian.Ward, state []byte) error { return n.buyer.Backed(ctx, w, state) },
+		Backed: func(ctx context.Context, w guardian.Ward, state []byte) error { return n.money.Backed(ctx, w, state) },
 		Fetch:  n.files.Fetch, Grant: n.files.Share, Drop: n.files.Drop,
 		TakeUp: func(ctx context.Context, t guardian.Taken) error { return n.buyer.TakeUp(ctx, t) },
 		Yield:  func(job sign.Hash, epoch uint64) { n.buyer.Yield(job, epoch) },

@@ -127,7 +127,7 @@ func (h *Host) Close() error {
 	if h.relay != nil {
 		err = errors.Join(err, h.relay.Close())
 	}
-	return errors.Join(err, h.Host.Close())
+	return errors.Join(err, admit.Close(h.Host))
 }
 
 // Wrap makes a Host of a libp2p host that was made elsewhere; of cfg only Network, Bootstrap, PeerstoreDir and Logger

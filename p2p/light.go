@@ -356,5 +356,5 @@ func (l *Light) Close() error {
 	l.end() // nothing more is dialled
 	l.mu.Unlock()
 	l.widening.Wait()
-	return l.Host.Close()
+	return admit.Close(l.Host)
 }

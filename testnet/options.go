@@ -28,7 +28,7 @@ type Options struct {
 	Chain     *localnet.Chain    // one that is made already, and that the caller closes
 	Connected int                // peers that a peer must find to be ready; 0: its bootstrap peers
 	Env       []string           // added to the peers' environment
-	Interval  uint64             // slots between receipts; 10
+	Interval  uint64             // slots between receipts; 10, 100 among more than 30 peers
 	Place     func(i int) Place  // where peer i runs, providers first; on this machine's loopback
 	// address of the container engine of provider i, whose containers have the internet; the one that it finds, if any
 	Engine     func(i int) string
@@ -70,10 +70,13 @@ type Place struct {
 	Late   bool         // as if Options.Late named it
 }
 
-// The testnet's own numbers: slots of 100 ms, a receipt every second.
+// The testnet's own numbers: slots of 100 ms, a receipt every second, or among many peers every ten, as on most
+// networks: one machine does not sign for all of them every second.
 const (
 	SlotMillis    = 100
 	intervalSlots = 10
+	many          = 30
+	manySlots     = 100
 	fundTokens    = 1_000_000_000 // base units of each peer's owner: 1,000 tokens
 	fundLamports  = 1_000_000_000 // of each peer's key, for fees
 	bootstraps    = 3             // how many peers everybody knows from the start
@@ -95,6 +98,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Interval == 0 {
 		o.Interval = intervalSlots
+		if o.Providers+o.Buyers > many {
+			o.Interval = manySlots
+		}
 	}
 	switch {
 	case o.Free:

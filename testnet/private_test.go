@@ -130,7 +130,7 @@ func TestPrivateNetwork(t *testing.T) {
 	}
 	for rank := range 2 {
 		var out, errs strings.Builder
-		if err := c.Log(t.Context(), j.ID, rank, false, &out, &errs); err != nil || out.String() != "hello\n" || errs.Len() > 0 {
+		if err := c.Log(t.Context(), api.Log{ID: j.ID, Rank: rank}, &out, &errs); err != nil || out.String() != "hello\n" || errs.Len() > 0 {
 			t.Errorf("rank %d said %q and %q, %v", rank, out.String(), errs.String(), err)
 		}
 	}

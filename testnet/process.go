@@ -32,8 +32,12 @@ type Peer struct {
 	err    error
 }
 
-// stopGrace is how long a peer may take to stop before it is killed.
-const stopGrace = 15 * time.Second
+const (
+	// stopGrace is how long a peer may take to stop before it is killed.
+	stopGrace = 15 * time.Second
+	// dumpGrace is how long it may take to print its goroutines.
+	dumpGrace = 2 * time.Second
+)
 
 // start runs the peer. The process dies with this one: the kernel signals it when
 // the thread that started it ends, so that thread is kept for as long as it runs.
@@ -135,10 +139,16 @@ func (p *Peer) stop() error {
 	case <-p.exited:
 		return nil
 	case <-time.After(stopGrace):
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it prints its goroutines
+	select {
+	case <-p.exited:
+	case <-time.After(dumpGrace):
 		_ = p.cmd.Process.Kill()
 		<-p.exited
-		return fmt.Errorf("%s did not stop within %v and was killed", p.Name, stopGrace)
 	}
+	return fmt.Errorf("%s did not stop within %v and was killed: its goroutines are at the end of %s",
+		p.Name, stopGrace, filepath.Join(p.Home, "peer.log"))
 }
 
 // Client talks to the peer's API.

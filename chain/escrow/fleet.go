@@ -15,8 +15,9 @@ type Params struct {
 	// between polls of transactions under way; each poll of an unseen transaction sends it again
 	PollEvery time.Duration
 	// between looks at the escrow while something is waited for; well below the network's response slots
-	LookEvery  time.Duration
-	RetryAfter time.Duration // after a failure, doubling up to 32 times this
+	LookEvery time.Duration
+	// after a failed look; after those of one transaction doubling up to 32 times this
+	RetryAfter time.Duration
 }
 
 // DefaultParams suit slots of 100 to 400 ms and response slots of minutes.

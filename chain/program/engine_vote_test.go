@@ -70,11 +70,18 @@ func (c *council) release(s seller, amount uint64) solana.Instruction {
 	return program.Release{Owner: s.owner.Key(), Network: c.at, Provider: s.address, Amount: amount}.Instruction(c.program)
 }
 
-// bond waits a slot after it: what is bonded votes in ballots opened later.
+// bond bonds, and waits until the bond votes in ballots that are opened.
 func (c *council) bond(s seller, amount uint64) {
 	c.Helper()
 	c.must("bond", one(c.bonds(s, amount)), s.owner)
-	c.until(c.now() + 1)
+	c.raised(s)
+}
+
+// raised waits until the slot after that in which the program saw the last bond: an engine may be asked for its slot
+// before it counts the one in which a transaction ran.
+func (c *council) raised(s seller) {
+	c.Helper()
+	c.until(c.provider(s).Raised + 1)
 }
 
 func (c *council) init() {
@@ -139,7 +146,7 @@ func (c *council) bonding() {
 	c.must("bond", one(good), s.owner)
 	c.deny("bond beyond what counts", program.ErrOverflow, c.bonds(s, ^uint64(0)), s.owner)
 	c.deny("unstake what is bonded", program.ErrBonded, c.request(s, 1), s.owner)
-	c.until(c.now() + 1)
+	c.raised(s)
 	c.deny("propose while too little is bonded", program.ErrQuorum, c.proposal(s, c.rules(501)), s.owner)
 	c.bond(c.less, 500)
 	if n, p := c.network(), c.provider(s); n.Bonded != 2500 || p.Bonded != 2000 || p.Stake != 2000 || p.Raised == 0 {
@@ -152,7 +159,7 @@ func (c *council) bonding() {
 	c.deny("release in another network", program.ErrAddress, with(c.release(s, 1), 1, c.hasty), s.owner)
 	c.must("release", one(c.release(s, 100)), s.owner)
 	c.must("bond again", one(c.bonds(s, 100)), s.owner)
-	c.until(c.now() + 1)
+	c.raised(s)
 }
 
 // rules are the network's with another least stake.
@@ -265,7 +272,7 @@ func (c *council) rewarding() {
 	c.must("bond again what was released", one(c.release(c.less, 101)), c.less.owner)
 	c.deny("propose with a base unit less than the least bond", program.ErrNotBonded, c.rewardsProposal(c.less, w.Rewards), c.less.peer)
 	c.must("bond again what was released", one(c.bonds(c.less, 101)), c.less.owner)
-	c.until(c.now() + 1)
+	c.raised(c.less)
 
 	at := c.open("propose rewards", c.rewardsProposal(s, w.Rewards), s.peer)
 	accept := c.acceptance(w.Rewards, at)

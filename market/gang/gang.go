@@ -40,11 +40,13 @@ type attempt struct {
 }
 
 // New asks all chosen members at once. Spares are asked in their order, each once; one that is listed twice may take
-// two ranks. In a gang that recruits, a member without a provider is a vacant seat. With no member, or a rank twice, the
-// gang fails at once.
+// two ranks. In a gang that recruits, a member without a provider is a vacant seat. With no member, or a rank twice,
+// the gang fails at once.
 func New(order market.Order, chosen []Member, spares []sign.Key, p Params) (Gang, []Effect) {
-	s := &step{now: lease.Now{Time: p.Started}, gang: Gang{order: order, params: p, state: Reserving, spares: slices.Clone(spares),
-		seats: make([]Seat, len(chosen)), attempts: make([]uint32, len(chosen))}}
+	s := &step{now: lease.Now{Time: p.Started}, gang: Gang{
+		order: order, params: p, state: Reserving, spares: slices.Clone(spares),
+		seats: make([]Seat, len(chosen)), attempts: make([]uint32, len(chosen)),
+	}}
 	if len(chosen) == 0 {
 		s.fail(market.Refuse(market.ReasonUnanswered, "no provider was chosen"))
 		return s.gang, s.effects
@@ -177,7 +179,8 @@ func (s *step) clock() {
 		}
 	}
 	if s.forming() && !g.until.IsZero() && !g.until.After(s.now.Time) {
-		s.fail(market.Refuse(market.ReasonTimeout, "the paths between its members were not measured within %s", g.params.MeasureTimeout))
+		s.fail(market.Refuse(market.ReasonTimeout, "the paths between its members were not measured within %s",
+			g.params.MeasureTimeout))
 	}
 	for i := range g.past {
 		if t := g.past[i].releasing; !t.IsZero() && !t.After(s.now.Time) {
@@ -225,13 +228,15 @@ func (s *step) held(ev Held) {
 	seat := &s.gang.seats[i]
 	units, err := market.SortUnits(ev.Units)
 	if err != nil || len(units) != int(s.gang.order.UnitsPer) {
-		s.drop(i, market.Refuse(market.ReasonTerms, "it set aside %d units, %d were asked for", len(ev.Units), s.gang.order.UnitsPer), true)
+		s.drop(i, market.Refuse(market.ReasonTerms, "it set aside %d units, %d were asked for",
+			len(ev.Units), s.gang.order.UnitsPer), true)
 		return
 	}
 	for _, other := range s.gang.seats {
 		for _, u := range other.Units {
 			if _, twice := slices.BinarySearchFunc(units, u, market.UnitID.Compare); twice {
-				s.drop(i, market.Refuse(market.ReasonConflict, "it set aside unit %s, which rank %d has already", u.Short(), other.Rank), true)
+				s.drop(i, market.Refuse(market.ReasonConflict, "it set aside unit %s, which rank %d has already",
+					u.Short(), other.Rank), true)
 				return
 			}
 		}
@@ -398,8 +403,10 @@ func (s *step) pay() {
 	g := &s.gang
 	for i := range g.seats {
 		seat := g.seats[i]
-		if seat.Phase == PhaseSigned && uint64(s.now.Slot)+g.params.FundingSlots > uint64(seat.ActivateBefore) && s.forming() {
-			s.drop(i, market.Refuse(market.ReasonUnfunded, "its lease has to be funded by slot %d, it is slot %d", seat.ActivateBefore, s.now.Slot), true)
+		if seat.Phase == PhaseSigned && s.forming() &&
+			uint64(s.now.Slot)+g.params.FundingSlots > uint64(seat.ActivateBefore) {
+			s.drop(i, market.Refuse(market.ReasonUnfunded, "its lease has to be funded by slot %d, it is slot %d",
+				seat.ActivateBefore, s.now.Slot), true)
 		}
 	}
 	if !s.forming() || s.least() < PhaseSigned {

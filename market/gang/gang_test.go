@@ -348,6 +348,33 @@ func TestGangOfNobody(t *testing.T) {
 	}
 }
 
+// States and phases have distinct names, and unknown values show their number.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{"": true}
+	for s := gang.Reserving; s <= gang.Failed; s++ {
+		if seen[s.String()] {
+			t.Errorf("state %d: the name %q is not its own", uint8(s), s)
+		}
+		seen[s.String()] = true
+	}
+	for p := gang.PhaseAsked; p <= gang.PhaseActive; p++ {
+		if name := "phase " + p.String(); seen[name] || p.String() == "" {
+			t.Errorf("phase %d: the name %q is not its own", uint8(p), p)
+		} else {
+			seen[name] = true
+		}
+	}
+	for got, want := range map[string]string{
+		gang.State(0).String(): "state(0)", (gang.Failed + 1).String(): "state(8)",
+		gang.Phase(0).String(): "phase(0)", (gang.PhaseActive + 1).String(): "phase(7)",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func BenchmarkForm64(b *testing.B) {
 	var chosen []gang.Member
 	for i := range 64 {

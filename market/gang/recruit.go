@@ -76,7 +76,8 @@ func (s recruiter) recruited(ev Recruited) {
 	g.fresh = len(g.failures) // they answered since
 	for i := range g.seats {
 		if seat := g.seats[i]; seat.slow && len(g.spares) > 0 && s.forming() {
-			s.drop(i, market.Refuse(market.ReasonTimeout, "slow while %s, and another provider was there", seat.Phase), true)
+			s.drop(i, market.Refuse(market.ReasonTimeout, "slow while %s, and another provider was there",
+				seat.Phase), true)
 		}
 	}
 }

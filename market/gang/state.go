@@ -22,8 +22,10 @@ const (
 	Failed                      // It failed and nothing is left to do. Final.
 )
 
-var stateNames = [...]string{Reserving: "reserving", Measuring: "measuring", Signing: "signing", Activating: "activating", Running: "running",
-	Releasing: "releasing", Failed: "failed"}
+var stateNames = [...]string{
+	Reserving: "reserving", Measuring: "measuring", Signing: "signing", Activating: "activating",
+	Running: "running", Releasing: "releasing", Failed: "failed",
+}
 
 // String names the state.
 func (s State) String() string {
@@ -49,7 +51,10 @@ const (
 	PhaseActive                      // It took it: the lease is active.
 )
 
-var phaseNames = [...]string{PhaseAsked: "asked", PhaseHeld: "held", PhaseSigning: "signing", PhaseSigned: "signed", PhaseActivating: "activating", PhaseActive: "active"}
+var phaseNames = [...]string{
+	PhaseAsked: "asked", PhaseHeld: "held", PhaseSigning: "signing", PhaseSigned: "signed",
+	PhaseActivating: "activating", PhaseActive: "active",
+}
 
 // String names the phase.
 func (p Phase) String() string {

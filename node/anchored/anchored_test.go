@@ -192,7 +192,7 @@ func TestReceiptsReachOthers(t *testing.T) {
 	if err := reads.reader.Turn(t.Context()); err != nil {
 		t.Errorf("reading: %v", err)
 	}
-	facts, _ := reads.cfg.Book.Told(provider.Key(), 8)
+	facts, _ := reads.cfg.Book.Recent(provider.Key(), 8)
 	if len(facts) != 1 || facts[0].Kind != scores.Kept.String() || facts[0].Tx != "tx" || facts[0].Value != coin {
 		t.Errorf("facts %+v, want that of the anchored lease", facts)
 	}

@@ -186,9 +186,9 @@ func (c *Client) Events(ctx context.Context, id string, step func(buyer.Step), c
 	return sc.Err()
 }
 
-// Log copies one rank's log to the two writers.
-func (c *Client) Log(ctx context.Context, id string, rank int, follow bool, stdout, stderr io.Writer) error {
-	resp, err := JobLog.Do(ctx, c, Log{ID: id, Rank: rank, Follow: follow})
+// Log copies a rank's log, or a part of it, to the two writers.
+func (c *Client) Log(ctx context.Context, q Log, stdout, stderr io.Writer) error {
+	resp, err := JobLog.Do(ctx, c, q)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,6 @@
 //
 // An answer without success is {"error":{"code","message","hint"}} with a fitting status.
 //
-// A cluster is a job with "cluster" in its spec. The job's "cluster" says whether the engine is ready. The "live" of
+// A cluster is a job with "cluster" in its spec. The job's "cluster" reports the readiness of the engine. The "live" of
 // each rank has "ways": how it reaches the head and the others.
 package api

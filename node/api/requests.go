@@ -77,11 +77,13 @@ type Events struct {
 	Follow bool   `query:"follow" doc:"wait for more until the job has ended"`
 }
 
-// Log asks for the log of a rank.
+// Log asks for the log of a rank; see [buyer.LogQuery].
 type Log struct {
-	ID     string `path:"id"`
-	Rank   int    `query:"rank"`
-	Follow bool   `query:"follow" doc:"wait for more until the job has ended"`
+	ID     string    `path:"id"`
+	Rank   int       `query:"rank"`
+	Follow bool      `query:"follow" doc:"wait for more until the job has ended"`
+	Since  time.Time `query:"since" doc:"received by the peer in that second or later"`
+	Tail   *int      `query:"tail" doc:"lines before the end; without it all"`
 }
 
 // Exec is a program to run beside that of a rank.
@@ -140,7 +142,7 @@ type ScaleRequest struct {
 	Budget market.Amount `json:"budget,omitempty"`
 }
 
-// TokenAnswer is a cluster's token: with it, anybody who reaches the cluster's ports may run anything on it.
+// TokenAnswer is a cluster's token: with it, any peer that reaches the cluster's ports may run anything on it.
 type TokenAnswer struct {
 	Token string `json:"token"`
 }

@@ -64,6 +64,10 @@ var (
 		Pattern: "GET /v1/jobs/{id}/logs",
 		Summary: "Send a rank's log in frames with a header of 8 bytes, as Docker's", Access: keys, Answer: logType,
 	})
+	RemoveJob = declare(route.Route[ByID, RemovedJob]{
+		Pattern: "DELETE /v1/jobs/{id}/record",
+		Summary: "Remove a job that ended a day ago or earlier, with its receipts, logs and outputs",
+	})
 	JobReceipts = declare(route.Route[ByID, []buyer.LeaseAccount]{
 		Pattern: "GET /v1/jobs/{id}/receipts",
 		Summary: "List a job's leases with their receipts and vouchers", Access: keys,
@@ -264,7 +268,7 @@ var Document = sync.OnceValues(func() ([]byte, error) {
 })
 
 const description = "The local API of a Starling peer or light client. It listens on a unix socket in the home " +
-	"directory, or on a loopback address where the configuration says so. The file api.json there has the address and the " +
-	"token. Amounts are in base units of the network's token."
+	"directory, or on a loopback address where the configuration says so. The file api.json there has the address " +
+	"and the token. Amounts are in base units of the network's token."
 
 func created(j buyer.Job) string { return "/v1/jobs/" + j.ID }

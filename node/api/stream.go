@@ -65,8 +65,8 @@ type upgraded struct {
 	wrote error      // why the last one failed
 }
 
-// Read tells a broken connection from its end: of two calls under way one gets the system's error, and the other
-// of an end.
+// Read distinguishes a broken connection from its end: of two calls under way one gets the system's error, and the
+// other of an end.
 func (u *upgraded) Read(p []byte) (int, error) {
 	n, err := u.Conn.Read(p)
 	if err == io.EOF {

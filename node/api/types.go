@@ -18,6 +18,9 @@ const CodePayment = "payment"
 // CodeUnreachable is the code of errors of a provider, or a stream to one, that cannot be reached or broke off.
 const CodeUnreachable = "unreachable"
 
+// CodeNeeded is the code of a removal of something that is still needed.
+const CodeNeeded = "needed"
+
 // CodeFull is the code of requests for which the peer's disk has no room, CodePeer of those in which its journal
 // failed.
 const (
@@ -60,6 +63,12 @@ type NodeInfo struct {
 type Health struct {
 	Healthy  bool    `json:"healthy"`
 	Problems []Fault `json:"problems"`
+}
+
+// RemovedJob is the room that the removal of a job made, in bytes. Outputs that another job needs stay.
+type RemovedJob struct {
+	LogBytes    int64 `json:"logBytes"`
+	OutputBytes int64 `json:"outputBytes"`
 }
 
 // Fault is a problem of a service, with its remedy.

@@ -217,7 +217,8 @@ func (s *Service) anchorBatch(ctx context.Context, tx chain.Prepared) error {
 		status = found
 	}
 	if status.State != chain.Finalized {
-		s.cfg.Log.Warn("nobody remembers whether these audit records were anchored: they are not anchored again", "records", len(s.cfg.Shelf.underWay().Records), "tx", tx.ID)
+		s.cfg.Log.Warn("nobody remembers whether these audit records were anchored: they are not anchored again",
+			"records", len(s.cfg.Shelf.underWay().Records), "tx", tx.ID)
 		tx.ID = ""
 	}
 	return s.cfg.Shelf.landed(ctx, tx.ID, status)

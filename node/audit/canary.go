@@ -19,9 +19,9 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// CanaryIn is how many audits there are for each canary: an audit whose answer has a known fault. A member that passes
-// it did not look, and its verdict proves that. Members who look lose nothing, so a member that would save the work
-// must look at everything.
+// CanaryIn is how many audits there are for each canary: an audit with a known fault in its answer. A member that
+// passes it did not look, and its verdict proves that. Members that look lose nothing, so a member that would save the
+// work must look at everything.
 const CanaryIn = 20
 
 // Mask is a peer that was made for one canary and that nobody knows: the fault is signed, and under the peer's own key
@@ -53,7 +53,8 @@ func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 		return Canary{}, err
 	}
 	p := NewProver(ProverConfig{
-		Domain: s.cfg.Genesis.Domain(), Key: mask.Key, WindowSlots: s.cfg.Genesis.AuditSlots, Sight: s.cfg.Sight, Plan: ByPlan, Wait: s.until, Log: s.cfg.Log,
+		Domain: s.cfg.Genesis.Domain(), Key: mask.Key, WindowSlots: s.cfg.Genesis.AuditSlots,
+		Sight: s.cfg.Sight, Plan: ByPlan, Wait: s.until, Log: s.cfg.Log,
 		Call: func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 			id, err := p2p.PeerIDFromKey(m)
 			if err != nil {
@@ -94,7 +95,9 @@ func found(r Result) (Canary, error) {
 			c.Looked = append(c.Looked, v.Member)
 		}
 	}
-	for _, l := range audit.FindLie(r.Record.Answer, r.Record.Shown, r.Record.ShownSig, r.Record.Verdicts, r.Record.Opened.Openings, false) {
+	lies := audit.FindLie(
+		r.Record.Answer, r.Record.Shown, r.Record.ShownSig, r.Record.Verdicts, r.Record.Opened.Openings, false)
+	for _, l := range lies {
 		if l.Kind == audit.FalsePass {
 			c.Lies = append(c.Lies, l)
 		}
@@ -112,7 +115,7 @@ func below(n uint32) uint32 {
 }
 
 // Plant has one of this peer's idle units answer a canary in the place of its next audit, and keeps the lies of members
-// who passed it. ErrUnits where there is no unit or no mask.
+// that passed it. ErrUnits where there is no unit or no mask.
 func (s *Service) Plant(ctx context.Context) (Canary, error) {
 	if s.cfg.Seller == nil || s.cfg.Mask == nil {
 		return Canary{}, fmt.Errorf("%w: this peer has nothing to plant a canary with", ErrUnits)

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -12,7 +13,9 @@ import (
 )
 
 // record fetches the record of a unit, with the tag of its card, and checks all of it.
-func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (r audit.Record, tag sign.Hash, err error) {
+func (p *Proofs) record(
+	ctx context.Context, o market.Offer, l market.Shown,
+) (r audit.Record, tag sign.Hash, err error) {
 	fctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	reply, err := p.cfg.Ask(fctx, o.Provider, &nodepb.ProofRequest{Hash: l.Record[:]})
@@ -29,14 +32,20 @@ func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (r 
 	case !ok || r.Hash() != l.Record:
 		return r, tag, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
 	case r.Answer.Provider != o.Provider || r.Answer.Unit != l.Unit:
-		return r, tag, &audit.RuleError{Rule: audit.RuleUnit, Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short())}
+		return r, tag, &audit.RuleError{
+			Rule:   audit.RuleUnit,
+			Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short()),
+		}
 	}
 	if err := p.judge(ctx, o, r); err != nil || !p.alone(o.Class) {
 		return r, tag, err
 	}
 	card, err := openCard(reply.Card, o.Provider, l.Unit)
 	if err == nil && card.Class != o.Class {
-		err = &audit.RuleError{Rule: audit.RuleCard, Detail: fmt.Sprintf("unit %s is of class %s", l.Unit.Short(), card.Class)}
+		err = &audit.RuleError{
+			Rule:   audit.RuleCard,
+			Detail: fmt.Sprintf("unit %s is of class %s", l.Unit.Short(), card.Class),
+		}
 	}
 	if err != nil {
 		return r, tag, err
@@ -49,7 +58,10 @@ func (p *Proofs) record(ctx context.Context, o market.Offer, l market.Shown) (r 
 func openCard(b []byte, provider sign.Key, unit market.UnitID) (market.Card, error) {
 	c, err := market.UnmarshalCard(b)
 	if err == nil && c.Unit(provider) != unit {
-		err = &audit.RuleError{Rule: audit.RuleCard, Detail: fmt.Sprintf("unit %s is not on the card that it is said to be on", unit.Short())}
+		err = &audit.RuleError{
+			Rule:   audit.RuleCard,
+			Detail: fmt.Sprintf("unit %s is not on the card that it is said to be on", unit.Short()),
+		}
 	}
 	return c, err
 }
@@ -120,4 +132,51 @@ func checkPublic(ctx context.Context, sight Sight, r audit.Record, class market.
 		return fmt.Errorf("reading the bonded set: %w", err)
 	}
 	return r.CheckMembers(roster)
+}
+
+// attempted is the result of checking a proof or record.
+type attempted struct {
+	at    time.Time
+	err   error
+	final bool // it stays wrong
+}
+
+// checked is a unit's record that passed everything but time.
+type checked struct {
+	hash   sign.Hash
+	record audit.Record // without openings and verdicts
+	work   audit.Work   // of the reader's own leases since
+	sold   bool         // the reader found it proven before it signed a lease
+	past   []showed     // of the time of audit.MaxRates audits, this record's too
+	rates  audit.Rates  // the rates that may be sold by them
+	class  market.Class
+	res    market.Resources
+	tag    sign.Hash // of the card that the unit claims; zero for one of which there may be many
+}
+
+// showed is the rates of one record.
+type showed struct {
+	window audit.Window
+	rates  audit.Rates
+}
+
+// after has a record count beside what this peer saw of the unit before, where that was of the same class and
+// resources.
+func (c checked) after(old checked, r audit.Record, in audit.Instants) checked {
+	w := r.Answer.Window
+	c.past = []showed{{w, r.Rates()}}
+	if old.class == c.class && old.res == c.res {
+		for _, s := range old.past {
+			if s.window != w && s.window+in.Audits(audit.MaxRates) > w && s.window < w+in.Audits(audit.MaxRates) {
+				c.past = append(c.past, s)
+			}
+		}
+	}
+	c.past = c.past[:min(len(c.past), audit.MaxRates)]
+	rates := make([]audit.Rates, len(c.past))
+	for i, s := range c.past {
+		rates[i] = s.rates
+	}
+	c.rates = audit.Capacity(rates)
+	return c
 }

@@ -56,7 +56,8 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	if err != nil {
 		found = err.Error()
 		found = found[:min(len(found), maxFound)]
-		m.cfg.Log.Warn("a unit did not pass an audit", "provider", a.key.provider, "unit", u.ID, "window", uint64(a.key.window), "outcome", v.Outcome.String(), "why", found)
+		m.cfg.Log.Warn("a unit did not pass an audit", "provider", a.key.provider, "unit", u.ID,
+			"window", uint64(a.key.window), "outcome", v.Outcome.String(), "why", found)
 	}
 	if v.Outcome == audit.Wrong && audit.Show(*u.answer, opened.Openings) == shown {
 		for _, l := range audit.FindLie(*u.answer, shown, sig, nil, opened.Openings, false) {
@@ -76,8 +77,9 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	}
 	if v.Outcome != audit.Pass {
 		x, err := audit.Refuse(audit.Record{
-			Beacon: a.beacon, Committee: uint8(a.size), WindowSlots: m.cfg.WindowSlots, Answer: *u.answer, AnswerSig: u.answerSig,
-			Shown: shown, ShownSig: sig, Verdicts: []audit.Signed{{Verdict: v, Signature: signature}},
+			Beacon: a.beacon, Committee: uint8(a.size), WindowSlots: m.cfg.WindowSlots,
+			Answer: *u.answer, AnswerSig: u.answerSig, Shown: shown, ShownSig: sig,
+			Verdicts: []audit.Signed{{Verdict: v, Signature: signature}},
 		})
 		if err != nil {
 			return nil, err
@@ -91,7 +93,9 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 }
 
 // judge says how a unit did, and why when it did not pass.
-func (m *Member) judge(a *attempt, u *unit, shown audit.Shown, opened challenge.Opened, walked challenge.Walked) (audit.Outcome, error) {
+func (m *Member) judge(
+	a *attempt, u *unit, shown audit.Shown, opened challenge.Opened, walked challenge.Walked,
+) (audit.Outcome, error) {
 	if err := audit.Examine(*u.answer, shown, opened); err != nil {
 		return audit.Wrong, err
 	}
@@ -101,9 +105,11 @@ func (m *Member) judge(a *attempt, u *unit, shown audit.Shown, opened challenge.
 	}
 	switch {
 	case u.product > u.ProductLimit:
-		return audit.Late, fmt.Errorf("the products took %s, %s are allowed", u.product.Round(time.Millisecond), u.ProductLimit)
+		return audit.Late, fmt.Errorf("the products took %s, %s are allowed",
+			u.product.Round(time.Millisecond), u.ProductLimit)
 	case a.asked[1].Sub(a.asked[0]) > u.SecondLimit:
-		return audit.Late, fmt.Errorf("the second nonce was asked for after %s, within %s is", a.asked[1].Sub(a.asked[0]).Round(time.Millisecond), u.SecondLimit)
+		return audit.Late, fmt.Errorf("the second nonce was asked for after %s, within %s is",
+			a.asked[1].Sub(a.asked[0]).Round(time.Millisecond), u.SecondLimit)
 	case u.walk > u.WalkLimit:
 		return audit.Late, fmt.Errorf("the walk took %s, %s are allowed", u.walk.Round(time.Millisecond), u.WalkLimit)
 	}

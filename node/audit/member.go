@@ -247,7 +247,8 @@ func (m *Member) again(a *attempt) error {
 	old := m.attempts[before]
 	m.mu.Unlock()
 	if old == nil {
-		return refuse(CodeAttempt, "attempt %d was not begun here, and attempt %d is for units that worked in it", before.number, a.key.number)
+		return refuse(CodeAttempt, "attempt %d was not begun here, and attempt %d is for units that worked in it",
+			before.number, a.key.number)
 	}
 	old.mu.Lock()
 	defer old.mu.Unlock()
@@ -278,7 +279,10 @@ func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 		if len(x.Id) != sign.HashSize {
 			return nil, malformed("unit id of %d bytes", len(x.Id))
 		}
-		c := Claim{ID: market.UnitID(x.Id), Class: market.Class(x.Class), Resources: market.Resources{MilliCPU: x.MilliCpu, MemoryMiB: x.MemoryMib, VRAMMiB: x.VramMib}}
+		c := Claim{
+			ID: market.UnitID(x.Id), Class: market.Class(x.Class),
+			Resources: market.Resources{MilliCPU: x.MilliCpu, MemoryMiB: x.MemoryMib, VRAMMiB: x.VramMib},
+		}
 		if err := c.Class.Check(); err != nil {
 			return nil, malformed("%v", err)
 		}
@@ -298,7 +302,8 @@ func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 			return nil, malformed("%v", err)
 		}
 		if shape != asked.Shape || walk != asked.Walk {
-			return nil, refuse(CodeUnits, "unit %s of class %s is asked %s and %s", c.ID.Short(), c.Class, asked.Shape, asked.Walk)
+			return nil, refuse(CodeUnits, "unit %s of class %s is asked %s and %s",
+				c.ID.Short(), c.Class, asked.Shape, asked.Walk)
 		}
 		out = append(out, &unit{Claim: c, Asked: asked})
 	}
@@ -425,7 +430,8 @@ func (m *Member) arrived(a *attempt, now time.Time, r *nodepb.AuditRequest_Arriv
 		return nil, err
 	}
 	want := audit.Answer{
-		Target: a.target(u), ProductSeed: u.products, Shape: u.Shape, ProductRoot: *u.root, DatasetSeed: u.dataset, Walk: u.Asked.Walk,
+		Target: a.target(u), ProductSeed: u.products, Shape: u.Shape, ProductRoot: *u.root,
+		DatasetSeed: u.dataset, Walk: u.Asked.Walk,
 		WalkSeed: audit.WalkSeed(u.products, *u.root, a.given[1]), WalkRoot: answer.WalkRoot,
 	}
 	if answer != want {

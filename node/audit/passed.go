@@ -25,7 +25,8 @@ func (s *Service) Passed(ctx context.Context, of sign.Key, hash sign.Hash) (audi
 	}
 	a, ok := c.(proof.Audit)
 	if !ok {
-		return audit.Record{}, chain.Inclusion{}, fmt.Errorf("%w: %s proof, want an audit", market.ErrMalformed, c.Kind())
+		return audit.Record{}, chain.Inclusion{}, fmt.Errorf("%w: %s proof, want an audit",
+			market.ErrMalformed, c.Kind())
 	}
 	r := a.Record
 	now, _, err := s.cfg.Sight.Window()
@@ -39,11 +40,13 @@ func (s *Service) Passed(ctx context.Context, of sign.Key, hash sign.Hash) (audi
 	case r.Answer.Provider != of:
 		return r, chain.Inclusion{}, broken(audit.RuleUnit, "it is of %s", r.Answer.Provider.Short())
 	case r.WindowSlots != s.cfg.Genesis.AuditSlots:
-		return r, chain.Inclusion{}, broken(audit.RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, s.cfg.Genesis.AuditSlots)
+		return r, chain.Inclusion{}, broken(audit.RuleWindow, "windows of %d slots, the network's have %d",
+			r.WindowSlots, s.cfg.Genesis.AuditSlots)
 	case w > now:
 		return r, chain.Inclusion{}, broken(audit.RuleTime, "it is of window %d, it is %d now", w, now)
 	case w < s.cfg.Sight.Instants().Ago(now, maxPassedAgo):
-		return r, chain.Inclusion{}, fmt.Errorf("the record is of window %d, it is %d now: %w", w, now, chain.ErrNotFound)
+		return r, chain.Inclusion{}, fmt.Errorf("the record is of window %d, it is %d now: %w",
+			w, now, chain.ErrNotFound)
 	}
 	in, err := proof.ReadAnchor(a.Anchor, hash)
 	if err != nil {

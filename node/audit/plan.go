@@ -19,7 +19,10 @@ func ByPlan(c Claim) (Asked, error) {
 	}
 	product, walked := floor.Deadlines(shape, walk)
 	return Asked{
-		Shape: shape, Walk: walk, ProductLimit: duration(audit.Patience(product)), WalkLimit: duration(audit.Patience(walked)),
-		SecondLimit: duration(audit.Within(c.Class, product)), WholeLimit: duration(audit.Whole(c.Class, product, walked)),
+		Shape: shape, Walk: walk,
+		ProductLimit: duration(audit.Patience(product)),
+		WalkLimit:    duration(audit.Patience(walked)),
+		SecondLimit:  duration(audit.Within(c.Class, product)),
+		WholeLimit:   duration(audit.Whole(c.Class, product, walked)),
 	}, nil
 }

@@ -57,7 +57,7 @@ type ProofsConfig struct {
 // trusts no statement of a provider or a committee. It may be used by many goroutines.
 //
 //	offer ──proof──▶ list of (unit, record) ──▶ record ── Check, members, beacon, class, dataset, provider ──▶ proven
-//	                 is behind the proof        is the one named, of that unit                                while fresh
+//	                 is behind the proof        is the one named, of that unit                            while fresh
 type Proofs struct {
 	cfg ProofsConfig
 	cpu chan struct{} // holds one for each record that is being checked
@@ -82,60 +82,15 @@ type shower struct {
 	order []sign.Hash                  // of tried, oldest first
 }
 
-// checked is a unit's record that passed everything but time.
-type checked struct {
-	hash   sign.Hash
-	record audit.Record // without openings and verdicts
-	work   audit.Work   // of the reader's own leases since
-	sold   bool         // the reader found it proven before it signed a lease
-	past   []showed     // of the time of audit.MaxRates audits, this record's too
-	rates  audit.Rates  // the rates that may be sold by them
-	class  market.Class
-	res    market.Resources
-	tag    sign.Hash // of the card that the unit claims; zero for one of which there may be many
-}
-
-// showed is the rates of one record.
-type showed struct {
-	window audit.Window
-	rates  audit.Rates
-}
-
-// after has a record count beside what this peer saw of the unit before, where that was of the same class and
-// resources.
-func (c checked) after(old checked, r audit.Record, in audit.Instants) checked {
-	w := r.Answer.Window
-	c.past = []showed{{w, r.Rates()}}
-	if old.class == c.class && old.res == c.res {
-		for _, s := range old.past {
-			if s.window != w && s.window+in.Audits(audit.MaxRates) > w && s.window < w+in.Audits(audit.MaxRates) {
-				c.past = append(c.past, s)
-			}
-		}
-	}
-	c.past = c.past[:min(len(c.past), audit.MaxRates)]
-	rates := make([]audit.Rates, len(c.past))
-	for i, s := range c.past {
-		rates[i] = s.rates
-	}
-	c.rates = audit.Capacity(rates)
-	return c
-}
-
-// attempted is the result of checking a proof or record.
-type attempted struct {
-	at    time.Time
-	err   error
-	final bool // it stays wrong
-}
-
 // maxTried bounds the memory of one provider's wrong proofs and records.
 const maxTried = 64
 
 // NewProofs knows nothing yet.
 func NewProofs(cfg ProofsConfig) *Proofs {
-	return &Proofs{cfg: cfg, alone: market.Class.Alone, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)), seen: map[sign.Key]*shower{},
-		cards: audit.NewCards(cfg.Sight.Instants())}
+	return &Proofs{
+		cfg: cfg, alone: market.Class.Alone, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)),
+		seen: map[sign.Key]*shower{}, cards: audit.NewCards(cfg.Sight.Instants()),
+	}
 }
 
 // of finds or begins the state of a provider. p.mu is held.
@@ -159,7 +114,8 @@ func (p *Proofs) evict() {
 	var out sign.Key
 	for k, s := range p.seen {
 		o := p.seen[out]
-		if o == nil || (len(s.units) == 0) != (len(o.units) == 0) && len(s.units) == 0 || (len(s.units) == 0) == (len(o.units) == 0) && s.used.Before(o.used) {
+		if o == nil || (len(s.units) == 0) != (len(o.units) == 0) && len(s.units) == 0 ||
+			(len(s.units) == 0) == (len(o.units) == 0) && s.used.Before(o.used) {
 			out = k
 		}
 	}
@@ -168,7 +124,8 @@ func (p *Proofs) evict() {
 
 // forget drops the provider's proofs.
 func (s *shower) forget() {
-	s.units, s.class, s.lists = map[market.UnitID]checked{}, map[market.Class]sign.Hash{}, map[sign.Hash][]market.Shown{}
+	s.units, s.class = map[market.UnitID]checked{}, map[market.Class]sign.Hash{}
+	s.lists = map[sign.Hash][]market.Shown{}
 	s.tried, s.order = map[sign.Hash]attempted{}, nil
 }
 
@@ -328,7 +285,8 @@ func (p *Proofs) CheckUnits(ctx context.Context, o market.Offer, units []market.
 	for _, u := range units {
 		i := slices.IndexFunc(list, func(l market.Shown) bool { return l.Unit == u })
 		if i < 0 {
-			return fmt.Errorf("%w: unit %s is not among the %d that its offer says are proven", ErrUnproven, u.Short(), len(list))
+			return fmt.Errorf("%w: unit %s is not among the %d that its offer says are proven",
+				ErrUnproven, u.Short(), len(list))
 		}
 		wanted = append(wanted, list[i])
 	}
@@ -408,11 +366,13 @@ func (p *Proofs) list(ctx context.Context, s *shower, o market.Offer) ([]market.
 	defer p.mu.Unlock()
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			s.try(o.Proof, attempted{at: p.cfg.Now(), err: err, final: errors.Is(err, market.ErrUnits) || errors.Is(err, market.ErrMalformed)})
+			final := errors.Is(err, market.ErrUnits) || errors.Is(err, market.ErrMalformed)
+			s.try(o.Proof, attempted{at: p.cfg.Now(), err: err, final: final})
 		}
 		return nil, err
 	}
-	if _, known := s.class[o.Class]; !known && len(s.class) >= market.MaxOffers { // nobody sells so many classes at a time
+	if _, known := s.class[o.Class]; !known && len(s.class) >= market.MaxOffers {
+		// Nobody sells so many classes at a time.
 		s.forget()
 	}
 	s.had(o.Proof)
@@ -473,12 +433,14 @@ func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []
 				if err == nil {
 					s.had(l.Record)
 					s.units[l.Unit] = checked{
-						hash: l.Record, record: audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer}, class: o.Class, res: o.PerUnit, tag: tag,
+						hash: l.Record, record: audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer},
+						class: o.Class, res: o.PerUnit, tag: tag,
 					}.after(s.units[l.Unit], r, p.cfg.Sight.Instants())
 					return nil
 				}
 				var rule *audit.RuleError
-				final := errors.Is(err, market.ErrMalformed) || errors.As(err, &rule) && rule.Rule != audit.RuleCommittee && rule.Rule != audit.RuleTime
+				final := errors.Is(err, market.ErrMalformed) ||
+					errors.As(err, &rule) && rule.Rule != audit.RuleCommittee && rule.Rule != audit.RuleTime
 				wrong[i] = final
 				if final || ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 					s.try(l.Record, attempted{at: p.cfg.Now(), err: err, final: final})

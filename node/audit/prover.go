@@ -54,12 +54,14 @@ type Result struct {
 	Unit   Claim
 	Record audit.Record
 	Err    error
-	Broken uint8 // attempts that broke off after its products' root was known and before the right openings were shown, by this peer's fault
+	// Broken counts the attempts that broke off by this peer's fault, after their products' root was known and before
+	// the right openings were shown.
+	Broken uint8
 }
 
 // Audit has all units answer in the window that is now, from its instant on. An attempt that a member leaves is played
-// to its end before those who stay, and they judge in another, while the window has any. ErrCommittee, ErrMember,
-// ErrUnits, ErrInstant, or the error of a device; results come in the order of units.
+// to its end before the members that stay, and they judge in another, while the window has any. ErrCommittee,
+// ErrMember, ErrUnits, ErrInstant, or the error of a device; results come in the order of units.
 func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 	if len(units) < 1 || len(units) > MaxUnits {
 		return nil, fmt.Errorf("%w: %d, 1 to %d at once", ErrUnits, len(units), MaxUnits)
@@ -131,7 +133,8 @@ func (p *Prover) late(units []Unit, results []Result, of []int) []int {
 	}
 	var out []int
 	for _, at := range of {
-		if r := results[at]; r.Err == nil && len(r.Record.Verdicts) > 0 && p.cfg.Late(units[at].Claim, r.Record) != nil {
+		r := results[at]
+		if r.Err == nil && len(r.Record.Verdicts) > 0 && p.cfg.Late(units[at].Claim, r.Record) != nil {
 			out = append(out, at)
 		}
 	}

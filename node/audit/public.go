@@ -75,8 +75,9 @@ func NewPublic(cfg PublicConfig) (*Public, error) {
 		return nil, errors.New("audits are drawn by the blocks of a chain, and the network's ledger has none")
 	}
 	return &Public{
-		cfg: cfg, slots: cfg.Genesis.AuditSlots, rules: audit.NewRules(cfg.Genesis), blocks: map[audit.Window]audit.Beacon{},
-		rosters: map[audit.Window]seen{}, asking: map[audit.Window]chan struct{}{},
+		cfg: cfg, slots: cfg.Genesis.AuditSlots, rules: audit.NewRules(cfg.Genesis),
+		blocks: map[audit.Window]audit.Beacon{}, rosters: map[audit.Window]seen{},
+		asking: map[audit.Window]chan struct{}{},
 	}, nil
 }
 
@@ -112,7 +113,10 @@ func (p *Public) Check(ctx context.Context, w audit.Window, b audit.Beacon) (era
 	case err != nil:
 		return audit.Beacon{}, err
 	case own.Beacon != b:
-		return audit.Beacon{}, &audit.RuleError{Rule: audit.RuleBeacon, Detail: fmt.Sprintf("another beacon: this peer has that of slot %d", own.Slot)}
+		return audit.Beacon{}, &audit.RuleError{
+			Rule:   audit.RuleBeacon,
+			Detail: fmt.Sprintf("another beacon: this peer has that of slot %d", own.Slot),
+		}
 	}
 	return own.Era, nil
 }

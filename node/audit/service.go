@@ -94,14 +94,18 @@ type Service struct {
 
 // NewService makes the service.
 func NewService(cfg Config) *Service {
-	s := &Service{cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), audited: make(chan struct{}, 1), cards: map[market.UnitID]market.Card{}}
+	s := &Service{
+		cfg: cfg, tag: cfg.Genesis.Tag(), turn: make(chan struct{}, 1), audited: make(chan struct{}, 1),
+		cards: map[market.UnitID]market.Card{},
+	}
 	domain := cfg.Genesis.Domain()
 	s.member = NewMember(MemberConfig{
-		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Now: time.Now,
-		Results: cfg.Results, Log: cfg.Log,
+		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight,
+		Plan: ByPlan, Now: time.Now, Results: cfg.Results, Log: cfg.Log,
 	})
 	s.prover = NewProver(ProverConfig{
-		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight, Plan: ByPlan, Call: s.call, Wait: s.until, Log: cfg.Log,
+		Domain: domain, Key: cfg.Key, WindowSlots: cfg.Genesis.AuditSlots, Sight: cfg.Sight,
+		Plan: ByPlan, Call: s.call, Wait: s.until, Log: cfg.Log,
 		Late: func(c Claim, r audit.Record) error { return r.CheckClass(c.Class, c.Resources) },
 	})
 	return s
@@ -130,13 +134,14 @@ func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest
 
 // Run answers others and audits this peer's units until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	judge := protocol.Audit.Handle(s.cfg.Host, s.tag, func(ctx context.Context, from peer.ID, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+	answer := func(ctx context.Context, from peer.ID, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 		k, err := p2p.KeyFromPeerID(from)
 		if err != nil {
 			return nil, refuse(CodeUnknown, "%v", err)
 		}
 		return s.member.Answer(ctx, sign.Key(k), req)
-	}, stream.Limits{PerPeer: perPeer, Logger: s.cfg.Log})
+	}
+	judge := protocol.Audit.Handle(s.cfg.Host, s.tag, answer, stream.Limits{PerPeer: perPeer, Logger: s.cfg.Log})
 	defer judge.Close()
 	if s.cfg.Anchor != nil {
 		var anchors sync.WaitGroup
@@ -202,7 +207,8 @@ func (s *Service) next() string {
 		return fmt.Sprintf("the next window begins in %s", s.cfg.Until((window + 1).First(in.Slots)).Round(time.Second))
 	}
 	every := time.Duration(in.OneIn*in.Slots*in.Millis) * time.Millisecond
-	return fmt.Sprintf("one window in %d has one, so that one comes every %s on average, and nobody knows when", in.OneIn, every)
+	return fmt.Sprintf("one window in %d has one, so that one comes every %s on average, and nobody knows when",
+		in.OneIn, every)
 }
 
 // begins is the slot in which this peer gets ready for the audits of a window, and the last in which they may begin.

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/nodepb"
@@ -152,7 +150,9 @@ func (s *session) gone() error {
 
 // each asks every member that is still there the same at once. One that does not answer has left; with fewer than must
 // pass a record, the attempt ends.
-func (s *session) each(ctx context.Context, req *nodepb.AuditRequest, take func(i int, r *nodepb.AuditReply) error) error {
+func (s *session) each(
+	ctx context.Context, req *nodepb.AuditRequest, take func(i int, r *nodepb.AuditReply) error,
+) error {
 	stayed := s.stayed()
 	var wg sync.WaitGroup
 	for i, m := range s.members {
@@ -192,7 +192,8 @@ func (s *session) nonces(ctx context.Context, round int, req *nodepb.AuditReques
 			return fmt.Errorf("a nonce of %d bytes", len(r.Nonce))
 		}
 		given[i] = audit.Given{Member: s.members[i], Nonce: audit.Nonce(r.Nonce)}
-		if before := (audit.Given{Member: s.members[i], Nonce: given[i].Nonce.Before()}); !slices.Contains(s.given[round-1], before) {
+		before := audit.Given{Member: s.members[i], Nonce: given[i].Nonce.Before()}
+		if !slices.Contains(s.given[round-1], before) {
 			given[i] = audit.Given{}
 			return errors.New("a nonce that the one before is not made of")
 		}
@@ -241,7 +242,8 @@ func (s *session) begin(ctx context.Context) error {
 	for _, u := range s.units {
 		shape, walk := u.Shape.Marshal(), u.Walk.Marshal()
 		b.Units = append(b.Units, &nodepb.AuditRequest_Unit{
-			Id: u.ID[:], Class: string(u.Class), Shape: shape[:], Walk: walk[:], VramMib: u.VRAMMiB, MemoryMib: u.MemoryMiB, MilliCpu: u.MilliCPU,
+			Id: u.ID[:], Class: string(u.Class), Shape: shape[:], Walk: walk[:],
+			VramMib: u.VRAMMiB, MemoryMib: u.MemoryMiB, MilliCpu: u.MilliCPU,
 		})
 	}
 	req := s.request()
@@ -292,7 +294,8 @@ func (s *session) multiply(ctx context.Context, u *running) error {
 	}
 	u.answer.ProductRoot = u.commit.Root()
 	req := s.request()
-	req.Step = &nodepb.AuditRequest_Root_{Root: &nodepb.AuditRequest_Root{Unit: s.place(u), Root: u.answer.ProductRoot[:]}}
+	root := &nodepb.AuditRequest_Root{Unit: s.place(u), Root: u.answer.ProductRoot[:]}
+	req.Step = &nodepb.AuditRequest_Root_{Root: root}
 	return s.each(ctx, req, nil)
 }
 
@@ -318,138 +321,4 @@ func (s *session) walk(ctx context.Context, u *running) error {
 		Unit: s.place(u), Answer: answer[:], Signature: u.sig[:], Second: givenToPB(s.given[1]),
 	}}
 	return s.each(ctx, req, nil)
-}
-
-// show opens the drawn entries and collects the verdicts. The error of an attempt that a member left comes with
-// results, without records.
-func (s *session) show(ctx context.Context) ([]Result, error) {
-	results := make([]Result, len(s.units))
-	for i, u := range s.units {
-		results[i] = Result{Unit: u.Claim}
-		if results[i].Err = s.openUnit(ctx, u); results[i].Err != nil {
-			results[i].Broken = 1
-			s.p.cfg.Log.Error("a unit's answer is withheld", "unit", u.ID, "err", results[i].Err)
-			continue
-		}
-		req, shown := s.request(), u.shown.Marshal()
-		req.Step = &nodepb.AuditRequest_Show_{Show: &nodepb.AuditRequest_Show{
-			Unit: uint32(i), Shown: shown[:], Openings: append(u.opened.Marshal(), u.walked.Marshal()...), Signature: u.signed[:], Third: givenToPB(s.given[2]),
-		}}
-		verdicts, found := make([]audit.Signed, len(s.members)), make([]string, len(s.members))
-		err := s.each(ctx, req, func(k int, r *nodepb.AuditReply) error {
-			var err error
-			if found[k] = market.Clean(r.Found, maxFound); len(s.given[2]) == len(s.given[0]) {
-				verdicts[k], err = s.verdict(u, k, r)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		if s.gone() != nil {
-			continue
-		}
-		results[i].Record = s.record(u, verdicts)
-		if err := results[i].Record.Check(s.p.cfg.Domain); err != nil {
-			results[i].Err = fmt.Errorf("%w: %w%s", ErrNotPassed, err, firstOf(found))
-		}
-	}
-	return results, s.gone()
-}
-
-// verdict reads what member number k says of a unit. It must be of what the unit showed and of what that member gave: a
-// record with a verdict of anything else is none, so that one member could void those of all others; here it has left
-// instead.
-func (s *session) verdict(u *running, k int, r *nodepb.AuditReply) (audit.Signed, error) {
-	v, err := audit.UnmarshalVerdict(r.Verdict)
-	if err != nil || len(r.Signature) != sign.SignatureSize {
-		return audit.Signed{}, fmt.Errorf("no verdict: %v, signature of %d bytes", err, len(r.Signature))
-	}
-	var nonces [3]audit.Nonce
-	for i, given := range s.given {
-		nonces[i] = given[k].Nonce
-	}
-	switch err := v.CheckTimes(s.beacon.Beacon, s.window, s.p.cfg.WindowSlots); {
-	case err != nil:
-		return audit.Signed{}, err
-	case v.Member != s.members[k]:
-		return audit.Signed{}, fmt.Errorf("a verdict of %s", v.Member.Short())
-	case v.Answer != u.shown.Answer || v.Openings != u.shown.Openings:
-		return audit.Signed{}, errors.New("a verdict of another answer, or of other openings")
-	case v.Nonces != nonces:
-		return audit.Signed{}, errors.New("a verdict with other nonces than the member gave")
-	}
-	out := audit.Signed{Verdict: v, Signature: sign.Signature(r.Signature)}
-	return out, v.Verify(s.p.cfg.Domain, out.Signature)
-}
-
-// firstOf is the first fault that a member reported, for a person.
-func firstOf(found []string) string {
-	for _, f := range found {
-		if f != "" {
-			return fmt.Sprintf(" (a member says: %.256q)", f)
-		}
-	}
-	return ""
-}
-
-// openUnit makes what a unit shows, and its signature. Opened tiles are computed again, and shown walkers walked again:
-// when one is not what was committed, challenge.ErrFault, and nothing is shown, for whoever opens it would be taken for
-// a liar.
-func (s *session) openUnit(ctx context.Context, u *running) error {
-	var err error
-	key := challenge.WalkKey(u.answer.WalkSeed)
-	u.walked, err = u.ends.Open(audit.Walkers(u.answer.WalkSeed, u.answer.WalkRoot, u.Walk, s.given[2]), func(group uint32) ([]uint64, error) {
-		return u.Device.Ends(ctx, key, u.dataset, u.Walk, group)
-	})
-	if err != nil {
-		return err
-	}
-	drawn := audit.Drawn(u.answer.WalkSeed, u.Shape)
-	tiles := newTiles(u.answer.ProductSeed, u.Shape, drawn)
-	if u.opened, err = u.commit.OpenTiles(drawn, func(i int) *challenge.Tile { return tiles[i] }); err != nil {
-		return err
-	}
-	if plant := s.p.plant; plant != nil {
-		plant(u.answer, &u.opened)
-		u.shown = audit.Show(u.answer, u.opened.Openings)
-	} else if u.shown, err = audit.Seal(u.answer, u.opened); err != nil {
-		return err
-	}
-	u.signed, err = u.shown.Sign(s.p.cfg.Domain, s.p.cfg.Key)
-	return err
-}
-
-// newTiles computes the tiles of drawn leaves on several processors: one of the greatest depth takes a processor 30 ms.
-func newTiles(seed sign.Hash, shape challenge.Shape, drawn []uint32) map[int]*challenge.Tile {
-	var of []int
-	for _, leaf := range drawn { // they ascend
-		if at := int(leaf) / challenge.TileLeafs; len(of) == 0 || of[len(of)-1] != at {
-			of = append(of, at)
-		}
-	}
-	tiles := make([]*challenge.Tile, len(of))
-	var g errgroup.Group
-	g.SetLimit(min(runtime.GOMAXPROCS(0), device.Processors))
-	for i, at := range of {
-		g.Go(func() error {
-			generator := challenge.ProductGenerator(seed)
-			tiles[i] = challenge.NewTile(&generator, shape, shape.Place(at))
-			return nil
-		})
-	}
-	_ = g.Wait() // none has an error
-	out := map[int]*challenge.Tile{}
-	for i, at := range of {
-		out[at] = tiles[i]
-	}
-	return out
-}
-
-func (s *session) record(u *running, verdicts []audit.Signed) audit.Record {
-	slices.SortFunc(verdicts, func(a, b audit.Signed) int { return slices.Compare(a.Member[:], b.Member[:]) })
-	return audit.Record{
-		Beacon: s.beacon.Beacon, Committee: uint8(s.size), WindowSlots: s.p.cfg.WindowSlots, Answer: u.answer, AnswerSig: u.sig,
-		Shown: u.shown, ShownSig: u.signed, Verdicts: verdicts, Opened: u.opened, Walked: u.walked,
-	}
 }

@@ -87,7 +87,8 @@ type stands struct {
 // OpenShelf reads the records of an earlier process.
 func OpenShelf(ctx context.Context, st journal.Store) (*Shelf, error) {
 	s := &Shelf{
-		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{}, former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
+		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{},
+		former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
 		stands: map[market.UnitID]stands{}, counts: map[Outcome]uint64{},
 	}
 	for _, open := range []func(context.Context) error{s.openRecords, s.openPast, s.openAnchors} {
@@ -125,7 +126,8 @@ func (s *Shelf) openRecords(ctx context.Context) error {
 func (s *Shelf) openPast(ctx context.Context) error {
 	return pastTable.List(ctx, s.store, "", func(key string, p Past) error {
 		if key != pastKey(p) {
-			return fmt.Errorf("reading audit %s: %w: it is of unit %s, window %d", key, market.ErrMalformed, p.Unit, p.Window)
+			return fmt.Errorf("reading audit %s: %w: it is of unit %s, window %d",
+				key, market.ErrMalformed, p.Unit, p.Window)
 		}
 		s.past[p.Unit] = append(s.past[p.Unit], p)
 		return nil
@@ -185,7 +187,8 @@ func (r Result) report() audit.Report {
 	case r.Err == nil:
 		out.Result = audit.Passed
 	case len(r.Record.Verdicts) > 0:
-		if out.Result = r.Record.Result(r.Unit.Class, r.Unit.Resources); out.Result == audit.Passed { // but for something else
+		out.Result = r.Record.Result(r.Unit.Class, r.Unit.Resources)
+		if out.Result == audit.Passed { // but for something else
 			out.Result = audit.Undecided
 		}
 	}
@@ -206,7 +209,8 @@ func (s *Shelf) delisted() map[market.UnitID]string {
 	out := map[market.UnitID]string{}
 	for u, x := range s.stands {
 		if x.State == audit.Delisted {
-			out[u] = fmt.Sprintf("audits up to window %d found that it is not what it says to be: it is delisted, and only as another unit is it audited again (starling proof audit)", x.window)
+			out[u] = fmt.Sprintf("audits up to window %d found that it is not what it says to be: it is delisted, "+
+				"and only as another unit is it audited again (starling proof audit)", x.window)
 		}
 	}
 	return out

@@ -38,7 +38,7 @@ func Machine(ctx context.Context, u market.Unit, asked audit.Asked) (device.Devi
 	return cuda.Open(ctx, cuda.Config{UUID: u.Serial})
 }
 
-// idle is a seller whose idle units answer audits.
+// idle is a seller with idle units that answer audits.
 type idle struct {
 	Seller
 	room *Room

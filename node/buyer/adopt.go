@@ -24,7 +24,7 @@ type granted struct {
 	epoch  uint64
 	grant  []byte     // of the epoch
 	state  jobs.State // of the job, as its last supervisor left it or as this peer has it
-	public *standing  // what else the last supervisor said; nil: nothing that is news
+	public *standing  // the last supervisor's news beside it; nil: none
 	leases []*bought
 }
 
@@ -96,14 +96,14 @@ func (d *command) adopt(ctx context.Context, g *granted, state *guardian.State, 
 			l.watch(b)
 		}
 		if l.first == l.id && !l.alive() {
-			l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
+			l.dead("the lease was over when the buyer was back") // but its work may have ended well before
 		}
 	}
-	b.pay.forsake(s.trace.Job)
+	b.pay.Forsake(s.trace.Job)
 	return nil
 }
 
-// merge takes in what another supervisor made of the job, if that is later than what this peer knows.
+// merge adopts another supervisor's state of the job, if it is later than this peer's.
 func (d *command) merge(g *granted, state *guardian.State) error {
 	if state == nil {
 		return nil

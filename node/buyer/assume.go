@@ -22,8 +22,9 @@ import (
 // assumeTime is how long a provider may be silent that is told who supervises; its lease is lost then.
 const assumeTime = 10 * time.Second
 
-// assume shows the providers of all leases that are not over that this peer supervises the job now, and takes in the receipts that
-// it has not seen. errSuperseded when one of them knows better; a provider that does not answer is found out by what is asked next.
+// assume shows the providers of all leases that are not over that this peer supervises the job now, and takes in the
+// receipts that it has not seen. errSuperseded when one of them knows better; a provider that does not answer is
+// noticed by the next request.
 func (s *supervisor) assume(ctx context.Context, by granted) error {
 	lines := map[market.LeaseID][]*bought{}
 	for _, l := range by.leases {
@@ -32,7 +33,7 @@ func (s *supervisor) assume(ctx context.Context, by granted) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for first, line := range lines {
 		open := slices.ContainsFunc(line, func(l *bought) bool { return l.state() != meter.PayerSettled })
-		// What a line has run may still be of use to a rank.
+		// A line's results may still be of use to a rank.
 		keeps := slices.ContainsFunc(by.state.Ranks, func(r jobs.Rank) bool { return r.Lease == first })
 		if open || keeps {
 			g.Go(func() error { return s.assumeLine(ctx, first, line, by.grant) })

@@ -1,6 +1,6 @@
 // Package buyer is the buying loop of a peer: it turns a submitted job into
 // orders, takes leases for all its ranks or none, runs its rounds on them,
-// co-signs receipts and issues vouchers, replaces what is lost, and pays.
+// co-signs receipts and issues vouchers, replaces lost ranks, and pays.
 //
 // Which leases to take is decided by market/match and market/gang, what to sign
 // by verify/meter's Payer and how to pay by chain's Settlement; this package
@@ -32,16 +32,17 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
 	work "github.com/starling-network/starling/node/workload"
@@ -55,15 +56,11 @@ import (
 var (
 	// ErrNoJob says that this peer has no such job, or that the beginning of an id fits several.
 	ErrNoJob = errors.New("no such job")
-	// ErrRefused says that a job cannot be taken; its text says why.
-	ErrRefused = errors.New("job refused")
-	// ErrFunds says that a job was refused because its wallet cannot pay for it.
-	ErrFunds = errors.New("not enough funds")
 	// ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
 	ErrUnfinished = errors.New("the peer stopped before the job ended; the job goes on when the peer runs again")
 )
 
-// Config is what a Buyer needs. All of it is required.
+// Config has the settings and services of a Buyer. All are required.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
@@ -88,17 +85,17 @@ type Config struct {
 	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
 	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
 
-	// Carries is how many bytes a connection to any provider carries before a relay cuts it; 0: no limit is known. Nil where
-	// connections differ.
+	// Carries is how many bytes a connection to any provider carries before a relay cuts it; 0: no limit is known. Nil
+	// where connections differ.
 	Carries func() int64
 
-	// Reputation is what this peer knows of others.
+	// Reputation is this peer's record of others.
 	Reputation Reputation
-	// Proofs has the proven properties of units on offer; nil on a network without audits, and if this peer cannot check them.
+	// Proofs has the proven properties of units on offer; nil on a network without audits, and if this peer cannot
+	// check them.
 	Proofs Proofs
 
-	// Unseal opens what was sealed to Key.
-	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
+	Boxes Boxes
 	// Blocked reports whether a provider is not wanted, and why.
 	Blocked func(p sign.Key) (reason string, blocked bool)
 
@@ -106,17 +103,17 @@ type Config struct {
 	Guardian *guardian.Service
 	// Peers are peers that this one knows of beside those that sell, and where they may be reached.
 	Peers func() []peer.AddrInfo
-	// Stake is what a peer has at stake; nil: that is not known.
+	// Stake returns a peer's stake; nil: stakes are not known.
 	Stake func(ctx context.Context, peer sign.Key) (market.Amount, error)
 
 	// Blocks tells the hashes by which is drawn whose results are checked; nil: no job's can be.
 	Blocks chain.Blocks
-	// Bond is the wallet behind a provider and what it has at stake there; zero: nothing. Nil: nobody has.
+	// Bond returns a provider's wallet and its stake there; zero: none. Nil: nobody has a stake.
 	Bond func(ctx context.Context, provider sign.Key) (owner sign.Key, stake market.Amount, err error)
 	// Dissent journals a proof that providers signed different results, once, and returns its id.
 	Dissent func(ctx context.Context, d replica.Dissent) (string, error)
 
-	Limits      Limits        // on what is spent, over all keys
+	Limits      Limits        // on the spending of all keys together
 	PrivateHook bool          // webhooks may be at addresses that are not public
 	Weights     match.Weights // zero means match.DefaultWeights
 	QuoteWindow time.Duration // quotes for an order are waited for at the most so long
@@ -147,12 +144,12 @@ type Buyer struct {
 	own      *own
 	payers   *metering.Meters[paidFor, meter.Payer]
 	pay      payments
-	desk     *desk  // runs the jobs
-	wages    *wages // nil where this peer guards nothing
+	desk     *desk // runs the jobs
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
 	hooks    *webhook.Queue
 	trusts   *trusts
+	archive  *archive.Archive
 	secret   [32]byte // hold ids derive from it
 
 	mu      sync.Mutex
@@ -160,14 +157,13 @@ type Buyer struct {
 	began   time.Time       // likewise
 	closing bool            // Run ends: nothing new begins
 	jobs    map[string]*supervisor
-	past    map[string]*past // jobs that have left memory, by id
 	leases  map[market.LeaseID]*bought
 	drafted map[market.HoldID]promise // leases being signed
 	forming map[market.OrderID]int    // who takes leases of it
 	wg      sync.WaitGroup
 
-	paidToday paidToday     // by jobs in past
-	ended     chan struct{} // holds one when a job has ended
+	ended    chan struct{} // holds one when a job has ended
+	removals chan *removal // to tidying
 }
 
 const (
@@ -175,7 +171,7 @@ const (
 	kindSecret = "secret"
 )
 
-// New checks the configuration and reads what an earlier process left.
+// New checks the configuration and restores the journalled jobs.
 func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if cfg.Weights == (match.Weights{}) {
 		cfg.Weights = match.DefaultWeights(cfg.Genesis)
@@ -183,9 +179,9 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	cfg.Weights.Audited = cfg.Genesis.AuditSlots > 0
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
-		jobs: map[string]*supervisor{}, past: map[string]*past{},
+		jobs:   map[string]*supervisor{},
 		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{},
-		ended: make(chan struct{}, 1),
+		ended: make(chan struct{}, 1), removals: make(chan *removal),
 	}
 	b.payers = metering.New[paidFor, meter.Payer](metering.Config{
 		Name: "payer", Store: cfg.Store, Clock: cfg.Slots, Log: cfg.Log,
@@ -194,16 +190,15 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if b.own, err = newOwn(b); err != nil {
 		return nil, err
 	}
-	if b.pay = (free{}); cfg.Escrows != nil {
-		if b.pay, err = newEscrowed(ctx, b, *cfg.Escrows); err != nil {
+	if b.pay = (pay.Free{}); cfg.Escrows != nil {
+		b.pay, err = pay.New(ctx, pay.Config{
+			Escrows: *cfg.Escrows, Genesis: cfg.Genesis, Self: b.self, Owner: cfg.Owner, Store: cfg.Store,
+			Jobs: paying{b}, Leases: paying{b}, Log: cfg.Log,
+		})
+		if err != nil {
 			return nil, err
 		}
-		b.fundTime = fundTime
-		if cfg.Guardian != nil {
-			if b.wages, err = newWages(ctx, b, *cfg.Escrows); err != nil {
-				return nil, err
-			}
-		}
+		b.fundTime = pay.FundTime
 	}
 	if b.hooks, err = webhook.Open(ctx, webhook.Config{Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log}); err != nil {
 		return nil, err
@@ -244,9 +239,10 @@ func (b *Buyer) loadSecret(ctx context.Context) error {
 	return b.cfg.Store.Write(ctx, store.Put{Kind: kindSecret, Key: "hold", Value: b.secret[:]})
 }
 
-// load reads the jobs and their leases. Of a job that has left memory it reads the past alone.
+// load reads the jobs and their leases. Of an archived job it reads the entry alone.
 func (b *Buyer) load(ctx context.Context) error {
-	if err := b.loadPast(ctx); err != nil {
+	var err error
+	if b.archive, err = archive.Open(ctx, b.cfg.Store); err != nil {
 		return err
 	}
 	var all []jobRecord
@@ -288,10 +284,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	open := slices.Collect(maps.Values(b.leases))
 	b.mu.Unlock()
 	b.wg.Go(func() { b.payers.Run(ctx) })
-	b.wg.Go(func() { b.pay.run(ctx) }) // it tells of leases, which end with b.ctx
-	if b.wages != nil {
-		b.wg.Go(func() { b.wages.run(ctx) })
-	}
+	b.wg.Go(func() { b.pay.Run(ctx) }) // it tells of leases, which end with b.ctx
 	for _, l := range open {
 		// Those of a job with guardians are taken up once it is certain that this peer supervises it.
 		if s, err := b.get(l.job); l.state() != meter.PayerSettled && err == nil && (s.guard == nil || s.mine && s.snapshot().State == Settling) {
@@ -313,7 +306,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	}
 	b.mu.Unlock()
 	for _, id := range begun {
-		b.pay.forsake(id)
+		b.pay.Forsake(id)
 	}
 	b.mu.Lock()
 	b.desk.ctx = ctx
@@ -353,10 +346,10 @@ func (b *Buyer) Job(id string) (Job, error) {
 	return s.shown(), nil
 }
 
-// shown is the job with what became of its money.
+// shown returns the job with the state of its money.
 func (s *supervisor) shown() Job {
 	j := s.snapshot()
-	if escrows := s.b.pay.escrows(j.ID); len(escrows) > 0 { // a past job brings its own from the journal
+	if escrows := s.b.pay.Escrows(j.ID); len(escrows) > 0 { // a past job brings its own from the journal
 		j.Escrows = escrows
 	}
 	return j.shown()
@@ -364,7 +357,7 @@ func (s *supervisor) shown() Job {
 
 func (j Job) shown() Job {
 	if len(j.Escrows) > 0 {
-		j.Paid, j.Held = claimed(j.Escrows)
+		j.Paid, j.Held = pay.Claimed(j.Escrows)
 		j.Lamports = j.took()
 	}
 	if d := j.Detached; d != nil { // nobody can open them who looks at it
@@ -373,7 +366,7 @@ func (j Job) shown() Job {
 	return j
 }
 
-// Stop ends a job's work; what it owes is still paid. Stopping what has ended is no error.
+// Stop ends a job's work; its debts are still paid. Stopping an ended job is no error.
 func (b *Buyer) Stop(ctx context.Context, id string) error {
 	s, err := b.get(id)
 	if err != nil {
@@ -395,8 +388,8 @@ func (b *Buyer) Trace(id string, after int) ([]Step, <-chan struct{}, error) {
 	return s.trace.After(after)
 }
 
-// Log copies the log of one rank, in frames, to w; with follow, until the job has ended.
-func (b *Buyer) Log(ctx context.Context, id string, rank int, follow bool, w io.Writer) error {
+// Log copies the part of one rank's log that q selects, in frames, to w; with Follow, until the job has ended.
+func (b *Buyer) Log(ctx context.Context, id string, rank int, q LogQuery, w io.Writer) error {
 	s, err := b.get(id)
 	if err != nil {
 		return err
@@ -405,7 +398,7 @@ func (b *Buyer) Log(ctx context.Context, id string, rank int, follow bool, w io.
 	if rank < 0 || rank >= len(logs) {
 		return fmt.Errorf("%w: job %s has ranks 0 to %d, not %d", ErrNoJob, s.snapshot().ID, len(logs)-1, rank)
 	}
-	return logs[rank].Copy(ctx, w, 0, follow)
+	return logs[rank].Copy(ctx, w, q)
 }
 
 // Wait returns the job when it has ended, or ErrUnfinished when the peer stops before.

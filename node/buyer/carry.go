@@ -20,8 +20,8 @@ func brought(spec job.Job) int64 {
 	return most
 }
 
-// checkCarry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell only of a
-// light client, all of whose connections go through its entries.
+// checkCarry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell
+// only of a light client, all of whose connections go through its entries.
 func (b *Buyer) checkCarry(spec job.Job) (warning string, err error) {
 	if b.cfg.Carries == nil {
 		return "", nil

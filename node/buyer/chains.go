@@ -92,7 +92,7 @@ func (c chains) end(fx jobs.EndLease) {
 	})
 }
 
-// costs reports what a lease has cost, or can still cost.
+// costs reports the cost of a lease, so far or at most.
 func (c chains) costs(l *bought) {
 	c.post(jobs.LeaseCost{Lease: l.id, Most: l.most(), Settled: l.state() == meter.PayerSettled})
 }
@@ -144,7 +144,7 @@ func (c chains) renew(fx jobs.RenewLease) {
 	})
 }
 
-// succeed gets a successor signed and pays for it. If the provider refuses, what was signed of it ends.
+// succeed gets a successor signed and pays for it. If the provider refuses, a signed successor ends.
 func (c chains) succeed(ctx context.Context, before *bought, core market.LeaseCore) error {
 	back := c.b.using(c.s.trace.Job, core.Order)
 	defer back()

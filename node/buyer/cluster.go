@@ -17,17 +17,18 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 )
 
-// Cluster is what a job has whose ranks are one machine. Members and Version are the plan that every member is told; they
-// change together, in one write of the journal with what made them change, so that one version never says two things.
+// Cluster is the state of a job whose ranks form one cluster. Members and Version are the plan that every member gets.
+// They change together, in one write of the journal with the cause, so that no version has two contents.
 //
 //	leases of all ranks ─▶ version 1 ─▶ each rank starts with it
-//	a rank is lost ─▶ version n+1 without it ─▶ a new lease, a higher epoch ─▶ version n+2 ─▶ everybody is told until he knows
+//	a rank is lost ─▶ version n+1 without it ─▶ a new lease, a higher epoch ─▶ version n+2 ─▶ sent to each member until it has it
 //	scale up: new ranks are ordered, all or none ─▶ version n+1     scale down: the highest end ─▶ version n+1 without them
 type Cluster struct {
 	Version uint64 `json:"version"` // of the plan; 0: there is none yet
 	Size    uint32 `json:"size"`    // ranks 0 to Size-1
 	Members []Seat `json:"members,omitempty"`
-	// Terms is what all its leases name it by, however its job is changed later: members are of one cluster when they agree in it.
+	// Terms is its name in all its leases, however its job is changed later: members with the same one are of one
+	// cluster.
 	Terms sign.Hash `json:"terms"`
 	// Begun is the size that its engine was told when it began, Generation how often it has begun again since.
 	Begun      uint32 `json:"begun"`
@@ -36,7 +37,8 @@ type Cluster struct {
 	Ready time.Time `json:"ready,omitzero"`
 	// Target is a smaller size that it is being brought to; 0: none.
 	Target uint32 `json:"target,omitempty"`
-	// Before is the budget that the job had before it was last made larger, and has again if the new members do not join.
+	// Before is the budget that the job had before it was last made larger, and has again if the new members do not
+	// join.
 	Before market.Amount `json:"before,omitempty"`
 	// Epochs are those of ranks that were scaled away, by rank: whoever has such a rank again gets a higher one.
 	Epochs []uint32 `json:"epochs,omitempty"`
@@ -72,7 +74,7 @@ func newCluster(id string, spec job.Job) (*Cluster, error) {
 	return &Cluster{Size: spec.Count, Begun: spec.Count, Terms: terms}, nil
 }
 
-// engine is what runs on a cluster.
+// engine is the software that runs on a cluster.
 func (j Job) engine() cluster.Engine {
 	e, err := cluster.LookUp(j.Spec.Cluster.Engine)
 	if err != nil {
@@ -123,8 +125,8 @@ func (j Job) clustered(rank int, w *nodepb.Workload) (token bool) {
 	return p.Token
 }
 
-// planFor is the plan of a job in force, as one rank is told it. leases are by the first id of their lines, paths what was measured
-// between any of its members.
+// planFor returns a job's plan in force, as sent to one rank. leases are by the first id of their lines, paths what was
+// measured between any of its members.
 func (j Job) planFor(rank int, leases map[market.LeaseID]*bought, paths []cluster.Path) (cluster.Plan, error) {
 	c := j.Cluster
 	p := cluster.Plan{ID: j.ID, Rank: uint32(rank), Size: c.Size, Version: c.Version, MTU: cluster.MaxMTU, Engine: j.Spec.Cluster.Engine}
@@ -175,7 +177,7 @@ func (s *supervisor) planOf(ctx context.Context, rank int) (cluster.Plan, error)
 	return j.planFor(rank, leases, paths)
 }
 
-// told is what a provider has said of the plan that a rank goes by.
+// told is the plan that a rank follows, by its provider's word.
 type told struct {
 	lease market.LeaseID
 	seq   uint64
@@ -219,8 +221,8 @@ const (
 	tellTime = 10 * time.Second
 )
 
-// tell keeps one rank's provider at the plan in force, until ctx ends: each version is told until it is taken, and one that came
-// back with an older one is told again. A program that starts has the plan with its workload.
+// tell sends one rank's provider the plan in force until ctx ends: each version until the provider has accepted it, and
+// again if it returns with an older one. A program that starts has the plan with its workload.
 func (s *supervisor) tell(ctx context.Context, i int) {
 	wait := tellFirst
 	for ctx.Err() == nil {

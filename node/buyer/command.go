@@ -25,11 +25,12 @@ const (
 	// findGuardians bounds one look for guardians, guardsAsked how many peers are asked in it.
 	findGuardians = 3 * time.Second
 	guardsAsked   = 48
-	// engageTime is how long enough guardians are looked for: a job that finds none fails at once, as one does that nobody takes.
+	// engageTime is how long enough guardians are looked for: a job that finds none fails at once, as one does that
+	// nobody takes.
 	engageTime = 8 * time.Second
 )
 
-// charterFile is what never changes about a detached job, as its guardians keep it.
+// charterFile is the part of a detached job that never changes, as its guardians keep it.
 type charterFile struct {
 	ID      string    `json:"id"`
 	Spec    job.Job   `json:"spec"`
@@ -173,8 +174,8 @@ func (d *command) silenceLocked() {
 	}
 }
 
-// beat tells the guardians that the job is supervised, and how it stands, until ctx ends. It reports the loss of command.
-// Once the job's work is over it says only news: nobody need supervise it any more.
+// beat tells the guardians that the job is supervised, and how it stands, until ctx ends. It reports the loss of
+// command. Once the job's work is over it says only news: nobody need supervise it any more.
 func (d *command) beat(ctx context.Context) {
 	timing := guardian.TimingOf(d.b.cfg.Genesis)
 	var told []byte
@@ -228,15 +229,15 @@ const (
 	handedOver
 )
 
-// held notes that the guardians know of a lease for each rank, that the escrow they are paid from is on chain, and that they have the
-// job's files: from then on the job goes on without this peer.
+// held notes that the guardians know of a lease for each rank, that the escrow they are paid from is on chain, and that
+// they have the job's files: from then on the job goes on without this peer.
 func (d *command) held(ctx context.Context) {
 	s := d.s
 	j := s.snapshot()
 	if j.Detached.Held || j.State != Running || j.Detached.Escrow == nil || !s.b.owned(j) {
 		return
 	}
-	if !slices.ContainsFunc(s.b.pay.escrows(j.ID), func(e Escrow) bool { return e.Address == j.Detached.Escrow.Address && e.Deposited > 0 }) {
+	if !slices.ContainsFunc(s.b.pay.Escrows(j.ID), func(e Escrow) bool { return e.Address == j.Detached.Escrow.Address && e.Deposited > 0 }) {
 		return
 	}
 	switch d.handing.Load() {
@@ -263,8 +264,8 @@ func (d *command) held(ctx context.Context) {
 	}
 }
 
-// signLast has the guardians sign the last voucher of each lease that another supervisor had signed: it belongs to what proves the
-// job's cost. What they signed before they sign again.
+// signLast has the guardians sign the last voucher of each lease that another supervisor had signed: it belongs to what
+// proves the job's cost. What they signed before they sign again.
 func (s *supervisor) signLast(ctx context.Context, leases []*bought) error {
 	for _, l := range leases {
 		l.mu.Lock()

@@ -10,32 +10,29 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/verify"
 )
 
-// A detached job goes on when the peer it was submitted to, its owner, is gone. It has a key of its own, in whose name its
-// leases are bought, and guardians that hold this key: a majority of them signs its vouchers, and says who supervises it. The
-// owner does so whenever it is there. Replacements come only from the standbys that the owner put into the escrow.
+// A detached job goes on when the peer it was submitted to, its owner, is gone. It has a key of its own, in whose name
+// its leases are bought, and guardians that hold this key: a majority of them signs its vouchers, and says who
+// supervises it. The owner does so whenever it is there. Replacements come only from the standbys that the owner put
+// into the escrow.
 
 // errSuperseded ends the work of a job that another peer supervises from now on.
 var errSuperseded = errors.New("another peer supervises the job now")
 
-var errNoPlace = errors.New("the job has no escrow to hire standbys from")
-
-// Detached is what a job has that its guardians need. It is journalled with the job, and given to them.
+// Detached is the part of a job that its guardians need. It is journalled with the job and sent to them.
 type Detached struct {
 	Owner     sign.Key          `json:"owner"`         // the peer that submitted it, whose escrow pays
 	Key       sign.Key          `json:"key"`           // in whose name its leases are bought
-	Terms     sign.Hash         `json:"terms"`         // what its leases and its guardians name it by
+	Terms     sign.Hash         `json:"terms"`         // its name in leases and for its guardians
 	Box       []byte            `json:"box,omitempty"` // the secret of Key, sealed to this peer
 	Guardians []guardian.Member `json:"guardians,omitempty"`
 	Engaged   bool              `json:"engaged,omitempty"` // all of them have it
@@ -47,14 +44,6 @@ type Detached struct {
 	Wages map[string][]byte `json:"wages,omitempty"`
 	// Held says that the guardians know of all leases: the owner may leave.
 	Held bool `json:"held,omitempty"`
-}
-
-// Place is the escrow of a detached job.
-type Place struct {
-	Address  sign.Key       `json:"address"`
-	Order    market.OrderID `json:"order"`
-	Opened   uint64         `json:"opened"`
-	Deadline market.Slot    `json:"deadline"`
 }
 
 // Standby is a provider that may be hired for a rank that was lost.
@@ -70,7 +59,7 @@ func (d *Detached) clone() *Detached {
 		return nil
 	}
 	out := *d
-	return &out // what it points to is replaced, never changed
+	return &out // the value is replaced, never changed
 }
 
 // owned reports whether the job is the peer's own to settle.
@@ -104,7 +93,7 @@ func (g *guarded) guardians() *guardian.Panel {
 	return g.panel
 }
 
-// close ends what is still said to the guardians.
+// close ends the messages to the guardians.
 func (g *guarded) close() {
 	if p := g.guardians(); p != nil {
 		p.Close()
@@ -173,7 +162,7 @@ func (l *bought) handed() (guardian.Lease, error) {
 	return guardian.Lease{Signed: l.signed, Escrow: l.rec.Escrow, Record: record, Payer: payer, MilliCPU: l.rec.PerUnit.MilliCPU}, err
 }
 
-// detachedFor makes what a new job needs that is to have guardians.
+// detachedFor returns the keys and guardians' part of a new job.
 func (b *Buyer) detachedFor(id string, spec job.Job) (*Detached, error) {
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // never fails
@@ -192,21 +181,17 @@ func (b *Buyer) detachedFor(id string, spec job.Job) (*Detached, error) {
 
 // sealKey seals a job's key to this peer.
 func (b *Buyer) sealKey(id string, seed [32]byte) ([]byte, error) {
-	box, err := sealed.Seal(b.self, b.keyPurpose(id), seed[:])
+	box, err := b.cfg.Boxes.Seal(b.self, boxKey, id, seed[:])
 	if err != nil {
 		return nil, fmt.Errorf("sealing the job's key: %w", err)
 	}
 	return box, nil
 }
 
-func (b *Buyer) keyPurpose(id string) sealed.Purpose {
-	return sealed.Purpose{Network: b.tag, What: "jobkey", ID: id}
-}
-
 // voiceOf is the voice of a detached job that was read from the journal, or is new.
 func (b *Buyer) voiceOf(j Job) (*guarded, error) {
 	d := j.Detached
-	seed, err := b.cfg.Unseal(b.keyPurpose(j.ID), d.Box)
+	seed, err := b.cfg.Boxes.Open(boxKey, j.ID, d.Box)
 	if err != nil || len(seed) != 32 {
 		return nil, fmt.Errorf("opening the key of job %s: it is not what was written", j.ID)
 	}
@@ -263,13 +248,13 @@ func (g *guarded) witnesses() []sign.Signer {
 	return nil
 }
 
-// standbysOf picks the standbys among the quotes that were not chosen, best first: each may be hired for as long as the leases
-// last that were ordered.
+// standbysOf picks the standbys among the quotes that were not chosen, best first: each may be hired for as long as the
+// leases last that were ordered.
 func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sign.Key]exchange.Quoted) ([]Standby, error) {
 	var out []Standby
 	for _, k := range spare {
 		q, ok := quotes[k]
-		if !ok || len(out) == int(s.snapshot().Spec.Standbys) || len(out) == program.MaxStandbys {
+		if !ok || len(out) == int(s.snapshot().Spec.Standbys) || len(out) == pay.MaxStandbys {
 			continue
 		}
 		rate, err := market.RateOf(q.Quote.Price, int(o.UnitsPer), s.b.cfg.Genesis.SlotMillis)
@@ -322,64 +307,24 @@ func (s *supervisor) together(o market.OrderID) []market.LeaseCore {
 	return out // bought has them by rank
 }
 
-// backed gives a deal what a job with guardians has: their keys, its own, and the standbys with the money for them.
-func (s *supervisor) backed(deal *escrow.Deal, ev *escrow.Fund, margin market.Slot) error {
-	j := s.snapshot()
-	d := j.Detached
-	deal.LeaseBuyer = d.Key
-	taken := map[sign.Key]bool{}
-	var err error
-	for _, c := range ev.Leases {
-		taken[c.Provider] = true
-		if ev.Deposit, err = ev.Deposit.Add(c.Cap); err != nil {
-			return err
-		}
-	}
-	for _, sb := range d.Standbys {
-		if taken[sb.Quote.Provider] {
-			continue
-		}
-		rate, err := market.RateOf(sb.Quote.Price, int(j.Spec.Resources.Units), s.b.cfg.Genesis.SlotMillis)
-		if err != nil {
-			return err
-		}
-		deal.Standbys = append(deal.Standbys, program.Standby{Provider: sb.Quote.Provider, Payout: sb.Quote.Payout, MaxRate: rate, Budget: sb.Budget})
-		if ev.Deposit, err = ev.Deposit.Add(sb.Budget); err != nil {
-			return err
-		}
-	}
-	for _, m := range d.Guardians {
-		if m.Wage == nil {
-			continue
-		}
-		ev.Leases = append(ev.Leases, *m.Wage)
-		ev.Deadline = max(ev.Deadline, m.Wage.End+margin)
-		if ev.Deposit, err = ev.Deposit.Add(m.Wage.Cap); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// placedAt journals where the job's money is before anybody else is told, its guardians' too.
-func (s *supervisor) placedAt(ctx context.Context, at Place, m escrow.Deposit) error {
+// placedAt journals the place of the job's money before anybody else learns of it, its guardians too.
+func (s *supervisor) placedAt(ctx context.Context, at pay.Placement) error {
 	wages := map[string][]byte{}
 	for _, g := range s.snapshot().Detached.Guardians {
 		if g.Wage == nil {
 			continue
 		}
-		f, ok := m.Funding(g.Wage.ID())
+		f, ok := at.Wages[g.Wage.ID()]
 		if !ok {
 			return fmt.Errorf("the wage of guardian %s is not set aside", g.Key.Short())
 		}
-		wages[g.Key.String()] = f.Marshal()
+		wages[g.Key.String()] = f
 	}
-	standbys := m.Deal().Standbys
 	return s.save(ctx, func(j *Job) {
 		d := j.Detached.clone()
-		d.Escrow, d.Wages = &at, wages
+		d.Escrow, d.Wages = &at.Place, wages
 		d.Standbys = slices.DeleteFunc(slices.Clone(d.Standbys), func(sb Standby) bool {
-			return !slices.ContainsFunc(standbys, func(p program.Standby) bool { return p.Provider == sb.Quote.Provider })
+			return !slices.Contains(at.Standbys, sb.Quote.Provider)
 		})
 		j.Detached = d
 	})
@@ -398,11 +343,12 @@ func (s *supervisor) prepare(ctx context.Context, o market.Order, spares []sign.
 	})
 }
 
-// standbySlots is how many slots a standby may be hired for, at most most: its money is set aside until the escrow ends.
+// standbySlots is how many slots a standby may be hired for, at most most: its money is set aside until the escrow
+// ends.
 func (s *supervisor) standbySlots(most uint64) (uint64, error) {
 	j := s.snapshot()
 	if j.Detached.Escrow == nil {
-		return 0, errNoPlace
+		return 0, pay.ErrNoPlace
 	}
 	if now, err := s.b.cfg.Slots.Now(time.Now()); err == nil {
 		most = min(most, uint64(max(j.Detached.Escrow.Deadline, now)-now))
@@ -417,11 +363,11 @@ func (s *supervisor) standbySlots(most uint64) (uint64, error) {
 	return max(most, 1), nil
 }
 
-// hire takes standbys by an order that is journalled. The money for them is in the job's escrow, and the guardians' word
-// moves it.
+// hire takes standbys by an order that is journalled. The money for them is in the job's escrow, and the guardians'
+// word moves it.
 func (s *supervisor) hire(ctx context.Context, o market.Order, env []byte, ranks []uint32) (*forming, error) {
-	if len(ranks) > program.MaxStandbyLeaves {
-		return nil, &unplaced{reason: fmt.Sprintf("%d ranks need standbys at once, at most %d are hired", len(ranks), program.MaxStandbyLeaves)}
+	if len(ranks) > pay.MaxStandbyLeaves {
+		return nil, &unplaced{reason: fmt.Sprintf("%d ranks need standbys at once, at most %d are hired", len(ranks), pay.MaxStandbyLeaves)}
 	}
 	quotes := s.standbys(o)
 	if len(quotes) < len(ranks) {

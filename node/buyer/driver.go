@@ -96,8 +96,8 @@ type base struct {
 	at   int64
 }
 
-// baseLocked is where the log of rank i's execution in a state begins in the rank's log, also if it is not followed yet.
-// The supervisor's mu is held.
+// baseLocked is where the log of rank i's execution in a state begins in the rank's log, also if it is not followed
+// yet. The supervisor's mu is held.
 func (d *command) baseLocked(st jobs.State, i int) int64 {
 	r := &st.Ranks[i]
 	if b := d.bases[i]; b.exec == (jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}) {
@@ -180,7 +180,7 @@ func (d *driver) projectRankLocked(k *Rank, i int, r *jobs.Rank) {
 	}
 }
 
-// reasonOf is why a job ended, with what its user can do where money was short.
+// reasonOf returns why a job ended, with advice where money was short.
 func reasonOf(g market.Genesis, p job.Payment, st jobs.State) string {
 	o := st.Outcome
 	if o.Code != jobs.CodePayment {

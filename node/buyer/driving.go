@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/store"
 )
@@ -46,7 +45,7 @@ func (d *driver) reduceRound(fx jobs.Reduce) {
 	})
 }
 
-// closeAccount takes back what the job has set aside and does not owe, and anchors its receipts.
+// closeAccount takes back the job's deposits less its debts, and anchors its receipts.
 func (d *driver) closeAccount() {
 	run := d.commanded()
 	d.b.wg.Go(func() {
@@ -71,30 +70,18 @@ func (d *driver) settleWork(ctx context.Context) error {
 			return err
 		}
 	}
-	var last anchoring
-	var total market.Amount
-	owed := func(ctx context.Context) (of anchoring, err error) {
-		of, total, err = d.s.owed(ctx, leases)
-		if err != nil {
-			return of, err
-		}
-		last = of
-		d.s.mu.Lock()
-		d.s.job.Owed, d.s.job.Receipts = total, int(of.Receipts)
-		d.s.mu.Unlock()
-		d.s.trace.Poke()
-		return of, nil
-	}
-	if _, err := owed(ctx); err != nil {
+	due := &bill{s: d.s, leases: leases}
+	if _, err := due.Owed(ctx); err != nil {
 		return err
 	}
-	paid, anchored, err := d.b.pay.settle(ctx, d.s.trace.Job, leases, owed)
+	paid, anchored, err := d.b.pay.Settle(ctx, d.s.trace.Job, payables(leases), due)
 	if err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	total, receipts := due.counted()
 	if total > 0 {
 		amount := d.b.cfg.Genesis.FormatAmount(paid)
 		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: amount + " are the providers', claimed or to be claimed"})
@@ -103,14 +90,14 @@ func (d *driver) settleWork(ctx context.Context) error {
 	d.s.job.Transactions = anchored
 	d.s.mu.Unlock()
 	d.post(
-		jobs.AccountCounted{Owed: total, Receipts: last.Receipts},
+		jobs.AccountCounted{Owed: total, Receipts: receipts},
 		jobs.ReceiptsAnchored{Tx: append(anchored, "")[0]},
 		jobs.EscrowReleased{Paid: paid},
 	)
 	return nil
 }
 
-// save changes what the job's machine does not know, and journals it with more.
+// save changes the job's state beside its machine's, and journals it with more.
 func (d *driver) save(ctx context.Context, change func(*Job), more []store.Put) error {
 	_, err := d.ask(ctx, event{puts: more, amend: &amendment{change: change}})
 	return err

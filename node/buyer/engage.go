@@ -100,7 +100,7 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 	return nil
 }
 
-// engagement is what the guardians of a job are handed, who may read its files from then on.
+// engagement is the job as handed to its guardians, who may read its files from then on.
 func (s *supervisor) engagement(j Job) (e guardian.Engagement, err error) {
 	e = guardian.Engagement{Key: s.guard.secret, Until: j.Created.Add(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + guardedAfter)}
 	if e.Files, err = filesOf(j.Spec.Blobs); err != nil {
@@ -124,7 +124,8 @@ func (s *supervisor) engagement(j Job) (e guardian.Engagement, err error) {
 	return e, nil
 }
 
-// complete returns once the guardians have the job's files, which they fetch when their wages are on chain. It says false if that fails.
+// complete returns once the guardians have the job's files, which they fetch when their wages are on chain. It says
+// false if that fails.
 func (s *supervisor) complete(ctx context.Context) bool {
 	e, err := s.engagement(s.snapshot())
 	e.Complete = true
@@ -137,8 +138,8 @@ func (s *supervisor) complete(ctx context.Context) bool {
 	return err == nil
 }
 
-// anew has a job look for other guardians. Nothing was signed in its name yet: it gets another key, since those that took it are
-// engaged for what it was.
+// anew has a job look for other guardians. Nothing was signed in its name yet. It gets another key, since the guardians
+// that accepted it did so for the old one.
 func (s *supervisor) anew(ctx context.Context, j Job, why error) error {
 	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + clip(why.Error())})
 	call, done := context.WithTimeout(ctx, findGuardians)
@@ -167,7 +168,7 @@ func (s *supervisor) anew(ctx context.Context, j Job, why error) error {
 // guardedAfter is how long after its time a job is there for its owner to come back to.
 const guardedAfter = 7 * 24 * time.Hour
 
-// publicSpec is a job without what only its owner needs.
+// publicSpec returns a job without the parts that only its owner needs.
 func publicSpec(spec job.Job) job.Job {
 	spec.Webhooks = nil
 	return spec
@@ -191,11 +192,11 @@ func filesOf(blobs map[string]job.Blob) ([]guardian.File, error) {
 	return out, nil
 }
 
-// findGuardians asks peers that are known whether they guard the job and chooses among those that do: by what they have at stake,
-// then by how near they are. Those that said so and then were unwilling come last.
+// findGuardians asks known peers whether they guard the job, and chooses among the willing ones: by stake, then by
+// distance. Peers that agreed before and then refused come last.
 func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) ([]guardian.Member, error) {
 	look, found := context.WithTimeout(ctx, exchange.FindTimeout)
-	b.exchange.Find(look, j.Spec.Resources.Class, j.Spec.Placement.Regions)
+	b.exchange.Find(look, j.Spec.Resources.Class, j.Spec.Placement.Regions, 0)
 	found()
 	var candidates []guardian.Candidate
 	add := func(p sign.Key, addrs []string) {
@@ -205,7 +206,7 @@ func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) 
 		}
 		candidates = append(candidates, guardian.Candidate{Key: p, Addrs: addrs})
 	}
-	sells := map[sign.Key]bool{} // what the job needs
+	sells := map[sign.Key]bool{} // requirements of the job
 	for _, k := range b.exchange.Book.Class(j.Spec.Resources.Class, time.Now()) {
 		sells[k.Offer.Provider] = true
 	}
@@ -280,8 +281,8 @@ func bit(b bool) int {
 // maxShare is the most of what a job's leases can cost that one guardian may want, in millionths.
 const maxShare = 1_000_000 / job.WagePart / 5
 
-// pledge gives each guardian the wage that it wants: a lease between the job's key and the guardian, which has no units and is paid
-// for the time that it guards.
+// pledge gives each guardian the wage that it wants: a lease between the job's key and the guardian, which has no units
+// and is paid for the time that it guards.
 func (b *Buyer) pledge(j Job, members []guardian.Member, offers []guardian.Offered) error {
 	d := *j.Detached
 	d.Guardians = members

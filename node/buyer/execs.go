@@ -88,7 +88,7 @@ func (x *execs) follow(f *following, start bool) {
 	x.attend(f, e, req)
 }
 
-// workload is what the provider of rank i is asked to run. An error comes with the code of the job's failure.
+// workload returns the program of rank i for its provider. An error comes with the code of the job's failure.
 func (x *execs) workload(ctx context.Context, j Job, i int, l *bought) (*nodepb.Workload, jobs.Code, error) {
 	w, err := workload(j, i)
 	if err != nil {
@@ -194,7 +194,7 @@ func exitOf(ex *nodepb.Execution) jobs.Exit {
 	return e
 }
 
-// gather fetches what an execution left.
+// gather fetches an execution's outputs.
 func (x *execs) gather(fx jobs.GatherOutputs) {
 	x.s.mu.Lock()
 	f := x.following[fx.Rank]
@@ -307,7 +307,7 @@ func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
 	}
 }
 
-// see keeps what a provider says of a running program, for whoever looks. It reaches the journal with the job's next change.
+// see keeps a provider's report of a running program, to show it. It reaches the journal with the job's next change.
 func (s *supervisor) see(i int, ex *nodepb.Execution) {
 	s.mu.Lock()
 	changed := false

@@ -74,7 +74,7 @@ type result struct {
 	lost    string // not empty: the lease is lost, for this reason
 }
 
-// workload is what rank does in the job's current round.
+// workload returns a rank's program in the job's current round.
 func workload(j Job, rank int) (*nodepb.Workload, error) {
 	spec := j.Spec
 	w := &nodepb.Workload{
@@ -139,8 +139,8 @@ func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) e
 	return err
 }
 
-// gather fetches what an ended execution left, verified by digest: of the outputs that the job asked for, and together no more
-// than archives of the lease's disk.
+// gather fetches an ended execution's outputs, verified by digest: of the outputs that the job asked for, and together
+// no more than archives of the lease's disk.
 func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wanted []job.Output) (result, error) {
 	res := result{exit: int(ex.ExitCode), reason: clip(ex.Reason), message: clip(ex.Message)}
 	if r := runtime.Reason(ex.Reason); r == runtime.ReasonLost {
@@ -181,7 +181,7 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wan
 		}
 		fctx, cancel := context.WithCancel(ctx)
 		stop := func() bool { return false }
-		if l.ctx.Err() == nil { // what is fetched later than the lease's end is kept for that
+		if l.ctx.Err() == nil { // outputs may be fetched after the lease's end
 			stop = context.AfterFunc(l.ctx, cancel)
 		}
 		err = b.cfg.Fetch(fctx, l.peer, c, int64(o.Blob.Size))
@@ -213,14 +213,14 @@ func clip(s string) string {
 // fit reports whether a path that a peer names is absolute and can be printed.
 func fit(p string) bool { return path.IsAbs(p) && market.Clean(p, len(p)) == p }
 
-// stopExecution asks the provider to end what runs under l, and returns how it stands.
+// stopExecution asks the provider to end l's execution, and returns its state.
 func (b *Buyer) stopExecution(ctx context.Context, l *bought, seq uint64, grace time.Duration) (*nodepb.Execution, error) {
 	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: seq,
 		Op: &nodepb.ExecRequest_Stop_{Stop: &nodepb.ExecRequest_Stop{GraceMillis: uint64(grace / time.Millisecond)}}})
 	return reply.GetExecution(), err
 }
 
-// grantInputs lets a provider read what its workload needs.
+// grantInputs lets a provider read the inputs of its workload.
 func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
 	grant := func(bl *nodepb.Blob) {
 		if c, err := work.CID(bl); err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
@@ -17,10 +18,10 @@ import (
 // extendWait is how long the answer to Extend waits for providers; one that has not answered by then is asked on.
 const extendWait = 8 * time.Second
 
-// ExtendState says what came of asking one rank's provider for more time.
+// ExtendState is the result of asking one rank's provider for more time.
 type ExtendState string
 
-// What can come of it.
+// The results of an extension.
 const (
 	Extended    ExtendState = "extended" // its lease was made longer
 	Extending   ExtendState = "asked"    // it has not answered yet, and is asked on until its lease ends
@@ -29,17 +30,17 @@ const (
 	NoLease     ExtendState = "waiting"  // it has no lease now; the next one is for the new time
 )
 
-// ExtendedRank is what came of it for one rank.
+// ExtendedRank is the result for one rank.
 type ExtendedRank struct {
 	Rank     int           `json:"rank"`
 	Provider sign.Key      `json:"provider,omitzero"`
 	State    ExtendState   `json:"state"`
 	Until    time.Time     `json:"until,omitzero"` // when its lease ends now, by the nominal length of slots
-	Extra    market.Amount `json:"extra"`          // what that costs more at the most
+	Extra    market.Amount `json:"extra"`          // the most that it adds to the cost
 	Reason   string        `json:"reason,omitempty"`
 }
 
-// Extension is what came of making a job longer.
+// Extension is the result of making a job longer.
 type Extension struct {
 	Job    string         `json:"job"`
 	Run    job.Span       `json:"run"`            // timeouts.run by now
@@ -48,9 +49,9 @@ type Extension struct {
 	Ranks  []ExtendedRank `json:"ranks"`
 }
 
-// Extend gives a job more time and, unless budget is zero, another budget. The leases it has are made longer where their
-// providers agree, and nothing is started anew. ErrNotRunning for a job that is over; ErrRefused, ErrFunds or ErrLimit when
-// money or limits do not allow it.
+// Extend gives a job more time and, unless budget is zero, another budget. The leases it has are made longer where
+// their providers agree, and nothing is started anew. ErrNotRunning for a job that is over; ErrRefused, ErrFunds or
+// ErrLimit when money or limits do not allow it.
 func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (Extension, error) {
 	s, err := b.get(id)
 	if err != nil {
@@ -91,7 +92,7 @@ func (b *Buyer) longer(ctx context.Context, j Job, by time.Duration, budget mark
 	if err != nil {
 		return j, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if err := b.pay.afford(ctx, j.ID, need, spec.Count); err != nil {
+	if err := b.pay.Afford(ctx, j.ID, need, spec.Count); err != nil {
 		return j, err
 	}
 	j.Spec = spec
@@ -103,8 +104,8 @@ func (s *supervisor) timeOf(now, slot market.Slot) time.Time {
 	return time.Now().Add(time.Duration(int64(slot)-int64(now)) * time.Duration(s.b.cfg.Genesis.SlotMillis) * time.Millisecond).Round(time.Second)
 }
 
-// refused ends a successor that its provider does not follow with. One that was paid for is retired when it is settled: until then the provider
-// may still say that it costs nothing.
+// refused ends a successor that its provider does not follow with. One that was paid for is retired when it is settled:
+// until then the provider may still say that it costs nothing.
 func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why error) {
 	s.b.mu.Lock()
 	l := s.b.leases[core.ID()]
@@ -113,11 +114,11 @@ func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why err
 		_ = l.over(ctx, why.Error())
 		return
 	}
-	s.b.pay.retire(&bought{b: s.b, id: core.ID(), core: core, job: s.trace.Job}) // what was set aside for it, if anything was
+	s.b.pay.Retire(pay.Lease{ID: core.ID(), Core: core, Job: s.trace.Job}) // its deposit, if there is one
 }
 
-// follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and what it
-// does not answer until then, is its error.
+// follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and
+// what it does not answer until then, is its error.
 func (s *supervisor) follow(ctx context.Context, before *bought, core market.LeaseCore) error {
 	if before == nil {
 		return errors.New("the lease was lost meanwhile")

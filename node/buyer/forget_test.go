@@ -56,9 +56,7 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 		disk := store.NewMemory()
 		st := store.NewCrashing(disk)
 		w := newPastWorld(t, disk)
-		w.cfg.Unseal = func(p sealed.Purpose, box []byte) ([]byte, error) {
-			return sealed.Open(sign.NewPrivate([32]byte{1}), p, box)
-		}
+		w.cfg.Boxes = sealed.Boxes{Key: sign.NewPrivate([32]byte{1}), Network: w.cfg.Genesis.Tag()}
 		set, err := market.NewKeySet(2, w.cfg.Key.Key(), sign.NewPrivate([32]byte{101}).Key(), sign.NewPrivate([32]byte{102}).Key())
 		if err != nil {
 			t.Fatal(err)

@@ -25,10 +25,12 @@ const (
 
 	// stepTimeout is how long one provider may take to reserve, sign or activate.
 	stepTimeout = 2 * time.Second
-	// releaseTimeout is how long a release is waited for; the provider's own deadline frees what it did not hear.
+	// releaseTimeout is how long a release may take; the provider's own deadline frees a hold whose release was lost.
 	releaseTimeout = 2 * time.Second
 	// formTimeout bounds forming one gang, quotes and setting money aside not counted.
 	formTimeout = 10 * time.Second
+	// searchTime is how long offers are looked for again where the network seems to have more than are known.
+	searchTime = 10 * time.Second
 	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
 	orderValidity = time.Minute
 )
@@ -71,15 +73,14 @@ func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choo
 	return s.b.write(s.as, j.Spec, ranks, slots, budget, exclude, own)
 }
 
-// affordable is how many slots n more leases may last within the time and money
-// that the job has left, and what they can cost together at the most. The money is
-// for among leases, at least n.
+// affordable is how many slots n more leases may last within the time and money that the job has left, and what they
+// can cost together at the most. The money is for among leases, at least n.
 func (b *Buyer) affordable(j Job, n, among int, committed market.Amount) (uint64, market.Amount, error) {
 	left := j.Spec.Timeouts.Run
 	if !j.Started.IsZero() {
 		left -= time.Since(j.Started)
 	}
-	// The lease outlives the work by what its end takes: the last receipt and the outputs.
+	// The lease outlives the work by the time for the last receipt and the outputs.
 	slots := b.cfg.Genesis.SlotsIn(max(left, time.Second)) + 2*b.cfg.Genesis.IntervalSlots
 	rate, err := market.RateOf(j.Spec.Payment.MaxPrice, int(j.Spec.Resources.Units), b.cfg.Genesis.SlotMillis)
 	if err != nil {
@@ -89,7 +90,7 @@ func (b *Buyer) affordable(j Job, n, among int, committed market.Amount) (uint64
 	if rate > 0 && committed >= budget {
 		return 0, 0, failed(CodePayment, "the budget of %s is used up; raise payment.budget", b.cfg.Genesis.FormatAmount(budget))
 	}
-	// What the money allows may be shorter; the ceiling may be higher than what is quoted.
+	// The money may last for less; the ceiling may be higher than the quotes.
 	slots = min(slots, slotsFor(rate, (budget-committed)/market.Amount(among)))
 	if slots < b.cfg.Genesis.IntervalSlots {
 		return 0, 0, failed(CodePayment, "the %s left of the budget do not pay %d leases for one interval; raise payment.budget",
@@ -115,14 +116,15 @@ func slotsFor(r market.Rate, a market.Amount) uint64 {
 	return q
 }
 
-// mostCost is what a job can cost at the most.
+// mostCost returns the most that a job can cost.
 func mostCost(spec job.Job) (market.Amount, error) {
 	cost, err := spec.MaxCost()
 	return min(cost, spec.Payment.Budget), err
 }
 
-// take publishes an order that is journalled, and takes all its leases or none. An order that found nobody is an *unplaced.
-// With a time until which it may recruit, an order of no cluster keeps its holds and collects further quotes until then.
+// take publishes an order that is journalled, and takes all its leases or none. An order that found nobody is an
+// *unplaced. With a time until which it may recruit, an order of no cluster keeps its holds and collects further quotes
+// until then.
 func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks []uint32, until time.Time) (*forming, error) {
 	b, j := s.b, s.snapshot()
 	if j.Spec.Cluster != nil || s.guard != nil || j.Replica != nil {
@@ -132,11 +134,16 @@ func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks
 	if j.Spec.Cluster != nil {
 		how.Settle, how.Cluster = exchange.SettleCluster, true
 	}
-	quotes, declined := b.exchange.Collect(ctx, s.trace, o, env, how)
+	got := b.exchange.Collect(ctx, s.trace, o, env, how)
+	recruits, again := !until.IsZero(), how
+	again.Again = true
+	for began := time.Now(); recruits && ctx.Err() == nil && time.Since(began) < searchTime && got.Scarce(); {
+		got = b.exchange.Collect(ctx, s.trace, o, env, again)
+	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	chosen, spares, routes, err := s.choose(ctx, o, quotes, declined, ranks, how, !until.IsZero())
+	chosen, spares, routes, err := s.choose(ctx, o, got, ranks, how, recruits)
 	if err != nil {
 		return nil, err
 	}
@@ -153,8 +160,8 @@ func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks
 	return f, f.run(ctx, chosen, spares)
 }
 
-// candidates are quotes as matching sees them, without those of providers that got what they may get today, or to which the
-// job's files cannot be brought.
+// candidates are quotes as matching sees them, without those of providers that got what they may get today, or to which
+// the job's files cannot be brought.
 func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []exchange.Quoted) (map[sign.Key]exchange.Quoted, []match.Candidate, []match.Refusal) {
 	byKey := map[sign.Key]exchange.Quoted{}
 	var cands []match.Candidate
@@ -190,13 +197,14 @@ func egressOf(spec job.Job) market.Egress {
 	switch {
 	case spec.Network != runtime.NetworkInternet:
 		return market.EgressNone
-	case spec.Cluster != nil: // what a provider lists will do for one
+	case spec.Cluster != nil: // what a provider lists is enough for one
 		return market.EgressListed
 	}
 	return market.EgressInternet
 }
 
-// Runs refuses an offer that says that its provider does not run the job's image, or not with the network that it needs; nil where it does.
+// Runs refuses an offer that says that its provider does not run the job's image, or not with the network that it
+// needs; nil where it does.
 func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	if no := o.Egress.Refuse(egressOf(spec)); no != nil {
 		return no
@@ -215,7 +223,7 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	return no
 }
 
-// record says in words what a choice knew of a provider's record.
+// record describes a provider's reputation at the time of a choice.
 func record(c *match.Candidate) string {
 	text := fmt.Sprintf("reputation %.4f", float64(c.Reputation)/1e6)
 	switch {
@@ -227,15 +235,18 @@ func record(c *match.Candidate) string {
 	return text
 }
 
-// choose ranks the quotes and picks a provider for every rank.
-func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchange.Quoted, declined []match.Refusal, ranks []uint32, how exchange.Ask, recruits bool) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
+// choose ranks the quotes and picks a provider for every rank. Where they are too few, and with the open leases there
+// would be enough, it leaves the last ranks to recruits.
+func (s *supervisor) choose(
+	ctx context.Context, o market.Order, got exchange.Collected, ranks []uint32, how exchange.Ask, recruits bool,
+) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
 	b := s.b
-	byKey, cands, over := b.candidates(s.snapshot().Spec, o, quotes)
+	byKey, cands, over := b.candidates(s.snapshot().Spec, o, got.Quotes)
 	now := time.Now()
 	for _, r := range over {
 		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route, Detail: r.Detail})
 	}
-	declined = append(declined, over...)
+	declined := append(got.Declined, over...)
 	weights := b.cfg.Weights
 	cluster := s.snapshot().Spec.Cluster
 	if cluster != nil {
@@ -258,7 +269,7 @@ func (s *supervisor) choose(ctx context.Context, o market.Order, quotes []exchan
 	} else {
 		picked, spare, none = match.Select(o, res, len(ranks), how.Spread)
 	}
-	if none != nil && recruits && none.Found+waiting(declined) >= len(ranks) {
+	if none != nil && recruits && none.Found < len(ranks) && none.Found+got.Open() >= len(ranks) {
 		if none.Found > 0 {
 			picked, spare, _ = match.Select(o, res, none.Found, how.Spread)
 		}

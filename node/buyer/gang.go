@@ -30,7 +30,7 @@ type draft struct {
 	funded *funding // once it is to be activated
 }
 
-// forming carries out what one gang wants.
+// forming carries out one gang's effects.
 type forming struct {
 	s        *supervisor
 	order    market.Order
@@ -54,10 +54,10 @@ type forming struct {
 	leases map[uint32]*bought
 	puts   []store.Put
 	seats  []gang.Seat
-	back   []func() // gives back what drafts have set aside
+	back   []func() // gives back the drafts' shares of limits
 }
 
-// uncommit gives back what the drafts set aside of the providers' limits: those that became leases count themselves.
+// uncommit gives back the drafts' shares of the providers' limits: leases count themselves.
 func (f *forming) uncommit() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,8 +67,7 @@ func (f *forming) uncommit() {
 	f.back = nil
 }
 
-// run takes the gang to its end. Calls to different providers are made at once,
-// each with its own deadline.
+// run takes the gang to its end. Calls to different providers are made at once, each with its own deadline.
 func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.Key) error {
 	now := time.Now()
 	var measuring, more time.Duration
@@ -86,7 +85,7 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 		params.Recruit, params.RecruitTimeout = recruitPause, recruitTimeout
 	}
 	g, effects := gang.New(f.order, chosen, spares, params)
-	// The calls outlive a job that is stopped while it forms: what is held must be released.
+	// The calls outlive a job that is stopped while it forms: holds must be released.
 	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), params.Deadline.Add(releaseTimeout))
 	back := f.s.b.using(f.s.trace.Job, f.order.ID)
 	// Nobody waits here for calls whose answers do not matter any more; the peer does before it stops.
@@ -160,7 +159,7 @@ func (f *forming) fund(ctx context.Context, effects []gang.Effect) {
 	})
 }
 
-// funding is what came of setting money aside.
+// funding is the result of a deposit.
 type funding struct {
 	done chan struct{} // closed when it is known
 	err  error
@@ -240,13 +239,13 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	r := int(e.Rank)
 	if err := f.s.b.exchange.CheckUnits(ctx, f.order, f.quote(e.Provider), units); err != nil {
 		f.s.trace.Add(Step{At: time.Now(), Kind: StepInfeasible, Rank: &r, Provider: e.Provider.String(), Detail: err.Error()})
-		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)} // what it holds is released
+		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)} // its holds are released
 	}
 	f.took(StepHeld, e.Rank, e.Provider, start)
 	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units, Overlay: key, Until: heldUntil(start, reply.GetHeld().Expires)}
 }
 
-// overlayKey reads the key that a provider named; what it is worth, gang says.
+// overlayKey reads the key that a provider named; gang checks it.
 func overlayKey(raw []byte) (k market.OverlayKey, err error) {
 	switch len(raw) {
 	case 0:
@@ -272,8 +271,7 @@ func unitIDs(raw [][]byte, want int) ([]market.UnitID, error) {
 	return market.SortUnits(out)
 }
 
-// activateWithin is how many slots a lease of so many leaves for its first payment:
-// half of a short one.
+// activateWithin is how many slots a lease of so many leaves for its first payment: half of a short one.
 func (b *Buyer) activateWithin(slots uint64) market.Slot {
 	return market.Slot(min(5*b.cfg.Genesis.IntervalSlots+50, max(slots/2, 1)))
 }
@@ -346,7 +344,7 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 		return nil, err
 	}
 	back, over := b.commit(e.Hold, e.Provider, c.Cap)
-	if over != "" && b.owned(f.s.snapshot()) { // what guardians pay for is its owner's to limit
+	if over != "" && b.owned(f.s.snapshot()) { // its owner limits the spending of guardians
 		return nil, stream.Refuse(string(market.ReasonLimit), over)
 	}
 	f.back = append(f.back, back)

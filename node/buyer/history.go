@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/node/buyer/archive"
+	"github.com/starling-network/starling/node/job"
 )
 
 // ErrQuery says that a list of jobs cannot be asked for like that.
@@ -24,7 +26,7 @@ const (
 	PageMax = 1000
 )
 
-// Query selects jobs, newest first. What is zero selects all.
+// Query selects jobs, newest first. A zero field selects all.
 type Query struct {
 	After string    // Page.Next of the page before
 	Limit int       // of a page
@@ -153,8 +155,8 @@ func (b *Buyer) States() map[State]int {
 			out[j.State]++
 		}
 	}
-	for _, p := range b.past {
-		out[p.State]++
+	for e := range b.archive.Entries() {
+		out[State(e.State)]++
 	}
 	return out
 }
@@ -165,13 +167,13 @@ type Anchored struct {
 	Tx  chain.TxID
 }
 
-// Anchored returns the ended jobs whose receipts are anchored, newest first. Detached jobs are not among them: they have
-// keys of their own.
+// Anchored returns the ended jobs whose receipts are anchored, newest first. Detached jobs are not among them: they
+// have keys of their own.
 func (b *Buyer) Anchored() (out []Anchored) {
 	for _, e := range b.entries(func(j Job) bool { return j.State.Ended() }) {
 		tx := chain.TxID("")
-		if e.past != nil {
-			tx = chain.TxID(e.past.Tx)
+		if e.s == nil {
+			tx = chain.TxID(e.tx)
 		} else {
 			tx = e.s.peek().anchoredIn()
 		}
@@ -190,30 +192,35 @@ func (j Job) anchoredIn() chain.TxID {
 	return chain.TxID(j.Transactions[0])
 }
 
-// listed is a job of the list: one in memory, or a past one.
+// listed is a job of the list.
 type listed struct {
-	at   cursor
-	s    *supervisor
-	past *past
+	at cursor
+	s  *supervisor // nil for an archived job
+	tx string      // anchors the receipts of an archived job
 }
 
-// entries are the jobs of this peer's own that match, newest first. Of a past one is looks at no more than a Query does.
+// entries are the jobs of this peer's own that match, newest first. An archived one has no more than a Query needs.
 func (b *Buyer) entries(is func(Job) bool) []listed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []listed
 	for _, s := range b.jobs {
 		if j := s.peek(); b.owned(j) && is(j) {
-			out = append(out, listed{j.cursor(), s, nil})
+			out = append(out, listed{j.cursor(), s, ""})
 		}
 	}
-	for _, p := range b.past {
-		if j := p.job(); is(j) {
-			out = append(out, listed{j.cursor(), nil, p})
+	for e := range b.archive.Entries() {
+		if j := matched(e); is(j) {
+			out = append(out, listed{j.cursor(), nil, e.Tx})
 		}
 	}
 	slices.SortFunc(out, func(x, y listed) int { return x.at.compare(y.at) })
 	return out
+}
+
+// matched is the part of an archived job that a Query looks at.
+func matched(e archive.Entry) Job {
+	return Job{ID: e.ID, State: State(e.State), Key: e.Key, Created: time.Unix(0, e.Created), Spec: job.Job{Name: e.Name}}
 }
 
 // shownOf is a job of the list as it is shown.
@@ -221,7 +228,8 @@ func (b *Buyer) shownOf(ctx context.Context, e listed) (Job, error) {
 	if e.s != nil {
 		return e.s.shown(), nil
 	}
-	j, err := b.pastJob(ctx, e.past.ID)
+	var j Job
+	err := b.archive.Read(ctx, e.at.id, &j)
 	return j.shown(), err
 }
 
@@ -243,7 +251,7 @@ func (b *Buyer) sorted() []*supervisor {
 	return all
 }
 
-// get finds a job by its id or a unique beginning of it. One that has left memory is read from the journal.
+// get finds a job by its id or a unique beginning of it. An archived one is read from the journal.
 func (b *Buyer) get(id string) (*supervisor, error) {
 	s, id, err := b.lookUp(id)
 	if s == nil && err == nil {
@@ -252,11 +260,11 @@ func (b *Buyer) get(id string) (*supervisor, error) {
 	return s, err
 }
 
-// lookUp is get without reading: nil for a job that has left memory.
+// lookUp is get without reading: nil for an archived job.
 func (b *Buyer) lookUp(id string) (*supervisor, string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := b.jobs[id]; s != nil || b.past[id] != nil {
+	if s := b.jobs[id]; s != nil || b.archive.Has(id) {
 		return s, id, nil
 	}
 	var found []string
@@ -265,9 +273,9 @@ func (b *Buyer) lookUp(id string) (*supervisor, string, error) {
 			found = append(found, k)
 		}
 	}
-	for k := range b.past {
-		if id != "" && strings.HasPrefix(k, id) {
-			found = append(found, k)
+	for e := range b.archive.Entries() {
+		if id != "" && strings.HasPrefix(e.ID, id) {
+			found = append(found, e.ID)
 		}
 	}
 	switch len(found) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/archive"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -18,8 +20,11 @@ func TestAttackLongHistory(t *testing.T) {
 	const jobs, open, kept, ranks = 3000, 3, 2500, 64
 	st, over := store.NewMemory(), make(chan struct{})
 	close(over)
-	b := &Buyer{pay: free{}, jobs: map[string]*supervisor{}, past: map[string]*past{}, cfg: Config{Store: st, Log: p2ptest.Quiet()}}
-	var err error
+	past, err := archive.Open(t.Context(), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Buyer{pay: pay.Free{}, jobs: map[string]*supervisor{}, archive: past, cfg: Config{Store: st, Log: p2ptest.Quiet()}}
 	if b.desk, err = newDesk(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,8 @@ type hookJob struct {
 	Paid    string            `json:"paid"`
 }
 
-// tellHooks makes what the webhooks of a job are told of its state, and what the journal must be told of that. A queue that is
-// full loses the news: a job's state does not wait for its webhooks.
+// tellHooks makes what the webhooks of a job are told of its state, and what the journal must be told of that. A queue
+// that is full loses the news: a job's state does not wait for its webhooks.
 func (b *Buyer) tellHooks(j Job) ([]webhook.Delivery, []store.Put) {
 	if len(j.Spec.Webhooks) == 0 || !b.owned(j) {
 		return nil, nil
@@ -67,7 +67,7 @@ func (b *Buyer) tellHooks(j Job) ([]webhook.Delivery, []store.Put) {
 	return ds, puts
 }
 
-// hookSecret is what signs the deliveries of a job's webhook.
+// hookSecret is the key that signs the deliveries of a job's webhook.
 func (b *Buyer) hookSecret(ctx context.Context, id string, hook int) ([]byte, error) {
 	s, err := b.get(id)
 	if err != nil {

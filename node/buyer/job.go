@@ -26,7 +26,7 @@ const (
 	Queued    State = "queued"    // accepted and journalled, nothing ordered yet
 	Matching  State = "matching"  // an order is out, leases are being taken
 	Running   State = "running"   // every rank has a lease
-	Settling  State = "settling"  // the work is over, what is owed is being paid
+	Settling  State = "settling"  // the work is over, debts are being paid
 	Succeeded State = "succeeded" // every rank ended with exit code 0, everything owed is paid
 	Failed    State = "failed"    // could not be placed, a rank failed, or a limit was reached; Reason says which
 	Stopped   State = "stopped"   // its user stopped it
@@ -35,8 +35,8 @@ const (
 // Ended reports whether the job will not change any more.
 func (s State) Ended() bool { return s == Succeeded || s == Failed || s == Stopped }
 
-// Result returns how the job's work ended, and whether that is certain: results that are checked are when that is over. What it owes may
-// still be being paid.
+// Result returns how the job's work ended, and whether that is certain: results that are checked are when that is over.
+// What it owes may still be being paid.
 func (j Job) Result() (end State, ok bool) {
 	switch {
 	case j.State.Ended():
@@ -54,7 +54,7 @@ type Blob struct {
 	Tree bool   `json:"tree,omitempty"` // a deterministic tar of a directory
 }
 
-// Output is what a rank left at a path.
+// Output is a file or folder that a rank left at a path.
 type Output struct {
 	Path string `json:"path"`
 	Blob
@@ -67,13 +67,13 @@ type Job struct {
 	Key     string    `json:"key,omitempty"`   // name of the API key it was submitted with; empty: the peer's own token
 	Rerun   string    `json:"rerun,omitempty"` // id of the job that it repeats
 	State   State     `json:"state"`
-	Outcome State     `json:"outcome,omitempty"` // what the job ends as, once its work is over
+	Outcome State     `json:"outcome,omitempty"` // the job's final state, once its work is over
 	Code    Code      `json:"code,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	Created time.Time `json:"created"`
 	Started time.Time `json:"started,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
-	// Warning is what its user was told when it was submitted.
+	// Warning is the warning that its user got at submission.
 	Warning string `json:"warning,omitempty"`
 	// Stopping says that its user wants it to end.
 	Stopping bool `json:"stopping,omitempty"`
@@ -86,23 +86,26 @@ type Job struct {
 	Carry *Blob `json:"carry,omitempty"`
 	// Ranks has one entry per rank, in order.
 	Ranks []Rank `json:"ranks"`
-	// Lost are the providers that lost a rank of the job, the latest last: they are not asked again while there are others.
+	// Lost are the providers that lost a rank of the job, the latest last: they are not asked again while there are
+	// others.
 	Lost []sign.Key `json:"lost,omitempty"`
 	// Orders are all orders placed for the job, oldest first.
 	Orders []market.OrderID `json:"orders,omitempty"`
-	// Owed is what the vouchers of all leases add up to. Paid is what was claimed of that on chain, with the network's fees, and of a
-	// detached job the wages of its guardians, which nobody owes in a voucher of a lease. Held is what lies in its escrows still:
-	// providers claim what they are owed of it, and the rest comes back. Paid and Held are as the chain has them, like Escrows.
+	// Owed is the sum of all leases' vouchers. Paid is what was claimed of that on chain, with the network's fees, and
+	// of a detached job the wages of its guardians, which nobody owes in a voucher of a lease. Held is what lies in its
+	// escrows still: providers claim what they are owed of it, and the rest comes back. Paid and Held are as the chain
+	// has them, like Escrows.
 	Owed market.Amount `json:"owed"`
 	Paid market.Amount `json:"paid"`
 	Held market.Amount `json:"held,omitempty"`
-	// Lamports is what the job has taken of the peer's SOL; where it goes on without its peer, what this one knows of.
+	// Lamports is the SOL that the job took from the peer; without its peer, as far as this one knows.
 	Lamports Lamports `json:"lamports,omitzero"`
-	// Transactions are those that anchor the job's receipts, and pay for them where jobs are settled directly, in order.
+	// Transactions anchor the job's receipts, in order.
 	Transactions []string `json:"transactions,omitempty"`
-	// Escrows are where its money was set aside, one for each order; as the chain has it, so not in the journal with the job.
+	// Escrows are where its money was set aside, one for each order; as the chain has it, so not in the journal with
+	// the job.
 	Escrows []Escrow `json:"escrows,omitempty"`
-	// Detached is what a job has that goes on without the peer it was submitted to; nil: nothing.
+	// Detached is the guardians' part of a job that goes on without its owner's peer; nil: it has none.
 	Detached *Detached `json:"detached,omitempty"`
 	// Receipts is how many co-signed receipts the job has.
 	Receipts int `json:"receipts"`
@@ -110,9 +113,10 @@ type Job struct {
 	Nonce sign.Hash `json:"nonce,omitzero"`
 	// Verified is how far each rank's result is checked, of a job that asks for it.
 	Verified []Verified `json:"verified,omitempty"`
-	// Cluster is what a job has whose ranks are one machine; nil: they are not.
+	// Cluster is the state of a job's cluster; nil: its ranks are none.
 	Cluster *Cluster `json:"cluster,omitempty"`
-	// Network is what the paths between a cluster's members came to when they were measured, before their leases were signed; nil: none were.
+	// Network is what the paths between a cluster's members came to when they were measured, before their leases were
+	// signed; nil: none were.
 	Network *mesh.Span `json:"network,omitempty"`
 	// Replica says whose result this job computes again; nil: it is a job of its own.
 	Replica *Replica `json:"replica,omitempty"`
@@ -158,20 +162,20 @@ type Rank struct {
 	Seq      uint64         `json:"seq,omitempty"` // of the execution under its lease
 	Exit     int            `json:"exit"`
 	Reason   string         `json:"reason,omitempty"`
-	Detail   string         `json:"detail,omitempty"`  // what the provider said about the end
+	Detail   string         `json:"detail,omitempty"`  // the provider's report of the end
 	Outputs  []Output       `json:"outputs,omitempty"` // of the last round it finished
-	// Log is what a guardian has of the rank's log, for an owner that comes back; nil: nothing.
+	// Log is a guardian's copy of the rank's log, for an owner that comes back; nil: none.
 	Log *Blob `json:"log,omitempty"`
 	// LogBase is where this execution's log begins in the rank's log.
 	LogBase int64 `json:"logBase,omitempty"`
-	// Retries counts how often the program was started again on a lease, as restart.policy says; Restarts, above, how often
-	// the rank was taken to another provider.
+	// Retries counts how often the program was started again on a lease, as restart.policy says; Restarts, above, how
+	// often the rank was taken to another provider.
 	Retries int `json:"retries,omitempty"`
 	// Generation is that of the cluster when its program was started.
 	Generation int       `json:"generation,omitempty"`
 	Begun      time.Time `json:"begun,omitzero"` // when the provider was asked to start this execution
 	After      time.Time `json:"after,omitzero"` // the program is started again at this time
-	Live       Live      `json:"live,omitzero"`  // what the provider said last of the execution
+	Live       Live      `json:"live,omitzero"`  // the provider's last report of the execution
 	// Unextended is why the provider would not sign a successor of its lease.
 	Unextended string `json:"unextended,omitempty"`
 	// Exclusive is what probes and the provider's own word say of the units of the last lease; nil: nothing.
@@ -237,31 +241,3 @@ func (j Job) Summary() string {
 	}
 	return s
 }
-
-// fundsError says that the wallet cannot pay for a job.
-type fundsError struct {
-	need, have string
-	others     string // what of it jobs need that were taken before; empty: nothing
-	wallet     sign.Key
-	// Where the peer is not the owner: what it may spend, and whether the wallet would be short if it might spend all.
-	peer    sign.Key
-	allowed string
-	short   bool
-}
-
-func (e *fundsError) Error() string {
-	if e.allowed != "" && !e.short {
-		return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s, and its owner lets the peer %s spend %s%s; allow it more (starling wallet allow), or lower payment.budget or timeouts.run",
-			e.need, e.wallet, e.have, e.peer, e.allowed, forOthers(e.others))
-	}
-	return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s%s; lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have, forOthers(e.others))
-}
-
-func forOthers(amount string) string {
-	if amount == "" {
-		return ""
-	}
-	return ", of which " + amount + " are for jobs that were taken before and have not set it aside yet"
-}
-
-func (e *fundsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }

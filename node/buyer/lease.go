@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -31,7 +32,7 @@ const (
 	kindReceipt = "receipt" // a co-signed receipt by lease id and number
 )
 
-// leaseRecord is what the journal has of a bought lease, beside its payer.
+// leaseRecord is the journalled state of a bought lease, beside its payer's.
 type leaseRecord struct {
 	Job     string           `json:"job"`
 	Lease   []byte           `json:"lease"`            // market.Lease
@@ -53,7 +54,8 @@ type leaseRecord struct {
 	Member  *member          `json:"member,omitempty"`  // in the overlay of its cluster; nil for a lease of none
 }
 
-// member is what shows others that a lease's provider is a member of a cluster, and under which key: market.CheckMember.
+// member is what shows others that a lease's provider is a member of a cluster, and under which key:
+// market.CheckMember.
 type member struct {
 	Lease []byte            `json:"lease"` // market.Lease, the first of its line
 	Hold  market.HoldID     `json:"hold"`
@@ -75,7 +77,8 @@ type bought struct {
 	gone, inTime bool // of line.over; under line.guard
 	back         bool // it was over before it began; likewise
 
-	// Of a lease that was read from the journal: the slot up to which this peer had heard of it, and that to which it had paid.
+	// Of a lease that was read from the journal: the slot up to which this peer had heard of it, and that to which it
+	// had paid.
 	seenAt, paidAt market.Slot
 
 	mu      sync.Mutex
@@ -116,19 +119,12 @@ func (b *Buyer) newLease(l market.Lease, keys market.KeySet, units []market.Unit
 }
 
 // ready makes a lease that is funded ready to be paid for.
-func (l *bought) ready(p place) (err error) {
+func (l *bought) ready(p pay.Source) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rec.Escrow, l.rec.Funding = p.escrow, p.funding
+	l.rec.Escrow, l.rec.Funding = p.Escrow, p.Funding
 	l.payer, err = meter.NewPayer(l.terms())
 	return err
-}
-
-// hired reports whether the guardians' word set the lease's money aside.
-func (l *bought) hired() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.rec.Hired
 }
 
 // newSuccessor is newLease for one that makes another longer.
@@ -146,7 +142,7 @@ func (b *Buyer) newSuccessor(l market.Lease, before *bought) (*bought, error) {
 	return n, nil
 }
 
-// put changes the record and returns what the journal must be told.
+// put changes the record and returns its write for the journal.
 func (l *bought) put(change func(*leaseRecord)) (store.Put, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,7 +248,7 @@ func (b *Buyer) prepay(ctx context.Context, l *bought) (*marketpb.Activate, erro
 // errUnpayable says that a lease's payer issues no first voucher any more.
 var errUnpayable = errors.New("the lease can no longer be paid for")
 
-// voucher has what may sign vouchers of the lease sign one.
+// voucher has a voucher signed by the lease's voucher keys.
 func (l *bought) voucher(ctx context.Context, v verify.Voucher) ([]byte, error) {
 	s, err := l.as.voucher(ctx, l, v)
 	if err != nil {
@@ -296,7 +292,7 @@ func (l *bought) watch(b *Buyer) {
 		case <-run.Done():
 		case <-l.left:
 		case <-l.settled:
-			b.pay.retire(l)
+			b.pay.Retire(l.payable())
 			b.used(l.job, l.core.Order)
 			if s, err := b.get(l.job); err == nil {
 				s.driver.chains.costs(l)
@@ -413,7 +409,7 @@ func (b *Buyer) forgo(ctx context.Context, l *bought, reason string) {
 	if prepaid {
 		_ = l.over(ctx, reason)
 	} else {
-		b.pay.retire(l)
+		b.pay.Retire(l.payable())
 	}
 	l.cancel()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify/meter"
@@ -31,11 +32,11 @@ func (b *Buyer) counts(j Job) market.Amount {
 // spent returns the money that has left the wallet for a job that has ended, and is not back: claimed, or still to be
 // claimed.
 func (b *Buyer) spent(j Job) market.Amount {
-	escrows := b.pay.escrows(j.ID)
+	escrows := b.pay.Escrows(j.ID)
 	if len(escrows) == 0 {
 		return j.Owed
 	}
-	paid, held := claimed(escrows)
+	paid, held := pay.Claimed(escrows)
 	return paid + held
 }
 
@@ -48,14 +49,14 @@ func (b *Buyer) counted(since string) []spend.Job {
 			continue
 		}
 		j = s.snapshot()
-		j.Escrows = b.pay.escrows(j.ID)
+		j.Escrows = b.pay.Escrows(j.ID)
 		out = append(out, spend.Job{
 			ID: j.ID, Key: j.Key, Created: j.Created, Ended: j.State.Ended(), Cost: b.counts(j), Fees: j.took().Fees,
 		})
 	}
-	for _, p := range b.past {
-		if at := time.Unix(0, p.Created); spend.DayOf(at) >= since {
-			out = append(out, spend.Job{ID: p.ID, Key: p.Key, Created: at, Ended: true, Cost: p.Spent, Fees: p.Fees})
+	for e := range b.archive.Entries() {
+		if at := time.Unix(0, e.Created); spend.DayOf(at) >= since {
+			out = append(out, spend.Job{ID: e.ID, Key: e.Key, Created: at, Ended: true, Cost: e.Spent, Fees: e.Fees})
 		}
 	}
 	return out
@@ -82,7 +83,7 @@ func (b spending) ProvidersToday() []spend.Provider {
 			seen[l.core.Provider] = true
 		}
 	}
-	for p, amount := range b.pastToday(now) {
+	for p, amount := range b.archive.PaidToday(now) {
 		if amount > 0 {
 			seen[p] = true
 		}
@@ -160,7 +161,7 @@ func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
 			sum += d.amount
 		}
 	}
-	return sum + b.pastToday(now)[p]
+	return sum + b.archive.PaidToday(now)[p]
 }
 
 // overProvider returns the reason that one more lease of a provider is over its limit for today, or "". b.mu is held.

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// line is a lease and the successors that make it longer, one after the other. What runs is named by the first, each has a
-// payer of its own, and the rank has lost its provider only when the line is over.
+// line is a lease and the successors that make it longer, one after the other. What runs is named by the first, each
+// has a payer of its own, and the rank has lost its provider only when the line is over.
 type line struct {
 	first market.LeaseID
 	// ctx ends, and lost closes, when the line can be used no more.
@@ -69,8 +69,8 @@ func (n *line) end() *bought {
 	return last
 }
 
-// over notes that a lease of the line costs nothing more: in time, when it was used up to its end. The line goes on with the
-// next lease, or, when what is over had not begun, with those before it.
+// over notes that a lease of the line costs nothing more: in time, when it was used up to its end. The line goes on
+// with the next lease, or, when what is over had not begun, with those before it.
 func (n *line) over(l *bought, inTime bool, why string) {
 	n.guard.Lock()
 	defer n.guard.Unlock()

@@ -62,8 +62,8 @@ func (b *Buyer) opened(id string, c *stream.Conn, err error) (live.Conn, error) 
 	return mesh.Count(c, &s.streams), nil
 }
 
-// CopyOut writes a tar archive of a file or directory of a rank's program to w: its first element is called as the path's
-// last. The provider sends no more than the lease has disk.
+// CopyOut writes a tar archive of a file or directory of a rank's program to w: its first element is called as the
+// path's last. The provider sends no more than the lease has disk.
 func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w io.Writer) error {
 	conn, l, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyOut_{CopyOut: &nodepb.LiveRequest_CopyOut{Path: file}}})
 	if err != nil {
@@ -82,9 +82,9 @@ func (l *bought) disk() int64 {
 	return int64(l.core.Units) * int64(l.rec.PerUnit.DiskMiB) << 20
 }
 
-// CopyIn unpacks a tar archive beneath a path of a rank's program. A path that is a directory gets what is in the archive;
-// one that is none becomes the archive's one first element, unless directory says that it must be one. r is closed, which
-// must end a Read that waits.
+// CopyIn unpacks a tar archive beneath a path of a rank's program. A path that is a directory gets what is in the
+// archive; one that is none becomes the archive's one first element, unless directory says that it must be one. r is
+// closed, which must end a Read that waits.
 func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, directory bool, r io.ReadCloser) error {
 	defer r.Close()
 	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyIn_{CopyIn: &nodepb.LiveRequest_CopyIn{Path: file, Directory: directory}}})
@@ -133,7 +133,7 @@ func (s *supervisor) running(rank int) (*bought, uint64, error) {
 	return l, r.Seq, nil
 }
 
-// was says in the past tense what became of a job.
+// was returns a job's final state in the past tense.
 func (s State) was() string {
 	if s == Settling {
 		return "ended"
@@ -141,8 +141,8 @@ func (s State) was() string {
 	return string(s)
 }
 
-// Pause freezes the programs of all ranks until Resume: of those that run, and of those that begin meanwhile. It returns the
-// job when every provider has done so. Units stay held and are paid for, and timeouts.run goes on.
+// Pause freezes the programs of all ranks until Resume: of those that run, and of those that begin meanwhile. It
+// returns the job when every provider has done so. Units stay held and are paid for, and timeouts.run goes on.
 func (b *Buyer) Pause(ctx context.Context, id string) (Job, error) { return b.setPaused(ctx, id, true) }
 
 // Resume lets the programs of a paused job go on.
@@ -165,7 +165,8 @@ func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, err
 		return j, err
 	}
 	if err := s.freeze(ctx, paused); err != nil {
-		// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is back.
+		// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is
+		// back.
 		var no *stream.Refused
 		if !errors.As(err, &no) {
 			return s.snapshot(), err
@@ -227,8 +228,8 @@ func (b *Buyer) freeze(ctx context.Context, l *bought, seq uint64, paused bool) 
 	return err
 }
 
-// bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its provider
-// or this peer was away then.
+// bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its
+// provider or this peer was away then.
 func (s *supervisor) bring(i int, ex *nodepb.Execution) {
 	if ex.State != nodepb.ExecState_EXEC_STATE_RUNNING || ex.Paused == s.snapshot().Paused {
 		return
@@ -249,5 +250,5 @@ func (s *supervisor) bring(i int, ex *nodepb.Execution) {
 	})
 }
 
-// freezeTime bounds telling one provider to pause or resume what the job says.
+// freezeTime bounds the pause or resume of one rank.
 const freezeTime = 10 * time.Second

@@ -96,7 +96,7 @@ func (w task) extra(desk *desk, ask jobs.ExtendRequested) (sum market.Amount) {
 	return sum
 }
 
-// extensionOf is what came of an extension, as far as it is known. asked are the leases for which successors were
+// extensionOf returns the result of an extension, as far as it is known. asked are the leases for which successors were
 // asked, by the first lease of their line.
 func (d *driver) extensionOf(st jobs.State, asked map[market.LeaseID]jobs.RenewLease) Extension {
 	j := d.s.snapshot()

@@ -64,7 +64,7 @@ func (s *supervisor) members() []*bought {
 	return slices.DeleteFunc(slices.Clone(s.leases), func(l *bought) bool { return l == nil })
 }
 
-// putPaths is what the journal is told of the paths between the members, once they have leases.
+// putPaths returns the write of the paths between the members, once they have leases.
 func (f *forming) putPaths(seats []gang.Seat, old []cluster.Path) ([]cluster.Path, store.Put, error) {
 	all := f.finalists(seats)
 	fresh := mesh.Renew(old, f.paths.Between(all), all, seats)

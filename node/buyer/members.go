@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// projectCluster brings what a user sees of a cluster up to a state of its machine.
+// projectCluster updates the view of a cluster to a state of its machine.
 func projectCluster(j *Job, st jobs.State) {
 	c, plan := j.Cluster, st.Plan
 	j.Spec.Count = st.Params.Count
@@ -46,7 +46,7 @@ func projectCluster(j *Job, st jobs.State) {
 	}
 }
 
-// resizeLocked makes room for what is kept of each of n ranks. The supervisor's mu is held.
+// resizeLocked makes room for the state of n ranks. The supervisor's mu is held.
 func (d *driver) resizeLocked(n int) {
 	s := d.s
 	for len(d.bases) < n {
@@ -170,7 +170,7 @@ func (d *driver) affordScale(spec job.Job, n int) error {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	// The peer stops no sooner than its chain has answered.
-	if err := d.b.pay.afford(d.b.desk.ctx, d.s.trace.Job, need, spec.Count); err != nil {
+	if err := d.b.pay.Afford(d.b.desk.ctx, d.s.trace.Job, need, spec.Count); err != nil {
 		return err
 	}
 	return d.s.makeRoom(n)
@@ -218,7 +218,7 @@ func (b *Buyer) status(ctx context.Context, l *bought, seq uint64) (*nodepb.Exec
 // lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
 const lookEvery = 3 * time.Second
 
-// look keeps what is known of a member's ways to the others, until ctx ends.
+// look updates a member's paths to the others until ctx ends.
 func (s *supervisor) look(ctx context.Context, i int) {
 	for pause(ctx, jitter(lookEvery)) == nil {
 		l, seq, err := s.running(i)
@@ -246,7 +246,7 @@ func (j Job) size(n int) (job.Job, error) {
 	return spec, nil
 }
 
-// use is what is seen of the cluster now.
+// use returns the cluster's use as seen now.
 func (s *supervisor) use(ctx context.Context) mesh.Use {
 	j := s.snapshot()
 	seen := mesh.Use{Streams: s.streams.Load() > 0, Members: uint64(len(j.Ranks))}

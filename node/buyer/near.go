@@ -12,8 +12,8 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 )
 
-// coordinateSlack is how much farther apart than its class allows finalists may be by their coordinates, which are never better than that:
-// what they really are is measured.
+// coordinateSlack is how much farther apart than its class allows finalists may be by their coordinates, which are
+// never better than that: the real ones are measured.
 const coordinateSlack = 5 * time.Millisecond
 
 // chooseCluster proposes members for ranks of a cluster, near to one another and to the members that it has.

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -24,7 +25,7 @@ type orders struct {
 	took   time.Duration // to fill the order that was filled last
 }
 
-// offered is what a lease's quote said.
+// offered is the content of a lease's quote.
 type offered struct {
 	route string
 	units Units
@@ -54,8 +55,8 @@ func (o *orders) place(fx jobs.OrderGang) {
 			o.post(jobs.GangFormed{Leases: stray})
 		}
 		o.post(failureOf(ctx, fx.Gang, err))
-		if errors.Is(err, errNoPlace) {
-			o.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: errNoPlace.Error()})
+		if errors.Is(err, pay.ErrNoPlace) {
+			o.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: pay.ErrNoPlace.Error()})
 		}
 	})
 }

@@ -5,59 +5,70 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// payments is how the buyer pays for its leases.
+// payments pays for leases: pay.Payments, or pay.Free on a free network.
 type payments interface {
-	// afford refuses with ErrFunds what the wallet cannot pay: a job that can cost so much and takes so many leases at a time. A
-	// chain that cannot be asked refuses nothing. The name is empty for one that is new.
-	afford(ctx context.Context, job string, need market.Amount, leases uint32) error
-	// account is what orders name as the account that pays, beside the peer's own; zero where there is no other.
-	account() sign.Key
-	// lamports is what a job of so many ranks will take of the peer's SOL, with so much set aside.
-	lamports(ranks uint32, stake market.Amount) Lamports
-	// fund sets the money of leases of one order aside, and says of each, in their order, where it is. That is in the journal
-	// when it returns, and need not be on chain. After an error it may be told again, or else retire of the leases.
-	fund(ctx context.Context, job string, leases []*bought) ([]place, error)
-	// retire is told of a lease that costs nothing more, once or more often.
-	retire(l *bought)
-	// unused is told of an order of a job that has no lease any more that can come to cost something, and gets no other: what was set
-	// aside for it and costs nothing comes back.
-	unused(job string, o market.OrderID)
-	// forsake is unused for what an earlier process did not live to tell: of orders whose leases are settled, and of such as it set
-	// money aside for and did not live to journal one of them. It is told before the job sets aside anything else.
-	forsake(job string)
-	// settle takes back what was set aside for a job and costs nothing, has the receipts anchored that owed sums up, and says what was
-	// paid. All of that is final when it returns. Leases can become void meanwhile, so owed is asked again.
-	settle(ctx context.Context, job string, leases []*bought, owed func(context.Context) (anchoring, error)) (paid market.Amount, anchored []string, err error)
-	// letGo keeps no more of a job's money in memory, and says what the journal need not keep: ok is false where some
-	// of it can still move, or is still being taken back. The caller reports whether the journal has let it go; else
-	// all is kept on.
-	letGo(job string) (gone []store.Put, end func(gone bool), ok bool)
-	// giveUp winds up what was hired for a job of another peer, which has wound up the rest.
-	giveUp(job string) error
-	// escrows are where the money of a job was set aside, the first one first.
-	escrows(job string) []Escrow
-	// run does what goes on beside the jobs until ctx ends.
-	run(ctx context.Context)
+	budget
+	deposits
+	closing
 }
 
-// place is where a lease is paid from; zero where nothing is paid.
-type place struct {
-	escrow  sign.Key
-	funding []byte // of it, as the provider is told
+// budget shows the money of jobs.
+type budget interface {
+	// Afford returns an error that wraps ErrFunds if the wallet cannot pay for a job that can cost so much and takes so
+	// many leases at a time. A chain that does not answer refuses nothing. The job is empty for a new one.
+	Afford(ctx context.Context, job string, need market.Amount, leases uint32) error
+	// Account returns the account that orders name beside the peer's own, or zero if there is no other.
+	Account() sign.Key
+	// Lamports estimates the SOL for a job of so many ranks, with so much set aside.
+	Lamports(ranks uint32, stake market.Amount) Lamports
+	// Escrows returns the escrows of a job, the first one first.
+	Escrows(job string) []Escrow
+}
+
+// deposits sets money aside.
+type deposits interface {
+	// Fund sets the money of leases of one order aside, and returns the source of each, in their order. The journal has
+	// the sources when it returns, and the money need not be on chain. After an error it may be called again, or else
+	// Retire with the leases.
+	Fund(ctx context.Context, job string, leases []pay.Lease) ([]pay.Source, error)
+	// Retire takes back the money of a lease that costs nothing more. It may be called again.
+	Retire(l pay.Lease)
+	// Unused winds up an order without leases that can come to cost something, and which gets no other lease.
+	Unused(job string, o market.OrderID)
+	// Forsake is Unused for the orders of an earlier process that crashed. It comes before the job sets aside anything
+	// else.
+	Forsake(job string)
+}
+
+// closing ends the payments of jobs.
+type closing interface {
+	// Settle takes back the money that was set aside for a job and costs nothing, and has the receipts anchored. It
+	// returns the amount that was paid and the transactions of the anchors. All of that is final when it returns. Leases
+	// can become void meanwhile, so the bill is counted again.
+	Settle(ctx context.Context, job string, leases []pay.Lease, bill pay.Bill) (market.Amount, []string, error)
+	// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false where
+	// some of the money can still move, or is still being taken back. The caller calls end with the journal's answer:
+	// unless the records are gone, all is kept on.
+	LetGo(job string) (gone []store.Put, end func(gone bool), ok bool)
+	// GiveUp winds up the hires for a job of another peer, which has wound up the rest.
+	GiveUp(job string) error
+	// Run carries out payments until ctx ends.
+	Run(ctx context.Context)
 }
 
 // fund sets the money of leases aside that both have signed, and makes them ready to be paid for.
 func (b *Buyer) fund(ctx context.Context, job string, leases ...*bought) error {
-	places, err := b.pay.fund(ctx, job, leases)
+	sources, err := b.pay.Fund(ctx, job, payables(leases))
 	if err != nil {
 		return err
 	}
 	for i, l := range leases {
-		if err := l.ready(places[i]); err != nil {
+		if err := l.ready(sources[i]); err != nil {
 			return err
 		}
 	}
@@ -85,7 +96,7 @@ func (b *Buyer) used(job string, o market.OrderID) {
 	more := b.forming[o] > 0 || b.openLocked(o)
 	b.mu.Unlock()
 	if !more {
-		b.pay.unused(job, o)
+		b.pay.Unused(job, o)
 	}
 }
 
@@ -105,29 +116,53 @@ func (l *bought) closed() bool {
 	return l.payer.State() == meter.PayerSettled && l.retired
 }
 
-// free pays for nothing: on a free network nothing costs anything.
-type free struct{}
-
-func (free) afford(context.Context, string, market.Amount, uint32) error { return nil }
-
-func (free) account() sign.Key { return sign.Key{} }
-
-func (free) lamports(uint32, market.Amount) Lamports { return Lamports{} }
-
-func (free) fund(_ context.Context, _ string, leases []*bought) ([]place, error) {
-	return make([]place, len(leases)), nil
+// payable is a lease as its payment needs it.
+func (l *bought) payable() pay.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return pay.Lease{
+		ID: l.id, Job: l.job, Core: l.core, Keys: l.keys, Escrow: l.rec.Escrow, Hired: l.rec.Hired,
+		Settled: l.payer.State() == meter.PayerSettled, Retired: l.retired,
+	}
 }
 
-func (free) retire(*bought)                {}
-func (free) unused(string, market.OrderID) {}
-func (free) forsake(string)                {}
-func (free) letGo(string) ([]store.Put, func(bool), bool) {
-	return nil, func(bool) {}, true
+// void ends a lease that costs nothing, since its money was not on chain in time, and tries until the journal has that, or ctx ends.
+func (l *bought) void(ctx context.Context, reason string) error {
+	b := l.b
+	for told := false; ; told = true {
+		again, err := l.voidOnce(ctx)
+		if again {
+			return nil
+		}
+		if err == nil {
+			break
+		}
+		if !told && ctx.Err() == nil {
+			b.cfg.Log.Error("a void lease was not journalled; trying again until it is", "lease", l.id, "err", err)
+		}
+		if err := pause(ctx, journalRetry); err != nil {
+			return err
+		}
+	}
+	if l.state() != meter.PayerSettled {
+		_ = l.over(ctx, reason)
+		b.wg.Go(func() { b.tell(ctx, l, reason) })
+	}
+	return nil
 }
-func (free) escrows(string) []Escrow { return nil }
-func (free) run(context.Context)     {}
 
-func (free) settle(ctx context.Context, _ string, _ []*bought, owed func(context.Context) (anchoring, error)) (market.Amount, []string, error) {
-	_, err := owed(ctx)
-	return 0, nil, err
+// voidOnce notes that a lease is void once the journal has it; again says that it was noted before.
+func (l *bought) voidOnce(ctx context.Context) (again bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rec.Void {
+		return true, nil
+	}
+	l.rec.Void = true
+	rec, err := l.record()
+	if err == nil {
+		err = l.b.cfg.Store.Write(ctx, rec)
+	}
+	l.rec.Void = err == nil
+	return false, err
 }

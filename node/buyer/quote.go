@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// QuotedOffer is what one provider would take a job for.
+// QuotedOffer is one provider's price for a job.
 type QuotedOffer struct {
 	Provider sign.Key      `json:"provider"`
 	Region   string        `json:"region"`
@@ -25,7 +25,7 @@ type QuotedOffer struct {
 	Took     time.Duration `json:"took"`             // nanoseconds
 	Ranks    int           `json:"ranks"`            // of the job, if it were placed now
 	Misfit   string        `json:"misfit,omitempty"` // why it would not be taken
-	Units    Units         `json:"units"`            // of what kind
+	Units    Units         `json:"units"`            // their kind
 }
 
 // Declined is a provider that would not take a job, and why.
@@ -34,7 +34,7 @@ type Declined struct {
 	Reason   string   `json:"reason"`
 }
 
-// Quotation is what the market says to a job that is not placed.
+// Quotation is the market's answer to a job that is not placed.
 type Quotation struct {
 	Order    market.OrderID `json:"order"`
 	Quotes   []QuotedOffer  `json:"quotes"` // those that would be taken first, then by price
@@ -47,8 +47,8 @@ type Quotation struct {
 	Took     time.Duration  `json:"took"`
 }
 
-// Quote asks the market what a job would cost now: the order is published as that of a job is, the quotes are ranked as those
-// of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. ErrRefused.
+// Quote asks the market for the price of a job now: the order is published as that of a job is, the quotes are ranked
+// as those of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. ErrRefused.
 func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	if err := spec.Check(); err != nil {
 		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -65,7 +65,7 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	if err != nil {
 		return Quotation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if err := b.pay.afford(ctx, "", most, spec.Count); err != nil {
+	if err := b.pay.Afford(ctx, "", most, spec.Count); err != nil {
 		return Quotation{}, err // no provider would answer
 	}
 	for asked := 0; ; asked++ {
@@ -90,11 +90,11 @@ func (b *Buyer) quoteOnce(
 	}
 	began := time.Now()
 	how := exchange.Ask{Direct: !spec.Placement.GossipOnly, Spread: !spec.Placement.Pack, Settle: exchange.SettleQuotes}
-	quotes, declined := b.exchange.Collect(ctx, exchange.Silence{}, o, env, how)
+	got := b.exchange.Collect(ctx, exchange.Silence{}, o, env, how)
 	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, MaxCost: most, Took: time.Since(began)}
-	out.Lamports = b.pay.lamports(spec.Count, out.MaxCost)
-	byKey, cands, over := b.candidates(spec, o, quotes)
-	declined = append(declined, over...)
+	out.Lamports = b.pay.Lamports(spec.Count, out.MaxCost)
+	byKey, cands, over := b.candidates(spec, o, got.Quotes)
+	declined := append(got.Declined, over...)
 	res := match.Rank(o, cands, time.Now(), b.cfg.Weights)
 	picked, _, none := match.Select(o, res, int(spec.Count), how.Spread)
 	if none != nil {
@@ -109,7 +109,7 @@ func (b *Buyer) quoteOnce(
 	for _, r := range slices.Concat(over, res.Refused) {
 		misfit[r.Provider] = r.Detail
 	}
-	for _, q := range quotes {
+	for _, q := range got.Quotes {
 		p := q.Quote.Provider
 		out.Quotes = append(out.Quotes, QuotedOffer{
 			Units:    unitsOf(q.Quote),
@@ -129,7 +129,7 @@ func (b *Buyer) quoteOnce(
 	return out, o.Draw, nil
 }
 
-// add counts what the ranks at one provider cost.
+// add counts the cost of the ranks at one provider.
 func (q *Quotation) add(spec job.Job, slotMillis, slots uint64, p market.Price, ranks int) error {
 	rate, err := market.RateOf(p, int(spec.Resources.Units), slotMillis)
 	if err != nil {
@@ -160,7 +160,7 @@ func (q *Quotation) sort() {
 	slices.SortFunc(q.Declined, func(x, y Declined) int { return slices.Compare(x.Provider[:], y.Provider[:]) })
 }
 
-// apart is what sets an order apart from an equal one.
+// apart distinguishes an order from an equal one.
 type apart struct {
 	nonce market.Nonce
 	salt  []byte    // of the hash of the job's terms
@@ -187,7 +187,7 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 		ReplyKey: b.exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms, Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
 	}
 	if o.Funds.IsZero() {
-		o.Funds = b.pay.account()
+		o.Funds = b.pay.Account()
 	}
 	if !as.agent().IsZero() { // it is this peer
 		if o, err = o.ByAgent(b.domain, as.key().Key(), b.cfg.Key); err != nil {

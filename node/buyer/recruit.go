@@ -32,17 +32,6 @@ const (
 	longestHold = time.Minute
 )
 
-// waiting counts the providers that may still quote: they were slow, busy, or did not see the order's money yet.
-func waiting(declined []match.Refusal) (n int) {
-	for _, r := range declined {
-		switch r.Reason {
-		case market.ReasonTimeout, market.ReasonUnseen, stream.CodeBusy:
-			n++
-		}
-	}
-	return n
-}
-
 // patience is how long one call may take. An activation is not waited for longer: other leases may be paid for already.
 func (f *forming) patience(req *marketpb.LeaseRequest) time.Duration {
 	if f.until.IsZero() || req.GetActivate() != nil {
@@ -91,15 +80,15 @@ func (f *forming) seated(g gang.Gang) {
 	}
 }
 
-// recruit collects further quotes for the order and ranks them. Providers with a seat are left out: what was agreed with
-// them stands.
+// recruit collects further quotes for the order and ranks them. Providers with a seat are left out: what was agreed
+// with them stands.
 func (f *forming) recruit(ctx context.Context, e gang.Recruit) gang.Event {
 	b := f.s.b
 	how := f.how
 	how.Again = true
-	quotes, declined := b.exchange.Collect(ctx, f.s.trace, f.order, f.envelope, how)
+	got := b.exchange.Collect(ctx, f.s.trace, f.order, f.envelope, how)
 	f.mu.Lock()
-	quotes = slices.DeleteFunc(quotes, func(q exchange.Quoted) bool { return f.taken[q.Quote.Provider] })
+	quotes := slices.DeleteFunc(got.Quotes, func(q exchange.Quoted) bool { return f.taken[q.Quote.Provider] })
 	f.mu.Unlock()
 	byKey, cands, over := b.candidates(f.s.snapshot().Spec, f.order, quotes)
 	ranked := match.Rank(f.order, cands, time.Now(), b.cfg.Weights)
@@ -110,7 +99,7 @@ func (f *forming) recruit(ctx context.Context, e gang.Recruit) gang.Event {
 	out := gang.Recruited{Round: e.Round}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.short, f.declined = short, append(declined, over...)
+	f.short, f.declined = short, append(got.Declined, over...)
 	for _, s := range ranked.Ranked {
 		p := s.Candidate.Offer.Provider
 		if f.taken[p] || slices.Contains(out.Providers, p) {

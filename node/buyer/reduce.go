@@ -135,7 +135,7 @@ func reduceWorkload(j Job) (*nodepb.Workload, error) {
 	return w, nil
 }
 
-// copyReduceLog adds what the reduce program said to the job's log, under rank 0.
+// copyReduceLog adds the reduce program's output to the job's log, under rank 0.
 func (s *supervisor) copyReduceLog(ctx context.Context, rt runtime.Runtime, h runtime.Handle) {
 	l, ok := rt.(runtime.Logger)
 	if !ok {

@@ -39,9 +39,9 @@ type Replica struct {
 	Not     []replica.Party `json:"not"`     // who is not asked
 }
 
-// determined makes a workload one whose result depends on nothing but itself: the clock and the randomness that its program sees
-// follow from the job and the rank, and its limits are those that the job asks for, whatever more a provider has. A replica's is
-// the same to the byte.
+// determined makes a workload one whose result depends on nothing but itself: the clock and the randomness that its
+// program sees follow from the job and the rank, and its limits are those that the job asks for, whatever more a
+// provider has. A replica's is the same to the byte.
 func determined(j Job, rank int, w *nodepb.Workload) {
 	id, count := j.ID, len(j.Ranks)
 	if r := j.Replica; r != nil {

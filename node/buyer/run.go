@@ -96,7 +96,7 @@ func (e *execution) follow(ctx context.Context) (*nodepb.Execution, error) {
 	}
 }
 
-// note takes in what the provider says of the execution, and reports progress to the job's state machine.
+// note takes the provider's report of the execution, and reports progress to the job's state machine.
 func (e *execution) note(ex *nodepb.Execution) {
 	e.seen(ex)
 	running := ex.State == nodepb.ExecState_EXEC_STATE_RUNNING
@@ -190,7 +190,7 @@ func pbHealth(h *job.Health) *nodepb.HealthCheck {
 	return out
 }
 
-// A provider keeps what an execution has left for a time after its end (provide.retain). A buyer that was away, also for
+// A provider keeps an execution's outputs for a time after its end (provide.retain). A buyer that was away, also for
 // longer than its lease, looks for that before it takes the rank for lost and has the work done again.
 
 // status asks the provider how the execution stands, for as long as a silent provider is waited for.
@@ -214,8 +214,9 @@ func (e *execution) status(ctx context.Context) (*nodepb.Execution, error) {
 // backSlack is how long a peer that comes back has to find its providers before what it paid for is over.
 const backSlack = 3 * time.Second
 
-// outage is how long this peer was away before its present process, and how far the lease was paid for then, both counted from its last
-// receipt; unpaid says that this was not far enough, so that its provider did right to stop. All is zero for a lease of this process.
+// outage is how long this peer was away before its present process, and how far the lease was paid for then, both
+// counted from its last receipt; unpaid says that this was not far enough, so that its provider did right to stop. All
+// is zero for a lease of this process.
 func (l *bought) outage() (away, ahead time.Duration, unpaid bool) {
 	if l.seenAt == 0 {
 		return 0, 0, false

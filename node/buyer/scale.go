@@ -11,15 +11,17 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 )
 
-// Scale gives a cluster that runs another size. New members are ordered all or none, within the job's money; of a smaller one
-// the highest ranks are ended, as gracefully as a stop. It returns when the cluster has that size, or has kept its own. ErrRefused
-// for what cannot be scaled, ErrNotRunning for a cluster that does not run; ErrFunds or ErrLimit where money forbids it.
+// Scale gives a cluster that runs another size. New members are ordered all or none, within the job's money; of a
+// smaller one the highest ranks are ended, as gracefully as a stop. It returns when the cluster has that size, or has
+// kept its own. ErrRefused for jobs that cannot be scaled, ErrNotRunning for a cluster that does not run; ErrFunds or
+// ErrLimit where money forbids it.
 func (b *Buyer) Scale(ctx context.Context, id string, n uint32) (Job, error) {
 	return b.ScaleWithin(ctx, id, n, 0)
 }
 
-// ScaleWithin is Scale that gives the job another budget for it, not below the one it has; 0 leaves the budget to follow the size as
-// it does. With the size that the cluster has, the budget alone is another. A cluster that keeps its size keeps its budget.
+// ScaleWithin is Scale that gives the job another budget for it, not below the one it has; 0 leaves the budget to
+// follow the size as it does. With the size that the cluster has, the budget alone is another. A cluster that keeps its
+// size keeps its budget.
 func (b *Buyer) ScaleWithin(ctx context.Context, id string, n uint32, budget market.Amount) (Job, error) {
 	s, err := b.get(id)
 	if err != nil {
@@ -54,7 +56,7 @@ func (b *Buyer) ScaleWithin(ctx context.Context, id string, n uint32, budget mar
 	}
 }
 
-// makeRoom has a place for what this peer keeps of each of n ranks.
+// makeRoom makes room for the state of n ranks.
 func (s *supervisor) makeRoom(n int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

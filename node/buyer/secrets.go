@@ -11,28 +11,38 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/store"
 )
 
-// kindSecrets is the journal's kind of a job's values, sealed to this peer's own key, by job id. They stay as long as the job
-// does, so that it can be run again.
+// kindSecrets is the journal's kind of a job's values, sealed to this peer's own key, by job id. They stay as long as
+// the job does, so that it can be run again.
 const kindSecrets = "jobsecrets"
 
-func (b *Buyer) ownPurpose(id string) sealed.Purpose {
-	return sealed.Purpose{Network: b.tag, What: "job", ID: id}
+// Boxes encrypts to the keys of peers. What and id are the use of a box, which must be the same when it is opened.
+type Boxes interface {
+	Seal(to sign.Key, what, id string, plain []byte) ([]byte, error)
+	// Open opens a box that was sealed to this peer's key.
+	Open(what, id string, box []byte) ([]byte, error)
 }
 
-// sealOwn is what the journal gets of a job's secrets.
+// The uses of boxes: a job's secrets and its key in this peer's own journal, secrets on their way to a provider.
+const (
+	boxJob   = "job"
+	boxKey   = "jobkey"
+	boxLease = "lease"
+)
+
+// sealOwn returns a job's secrets for the journal.
 func (b *Buyer) sealOwn(id string, v job.Values) (store.Put, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
 		return store.Put{}, errors.New("the job's secrets cannot be encoded")
 	}
-	box, err := sealed.Seal(b.self, b.ownPurpose(id), plain)
+	box, err := b.cfg.Boxes.Seal(b.self, boxJob, id, plain)
 	clear(plain)
 	if err != nil {
 		return store.Put{}, fmt.Errorf("sealing the job's secrets: %w", err)
@@ -50,7 +60,7 @@ func (b *Buyer) values(ctx context.Context, j Job) (job.Values, error) {
 	if err != nil {
 		return v, fmt.Errorf("reading the job's secrets: %w", err)
 	}
-	plain, err := b.cfg.Unseal(b.ownPurpose(j.ID), box)
+	plain, err := b.cfg.Boxes.Open(boxJob, j.ID, box)
 	if err != nil {
 		return v, fmt.Errorf("reading the job's secrets: %w", err)
 	}
@@ -80,10 +90,10 @@ func (b *Buyer) sealFor(ctx context.Context, j Job, l *bought) ([]byte, error) {
 		return nil, errors.New("the job's secrets cannot be encoded")
 	}
 	defer clear(plain)
-	return sealed.Seal(l.core.Provider, sealed.Purpose{Network: b.tag, What: "lease", ID: l.first.String()}, plain)
+	return b.cfg.Boxes.Seal(l.core.Provider, boxLease, l.first.String(), plain)
 }
 
-// pbSecrets are a job's secrets as its program finds them. What signs webhooks stays here.
+// pbSecrets are a job's secrets as its program finds them. The key of its webhooks stays here.
 func pbSecrets(spec job.Job, v job.Values) *nodepb.Secrets {
 	out := &nodepb.Secrets{Files: map[string][]byte{}, Env: map[string]string{}, RegistryUsername: v.Username, RegistryPassword: v.Password}
 	for _, s := range spec.Secrets {
@@ -96,8 +106,9 @@ func pbSecrets(spec job.Job, v job.Values) *nodepb.Secrets {
 	return out
 }
 
-// ClusterToken is what a cluster's engine knows its own by, 64 hexadecimal digits. It follows from a secret that the buyer has anyway
-// and the job's id, so that it is the same for as long as the journal lives and stands nowhere. ErrNoJob; ErrRefused for a plain job.
+// ClusterToken is the secret that a cluster's engine shares, 64 hexadecimal digits. It follows from a secret that the
+// buyer has anyway and the job's id, so that it is the same for as long as the journal lives and stands nowhere.
+// ErrNoJob; ErrRefused for a plain job.
 func (b *Buyer) ClusterToken(id string) (string, error) {
 	j, err := b.Job(id)
 	if err != nil {

@@ -2,11 +2,11 @@ package buyer
 
 import (
 	"context"
-	"time"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -16,15 +16,9 @@ func (l *bought) state() meter.PayerState {
 	return l.payer.State()
 }
 
-// anchoring is what a job's anchor commits to.
-type anchoring struct {
-	Root     sign.Hash // over all its receipts, in the order of Hashes
-	Receipts uint64    // how many those are
-}
-
 // owed sums up what the leases cost, and the root over all their receipts: by
 // lease in the order of bought, then by number.
-func (s *supervisor) owed(ctx context.Context, leases []*bought) (out anchoring, total market.Amount, err error) {
+func (s *supervisor) owed(ctx context.Context, leases []*bought) (out pay.Anchoring, total market.Amount, err error) {
 	accounts, err := s.b.Receipts(ctx, s.snapshot().ID)
 	if err != nil {
 		return out, 0, err
@@ -52,16 +46,4 @@ func Hashes(accounts []LeaseAccount) []sign.Hash {
 		}
 	}
 	return out
-}
-
-// note adds a step to a job's trace.
-func (b *Buyer) note(job string, step Step) {
-	if s, err := b.get(job); err == nil {
-		s.trace.Add(step)
-	}
-}
-
-// waiting notes why a payment does not go on.
-func (b *Buyer) waiting(id, reason string, until time.Time) {
-	b.note(id, Step{At: time.Now(), Kind: StepPaid, Detail: "waiting until " + until.Format(time.TimeOnly) + ": " + reason})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/verify/replica"
 )
 
-// signedResult is what a rank left, with what its provider has signed about it.
+// signedResult is a rank's result and its provider's signature under it.
 type signedResult struct {
 	replica.Committed
 	work    replica.Work
@@ -68,7 +68,7 @@ func (s *supervisor) signed(ctx context.Context, i int) (signedResult, error) {
 	}
 	r.Owner, _ = s.b.bond(ctx, core.Provider, core.Payout)
 	if r.result, err = work.Result(w, int32(j.Ranks[i].Exit), outs); err != nil {
-		// It left other than what it was asked for: no honest provider does.
+		// It left other outputs than the requested ones: no honest provider does.
 		r.result = replica.Result{Exit: int32(j.Ranks[i].Exit), Trees: make([]sign.Hash, len(w.Outputs))}
 	}
 	r.Output = replica.Output(r.work.Hash(), r.result)

@@ -29,8 +29,8 @@ type Submission struct {
 	replica *Replica // whose result it computes again
 }
 
-// Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then. ErrRefused,
-// ErrFunds or ErrLimit for one that is not taken.
+// Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then.
+// ErrRefused, ErrFunds or ErrLimit for one that is not taken.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	spec := sub.Spec
 	if err := b.check(ctx, spec); err != nil {
@@ -107,7 +107,10 @@ func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err
 	case b.jobs[string(id)] != nil:
 		return b.jobs[string(id)].snapshot(), true, nil
 	}
-	j, err = b.pastJob(ctx, string(id))
+	err = b.archive.Read(ctx, string(id), &j)
+	if errors.Is(err, store.ErrNotFound) { // it was removed
+		return j, false, nil
+	}
 	return j, err == nil, err
 }
 
@@ -197,7 +200,7 @@ func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
 	return Blob{CID: t.CID.String(), Size: t.Size, Tree: true}, err
 }
 
-// check refuses what cannot work before anything is journalled.
+// check refuses jobs that cannot work, before anything is journalled.
 func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	if err := spec.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -250,7 +253,7 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	return b.pay.afford(ctx, "", need, spec.Count)
+	return b.pay.Afford(ctx, "", need, spec.Count)
 }
 
 // checkHeld refuses files that an API key has not uploaded, as if they were not there: it knows their CIDs and no more.
@@ -271,7 +274,7 @@ func notUploaded(source, c string) error {
 	return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
 }
 
-// isID reports whether a text is what newID makes.
+// isID reports whether a text is an id of newID.
 func isID(id string) bool {
 	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(strings.TrimPrefix(id, "j")))
 	return err == nil && len(raw) == 10 && strings.HasPrefix(id, "j") && id == strings.ToLower(id)

@@ -107,7 +107,7 @@ func (s *supervisor) snapshot() Job {
 	return s.job.clone()
 }
 
-// peek is the job as snapshot has it, without copies of what it refers to: for a look at what a job is of itself.
+// peek is snapshot without copies of slices and maps, for reads of the job's own fields.
 func (s *supervisor) peek() Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (j Job) clone() Job {
 	return j
 }
 
-// save changes what the job's machine does not know, and journals it with more.
+// save changes the job's state beside its machine's, and journals it with more.
 func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.Put) error {
 	return s.driver.save(ctx, change, more)
 }

@@ -79,7 +79,7 @@ func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f charterFile)
 	if err != nil {
 		return nil, err
 	}
-	if old := b.jobs[j.ID]; old != nil && !old.has(t.Job) || b.past[j.ID] != nil {
+	if old := b.jobs[j.ID]; old != nil && !old.has(t.Job) || b.archive.Has(j.ID) {
 		j.ID = idOf(t.Job) // whoever knows a job's id can have this peer guard another one of that id
 	}
 	if old := b.jobs[j.ID]; old != nil {

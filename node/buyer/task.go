@@ -77,7 +77,7 @@ type event struct {
 	begin  *beginning // the job is accepted
 	resume bool       // the process was restarted
 	puts   []store.Put
-	amend  *amendment // of what the machine does not know; nil: none
+	amend  *amendment // of state beside the machine's; nil: none
 }
 
 // beginning is a job that this peer accepts: its own, or one that it supervises for another peer.
@@ -87,7 +87,7 @@ type beginning struct {
 	created time.Time
 }
 
-// state is the new job's, and what is to be done first.
+// state is the new job's, with its first effects.
 func (g beginning) state(now machine.Now) (jobs.State, []jobs.Effect) {
 	st, fx := jobs.New(g.params, g.owner, now)
 	st.Created = g.created.Round(0).UTC() // as guardians know it
@@ -185,7 +185,7 @@ func (d *desk) Load(_ context.Context, add func(*supervisor, task)) error {
 		}
 		for _, l := range s.paid {
 			if !l.alive() {
-				l.dead("the lease was over when the buyer was back") // but what ran may have ended well before
+				l.dead("the lease was over when the buyer was back") // but its work may have ended well before
 			}
 			w.before = append(w.before, factOf(l))
 			if s.guard == nil && l.first == l.id && l.alive() {

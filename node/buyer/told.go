@@ -18,8 +18,8 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// What another supervisor says of a job carries its signature, and it may lie. What is here holds it to what this peer itself could
-// have journalled, so that a lie costs no more than the work it is about.
+// What another supervisor says of a job carries its signature, and it may lie. What is here holds it to what this peer
+// itself could have journalled, so that a lie costs no more than the work it is about.
 
 // standing is a job as its guardians keep it for the next supervisor: the state of its machine, and what else a
 // supervisor needs.
@@ -38,12 +38,12 @@ type standingMoney struct {
 	Wages    map[string][]byte `json:"wages,omitempty"` // see Detached; guardians look for their own
 }
 
-// standingRank is what its job's machine does not know of a rank.
+// standingRank is a rank's state beside its job's machine.
 type standingRank struct {
 	Route     string           `json:"route,omitempty"`
 	Units     Units            `json:"units,omitzero"`
 	Log       *Blob            `json:"log,omitempty"`
-	Exclusive *probe.Exclusive `json:"exclusive,omitempty"` // what was spent on probes counts on
+	Exclusive *probe.Exclusive `json:"exclusive,omitempty"` // the spending on probes counts on
 }
 
 func standingOf(j Job, work []byte) standing {
@@ -110,7 +110,7 @@ func sound(f Blob) bool {
 	return err == nil && f.Size >= 0
 }
 
-// recordOf reads what another supervisor kept of a lease.
+// recordOf reads another supervisor's record of a lease.
 func (b *Buyer) recordOf(h guardian.Lease) (leaseRecord, error) {
 	var rec leaseRecord
 	if err := json.Unmarshal(h.Record, &rec); err != nil {

@@ -16,7 +16,8 @@ import (
 
 const (
 	kindTrust = "trust" // replica.Trust by provider
-	// maxTrusted bounds the providers whose record is kept. One for whom there is no room stays without, and is always checked.
+	// maxTrusted bounds the providers whose record is kept. One for whom there is no room stays without, and is always
+	// checked.
 	maxTrusted = 20_000
 	maxTrust   = 256 // bytes of one record
 )
@@ -68,7 +69,7 @@ func (t *trusts) of(p sign.Key) replica.Trust {
 	return t.m[p]
 }
 
-// after are the records that a verdict changes, and what the journal must be told of them. t.changing is held.
+// after returns the records that a verdict changes, with their writes for the journal. t.changing is held.
 func (t *trusts) after(v replica.Verdict) (map[sign.Key]replica.Trust, []store.Put, error) {
 	if v.Right < 0 {
 		return nil, nil, nil

@@ -3,6 +3,7 @@ package buyer
 import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/buyer/spend"
@@ -24,10 +25,17 @@ type (
 	Ways     = mesh.Ways
 	Way      = mesh.Way
 	Path     = mesh.Path
+	Escrows  = pay.Escrows
+	Escrow   = pay.Escrow
+	Lamports = pay.Lamports
+	Place    = pay.Place
 )
 
-// The errors of package spend.
-var ErrLimit, ErrKey = spend.ErrLimit, spend.ErrKey
+// Errors of the rooms below this package.
+var (
+	ErrLimit, ErrKey     = spend.ErrLimit, spend.ErrKey
+	ErrRefused, ErrFunds = pay.ErrRefused, pay.ErrFunds
+)
 
 // The kinds of steps, see package trace.
 const (
@@ -73,6 +81,9 @@ const (
 	PathDirect  = mesh.PathDirect
 	PathRelayed = mesh.PathRelayed
 )
+
+// LogQuery selects a part of a rank's log.
+type LogQuery = ranklog.Query
 
 // The frames of a rank's log, see package ranklog.
 const (

@@ -2,24 +2,23 @@ package buyer
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/node/buyer/archive"
 )
 
-// Uses reports whether a job of this peer needs a blob: as input or program of one that runs, or as what one has left.
+// Uses reports whether a job of this peer needs a blob: as input or program of a running one, or as an output.
 func (b *Buyer) Uses(c cid.Cid) bool {
 	text := c.String()
 	if b.any(func(j Job) bool { return j.left(text) || !j.State.Ended() && j.reads(text) }) {
 		return true
 	}
 	used := false
-	err := b.pastBlobs(text+"/", func(_ string, of pastBlob) { used = used || of.Left })
-	return used || err != nil // what cannot be read may be needed
+	err := b.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) { used = used || of.Left })
+	return used || err != nil // a blob with an unreadable record may be needed
 }
 
 // Holds reports whether an API key may have a blob: it uploaded it, or a job of its own reads it or left it.
@@ -32,60 +31,34 @@ func (b *Buyer) Holds(key string, c cid.Cid) bool {
 		return true
 	}
 	holds := false
-	err := b.pastBlobs(text+"/", func(_ string, of pastBlob) { holds = holds || of.Key == key })
+	err := b.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) { holds = holds || of.Key == key })
 	return holds && err == nil
 }
 
 // maxCID bounds a CID's text in a key of the journal.
 const maxCID = 256
 
-// pastBlob is what a job that has left memory has to do with a blob.
-type pastBlob struct {
-	Key   string    `json:"key,omitempty"`
-	Left  bool      `json:"left,omitempty"` // it left it; else it reads it
-	Ended time.Time `json:"ended"`
-}
-
-// blobsOf are the blobs of a job that has ended, by CID: what it left, and what it reads if it is an API key's.
-func blobsOf(j Job) map[string]pastBlob {
-	out := map[string]pastBlob{}
-	put := func(c string, of pastBlob) {
+// blobsOf are the blobs of a job that has ended, by CID: its outputs, and its inputs if it is an API key's.
+func blobsOf(j Job) map[string]archive.Blob {
+	out := map[string]archive.Blob{}
+	put := func(c string, of archive.Blob) {
 		if _, err := cid.Parse(c); err == nil && len(c) <= maxCID {
 			out[c] = of
 		}
 	}
 	if j.Key != "" {
 		for _, bl := range j.Spec.Blobs {
-			put(bl.CID, pastBlob{Key: j.Key, Ended: j.Ended})
+			put(bl.CID, archive.Blob{Key: j.Key, Ended: j.Ended})
 		}
 	}
-	j.eachLeft(func(c string) { put(c, pastBlob{Key: j.Key, Left: true, Ended: j.Ended}) })
+	j.eachLeft(func(c string) { put(c, archive.Blob{Key: j.Key, Left: true, Ended: j.Ended}) })
 	return out
 }
 
-// pastBlobs reads what jobs that have left memory have to do with blobs, those whose CID and job begin with prefix.
-func (b *Buyer) pastBlobs(prefix string, f func(c string, of pastBlob)) error {
-	b.mu.Lock()
-	none := len(b.past) == 0
-	b.mu.Unlock()
-	if none {
-		return nil
-	}
-	return b.cfg.Store.List(context.Background(), kindPastBlob, prefix, func(key string, value []byte) error {
-		var of pastBlob
-		if err := json.Unmarshal(value, &of); err != nil {
-			return fmt.Errorf("reading past blob %s: %w", key, err)
-		}
-		c, _, _ := strings.Cut(key, "/")
-		f(c, of)
-		return nil
-	})
-}
-
-// resultsFor is how long what a job has left is needed after its end, whatever else the disk is for.
+// resultsFor is how long a job's outputs are needed after its end, however full the disk is.
 const resultsFor = 7 * 24 * time.Hour
 
-// Blobs are what jobs need: inputs and programs of those that have not ended, and what the others left within the last week.
+// Blobs returns the blobs that jobs need: inputs and programs of unended ones, and the last week's outputs of others.
 func (b *Buyer) Blobs() (map[cid.Cid]bool, error) {
 	out := map[cid.Cid]bool{}
 	add := func(text string) {
@@ -105,7 +78,7 @@ func (b *Buyer) Blobs() (map[cid.Cid]bool, error) {
 		}
 		return false
 	})
-	return out, b.pastBlobs("", func(c string, of pastBlob) {
+	return out, b.archive.Blobs(context.Background(), "", func(c string, of archive.Blob) {
 		if of.Left && time.Since(of.Ended) <= resultsFor {
 			add(c)
 		}
@@ -127,13 +100,13 @@ func (j Job) reads(c string) bool {
 	return false
 }
 
-// left reports whether a blob is what the job has left.
+// left reports whether a blob is an output of the job.
 func (j Job) left(c string) (found bool) {
 	j.eachLeft(func(text string) { found = found || text == c })
 	return found
 }
 
-// eachLeft calls f with the CIDs of what the job has left.
+// eachLeft calls f with the CIDs of the job's outputs.
 func (j Job) eachLeft(f func(c string)) {
 	if j.Carry != nil {
 		f(j.Carry.CID)

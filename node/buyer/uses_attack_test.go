@@ -6,6 +6,7 @@ import (
 
 	"github.com/ipfs/go-cid"
 
+	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
 )
@@ -14,7 +15,7 @@ import (
 func TestAttackKeyMountsOthersFiles(t *testing.T) {
 	t.Parallel()
 	mine, theirs, left := blob.Sum([]byte("mine")), blob.Sum([]byte("theirs")), blob.Sum([]byte("left"))
-	b := &Buyer{cfg: Config{Uploaded: func(key string, c cid.Cid) bool { return key == "ci" && c == mine }}, jobs: map[string]*supervisor{}}
+	b := &Buyer{cfg: Config{Uploaded: func(key string, c cid.Cid) bool { return key == "ci" && c == mine }}, jobs: map[string]*supervisor{}, archive: &archive.Archive{}}
 	for id, key := range map[string]string{"j1": "ci", "j2": "other"} {
 		out := map[string]cid.Cid{"ci": left, "other": theirs}[key]
 		b.jobs[id] = &supervisor{job: Job{ID: id, Key: key, Ranks: []Rank{{Outputs: []Output{{Path: "/out", Blob: Blob{CID: out.String()}}}}}}}

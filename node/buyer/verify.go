@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// verifyAtOnce is how many ranks of a job are checked at a time, so that the replicas of one job leave room for others.
+	// verifyAtOnce is how many ranks of a job are checked at a time, so that the replicas of one job leave room for
+	// others.
 	verifyAtOnce = 4
 	// verifySlack is how much longer than a job's own times a replica is waited for: its last receipt, and the chain.
 	verifySlack = 5 * time.Minute
@@ -136,7 +137,7 @@ func (s *supervisor) verify(ctx context.Context, i int) error {
 	}
 }
 
-// beginCheck restores the check of rank i, or begins it with what its provider has signed.
+// beginCheck restores the check of rank i, or begins it with its provider's signed result.
 func (s *supervisor) beginCheck(ctx context.Context, i int, v Verified) (replica.Check, []replica.Effect, error) {
 	if v.Machine != nil {
 		c, err := replica.Restore(v.Machine)
@@ -177,7 +178,7 @@ func (s *supervisor) noteCheck(ctx context.Context, i int, state []byte, c repli
 	})
 }
 
-// late reports whether what a check waits for is given up.
+// late reports whether a check has waited long enough.
 func (s *supervisor) late(c replica.Check) bool {
 	now, err := s.b.cfg.Slots.Now(time.Now())
 	return err == nil && now >= c.Wake()
@@ -202,8 +203,8 @@ func (s *supervisor) awaitBlock(ctx context.Context, from market.Slot, c replica
 	}
 }
 
-// replicate has rank i's work done once more, by a job of its own, and returns what came of it. The job is found by the attempt, so that
-// after a crash it is not bought again.
+// replicate has rank i's work done once more, by a job of its own, and returns the result. The job is found by the
+// attempt, so that after a crash it is not bought again.
 func (s *supervisor) replicate(ctx context.Context, i int, e replica.Replicate, c replica.Check) (replica.Event, error) {
 	if err := pause(ctx, verifyPoll*time.Duration(min(mostPolls, e.Attempt*e.Attempt))); err != nil {
 		return nil, err
@@ -236,7 +237,8 @@ func (s *supervisor) replicate(ctx context.Context, i int, e replica.Replicate, 
 	}
 }
 
-// replicaJob is the id of the job that does rank i's work for an attempt, submitted once. It waits while there is no room for one more.
+// replicaJob is the id of the job that does rank i's work for an attempt, submitted once. It waits while there is no
+// room for one more.
 func (s *supervisor) replicaJob(ctx context.Context, i int, e replica.Replicate, c replica.Check) (string, error) {
 	j := s.snapshot()
 	spec, err := replicaOf(j, i)
@@ -282,7 +284,8 @@ func (s *supervisor) replicaEnded(ctx context.Context, attempt uint32, outcome S
 	return e, nil
 }
 
-// judge applies a verdict, in one write: the result that is right, the records of who gave them, and the outcome where there is none.
+// judge applies a verdict, in one write: the result that is right, the records of who gave them, and the outcome where
+// there is none.
 func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.Verdict) error {
 	gave := s.given(ctx, i, v)
 	evidence, err := s.dissent(ctx, gave)
@@ -327,7 +330,7 @@ func differ(all []replica.Committed) bool {
 	return slices.ContainsFunc(all, func(r replica.Committed) bool { return r.Output != all[0].Output })
 }
 
-// given are the results of a verdict with what was signed for them; nil for one that cannot be had any more.
+// given are the results of a verdict with their signatures; nil for one that is not available any more.
 func (s *supervisor) given(ctx context.Context, i int, v replica.Verdict) []*signedResult {
 	out := make([]*signedResult, len(v.Results))
 	take := func(of *supervisor, rank int) {

@@ -162,7 +162,8 @@ func (h *Program) start() error {
 	p, err := startProcess(h.cfg)
 	if err != nil {
 		h.failures++
-		h.last, h.until = fmt.Errorf("%w cannot be started: %w", h.cfg.Failed, err), h.cfg.Now().Add(h.cfg.Backoff(h.failures))
+		h.last = fmt.Errorf("%w cannot be started: %w", h.cfg.Failed, err)
+		h.until = h.cfg.Now().Add(h.cfg.Backoff(h.failures))
 		return h.last
 	}
 	h.proc = p
@@ -189,7 +190,8 @@ func (h *Program) ask(ctx context.Context, q Question, id uint64) error {
 			}
 			wrote = nil
 		case <-timer.C:
-			return fmt.Errorf("%w hangs: no answer within %s; the driver may hang, look into the kernel's log", h.cfg.Failed, q.Timeout)
+			return fmt.Errorf("%w hangs: no answer within %s; the driver may hang, look into the kernel's log",
+				h.cfg.Failed, q.Timeout)
 		case <-ctx.Done():
 			if q.Cancel == nil {
 				return ctx.Err()

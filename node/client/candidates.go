@@ -7,7 +7,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	manet "github.com/multiformats/go-multiaddr/net"
-	"golang.org/x/time/rate"
 )
 
 // candidate is an entry that may be tried.
@@ -18,10 +17,10 @@ type candidate struct {
 	in     bool      // entered, and of this network
 	began  time.Time // when it was tried last
 	retry  time.Duration
-	after  time.Time     // not to be tried before
-	reason string        // why it was not entered last
-	peers  int           // about how many the network has, as it said; 0: it does not know
-	pace   *rate.Limiter // of calls to the chain through it; made with the first
+	after  time.Time // not to be tried before
+	reason string    // why it was not entered last
+	peers  int       // about how many the network has, as it said; 0: it does not know
+	pace   *pace     // of calls to the chain through it; made with the first
 }
 
 // give adds entries that the user named.
@@ -118,7 +117,7 @@ func (k *keeper) networks(c *candidate) (out []netip.Prefix) {
 	return out
 }
 
-// second is the entry whose answers are compared with the first one's; live has two at least.
+// second is the entry with the answers that are compared with the first one's; live has two at least.
 func (k *keeper) second(live []peer.ID) peer.ID {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -137,11 +137,15 @@ var endpoints = []string{"http://entry-1", "http://entry-2"}
 const (
 	callsPerSecond = entry.CallsPerClient * 9 / 10
 	callBurst      = entry.CallBurst * 5 / 6
+	// callsAtOnce is fewer than an entry answers of one peer at a time: it may see the end of one later than the
+	// client.
+	callsAtOnce = entry.CallsAtOnce * 3 / 4
 )
 
 // tunnel carries JSON-RPC calls over a stream to an entry. The second endpoint is another entry than the first, so that
-// two that agree are two; only when no other is known at all does one stand for both. Calls wait for their turn: if each
-// were refused and made again by itself, as many as a job with many escrows makes would keep out each other for ever.
+// two that agree are two; only when no other is known at all does one stand for both. Calls wait for their turn: if
+// each were refused and made again by itself, as many as a job with many escrows makes would keep out each other for
+// ever.
 type tunnel struct{ *keeper }
 
 // RoundTrip implements http.RoundTripper. It returns an error at once if the call's turn comes after its deadline.
@@ -158,9 +162,11 @@ func (t *tunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.pace(to).Wait(r.Context()); err != nil {
+	done, err := t.pace(to).turn(r.Context())
+	if err != nil {
 		return nil, fmt.Errorf("waiting for the turn of a call: %w", err)
 	}
+	defer done()
 	answer, err := entry.RPC(r.Context(), t.host, t.tag, to, body)
 	if err != nil {
 		return nil, err
@@ -188,16 +194,39 @@ func (t *tunnel) pick(name string) (peer.ID, error) {
 	return "", fmt.Errorf("%w: a second one is needed to compare with", ErrNoEntry)
 }
 
-// pace bounds the calls to an entry.
-func (t *tunnel) pace(to peer.ID) *rate.Limiter {
+// pace bounds the calls to one entry.
+type pace struct {
+	*rate.Limiter
+	places chan struct{} // one token for each call that is under way
+}
+
+func newPace() *pace {
+	return &pace{rate.NewLimiter(callsPerSecond, callBurst), make(chan struct{}, callsAtOnce)}
+}
+
+// turn waits until one more call may be made, and returns a function that ends it.
+func (p *pace) turn(ctx context.Context) (done func(), err error) {
+	if err := p.Wait(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case p.places <- struct{}{}:
+		return func() { <-p.places }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// pace returns the bound of the calls to an entry.
+func (t *tunnel) pace(to peer.ID) *pace {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.all[to]
 	if c == nil { // it was forgotten a moment ago
-		return rate.NewLimiter(callsPerSecond, callBurst)
+		return newPace()
 	}
 	if c.pace == nil {
-		c.pace = rate.NewLimiter(callsPerSecond, callBurst)
+		c.pace = newPace()
 	}
 	return c.pace
 }

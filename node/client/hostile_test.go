@@ -83,6 +83,7 @@ func newFake(t *testing.T, i int, g market.Genesis) *fake {
 		},
 		RPC: func(context.Context, []byte) ([]byte, error) {
 			f.called.Add(1)
+			time.Sleep(10 * time.Millisecond) // several are under way at a time
 			return []byte(`{"jsonrpc":"2.0","id":1,"result":5}`), nil
 		},
 	})
@@ -545,5 +546,39 @@ func TestCallsWait(t *testing.T) {
 	defer cancel()
 	if before := e.called.Load(); call(ctx, endpoints[0]) == nil || ctx.Err() != nil || e.called.Load() != before {
 		t.Error("a call whose turn comes too late was not refused at once")
+	}
+}
+
+// TestPace: no more calls are under way than an entry answers of one peer, and one that waits for a place ends with its
+// caller.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	p := newPace()
+	var ends []func()
+	for range callsAtOnce {
+		done, err := p.turn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, done)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan error, 1)
+	go func() {
+		_, err := p.turn(ctx)
+		waits <- err
+	}()
+	cancel()
+	if err := <-waits; !errors.Is(err, context.Canceled) {
+		t.Errorf("a call over the bound: %v", err)
+	}
+	ends[0]()
+	if done, err := p.turn(t.Context()); err != nil {
+		t.Error(err)
+	} else {
+		done()
+	}
+	if callsAtOnce >= entry.CallsAtOnce {
+		t.Errorf("%d at once, an entry answers %d", callsAtOnce, entry.CallsAtOnce)
 	}
 }

@@ -118,7 +118,7 @@ func (c *Client) Logs(ctx context.Context, id string, rank int, follow bool, std
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		w.CloseWithError(c.Buyer().Log(ctx, id, rank, follow, w))
+		w.CloseWithError(c.Buyer().Log(ctx, id, rank, buyer.LogQuery{Follow: follow}, w))
 	}()
 	err := api.Demultiplex(r, stdout, stderr)
 	r.CloseWithError(err)

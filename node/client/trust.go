@@ -44,11 +44,11 @@ func (k *keeper) trusted() string {
 // trustedAlone and trustedKin name every way in which the command line and programs give a second entry.
 const (
 	trustedAlone = "only one entry peer is known: it could hide offers and quotes, which are compared with no " +
-		"other's, and what it says of slots and payments is believed; name a second one as well (--peer ADDR1,ADDR2 or " +
-		"Config.Peers)"
+		"other's, and what it says of slots and payments is believed; name a second one as well " +
+		"(--peer ADDR1,ADDR2 or Config.Peers)"
 	trustedKin = "the entry peers that are known name each other or are in one network, and may be one's own: they " +
-		"could hide offers and quotes, and what they say of slots and payments is believed; name one of somebody else as well (--peer " +
-		"ADDR1,ADDR2 or Config.Peers)"
+		"could hide offers and quotes, and what they say of slots and payments is believed; name one of somebody " +
+		"else as well (--peer ADDR1,ADDR2 or Config.Peers)"
 )
 
 // warn logs a warning about the entries, once.

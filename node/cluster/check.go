@@ -88,7 +88,8 @@ func (s Seen) See(p Plan) (Seen, error) {
 		case m.Epoch < last.Epoch:
 			return nil, badMember(m.Rank, "epoch %d is over, %d has been seen", m.Epoch, last.Epoch)
 		case id != last.Lease:
-			return nil, badMember(m.Rank, "lease %s, but epoch %d was seen with lease %s", id.Short(), m.Epoch, last.Lease.Short())
+			return nil, badMember(m.Rank, "lease %s, but epoch %d was seen with lease %s",
+				id.Short(), m.Epoch, last.Lease.Short())
 		}
 	}
 	return next, nil

@@ -48,7 +48,8 @@ func (c Class) Falls(rtt time.Duration, mbit uint64) string {
 	case rtt >= b.rtt:
 		return fmt.Sprintf("%v apart, a %s is under %v", rtt.Round(10*time.Microsecond), c, b.rtt)
 	case mbit < b.mbit/ProbeShare:
-		return fmt.Sprintf("a probe between them carried %d Mbit/s, that of a %s at least %d", mbit, c, b.mbit/ProbeShare)
+		return fmt.Sprintf("a probe between them carried %d Mbit/s, that of a %s at least %d",
+			mbit, c, b.mbit/ProbeShare)
 	}
 	return ""
 }

@@ -139,7 +139,8 @@ func resolv() []byte {
 // Files are the container's files by path, bounded and written anew with each plan.
 func (c Contract) Files() map[string][]byte {
 	var hosts, hostfile, names strings.Builder
-	fmt.Fprintf(&hosts, "127.0.0.1 localhost\n%s %s %s.%s%s\n", c.Address(), Name(c.Rank), Name(c.Rank), c.Cluster, alias(c.Rank))
+	fmt.Fprintf(&hosts, "127.0.0.1 localhost\n%s %s %s.%s%s\n",
+		c.Address(), Name(c.Rank), Name(c.Rank), c.Cluster, alias(c.Rank))
 	for r := range c.Size {
 		if r != c.Rank {
 			fmt.Fprintf(&hosts, "%s %s %s.%s%s\n", Address(r), Name(r), Name(r), c.Cluster, alias(r))

@@ -7,9 +7,9 @@
 //	                                   ├─ members, keys, addresses ─▶ overlay
 //	                                   └─ Contract: Env, Files     ─▶ container
 //
-// A plan proves itself: for each member it brings the lease that its provider and the buyer have signed, whose nonce
-// names the member's key in the overlay (market.OverlayNonce). So a provider lets in exactly the providers that the
-// buyer of its own lease has leased for the same job.
+// A plan proves itself: for each member it brings the lease that its provider and the buyer have signed. The lease's
+// nonce names the member's key in the overlay (market.OverlayNonce). So a provider lets in exactly the providers that
+// the buyer of its own lease has leased for the same job.
 //
 //	10.77.0.0/16
 //	  10.77.<rank/250>.<2+rank%250>   node-<rank>, node-<rank>.<cluster>; rank 0 is head too

@@ -97,18 +97,22 @@ var Engines = map[string]Engine{
 	"ray": {
 		Name: "ray", template: ray, Needs: WAN, Ends: EndsHead, Binds: true, HeadFirst: true, Serves: true,
 		Options: map[string]Option{
-			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory where it is not said", number(64, 1<<24)},
+			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory where it is not said",
+				number(64, 1<<24)},
 		},
 	},
 	"torchrun": {
 		Name: "torchrun", template: torchrun, Needs: Metro, Ends: EndsAll, Binds: true,
 		Why: "data-parallel training moves every gradient between all members at each step",
 		Options: map[string]Option{
-			"processes":   {"processes of each node; as many as it has GPUs, or one", number(1, 1024)},
-			"minNodes":    {"nodes that training goes on with while a lost one is replaced; all of them where it is not said", number(1, MaxMembers)},
-			"maxNodes":    {"nodes that it may be scaled to while it trains; as many as it begins with where it is not said", number(1, MaxMembers)},
+			"processes": {"processes of each node; as many as it has GPUs, or one", number(1, 1024)},
+			"minNodes": {"nodes that training goes on with while a lost one is replaced; " +
+				"all of them where it is not said", number(1, MaxMembers)},
+			"maxNodes": {"nodes that it may be scaled to while it trains; " +
+				"as many as it begins with where it is not said", number(1, MaxMembers)},
 			"maxRestarts": {"how often a group of processes is started again; 3 where it is not said", number(0, 1000)},
-			"sync":        {"every-step (the default), or seldom for methods such as DiLoCo, which may run on a wan", oneOf("every-step", "seldom")},
+			"sync": {"every-step (the default), or seldom for methods such as DiLoCo, which may run on a wan",
+				oneOf("every-step", "seldom")},
 		},
 	},
 	"mpi": {
@@ -128,7 +132,8 @@ var Engines = map[string]Engine{
 	"none": {
 		Name: "none", template: none, Needs: WAN, Ends: EndsAll, Serves: true,
 		Options: map[string]Option{
-			"ends": {"all (the default): when every rank's program has ended; head: when rank 0's has", oneOf("all", "head")},
+			"ends": {"all (the default): when every rank's program has ended; head: when rank 0's has",
+				oneOf("all", "head")},
 		},
 	},
 }
@@ -184,7 +189,8 @@ func (e Engine) CheckScale(options map[string]string, begun, size uint32) error 
 	case e.Name == "mpi":
 		return fmt.Errorf("%w mpi was told its hosts when it began: run it again with another size", ErrEngine)
 	case e.Name == "torchrun" && (size < least || size > most):
-		return fmt.Errorf("%w torchrun was told that it has %d to %d nodes when it began (options minNodes and maxNodes): run it again with another size", ErrEngine, least, most)
+		return fmt.Errorf("%w torchrun was told that it has %d to %d nodes when it began "+
+			"(options minNodes and maxNodes): run it again with another size", ErrEngine, least, most)
 	}
 	return nil
 }

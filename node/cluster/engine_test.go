@@ -197,7 +197,8 @@ esac`,
 	}
 }
 
-// On a busy machine Ray gives up its start. The head is started three times at most, and not again once it had started.
+// On a busy machine Ray gives up its start. The head is started again, but not after three other failures, and not once
+// it had started.
 func TestRayHeadStartsAgain(t *testing.T) {
 	t.Parallel()
 	const gives = `echo "ray $*"

@@ -13,7 +13,10 @@ func dask(t Task) Program {
 		"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL":       "5 minutes",
 		"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "10",
 	}
-	worker := []string{"dask", "worker", scheduler, "--host", Address(t.Rank).String(), "--name", Name(t.Rank), "--nworkers", utoa(t.option("workers", 1)), "--no-dashboard"}
+	worker := []string{
+		"dask", "worker", scheduler, "--host", Address(t.Rank).String(), "--name", Name(t.Rank),
+		"--nworkers", utoa(t.option("workers", 1)), "--no-dashboard",
+	}
 	threads := t.option("threads", max(t.MilliCPU/1000/max(t.option("workers", 1), 1), 1))
 	worker = append(worker, "--nthreads", utoa(threads))
 	if t.MemoryMiB > 0 {
@@ -23,7 +26,8 @@ func dask(t Task) Program {
 		return script(shellRun+again, env, worker...)
 	}
 	ready := &Ready{Port: PortDask}
-	args := append([]string{strconv.Itoa(PortDask), strconv.Itoa(PortDaskDashboard), strconv.Itoa(len(worker))}, worker...)
+	args := []string{strconv.Itoa(PortDask), strconv.Itoa(PortDaskDashboard), strconv.Itoa(len(worker))}
+	args = append(args, worker...)
 	p := script(shellRun+daskHead, env, append(args, t.Command...)...)
 	p.Ready = ready
 	return p

@@ -60,5 +60,8 @@ for host in $(cat /etc/cluster/hosts); do
   done
 done
 [ -z "$asked" ] || exit 143
-if mpirun --version 2>/dev/null | grep -q 'Open MPI'; then run mpirun -np "$n" "$@"; else run mpirun -n "$n" -f /etc/cluster/hosts "$@"; fi
+if mpirun --version 2>/dev/null | grep -q 'Open MPI'
+then run mpirun -np "$n" "$@"
+else run mpirun -n "$n" -f /etc/cluster/hosts "$@"
+fi
 exit "$code"`

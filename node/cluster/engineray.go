@@ -27,7 +27,10 @@ func ray(t Task) Program {
 	for name, value := range rayTimes(t.rtt()) {
 		env[name] = value
 	}
-	start := []string{"ray", "start", "--node-ip-address=" + Address(t.Rank).String(), "--num-gpus=" + utoa(t.GPUs), "--disable-usage-stats", "--node-name=" + Name(t.Rank)}
+	start := []string{
+		"ray", "start", "--node-ip-address=" + Address(t.Rank).String(), "--num-gpus=" + utoa(t.GPUs),
+		"--disable-usage-stats", "--node-name=" + Name(t.Rank),
+	}
 	if cpus := t.MilliCPU / 1000; t.MilliCPU > 0 {
 		start = append(start, "--num-cpus="+utoa(max(cpus, 1)))
 	}
@@ -43,7 +46,8 @@ func ray(t Task) Program {
 		start = append(start, "--address="+address, "--block")
 		return token(script(shellRun+again, env, start...), nil)
 	}
-	start = append(start, "--head", "--port="+strconv.Itoa(PortRay), "--include-dashboard=true", "--dashboard-host=0.0.0.0",
+	start = append(start, "--head", "--port="+strconv.Itoa(PortRay),
+		"--include-dashboard=true", "--dashboard-host=0.0.0.0",
 		"--dashboard-port="+strconv.Itoa(PortRayDashboard), "--ray-client-server-port="+strconv.Itoa(PortRayClient))
 	ready := &Ready{Port: PortRayDashboard, Path: "/api/gcs_healthz"}
 	if len(t.Command) == 0 {
@@ -61,8 +65,8 @@ func token(p Program, ready *Ready) Program {
 	return p
 }
 
-// rayTimes are the time-outs of a cluster with distant members: Ray's own are for one data centre. A node is dead after
-// period + timeout, several times in a row.
+// rayTimes are the time-outs of a cluster: Ray's own are for one data centre. A node is dead after period (3 s) +
+// timeout, several times in a row, or after as many periods in which its port is closed.
 func rayTimes(rtt time.Duration) map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	// "If your cluster has a high latency, make it to > 4x the latency": it is the time-out of connecting, too.
@@ -72,23 +76,31 @@ func rayTimes(rtt time.Duration) map[string]string {
 	// take one a minute.
 	env["RAY_grpc_client_keepalive_time_ms"] = ms(65 * time.Second)
 	env["RAY_grpc_client_keepalive_timeout_ms"] = ms(20*time.Second + 10*rtt)
+	// A node on a machine that is busy for half a minute is no lost one.
+	env["RAY_health_check_failure_threshold"] = "10"
+	env["RAY_health_check_timeout_ms"] = ms(5 * time.Second)
 	if rtt <= 5*time.Millisecond {
 		return env
 	}
 	env["RAY_gcs_grpc_max_reconnect_backoff_ms"] = ms(max(5*time.Second, 10*rtt))
 	env["RAY_health_check_timeout_ms"] = ms(30 * time.Second)
-	env["RAY_health_check_failure_threshold"] = "10"
 	env["RAY_gcs_rpc_server_reconnect_timeout_s"] = "300"
 	env["RAY_raylet_client_num_connect_attempts"] = "20"
 	return env
 }
 
-// rise runs `ray start`, and again if Ray gives up before it has started, as it does after 30 s on a busy machine.
+// rise runs `ray start`, and again if Ray gives up before it has started, as it does after 30 s on a busy machine: for
+// ten minutes, but not after three failures that were no such time-outs.
 const rise = `
 rise() {
-  for try in 1 2 3; do
+  other=0; end=$(($(date +%s) + 600))
+  while :; do
+    began=$(date +%s)
     run "$@"
     [ -z "$asked" ] && [ "$code" -ne 0 ] && [ ! -e "${RAY_TMPDIR:-${TMPDIR:-/tmp}}/ray/ray_current_cluster" ] || return
+    now=$(date +%s)
+    [ $((now - began)) -ge 30 ] || other=$((other + 1))
+    [ "$other" -lt 3 ] && [ "$now" -lt "$end" ] || return
     ray stop --force >/dev/null 2>&1
   done
 }

@@ -9,7 +9,8 @@ import (
 // torchrun runs torch.distributed.run on every rank, which meet at the head. Its settings are the PET_ variables that
 // torchrun reads for its flags, given to this program only: a second one in the container would collide with them.
 func torchrun(t Task) Program {
-	nodes := utoa(min(t.option("minNodes", t.begun()), t.begun())) + ":" + utoa(max(t.option("maxNodes", t.begun()), t.begun()))
+	least, most := min(t.option("minNodes", t.begun()), t.begun()), max(t.option("maxNodes", t.begun()), t.begun())
+	nodes := utoa(least) + ":" + utoa(most)
 	host := "0"
 	if t.Rank == 0 {
 		host = "1"
@@ -22,7 +23,8 @@ func torchrun(t Task) Program {
 		"PET_RDZV_ENDPOINT":  Address(0).String() + ":" + strconv.Itoa(PortTorch),
 		"PET_RDZV_ID":        t.ID,
 		// A member that is lost is taken elsewhere within minutes, and the others wait for it.
-		"PET_RDZV_CONF":  "is_host=" + host + ",join_timeout=1800,read_timeout=120,keep_alive_interval=5,keep_alive_max_attempt=6",
+		"PET_RDZV_CONF": "is_host=" + host +
+			",join_timeout=1800,read_timeout=120,keep_alive_interval=5,keep_alive_max_attempt=6",
 		"PET_LOCAL_ADDR": Address(t.Rank).String(),
 	}
 	return script(torchRun, env, torchArgs(t.Command)...)

@@ -98,7 +98,8 @@ func (p Plan) checkPaths() error {
 		case i > 0 && comparePaths(p.Paths[i-1], path) >= 0:
 			return bad("the path from %d to %d is out of order", path.A, path.B)
 		case path.RTTMicros == 0 || path.RTTMicros > maxRTT || path.Mbit > maxMbit:
-			return bad("the path from %d to %d: %d µs and %d Mbit/s, want 1 to %d µs and at most %d Mbit/s", path.A, path.B, path.RTTMicros, path.Mbit, maxRTT, maxMbit)
+			return bad("the path from %d to %d: %d µs and %d Mbit/s, want 1 to %d µs and at most %d Mbit/s",
+				path.A, path.B, path.RTTMicros, path.Mbit, maxRTT, maxMbit)
 		}
 	}
 	return nil
@@ -134,7 +135,8 @@ func decodePaths(members []Member, m *nodepb.ClusterPaths) ([]Path, error) {
 	case m == nil:
 		return nil, nil
 	case len(m.RttMicros) != all || len(m.Mbit) != 0 && len(m.Mbit) != all || len(m.Relayed) > all:
-		return nil, bad("%d round trips, %d rates, %d relayed, for %d paths between %d members", len(m.RttMicros), len(m.Mbit), len(m.Relayed), all, n)
+		return nil, bad("%d round trips, %d rates, %d relayed, for %d paths between %d members",
+			len(m.RttMicros), len(m.Mbit), len(m.Relayed), all, n)
 	}
 	var out []Path
 	relayed := m.Relayed

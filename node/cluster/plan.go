@@ -66,7 +66,9 @@ func (p Plan) First() bool { return p.Rank == 0 && Engines[p.Engine].HeadFirst }
 
 // Member is the one of a rank, if it is there.
 func (p Plan) Member(rank uint32) (Member, bool) {
-	i, ok := slices.BinarySearchFunc(p.Members, rank, func(m Member, r uint32) int { return int(int64(m.Rank) - int64(r)) })
+	i, ok := slices.BinarySearchFunc(p.Members, rank, func(m Member, r uint32) int {
+		return int(int64(m.Rank) - int64(r))
+	})
 	if !ok {
 		return Member{}, false
 	}
@@ -98,7 +100,10 @@ func (p Plan) Proto() *nodepb.ClusterPlan {
 
 // Decode reads a plan and holds it to every rule that needs no key; Check has the others. ErrPlan says which is broken.
 func Decode(m *nodepb.ClusterPlan) (Plan, error) {
-	p := Plan{ID: m.GetId(), Rank: m.GetRank(), Size: m.GetSize(), Version: m.GetVersion(), MTU: m.GetMtu(), Engine: m.GetEngine()}
+	p := Plan{
+		ID: m.GetId(), Rank: m.GetRank(), Size: m.GetSize(), Version: m.GetVersion(),
+		MTU: m.GetMtu(), Engine: m.GetEngine(),
+	}
 	if len(m.GetMembers()) > MaxMembers {
 		return Plan{}, bad("%d members, at most %d", len(m.Members), MaxMembers)
 	}
@@ -119,7 +124,8 @@ func Decode(m *nodepb.ClusterPlan) (Plan, error) {
 func decodeMember(m *nodepb.ClusterMember) (Member, error) {
 	rank := m.GetRank()
 	if len(m.GetHold()) != len(market.HoldID{}) || len(m.GetKey()) != len(market.OverlayKey{}) {
-		return Member{}, badMember(rank, "hold of %d and key of %d bytes, want %d and %d", len(m.GetHold()), len(m.GetKey()), len(market.HoldID{}), len(market.OverlayKey{}))
+		return Member{}, badMember(rank, "hold of %d and key of %d bytes, want %d and %d",
+			len(m.GetHold()), len(m.GetKey()), len(market.HoldID{}), len(market.OverlayKey{}))
 	}
 	l, err := market.UnmarshalLease(m.GetLease())
 	if err != nil {
@@ -191,7 +197,8 @@ func (m Member) validate() error {
 	case m.Hold.IsZero():
 		return badMember(m.Rank, "no hold")
 	case core.Rank != m.Rank || core.RankEpoch != m.Epoch:
-		return badMember(m.Rank, "epoch %d is said, its lease is for rank %d, epoch %d", m.Epoch, core.Rank, core.RankEpoch)
+		return badMember(m.Rank, "epoch %d is said, its lease is for rank %d, epoch %d",
+			m.Epoch, core.Rank, core.RankEpoch)
 	case core.Successor():
 		return badMember(m.Rank, "its lease follows on another one; the first of its line counts")
 	case core.Nonce != market.OverlayNonce(m.Hold, m.Key):

@@ -75,7 +75,11 @@ func (t Task) rtt() time.Duration {
 	if t.RTT > 0 {
 		return t.RTT
 	}
-	return map[Class]time.Duration{LAN: time.Millisecond, Metro: 15 * time.Millisecond, WAN: 250 * time.Millisecond}[t.Class]
+	return map[Class]time.Duration{
+		LAN:   time.Millisecond,
+		Metro: 15 * time.Millisecond,
+		WAN:   250 * time.Millisecond,
+	}[t.Class]
 }
 
 // script is a program of the image's shell. A user's text is an argument of it, never a part of its text.
@@ -99,7 +103,7 @@ run() {
 }
 `
 
-// again runs a worker whose head may not be there yet, or not any more: it tries again, and the buyer decides which
+// again runs a worker. Its head may not be there yet, or not any more: it tries again, and the buyer decides which
 // members are lost.
 const again = `
 while :; do

@@ -115,7 +115,10 @@ func (s *Service) round(ctx context.Context) int {
 // questions.
 func (s *Service) direct(p peer.ID) bool {
 	known, err := s.cfg.Host.Peerstore().SupportsProtocols(p, protocol.Coord.ID(s.cfg.Network))
-	return err == nil && len(known) > 0 && slices.ContainsFunc(s.cfg.Host.Network().ConnsToPeer(p), func(c network.Conn) bool {
+	if err != nil || len(known) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(s.cfg.Host.Network().ConnsToPeer(p), func(c network.Conn) bool {
 		return stream.RelayedBy(c) == nil
 	})
 }
@@ -144,7 +147,7 @@ func (s *Service) observe(ctx context.Context, p peer.ID) error {
 
 // answer says where this peer is.
 func (s *Service) answer(context.Context, peer.ID, *nodepb.CoordRequest) (*nodepb.CoordReply, error) {
-	return &nodepb.CoordReply{Coordinate: s.space.told().Marshal()}, nil
+	return &nodepb.CoordReply{Coordinate: s.space.published().Marshal()}, nil
 }
 
 // save journals the peer's coordinate, once it has moved.

@@ -47,7 +47,8 @@ type Space struct {
 func NewSpace(was market.Coordinate) (*Space, error) {
 	c := coordinate.DefaultConfig()
 	c.Dimensionality = market.CoordinateDims
-	c.AdjustmentWindowSize = 0 // an offset by the mean of the last few: one liar among them would have all of its lie in it
+	// An offset by the mean of the last few: one liar among them would have all of its lie in it.
+	c.AdjustmentWindowSize = 0
 	client, err := coordinate.NewClient(c)
 	if err != nil {
 		return nil, fmt.Errorf("network coordinates: %w", err)
@@ -146,8 +147,8 @@ func (s *Space) Coordinate() market.Coordinate {
 	return fixed(s.client.GetCoordinate())
 }
 
-// told is the peer's coordinate for other peers: from its first observation on, so that some peer begins.
-func (s *Space) told() market.Coordinate {
+// published is the peer's coordinate for other peers: from its first observation on, so that some peer begins.
+func (s *Space) published() market.Coordinate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fixed(s.client.GetCoordinate())

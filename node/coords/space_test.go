@@ -52,7 +52,7 @@ func (w *town) run(t rapid.TB, rounds, liars int, rng *rand.Rand) {
 			if j == i {
 				continue
 			}
-			at := w.s[j].told()
+			at := w.s[j].published()
 			if j < liars {
 				for d := range at.Vec {
 					at.Vec[d] = rng.Int32N(2*market.MaxCoordinate) - market.MaxCoordinate
@@ -112,9 +112,9 @@ func TestSpaceProperties(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "observations") {
 			at, rtt := anyCoordinate(t), time.Duration(rapid.Int64Range(-1, int64(4*time.Second)).Draw(t, "rtt"))
 			now = now.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "seconds")) * time.Second)
-			before := s.told()
+			before := s.published()
 			err := s.Observe(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "from"), at, rtt, now)
-			after := s.told()
+			after := s.published()
 			if err != nil {
 				if !errors.Is(err, ErrObservation) || after != before {
 					t.Fatalf("safety: %v, and it moved from %v to %v", err, before, after)

@@ -2,7 +2,8 @@
 //
 //	cuda  NVIDIA GPUs through the driver, in a helper process
 //	cpu   the processor, in portable Go; bit for bit the same answers
-//	sim   no hardware: real answers of small challenges in the time that hardware of a class would take, on a virtual clock
+//	sim   no hardware: real answers of small challenges in the time that hardware of a class would take, on a virtual
+//	      clock
 //
 // A device computes and times nothing: its caller measures. All devices of a peer are asked at once, so that one card
 // cannot answer for two.

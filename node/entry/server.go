@@ -82,6 +82,8 @@ const (
 	CallsPerClient = 10
 	// CallBurst is how many come at once.
 	CallBurst = 60
+	// CallsAtOnce is how many of one client are under way at a time.
+	CallsAtOnce = stream.DefaultPerPeer
 
 	findsPerClient, findBurst   = 2, 10
 	ordersPerClient, orderBurst = 2, 10

@@ -22,7 +22,7 @@ const (
 	// topicQueue is how many orders of one topic wait to be looked at here. The newest are dropped: other providers
 	// heard them too.
 	topicQueue = 1024
-	// maxClasses bounds the classes whose topics are joined. One that is not sold here and that nothing was ordered
+	// maxClasses bounds the classes with joined topics. One that is not sold here and that nothing was ordered
 	// of for classIdle is left, and before that the one idle for longest when there are too many.
 	maxClasses = 64
 	classIdle  = 15 * time.Minute

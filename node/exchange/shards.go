@@ -24,8 +24,8 @@ func (o *orders) joinShard(c market.Class) (*gossip.Topic[market.Order], error) 
 	}, topicQueue)
 }
 
-// inShard are those of a class's hints that are in this peer's shard. Nobody is asked for them: who is in a shard
-// shows in its key.
+// inShard are those of a class's hints that are in this peer's shard. Nobody is asked for them: that a peer is in a
+// shard shows in its key.
 func (o *orders) inShard(class *[]peer.AddrInfo) (out []peer.AddrInfo) {
 	if class == nil || len(*class) < shardHints {
 		return nil

@@ -29,7 +29,7 @@ const (
 	noMemory = 'm'
 )
 
-// CodeMemory is how a provider refuses to ready a probe whose devices have no memory left for it.
+// CodeMemory is how a provider refuses to ready a probe on devices that have no memory left for it.
 const CodeMemory = "memory"
 
 // ErrMemory says that a device had no memory left for a product: the buyer's own program has it. It says nothing of
@@ -114,7 +114,8 @@ func (s Seller) answer(ctx context.Context, conn io.ReadWriter) ([]computed, err
 		if err != nil {
 			return nil, err
 		}
-		if q.Lease != s.Lease || q.Execution != s.Execution || q.Kind() != s.Gauge.Kind() || int(q.Unit) != i || q.Shape != done[0].question.Shape && i > 0 {
+		if q.Lease != s.Lease || q.Execution != s.Execution || q.Kind() != s.Gauge.Kind() || int(q.Unit) != i ||
+			q.Shape != done[0].question.Shape && i > 0 {
 			return nil, fmt.Errorf("%w: a question about another execution or for other hardware", ErrProtocol)
 		}
 		if err := q.Verify(s.Domain, s.Buyer, sign.Signature(b[rules.QuestionSize:])); err != nil {
@@ -166,7 +167,8 @@ func (s Seller) open(conn io.ReadWriter, done []computed) error {
 		if err != nil {
 			return err
 		}
-		if _, err = conn.Write(append(binary.LittleEndian.AppendUint32(sig[:], uint32(len(openings))), openings...)); err != nil {
+		head := binary.LittleEndian.AppendUint32(sig[:], uint32(len(openings)))
+		if _, err = conn.Write(append(head, openings...)); err != nil {
 			return err
 		}
 	}

@@ -51,10 +51,10 @@ type Files struct {
 // New makes the files of a store.
 func New(cfg Config) *Files { return &Files{cfg: cfg, grants: newGrants()} }
 
-// Serve sets the jobs whose API keys read files. It is called before Start.
+// Serve sets the jobs with API keys that read files. It is called before Start.
 func (f *Files) Serve(jobs Jobs) { f.jobs = jobs }
 
-// Need adds a room whose files are kept. It is called before Start.
+// Need adds a room with files that are kept. It is called before Start.
 func (f *Files) Need(of func() (map[cid.Cid]bool, error)) { f.needs = append(f.needs, of) }
 
 // Name implements service.Service.
@@ -134,6 +134,25 @@ func (f *Files) Drop(c cid.Cid) {
 	if err := f.cfg.Blobs.Remove(c); err != nil {
 		f.cfg.Log.Warn("a blob that nobody needs cannot be removed", "cid", c, "err", err)
 	}
+}
+
+// Free removes those of some blobs that no room needs, and returns their bytes.
+func (f *Files) Free(all []cid.Cid) (bytes int64, err error) {
+	stay, err := f.needed()
+	if err != nil {
+		return 0, fmt.Errorf("looking for blobs that must stay: %w", err)
+	}
+	for _, c := range all {
+		size, err := f.cfg.Blobs.Size(c)
+		if err != nil || stay[c] || f.jobs.Uses(c) {
+			continue // it went before, or is needed
+		}
+		if err := f.cfg.Blobs.Remove(c); err != nil {
+			return bytes, err
+		}
+		bytes += size
+	}
+	return bytes, nil
 }
 
 // PutBlob stores the content of r, for an API key unless that is "".

@@ -91,3 +91,37 @@ func TestNeeds(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Freed are files that neither a job nor another room needs; those that are not here count for nothing.
+func TestFree(t *testing.T) {
+	t.Parallel()
+	store, err := blob.OpenStore(t.TempDir(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := New(Config{Blobs: store, Log: slog.New(slog.DiscardHandler)})
+	put := func(content string) cid.Cid {
+		c, _, err := store.Put(t.Context(), strings.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	job, sold, old := put("of a job"), put("of a lease"), put("left over")
+	f.Serve(user{job})
+	f.Need(func() (map[cid.Cid]bool, error) { return map[cid.Cid]bool{sold: true}, nil })
+	n, err := f.Free([]cid.Cid{job, old, blob.Sum([]byte("not here")), sold, old})
+	if err != nil || n != int64(len("left over")) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	for c, stays := range map[cid.Cid]bool{job: true, sold: true, old: false} {
+		if _, err := store.Size(c); (err == nil) != stays {
+			t.Errorf("%s stays: %v, want %v", c, err == nil, stays)
+		}
+	}
+	broken := errors.New("no list")
+	f.Need(func() (map[cid.Cid]bool, error) { return nil, broken })
+	if _, err := f.Free([]cid.Cid{sold}); !errors.Is(err, broken) {
+		t.Errorf("without a list of the needed ones: %v", err)
+	}
+}

@@ -20,7 +20,9 @@ const (
 // noise are words of product names that do not distinguish models: makers, memory, decoration. A card for PCIe, or a
 // pair that is joined by NVLink (NVL), is another model than the module of that name: it has another memory and another
 // power limit. Orders ask for memory beside the class.
-var noise = regexp.MustCompile(`^(nvidia|amd|advanced|micro|devices|inc|corporation|tesla|geforce|instinct|gpu|graphics|device|generation|edition|oam|simulated|sxm\d?|hbm\d[a-z]?|\d+gi?b)$`)
+var noise = regexp.MustCompile(
+	`^(nvidia|amd|advanced|micro|devices|inc|corporation|tesla|geforce|instinct|gpu|graphics|device|generation|` +
+		`edition|oam|simulated|sxm\d?|hbm\d[a-z]?|\d+gi?b)$`)
 
 // glued is a series and its number without a space between, as people type them.
 var glued = regexp.MustCompile(`^(rtx|gtx|rx)(\d[a-z0-9]*)$`)

@@ -21,7 +21,8 @@ const (
 
 var (
 	// MIG-GPU-…/1/0 is how drivers before 470 named slices.
-	nvidiaUUID = regexp.MustCompile(`^(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^MIG-GPU-[0-9a-f-]{36}/\d{1,2}/\d{1,2}$`)
+	nvidiaUUID = regexp.MustCompile(
+		`^(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$|^MIG-GPU-[0-9a-f-]{36}/\d{1,2}/\d{1,2}$`)
 	pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 	migProfile = regexp.MustCompile(`^([1-9]c\.)?[1-9]g\.[1-9][0-9]{0,3}gb(\+[a-z.]{1,8})*(-[a-z]{1,8})?$`)
 )
@@ -142,9 +143,11 @@ func implausible(d Device) string {
 func unwell(h Health) string {
 	switch {
 	case h.Xid != nil && h.Xid.Fault != 0:
-		return fmt.Sprintf("the driver reported Xid %d, a fault: look into the kernel's log, reset the device and restart the peer", h.Xid.Fault)
+		return fmt.Sprintf("the driver reported Xid %d, a fault: "+
+			"look into the kernel's log, reset the device and restart the peer", h.Xid.Fault)
 	case h.ECC != nil && h.ECC.Uncorrectable > 0:
-		return fmt.Sprintf("%d uncorrectable memory errors since the driver was loaded: reset the device with nvidia-smi -r", h.ECC.Uncorrectable)
+		return fmt.Sprintf("%d uncorrectable memory errors since the driver was loaded: "+
+			"reset the device with nvidia-smi -r", h.ECC.Uncorrectable)
 	}
 	return ""
 }
@@ -156,8 +159,8 @@ func unshared(d Device) string {
 	case "":
 		return ""
 	case ExclusiveProcess:
-		return "in compute mode exclusive-process, where one program at a time has it, and audits need it beside a buyer's: " +
-			"sudo nvidia-smi -c DEFAULT"
+		return "in compute mode exclusive-process, where one program at a time has it, " +
+			"and audits need it beside a buyer's: sudo nvidia-smi -c DEFAULT"
 	}
 	return fmt.Sprintf("in compute mode %s: sudo nvidia-smi -c DEFAULT", d.ComputeMode)
 }

@@ -37,7 +37,8 @@ func kernelGPUs(procRoot string) (gpus []kernelGPU, found bool, err error) {
 		return nil, false, fmt.Errorf("reading the kernel driver's list: %w", err)
 	}
 	if len(entries) > MaxDevices {
-		return nil, true, fmt.Errorf("reading the kernel driver's list: %d devices, at most %d are read", len(entries), MaxDevices)
+		return nil, true, fmt.Errorf("reading the kernel driver's list: %d devices, at most %d are read",
+			len(entries), MaxDevices)
 	}
 	for _, e := range entries {
 		b, err := readBounded(filepath.Join(root, e.Name(), "information"))
@@ -117,7 +118,8 @@ func compare(devices []Device, kernel []kernelGPU, found bool, sysRoot string) {
 			continue
 		}
 		if !found {
-			d.refuse("NVML lists it and the kernel driver's list /proc/driver/nvidia/gpus is missing, so that nothing confirms it")
+			d.refuse("NVML lists it and the kernel driver's list /proc/driver/nvidia/gpus is missing, " +
+				"so that nothing confirms it")
 			continue
 		}
 		d.refuse(disagreement(*d, kernel))
@@ -127,7 +129,8 @@ func compare(devices []Device, kernel []kernelGPU, found bool, sysRoot string) {
 			case "":
 				d.refuse("there is no PCI function at " + d.PCI)
 			default:
-				d.refuse(fmt.Sprintf("the PCI function at %s is of vendor %s, not NVIDIA", d.PCI, child.Tidy(vendor, maxText)))
+				d.refuse(fmt.Sprintf("the PCI function at %s is of vendor %s, not NVIDIA",
+					d.PCI, child.Tidy(vendor, maxText)))
 			}
 		}
 	}

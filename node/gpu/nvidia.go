@@ -32,7 +32,8 @@ func (n *nvidia) Inventory(ctx context.Context) (Inventory, error) {
 			inv.Driver = told.Driver
 		}
 		compare(inv.Devices, kernel, found, n.cfg.SysRoot)
-		inv.Devices = append(inv.Devices, unlisted(inv.Devices, kernel, "the kernel driver has it and NVML does not list it")...)
+		missing := unlisted(inv.Devices, kernel, "the kernel driver has it and NVML does not list it")
+		inv.Devices = append(inv.Devices, missing...)
 	case found:
 		inv.Problems = append(inv.Problems, n.explain(err))
 		inv.Devices = unlisted(nil, kernel, "only the kernel driver's list could be read: "+short(err))
@@ -74,10 +75,13 @@ func short(err error) string {
 func (n *nvidia) explain(err error) string {
 	switch {
 	case errors.Is(err, ErrNoHelper):
-		return fmt.Sprintf("this machine has an NVIDIA driver, and %v: build it with `make build` where a C compiler is, "+
-			"or with `CGO_ENABLED=1 go install -tags nvml github.com/starling-network/starling/cmd/%s@latest`, and put it beside starling", err, HelperName)
+		return fmt.Sprintf("this machine has an NVIDIA driver, and %v: "+
+			"build it with `make build` where a C compiler is, or with "+
+			"`CGO_ENABLED=1 go install -tags nvml github.com/starling-network/starling/cmd/%s@latest`, "+
+			"and put it beside starling", err, HelperName)
 	case isNoLibrary(err):
-		return fmt.Sprintf("%v: the kernel driver is loaded and its library is not there; install the driver's packages in full "+
+		return fmt.Sprintf("%v: the kernel driver is loaded and its library is not there; "+
+			"install the driver's packages in full "+
 			"(in a container: run it with NVIDIA's container toolkit and the capability utility)", err)
 	}
 	return err.Error()

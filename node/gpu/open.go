@@ -60,7 +60,8 @@ func Open(cfg Config) (Source, error) {
 			return nil, err
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w %s: %w; the mocks are in it: build it with `make build` where a C compiler is", ErrMock, cfg.Mock, err)
+			return nil, fmt.Errorf("%w %s: %w; the mocks are in it: build it with `make build` where a C compiler is",
+				ErrMock, cfg.Mock, err)
 		}
 		return &simulated{nvidia{cfg: cfg, helper: newHelper(path, "--mock", cfg.Mock, "--seed", cfg.MockSeed)}}, nil
 	}
@@ -74,11 +75,13 @@ func Open(cfg Config) (Source, error) {
 // checkMock reports whether the mock that a configuration asks for is known and allowed.
 func checkMock(cfg Config) error {
 	if !cfg.Simulated {
-		return fmt.Errorf("%w: %.40s: the genesis of this network does not say that it is simulated, so only real devices may be sold on it",
+		return fmt.Errorf("%w: %.40s: the genesis of this network does not say that it is simulated, "+
+			"so only real devices may be sold on it",
 			ErrMock, cfg.Mock)
 	}
 	if !slices.Contains(Mocks, strings.TrimSuffix(cfg.Mock, MockMIG)) {
-		return fmt.Errorf("%w: %.40q is not known; known are %s, each with %s behind it for slices", ErrMock, cfg.Mock, strings.Join(Mocks, ", "), MockMIG)
+		return fmt.Errorf("%w: %.40q is not known; known are %s, each with %s behind it for slices",
+			ErrMock, cfg.Mock, strings.Join(Mocks, ", "), MockMIG)
 	}
 	return nil
 }

@@ -84,7 +84,8 @@ func decodeRequest(line []byte) (request, error) {
 	}
 	switch {
 	case q.Version != HelperVersion:
-		return q, fmt.Errorf("the peer speaks version %d and starling-nvml version %d: build both from one tree, with make build", q.Version, HelperVersion)
+		return q, fmt.Errorf("the peer speaks version %d and starling-nvml version %d: "+
+			"build both from one tree, with make build", q.Version, HelperVersion)
 	case q.Op != opInventory && q.Op != opHealth:
 		return q, fmt.Errorf("unknown operation %.40q", q.Op)
 	case len(q.UUIDs) > MaxDevices || slices.ContainsFunc(q.UUIDs, func(u string) bool { return !printable(u) }):
@@ -101,10 +102,12 @@ func decodeReply(line []byte) (reply, error) {
 		return reply{}, fmt.Errorf("not a reply: %w", err)
 	}
 	if p.Version != HelperVersion {
-		return reply{}, fmt.Errorf("it speaks version %d and the peer version %d: build both from one tree, with make build", p.Version, HelperVersion)
+		return reply{}, fmt.Errorf("it speaks version %d and the peer version %d: "+
+			"build both from one tree, with make build", p.Version, HelperVersion)
 	}
 	if p.Error != nil {
-		return reply{Version: p.Version, ID: p.ID, Error: &replyError{Kind: child.Tidy(p.Error.Kind, maxText), Text: child.Tidy(p.Error.Text, maxProblem)}}, nil
+		failure := &replyError{Kind: child.Tidy(p.Error.Kind, maxText), Text: child.Tidy(p.Error.Text, maxProblem)}
+		return reply{Version: p.Version, ID: p.ID, Error: failure}, nil
 	}
 	if p.Inventory != nil {
 		if err := checkInventory(p.Inventory); err != nil {

@@ -53,7 +53,8 @@ func ParseSelector(text string) (Selector, error) {
 	}
 	fields, err := csv.NewReader(strings.NewReader(text)).Read()
 	if err != nil || strings.ContainsAny(text, "\r\n") {
-		return Selector{}, fmt.Errorf("%w: %.80q is not a list with commas; try all, 2, h100:8 or vram>=24", ErrSelector, text)
+		return Selector{}, fmt.Errorf("%w: %.80q is not a list with commas; try all, 2, h100:8 or vram>=24",
+			ErrSelector, text)
 	}
 	p := selectorParser{seen: map[string]bool{}}
 	for _, f := range fields {
@@ -63,7 +64,8 @@ func ParseSelector(text string) (Selector, error) {
 	}
 	s := p.Selector
 	if s.Devices != nil && (s.All || s.Count > 0 || s.Model != "" || s.MinVRAMMiB > 0 || s.MinCapability != "") {
-		return Selector{}, fmt.Errorf("%w: device= names the devices; a count, a model or a minimum beside it says nothing", ErrSelector)
+		return Selector{}, fmt.Errorf("%w: device= names the devices; "+
+			"a count, a model or a minimum beside it says nothing", ErrSelector)
 	}
 	if s.Devices == nil && !s.All && s.Count == 0 {
 		s.Count = 1
@@ -207,7 +209,8 @@ func (p *selectorParser) minimum(key, value string) error {
 	case "vram":
 		mib, ok := parseMemory(value)
 		if !ok {
-			return fmt.Errorf("vram>=%.40s: want a size like 24, 24GiB or 23028MiB, at most %d GiB", value, maxVRAMMiB/1024)
+			return fmt.Errorf("vram>=%.40s: want a size like 24, 24GiB or 23028MiB, at most %d GiB",
+				value, maxVRAMMiB/1024)
 		}
 		p.MinVRAMMiB = mib
 		return nil
@@ -302,7 +305,8 @@ func (s Selector) ForOrder() error {
 		return fmt.Errorf("%w: device= names devices of one machine and an order goes to all providers; "+
 			"ask for what the devices must be, as in h100:2 or 2,vram>=24", ErrSelector)
 	case s.All:
-		return fmt.Errorf("%w: all the devices of whom? Say how many of them the job needs, as in 2 or h100:8", ErrSelector)
+		return fmt.Errorf("%w: all the devices of whom? Say how many of them the job needs, as in 2 or h100:8",
+			ErrSelector)
 	}
 	return nil
 }

@@ -101,6 +101,7 @@ const HelperName = "starling-nvml"
 const HelperBuild = "CGO_ENABLED=1 go build -tags nvml ./cmd/" + HelperName
 
 // HelperUsage is a helper's message to a user that starts it by hand.
-const HelperUsage = HelperName + ` asks NVIDIA's driver about this machine's GPUs on behalf of starling, which starts it.
+const HelperUsage = HelperName +
+	` asks NVIDIA's driver about this machine's GPUs on behalf of starling, which starts it.
 To see the GPUs: starling provider gpus
 `

@@ -57,7 +57,7 @@ func (g *GPUs) health(ctx context.Context, units []market.UnitID) ([]exclusive.D
 	}
 	for i, uuid := range uuids {
 		if h, ok := now[uuid]; ok {
-			out[i] = gpu.Told(out[i].Unit, uuid, out[i].Model, h)
+			out[i] = gpu.Reported(out[i].Unit, uuid, out[i].Model, h)
 		} else {
 			out[i].UUID = "" // it is gone
 		}

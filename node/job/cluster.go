@@ -85,8 +85,8 @@ func checkCluster(j Job, ps *problems) {
 			"runs differ", j.Verify != VerifyNone},
 		{"spec.health", "a cluster's engine says when it is well: leave it out", j.Health != nil},
 		{"spec.guardians", "guardians cannot keep a cluster going: its members are told of one another by the " +
-			"peer that holds its keys and its token; leave them out, and order it from a peer that stays on", j.Guardians > 0 ||
-			j.Standbys > 0},
+			"peer that holds its keys and its token; leave them out, and order it from a peer that stays on",
+			j.Guardians > 0 || j.Standbys > 0},
 	} {
 		if no.given {
 			ps.add(no.field, "%s", no.why)

@@ -461,26 +461,3 @@ func TestValuesFitTheJob(t *testing.T) {
 		t.Error("credentials that nobody asked for are taken")
 	}
 }
-
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	r := Restart{Max: 2, Policy: RestartOnFailure, Backoff: Span(time.Minute)}
-	for n, want := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 3: 4 * time.Minute, 4: MaxBackoff, 1000: MaxBackoff} {
-		if got := r.Wait(n); got != want {
-			t.Errorf("wait %d is %v, want %v", n, got, want)
-		}
-	}
-	always := Restart{Max: 1, Policy: RestartAlways}
-	for _, c := range []struct {
-		r    Restart
-		well bool
-		n    int
-		want bool
-	}{
-		{r, true, 0, false}, {r, false, 0, true}, {r, false, 2, false}, {always, true, 0, true}, {always, true, 1, false}, {Restart{Max: 3}, false, 0, false},
-	} {
-		if got := c.r.Again(c.well, c.n); got != c.want {
-			t.Errorf("%+v after %d, well %v: %v", c.r, c.n, c.well, got)
-		}
-	}
-}

@@ -41,7 +41,8 @@ var never = map[string]string{
 
 // tagged is an image reference with a tag and no digest, or a file path with a colon in its name.
 var tagged = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[a-z0-9][a-zA-Z0-9._-]*(:[0-9]{1,5}/)?[a-zA-Z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	return regexp.MustCompile(
+		`^[a-z0-9][a-zA-Z0-9._-]*(:[0-9]{1,5}/)?[a-zA-Z0-9._/-]*:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 })
 
 // withPort matches a registry with a port, such as localhost:5000.
@@ -125,9 +126,9 @@ func checkImage(ps *problems, image string) {
 		ps.add("spec.image", "%.120q is not a container image: a WASI program is given by module", image)
 	case !strings.Contains(image, "@") && tagged().MatchString(image+":x"), tagged().MatchString(image):
 		ps.add("spec.image", "%.120q names no digest, and a tag may mean other content tomorrow: after `docker pull "+
-			"%.120s`, `docker inspect --format '{{index .RepoDigests 0}}' %.120s` prints what to write, %.120s@sha256:…", image,
-			image,
-			image, image)
+			"%.120s`, `docker inspect --format '{{index .RepoDigests 0}}' %.120s` prints what to write, "+
+			"%.120s@sha256:…",
+			image, image, image, image)
 	default:
 		ps.add("spec.image", "%v", err)
 	}

@@ -36,22 +36,6 @@ const (
 	DefaultBackoff = Span(time.Second)
 )
 
-// Wait is how long to wait before the program is started again for the n-th time, n from 1.
-func (r Restart) Wait(n int) time.Duration {
-	d := time.Duration(r.Backoff)
-	for range n - 1 {
-		if d *= 2; d >= MaxBackoff || d <= 0 {
-			return MaxBackoff
-		}
-	}
-	return min(d, MaxBackoff)
-}
-
-// Again reports whether a program that ended well or ill, after so many restarts, is started again.
-func (r Restart) Again(well bool, restarts int) bool {
-	return restarts < r.Max && (r.Policy == RestartAlways || r.Policy == RestartOnFailure && !well)
-}
-
 func checkRestart(j Job, ps *problems) {
 	r := j.Restart
 	if r.Max < 0 || r.Max > MaxRestart {

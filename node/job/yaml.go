@@ -263,7 +263,7 @@ func printable(key string) string {
 	}, key)
 }
 
-// nearest is the known field that a person who wrote key most likely meant, "" if none is near.
+// nearest is the known field that the author of key most likely meant, "" if none is near.
 func nearest[T any](key string, known map[string]T) string {
 	if len(key) > 40 {
 		return ""

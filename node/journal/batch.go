@@ -13,7 +13,7 @@ type Store interface {
 	Write(ctx context.Context, puts ...store.Put) error
 	// Get returns a record, or store.ErrNotFound.
 	Get(ctx context.Context, kind, key string) ([]byte, error)
-	// List calls fn for the records of a kind whose key begins with prefix, in the order of their keys.
+	// List calls fn for the records of a kind with a key that begins with prefix, in the order of their keys.
 	List(ctx context.Context, kind, prefix string, fn func(key string, value []byte) error) error
 }
 

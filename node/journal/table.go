@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// Table is one kind of record. K is a type whose underlying type is string or an unsigned integer, or one with
+// Table is one kind of record. K is a type with string or an unsigned integer as its underlying type, or one with
 // MarshalText and UnmarshalText. V is encoded as JSON.
 type Table[K comparable, V any] struct{ kind string }
 
@@ -105,7 +105,7 @@ func (t Table[K, V]) Get(ctx context.Context, s Store, k K) (v V, err error) {
 	return v, nil
 }
 
-// List calls fn for each record whose key begins with prefix, in the order of their keys. It returns fn's first
+// List calls fn for each record with a key that begins with prefix, in the order of their keys. It returns fn's first
 // error. A record with an unknown field is an error, because a newer version of the program wrote it.
 func (t Table[K, V]) List(ctx context.Context, s Store, prefix string, fn func(K, V) error) error {
 	return s.List(ctx, t.kind, prefix, func(key string, value []byte) error {

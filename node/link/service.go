@@ -88,8 +88,11 @@ type account struct {
 
 // New answers on a host. tag is the network's.
 func New(h host.Host, tag string, holds Holds, log *slog.Logger) *Service {
-	s := &Service{host: h, tag: tag, holds: holds, log: log, opened: rates.New[peer.ID](perSecond, burst, maxPeers), taken: rate.NewLimiter(takeRate, takeBurst),
-		accounts: map[market.HoldID]*account{}}
+	s := &Service{
+		host: h, tag: tag, holds: holds, log: log,
+		opened: rates.New[peer.ID](perSecond, burst, maxPeers), taken: rate.NewLimiter(takeRate, takeBurst),
+		accounts: map[market.HoldID]*account{},
+	}
 	s.servers = []*stream.Server{
 		protocol.Measure.Handle(h, tag, s.measure, stream.Limits{PerPeer: 64, Concurrent: 128, Logger: log}),
 		protocol.Link.Serve(h, tag, s.answer, stream.Limits{PerPeer: 8, Concurrent: 128, Logger: log}),
@@ -118,7 +121,8 @@ func (s *Service) measure(ctx context.Context, from peer.ID, req *nodepb.Measure
 	case req.Rounds < 1 || req.Rounds > MaxEchoes:
 		return nil, &stream.Malformed{Reason: fmt.Sprintf("%d rounds, want 1 to %d", req.Rounds, MaxEchoes)}
 	case req.Bytes > MaxBytes || req.Bytes > 0 && n > 1:
-		return nil, &stream.Malformed{Reason: fmt.Sprintf("%d bytes to %d targets, at most %d to one", req.Bytes, n, MaxBytes)}
+		return nil, &stream.Malformed{Reason: fmt.Sprintf("%d bytes to %d targets, at most %d to one",
+			req.Bytes, n, MaxBytes)}
 	}
 	targets := make([]peer.AddrInfo, n)
 	for i, t := range req.Targets {
@@ -149,7 +153,9 @@ func (s *Service) measure(ctx context.Context, from peer.ID, req *nodepb.Measure
 				reply.Results[i] = &nodepb.LinkResult{Error: class}
 				return
 			}
-			reply.Results[i] = &nodepb.LinkResult{RttMicros: uint32(max(r.RTT.Microseconds(), 1)), Mbit: r.Mbit, Relayed: r.Relayed}
+			reply.Results[i] = &nodepb.LinkResult{
+				RttMicros: uint32(max(r.RTT.Microseconds(), 1)), Mbit: r.Mbit, Relayed: r.Relayed,
+			}
 		})
 	}
 	wg.Wait()
@@ -241,7 +247,9 @@ func (s *Service) path(ctx context.Context, to peer.AddrInfo, buyer sign.Key, ro
 }
 
 // answer is the other end of path.
-func (s *Service) answer(_ context.Context, from peer.ID, req *nodepb.LinkRequest, accept func(*nodepb.LinkReply) (*stream.Conn, error)) error {
+func (s *Service) answer(
+	_ context.Context, from peer.ID, req *nodepb.LinkRequest, accept func(*nodepb.LinkReply) (*stream.Conn, error),
+) error {
 	if len(req.Buyer) != sign.KeySize {
 		return &stream.Malformed{Reason: "a buyer's key is 32 bytes"}
 	}

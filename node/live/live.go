@@ -157,7 +157,7 @@ func (w *Writer) Write(k Kind, body []byte) error {
 	return err
 }
 
-// Stream is a writer whose bytes become frames of one kind.
+// Stream is a writer. The bytes become frames of one kind.
 func (w *Writer) Stream(k Kind) io.Writer { return frameWriter{w, k} }
 
 type frameWriter struct {

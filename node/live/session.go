@@ -25,7 +25,9 @@ type Session struct {
 // Serve gives the program that run starts the stream's other end for a terminal, and sends it the result of the
 // program. The program's context ends when the other end is gone or breaks the protocol. It returns when nothing uses
 // conn any more; the error is the stream's.
-func Serve(ctx context.Context, conn io.ReadWriteCloser, rows, cols uint32, run func(context.Context, Session) (int, error)) error {
+func Serve(
+	ctx context.Context, conn io.ReadWriteCloser, rows, cols uint32, run func(context.Context, Session) (int, error),
+) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w := NewWriter(conn)

@@ -35,9 +35,10 @@ var (
 // MaxArchive is the longest archive of files that have so many bytes together.
 func MaxArchive(files int64) int64 { return files + MaxEntries*maxEntryHead }
 
-// Pack writes name, a file or directory beneath root, as a tar archive whose first element is as. Links are archived as
-// links, anything else than files, directories and links is left out, and nothing outside root is ever read. It returns
-// ErrRoom when the files have more than most bytes: a program may write while it is copied, and so without end.
+// Pack writes name, a file or directory beneath root, as a tar archive that begins with the element as. Links are
+// archived as links, anything else than files, directories and links is left out, and nothing outside root is ever
+// read. It returns ErrRoom when the files have more than most bytes: a program may write while it is copied, and so
+// without end.
 func Pack(w io.Writer, root *os.Root, name, as string, most int64) error {
 	p := packer{tw: tar.NewWriter(w), root: root, left: most, most: most}
 	if err := p.add(name, as, 0, true); err != nil {
@@ -133,7 +134,8 @@ func (p *packer) file(name string, h *tar.Header) error {
 	}
 	h.Typeflag, h.Size = tar.TypeReg, info.Size()
 	if p.left -= h.Size; p.left < 0 {
-		return fmt.Errorf("%w: more than %d MiB of files, which is all the disk that the lease has", ErrRoom, p.most>>20)
+		return fmt.Errorf("%w: more than %d MiB of files, which is all the disk that the lease has",
+			ErrRoom, p.most>>20)
 	}
 	if err := p.tw.WriteHeader(h); err != nil {
 		return err
@@ -202,7 +204,8 @@ func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool)
 			err = writeFile(tr, root, name, h)
 		default:
 			if refuse {
-				return u, fmt.Errorf("%w: %s is a link or a device; only files and directories can be", ErrCopy, Clean(h.Name))
+				return u, fmt.Errorf("%w: %s is a link or a device; only files and directories can be",
+					ErrCopy, Clean(h.Name))
 			}
 			u.Links++
 		}
@@ -231,7 +234,8 @@ func sparse(h *tar.Header) bool {
 // entryName is where an entry goes, "" for the directory that everything goes to.
 func entryName(name, as string) (string, error) {
 	local := path.Clean(strings.TrimPrefix(name, "./"))
-	if strings.ContainsAny(name, "\\\x00") || !filepath.IsLocal(filepath.FromSlash(local)) || strings.Count(local, "/") > maxDepth {
+	if strings.ContainsAny(name, "\\\x00") || !filepath.IsLocal(filepath.FromSlash(local)) ||
+		strings.Count(local, "/") > maxDepth {
 		return "", fmt.Errorf("%w: an archive with the name %q", ErrCopy, Clean(name))
 	}
 	if local == "." {

@@ -30,7 +30,7 @@ type Runner[K comparable, M Machine[M, E, F], E, F any] struct {
 // instance is a machine and its queue.
 type instance[K comparable, M, E, F any] struct {
 	k       K
-	m       M // as journalled, but for what is not kept over a restart; only who serves the machine changes it
+	m       M // as journalled, but for what is not kept over a restart; changed only by the serving goroutine
 	inbox   []item[E, F]
 	asked   int       // of these, how many have a caller
 	limit   int       // events of the next turn; fewer while a record is looked for that cannot be written
@@ -206,7 +206,7 @@ func (r *Runner[K, M, E, F]) Ask(ctx context.Context, k K, ev E) ([]F, error) {
 	}
 }
 
-// Post sends an event and does not wait. It returns ErrUnknown or ErrStopped. Requests of peers go through Ask, whose
+// Post sends an event and does not wait. It returns ErrUnknown or ErrStopped. Requests of peers go through Ask: its
 // inbox is bounded.
 func (r *Runner[K, M, E, F]) Post(k K, ev E) error {
 	_, err := r.enqueue(k, item[E, F]{ev: ev})

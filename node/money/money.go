@@ -17,6 +17,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/money/wages"
 	"github.com/starling-network/starling/node/settle"
 )
 
@@ -32,10 +34,9 @@ type Funds interface {
 	Funds(ctx context.Context) (chain.Funds, error)
 }
 
-// Buyer is the payments for the peer's own jobs, and its earnings as a guardian.
+// Buyer is the payments for the peer's own jobs.
 type Buyer interface {
 	Totals() buyer.Totals
-	Wages() map[sign.Hash]settle.Account
 }
 
 // Seller is the peer's earnings from its leases.
@@ -43,11 +44,12 @@ type Seller interface {
 	Accounts() map[market.LeaseID]settle.Account
 }
 
-// Money is a service that only measures.
+// Money is a service that claims the peer's wages and measures its money.
 type Money struct {
 	chain    Funds
 	buyer    Buyer
-	seller   Seller // nil if the peer sells nothing
+	seller   Seller       // nil if the peer sells nothing
+	wages    *wages.Wages // nil if it guards nothing
 	decimals uint8
 
 	mu    sync.Mutex
@@ -56,16 +58,41 @@ type Money struct {
 	err   error
 }
 
-// New makes the money of a peer on a network whose token has so many decimals. The seller is optional.
+// New makes the money of a peer on a network with a token of so many decimals. The seller is optional.
 func New(chain Funds, b Buyer, s Seller, decimals uint8) *Money {
 	return &Money{chain: chain, buyer: b, seller: s, decimals: decimals}
+}
+
+// Guarding is the configuration of Guards.
+type Guarding = wages.Config
+
+// Guards has a peer that guards others' jobs claim its wages. It is called before Run.
+func (m *Money) Guards(ctx context.Context, cfg Guarding) (err error) {
+	m.wages, err = wages.New(ctx, cfg)
+	return err
+}
+
+// Wages returns what guarding jobs has come to, by job, also of jobs that are long over.
+func (m *Money) Wages() map[sign.Hash]settle.Account {
+	if m == nil || m.wages == nil {
+		return nil
+	}
+	return m.wages.Accounts()
+}
+
+// Backed returns nil if this peer's wage for a job that it guards is on chain where the job's state says.
+func (m *Money) Backed(ctx context.Context, w guardian.Ward, state []byte) error {
+	return m.wages.Backed(ctx, w, state)
 }
 
 // Name implements service.Service.
 func (*Money) Name() string { return "money" }
 
-// Run waits for ctx.
-func (*Money) Run(ctx context.Context) error {
+// Run claims wages until ctx ends.
+func (m *Money) Run(ctx context.Context) error {
+	if m.wages != nil {
+		return m.wages.Run(ctx)
+	}
 	<-ctx.Done()
 	return nil
 }
@@ -82,7 +109,7 @@ func (m *Money) Inform(ctx context.Context, info *api.NodeInfo) {
 
 // earnings sums up the earnings from escrows, for leases and for guarding.
 func (m *Money) earnings() (out api.Earnings) {
-	accounts := slices.Collect(maps.Values(m.buyer.Wages()))
+	accounts := slices.Collect(maps.Values(m.Wages()))
 	for _, a := range accounts {
 		out.Wages += a.Claimed
 	}

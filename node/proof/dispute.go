@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/verify/replica"
 )
 
-// Dispute proves that providers signed different results of one deterministic work. Another run of the work shows whose
+// Dispute proves that providers signed different results of one deterministic work. Another run of the work shows which
 // result is false.
 type Dispute struct{ replica.Dissent }
 

@@ -19,7 +19,7 @@ type Finding struct {
 	Subjects    []sign.Key `json:"subjects"`
 	Proves      string     `json:"proves"`
 	Detail      any        `json:"detail"`          // by kind
-	Chain       string     `json:"chain,omitempty"` // "checked…", or the reason why not; empty if nothing is to be checked
+	Chain       string     `json:"chain,omitempty"` // "checked…", or the reason why not; empty: nothing to check
 
 	// Fault is the reason why the proof counts against its owner although its rules hold; nil if it does not.
 	Fault error `json:"-"`

@@ -20,7 +20,7 @@ import (
 const MaxReceipts = MaxFile
 
 // Receipts proves the cost of a job: the leases that both sides signed, their receipts and vouchers, and the
-// transactions whose anchors commit to exactly these receipts.
+// transactions with anchors that commit to exactly these receipts.
 type Receipts struct {
 	Job          string       `json:"job"`
 	Owner        sign.Key     `json:"owner,omitzero"` // where the leases name the job's own key as the buyer
@@ -67,7 +67,7 @@ func (p Receipts) Encode() ([]byte, error) { return json.Marshal(p) }
 // Hash implements Content.
 func (p Receipts) Hash() sign.Hash { return hashOf("starling/proof/receipts/v1", p) }
 
-// hashOf is the hash of a proof whose encoding is JSON.
+// hashOf is the hash of a proof that is encoded as JSON.
 func hashOf(tag string, c Content) sign.Hash {
 	b, err := c.Encode()
 	if err != nil { // no value of its fields fails

@@ -97,7 +97,8 @@ var Ask = stream.Protocol[*marketpb.AskRequest, *marketpb.AskReply]{
 
 // Quote brings a quote for an order that was gossiped one peer nearer to its buyer.
 var Quote = stream.Protocol[*marketpb.QuoteRequest, *marketpb.QuoteReply]{
-	Name: "quote", Version: 2, MaxRequest: MaxQuoteBox + maxQuoteFrame, MaxResponse: maxQuoteFrame, Deadline: quotePassed,
+	Name: "quote", Version: 2,
+	MaxRequest: MaxQuoteBox + maxQuoteFrame, MaxResponse: maxQuoteFrame, Deadline: quotePassed,
 }
 
 // Lease reserves units, signs a lease over them, activates and releases it.
@@ -165,7 +166,7 @@ var Link = stream.Duplex[*nodepb.LinkRequest, *nodepb.LinkReply]{
 	Name: "link", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxOrder, Deadline: QuickAnswer, Idle: QuickAnswer,
 }
 
-// Rsh attaches a program in an execution for another member of its cluster: a [Live] stream whose request names the
+// Rsh attaches a program in an execution for another member of its cluster: a [Live] stream. Its request names the
 // lease that the cluster's plan has for the rank, and a program without a terminal.
 var Rsh = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
 	Name: "rsh", Version: 1, MaxRequest: MaxLive, MaxResponse: MaxOrder, Deadline: liveDeadline,

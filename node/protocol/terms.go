@@ -25,11 +25,15 @@ func AheadSlots(g market.Genesis) uint64 { return g.SlotsIn(aheadTime) }
 
 // MeterTerms are the terms under which a lease is metered that is paid from an escrow, or directly where that is zero.
 // Both ends derive them from the network's genesis, the lease and where it is funded, so that they agree.
-func MeterTerms(g market.Genesis, core market.LeaseCore, keys market.KeySet, escrow sign.Key, perUnit market.Resources, supervision uint64) meter.Terms {
+func MeterTerms(
+	g market.Genesis, core market.LeaseCore, keys market.KeySet, escrow sign.Key, perUnit market.Resources,
+	supervision uint64,
+) meter.Terms {
 	return meter.Terms{
 		Domain: g.Domain(), Core: core, Keys: keys, Escrow: escrow, Supervision: supervision,
-		IntervalSlots: g.IntervalSlots, GraceSlots: g.IntervalSlots + g.SlotsIn(graceTime), SkewSlots: max(g.SlotsIn(skewTime), 1),
-		SlotMillis: g.SlotMillis, MilliCPU: uint64(core.Units) * uint64(perUnit.MilliCPU),
+		IntervalSlots: g.IntervalSlots, GraceSlots: g.IntervalSlots + g.SlotsIn(graceTime),
+		SkewSlots: max(g.SlotsIn(skewTime), 1), SlotMillis: g.SlotMillis,
+		MilliCPU: uint64(core.Units) * uint64(perUnit.MilliCPU),
 	}
 }
 

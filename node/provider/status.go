@@ -88,7 +88,7 @@ func (p *Provider) Status() Status {
 	return s
 }
 
-// Engine returns the error of the first runtime whose engine can start nothing now, or nil if all can.
+// Engine returns the error of the first runtime with an engine that can start nothing now, or nil if all can.
 func (p *Provider) Engine(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Runtimes)) {
 		if err := p.quotes.engine(ctx, name, time.Now()); err != nil {

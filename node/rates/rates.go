@@ -31,7 +31,7 @@ func (l *Limiter[K]) Allow(k K, now time.Time) bool {
 	b := l.m[k]
 	if b == nil {
 		if len(l.m) >= l.most {
-			for old, b := range l.m { // those whose bucket is full again have been quiet
+			for old, b := range l.m { // those with a bucket that is full again have been quiet
 				if b.TokensAt(now) >= float64(l.burst) {
 					delete(l.m, old)
 				}

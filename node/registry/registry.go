@@ -1,6 +1,6 @@
-// Package registry is the one list of on-chain registrations that all parts of a peer read: who draws committees, who
-// checks rewards, who accuses liars, who weighs reputations. Listing is dear for an endpoint, so it is asked once for
-// all of them:
+// Package registry is the one list of on-chain registrations that all parts of a peer read: the parts that draw
+// committees, check rewards, accuse liars and weigh reputations. Listing is dear for an endpoint, so it is asked once
+// for all of them:
 //
 //	audits, rewards, lies, evidence, reputation ──▶ Registry ──(one listing at a time, at most every Fresh)──▶ chain
 //
@@ -45,8 +45,8 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Registry gives the newest list that it has. It starts nothing: who asks when the list is old lists the chain, and the
-// others that ask meanwhile wait for that.
+// Registry gives the newest list that it has. It starts nothing: the caller that asks when the list is old lists the
+// chain, and the others that ask meanwhile wait for that.
 type Registry struct {
 	cfg  Config
 	turn chan struct{} // holds one while the chain is listed
@@ -114,7 +114,8 @@ func (r *Registry) list(ctx context.Context) error {
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
 	if err != nil && r.err == nil {
-		r.cfg.Log.Warn("registrations cannot be listed; the last list counts for a while", "err", err, "listed", r.at, "providers", len(r.all))
+		r.cfg.Log.Warn("registrations cannot be listed; the last list counts for a while",
+			"err", err, "listed", r.at, "providers", len(r.all))
 	}
 	r.tried, r.err = now, err
 	if err == nil {

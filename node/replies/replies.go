@@ -1,18 +1,18 @@
-// Package replies brings quotes back to buyers. An order names no address: who answered it would send packets wherever
-// a stranger says. A quote goes back over the connections by which its order came, one peer at a time, and nobody dials
-// for it:
+// Package replies brings quotes back to buyers. An order names no address: a provider that answered it would send
+// packets wherever a stranger says. A quote goes back over the connections by which its order came, one peer at a time,
+// and nobody dials for it:
 //
 //	buyer ── order ──▸ peer ── order ──▸ peer ── order ──▸ provider
 //	buyer ◂── box ──── peer ◂── box ──── peer ◂── box ──── provider
 //
-// A box is the quote and its offer, sealed to the key that the order names: who passes it on reads the order's id and
-// nothing else.
+// A box is the quote and its offer, sealed to the key that the order names: a peer that passes it on reads the order's
+// id and nothing else.
 //
 // Keys are free, and a box can be junk. What a peer passes on is bounded therefore: the quotes for one order, and of
 // these half of what others left for each neighbour; boxes a second, of one neighbour and of the strangers in one
-// network; those that wait or are on their way, by the standing of who they go to (package admit). The neighbours of
-// one network that are strangers count as one. Whatever is over a limit is refused and forgotten: a quote is no
-// promise, and another provider's comes another way.
+// network; those that wait or are on their way, by the standing of the peer that they go to (package admit). The
+// neighbours of one network that are strangers count as one. Whatever is over a limit is refused and forgotten: a quote
+// is no promise, and another provider's comes another way.
 package replies
 
 import (
@@ -116,7 +116,8 @@ type parcel struct {
 func New(cfg Config) *Router {
 	return &Router{
 		cfg: cfg, tallies: map[market.OrderID]*tally{}, lanes: map[peer.ID]*lane{}, places: admit.NewPlaces(maxParcels),
-		peers: rates.New[peer.ID](perPeer, peerBurst, maxSenders), networks: rates.New[netip.Prefix](perNetwork, networkBurst, maxSenders),
+		peers:    rates.New[peer.ID](perPeer, peerBurst, maxSenders),
+		networks: rates.New[netip.Prefix](perNetwork, networkBurst, maxSenders),
 	}
 }
 
@@ -158,7 +159,8 @@ func (r *Router) Send(o market.Order, quote, offer []byte) error {
 
 // handle passes on the boxes of a neighbour.
 func (r *Router) handle(_ context.Context, from peer.ID, req *marketpb.QuoteRequest) (*marketpb.QuoteReply, error) {
-	if len(req.Order) != len(market.OrderID{}) || len(req.Box) < sealed.Overhead || len(req.Box) > protocol.MaxQuoteBox {
+	if len(req.Order) != len(market.OrderID{}) ||
+		len(req.Box) < sealed.Overhead || len(req.Box) > protocol.MaxQuoteBox {
 		return nil, &stream.Malformed{Reason: "no order or no box of a quote"}
 	}
 	now, at := time.Now(), r.strangers(from)
@@ -257,7 +259,8 @@ func (r *Router) landed(to peer.ID) (p parcel, ok bool) {
 func (r *Router) deliver(ctx context.Context, to peer.ID, p parcel) {
 	defer p.free()
 	ctx = network.WithNoDial(ctx, "a quote is never dialled for")
-	_, err := protocol.Quote.Call(ctx, r.cfg.Host, r.cfg.Network, to, &marketpb.QuoteRequest{Order: p.order[:], Box: p.box})
+	_, err := protocol.Quote.Call(ctx, r.cfg.Host, r.cfg.Network, to,
+		&marketpb.QuoteRequest{Order: p.order[:], Box: p.box})
 	if err == nil {
 		r.passed.Add(1)
 		return

@@ -150,7 +150,7 @@ func (b *Book) forget(n name) {
 	b.counts[n.source]--
 }
 
-// buyerOf is whose lease facts are of.
+// buyerOf is the buyer of the lease that facts are of.
 func buyerOf(fs []reputation.Fact) sign.Key {
 	if fs[0].Role == reputation.Buyer {
 		return fs[0].Subject

@@ -128,7 +128,7 @@ func TestWhatIsPublicCounts(t *testing.T) {
 			t.Errorf("%d: %+v", k, s)
 		}
 	}
-	told, more := b.Told(key(5), 1)
+	told, more := b.Recent(key(5), 1)
 	if want := public(20, key(5), key(10), token); more != 0 || len(told) != 1 || told[0].Receipt != want.Receipt.SignedHash() || told[0].Tx != "tx" || told[0].Rater != key(10) {
 		t.Errorf("%+v, %d more", told, more)
 	}
@@ -319,7 +319,7 @@ func crashAt(t *testing.T, n int, when store.When) (crashed bool) {
 	}
 	told := func(b *book.Book) (all []book.Told) {
 		for _, k := range []sign.Key{key(1), key(10), self} {
-			facts, _ := b.Told(k, 100)
+			facts, _ := b.Recent(k, 100)
 			all = append(all, facts...)
 		}
 		return all
@@ -346,7 +346,7 @@ func crashAt(t *testing.T, n int, when store.When) (crashed bool) {
 		t.Errorf("crash at write %d, side %d: the journal has %+v, want %+v", n, when, got, want)
 	}
 	h, err := b.History(t.Context(), key(10))
-	if _, others := until.Told(key(10), 0); err != nil || len(h.Receipts) != others {
+	if _, others := until.Recent(key(10), 0); err != nil || len(h.Receipts) != others {
 		t.Errorf("crash at write %d, side %d: %d receipts, want %d: %v", n, when, len(h.Receipts), others, err)
 	}
 	if got := told(play(disk)); !slices.Equal(got, want) {

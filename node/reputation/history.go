@@ -71,8 +71,8 @@ type Told struct {
 	Source
 }
 
-// Told lists the newest facts about a peer, and returns the number of further ones.
-func (b *Book) Told(about sign.Key, most int) (out []Told, more int) {
+// Recent lists the newest facts about a peer, and returns the number of further ones.
+func (b *Book) Recent(about sign.Key, most int) (out []Told, more int) {
 	b.mu.Lock()
 	for n, fs := range b.facts {
 		for _, f := range fs {

@@ -80,7 +80,7 @@ type ReaderConfig struct {
 	Log  *slog.Logger
 }
 
-// Peers is the other peers whose anchored receipts are read.
+// Peers is the other peers with anchored receipts that are read.
 type Peers interface {
 	// Connected lists the connected peers.
 	Connected() []sign.Key

@@ -179,7 +179,7 @@ func (w *world) reader(self sign.Key, s store.Store, peers ...sign.Key) *Reader 
 
 // told is how many leases are known of a peer as a provider.
 func told(r *Reader, of sign.Private) int {
-	fs, _ := r.cfg.Book.Told(of.Key(), 1<<20)
+	fs, _ := r.cfg.Book.Recent(of.Key(), 1<<20)
 	return len(fs)
 }
 
@@ -208,7 +208,7 @@ func TestWhatOthersAnchoredIsReadOnce(t *testing.T) {
 		if told(r, provider) != 2 || told(r, private(3)) != 1 || told(r, buyer) != 3 || w.read-read != 2 {
 			t.Errorf("%d, %d and %d facts, %d transactions", told(r, provider), told(r, private(3)), told(r, buyer), w.read-read)
 		}
-		facts, _ := r.cfg.Book.Told(provider.Key(), 1)
+		facts, _ := r.cfg.Book.Recent(provider.Key(), 1)
 		if f := facts[0]; f.Kind != "kept" || f.Tx == "" || f.Receipt.IsZero() || f.Rater != buyer.Key() {
 			t.Errorf("%+v", f)
 		}
@@ -497,7 +497,7 @@ func TestRecordsOfOthers(t *testing.T) {
 		if err := r.Turn(t.Context()); !errors.Is(err, chain.ErrNotFound) || told(r, provider) != 2 || fetched[sign.Hash{2}] != 1 {
 			t.Errorf("%v; %d facts, fetched %v", err, told(r, provider), fetched)
 		}
-		facts, _ := r.cfg.Book.Told(provider.Key(), 1)
+		facts, _ := r.cfg.Book.Recent(provider.Key(), 1)
 		if f := facts[0]; f.Kind != "audit passed" || f.Record.IsZero() || f.Tx != "tx" {
 			t.Errorf("%+v", f)
 		}

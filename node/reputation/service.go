@@ -15,7 +15,7 @@ type Service struct {
 	decimals uint8
 }
 
-// NewService returns the service of a book on a network whose token has so many decimals.
+// NewService returns the service of a book on a network with a token of so many decimals.
 func NewService(b *Book, decimals uint8) Service { return Service{b, decimals} }
 
 // Name implements service.Service.

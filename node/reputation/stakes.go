@@ -38,7 +38,7 @@ func (b *Book) askStakes(ctx context.Context) {
 	}
 }
 
-// dueStakes are the providers whose stakes are to be asked for, that of longest ago first.
+// dueStakes are the providers with stakes that are to be asked for, that of longest ago first.
 func (b *Book) dueStakes(now time.Time) (due []sign.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -52,8 +52,12 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 	payout := program.PayoutAddress(g.Program, g.Escrow, of.source, of.epoch)
 	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{
 		program.OpenTokenAccount(s.cfg.Key, m.Wallet, mint),
-		program.ClaimReward{Payout: payout, Vault: program.RewardsAddress(g.Program, payout), Destination: program.TokenAccount(m.Wallet, mint), Mint: mint,
-			Index: index, Amount: amount, Path: path}.Instruction(g.Program)})
+		program.ClaimReward{
+			Payout: payout, Vault: program.RewardsAddress(g.Program, payout),
+			Destination: program.TokenAccount(m.Wallet, mint), Mint: mint,
+			Index: index, Amount: amount, Path: path,
+		}.Instruction(g.Program),
+	})
 	if err != nil && !errors.Is(err, program.ErrClaimed) { // another peer of this wallet
 		return fmt.Errorf("claiming %d: %w", amount, err)
 	}
@@ -67,7 +71,8 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 func (s *Service) awardOf(ctx context.Context, l *look, of subject, p program.Payout) (rewards.Award, error) {
 	right := func(b []byte) (rewards.Award, error) {
 		a, err := rewards.UnmarshalAward(of.source, of.epoch, b)
-		if err == nil && a.Rewards() != (program.Rewards{Source: of.source, Count: p.Count, Epoch: of.epoch, Sum: p.Sum, Root: p.Root}) {
+		want := program.Rewards{Source: of.source, Count: p.Count, Epoch: of.epoch, Sum: p.Sum, Root: p.Root}
+		if err == nil && a.Rewards() != want {
 			err = ErrRoot
 		}
 		return a, err
@@ -84,7 +89,8 @@ func (s *Service) awardOf(ctx context.Context, l *look, of subject, p program.Pa
 		if from.Bonded == 0 || from.Peer == s.cfg.Key {
 			continue
 		}
-		b, err := s.cfg.Peers.Read(ctx, from.Peer, Document{Kind: Payees, Epoch: of.epoch, Root: p.Root}, rewards.MaxPayees)
+		payees := Document{Kind: Payees, Epoch: of.epoch, Root: p.Root}
+		b, err := s.cfg.Peers.Read(ctx, from.Peer, payees, rewards.MaxPayees)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -102,8 +108,11 @@ func (s *Service) awardOf(ctx context.Context, l *look, of subject, p program.Pa
 func (s *Service) tidy(ctx context.Context, l *look) error {
 	var errs []error
 	for at, b := range l.ballots {
-		if b.RentPayer == s.cfg.Key && b.Subject == program.SubjectRewards && uint64(l.now) > max(b.Dead, b.Opened+program.OpeningSlots) {
-			_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CloseBallot{Ballot: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program)})
+		if b.RentPayer == s.cfg.Key && b.Subject == program.SubjectRewards &&
+			uint64(l.now) > max(b.Dead, b.Opened+program.OpeningSlots) {
+			_, err := s.cfg.Chain.Run(ctx, []program.Instruction{
+				program.CloseBallot{Ballot: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program),
+			})
 			errs = append(errs, err)
 		}
 	}
@@ -111,8 +120,11 @@ func (s *Service) tidy(ctx context.Context, l *look) error {
 		if uint64(l.now) <= v.Ends {
 			return nil
 		}
-		_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CloseVote{Vote: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program)})
-		if err != nil && !errors.Is(err, program.ErrKind) && !errors.Is(err, program.ErrOwner) { // it is gone, or never was
+		_, err := s.cfg.Chain.Run(ctx, []program.Instruction{
+			program.CloseVote{Vote: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program),
+		})
+		gone := errors.Is(err, program.ErrKind) || errors.Is(err, program.ErrOwner) // or it never was
+		if err != nil && !gone {
 			return err
 		}
 		return voteTable.Remove(ctx, s.cfg.Store, at)
@@ -148,16 +160,19 @@ type Past struct {
 	Sum    uint64   `json:"sum,omitempty"`    // of all rewards
 	Amount uint64   `json:"amount,omitempty"` // this peer's
 	Paid   bool     `json:"paid,omitempty"`
-	Claims int      `json:"claims,omitempty"` // of the epoch, that this peer knows to be paid under its word as a guardian
+	Claims int      `json:"claims,omitempty"` // of the epoch: known to be paid under this peer's word as a guardian
 	Wage   uint64   `json:"wage,omitempty"`   // their part of the amount, if the pool has enough
 	Waits  string   `json:"waits,omitempty"`  // why
 }
 
-// tell makes the status.
-func (s *Service) tell(ctx context.Context, l *look) error {
+// publish makes the status.
+func (s *Service) publish(ctx context.Context, l *look) error {
 	n, v := l.network, l.network.Params.Votes
-	t := Status{Slot: l.now, On: v.On(), Emission: v.Emission, Emitted: n.Emitted, Left: l.holdings[0], Bonded: n.Bonded, LeastBonded: v.LeastBonded,
-		Audits: s.cfg.Genesis.AuditSlots > 0, Registered: l.mine != nil, Counts: l.counts()}
+	t := Status{
+		Slot: l.now, On: v.On(), Emission: v.Emission, Emitted: n.Emitted, Left: l.holdings[0],
+		Bonded: n.Bonded, LeastBonded: v.LeastBonded,
+		Audits: s.cfg.Genesis.AuditSlots > 0, Registered: l.mine != nil, Counts: l.counts(),
+	}
 	if l.any {
 		t.Epoch = l.last + 1
 	}
@@ -186,7 +201,8 @@ func (s *Service) tell(ctx context.Context, l *look) error {
 func (s *Service) past(ctx context.Context, l *look, of subject, guarded []rewards.Guarded) (Past, error) {
 	p := Past{Epoch: of.epoch, Source: of.source, Mint: l.mint(of.source), State: "open"}
 	for _, b := range l.ballots {
-		if b.Subject == program.SubjectRewards && b.Rewards.Epoch == of.epoch && b.Rewards.Source == of.source && b.For >= p.For {
+		if b.Subject == program.SubjectRewards && b.For >= p.For &&
+			b.Rewards.Epoch == of.epoch && b.Rewards.Source == of.source {
 			p.State, p.For, p.Total, p.Sum = "voting", b.For, b.Total, b.Rewards.Sum
 		}
 	}

@@ -63,7 +63,8 @@ type due struct {
 // carried.
 func (l *look) due(of subject, turns rewards.Turns) (out []due, carried *due) {
 	for at, b := range l.ballots {
-		if b.Subject != program.SubjectRewards || b.Done || b.Rewards.Epoch != of.epoch || b.Rewards.Source != of.source {
+		if b.Subject != program.SubjectRewards || b.Done ||
+			b.Rewards.Epoch != of.epoch || b.Rewards.Source != of.source {
 			continue
 		}
 		if b.Carried() {
@@ -123,7 +124,8 @@ func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign
 			s.mu.Lock()
 			s.refused[at] = err.Error()
 			s.mu.Unlock()
-			s.cfg.Log.Warn("rewards that are put to the vote are not right", "ballot", at, "epoch", e.Number, "err", err)
+			s.cfg.Log.Warn("rewards that are put to the vote are not right",
+				"ballot", at, "epoch", e.Number, "err", err)
 		}
 		return err
 	}
@@ -169,7 +171,9 @@ func (s *Service) holders(l *look, b program.Ballot) []sign.Key {
 // check checks the table of a ballot against all data of this peer, and returns it with its payments. The table is the
 // one that the ballot names, from any peer; a holder that cannot show the certificates behind it says nothing about the
 // others.
-func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program.Ballot) (t rewards.Table, a rewards.Award, err error) {
+func (s *Service) check(
+	ctx context.Context, l *look, e rewards.Epoch, b program.Ballot,
+) (t rewards.Table, a rewards.Award, err error) {
 	if err := s.gather(ctx, l, e); err != nil {
 		return t, a, err
 	}
@@ -199,7 +203,9 @@ func (s *Service) check(ctx context.Context, l *look, e rewards.Epoch, b program
 }
 
 // checkTable is check for a table, with the certificates of one peer.
-func (s *Service) checkTable(ctx context.Context, l *look, e rewards.Epoch, b program.Ballot, t rewards.Table, from sign.Key) (rewards.Award, error) {
+func (s *Service) checkTable(
+	ctx context.Context, l *look, e rewards.Epoch, b program.Ballot, t rewards.Table, from sign.Key,
+) (rewards.Award, error) {
 	mine, err := s.keep.tallies(ctx, e)
 	if err != nil {
 		return rewards.Award{}, err
@@ -217,14 +223,16 @@ func (s *Service) checkTable(ctx context.Context, l *look, e rewards.Epoch, b pr
 	}
 	for _, u := range unseen {
 		if _, ok := l.payout(u.Provider); !ok {
-			return rewards.Award{}, fmt.Errorf("%w: %s is not registered, or was slashed", rewards.ErrTable, u.Provider.Short())
+			return rewards.Award{}, fmt.Errorf("%w: %s is not registered, or was slashed",
+				rewards.ErrTable, u.Provider.Short())
 		}
 		x, err := s.prove(ctx, from, e, u)
 		if err != nil {
 			return rewards.Award{}, err
 		}
 		if line, _ := t.Line(u); line != x.Line {
-			return rewards.Award{}, fmt.Errorf("%w: unit %s of %s", rewards.ErrProof, u.Unit.Short(), u.Provider.Short())
+			return rewards.Award{}, fmt.Errorf("%w: unit %s of %s",
+				rewards.ErrProof, u.Unit.Short(), u.Provider.Short())
 		}
 		tallies[u] = x
 	}
@@ -306,15 +314,20 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 	}
 	mine := s.address(*l.mine)
 	if err != nil || was.Turn != turn || uint64(l.now) > was.Slot+program.OpeningSlots {
-		was = opened{Turn: turn, Slot: uint64(l.now), Ballot: program.BallotAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, mine, uint64(l.now))}
+		was = opened{
+			Turn: turn, Slot: uint64(l.now),
+			Ballot: program.BallotAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, mine, uint64(l.now)),
+		}
 		if err := openedTable.Write(ctx, s.cfg.Store, of.key(), was); err != nil {
 			return err
 		}
 	}
-	s.cfg.Log.Info("putting an epoch's rewards to the vote", "epoch", of.epoch, "source", of.source, "turn", turn, "units", len(t.Lines), "claims", len(t.Claims),
-		"payees", len(a.Payees), "sum", a.Rewards().Sum)
-	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{program.ProposeRewards{Payer: s.cfg.Key, Signer: s.cfg.Key, Network: s.cfg.Genesis.Escrow, Provider: mine,
-		Ballot: was.Ballot, Opened: was.Slot, Rewards: said(t, a)}.Instruction(s.cfg.Genesis.Program)})
+	s.cfg.Log.Info("putting an epoch's rewards to the vote", "epoch", of.epoch, "source", of.source, "turn", turn,
+		"units", len(t.Lines), "claims", len(t.Claims), "payees", len(a.Payees), "sum", a.Rewards().Sum)
+	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{program.ProposeRewards{
+		Payer: s.cfg.Key, Signer: s.cfg.Key, Network: s.cfg.Genesis.Escrow, Provider: mine,
+		Ballot: was.Ballot, Opened: was.Slot, Rewards: said(t, a),
+	}.Instruction(s.cfg.Genesis.Program)})
 	if errors.Is(err, program.ErrExists) { // it was opened before, and is not seen yet
 		return nil
 	}
@@ -340,9 +353,11 @@ func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b prog
 	if err := voteTable.Write(ctx, s.cfg.Store, note, voted{b.Ends}); err != nil {
 		return err
 	}
-	s.cfg.Log.Info("confirming an epoch's rewards", "epoch", b.Rewards.Epoch, "source", b.Rewards.Source, "sum", b.Rewards.Sum)
-	_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CastVote{Payer: s.cfg.Key, Signer: s.cfg.Key, Provider: mine, Ballot: at, Vote: note, Former: former, For: true}.
-		Instruction(s.cfg.Genesis.Program)})
+	s.cfg.Log.Info("confirming an epoch's rewards",
+		"epoch", b.Rewards.Epoch, "source", b.Rewards.Source, "sum", b.Rewards.Sum)
+	_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CastVote{
+		Payer: s.cfg.Key, Signer: s.cfg.Key, Provider: mine, Ballot: at, Vote: note, Former: former, For: true,
+	}.Instruction(s.cfg.Genesis.Program)})
 	return err
 }
 
@@ -350,8 +365,10 @@ func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b prog
 func (s *Service) accept(ctx context.Context, l *look, at sign.Key, b program.Ballot) error {
 	g, r := s.cfg.Genesis, b.Rewards
 	payout := program.PayoutAddress(g.Program, g.Escrow, r.Source, r.Epoch)
-	_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.Accept{Payer: s.cfg.Key, Network: g.Escrow, Ballot: at, Source: s.source(l, r.Source),
-		Mint: l.mint(r.Source), Payout: payout, Vault: program.RewardsAddress(g.Program, payout)}.Instruction(g.Program)})
+	_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.Accept{
+		Payer: s.cfg.Key, Network: g.Escrow, Ballot: at, Source: s.source(l, r.Source),
+		Mint: l.mint(r.Source), Payout: payout, Vault: program.RewardsAddress(g.Program, payout),
+	}.Instruction(g.Program)})
 	if errors.Is(err, program.ErrExists) || errors.Is(err, program.ErrOver) {
 		return nil
 	}

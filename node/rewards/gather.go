@@ -159,7 +159,8 @@ func (r *gatherer) gather(ctx context.Context, l *look, e rewards.Epoch) error {
 				err = errors.Join(err, r.gatherGuarded(ctx, l, p.Peer, e.Number))
 			}
 			if err != nil && !(errors.Is(err, ErrNoDocument) && e.Number < l.last) {
-				r.cfg.Log.Debug("a provider's certificates are not to be had", "provider", p.Peer, "epoch", e.Number, "err", err)
+				r.cfg.Log.Debug("a provider's certificates are not to be had",
+					"provider", p.Peer, "epoch", e.Number, "err", err)
 				return nil
 			}
 			mu.Lock()
@@ -189,7 +190,9 @@ func (r *gatherer) gatherFrom(ctx context.Context, p sign.Key, e rewards.Epoch) 
 }
 
 // fetch asks a peer for the certificates of a unit and checks each: nothing is believed of which anything is wrong.
-func (r *archive) fetch(ctx context.Context, from sign.Key, e rewards.Epoch, u rewards.UnitKey) ([]audit.Certificate, error) {
+func (r *archive) fetch(
+	ctx context.Context, from sign.Key, e rewards.Epoch, u rewards.UnitKey,
+) ([]audit.Certificate, error) {
 	most := min(rewards.MaxCertificates, int(e.Windows())*audit.MaxCertificate)
 	b, err := r.read(ctx, from, Document{Kind: Certificates, Epoch: e.Number, Provider: u.Provider, Unit: u.Unit}, most)
 	if err != nil {
@@ -199,7 +202,8 @@ func (r *archive) fetch(ctx context.Context, from sign.Key, e rewards.Epoch, u r
 	if err != nil {
 		return nil, err
 	}
-	if _, err := rewards.Count(e, u, cs); err != nil { // before each is looked at closely: all are of this unit, in order, each once
+	// Before each is looked at closely: all are of this unit, in order, each once.
+	if _, err := rewards.Count(e, u, cs); err != nil {
 		return nil, err
 	}
 	for _, c := range cs {

@@ -64,7 +64,8 @@ func (s *Service) noteWards(ctx context.Context, l *look) error {
 			return err
 		}
 		for _, id := range ids {
-			if _, err := s.claimed(ctx, id); err != nil && !errors.Is(err, chain.ErrMalformed) && !errors.Is(err, chain.ErrNotFound) {
+			_, err := s.claimed(ctx, id)
+			if err != nil && !errors.Is(err, chain.ErrMalformed) && !errors.Is(err, chain.ErrNotFound) {
 				return err
 			}
 		}
@@ -158,8 +159,10 @@ func (l *look) guards(all []rewards.Guarded, of subject) rewards.Guards {
 		return rewards.Guards{}
 	}
 	out := rewards.Guards{Terms: l.network.Params.Mints[of.source-1]}
+	registered := func(k sign.Key) bool { _, ok := l.payout(k); return ok }
 	for _, g := range all {
-		if g.In(l.network.Params.Votes, of.epoch) && g.Mint == out.Terms.Mint && slices.ContainsFunc(g.Keys, func(k sign.Key) bool { _, ok := l.payout(k); return ok }) {
+		if g.In(l.network.Params.Votes, of.epoch) && g.Mint == out.Terms.Mint &&
+			slices.ContainsFunc(g.Keys, registered) {
 			out.Claims = append(out.Claims, g)
 		}
 	}
@@ -181,7 +184,9 @@ func (r *gatherer) checkGuarded(ctx context.Context, l *look, t rewards.Table, s
 		return rewards.Guards{}, fmt.Errorf("%w: of the emission no guardian is paid", rewards.ErrTable)
 	}
 	mine.Claims = slices.DeleteFunc(mine.Claims, func(g rewards.Guarded) bool {
-		_, here := slices.BinarySearchFunc(t.Claims, g.ID, func(c rewards.Claim, id sign.Signature) int { return bytes.Compare(c.ID[:], id[:]) })
+		_, here := slices.BinarySearchFunc(t.Claims, g.ID, func(c rewards.Claim, id sign.Signature) int {
+			return bytes.Compare(c.ID[:], id[:])
+		})
 		return !here
 	})
 	for _, c := range unseen {
@@ -192,7 +197,8 @@ func (r *gatherer) checkGuarded(ctx context.Context, l *look, t rewards.Table, s
 		case err != nil: // another endpoint may remember it
 			return rewards.Guards{}, err
 		case g.Net != c.Net || g.Mint != mine.Terms.Mint || !g.In(l.network.Params.Votes, t.Epoch):
-			return rewards.Guards{}, fmt.Errorf("%w: %w: claim %s paid %d in slot %d", rewards.ErrTable, rewards.ErrProof, g.ID, g.Net, g.Slot)
+			return rewards.Guards{}, fmt.Errorf("%w: %w: claim %s paid %d in slot %d",
+				rewards.ErrTable, rewards.ErrProof, g.ID, g.Net, g.Slot)
 		}
 		mine.Claims = append(mine.Claims, g)
 	}

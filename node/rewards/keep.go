@@ -22,15 +22,16 @@ import (
 // Records of the journal. Epochs and windows in text keys are hexadecimal, so that they sort.
 var (
 	seenTable        = journal.Define[audit.Window, audit.Seen]("rewardseen")
-	certificateTable = journal.Define[string, []byte]("rewardcert")                   // audit.Certificate by provider/unit/window
-	tableTable       = journal.Define[string, []byte]("rewardtable")                  // rewards.Table by epoch/hash
-	blockTable       = journal.Define[uint64, chain.Block]("rewardblock")             // the first after an epoch
-	awardTable       = journal.Define[string, awarded]("rewardaward")                 // by epoch/root
-	openedTable      = journal.Define[string, opened]("rewardopen")                   // by epoch/source: a ballot of this peer
-	voteTable        = journal.Define[sign.Key, voted]("rewardvote")                  // by address
-	mineTable        = journal.Define[string, Mine]("rewardmine")                     // by epoch/source
-	guardedTable     = journal.Define[sign.Signature, rewards.Guarded]("rewardclaim") // by transaction
-	wardTable        = journal.Define[sign.Key, warded]("rewardward")                 // by escrow: one that this peer guards, or did
+	certificateTable = journal.Define[string, []byte]("rewardcert")       // audit.Certificate by provider/unit/window
+	tableTable       = journal.Define[string, []byte]("rewardtable")      // rewards.Table by epoch/hash
+	blockTable       = journal.Define[uint64, chain.Block]("rewardblock") // the first after an epoch
+	awardTable       = journal.Define[string, awarded]("rewardaward")     // by epoch/root
+	openedTable      = journal.Define[string, opened]("rewardopen")       // by epoch/source: a ballot of this peer
+	voteTable        = journal.Define[sign.Key, voted]("rewardvote")      // by address
+	mineTable        = journal.Define[string, Mine]("rewardmine")         // by epoch/source
+	// guardedTable is by transaction.
+	guardedTable = journal.Define[sign.Signature, rewards.Guarded]("rewardclaim")
+	wardTable    = journal.Define[sign.Key, warded]("rewardward") // by escrow: one that this peer guards, or did
 )
 
 // keep is the journal, with the last counts of each epoch's certificates.
@@ -128,7 +129,9 @@ func (k *keep) add(ctx context.Context, cs []audit.Certificate) error {
 }
 
 // each calls fn for the kept certificates of an epoch under a prefix, by unit and window.
-func (k *keep) each(ctx context.Context, e rewards.Epoch, prefix string, fn func(rewards.UnitKey, audit.Certificate)) error {
+func (k *keep) each(
+	ctx context.Context, e rewards.Epoch, prefix string, fn func(rewards.UnitKey, audit.Certificate),
+) error {
 	return certificateTable.List(ctx, k.store, prefix, func(key string, b []byte) error {
 		c, _, err := audit.CutCertificate(b)
 		if err != nil {
@@ -176,7 +179,8 @@ func (k *keep) tallies(ctx context.Context, e rewards.Epoch) ([]rewards.Tally, e
 		x.tallies = fresh
 	}
 	maps.Copy(x.tallies, fresh)
-	return slices.SortedFunc(maps.Values(x.tallies), func(a, b rewards.Tally) int { return a.UnitKey.Compare(b.UnitKey) }), nil
+	byUnit := func(a, b rewards.Tally) int { return a.UnitKey.Compare(b.UnitKey) }
+	return slices.SortedFunc(maps.Values(x.tallies), byUnit), nil
 }
 
 // countAll counts every unit of an epoch.
@@ -260,7 +264,9 @@ func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots 
 			c, _, err := audit.CutCertificate(raw)
 			return err != nil || c.Target().Window < e.From
 		}),
-		drop(ctx, k, &b, guardedTable, func(_ sign.Signature, g rewards.Guarded) bool { return uint64(g.Slot) < begins }),
+		drop(ctx, k, &b, guardedTable, func(_ sign.Signature, g rewards.Guarded) bool {
+			return uint64(g.Slot) < begins
+		}),
 		drop(ctx, k, &b, wardTable, func(_ sign.Key, w warded) bool { return w.Epoch < epoch }),
 		drop(ctx, k, &b, tableTable, func(key string, _ []byte) bool { return key < hex16(epoch) }),
 		drop(ctx, k, &b, openedTable, func(key string, _ opened) bool { return key < hex16(epoch) }),

@@ -63,7 +63,7 @@ func (l listed) Providers(ctx context.Context) ([]program.Provider, error) {
 	return l.Registrations.Providers(ctx)
 }
 
-// Listed returns a chain whose registrations are read from a list.
+// Listed returns a chain with registrations that are read from a list.
 func Listed(c Chain, r Registrations) Chain { return listed{c, r} }
 
 // Sight is a peer's view of windows; node/audit's.
@@ -191,10 +191,11 @@ func (s *Service) Look(ctx context.Context) error {
 	}
 	const most = uint64(time.Hour / time.Millisecond)
 	s.mu.Lock()
-	s.aTurn = time.Duration(min(rewards.TurnSlots(l.network.Params.Votes), most)*min(s.cfg.Genesis.SlotMillis, most)) * time.Millisecond
+	turn := min(rewards.TurnSlots(l.network.Params.Votes), most) * min(s.cfg.Genesis.SlotMillis, most)
+	s.aTurn = time.Duration(turn) * time.Millisecond
 	s.mu.Unlock()
 	if !l.network.Params.Votes.On() || s.cfg.Genesis.AuditSlots == 0 {
-		return s.tell(ctx, l)
+		return s.publish(ctx, l)
 	}
 	if err := s.note(ctx); err != nil {
 		return err
@@ -224,7 +225,7 @@ func (s *Service) Look(ctx context.Context) error {
 	if l.any {
 		errs = append(errs, s.keep.forget(ctx, l.from, l.network.Params.Votes, s.cfg.Genesis.AuditSlots))
 	}
-	errs = append(errs, s.tidy(ctx, l), s.tell(ctx, l))
+	errs = append(errs, s.tidy(ctx, l), s.publish(ctx, l))
 	return errors.Join(errs...)
 }
 

@@ -32,8 +32,10 @@ func (s Streams) Read(ctx context.Context, from sign.Key, d Document, most int) 
 		return nil, err
 	}
 	return read(func(offset uint64) (*nodepb.RewardsReply, error) {
-		return protocol.Rewards.Call(ctx, s.Host, s.Tag, id, &nodepb.RewardsRequest{Document: nodepb.RewardsRequest_Document(d.Kind), Epoch: d.Epoch,
-			Provider: d.Provider[:], Unit: d.Unit[:], Root: d.Root[:], Offset: offset})
+		return protocol.Rewards.Call(ctx, s.Host, s.Tag, id, &nodepb.RewardsRequest{
+			Document: nodepb.RewardsRequest_Document(d.Kind), Epoch: d.Epoch,
+			Provider: d.Provider[:], Unit: d.Unit[:], Root: d.Root[:], Offset: offset,
+		})
 	}, most)
 }
 
@@ -50,8 +52,10 @@ func read(part func(offset uint64) (*nodepb.RewardsReply, error), most int) ([]b
 		if len(out) == 0 {
 			total = r.Total
 		}
-		if r.Total != total || total == 0 || total > uint64(most) || uint64(len(r.Part)) != min(protocol.MaxRewardsPart, total-uint64(len(out))) {
-			return nil, fmt.Errorf("%w: a part of %d bytes after %d of %d, at most %d are read", market.ErrMalformed, len(r.Part), len(out), r.Total, most)
+		if r.Total != total || total == 0 || total > uint64(most) ||
+			uint64(len(r.Part)) != min(protocol.MaxRewardsPart, total-uint64(len(out))) {
+			return nil, fmt.Errorf("%w: a part of %d bytes after %d of %d, at most %d are read",
+				market.ErrMalformed, len(r.Part), len(out), r.Total, most)
 		}
 		out = append(out, r.Part...)
 	}
@@ -60,16 +64,21 @@ func read(part func(offset uint64) (*nodepb.RewardsReply, error), most int) ([]b
 
 // Handle answers other peers; close the result to stop.
 func (r *archive) Handle(h *p2p.Host, tag string) *stream.Server {
-	return protocol.Rewards.Handle(h, tag, func(ctx context.Context, _ peer.ID, req *nodepb.RewardsRequest) (*nodepb.RewardsReply, error) {
+	answer := func(ctx context.Context, _ peer.ID, req *nodepb.RewardsRequest) (*nodepb.RewardsReply, error) {
 		return r.answer(ctx, req)
-	}, stream.Limits{Logger: r.cfg.Log})
+	}
+	return protocol.Rewards.Handle(h, tag, answer, stream.Limits{Logger: r.cfg.Log})
 }
 
 func (r *archive) answer(ctx context.Context, req *nodepb.RewardsRequest) (*nodepb.RewardsReply, error) {
 	if len(req.Provider) != sign.KeySize || len(req.Unit) != sign.HashSize || len(req.Root) != sign.HashSize {
-		return nil, &stream.Malformed{Reason: fmt.Sprintf("provider of %d bytes, unit of %d, root of %d", len(req.Provider), len(req.Unit), len(req.Root))}
+		return nil, &stream.Malformed{Reason: fmt.Sprintf("provider of %d bytes, unit of %d, root of %d",
+			len(req.Provider), len(req.Unit), len(req.Root))}
 	}
-	b, err := r.Document(ctx, Document{Kind: Kind(min(req.Document, 255)), Epoch: req.Epoch, Provider: sign.Key(req.Provider), Unit: market.UnitID(req.Unit), Root: sign.Hash(req.Root)})
+	b, err := r.Document(ctx, Document{
+		Kind: Kind(min(req.Document, 255)), Epoch: req.Epoch,
+		Provider: sign.Key(req.Provider), Unit: market.UnitID(req.Unit), Root: sign.Hash(req.Root),
+	})
 	if errors.Is(err, ErrNoDocument) || err == nil && req.Offset >= uint64(len(b)) {
 		return nil, stream.Refuse(codeUnknown, ErrNoDocument.Error())
 	}

@@ -39,9 +39,10 @@ var (
 	envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	// imagePattern is the grammar of github.com/distribution/reference with the digest made a duty.
 	imagePattern = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/)?` +
-			`[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*` +
-			`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}$`)
+		return regexp.MustCompile(
+			`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/)?` +
+				`[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*` +
+				`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}$`)
 	})
 )
 
@@ -100,7 +101,8 @@ func (s Spec) checkProgram() error {
 	if err := CheckImage(s.Image); err != nil {
 		return &SpecError{"Image", err.Error()}
 	}
-	if s.WorkDir != "" && (!clean(s.WorkDir) || len(s.WorkDir) > maxPath || !path.IsAbs(s.WorkDir) || path.Clean(s.WorkDir) != s.WorkDir) {
+	if s.WorkDir != "" && (!clean(s.WorkDir) || len(s.WorkDir) > maxPath ||
+		!path.IsAbs(s.WorkDir) || path.Clean(s.WorkDir) != s.WorkDir) {
 		return &SpecError{"WorkDir", fmt.Sprintf("%.80q is not a clean absolute path", s.WorkDir)}
 	}
 	if len(s.GPUs) > MaxGPUs {
@@ -176,7 +178,8 @@ func (s Spec) checkArgs() error {
 		total += len(k) + len(v) + 2
 	}
 	if total > MaxArgBytes {
-		return &SpecError{"Args", fmt.Sprintf("arguments and environment have %d bytes, at most %d", total, MaxArgBytes)}
+		return &SpecError{"Args", fmt.Sprintf("arguments and environment have %d bytes, at most %d",
+			total, MaxArgBytes)}
 	}
 	return nil
 }
@@ -193,7 +196,8 @@ func (s Spec) checkMounts() error {
 		if within(s.Dir, m.Host) || within(m.Host, s.Dir) {
 			return &SpecError{field + ".Host", "and Dir lie in one another"}
 		}
-		if !clean(m.Guest) || len(m.Guest) > maxPath || !path.IsAbs(m.Guest) || path.Clean(m.Guest) != m.Guest || m.Guest == "/" {
+		if !clean(m.Guest) || len(m.Guest) > maxPath ||
+			!path.IsAbs(m.Guest) || path.Clean(m.Guest) != m.Guest || m.Guest == "/" {
 			return &SpecError{field + ".Guest", fmt.Sprintf("%q is not a clean absolute path below /", m.Guest)}
 		}
 		for _, own := range s.ownPlaces() {

@@ -32,7 +32,9 @@ type Gauge interface {
 }
 
 // One is Gauge.Multiply for one device.
-func One(seeds []sign.Hash, each func(int, []sign.Hash) error, multiply func(seed sign.Hash) ([]sign.Hash, error)) error {
+func One(
+	seeds []sign.Hash, each func(int, []sign.Hash) error, multiply func(seed sign.Hash) ([]sign.Hash, error),
+) error {
 	if len(seeds) != 1 {
 		return fmt.Errorf("%w: %d products for one device", ErrDevice, len(seeds))
 	}

@@ -61,7 +61,9 @@ func (l *LogWriter) Err() error {
 
 // FollowLog is Logger.Logs for a stream that is a growing file: it reads until over is closed and the file is at its
 // end. When gone is closed before, the reader fails with ErrClosed.
-func FollowLog(ctx context.Context, path string, s Stream, offset int64, over, gone <-chan struct{}) (io.ReadCloser, error) {
+func FollowLog(
+	ctx context.Context, path string, s Stream, offset int64, over, gone <-chan struct{},
+) (io.ReadCloser, error) {
 	if s != Stdout && s != Stderr || offset < 0 {
 		return nil, fmt.Errorf("reading log: no offset %d in stream %q", offset, s)
 	}

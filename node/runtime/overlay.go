@@ -12,7 +12,7 @@ import (
 const (
 	// OverlayDevice is the interface of an execution with an overlay; beside it there is a loopback and nothing else.
 	OverlayDevice = "ovl0"
-	// OverlayDir is the guest directory whose files an overlay may bring, under names of their own.
+	// OverlayDir is the guest directory with the files that an overlay may bring, under names of their own.
 	OverlayDir = "/etc/cluster"
 	// AgentPath is a program in the sandbox of an execution with fellows that starts others in its fellows, as rsh
 	// does: package agent.
@@ -77,14 +77,16 @@ func (o *Overlay) Prefix() netip.Prefix { return netip.PrefixFrom(o.Address, o.P
 
 // Check holds an overlay to its rules. Its errors are *SpecError.
 func (o *Overlay) Check() error {
-	if !o.Address.Is4() || o.Address.IsLoopback() || o.Address.IsMulticast() || o.Address.IsUnspecified() || o.Address.IsLinkLocalUnicast() {
+	if !o.Address.Is4() || o.Address.IsLoopback() || o.Address.IsMulticast() ||
+		o.Address.IsUnspecified() || o.Address.IsLinkLocalUnicast() {
 		return &SpecError{"Overlay.Address", fmt.Sprintf("%v is not an IPv4 address of a host", o.Address)}
 	}
 	if o.PrefixBits < 8 || o.PrefixBits > 30 {
 		return &SpecError{"Overlay.PrefixBits", fmt.Sprintf("%d is not within 8 and 30", o.PrefixBits)}
 	}
 	if a := o.Address.As4(); o.Address == o.Prefix().Addr() || a == lastOf(o.Prefix()) {
-		return &SpecError{"Overlay.Address", fmt.Sprintf("%v is the first or the last of %v and no host's", o.Address, o.Prefix())}
+		return &SpecError{"Overlay.Address", fmt.Sprintf("%v is the first or the last of %v and no host's",
+			o.Address, o.Prefix())}
 	}
 	if err := CheckMTU(o.MTU); err != nil {
 		return err
@@ -125,7 +127,8 @@ func CheckOverlayFiles(files map[string][]byte) error {
 	total := 0
 	for name, content := range files {
 		if !overlayFile(name) {
-			return &SpecError{"Overlay.Files", fmt.Sprintf("%.120q is neither of %v nor a name in %s", name, overlayEtc, OverlayDir)}
+			return &SpecError{"Overlay.Files", fmt.Sprintf("%.120q is neither of %v nor a name in %s",
+				name, overlayEtc, OverlayDir)}
 		}
 		total += len(content)
 	}

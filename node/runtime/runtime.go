@@ -213,7 +213,7 @@ type Limits struct {
 	MilliCPU  uint32        `json:"milli_cpu,omitempty"`  // thousandths of a core; no limit
 	DiskMiB   uint32        `json:"disk_mib,omitempty"`   // all writable mounts together; DefaultDiskMiB
 	LogMiB    uint32        `json:"log_mib,omitempty"`    // each of the two logs; DefaultLogMiB
-	Pids      uint32        `json:"pids,omitempty"`       // processes and threads of a container; DefaultPids
+	Pids      uint32        `json:"pids,omitempty"`       // processes and threads; PidsPerMiB, DefaultPids
 	WallTime  time.Duration `json:"wall_time,omitempty"`  // from start to end; no limit
 }
 
@@ -224,8 +224,10 @@ const (
 	DefaultDiskMiB = 1024
 	// DefaultLogMiB is the length at which each log is cut where the spec does not say.
 	DefaultLogMiB = 16
-	// DefaultPids is how many processes and threads a container may have where the spec does not say.
-	DefaultPids = 4096
+	// DefaultPids is how many processes and threads a container may have at most where the spec does not say, and
+	// PidsPerMiB how many for each MiB of its memory. So they do not fill it by their existence alone: while thousands
+	// wait for memory, Linux may start no other process either.
+	DefaultPids, PidsPerMiB = 4096, 2
 )
 
 // WithDefaults fills in the defaults.
@@ -240,7 +242,7 @@ func (l Limits) WithDefaults() Limits {
 		l.LogMiB = DefaultLogMiB
 	}
 	if l.Pids == 0 {
-		l.Pids = DefaultPids
+		l.Pids = uint32(min(uint64(l.MemoryMiB)*PidsPerMiB, DefaultPids))
 	}
 	return l
 }

@@ -76,6 +76,22 @@ func Seal(to sign.Key, p Purpose, plain []byte) ([]byte, error) {
 	return box, nil
 }
 
+// Boxes seals for one network, and opens boxes that were sealed to one key.
+type Boxes struct {
+	Key     sign.Private
+	Network string // market.Genesis.Tag
+}
+
+// Seal is Seal for the use of a box and an id in the network.
+func (b Boxes) Seal(to sign.Key, what, id string, plain []byte) ([]byte, error) {
+	return Seal(to, Purpose{b.Network, what, id}, plain)
+}
+
+// Open is Open for the use of a box and an id in the network.
+func (b Boxes) Open(what, id string, box []byte) ([]byte, error) {
+	return Open(b.Key, Purpose{b.Network, what, id}, box)
+}
+
 // SealReply encrypts plain to a Reply. ErrTooLarge, or an error for bytes that are no sound X25519 key.
 func SealReply(to [32]byte, p Purpose, plain []byte) ([]byte, error) {
 	if len(plain) > MaxPlain {

@@ -61,8 +61,8 @@ type networkRecord struct {
 // networks has the account by its address.
 var networks = journal.Define[sign.Key, networkRecord]("network")
 
-// Get returns the network, from the journal or else from the chain, which is asked by one at a time: who waits for the
-// answer waits no longer than ctx.
+// Get returns the network, from the journal or else from the chain, which is asked by one at a time: a
+// caller waits for the answer no longer than ctx.
 func (n *Network) Get(ctx context.Context) (escrow.Net, error) {
 	if net := n.net.Load(); net != nil {
 		return *net, nil
@@ -98,7 +98,8 @@ func (n *Network) keep(ctx context.Context, account program.Network, write bool)
 		return escrow.Net{}, err
 	}
 	if net.Address() != n.genesis.Escrow {
-		return escrow.Net{}, fmt.Errorf("%w: the network's account is %s, not %s", chain.ErrMalformed, net.Address(), n.genesis.Escrow)
+		return escrow.Net{}, fmt.Errorf("%w: the network's account is %s, not %s",
+			chain.ErrMalformed, net.Address(), n.genesis.Escrow)
 	}
 	if write {
 		if err := networks.Write(ctx, n.store, n.genesis.Escrow, networkRecord{account.Marshal()}); err != nil {

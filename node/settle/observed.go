@@ -44,7 +44,9 @@ func (o *observed) Look(ctx context.Context, at sign.Key, tranches []uint16, lev
 	return v, err
 }
 
-func (o *observed) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
+func (o *observed) Sign(
+	ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer,
+) (chain.Prepared, error) {
 	tx, err := o.Ledger.Sign(ctx, instructions, tables, others...)
 	if err == nil {
 		calls := []string{}

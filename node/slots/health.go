@@ -57,7 +57,8 @@ func (c *Clock) Health() *service.Problem {
 			return &service.Problem{
 				Problem: fmt.Sprintf("this machine's clock is %v %s the chain's endpoints",
 					ahead.Abs().Round(time.Second), side(ahead)),
-				Remedy: "set the clock, for example by timedatectl set-ntp true: other peers refuse records of a wrong time",
+				Remedy: "set the clock, for example by timedatectl set-ntp true: " +
+					"other peers refuse records of a wrong time",
 			}
 		}
 	}

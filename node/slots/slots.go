@@ -4,7 +4,7 @@
 //
 //   - the clock is at most Margin ahead of the newest final slot: it stops while the chain is halted or out of reach;
 //   - an observation is refused when it is ahead of the last one by more than twice the time since then and Margin;
-//   - an observation whose final slot is older than one before it changes nothing.
+//   - an observation with a final slot older than one before it changes nothing.
 package slots
 
 import (
@@ -114,7 +114,8 @@ func (c *Clock) Sync(ctx context.Context) error {
 	if err != nil {
 		c.err = err
 		if c.fails++; c.fails == 1 {
-			c.log.Warn("chain does not tell its slot; going on by the nominal slot time for a while", "most", Margin, "err", err)
+			c.log.Warn("chain does not tell its slot; going on by the nominal slot time for a while",
+				"most", Margin, "err", err)
 		}
 		return fmt.Errorf("asking the chain for its slot: %w", err)
 	}
@@ -132,7 +133,8 @@ func (c *Clock) observe(tip chain.Tip, at time.Time) error {
 		// The monotonic clock stands still while a machine sleeps, the other one may be set back.
 		passed := max(at.Sub(c.since), at.Round(0).Sub(c.since.Round(0)), 0)
 		if most := c.past + market.Slot(2*(passed/c.slot)) + c.margin(); tip.Confirmed > most {
-			return fmt.Errorf("slot %d, %v after slot %d: %w", tip.Confirmed, passed.Round(time.Second), c.past, ErrAhead)
+			return fmt.Errorf("slot %d, %v after slot %d: %w",
+				tip.Confirmed, passed.Round(time.Second), c.past, ErrAhead)
 		}
 	}
 	switch {

@@ -58,6 +58,6 @@ func (s *Status) Reputation(name string) (api.PeerReputation, error) {
 		Peer: id.String(), Key: key,
 		Provider: v.Explain(key, rules.Provider, maxLines), Buyer: v.Explain(key, rules.Buyer, maxLines),
 	}
-	out.Facts, out.More = s.cfg.Book.Told(key, maxFacts)
+	out.Facts, out.More = s.cfg.Book.Recent(key, maxFacts)
 	return out, nil
 }

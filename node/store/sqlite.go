@@ -25,7 +25,7 @@ const (
 
 const (
 	cacheKiB    = 512     // SQLite's page cache: an idle peer must stay small
-	walPages    = 256     // checkpoint after this many pages (1 MiB), which also bounds the work of opening after a crash
+	walPages    = 256     // checkpoint after this many pages (1 MiB); bounds the work of opening after a crash too
 	walBytes    = 4 << 20 // the log file is cut back to this after a checkpoint
 	busyMillis  = 1000    // how long opening waits for another process that is just closing the journal
 	listPage    = 256     // records List reads at a time
@@ -128,7 +128,9 @@ func (s *SQLite) prepare() error {
 	}
 	if version < schemaVersion {
 		for _, q := range []string{
-			schemaTable, fmt.Sprintf("PRAGMA application_id=%d", applicationID), fmt.Sprintf("PRAGMA user_version=%d", schemaVersion),
+			schemaTable,
+			fmt.Sprintf("PRAGMA application_id=%d", applicationID),
+			fmt.Sprintf("PRAGMA user_version=%d", schemaVersion),
 		} {
 			if _, err := s.db.Exec(q); err != nil {
 				return err
@@ -140,7 +142,8 @@ func (s *SQLite) prepare() error {
 		query string
 	}{
 		{&s.get, `SELECT value, sum FROM journal WHERE kind = ? AND key = ?`},
-		{&s.put, `INSERT INTO journal VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value, sum = excluded.sum`},
+		{&s.put, `INSERT INTO journal VALUES (?, ?, ?, ?) ` +
+			`ON CONFLICT DO UPDATE SET value = excluded.value, sum = excluded.sum`},
 		{&s.del, `DELETE FROM journal WHERE kind = ? AND key = ?`},
 		{&s.list, `SELECT key, value, sum FROM journal WHERE kind = ? AND key >= ? ORDER BY key LIMIT ?`},
 	} {

@@ -38,8 +38,8 @@ type Store interface {
 	Write(ctx context.Context, puts ...Put) error
 	// Get returns a copy of the value; ErrNotFound when there is none.
 	Get(ctx context.Context, kind, key string) ([]byte, error)
-	// List calls fn for the records of kind whose key begins with prefix, in byte order of their keys, and stops at
-	// fn's first error, which it returns. fn owns value and may use the store. A record that is written or deleted
+	// List calls fn for the records of kind with a key that begins with prefix, in byte order of their keys, and stops
+	// at fn's first error, which it returns. fn owns value and may use the store. A record that is written or deleted
 	// while List runs may be seen or not.
 	List(ctx context.Context, kind, prefix string, fn func(key string, value []byte) error) error
 	// Close ends the store; later calls return ErrClosed. Written records stay.
@@ -62,7 +62,8 @@ func checkPuts(puts []Put) error {
 			return err
 		}
 		if len(p.Value) > MaxValue {
-			return fmt.Errorf("%w: %s %s has %d bytes, at most %d fit", ErrRecord, p.Kind, p.Key, len(p.Value), MaxValue)
+			return fmt.Errorf("%w: %s %s has %d bytes, at most %d fit",
+				ErrRecord, p.Kind, p.Key, len(p.Value), MaxValue)
 		}
 	}
 	return nil

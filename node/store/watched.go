@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/node/service"
 )
 
-// retryEvery is how often a store whose last write failed is tried again.
+// retryEvery is how often a store with a failed last write is tried again.
 const retryEvery = 5 * time.Second
 
 // Watched is a store that remembers whether its last write succeeded. As a service it tries a store that fails until it

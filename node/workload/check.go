@@ -62,8 +62,10 @@ func Check(w *nodepb.Workload, h Host) error {
 	if rt == nil {
 		return Bad("runtime %q is not offered here", w.Runtime)
 	}
-	if len(w.Args)+len(w.Entrypoint) > maxArgs || len(w.Env) > maxEnv || len(w.Inputs) > maxInputs || len(w.Outputs) > maxOutputs {
-		return Bad("at most %d arguments, %d variables, %d inputs and %d outputs", maxArgs, maxEnv, maxInputs, maxOutputs)
+	if len(w.Args)+len(w.Entrypoint) > maxArgs || len(w.Env) > maxEnv ||
+		len(w.Inputs) > maxInputs || len(w.Outputs) > maxOutputs {
+		return Bad("at most %d arguments, %d variables, %d inputs and %d outputs",
+			maxArgs, maxEnv, maxInputs, maxOutputs)
 	}
 	if w.PullMillis > uint64(MaxPull/time.Millisecond) {
 		return Bad("pull_millis: at most %v", MaxPull)
@@ -71,7 +73,9 @@ func Check(w *nodepb.Workload, h Host) error {
 	if w.WallMillis > uint64(runtime.MaxWallTime/time.Millisecond) {
 		return Bad("wall_millis: at most %v", runtime.MaxWallTime)
 	}
-	for _, check := range []error{checkProgram(w, rt, h), checkFiles(w), checkHealth(w.Health, rt), checkCluster(w.Cluster, rt, h)} {
+	for _, check := range []error{
+		checkProgram(w, rt, h), checkFiles(w), checkHealth(w.Health, rt), checkCluster(w.Cluster, rt, h),
+	} {
 		if check != nil {
 			return check
 		}
@@ -105,7 +109,8 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 		return Bad("runtime %q runs images, not modules", w.Runtime)
 	case w.Seed != 0:
 		return Bad("seed: a container cannot be deterministic")
-	case w.WorkDir != "" && (len(w.WorkDir) > maxPath || !path.IsAbs(w.WorkDir) || path.Clean(w.WorkDir) != w.WorkDir || strings.ContainsRune(w.WorkDir, 0)):
+	case w.WorkDir != "" && (len(w.WorkDir) > maxPath || !path.IsAbs(w.WorkDir) ||
+		path.Clean(w.WorkDir) != w.WorkDir || strings.ContainsRune(w.WorkDir, 0)):
 		return Bad("work_dir %.80q is not a clean absolute path", w.WorkDir)
 	}
 	if err := runtime.CheckImage(w.Image); err != nil {
@@ -119,7 +124,8 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 	switch runtime.Network(w.Network) {
 	case runtime.NetworkNone:
 	case runtime.NetworkInternet:
-		if h.Network != egress.ModeInternet && h.Network != egress.ModeAllowlist || h.Overlay == nil || h.Overlay(rt) != nil {
+		if h.Network != egress.ModeInternet && h.Network != egress.ModeAllowlist ||
+			h.Overlay == nil || h.Overlay(rt) != nil {
 			return Bad("network: this provider gives containers no way to the internet; bring what they need as inputs")
 		}
 	default:
@@ -150,7 +156,8 @@ func checkFiles(w *nodepb.Workload) error {
 	}
 	for _, m := range mountPoints(w) {
 		if slices.Contains(systemDirs, m) || slices.Contains(kernelDirs, "/"+top(m)) {
-			return Bad("%s: an input or output there would hide the image's own %[1]s; give it a directory of its own, such as /data", m)
+			return Bad("%s: an input or output there would hide the image's own %[1]s; "+
+				"give it a directory of its own, such as /data", m)
 		}
 	}
 	return nil
@@ -158,7 +165,10 @@ func checkFiles(w *nodepb.Workload) error {
 
 // systemDirs are directories without which hardly any image works, kernelDirs those that are the engine's.
 var (
-	systemDirs = []string{"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin", "/usr/local/lib"}
+	systemDirs = []string{
+		"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin",
+		"/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin", "/usr/local/lib",
+	}
 	kernelDirs = []string{"/dev", "/proc", "/sys"}
 )
 
@@ -215,7 +225,8 @@ func checkHealth(c *nodepb.HealthCheck, rt runtime.Runtime) error {
 		if k.Http.GetPort() == 0 || k.Http.GetPort() > 65535 {
 			return Bad("health check: %d is not a port", k.Http.GetPort())
 		}
-		if len(p) > maxHealthPath || !strings.HasPrefix(p, "/") || strings.ContainsFunc(p, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		notInPath := func(r rune) bool { return r <= ' ' || r >= 0x7f }
+		if len(p) > maxHealthPath || !strings.HasPrefix(p, "/") || strings.ContainsFunc(p, notInPath) {
 			return Bad("health check: %.80q is not a path such as /healthz", p)
 		}
 	default:
@@ -247,7 +258,8 @@ func checkCommand(args []string) error {
 		total += len(a)
 	}
 	if len(args) == 0 || args[0] == "" || len(args) > maxHealthArgs || total > maxHealthArgBytes {
-		return Bad("health check: a command has 1 to %d arguments with at most %d bytes", maxHealthArgs, maxHealthArgBytes)
+		return Bad("health check: a command has 1 to %d arguments with at most %d bytes",
+			maxHealthArgs, maxHealthArgBytes)
 	}
 	return nil
 }

@@ -92,7 +92,8 @@ func (s Stage) Open(w *nodepb.Workload, guest string, write bool) (Place, error)
 	guest = path.Clean(guest)
 	m := mountOf(w, guest)
 	if m == "" {
-		return Place{}, fmt.Errorf("%w: %s is not below an input or output of the job; %s", ErrReach, guest, reachable(w, write))
+		return Place{}, fmt.Errorf("%w: %s is not below an input or output of the job; %s",
+			ErrReach, guest, reachable(w, write))
 	}
 	if write && !writable(w, m) {
 		return Place{}, fmt.Errorf("%w: the program's %s is read-only; %s", ErrReach, m, reachable(w, write))

@@ -93,7 +93,10 @@ func top(guest string) string { return strings.SplitN(guest[1:], "/", 2)[0] }
 
 // Prepare fetches the inputs of the workload, lays them out and returns its mounts, each writable when an output lies
 // in it. Writable files are in a volume of room bytes where makeVolume, which may be nil, makes one.
-func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, blobs Blobs, fetch Fetcher, room int64, makeVolume MakeVolume) ([]runtime.Mount, error) {
+func (s Stage) Prepare(
+	ctx context.Context, w *nodepb.Workload, from peer.ID, blobs Blobs, fetch Fetcher,
+	room int64, makeVolume MakeVolume,
+) ([]runtime.Mount, error) {
 	if err := s.Remove(); err != nil {
 		return nil, fmt.Errorf("clearing %s: %w", s.Dir, err)
 	}
@@ -125,7 +128,8 @@ func (s Stage) Prepare(ctx context.Context, w *nodepb.Workload, from peer.ID, bl
 		}
 		unpacked, err := s.place(ctx, in, c, blobs, writable(w, mountOf(w, in.Path)), left)
 		if errors.Is(err, syscall.ENOSPC) && makeVolume != nil {
-			return nil, Bad("its input %s has more files or bytes than the %d MiB of disk that the lease has take", in.Path, room>>20)
+			return nil, Bad("its input %s has more files or bytes than the %d MiB of disk that the lease has take",
+				in.Path, room>>20)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
@@ -149,7 +153,9 @@ func sizeOf(blobs Blobs, c cid.Cid) (int64, error) {
 
 // place puts one fetched input where the program finds it, and returns the bytes that an archive has unpacked. A file
 // under a read-only mount is linked from the store, one that could be written is copied.
-func (s Stage) place(ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64) (unpacked int64, err error) {
+func (s Stage) place(
+	ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64,
+) (unpacked int64, err error) {
 	host := s.host(in.Path, write)
 	if in.Blob.Tree {
 		if err := os.MkdirAll(host, 0o755); err != nil {
@@ -202,13 +208,17 @@ func (s Stage) Collect(ctx context.Context, outs []string, blobs Blobs, room int
 	for _, o := range outs {
 		t, err := blobs.PutTree(ctx, s.host(o, true), left)
 		if errors.Is(err, blob.ErrTooLarge) {
-			return nil, fmt.Errorf("storing output %s: the outputs are larger than the %d MiB of disk that the lease has: %w", o, room>>20, err)
+			return nil, fmt.Errorf("storing output %s: the outputs are larger than the %d MiB of disk "+
+				"that the lease has: %w", o, room>>20, err)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("storing output %s: %w", o, err)
 		}
 		left -= t.Unpacked
-		res = append(res, &nodepb.Output{Path: o, Blob: &nodepb.Blob{Cid: t.CID.Bytes(), Size: uint64(t.Size), Tree: true}})
+		res = append(res, &nodepb.Output{
+			Path: o,
+			Blob: &nodepb.Blob{Cid: t.CID.Bytes(), Size: uint64(t.Size), Tree: true},
+		})
 	}
 	return res, nil
 }

@@ -64,7 +64,8 @@ var endsAtOnce = []byte{
 }
 
 // Run measures a network of 20 real peer processes, the same simulated, a cluster's rise, and the cores, writes
-// bench.json and prints the results beside the targets. It returns ErrTargets if one is missed.
+// bench.json and prints the results beside the targets. A part that fails does not keep the others from being measured.
+// It returns the errors of those, and ErrTargets if a target is missed.
 func Run(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, benchTime)
 	defer cancel()
@@ -90,8 +91,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, name) {
 			continue
 		}
-		if err := b.stage(name, func() error { return parts[name](ctx) }); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		b.try(ctx, name, func() error { return b.stage(name, func() error { return parts[name](ctx) }) })
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	b.report.Seconds["total"] = time.Since(began).Round(time.Millisecond).Seconds()
@@ -108,6 +110,7 @@ type bench struct {
 	client *api.Client // of the buying peer
 	module job.Blob
 	jobs   []string // all that were submitted
+	failed []error  // of the parts
 
 	unsettled []string          // those of them that were when it was last asked
 	paid      map[sign.Key]bool // providers of settled jobs
@@ -121,6 +124,19 @@ func (b *bench) stage(name string, do func() error) error {
 	err := do()
 	b.report.Seconds[name] = time.Since(began).Round(time.Millisecond).Seconds()
 	return err
+}
+
+// try runs one part or route. An error is shown at once and kept.
+func (b *bench) try(ctx context.Context, name string, do func() error) {
+	err := do()
+	if err == nil {
+		return
+	}
+	err = fmt.Errorf("%s: %w", name, err)
+	b.failed = append(b.failed, err)
+	if ctx.Err() == nil {
+		b.say("   FAILED, the rest goes on: %v", err)
+	}
 }
 
 // start brings the network up and waits until the buyer knows every provider.
@@ -322,7 +338,7 @@ func (b *bench) finish() error {
 	b.report.print(b.o.Out)
 	b.say("\nDone in %.0f s. Everything is in %s", b.report.Seconds["total"], path)
 	if missed > 0 && !b.o.ReportOnly {
-		return fmt.Errorf("%d of the %w", missed, ErrTargets)
+		b.failed = append(b.failed, fmt.Errorf("%d of the %w", missed, ErrTargets))
 	}
-	return nil
+	return errors.Join(b.failed...)
 }

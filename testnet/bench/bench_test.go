@@ -174,7 +174,7 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	r := &Report{
 		Direct:   RouteReport{Orders: 1, ToLease: Spread{P50: 40}, Signed: Spread{P50: 40, P99: 200}},
-		Gossip:   RouteReport{ToLease: Spread{P50: 20}, Signed: Spread{P99: 1001}},
+		Gossip:   RouteReport{Orders: 1, ToLease: Spread{P50: 20}, Signed: Spread{P99: 1001}},
 		Cores:    []CoreResult{{What: "checked", Measured: 9_999, Limit: 10_000, AtLeast: true}, {What: "matched", Measured: 10, Limit: 10}, {What: "told", Measured: 5}},
 		Idle:     IdleReport{Peers: 1, RSS: Spread{Max: 79}, CPUPercent: Spread{Max: 1.5}},
 		Chain:    ChainReport{Leases: 1, Recovered: 1},
@@ -185,6 +185,9 @@ func TestJudge(t *testing.T) {
 	}
 	if r.Ratios["gossip_p50_over_direct_p50"] != 0.5 {
 		t.Errorf("ratios %v", r.Ratios)
+	}
+	if missed := new(Report).judge(); missed != 0 {
+		t.Errorf("%d targets are missed where nothing was measured", missed)
 	}
 	var b bytes.Buffer
 	r.print(&b)

@@ -12,47 +12,55 @@ import (
 	"github.com/starling-network/starling/node/api"
 )
 
+// route is a way on which orders reach providers.
+type route struct {
+	name    string
+	into    *RouteReport
+	samples int
+	count   uint32 // leases of each order
+	gossip  bool
+	after   func(context.Context) error // is measured on the same network
+}
+
 // network measures real processes. Each route gets a new network. A local chain that has run for a thousand
 // transactions blocks its callers for seconds.
 func (b *bench) network(ctx context.Context) error {
 	b.say("%d peer processes, %d of them sell", benchPeers, benchPeers-1)
 	r := b.report
-	for _, m := range []struct {
-		name    string
-		into    *RouteReport
-		samples int
-		count   uint32
-		gossip  bool
-		after   func(context.Context) error
-	}{
+	for _, m := range []route{
 		{name: "direct", into: &r.Direct, samples: b.o.Samples, count: 1},
 		{name: "gossip", into: &r.Gossip, samples: b.o.Samples, count: 1, gossip: true},
 		{name: "gang_direct", into: &r.GangDirect, samples: min(benchGangs, b.o.Samples), count: benchGang},
 		{name: "gang_gossip", into: &r.GangGossip, samples: min(benchGangs, b.o.Samples), count: benchGang,
 			gossip: true, after: b.rest},
 	} {
-		if err := b.fresh(ctx, func() error {
-			if err := b.stage(m.name, func() (err error) {
-				*m.into, err = b.orders(ctx, b.spec(m.count, m.gossip), m.samples)
-				return err
-			}); err != nil {
-				return err
-			}
-			b.say("   %-12s %d orders, %d more refused at first: %s",
-				m.name, m.into.Orders, m.into.Again, m.into.ToLease)
-			if m.after != nil {
-				if err := m.after(ctx); err != nil {
-					return err
-				}
-			}
-			return b.stage("settle_"+m.name, func() error { return b.settled(ctx) })
-		}); err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+		b.try(ctx, m.name, func() error { return b.fresh(ctx, func() error { return m.measure(ctx, b) }) })
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
-	b.say("   %d jobs are settled, %s owed and paid",
-		r.Payment.Settled, b.net.Genesis.FormatAmount(market.Amount(r.Payment.Paid)))
+	if b.net != nil {
+		b.say("   %d jobs are settled, %s owed and paid",
+			r.Payment.Settled, b.net.Genesis.FormatAmount(market.Amount(r.Payment.Paid)))
+	}
 	return nil
+}
+
+// measure measures the route on a network that has just started.
+func (m route) measure(ctx context.Context, b *bench) error {
+	if err := b.stage(m.name, func() (err error) {
+		*m.into, err = b.orders(ctx, b.spec(m.count, m.gossip), m.samples)
+		return err
+	}); err != nil {
+		return err
+	}
+	b.say("   %-12s %d orders, %d more refused at first: %s", m.name, m.into.Orders, m.into.Again, m.into.ToLease)
+	if m.after != nil {
+		if err := m.after(ctx); err != nil {
+			return err
+		}
+	}
+	return b.stage("settle_"+m.name, func() error { return b.settled(ctx) })
 }
 
 // fresh starts a network, measures it and stops it.

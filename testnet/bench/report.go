@@ -205,17 +205,21 @@ type IdleReport struct {
 func (r *Report) judgeOrders(
 	line func(name, unit string, measured float64), held func(name, unit string, measured, limit float64, atLeast bool),
 ) {
-	if r.Direct.Orders == 0 {
-		return
+	if r.Direct.Orders > 0 {
+		held("order to signed lease, direct, p50", "ms", r.Direct.Signed.P50, 50, false)
+		held("order to signed lease, direct, p99", "ms", r.Direct.Signed.P99, 200, false)
 	}
-	held("order to signed lease, direct, p50", "ms", r.Direct.Signed.P50, 50, false)
-	held("order to signed lease, direct, p99", "ms", r.Direct.Signed.P99, 200, false)
-	line("order to signed lease, gossip only, p50", "ms", r.Gossip.Signed.P50)
-	held("order to signed lease, gossip only, p99", "ms", r.Gossip.Signed.P99, 1000, false)
+	if r.Gossip.Orders > 0 {
+		line("order to signed lease, gossip only, p50", "ms", r.Gossip.Signed.P50)
+		held("order to signed lease, gossip only, p99", "ms", r.Gossip.Signed.P99, 1000, false)
+	}
 	for _, o := range []struct {
 		name string
 		of   RouteReport
 	}{{"direct", r.Direct}, {"gossip only", r.Gossip}} {
+		if o.of.Orders == 0 {
+			continue
+		}
 		line(fmt.Sprintf("order to funded lease, %s, p50", o.name), "ms", o.of.ToLease.P50)
 		line(fmt.Sprintf("order to funded lease, %s, p99", o.name), "ms", o.of.ToLease.P99)
 	}
@@ -223,6 +227,9 @@ func (r *Report) judgeOrders(
 		name string
 		of   RouteReport
 	}{{"direct", r.GangDirect}, {"gossip only", r.GangGossip}} {
+		if g.of.Orders == 0 {
+			continue
+		}
 		line(fmt.Sprintf("order to %d leases, %s, p50", g.of.Leases, g.name), "ms", g.of.ToLease.P50)
 		line(fmt.Sprintf("order to %d leases, %s, p99", g.of.Leases, g.name), "ms", g.of.ToLease.P99)
 	}

@@ -68,7 +68,7 @@ func (n *Net) checkEscrow(t *testing.T, b *Peer, id string, want buyer.State) []
 	}
 	for _, p := range n.Peers {
 		if p.Node != nil {
-			for _, a := range p.Node.Buyer().Wages() {
+			for _, a := range p.Node.Money().Wages() {
 				claimed += a.Claimed
 			}
 		}

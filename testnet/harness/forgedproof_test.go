@@ -100,7 +100,7 @@ func TestForgedProofs(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		spec := b.Job("work", 3, "2") // nobody else can take the third, so that the window stays open
+		spec := b.Job("work", 3, "2") // nobody can take the third, so that the window stays open
 		id := b.Submit(spec).ID
 		m, err := who[0].orders.Next(t.Context())
 		if err != nil {
@@ -120,7 +120,7 @@ func TestForgedProofs(t *testing.T) {
 			}
 		}
 		j := b.Wait(id, time.Minute)
-		if j.State != buyer.Failed || j.Code != buyer.CodeTimeout || !strings.Contains(j.Reason, "2 of 3") {
+		if j.State != buyer.Failed || j.Code != buyer.CodeNoMatch || !strings.Contains(j.Reason, "2 of 3") {
 			t.Errorf("%s (%s): %s", j.State, j.Code, j.Reason)
 		}
 		for i, f := range all {

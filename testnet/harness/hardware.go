@@ -33,7 +33,8 @@ func newCard(share float64) *card { return &card{make(chan struct{}, 1), share} 
 func (c *card) open(_ context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
 	floor, _ := rules.FloorOf(u.Class, u.Resources)
 	product, walk := floor.Deadlines(asked.Shape, asked.Walk)
-	return &unit{cpu.New(cpu.Config{Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: 1}), c, product, walk}, nil
+	d := cpu.New(cpu.Config{Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: 1})
+	return &unit{d, c, product, walk}, nil
 }
 
 // works keeps the card busy.

@@ -48,7 +48,7 @@ import (
 type Options struct {
 	Providers int           // peers that sell; 5
 	Buyers    int           // peers that only buy, numbered after the providers; 1
-	Strangers int           // hosts without a peer, numbered after the buyers, for tests that speak the protocols themselves; 0
+	Strangers int           // hosts without a peer, numbered after the buyers, for tests of the protocols themselves; 0
 	Entries   int           // of the peers that only buy, so many relay for light clients; 0
 	Units     uint32        // of each provider; 2
 	RTT       time.Duration // between any two peers; 2 ms
@@ -163,11 +163,15 @@ func New(t testing.TB, o Options) *Net {
 	if o.Log == nil {
 		o.Log = p2ptest.Quiet()
 	}
-	n := &Net{t: t, opts: o, Chain: chaintest.NewChain(o.Chain), Overlays: &Overlays{}, net: p2ptest.NewNet(t, o.Providers+o.Buyers+o.Strangers+o.Masks, o.RTT)}
+	n := &Net{
+		t: t, opts: o, Chain: chaintest.NewChain(o.Chain), Overlays: &Overlays{},
+		net: p2ptest.NewNet(t, o.Providers+o.Buyers+o.Strangers+o.Masks, o.RTT),
+	}
 	n.Chain.SetDown(o.ChainDown)
 	n.Genesis = market.Genesis{
 		Network: "harness", Chain: n.Chain.Genesis(), Symbol: "STAR", Decimals: 6,
-		SlotMillis: slotMillis, IntervalSlots: intervalSlots, AuditSlots: o.AuditSlots, AuditOneIn: oneIn(o), Simulated: !o.Real,
+		SlotMillis: slotMillis, IntervalSlots: intervalSlots,
+		AuditSlots: o.AuditSlots, AuditOneIn: oneIn(o), Simulated: !o.Real,
 	}
 	if n.Genesis.Free = o.Free; !o.Free {
 		n.settleByProgram()
@@ -218,12 +222,14 @@ func oneIn(o Options) uint64 {
 func (n *Net) settleByProgram() {
 	mint, at := sign.Sum([]byte("mint")), sign.Sum([]byte("program"))
 	p := program.Params{
-		Network: n.Genesis.Network, Chain: n.Genesis.Chain, StakeMint: sign.Key(mint), MarginSlots: marginSlots, ResponseSlots: responseSlots,
-		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
+		Network: n.Genesis.Network, Chain: n.Genesis.Chain, StakeMint: sign.Key(mint),
+		MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: 2000, EvidenceSlots: 1000,
+		MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
 		Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
 	}
 	if n.opts.AuditSlots > 0 { // judges have bonded something; too little to vote on anything else
-		p.Votes = program.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, LeastBond: 1, EpochSlots: 1 << 30, EpochsOfMonth: 1}
+		p.Votes = program.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, LeastBond: 1,
+			EpochSlots: 1 << 30, EpochsOfMonth: 1}
 	}
 	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(p), sign.Key(mint))
 	if err != nil {
@@ -319,7 +325,7 @@ func (n *Net) add(i int, home string) {
 	if forged := n.opts.Forged[i]; forged != nil {
 		programs = forged
 	}
-	p := &Peer{Key: sign.NewPrivate(seed), Journal: store.NewMemory(), Fake: runtimetest.NewFake("wasm", programs), Home: home, net: n, i: i}
+	p := newPeer(n, i, seed, home, programs)
 	p.Engine = &engine{runtimetest.NewFake("docker", n.opts.Programs), filepath.Join(home, "images")}
 	if p.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), 1<<30); err != nil {
 		n.t.Fatal(err)
@@ -387,10 +393,10 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 	var err error
 	p.Node, err = node.New(ctx, node.Parts{
 		Program: onChain, Escrow: escrowParams,
-		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st, Blobs: p.Blobs,
-		Ledger: ledger, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
-		SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i],
-		Networks: n.Overlays.at(h.ID()), Hardware: n.opts.Hardware[p.i], Mask: n.mask(), Log: n.opts.Log.With("peer", name(p.i)),
+		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st,
+		Blobs: p.Blobs, Ledger: ledger, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
+		SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i], Hardware: n.opts.Hardware[p.i],
+		Networks: n.Overlays.at(h.ID()), Mask: n.mask(), Log: n.opts.Log.With("peer", name(p.i)),
 	})
 	if err != nil {
 		cancel()

@@ -285,7 +285,7 @@ func waitIn(b *Peer, id string) (<-chan buyer.Job, <-chan error) {
 func (p *Peer) log(t *testing.T, id string, rank int) string {
 	t.Helper()
 	var frames bytes.Buffer
-	if err := p.Node.Buyer().Log(t.Context(), id, rank, false, &frames); err != nil {
+	if err := p.Node.Buyer().Log(t.Context(), id, rank, buyer.LogQuery{}, &frames); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/node/client"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
+	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -26,6 +27,14 @@ type Light struct {
 	stop func()
 }
 
+// newPeer makes peer number i of a network, without its blobs and its node.
+func newPeer(n *Net, i int, seed [32]byte, home string, programs map[string]guest.Program) *Peer {
+	return &Peer{
+		Key: sign.NewPrivate(seed), Journal: store.NewMemory(), Fake: runtimetest.NewFake("wasm", programs),
+		Home: home, net: n, i: i,
+	}
+}
+
 // Light starts a light client in the place of the stranger with that number, funded like a buyer, which knows the
 // entries at first.
 func (n *Net) Light(stranger int, entries ...*Peer) *Light {
@@ -36,7 +45,7 @@ func (n *Net) Light(stranger int, entries ...*Peer) *Light {
 		n.t.Fatal(err)
 	}
 	home := filepath.Join(n.t.TempDir(), name(i))
-	p := &Peer{Key: sign.NewPrivate(seed), Journal: store.NewMemory(), Fake: runtimetest.NewFake("wasm", n.opts.Programs), Home: home, net: n, i: i}
+	p := newPeer(n, i, seed, home, n.opts.Programs)
 	if p.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), 1<<30); err != nil {
 		n.t.Fatal(err)
 	}
@@ -58,8 +67,9 @@ func (l *Light) Start(entries ...*Peer) {
 	l.host = n.net.Light(p.i)
 	ledger, onChain := n.ledger(p.Key.Key())
 	c, err := client.New(context.Background(), client.Parts{
-		Config: node.DefaultConfig(), Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: l.host, Entries: known,
-		Store: p.Journal, Blobs: p.Blobs, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake}, Ledger: ledger, Program: onChain,
+		Config: node.DefaultConfig(), Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(),
+		Host: l.host, Entries: known, Store: p.Journal, Blobs: p.Blobs,
+		Runtimes: map[string]runtime.Runtime{"wasm": p.Fake}, Ledger: ledger, Program: onChain,
 		SlotEvery: slotEvery, NoAPI: true, Version: "test",
 		Log: n.opts.Log.With("peer", "light"),
 	})

@@ -93,7 +93,8 @@ func (p *power) watch(put store.Put) {
 		return
 	}
 	for key, o := range p.holds {
-		if o.Core != nil && r.Core != nil && o.First() == r.First() && (o.Core.End <= r.Core.Start || r.Core.End <= o.Core.Start) {
+		if o.Core != nil && r.Core != nil && o.First() == r.First() &&
+			(o.Core.End <= r.Core.Start || r.Core.End <= o.Core.Start) {
 			continue // one makes the other longer
 		}
 		for _, u := range r.Units {

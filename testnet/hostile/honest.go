@@ -115,7 +115,7 @@ func (w *world) one(ctx context.Context, home string, n int) (time.Duration, err
 	}
 	for rank := range 2 {
 		var log bytes.Buffer
-		if err := c.Log(ctx, j.ID, rank, false, &log, io.Discard); err != nil {
+		if err := c.Log(ctx, api.Log{ID: j.ID, Rank: rank}, &log, io.Discard); err != nil {
 			return 0, err
 		}
 		if got := strings.Count(log.String(), "tick "); got != ticks {

@@ -8,7 +8,8 @@ cd "$(dirname "$0")/../.."
 
 dir=${1:-$(mktemp -d)}
 mkdir -p "$dir"
-export STARLING_HOME=$dir/laptop XDG_CACHE_HOME=${XDG_CACHE_HOME:-$dir/cache}
+GOCACHE=$(go env GOCACHE) # the laptop's cache is not Go's
+export GOCACHE STARLING_HOME=$dir/laptop XDG_CACHE_HOME=${XDG_CACHE_HOME:-$dir/cache}
 starling=$dir/starling
 seconds=25 ranks=3
 
@@ -35,7 +36,7 @@ until_true() {
 }
 
 say "1. A network: three peers that sell, three that relay for light clients, a local Solana"
-go build -trimpath -o "$starling" ./cmd/starling
+CGO_ENABLED=0 go build -trimpath -o "$starling" ./cmd/starling
 GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -trimpath -o "$dir/hash.wasm" ./testnet/jobs/hash
 "$starling" testnet up --dir "$dir/net" -n 3 --buyers 3
 address=$("$starling" --home "$dir/net/buyer-1" peer status -o yaml | sed -n 's|^ *- *"\{0,1\}\(/ip4/127[^"]*/tcp/[^"]*\)"\{0,1\}$|\1|p' | head -n 1)

@@ -80,7 +80,8 @@ func paid(ctx context.Context, net *testnet.Network, c *api.Client, j buyer.Job,
 		}
 	}
 	if !j.State.Ended() || j.Paid > j.Owed || j.Owed-j.Paid > lost || v.Owed != j.Owed || j.Paid == 0 {
-		return fmt.Errorf("%s: owed %d, %d of it to providers that were killed, paid %d, the receipts say %d", j.Summary(), j.Owed, lost, j.Paid, v.Owed)
+		return fmt.Errorf("%s: owed %d, %d of it to providers that were killed, paid %d, the receipts say %d",
+			j.Summary(), j.Owed, lost, j.Paid, v.Owed)
 	}
 	return nil
 }

@@ -74,7 +74,9 @@ func Main(name string, run func(context.Context, Options) ([]Row, error)) {
 	}
 }
 
-func show(ctx context.Context, name, binary string, keep bool, run func(context.Context, Options) ([]Row, error)) error {
+func show(
+	ctx context.Context, name, binary string, keep bool, run func(context.Context, Options) ([]Row, error),
+) error {
 	dir, err := os.MkdirTemp("", "starling-"+name+"-")
 	if err != nil {
 		return err
@@ -88,7 +90,8 @@ func show(ctx context.Context, name, binary string, keep bool, run func(context.
 		return err
 	}
 	began := time.Now()
-	rows, err := run(ctx, Options{Dir: dir, Binary: binary, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }})
+	say := func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+	rows, err := run(ctx, Options{Dir: dir, Binary: binary, Say: say})
 	if err != nil {
 		return err
 	}

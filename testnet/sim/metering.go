@@ -64,7 +64,7 @@ func newDeal(w *world) (*deal, error) {
 	if d.payer, err = meter.NewPayer(d.terms); err != nil {
 		return nil, err
 	}
-	d.seller, err = meter.NewSeller(d.terms, leaseStart)
+	d.seller, err = meter.NewSeller(d.terms, leaseStart, 0)
 	return d, err
 }
 

@@ -11,7 +11,7 @@ import (
 // nothing that the two did not sign.
 func TestSigned(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, termsFor(t, nil), 101)
+	w := newWorld(t, termsFor(t, nil), 101, 0)
 	w.stepPayer(100, Started{}, -1)
 	w.deliver(101, false, 0, false, -1)
 	old := w.payer

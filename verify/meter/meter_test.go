@@ -30,7 +30,7 @@ func TestSafetyUnderAnyFaults(t *testing.T) {
 		terms := genTerms(t)
 		now := market.Slot(rapid.Uint64Range(95, 121).Draw(t, "now"))
 		start := market.Slot(rapid.Uint64Range(95, 120).Draw(t, "seller start"))
-		w := newWorld(t, terms, start)
+		w := newWorld(t, terms, start, market.Slot(rapid.Uint64Range(90, uint64(start)).Draw(t, "free from")))
 		crash := func() int {
 			if rapid.IntRange(0, 9).Draw(t, "crash?") == 0 {
 				return rapid.IntRange(0, 3).Draw(t, "after effects")
@@ -75,8 +75,8 @@ func TestSafetyUnderAnyFaults(t *testing.T) {
 	})
 }
 
-// Liveness: when an exchange takes less than the grace and the interval, and nobody fails, both sides end settled, agreed, for what the slots
-// worked cost, and the chain of receipts is complete.
+// Liveness: when an exchange takes less than the grace and the interval, the first voucher at most an interval, and
+// nobody fails, both sides end settled, agreed, for what the slots worked cost, and the chain of receipts is complete.
 func TestLivenessWithoutFaults(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -98,7 +98,14 @@ func TestLivenessWithoutFaults(t *testing.T) {
 			}
 			return s
 		}
-		w := newWorld(t, terms, sellerNow(begin))
+		// A first voucher that comes late costs no lease while the interval that it pays is not over. Where the lease
+		// ends before, its horizon does not say when the payer began.
+		first, activated := delay, begin
+		if payerNow(begin)+market.Slot(terms.SkewSlots+terms.IntervalSlots) < terms.Core.End {
+			first += market.Slot(rapid.Uint64Range(0, terms.IntervalSlots-uint64(delay)).Draw(t, "first voucher late"))
+			activated += first
+		}
+		w := newWorld(t, terms, min(sellerNow(activated), terms.Core.ActivateBefore), 0)
 		type flight struct {
 			at market.Slot
 			to bool
@@ -113,6 +120,7 @@ func TestLivenessWithoutFaults(t *testing.T) {
 			}
 		}
 		w.stepPayer(payerNow(begin), Started{}, -1)
+		flying = append(flying, flight{begin + first, false})
 		ended := false
 		for s := begin; s < 1000 && (w.sellerSettled == nil || w.payerSettled == nil); s++ {
 			sent(s)
@@ -130,7 +138,7 @@ func TestLivenessWithoutFaults(t *testing.T) {
 				}
 				i++
 			}
-			if !ended && w.seller.State() != SellerWaiting && (w.stopWanted || s >= begin+delay+worksFor) {
+			if !ended && w.seller.State() != SellerWaiting && (w.stopWanted || s >= begin+first+worksFor) {
 				ended = true
 				w.endWork(sellerNow(s), -1)
 			}
@@ -138,7 +146,7 @@ func TestLivenessWithoutFaults(t *testing.T) {
 				w.stepSeller(sellerNow(s), Ticked{}, -1)
 				w.stepPayer(payerNow(s), Ticked{}, -1)
 			}
-			if w.seller.State() == SellerWorking && s < begin+delay+worksFor {
+			if w.seller.State() == SellerWorking && s < begin+first+worksFor {
 				w.stepSeller(sellerNow(s), Ticked{}, -1)
 			}
 		}
@@ -158,7 +166,7 @@ func TestLivenessWithoutFaults(t *testing.T) {
 				t.Fatalf("refused %d: %v", r.Seq, r.Reason)
 			}
 		}
-		want := min(sellerNow(begin+delay+worksFor), terms.last(w.seller.Start()))
+		want := min(sellerNow(begin+first+worksFor), terms.last(w.seller.Start()))
 		if last.To < before(want, uint64(2*delay)+1) && !w.stopWanted {
 			t.Fatalf("worked until %d, billed until %d\n%s", want, last.To, strings.Join(w.log, "\n"))
 		}
@@ -178,7 +186,7 @@ func count[T any](s []T, f func(T) bool) (n int) {
 func TestCrashAtEveryEffect(t *testing.T) {
 	t.Parallel()
 	run := func(crashAt int) (effects int, w *world) {
-		w = newWorld(t, termsFor(t, nil), 101)
+		w = newWorld(t, termsFor(t, nil), 101, 0)
 		at := func(fx int) int { // of the effects of the step to come, how many are done
 			defer func() { effects += fx }()
 			if crashAt >= effects && crashAt < effects+fx {
@@ -243,7 +251,7 @@ func TestCrashAtEveryEffect(t *testing.T) {
 // Every single-bit change of a right receipt is refused by the payer and changes nothing.
 func TestPayerRefusesChangedReceipts(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, termsFor(t, nil), 101)
+	w := newWorld(t, termsFor(t, nil), 101, 0)
 	w.stepPayer(100, Started{}, -1)
 	w.deliver(101, false, 0, false, -1)
 	w.stepSeller(111, UsageSampled{CPUMillis: 300}, -1)
@@ -285,7 +293,7 @@ func TestPayerRefusesChangedReceipts(t *testing.T) {
 // What a seller may try, signed properly, and the rule that stops it.
 func TestPayerRules(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, termsFor(t, nil), 101)
+	w := newWorld(t, termsFor(t, nil), 101, 0)
 	w.stepPayer(100, Started{}, -1)
 	w.deliver(101, false, 0, false, -1)
 	w.stepSeller(111, Ticked{}, -1)
@@ -338,7 +346,7 @@ func TestPayerRules(t *testing.T) {
 // What a payer may try with vouchers, signed properly.
 func TestSellerRules(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, termsFor(t, nil), 101)
+	w := newWorld(t, termsFor(t, nil), 101, 0)
 	w.stepPayer(100, Started{}, -1)
 	first := w.toSeller[0].voucher.Voucher
 	try := func(change func(*verify.Voucher)) error {
@@ -359,7 +367,7 @@ func TestSellerRules(t *testing.T) {
 		rule   verify.Rule
 	}{
 		"too little":  {func(v *verify.Voucher) { v.Cumulative-- }, RuleUnpaid},
-		"too short":   {func(v *verify.Voucher) { v.Horizon = 110 }, RuleUnpaid},
+		"too short":   {func(v *verify.Voucher) { v.Horizon = 100 }, RuleUnpaid},
 		"over cap":    {func(v *verify.Voucher) { v.Cumulative = 1001 }, verify.RuleCap},
 		"past end":    {func(v *verify.Voucher) { v.Horizon = 501 }, verify.RuleHorizon},
 		"other lease": {func(v *verify.Voucher) { v.Lease[0]++ }, verify.RuleLease},
@@ -412,11 +420,11 @@ func TestTerms(t *testing.T) {
 		if _, err := NewPayer(terms); !errors.Is(err, ErrTerms) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := NewSeller(terms, 100); !errors.Is(err, ErrTerms) {
+		if _, err := NewSeller(terms, 100, 0); !errors.Is(err, ErrTerms) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := NewSeller(termsFor(t, nil), 121); !errors.Is(err, ErrTerms) {
+	if _, err := NewSeller(termsFor(t, nil), 121, 0); !errors.Is(err, ErrTerms) {
 		t.Errorf("late start: %v", err)
 	}
 	// slotsFor is the inverse of Owed.

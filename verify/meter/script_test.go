@@ -14,7 +14,7 @@ import (
 
 // TestScripts runs the conversations in testdata/script. Commands, each with now=SLOT:
 //
-//	init [interval= grace= skew= ahead= rate= cap= end=] seller=SLOT    two new machines
+//	init [interval= grace= skew= ahead= rate= cap= end= free=] seller=SLOT    two new machines
 //	start | tick who= | stop reason= | usage cpu= | ended [at=]   events
 //	deliver to=payer|seller [n=] [keep]                           the n-th message under way, 0 if not said
 //	drop to=payer|seller [n=]
@@ -35,8 +35,9 @@ func TestScripts(t *testing.T) {
 }
 
 func scriptWorld(t *testing.T, d *datadriven.TestData) *world {
-	var seller uint64
+	var seller, free uint64
 	d.ScanArgs(t, "seller", &seller)
+	d.MaybeScanArgs(t, "free", &free)
 	return newWorld(t, termsFor(t, func(x *Terms) {
 		d.MaybeScanArgs(t, "interval", &x.IntervalSlots)
 		d.MaybeScanArgs(t, "grace", &x.GraceSlots)
@@ -45,7 +46,7 @@ func scriptWorld(t *testing.T, d *datadriven.TestData) *world {
 		number(t, d, "rate", func(v uint64) { x.Core.Rate = market.Rate(v) })
 		number(t, d, "cap", func(v uint64) { x.Core.Cap = market.Amount(v) })
 		number(t, d, "end", func(v uint64) { x.Core.End = market.Slot(v) })
-	}), market.Slot(seller))
+	}), market.Slot(seller), market.Slot(free))
 }
 
 func number(t *testing.T, d *datadriven.TestData, name string, set func(uint64)) {
@@ -231,7 +232,7 @@ func journals(tb interface {
 	Fatal(...any)
 	Fatalf(string, ...any)
 }) (seller, payer [][]byte) {
-	w := newWorld(tb, termsFor(tb, nil), 101)
+	w := newWorld(tb, termsFor(tb, nil), 101, 0)
 	keep := func() {
 		if w.sellerJournal != nil {
 			seller = append(seller, w.sellerJournal)
@@ -278,7 +279,7 @@ func FuzzPayerState(f *testing.F) {
 func BenchmarkInterval(b *testing.B) {
 	// One interval of both machines, everything but the shell's four signatures: two checks of signatures and the journal
 	// states.
-	w := newWorld(b, termsFor(b, func(x *Terms) { x.Core.End, x.Core.Cap = 1<<31, 1<<40 }), 101)
+	w := newWorld(b, termsFor(b, func(x *Terms) { x.Core.End, x.Core.Cap = 1<<31, 1<<40 }), 101, 0)
 	w.stepPayer(100, Started{}, -1)
 	now := market.Slot(101)
 	for len(w.toPayer)+len(w.toSeller) > 0 {

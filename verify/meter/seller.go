@@ -39,6 +39,7 @@ type sellerState struct {
 	Lease    market.LeaseID        `json:"lease"`
 	State    SellerState           `json:"state"`
 	Start    market.Slot           `json:"start"`
+	Free     market.Slot           `json:"free,omitempty"`     // first slot that may be billed
 	Last     *verify.ReceiptCore   `json:"last,omitempty"`     // co-signed
 	LastSig  sign.Signature        `json:"last_sig"`           // the buyer's under it
 	Pending  *verify.ReceiptCore   `json:"pending,omitempty"`  // proposed
@@ -56,19 +57,21 @@ type sellerState struct {
 	TakenAt  *uint64               `json:"taken_at,omitempty"` // CPU time of the execution when it was taken over
 }
 
-// NewSeller returns the machine of a lease whose billing starts in slot start: the provider's current slot at
-// activation, in which its units are free. It returns ErrTerms if the terms are bad or the lease cannot start then.
-func NewSeller(t Terms, start market.Slot) (Seller, error) {
+// NewSeller returns the machine of a lease that is activated in slot now, the provider's, with units that are free from
+// slot free on. Billing starts in one of the two, or in between: see begin. It returns ErrTerms if the terms are bad or
+// the lease cannot start then.
+func NewSeller(t Terms, now, free market.Slot) (Seller, error) {
 	if err := t.Validate(); err != nil {
 		return Seller{}, err
 	}
-	start = max(start, t.Core.Start)
+	free = max(free, t.Core.Start)
+	start := max(now, free)
 	if start > t.Core.ActivateBefore {
 		return Seller{}, fmt.Errorf("%w: slot %d is after activate-before %d", ErrTerms, start, t.Core.ActivateBefore)
 	}
 	return Seller{
 		terms: t, chain: verify.NewChain(t.Core),
-		s: sellerState{Lease: t.Core.ID(), State: SellerWaiting, Start: start, Watching: t.Supervision},
+		s: sellerState{Lease: t.Core.ID(), State: SellerWaiting, Start: start, Free: free, Watching: t.Supervision},
 	}, nil
 }
 
@@ -77,6 +80,18 @@ func (m Seller) State() SellerState { return m.s.State }
 
 // Settled reports whether the lease is over for the seller.
 func (m Seller) Settled() bool { return m.s.State == SellerSettled }
+
+// begin returns the slot in which billing begins under a first voucher. Its horizon says when the payer began: an
+// interval and the skew before. Where the voucher was under way for longer than the skew, or the payer's clock is
+// behind by more, billing begins in the last slot that the payer accepts, if the units were free then and the interval
+// is not over.
+func (m Seller) begin(v verify.Voucher) market.Slot {
+	start, latest := m.s.Start, before(v.Horizon, m.terms.IntervalSlots)
+	if v.Horizon >= m.terms.Core.End || latest >= start || v.Horizon < start {
+		return start
+	}
+	return max(m.s.Free, latest)
+}
 
 // Start is the slot in which billing begins.
 func (m Seller) Start() market.Slot { return m.s.Start }

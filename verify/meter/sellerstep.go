@@ -72,12 +72,11 @@ func (p *sellerStep) voucher(v verify.SignedVoucher) error {
 	}
 	if s.State == SellerWaiting {
 		try := p.m
-		try.s.Voucher = &v
-		if due := p.m.due(); try.paid() < due {
+		try.s.Start, try.s.Voucher = p.m.begin(v.Voucher), &v
+		if due := try.due(); try.paid() < due {
 			return refuse(RuleUnpaid, "the first interval ends in slot %d, the voucher pays until %d", due, try.paid())
 		}
-		s.State = SellerWorking
-		s.Voucher = &v
+		s.State, s.Start, s.Voucher = SellerWorking, try.s.Start, &v
 		p.fx = append(p.fx, StartWork{Start: s.Start, PaidUntil: p.m.PaidUntil()})
 	}
 	s.Voucher, s.Watching, p.dirty = &v, v.Supervision, true

@@ -23,7 +23,7 @@ func both(t *testing.T) (Seller, Payer, Terms) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSeller(terms, 200)
+	s, err := NewSeller(terms, 200, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,6 +64,7 @@ type world struct {
 	seller        Seller
 	sellerJournal []byte // nil: nothing written yet
 	sellerStart   market.Slot
+	sellerFree    market.Slot
 	payer         Payer
 	payerJournal  []byte
 
@@ -88,13 +89,13 @@ type world struct {
 func newWorld(tb interface {
 	Fatalf(string, ...any)
 	Fatal(...any)
-}, terms Terms, sellerStart market.Slot) *world {
+}, terms Terms, sellerStart, sellerFree market.Slot) *world {
 	w := &world{
-		tb: tb, terms: terms, sellerStart: sellerStart, output: sign.Sum([]byte("result")),
+		tb: tb, terms: terms, sellerStart: sellerStart, sellerFree: sellerFree, output: sign.Sum([]byte("result")),
 		cosigned: map[uint64]verify.ReceiptCore{}, proposed: map[uint64]verify.ReceiptCore{}, vouchers: map[uint64]verify.Voucher{},
 	}
 	var err error
-	if w.seller, err = NewSeller(terms, sellerStart); err != nil {
+	if w.seller, err = NewSeller(terms, sellerStart, sellerFree); err != nil {
 		tb.Fatal(err)
 	}
 	if w.payer, err = NewPayer(terms); err != nil {
@@ -278,7 +279,7 @@ func (w *world) stepPayer(now market.Slot, ev Event, n int) {
 // restartSeller starts the seller again from its journal and gives what it then did.
 func (w *world) restartSeller(now market.Slot) []Effect {
 	if w.sellerJournal == nil {
-		seller, err := NewSeller(w.terms, w.sellerStart)
+		seller, err := NewSeller(w.terms, w.sellerStart, w.sellerFree)
 		w.seller = must(w, seller, err)
 	} else {
 		seller, err := RestoreSeller(w.terms, w.sellerJournal)

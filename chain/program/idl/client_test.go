@@ -114,7 +114,8 @@ func TestClient(t *testing.T) {
 
 func testChain(t *testing.T, dir string) {
 	const stake, deposit, due = 20_000_000, 50_000, 4_000
-	net := localnettest.Start(t, localnet.Config{})
+	// The opening slot must be of the last 150 when the client comes to it.
+	net := localnettest.Start(t, localnet.Config{SlotMillis: 400})
 	g, err := net.EscrowGenesis(t.Context(), "test", 10)
 	if err != nil {
 		t.Fatal(err)

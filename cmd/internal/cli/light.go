@@ -66,9 +66,7 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range joined(ctx, c).Problems {
-		a.Say("warning: %s", p)
-	}
+	a.warn(joined(ctx, c), false)
 	g, err := node.LoadGenesis(home)
 	if err == nil && !pinned {
 		a.Say("network %s is pinned for this client, genesis %s", g.Tag(), g.Hash())
@@ -80,6 +78,27 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 		}
 	}
 	return c, nil
+}
+
+// warn shows the problems of a light client: with trust, that the entry peers that are connected have no witness, and
+// else all others.
+func (a *App) warn(n api.NodeInfo, trust bool) {
+	for _, p := range n.Problems {
+		if (p.Service == node.EntriesService && len(n.Entries) > 0) == trust {
+			a.Say("warning: %s", p)
+		}
+	}
+}
+
+// WarnTrust warns the user of a light client whose entry peers have no witness. Commands that buy or compare offers
+// call it: an entry could hide some.
+func (a *App) WarnTrust(ctx context.Context, c *api.Client) {
+	if _, light := a.Light(); !light {
+		return
+	}
+	if n, err := api.GetNode.Call(ctx, c, api.None{}); err == nil {
+		a.warn(n, true)
+	}
 }
 
 // joined waits until an agent has reached an entry peer and the chain, or for agentJoin, and returns its state.

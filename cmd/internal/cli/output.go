@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -73,10 +74,17 @@ func (a *App) Show(v any, table func(t *Table)) error {
 		if err != nil {
 			return err
 		}
-		if b, err = yaml.JSONToYAML(b); err != nil {
+		text, err := yaml.JSONToYAML(b)
+		if err != nil {
 			return err
 		}
-		_, err = a.Out.Write(b)
+		if bytes.ContainsFunc(text, unprintable) { // it is no YAML, and JSON is
+			text, err = indented(v)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = a.Out.Write(text)
 		return err
 	}
 	t := &Table{}
@@ -108,6 +116,9 @@ func (t *Table) Row(cells ...any) {
 	}
 	t.rows = append(t.rows, row)
 }
+
+// unprintable reports whether YAML does not allow a character as it is.
+func unprintable(c rune) bool { return c < ' ' && c != '\n' && c != '\t' || c == 0x7f }
 
 // cell keeps text from outside from breaking the table or driving the terminal.
 func cell(text string) string {

@@ -1,7 +1,7 @@
 // Package route declares the calls of an HTTP API as values. One declaration yields the server's handler (Bind), the
 // client's call (Call or Do) and an entry of the reference and of the OpenAPI document (Document).
 //
-// A request type is a struct whose fields say by a tag where they are in the request:
+// A request type is a struct. A tag of each field says where it is in the request:
 //
 //	ID    string          `path:"id"`                  // the {id} of the pattern
 //	Rank  int             `query:"rank" doc:"from 0"`  // left out when zero; a pointer when "" has a meaning
@@ -24,7 +24,7 @@ import (
 	"strings"
 )
 
-// Access is a condition on who may call a route.
+// Access is a condition on the callers of a route.
 type Access int
 
 const (
@@ -55,7 +55,7 @@ type Route[Req, Resp any] struct {
 	Failing func(Resp) bool
 }
 
-// Raw declares a call whose handler writes the answer itself: a file, a stream of events, an upgraded connection.
+// Raw declares a call with a handler that writes the answer itself: a file, a stream of events, an upgraded connection.
 type Raw[Req any] struct {
 	Pattern string
 	Summary string

@@ -12,7 +12,7 @@ import (
 // object is a JSON object of the document.
 type object = map[string]any
 
-// JSONForm is implemented by types whose MarshalJSON writes another type's JSON.
+// JSONForm is implemented by types with a MarshalJSON that writes another type's JSON.
 type JSONForm interface{ JSONForm() any }
 
 // schemas infers JSON Schemas (2020-12) from Go types, as encoding/json writes them. A struct with a name is described
@@ -96,7 +96,7 @@ func (s *schemas) structure(t reflect.Type) object {
 	return object{"$ref": "#/components/schemas/" + name}
 }
 
-// name is a type's name with as much of its package's path as tells it from others.
+// name is a type's name with as much of its package's path as distinguishes it from others.
 func (s *schemas) name(t reflect.Type) string {
 	dir, name := t.PkgPath(), t.Name()
 	for dir != "." && dir != "/" {

@@ -43,6 +43,7 @@ var own = []class{
 	{[]error{buyer.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found",
 		"`starling ps -a` lists all jobs with their ids, which name them; the beginning of an id is enough"},
 	{[]error{buyer.ErrNotRunning}, http.StatusConflict, "not_running", ""},
+	{[]error{buyer.ErrNeeded}, http.StatusConflict, api.CodeNeeded, ""},
 	{[]error{notices.ErrLight}, http.StatusConflict, "light", ""},
 	{[]error{notices.ErrMany}, http.StatusConflict, "too_many", "starling proof watch --end"},
 	{[]error{audit.ErrTooEarly}, http.StatusConflict, "too_early",

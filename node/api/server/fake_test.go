@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
@@ -29,7 +31,8 @@ type fake struct {
 	steps    []buyer.Step
 	wake     chan struct{}
 	log      func(w io.Writer) error
-	err      error // of Submit and of what an operator says
+	part     buyer.LogQuery // of the log that was asked for last
+	err      error          // of Submit and of what an operator says
 	own      api.OwnOffers
 	problems []api.Fault
 	keys     map[string]int
@@ -157,12 +160,26 @@ func (f *fake) Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error
 	return slices.Clone(f.steps[min(after, len(f.steps)):]), f.wake, f.known(id)
 }
 
-func (f *fake) Log(_ context.Context, id string, _ int, _ bool, w io.Writer) error {
+func (f *fake) Log(_ context.Context, id string, _ int, q buyer.LogQuery, w io.Writer) error {
 	if err := f.known(id); err != nil {
 		return err
 	}
+	f.part = q
 	return f.log(w)
 }
+
+// remover removes the fake's job.
+type remover struct{ *fake }
+
+func (f remover) Remove(_ context.Context, id string) (buyer.Removed, error) {
+	if id == "jyoung" {
+		return buyer.Removed{}, fmt.Errorf("%w: it is running", buyer.ErrNeeded)
+	}
+	return buyer.Removed{LogBytes: 5, Left: []cid.Cid{blob.Sum([]byte("a")), blob.Sum([]byte("b"))}}, f.known(id)
+}
+
+// Free frees 10 bytes for each file.
+func (f *fake) Free(all []cid.Cid) (int64, error) { return int64(10 * len(all)), nil }
 
 func (f *fake) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, error) {
 	return []buyer.LeaseAccount{}, f.known(id)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
@@ -65,6 +67,28 @@ func BindJobs(jobs Jobs) []route.Bound {
 	}
 }
 
+// Remover removes jobs that ended long ago.
+type Remover interface {
+	Remove(ctx context.Context, id string) (buyer.Removed, error)
+}
+
+// Freer removes files that nothing needs.
+type Freer interface {
+	Free(all []cid.Cid) (bytes int64, err error)
+}
+
+// BindRemoval binds the route that removes a job.
+func BindRemoval(jobs Remover, files Freer) []route.Bound {
+	return []route.Bound{api.RemoveJob.Bind(func(ctx context.Context, q api.ByID) (api.RemovedJob, error) {
+		r, err := jobs.Remove(ctx, q.ID)
+		if err != nil {
+			return api.RemovedJob{}, err
+		}
+		n, err := files.Free(r.Left)
+		return api.RemovedJob{LogBytes: r.LogBytes, OutputBytes: n}, err
+	})}
+}
+
 // byID adapts a function of a job's id.
 func byID[Resp any](do func(context.Context, string) (Resp, error)) func(context.Context, api.ByID) (Resp, error) {
 	return func(ctx context.Context, q api.ByID) (Resp, error) { return do(ctx, q.ID) }
@@ -90,7 +114,7 @@ type Records interface {
 	jobproof.Jobs
 	// Trace returns the steps from after on, and a channel that closes when there are more.
 	Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error)
-	Log(ctx context.Context, id string, rank int, follow bool, w io.Writer) error
+	Log(ctx context.Context, id string, rank int, q buyer.LogQuery, w io.Writer) error
 }
 
 // BindRecords binds the routes of a job's steps, log, receipts and probes.
@@ -107,7 +131,8 @@ func BindRecords(of Records) []route.Bound {
 		api.JobLog.Bind(func(w http.ResponseWriter, r *http.Request, q api.Log) error {
 			w.Header().Set("Content-Type", "application/vnd.starling.log")
 			f := &flusher{w: w, rc: http.NewResponseController(w)}
-			err := of.Log(r.Context(), q.ID, q.Rank, q.Follow, f)
+			part := buyer.LogQuery{Since: q.Since, Tail: q.Tail, Follow: q.Follow}
+			err := of.Log(r.Context(), q.ID, q.Rank, part, f)
 			if err != nil && f.begun {
 				panic(http.ErrAbortHandler) // frames have gone out: only a broken connection says that some are missing
 			}

@@ -218,3 +218,18 @@ func FuzzSubmission(f *testing.F) {
 		}
 	})
 }
+
+// A removal answers with the room that it made, and a job that is needed is kept.
+func TestRemoveJob(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c, _ := serve(t, f)
+	r, err := api.RemoveJob.Call(t.Context(), c, api.ByID{ID: f.job.ID})
+	if want := (api.RemovedJob{LogBytes: 5, OutputBytes: 20}); err != nil || r != want {
+		t.Errorf("%+v, %v, want %+v", r, err, want)
+	}
+	_, err = api.RemoveJob.Call(t.Context(), c, api.ByID{ID: "jyoung"})
+	wantError(t, err, http.StatusConflict, api.CodeNeeded)
+	_, err = api.RemoveJob.Call(t.Context(), c, api.ByID{ID: "jother"})
+	wantError(t, err, http.StatusNotFound, "not_found")
+}

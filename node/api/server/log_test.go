@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
 )
 
 // frame is one frame of a log.
@@ -37,12 +39,24 @@ func TestLog(t *testing.T) {
 		return nil
 	}
 	var out, errOut bytes.Buffer
-	if err := c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut); err != nil {
+	if err := c.Log(t.Context(), api.Log{ID: f.job.ID}, &out, &errOut); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(out.String(), "0\n2\n4\n") || !strings.HasPrefix(errOut.String(), "1\n3\n5\n") || strings.Count(out.String()+errOut.String(), "\n") != 1000 {
 		t.Errorf("out %.40q, err %.40q", &out, &errOut)
 	}
+	if f.part != (buyer.LogQuery{}) {
+		t.Errorf("asked for %+v, want all", f.part)
+	}
+	part, zero := time.Date(2026, 11, 28, 19, 0, 0, 0, time.UTC), 0
+	q := api.Log{ID: f.job.ID, Follow: true, Since: part, Tail: &zero}
+	if err := c.Log(t.Context(), q, io.Discard, io.Discard); err != nil || !f.part.Follow || !f.part.Since.Equal(part) ||
+		f.part.Tail == nil || *f.part.Tail != 0 {
+		t.Errorf("asked for %+v, %v", f.part, err)
+	}
+	less := -1
+	q.Tail = &less
+	wantError(t, c.Log(t.Context(), q, io.Discard, io.Discard), http.StatusBadRequest, "bad_request")
 	// A log that breaks off is an error, not a shorter log.
 	f.log = func(w io.Writer) error {
 		if _, err := w.Write(frame(1, "whole")); err != nil {
@@ -51,11 +65,11 @@ func TestLog(t *testing.T) {
 		return errors.New("disk on fire")
 	}
 	out.Reset()
-	if err := c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut); err == nil || out.String() != "whole" {
+	if err := c.Log(t.Context(), api.Log{ID: f.job.ID}, &out, &errOut); err == nil || out.String() != "whole" {
 		t.Errorf("%q, %v", &out, err)
 	}
 	f.log = func(io.Writer) error { return errors.New("cannot be opened") }
-	wantError(t, c.Log(t.Context(), f.job.ID, 0, false, &out, &errOut), http.StatusInternalServerError, "internal")
+	wantError(t, c.Log(t.Context(), api.Log{ID: f.job.ID}, &out, &errOut), http.StatusInternalServerError, "internal")
 }
 
 func FuzzDemultiplex(f *testing.F) {

@@ -202,7 +202,7 @@ const (
 	drainTime  = 2 * time.Second
 )
 
-// detach gives a body whose Close ends a Read that waits for a caller who sends no more. What is not read by then is
+// detach gives a body. Its Close ends a Read that waits for a caller that sends no more. What is not read by then is
 // taken in and dropped until rest is closed.
 func detach(body io.Reader) (detached io.ReadCloser, rest <-chan struct{}) {
 	r, w := io.Pipe()

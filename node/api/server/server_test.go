@@ -34,7 +34,7 @@ func spec() job.Job {
 
 // bindings binds every route to the fake.
 func bindings(f *fake) []route.Bound {
-	return slices.Concat(BindJobs(f), BindRecords(f), BindClusters(f), BindPrograms(f, p2ptest.Quiet()), BindLifetimes(f), BindBlobs(f), BindKeys(f),
+	return slices.Concat(BindJobs(f), BindRecords(f), BindClusters(f), BindPrograms(f, p2ptest.Quiet()), BindLifetimes(f), BindRemoval(remover{f}, f), BindBlobs(f), BindKeys(f),
 		BindPeer(f), BindHealth(f), BindBlocks(f), BindMarket(f), BindOperator(f), BindProofs(&f.proofs), BindAudits(f), BindRewards(f), BindMetrics(f))
 }
 
@@ -260,8 +260,8 @@ func TestUnknown(t *testing.T) {
 	wantError(t, err, http.StatusNotFound, "not_found")
 	wantError(t, stop(t, c, "jother"), http.StatusNotFound, "not_found")
 	wantError(t, c.Events(ctx, "jother", nil, nil), http.StatusNotFound, "not_found")
-	wantError(t, c.Log(ctx, "jother", 0, true, io.Discard, io.Discard), http.StatusNotFound, "not_found")
-	wantError(t, c.Log(ctx, "jabcdefgh", -1, true, io.Discard, io.Discard), http.StatusBadRequest, "bad_request")
+	wantError(t, c.Log(ctx, api.Log{ID: "jother", Follow: true}, io.Discard, io.Discard), http.StatusNotFound, "not_found")
+	wantError(t, c.Log(ctx, api.Log{ID: "jabcdefgh", Rank: -1, Follow: true}, io.Discard, io.Discard), http.StatusBadRequest, "bad_request")
 	_, err = c.GetBlob(ctx, "bafkreih")
 	wantError(t, err, http.StatusNotFound, "not_found")
 	_, err = api.ListOffers.Call(ctx, c, api.ByClass{Class: "gpu/?&x=1"})

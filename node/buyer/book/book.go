@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// maxProviders bounds the providers of a book. The one whose offers expire first goes first.
+// maxProviders bounds the providers of a book. The one with the offers that expire first goes first.
 const maxProviders = 20_000
 
 // fresh is how long an answer counts as recent. A provider without a recent answer is not shown as there, and is asked

@@ -15,13 +15,14 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/p2p/stream"
 )
 
 // The routes by which a quote reaches a buyer.
 const (
 	RouteDirect = "direct" // the provider was known and asked over a stream
 	RouteGossip = "gossip" // the provider received the order on its class's topic
-	// RouteStandby is the route of a quote for a job's first order whose provider stands by.
+	// RouteStandby is the route of a quote for a job's first order by a provider that stands by.
 	RouteStandby = "standby"
 
 	routeOffer = "offer" // no quote came: the offer says enough
@@ -151,12 +152,14 @@ func (a *auction) all() []Quoted {
 	return out
 }
 
-// refuse notes why providers would not take the order.
+// refuse notes why providers would not take the order. An offer does not change its provider's own word.
 func (a *auction) refuse(more ...match.Refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, r := range more {
-		a.refused[r.Provider] = r
+		if old, ok := a.refused[r.Provider]; !ok || r.Route != routeOffer || old.Route == routeOffer {
+			a.refused[r.Provider] = r
+		}
 	}
 }
 
@@ -201,11 +204,67 @@ func (a *auction) listen(ctx context.Context) {
 	}
 }
 
+// open returns the number of leases of the order that known providers could still take, by their offers. Providers that
+// quoted do not count, nor those that declined, unless they were slow, busy or did not see the order's money yet.
+func (a *auction) open() (n int) {
+	known := a.x.best(a)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counted := map[sign.Key]bool{}
+	for p := range a.quotes {
+		counted[p] = true
+	}
+	for p, r := range a.refused {
+		switch r.Reason {
+		case market.ReasonTimeout, market.ReasonUnseen, stream.CodeBusy:
+		default:
+			counted[p] = counted[p] || r.Route != routeOffer
+		}
+	}
+	for _, k := range known {
+		switch p := k.Offer.Provider; {
+		case counted[p]:
+		case a.ask.Spread:
+			counted[p] = true
+			n++
+		default:
+			n += int(k.Offer.Total / a.order.UnitsPer)
+		}
+	}
+	return n
+}
+
+// Collected is the result of Collect.
+type Collected struct {
+	Quotes   []Quoted
+	Declined []match.Refusal // by providers without a quote
+	auction  *auction
+}
+
+// Open returns the number of leases that known providers could take from which a quote may still come.
+func (c Collected) Open() int { return c.auction.open() }
+
+// Scarce reports whether quotes and Open are too few for the order, but would be enough if the peers that the class has
+// by an estimate and of which no offer is known were like those of which one is.
+func (c Collected) Scarce() bool {
+	x, o := c.auction.x, c.auction.order
+	fit, providers := c.auction.leases()
+	if c.auction.ask.Spread {
+		fit = providers
+	}
+	if fit >= int(o.Count) {
+		return false
+	}
+	fit += c.Open()
+	known := len(x.Book.Class(o.Class, time.Now()))
+	unknown := x.guess(o.Class) - 1 - known // but this peer
+	lack := int(o.Count) - fit
+	return lack > 0 && fit > 0 && lack*known <= unknown*fit
+}
+
 // Collect publishes an order on its class's topic, asks the best known providers directly beside that, and returns the
-// quotes as soon as there are enough, or when the window is over. The refusals are of providers without a quote.
-func (x *Exchange) Collect(
-	ctx context.Context, t Trace, o market.Order, envelope []byte, ask Ask,
-) ([]Quoted, []match.Refusal) {
+// quotes as soon as there are enough, or when the window is over.
+func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelope []byte, ask Ask) Collected {
 	a := x.newAuction(t, o, ask)
 	x.mu.Lock()
 	x.auctions[o.ID] = a
@@ -240,7 +299,7 @@ func (x *Exchange) Collect(
 		wg.Go(func() { x.askKnown(ctx, a, envelope) })
 	}
 	a.listen(ctx)
-	return a.all(), a.refusals()
+	return Collected{Quotes: a.all(), Declined: a.refusals(), auction: a}
 }
 
 // askKnown asks the best known providers, in parallel, and looks for more in the DHT.
@@ -276,9 +335,9 @@ func (x *Exchange) askKnown(ctx context.Context, a *auction, envelope []byte) {
 		case <-t.C:
 		}
 	}
-	fctx, cancel := context.WithTimeout(ctx, FindTimeout)
+	fctx, cancel := context.WithTimeout(ctx, FindTimeout*time.Duration(1+a.order.Count/maxAsked))
 	defer cancel()
-	if x.Find(fctx, a.order.Class, a.order.Regions) > 0 {
+	if x.Find(fctx, a.order.Class, a.order.Regions, a.order.Count) > 0 {
 		ask(x.best(a))
 	}
 }

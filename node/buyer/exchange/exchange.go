@@ -70,11 +70,11 @@ type Config struct {
 const (
 	// askTimeout bounds a provider's answer to a direct request. A slower one is dropped from the order.
 	askTimeout = 1500 * time.Millisecond
-	// maxAsked is the default of Config.MaxAsked, and bounds the offers that are looked up.
+	// maxAsked is the default of Config.MaxAsked, and the number of offers that are looked up.
 	maxAsked = 48
 	// SettleQuotes is how much longer quotes are collected once there are enough: a better one may be a moment late.
 	SettleQuotes = 20 * time.Millisecond
-	// SettleCluster is that for a cluster, whose members are chosen among all for being near to one another.
+	// SettleCluster is that for a cluster: its members are chosen among all for being near to one another.
 	SettleCluster = 150 * time.Millisecond
 	// findAfter is how long known providers have to answer before the DHT is asked for others.
 	findAfter = 100 * time.Millisecond
@@ -91,7 +91,7 @@ type Exchange struct {
 	tag     string
 	Book    *book.Book
 	turnout *turnout.Turnout
-	proving chan struct{} // holds one token for each offer whose records are being checked
+	proving chan struct{} // holds one token for each offer with records that are being checked
 
 	mu       sync.Mutex
 	run      context.Context // of Start; nil before

@@ -137,7 +137,7 @@ func TestTakeQuote(t *testing.T) {
 				t.Errorf("quotes for %d leases are taken: %v", n, ok)
 			}
 		}()
-		quotes, _ := w.Collect(t.Context(), &w.steps, o, envelope, Ask{Settle: time.Second})
+		quotes := w.Collect(t.Context(), &w.steps, o, envelope, Ask{Settle: time.Second}).Quotes
 		synctest.Wait()
 		if len(quotes) != 1 || quotes[0].Route != RouteGossip || quotes[0].via != via {
 			t.Errorf("quotes %+v", quotes)
@@ -326,4 +326,25 @@ func TestRateAndDraw(t *testing.T) {
 			t.Errorf("remembered %v", addrs)
 		}
 	})
+}
+
+// TestOpen: silent providers are counted by their offers, also those that only hear of the order over gossip.
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 7)
+	w.know(1, 2, 3, 4, 5, 6)
+	dear := w.sellers[6].offer
+	dear.Seq, dear.Price = 2, 2000 // over the order's ceiling
+	w.Book.Add(dear)
+	o, _ := w.order(6)
+	p := func(i int) sign.Key { return w.sellers[i].offer.Provider }
+	for spread, want := range map[bool]int{true: 3, false: 12} { // of 2, 3 and 5, with four units each
+		a := w.newAuction(&w.steps, o, Ask{Spread: spread})
+		a.quotes[p(1)] = Quoted{}
+		a.refuse(match.Refusal{Provider: p(2), Reason: market.ReasonTimeout},
+			match.Refusal{Provider: p(3), Reason: stream.CodeBusy}, match.Refusal{Provider: p(4), Reason: market.ReasonLimit})
+		if n := a.open(); n != want {
+			t.Errorf("with spread %v, %d may still come", spread, n)
+		}
+	}
 }

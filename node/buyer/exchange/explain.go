@@ -19,7 +19,7 @@ func (x *Exchange) Explain(
 	known := x.unquoted(o, quoted)
 	if len(known) == 0 && len(o.Regions) > 0 { // only those of its regions were looked up for it
 		fctx, cancel := context.WithTimeout(ctx, FindTimeout)
-		x.Find(fctx, o.Class, nil)
+		x.Find(fctx, o.Class, nil, o.Count)
 		cancel()
 		known = x.unquoted(o, quoted)
 	}

@@ -17,9 +17,10 @@ import (
 // probesAtOnce bounds the providers that Offers asks at a time.
 const probesAtOnce = 32
 
-// Find looks up offers in the DHT, adds them to the book, and returns their number.
-func (x *Exchange) Find(ctx context.Context, c market.Class, regions []market.Region) int {
-	found, err := x.cfg.Network.Find(ctx, c, regions, maxAsked)
+// Find looks up offers in the DHT, twice as many as an order for so many leases wants and maxAsked at least, adds them
+// to the book, and returns their number.
+func (x *Exchange) Find(ctx context.Context, c market.Class, regions []market.Region, leases uint32) int {
+	found, err := x.cfg.Network.Find(ctx, c, regions, max(maxAsked, 2*int(leases)))
 	if err != nil && ctx.Err() == nil {
 		x.cfg.Log.Debug("looking for offers", "err", err)
 	}
@@ -39,7 +40,7 @@ func (x *Exchange) Offers(ctx context.Context, c market.Class) []book.Known {
 		families = []market.Class{"cpu", "gpu"}
 	}
 	for _, f := range families {
-		wg.Go(func() { x.Find(ctx, f, nil) })
+		wg.Go(func() { x.Find(ctx, f, nil, 0) })
 	}
 	wg.Wait()
 	places := make(chan struct{}, probesAtOnce)

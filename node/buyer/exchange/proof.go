@@ -19,7 +19,7 @@ type Proofs interface {
 	Shown(o market.Offer) match.Shown
 	// Check fetches and checks the records that an offer names until so many units are proven or there are no more.
 	Check(ctx context.Context, o market.Offer, need int)
-	// CheckUnits verifies that units are proven whose records an offer names.
+	// CheckUnits verifies that units are proven by the records that an offer names.
 	CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error
 	// Rate returns the least that any of a provider's units was proven to compute, int8 operations a second. It is 0 if
 	// one's is not known.
@@ -165,7 +165,7 @@ func (x *Exchange) CheckUnits(ctx context.Context, o market.Order, q Quoted, uni
 		var ok bool
 		if offer, ok = x.Book.Offer(q.Quote.Provider, q.Quote.Class); !ok {
 			fctx, cancel := context.WithTimeout(ctx, FindTimeout)
-			x.Find(fctx, q.Quote.Class, nil)
+			x.Find(fctx, q.Quote.Class, nil, 0)
 			cancel()
 			if offer, ok = x.Book.Offer(q.Quote.Provider, q.Quote.Class); !ok {
 				return fmt.Errorf("the provider's offer, which names its records, is not to be found")

@@ -201,12 +201,12 @@ func (w *world) order(n uint32) (market.Order, []byte) {
 // buy collects quotes for an order of n leases and returns the prices by provider.
 func (w *world) buy(n uint32, ask Ask) (map[sign.Key]market.Price, []match.Refusal) {
 	o, envelope := w.order(n)
-	quotes, refused := w.Collect(w.t.Context(), &w.steps, o, envelope, ask)
+	got := w.Collect(w.t.Context(), &w.steps, o, envelope, ask)
 	prices := map[sign.Key]market.Price{}
-	for _, q := range quotes {
+	for _, q := range got.Quotes {
 		prices[q.Quote.Provider] = q.Quote.Price
 	}
-	return prices, refused
+	return prices, got.Declined
 }
 
 func (w *world) Publish(_ context.Context, o market.Order, _ []byte) (int, error) {

@@ -85,13 +85,16 @@ func (s *Service) offer(from sign.Key) (*nodepb.GuardReply, error) {
 		return nil, err
 	}
 	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Offered_{Offered: &nodepb.GuardReply_Offered{
-		ShareMillionths: p.ShareMillionths, Payout: s.cfg.Payout[:], MaxBytes: uint64(max(p.MaxBytes, 0)), LongestMillis: uint64(max(p.Longest, 0) / time.Millisecond),
+		ShareMillionths: p.ShareMillionths, Payout: s.cfg.Payout[:],
+		MaxBytes: uint64(max(p.MaxBytes, 0)), LongestMillis: uint64(max(p.Longest, 0) / time.Millisecond),
 	}}}, nil
 }
 
-// engage takes a job on. It is answered with Done once all is here that is needed to go on with it; where this peer is paid, its wage must
-// be on chain before it fetches anything, and then that is so only if Complete is set.
-func (s *Service) engage(ctx context.Context, from sign.Key, job sign.Hash, e *nodepb.GuardRequest_Engage) (*nodepb.GuardReply, error) {
+// engage takes a job on. It is answered with Done once all is here that is needed to go on with it; where this peer is
+// paid, its wage must be on chain before it fetches anything, and then that is so only if Complete is set.
+func (s *Service) engage(
+	ctx context.Context, from sign.Key, job sign.Hash, e *nodepb.GuardRequest_Engage,
+) (*nodepb.GuardReply, error) {
 	next, err := s.wardOf(from, job, e)
 	if err != nil {
 		return nil, err
@@ -153,8 +156,9 @@ func (s *Service) wardOf(from sign.Key, job sign.Hash, e *nodepb.GuardRequest_En
 	key := sign.NewPrivate([32]byte(seed))
 	clear(seed)
 	w := Ward{
-		Charter: Charter{Job: job, Owner: from, Buyer: key.Key(), Keys: keys}, Members: members, Sealed: e.Sealed, File: e.File, Files: files,
-		Addrs: e.Addrs, Until: time.UnixMilli(int64(e.UntilMillis)), From: s.at(from), Epoch: 1, Ready: len(files) == 0,
+		Charter: Charter{Job: job, Owner: from, Buyer: key.Key(), Keys: keys}, Members: members,
+		Sealed: e.Sealed, File: e.File, Files: files, Addrs: e.Addrs,
+		Until: time.UnixMilli(int64(e.UntilMillis)), From: s.at(from), Epoch: 1, Ready: len(files) == 0,
 	}
 	if err := w.Check(s.cfg.Genesis); err != nil {
 		return Ward{}, malformed("%v", err)
@@ -171,13 +175,16 @@ func (s *Service) wardOf(from sign.Key, job sign.Hash, e *nodepb.GuardRequest_En
 	}
 	p := s.cfg.Policy
 	if c := members[i].Wage; p.ShareMillionths > 0 && (c == nil || c.Payout != s.cfg.Payout || c.Cap == 0) {
-		return Ward{}, refuse(CodePolicy, "this peer guards for %d millionths of what a job may cost, to be paid to %s", p.ShareMillionths, s.cfg.Payout)
+		return Ward{}, refuse(CodePolicy, "this peer guards for %d millionths of what a job may cost, to be paid to %s",
+			p.ShareMillionths, s.cfg.Payout)
 	}
 	if sum := bytesOf(files); sum > p.MaxBytes {
-		return Ward{}, refuse(CodePolicy, "the job's files are %s, this peer keeps %s", stream.Size(sum), stream.Size(p.MaxBytes))
+		return Ward{}, refuse(CodePolicy, "the job's files are %s, this peer keeps %s",
+			stream.Size(sum), stream.Size(p.MaxBytes))
 	}
 	if left := time.Until(w.Until); left > p.Longest || left <= 0 {
-		return Ward{}, refuse(CodePolicy, "the job lasts %v, this peer guards up to %v", left.Round(time.Second), p.Longest)
+		return Ward{}, refuse(CodePolicy, "the job lasts %v, this peer guards up to %v",
+			left.Round(time.Second), p.Longest)
 	}
 	return w, nil
 }
@@ -208,7 +215,8 @@ func (s *Service) admit(ctx context.Context, next Ward) (*ward, error) {
 		return nil, err
 	}
 	if most := p.unbacked(); !next.Unbacked.IsZero() && s.waiting() >= most {
-		return nil, refuse(CodeFull, "this peer guards %d jobs whose wages are not on chain, which is all it does", most)
+		return nil, refuse(CodeFull, "this peer guards %d jobs whose wages are not on chain, which is all it does",
+			most)
 	}
 	w := &ward{Ward: next, leases: map[market.LeaseID]*kept{}, heard: time.Now(), refreshed: true}
 	if err := s.write(ctx, w.Ward); err != nil {
@@ -217,7 +225,8 @@ func (s *Service) admit(ctx context.Context, next Ward) (*ward, error) {
 	s.mu.Lock()
 	s.wards[next.Job] = w
 	s.mu.Unlock()
-	s.cfg.Log.Info("guarding a job", "job", next.Job.Short(), "owner", next.Owner.Short(), "guardians", len(next.Keys.Keys))
+	s.cfg.Log.Info("guarding a job",
+		"job", next.Job.Short(), "owner", next.Owner.Short(), "guardians", len(next.Keys.Keys))
 	return w, nil
 }
 
@@ -235,7 +244,8 @@ func (s *Service) learn(ctx context.Context, w *ward, epoch uint64, grant []byte
 	}
 	mine := w.Supervisor(w.Epoch) == s.self && next.Supervisor(next.Epoch) != s.self
 	w.Ward, w.heard, w.granted, w.taken, w.starving = next, time.Now(), time.Time{}, false, time.Time{}
-	s.cfg.Log.Info("a job has another supervisor", "job", w.Job.Short(), "epoch", w.Epoch, "supervisor", w.Supervisor(w.Epoch).Short())
+	s.cfg.Log.Info("a job has another supervisor",
+		"job", w.Job.Short(), "epoch", w.Epoch, "supervisor", w.Supervisor(w.Epoch).Short())
 	if mine {
 		s.cfg.Yield(w.Job, w.Epoch)
 	}
@@ -243,7 +253,9 @@ func (s *Service) learn(ctx context.Context, w *ward, epoch uint64, grant []byte
 }
 
 // beat hears the supervisor.
-func (s *Service) beat(ctx context.Context, w *ward, from sign.Key, epoch uint64, pb *nodepb.GuardedState) (*nodepb.GuardReply, error) {
+func (s *Service) beat(
+	ctx context.Context, w *ward, from sign.Key, epoch uint64, pb *nodepb.GuardedState,
+) (*nodepb.GuardReply, error) {
 	if err := w.Commands(from, epoch); err != nil {
 		return nil, err
 	}
@@ -269,7 +281,8 @@ func (s *Service) keepState(ctx context.Context, w *ward, st said) error {
 		return nil
 	}
 	if sum := bytesOf(w.Files, st.Files); sum > s.cfg.Policy.MaxBytes {
-		return refuse(CodePolicy, "the job's files are %s, this peer keeps %s", stream.Size(sum), stream.Size(s.cfg.Policy.MaxBytes))
+		return refuse(CodePolicy, "the job's files are %s, this peer keeps %s",
+			stream.Size(sum), stream.Size(s.cfg.Policy.MaxBytes))
 	}
 	next := w.Ward
 	if next.Over = st.Over; st.Over && next.OverAt == 0 {
@@ -306,7 +319,9 @@ func (s *Service) drop(old []File, w *ward) {
 }
 
 // voucher signs a supervisor's payment, and keeps it.
-func (s *Service) voucher(ctx context.Context, w *ward, from sign.Key, epoch uint64, pb *nodepb.GuardedLease) (*nodepb.GuardReply, error) {
+func (s *Service) voucher(
+	ctx context.Context, w *ward, from sign.Key, epoch uint64, pb *nodepb.GuardedLease,
+) (*nodepb.GuardReply, error) {
 	if err := w.Commands(from, epoch); err != nil {
 		return nil, err
 	}
@@ -368,7 +383,8 @@ func (s *Service) keepLease(ctx context.Context, w *ward, k kept) error {
 	var b journal.Batch
 	leases.Put(&b, leaseKey(w.Job, k.ID()), keptRecord{k.Lease, k.Word})
 	counted := 0
-	if last := k.payer.Last(); last.Seq > 0 && (old == nil || old.payer.Last().Seq < last.Seq) && w.receipts < maxReceipts {
+	last := k.payer.Last()
+	if last.Seq > 0 && (old == nil || old.payer.Last().Seq < last.Seq) && w.receipts < maxReceipts {
 		r, err := s.receipt(w, k)
 		if err != nil {
 			return err
@@ -401,7 +417,8 @@ func (s *Service) open(w *ward) (sign.Private, error) {
 	if w.key == nil {
 		seed, err := s.cfg.Unseal(SealedFor(s.tag, w.Job), w.Sealed)
 		if err != nil || len(seed) != 32 {
-			return sign.Private{}, fmt.Errorf("opening the key of job %s: %w", w.Job.Short(), errors.Join(err, sealed.ErrSealed))
+			return sign.Private{}, fmt.Errorf("opening the key of job %s: %w",
+				w.Job.Short(), errors.Join(err, sealed.ErrSealed))
 		}
 		key := sign.NewPrivate([32]byte(seed))
 		clear(seed)
@@ -411,11 +428,14 @@ func (s *Service) open(w *ward) (sign.Private, error) {
 }
 
 // witness signs a transaction for the supervisor.
-func (s *Service) witness(ctx context.Context, w *ward, from sign.Key, epoch uint64, message []byte) (*nodepb.GuardReply, error) {
+func (s *Service) witness(
+	ctx context.Context, w *ward, from sign.Key, epoch uint64, message []byte,
+) (*nodepb.GuardReply, error) {
 	if err := w.Commands(from, epoch); err != nil {
 		return nil, err
 	}
-	payer, in, err := solana.ParseMessage(message) // of at least 115 signers if it were a preimage (market/sign), which fit none
+	// If it were a preimage (market/sign), it would be of at least 115 signers, which fit none.
+	payer, in, err := solana.ParseMessage(message)
 	if err != nil {
 		return nil, malformed("%v", err)
 	}
@@ -445,7 +465,8 @@ func (s *Service) grant(w *ward, from sign.Key, g *nodepb.GuardRequest_Grant) (*
 		return nil, err
 	}
 	b := verify.SupervisionGrant{
-		Version: verify.GrantVersion, Job: w.Job, Epoch: g.Epoch, Supervisor: from, Guardians: w.Keys.Hash(), Slot: market.Slot(g.Slot),
+		Version: verify.GrantVersion, Job: w.Job, Epoch: g.Epoch, Supervisor: from, Guardians: w.Keys.Hash(),
+		Slot: market.Slot(g.Slot),
 	}.Marshal()
 	sig, err := s.cfg.Key.Sign(s.domain.Preimage(sign.TagSupervision, b[:]))
 	if err != nil {
@@ -491,32 +512,6 @@ func (s *Service) read(w *ward, since []byte) (*nodepb.GuardReply, error) {
 		out.Leases = append(out.Leases, k.Lease.pb(k.Word))
 	}
 	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Standing_{Standing: out}}, nil
-}
-
-var errEnough = errors.New("enough")
-
-// receiptsOf gives receipts of a lease.
-func (s *Service) receiptsOf(ctx context.Context, w *ward, q *nodepb.GuardRequest_Receipts) (*nodepb.GuardReply, error) {
-	if len(q.GetLease()) != sign.HashSize {
-		return nil, malformed("a lease of %d bytes", len(q.GetLease()))
-	}
-	id := market.LeaseID(q.Lease)
-	out := &nodepb.GuardReply_ReceiptList{}
-	err := receipts.List(ctx, s.cfg.Store, leaseKey(w.Job, id)+"/", func(key string, value []byte) error {
-		switch {
-		case key <= receiptKey(w.Job, id, q.After):
-		case len(out.Receipts) == pageBytes/verify.ReceiptSize:
-			out.More = true
-			return errEnough
-		default:
-			out.Receipts = append(out.Receipts, value)
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return nil, fmt.Errorf("reading receipts: %w", err)
-	}
-	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Receipts{Receipts: out}}, nil
 }
 
 // wage signs a fellow guardian's earnings.

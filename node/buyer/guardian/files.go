@@ -10,7 +10,8 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// fetch brings the files of a job that are not here yet, once its wage is on chain; the channel is closed when that ended. w is locked.
+// fetch brings the files of a job that are not here yet, once its wage is on chain; the channel is closed when that
+// ended. w is locked.
 func (s *Service) fetch(w *ward) <-chan struct{} {
 	if w.fetching || w.complete || !w.Unbacked.IsZero() {
 		return w.fetched
@@ -74,7 +75,8 @@ func (s *Service) bring(ctx context.Context, w Ward, files []File, from sign.Key
 			failed = append(failed, err)
 		}
 		if !got {
-			s.cfg.Log.Warn("a file of a guarded job cannot be had", "job", w.Job.Short(), "file", f.CID, "err", errors.Join(failed...))
+			s.cfg.Log.Warn("a file of a guarded job cannot be had",
+				"job", w.Job.Short(), "file", f.CID, "err", errors.Join(failed...))
 			return false
 		}
 		s.share(w, f)

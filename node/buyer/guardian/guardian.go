@@ -30,7 +30,8 @@ import (
 )
 
 var (
-	// ErrSuperseded says that another peer supervises the job under a higher epoch; errors.As a *Superseded gives the proof.
+	// ErrSuperseded says that another peer supervises the job under a higher epoch; errors.As a *Superseded gives the
+	// proof.
 	ErrSuperseded = errors.New("another peer supervises the job now")
 	// ErrMinority says that too few guardians answered, or that too few agreed.
 	ErrMinority = errors.New("too few guardians agree")
@@ -120,8 +121,9 @@ func (c Charter) Check(g market.Genesis) error {
 	return nil
 }
 
-// Supervisor is the one peer that can supervise the job under an epoch: the owner under the first, then each guardian in the
-// order of their keys, then the owner again. So no two peers ever supervise under one epoch, whatever guardians sign.
+// Supervisor is the one peer that can supervise the job under an epoch: the owner under the first, then each guardian
+// in the order of their keys, then the owner again. So no two peers ever supervise under one epoch, whatever guardians
+// sign.
 func (c Charter) Supervisor(epoch uint64) sign.Key {
 	if i := (epoch - 1) % uint64(len(c.Keys.Keys)+1); i > 0 {
 		return c.Keys.Keys[i-1]
@@ -129,20 +131,20 @@ func (c Charter) Supervisor(epoch uint64) sign.Key {
 	return c.Owner
 }
 
-// NextEpoch is the first epoch after one under which who can supervise; 0 if there is none.
-func (c Charter) NextEpoch(who sign.Key, after uint64) uint64 {
+// NextEpoch is the first epoch after one under which a peer can supervise; 0 if there is none.
+func (c Charter) NextEpoch(k sign.Key, after uint64) uint64 {
 	for e := after + 1; e <= after+uint64(len(c.Keys.Keys)+1); e++ {
-		if c.Supervisor(e) == who {
+		if c.Supervisor(e) == k {
 			return e
 		}
 	}
 	return 0
 }
 
-// turn is the number of guardians before who when the supervisor under an epoch falls silent.
-func (c Charter) turn(who sign.Key, epoch uint64) int {
+// turn is the number of guardians before a peer when the supervisor under an epoch falls silent.
+func (c Charter) turn(k sign.Key, epoch uint64) int {
 	n := 0
-	for e := epoch + 1; c.Supervisor(e) != who && n < len(c.Keys.Keys); e++ {
+	for e := epoch + 1; c.Supervisor(e) != k && n < len(c.Keys.Keys); e++ {
 		if c.Supervisor(e) != c.Owner {
 			n++
 		}
@@ -176,8 +178,8 @@ func SealedFor(network string, job sign.Hash) sealed.Purpose {
 	return sealed.Purpose{Network: network, What: "ward", ID: job.String()}
 }
 
-// Timing is when things are due. It follows from the network's metering interval: a provider works unpaid for an interval and
-// two seconds, and within that another guardian must have taken over.
+// Timing is when things are due. It follows from the network's metering interval: a provider works unpaid for an
+// interval and two seconds, and within that another guardian must have taken over.
 type Timing struct {
 	Beat   time.Duration // between a supervisor's beats
 	Silent time.Duration // a supervisor that was not heard for so long is silent
@@ -187,7 +189,11 @@ type Timing struct {
 // TimingOf a network.
 func TimingOf(g market.Genesis) Timing {
 	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
-	return Timing{Beat: max(interval/8, 250*time.Millisecond), Silent: max(interval/2, 1500*time.Millisecond), Turn: max(interval/4, 500*time.Millisecond)}
+	return Timing{
+		Beat:   max(interval/8, 250*time.Millisecond),
+		Silent: max(interval/2, 1500*time.Millisecond),
+		Turn:   max(interval/4, 500*time.Millisecond),
+	}
 }
 
 // File is one that providers, or the owner, will ask for.
@@ -308,5 +314,7 @@ func refused(err error, code string) bool {
 
 // sameFiles reports whether two lists name the same files.
 func sameFiles(a, b []File) bool {
-	return slices.EqualFunc(a, b, func(x, y File) bool { return x.Size == y.Size && bytes.Equal(x.CID.Bytes(), y.CID.Bytes()) })
+	return slices.EqualFunc(a, b, func(x, y File) bool {
+		return x.Size == y.Size && bytes.Equal(x.CID.Bytes(), y.CID.Bytes())
+	})
 }

@@ -32,7 +32,7 @@ func (s *Service) write(ctx context.Context, w Ward) error {
 	return nil
 }
 
-// each reads the records of a table whose keys begin with a job.
+// each reads the records of a table. Their keys begin with a job.
 func each[V any](ctx context.Context, s *Service, t journal.Table[string, V], f func(job sign.Hash, v V) error) error {
 	return t.List(ctx, s.cfg.Store, "", func(key string, v V) error {
 		text, _, _ := strings.Cut(key, "/")
@@ -124,7 +124,8 @@ func (s *Service) shut(ctx context.Context, w *ward) error {
 	if w.state != nil {
 		files = append(files[:len(files):len(files)], w.state.Files...)
 	}
-	w.Ward, w.state, w.key, w.leases, w.bytes, w.receipts, w.starving = next, nil, nil, map[market.LeaseID]*kept{}, 0, 0, time.Time{}
+	w.Ward, w.state, w.key, w.leases = next, nil, nil, map[market.LeaseID]*kept{}
+	w.bytes, w.receipts, w.starving = 0, 0, time.Time{}
 	s.drop(files, w)
 	return s.remove(ctx, next.Job)
 }
@@ -143,7 +144,9 @@ func (s *Service) remove(ctx context.Context, job sign.Hash) error {
 }
 
 // removeAll deletes the records of a job in a table, after those of a batch.
-func removeAll[V any](ctx context.Context, s *Service, b *journal.Batch, t journal.Table[string, V], job sign.Hash) error {
+func removeAll[V any](
+	ctx context.Context, s *Service, b *journal.Batch, t journal.Table[string, V], job sign.Hash,
+) error {
 	var keys []string
 	if err := t.List(ctx, s.cfg.Store, job.String(), func(key string, _ V) error {
 		keys = append(keys, key)

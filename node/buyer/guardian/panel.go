@@ -21,7 +21,6 @@ import (
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
-	"github.com/starling-network/starling/verify"
 )
 
 // PanelConfig is the configuration of a Panel.
@@ -56,8 +55,8 @@ type Panel struct {
 	wg     sync.WaitGroup
 }
 
-// settleTime is how long after the threshold the other guardians are still waited for where all that they know counts, and
-// lagTime how long those that are late are given to hear of something.
+// settleTime is how long after the threshold the other guardians are still waited for where all that they know counts,
+// and lagTime how long those that are late are given to hear of something.
 const (
 	settleTime = 300 * time.Millisecond
 	lagTime    = 10 * time.Second
@@ -65,7 +64,10 @@ const (
 
 // NewPanel speaks to the guardians of one job. Close it.
 func NewPanel(cfg PanelConfig) *Panel {
-	p := &Panel{cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), epoch: max(cfg.Epoch, 1), grant: cfg.Grant, deaf: map[sign.Key]bool{}}
+	p := &Panel{
+		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(),
+		epoch: max(cfg.Epoch, 1), grant: cfg.Grant, deaf: map[sign.Key]bool{},
+	}
 	p.told, p.unsure = make([]int, len(cfg.Members)), make([]map[market.LeaseID]*unsure, len(cfg.Members))
 	for i := range p.unsure {
 		p.unsure[i] = map[market.LeaseID]*unsure{}
@@ -160,7 +162,9 @@ type answer[T any] struct {
 
 // everyone sends a request to all guardians at once. The channel has room for all their answers, so that nobody has to
 // read them. Requests under way when ctx ends go on for lagTime, so that slow guardians receive them too.
-func everyone[T any](ctx context.Context, p *Panel, f func(ctx context.Context, i int, m Member) (T, error)) <-chan answer[T] {
+func everyone[T any](
+	ctx context.Context, p *Panel, f func(ctx context.Context, i int, m Member) (T, error),
+) <-chan answer[T] {
 	out := make(chan answer[T], len(p.cfg.Members))
 	for i, m := range p.cfg.Members {
 		p.wg.Go(func() {
@@ -185,7 +189,8 @@ func next[T any](ctx context.Context, from <-chan answer[T]) (answer[T], error) 
 
 // minority is ErrMinority with the guardians' errors.
 func (p *Panel) minority(got int, failed map[int]error) error {
-	errs := []error{fmt.Errorf("%w: %d of %d, %d needed", ErrMinority, got, len(p.cfg.Members), p.cfg.Charter.Keys.Threshold)}
+	errs := []error{fmt.Errorf("%w: %d of %d, %d needed",
+		ErrMinority, got, len(p.cfg.Members), p.cfg.Charter.Keys.Threshold)}
 	for _, i := range slices.Sorted(maps.Keys(failed)) {
 		errs = append(errs, fmt.Errorf("guardian %s: %w", p.cfg.Members[i].Key.Short(), failed[i]))
 	}
@@ -208,7 +213,8 @@ func (p *Panel) superseded(ctx context.Context, m Member, err error) error {
 
 // inquire requests the supervisor's identity from a guardian. One that lies has no proof of it.
 func (p *Panel) inquire(ctx context.Context, m Member) {
-	reply, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{After: lastLease[:]}}})
+	read := &nodepb.GuardRequest_Read{After: lastLease[:]}
+	reply, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: read}})
 	if st := reply.GetStanding(); err == nil {
 		_ = p.learn(st.GetEpoch(), st.GetGrant())
 	}
@@ -240,13 +246,19 @@ func Offers(ctx context.Context, h host.Host, g market.Genesis, candidates []Can
 	for i, c := range candidates {
 		wg.Go(func() {
 			start := time.Now()
-			reply, err := ask(ctx, h, g.Tag(), Member{Key: c.Key, Addrs: c.Addrs}, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Offer_{Offer: &nodepb.GuardRequest_Offer{}}})
+			reply, err := ask(ctx, h, g.Tag(), Member{Key: c.Key, Addrs: c.Addrs}, &nodepb.GuardRequest{
+				Op: &nodepb.GuardRequest_Offer_{Offer: &nodepb.GuardRequest_Offer{}},
+			})
 			o := reply.GetOffered()
-			if err != nil || o == nil || len(o.Payout) != sign.KeySize || o.MaxBytes > 1<<62 || o.LongestMillis > 1<<42 {
+			if err != nil || o == nil || len(o.Payout) != sign.KeySize ||
+				o.MaxBytes > 1<<62 || o.LongestMillis > 1<<42 {
 				return
 			}
-			found[i] = &Offered{Candidate: c, ShareMillionths: o.ShareMillionths, Payout: sign.Key(o.Payout), MaxBytes: int64(o.MaxBytes),
-				Longest: time.Duration(o.LongestMillis) * time.Millisecond, RTT: time.Since(start)}
+			found[i] = &Offered{
+				Candidate: c, ShareMillionths: o.ShareMillionths, Payout: sign.Key(o.Payout),
+				MaxBytes: int64(o.MaxBytes), Longest: time.Duration(o.LongestMillis) * time.Millisecond,
+				RTT: time.Since(start),
+			}
 		})
 	}
 	wg.Wait()
@@ -266,17 +278,21 @@ type Engagement struct {
 	Files []File // that this peer has, and lets the guardians read
 	Addrs []string
 	Until time.Time
-	// Complete has guardians answer once they have the files, those too that do not fetch them before their wage is on chain.
+	// Complete has guardians answer once they have the files, those too that do not fetch them before their wage is on
+	// chain.
 	Complete bool
 }
 
-// Engage hands the job to all guardians, and returns when all have taken it, and its files (see Engagement.Complete): a voucher must not
-// depend on one that never had it. Guardians that still fetch are asked until ctx ends. It may be called again with the same.
+// Engage hands the job to all guardians, and returns when all have taken it, and its files (see Engagement.Complete): a
+// voucher must not depend on one that never had it. Guardians that still fetch are asked until ctx ends. It may be
+// called again with the same.
 func (p *Panel) Engage(ctx context.Context, e Engagement) error {
 	if err := p.cfg.Charter.Check(p.cfg.Genesis); err != nil {
 		return err
 	}
-	answers := everyone(ctx, p, func(_ context.Context, _ int, m Member) (struct{}, error) { return struct{}{}, p.engage(ctx, m, e) })
+	answers := everyone(ctx, p, func(_ context.Context, _ int, m Member) (struct{}, error) {
+		return struct{}{}, p.engage(ctx, m, e)
+	})
 	failed := map[int]error{}
 	for i := range p.cfg.Members {
 		failed[i] = errSilent
@@ -318,7 +334,8 @@ func (p *Panel) engage(ctx context.Context, m Member, e Engagement) error {
 		return err
 	}
 	req := &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Engage_{Engage: &nodepb.GuardRequest_Engage{
-		Sealed: box, File: e.File, Threshold: uint32(p.cfg.Charter.Keys.Threshold), Guardians: pbMembers(p.cfg.Members), Files: pbFiles(e.Files),
+		Sealed: box, File: e.File, Files: pbFiles(e.Files),
+		Threshold: uint32(p.cfg.Charter.Keys.Threshold), Guardians: pbMembers(p.cfg.Members),
 		Addrs: e.Addrs, UntilMillis: uint64(e.Until.UnixMilli()), Complete: e.Complete,
 	}}}
 	for {
@@ -334,8 +351,8 @@ func (p *Panel) engage(ctx context.Context, m Member, e Engagement) error {
 	}
 }
 
-// Beat says that the supervisor is there, and how the job stands if that changed; nil says that it is as it was. That fewer
-// than the threshold heard it is ErrMinority, that another peer supervises is ErrSuperseded.
+// Beat says that the supervisor is there, and how the job stands if that changed; nil says that it is as it was. That
+// fewer than the threshold heard it is ErrMinority, that another peer supervises is ErrSuperseded.
 func (p *Panel) Beat(ctx context.Context, state *State) error {
 	req, err := p.beat(state)
 	if err != nil {
@@ -414,7 +431,8 @@ func (p *Panel) catchUp(ctx context.Context, i int, m Member) {
 // unheard reports whether a guardian may not have processed a request.
 func unheard(err error) bool {
 	var r *stream.Refused
-	return err != nil && (!errors.As(err, &r) || r.Code == stream.CodeBusy || r.Code == stream.CodeClosing || r.Code == CodeClock)
+	return err != nil && (!errors.As(err, &r) ||
+		r.Code == stream.CodeBusy || r.Code == stream.CodeClosing || r.Code == CodeClock)
 }
 
 // asking notes that all guardians are asked for a voucher, instead of those before.
@@ -463,71 +481,12 @@ func (p *Panel) word(kind byte, content sign.Hash) (Word, error) {
 	return Word{Epoch: epoch, Grant: grant, Signature: sig}, nil
 }
 
-// Receipts returns the receipts of a lease that the guardians have, in order, each signed by both. If fewer than the
-// threshold answered, it returns those found and ErrMinority.
-func (p *Panel) Receipts(ctx context.Context, core market.LeaseCore) ([]verify.Receipt, error) {
-	answers := everyone(ctx, p, func(ctx context.Context, _ int, m Member) ([]verify.Receipt, error) { return p.receipts(ctx, m, core) })
-	found, failed, got := map[uint64]verify.Receipt{}, map[int]error{}, 0
-	var ended error
-	for range p.cfg.Members {
-		a, err := next(ctx, answers)
-		if err != nil {
-			ended = err
-			break
-		}
-		if a.err != nil {
-			failed[a.from] = a.err
-			continue
-		}
-		got++
-		for _, r := range a.value {
-			found[r.Seq] = r
-		}
-	}
-	var out []verify.Receipt
-	for _, seq := range slices.Sorted(maps.Keys(found)) {
-		out = append(out, found[seq])
-	}
-	if got < int(p.cfg.Charter.Keys.Threshold) {
-		return out, errors.Join(p.minority(got, failed), ended)
-	}
-	return out, nil
-}
-
-func (p *Panel) receipts(ctx context.Context, m Member, core market.LeaseCore) ([]verify.Receipt, error) {
-	var out []verify.Receipt
-	id := core.ID()
-	for last := uint64(0); ; {
-		reply, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Receipts_{Receipts: &nodepb.GuardRequest_Receipts{Lease: id[:], After: last}}})
-		if err != nil {
-			return nil, err
-		}
-		list := reply.GetReceipts()
-		for _, b := range list.GetReceipts() {
-			r, err := verify.UnmarshalReceipt(b)
-			switch {
-			case err != nil:
-				return nil, err
-			case r.Lease != id || r.Provider != core.Provider || r.Buyer != core.Buyer || r.Seq <= last:
-				return nil, fmt.Errorf("receipt %d is of another lease, or out of order", r.Seq)
-			}
-			if err := r.CheckSignatures(p.domain); err != nil {
-				return nil, err
-			}
-			last = r.Seq
-			out = append(out, r)
-		}
-		if !list.GetMore() || len(list.Receipts) == 0 || len(out) > maxReceipts {
-			return out, nil
-		}
-	}
-}
-
 // Dismiss makes all guardians forget the job. Its error names those that it could not reach; they forget it by
 // themselves when its time is over.
 func (p *Panel) Dismiss(ctx context.Context) error {
 	answers := everyone(ctx, p, func(ctx context.Context, _ int, m Member) (struct{}, error) {
-		_, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Dismiss_{Dismiss: &nodepb.GuardRequest_Dismiss{}}})
+		dismiss := &nodepb.GuardRequest_Dismiss_{Dismiss: &nodepb.GuardRequest_Dismiss{}}
+		_, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: dismiss})
 		if refused(err, CodeUnknown) {
 			err = nil
 		}

@@ -47,7 +47,8 @@ type Config struct {
 
 	// Unseal opens a box that was sealed to Key.
 	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
-	// Backed returns nil once the wage of this peer for a job is on chain where the job's state says; nil: that is not asked.
+	// Backed returns nil once the wage of this peer for a job is on chain where the job's state says; nil: that is not
+	// asked.
 	Backed func(ctx context.Context, w Ward, state []byte) error
 	// Fetch brings a file from a peer, and Grant lets a peer read one.
 	Fetch work.Fetcher
@@ -129,8 +130,10 @@ type ward struct {
 
 // New reads the wards of an earlier process.
 func New(ctx context.Context, cfg Config) (*Service, error) {
-	s := &Service{cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(), timing: TimingOf(cfg.Genesis),
-		wards: map[sign.Hash]*ward{}}
+	s := &Service{
+		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
+		timing: TimingOf(cfg.Genesis), wards: map[sign.Hash]*ward{},
+	}
 	s.at = s.connectedFrom
 	if err := s.load(ctx); err != nil {
 		return nil, err
@@ -138,7 +141,8 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// connectedFrom is the network of the address at which this peer is connected to another; one behind a relay has the relay's.
+// connectedFrom is the network of the address at which this peer is connected to another; one behind a relay has the
+// relay's.
 func (s *Service) connectedFrom(k sign.Key) netip.Prefix {
 	id, err := p2p.PeerIDFromKey(k)
 	if err != nil || s.cfg.Host == nil {
@@ -147,7 +151,8 @@ func (s *Service) connectedFrom(k sign.Key) netip.Prefix {
 	return admit.NetworkOfPeer(s.cfg.Host.Network(), id)
 }
 
-// share is how many jobs one owner may have guarded, and the owners of one network: nobody pays before a job's escrow is open.
+// share is how many jobs one owner may have guarded, and the owners of one network: nobody pays before a job's escrow
+// is open.
 func (p Policy) share() int { return max(p.MaxJobs/4, 2) }
 
 // unbacked is the number of jobs that may be guarded without wages on chain.
@@ -182,13 +187,14 @@ func (s *Service) Run(ctx context.Context) error {
 	s.runMu.Lock()
 	s.running = ctx
 	s.runMu.Unlock()
-	server := protocol.Guard.Handle(s.cfg.Host, s.tag, func(ctx context.Context, from peer.ID, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
+	answer := func(ctx context.Context, from peer.ID, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
 		k, err := p2p.KeyFromPeerID(from)
 		if err != nil {
 			return nil, refuse(CodeUnknown, "%v", err)
 		}
 		return s.answer(ctx, sign.Key(k), req)
-	}, stream.Limits{PerPeer: 128, Logger: s.cfg.Log})
+	}
+	server := protocol.Guard.Handle(s.cfg.Host, s.tag, answer, stream.Limits{PerPeer: 128, Logger: s.cfg.Log})
 	tick := time.NewTicker(max(s.timing.Beat/2, 100*time.Millisecond))
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -311,5 +317,8 @@ func (s *Service) find(job sign.Hash) *ward {
 }
 
 func (s *Service) panel(w Ward) *Panel {
-	return NewPanel(PanelConfig{Host: s.cfg.Host, Genesis: s.cfg.Genesis, Key: s.cfg.Key, Charter: w.Charter, Members: w.Members, Local: s, Slots: s.slot, Epoch: w.Epoch, Grant: w.Grant})
+	return NewPanel(PanelConfig{
+		Host: s.cfg.Host, Genesis: s.cfg.Genesis, Key: s.cfg.Key, Charter: w.Charter, Members: w.Members,
+		Local: s, Slots: s.slot, Epoch: w.Epoch, Grant: w.Grant,
+	})
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// SignVoucher has the voucher signed that the lease's payer holds, and leaves the lease with the guardians. A payer that stopped
-// or settled is handed in too: otherwise its voucher seems overdue. It returns at the threshold; the others hear of it later.
+// SignVoucher has the voucher signed that the lease's payer holds, and leaves the lease with the guardians. A payer
+// that stopped or settled is handed in too: otherwise its voucher seems overdue. It returns at the threshold; the
+// others hear of it later.
 func (p *Panel) SignVoucher(ctx context.Context, l Lease) (verify.SignedVoucher, error) {
 	payer, err := restore(p.cfg.Genesis, p.cfg.Charter, l)
 	if err != nil {
@@ -29,17 +30,21 @@ func (p *Panel) SignVoucher(ctx context.Context, l Lease) (verify.SignedVoucher,
 	}
 	op := &nodepb.GuardRequest_Voucher{Lease: l.pb(word)}
 	p.asking(l.ID(), op)
-	return p.vouch(ctx, *v, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Voucher_{Voucher: op}}, func(i int, err error) { p.heard(i, op, !unheard(err)) })
+	heard := func(i int, err error) { p.heard(i, op, !unheard(err)) }
+	return p.vouch(ctx, *v, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Voucher_{Voucher: op}}, heard)
 }
 
 // Wage collects the other guardians' signatures on this one's earnings.
 func (p *Panel) Wage(ctx context.Context, v verify.Voucher) (verify.SignedVoucher, error) {
 	b := v.Marshal()
-	return p.vouch(ctx, v, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Wage_{Wage: &nodepb.GuardRequest_Wage{Voucher: b[:]}}}, func(int, error) {})
+	wage := &nodepb.GuardRequest_Wage_{Wage: &nodepb.GuardRequest_Wage{Voucher: b[:]}}
+	return p.vouch(ctx, v, &nodepb.GuardRequest{Op: wage}, func(int, error) {})
 }
 
 // vouch collects signatures under a voucher. each is called with every answer, from many goroutines.
-func (p *Panel) vouch(ctx context.Context, v verify.Voucher, req *nodepb.GuardRequest, each func(i int, err error)) (verify.SignedVoucher, error) {
+func (p *Panel) vouch(
+	ctx context.Context, v verify.Voucher, req *nodepb.GuardRequest, each func(i int, err error),
+) (verify.SignedVoucher, error) {
 	b := v.Marshal()
 	preimage := p.domain.Preimage(sign.TagVoucher, b[:])
 	answers := everyone(ctx, p, func(ctx context.Context, i int, m Member) (sign.Signature, error) {
@@ -112,7 +117,8 @@ func (r *remote) Sign(message []byte) (sign.Signature, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, signTime)
 	defer cancel()
-	reply, err := r.p.ask(ctx, r.m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Witness_{Witness: &nodepb.GuardRequest_Witness{Message: message}}})
+	witness := &nodepb.GuardRequest_Witness_{Witness: &nodepb.GuardRequest_Witness{Message: message}}
+	reply, err := r.p.ask(ctx, r.m, &nodepb.GuardRequest{Op: witness})
 	if err != nil {
 		return sign.Signature{}, r.p.superseded(ctx, r.m, err)
 	}
@@ -122,7 +128,8 @@ func (r *remote) Sign(message []byte) (sign.Signature, error) {
 // Members are the guardians, in the order of their keys.
 func (p *Panel) Members() []Member { return slices.Clone(p.cfg.Members) }
 
-// Witnesses are the other guardians as signers of transactions, none of whom was asked yet. They live as long as the panel.
+// Witnesses are the other guardians as signers of transactions, none of whom was asked yet. They live as long as the
+// panel.
 func (p *Panel) Witnesses() []sign.Signer {
 	var out []sign.Signer
 	for _, m := range p.cfg.Members {

@@ -109,7 +109,9 @@ func (p *Panel) takeLeases(v *view, st *nodepb.GuardReply_Standing) (last market
 
 // collect merges the guardians' answers until all answered, or enough of them and a moment passed. each is called with
 // every answer.
-func (p *Panel) collect(ctx context.Context, answers <-chan answer[*view], each func(m Member, v *view) error) (Standing, error) {
+func (p *Panel) collect(
+	ctx context.Context, answers <-chan answer[*view], each func(m Member, v *view) error,
+) (Standing, error) {
 	out := Standing{Epoch: 1, leases: map[market.LeaseID]*kept{}}
 	failed := map[int]error{}
 	var late <-chan time.Time
@@ -201,14 +203,16 @@ func (p *Panel) grantOnce(ctx context.Context, epoch uint64) (Standing, error) {
 		return Standing{}, fmt.Errorf("%w: this peer has no part in the job", ErrCharter)
 	}
 	g := verify.SignedSupervisionGrant{SupervisionGrant: verify.SupervisionGrant{
-		Version: verify.GrantVersion, Job: p.cfg.Charter.Job, Epoch: epoch, Supervisor: p.cfg.Key.Key(), Guardians: p.cfg.Charter.Keys.Hash(),
+		Version: verify.GrantVersion, Job: p.cfg.Charter.Job, Epoch: epoch, Supervisor: p.cfg.Key.Key(),
+		Guardians: p.cfg.Charter.Keys.Hash(),
 	}, Signatures: verify.Signatures{Set: p.cfg.Charter.Keys}}
 	if p.cfg.Slots != nil {
 		g.Slot, _ = p.cfg.Slots() // says only when
 	}
 	b := g.SupervisionGrant.Marshal()
 	preimage := p.domain.Preimage(sign.TagSupervision, b[:])
-	first := &nodepb.GuardRequest{Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: epoch, Slot: uint64(g.Slot)}}}
+	grant := &nodepb.GuardRequest_Grant{Epoch: epoch, Slot: uint64(g.Slot)}
+	first := &nodepb.GuardRequest{Op: &nodepb.GuardRequest_GrantTo{GrantTo: grant}}
 	standing, err := p.collect(ctx, everyone(ctx, p, func(ctx context.Context, _ int, m Member) (*view, error) {
 		v, err := p.read(ctx, m, first)
 		if refused(err, CodeSuperseded) {

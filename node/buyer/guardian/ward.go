@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/guardian/rules"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
@@ -42,8 +42,8 @@ type Ward struct {
 
 // same reports whether two wards were engaged for the same. A box differs each time that it is sealed.
 func (w Ward) same(o Ward) bool {
-	return w.Job == o.Job && w.Owner == o.Owner && w.Buyer == o.Buyer && w.Keys.Hash() == o.Keys.Hash() && w.Until.Equal(o.Until) &&
-		bytes.Equal(w.File, o.File) && sameFiles(w.Files, o.Files) &&
+	return w.Job == o.Job && w.Owner == o.Owner && w.Buyer == o.Buyer && w.Keys.Hash() == o.Keys.Hash() &&
+		w.Until.Equal(o.Until) && bytes.Equal(w.File, o.File) && sameFiles(w.Files, o.Files) &&
 		slices.EqualFunc(w.Members, o.Members, func(a, b Member) bool {
 			return a.Key == b.Key && (a.Wage == nil) == (b.Wage == nil) && (a.Wage == nil || *a.Wage == *b.Wage)
 		})
@@ -52,7 +52,8 @@ func (w Ward) same(o Ward) bool {
 // checkWages checks that the guardians' wages are of the job.
 func (w Ward) checkWages() error {
 	for _, m := range w.Members {
-		if c := m.Wage; c != nil && (c.Provider != m.Key || c.Buyer != w.Buyer || c.Terms != w.Job || c.VoucherKeys != w.Keys.Hash() || c.Successor()) {
+		if c := m.Wage; c != nil && (c.Provider != m.Key || c.Buyer != w.Buyer || c.Terms != w.Job ||
+			c.VoucherKeys != w.Keys.Hash() || c.Successor()) {
 			return malformed("the wage of guardian %s is of another job", m.Key.Short())
 		}
 	}
@@ -77,16 +78,18 @@ func (w Ward) Commands(from sign.Key, epoch uint64) error {
 	case w.Dismissed:
 		return refuse(CodeOver, "the job was dismissed")
 	case epoch < w.Epoch:
-		return refuse(CodeSuperseded, "the job is supervised under epoch %d by %s", w.Epoch, w.Supervisor(w.Epoch).Short())
+		return refuse(CodeSuperseded, "the job is supervised under epoch %d by %s",
+			w.Epoch, w.Supervisor(w.Epoch).Short())
 	case epoch > w.Epoch || from != w.Supervisor(w.Epoch):
-		return refuse(CodeNotYours, "the job is supervised by %s under epoch %d", w.Supervisor(w.Epoch).Short(), w.Epoch)
+		return refuse(CodeNotYours, "the job is supervised by %s under epoch %d",
+			w.Supervisor(w.Epoch).Short(), w.Epoch)
 	}
 	return nil
 }
 
-// MayGrant asks whether the guardian signs that from supervises under the epoch. The owner may always; a fellow guardian when
-// the present supervisor failed. Nothing about it needs to be remembered: under one epoch no two peers can ask, and a
-// guardian goes on to obey the highest epoch that a majority granted.
+// MayGrant asks whether the guardian signs that from supervises under the epoch. The owner may always; a fellow
+// guardian when the present supervisor failed. Nothing about it needs to be remembered: under one epoch no two peers
+// can ask, and a guardian goes on to obey the highest epoch that a majority granted.
 func (w Ward) MayGrant(from sign.Key, epoch uint64, failed bool) error {
 	switch {
 	case w.Dismissed:
@@ -112,8 +115,8 @@ type kept struct {
 	payer meter.Payer
 }
 
-// newer reports whether a replaces o: the later receipt, which its provider signed; then the word of the later supervisor; then
-// the later voucher, the further state.
+// newer reports whether a replaces o: the later receipt, which its provider signed; then the word of the later
+// supervisor; then the later voucher, the further state.
 func (k kept) newer(o *kept) bool {
 	if o == nil {
 		return true
@@ -156,9 +159,10 @@ func (c Charter) readLease(g market.Genesis, l Lease, w Word, known *kept) (kept
 		return kept{}, refuse(CodeVoucher, "lease %s: %v", core.ID().Short(), err)
 	}
 	k := kept{Lease: l, Word: w, payer: payer}
-	if last := payer.Last(); last.Seq > 0 && (known == nil || known.payer.Last() != last || known.payer.LastSig() != payer.LastSig()) {
-		if err := c.checkLast(d, core, payer); err != nil {
-			return kept{}, err
+	checked := known != nil && known.payer.Last() == payer.Last() && known.payer.LastSig() == payer.LastSig()
+	if payer.Last().Seq > 0 && !checked {
+		if err := rules.Last(d, core, payer); err != nil {
+			return kept{}, refuse(CodeVoucher, "%v", err)
 		}
 	}
 	return k, nil
@@ -168,63 +172,14 @@ func (c Charter) terms(g market.Genesis, l Lease, epoch uint64) meter.Terms {
 	return protocol.MeterTerms(g, l.Signed.Core, c.Keys, l.Escrow, market.Resources{MilliCPU: l.MilliCPU}, epoch)
 }
 
-// checkLast holds the last receipt to the lease: it says from when it is billed, and its provider signed it.
-func (c Charter) checkLast(d sign.Domain, core market.LeaseCore, payer meter.Payer) error {
-	last, began := payer.Last(), payer.Began()
-	owed, err := core.Rate.Owed(uint64(last.To - began))
-	switch {
-	case err != nil || last.To < began || owed != last.Cumulative:
-		return refuse(CodeVoucher, "receipt %d of lease %s says %d for slots %d to %d", last.Seq, core.ID().Short(), last.Cumulative, began, last.To)
-	case began < core.Start || began > core.ActivateBefore:
-		return refuse(CodeVoucher, "lease %s began in slot %d, allowed is %d to %d", core.ID().Short(), began, core.Start, core.ActivateBefore)
-	case last.Provider != core.Provider || last.Buyer != core.Buyer || last.Units != core.Units || last.UnitsRoot != core.UnitsRoot || last.RankEpoch != core.RankEpoch ||
-		last.Cumulative > core.Cap:
-		return refuse(CodeVoucher, "receipt %d of lease %s is of another lease", last.Seq, core.ID().Short())
-	}
-	if err := last.VerifyBy(d, core.Provider, payer.LastSig()); err != nil {
-		return refuse(CodeVoucher, "receipt %d of lease %s: %v", last.Seq, core.ID().Short(), err)
-	}
-	return nil
-}
-
-// checkVoucher checks that a voucher may be signed in slot now: within the cap and the lease, not more than an interval
-// beyond the provider's receipts, and those not later than now.
+// checkVoucher checks that a lease's voucher may be signed in slot now.
 func (c Charter) checkVoucher(g market.Genesis, now market.Slot, k kept) (verify.Voucher, error) {
-	core, v := k.Signed.Core, k.payer.Voucher()
-	id := core.ID().Short()
+	v := k.payer.Voucher()
 	if v == nil {
-		return verify.Voucher{}, malformed("lease %s has no voucher", id)
+		return verify.Voucher{}, malformed("lease %s has no voucher", k.ID().Short())
 	}
-	t := c.terms(g, k.Lease, k.Epoch)
-	skew := 2 * t.SkewSlots
-	last, began := k.payer.Last(), k.payer.Began()
-	until := began // paid so far by receipts
-	if last.Seq > 0 {
-		until = last.To
-	}
-	if began < core.Start || began > core.ActivateBefore {
-		return *v, refuse(CodeVoucher, "lease %s began in slot %d, allowed is %d to %d", id, began, core.Start, core.ActivateBefore)
-	}
-	if until > after(now, skew) {
-		return *v, refuse(CodeVoucher, "lease %s is at slot %d, it is %d", id, until, now)
-	}
-	slots := uint64(min(after(until, t.IntervalSlots), core.End) - began)
-	most, err := core.Rate.Owed(slots)
-	if err != nil {
-		return *v, refuse(CodeVoucher, "lease %s: %v", id, err)
-	}
-	most = min(most, core.Cap)
-	switch {
-	case v.Version != verify.VoucherVersion || v.Flags&^verify.VoucherFinal != 0 || v.Seq == 0 || v.Lease != core.ID() || v.Escrow != k.Escrow:
-		return *v, refuse(CodeVoucher, "the voucher of lease %s is not of this lease", id)
-	case v.Supervision > k.Epoch:
-		return *v, refuse(CodeVoucher, "the voucher of lease %s is of epoch %d, granted is %d", id, v.Supervision, k.Epoch)
-	case v.Cumulative > most:
-		return *v, refuse(CodeVoucher, "the voucher of lease %s is for %d, in slot %d it can be %d", id, v.Cumulative, now, most)
-	case v.Horizon > min(after(until, t.IntervalSlots+skew), core.End):
-		return *v, refuse(CodeVoucher, "the voucher of lease %s pays until slot %d, it is %d", id, v.Horizon, now)
-	case v.Final() != (last.Seq > 0 && last.Final()) || v.Final() && v.Cumulative != last.Cumulative:
-		return *v, refuse(CodeVoucher, "the voucher of lease %s is final, or is not, against its receipts", id)
+	if err := rules.Voucher(c.terms(g, k.Lease, k.Epoch), now, k.payer); err != nil {
+		return *v, refuse(CodeVoucher, "%v", err)
 	}
 	return *v, nil
 }
@@ -247,10 +202,10 @@ func (k kept) follows(o *kept) error {
 	return nil
 }
 
-// starved reports whether a lease's voucher is overdue: the supervisor neither paid on nor said that it stopped, for longer
-// after the payer's machine would have.
+// starved reports whether a lease's voucher is overdue: the supervisor neither paid on nor said that it stopped, for
+// longer after the payer's machine would have.
 func (k kept) starved(now market.Slot, silent uint64) bool {
-	return k.payer.State() == meter.PayerPaying && now > after(k.payer.Wake(), silent)
+	return k.payer.State() == meter.PayerPaying && now > rules.After(k.payer.Wake(), silent)
 }
 
 // WageOf is a guardian's wage; nil: it has none, or is none.
@@ -271,68 +226,25 @@ func (w Ward) Wage(g market.Genesis, now market.Slot, from sign.Key, v verify.Vo
 	if w.OverAt > 0 {
 		now = min(now, w.OverAt)
 	}
-	var slots uint64
-	if end := min(now, core.End); end > core.Start {
-		slots = uint64(end - core.Start)
-	}
-	most, err := core.Rate.Owed(slots)
-	switch {
-	case err != nil:
+	if err := rules.Wage(*core, now, g.Program.IsZero(), w.Epoch, v); err != nil {
 		return refuse(CodeVoucher, "%v", err)
-	case v.Version != verify.VoucherVersion || v.Flags != 0 || v.Seq == 0 || v.Lease != core.ID() || v.Escrow.IsZero() != g.Program.IsZero() || v.Supervision > w.Epoch:
-		return refuse(CodeVoucher, "the voucher is not of the wage")
-	case v.Cumulative > min(most, core.Cap) || v.Horizon > max(min(now, core.End), core.Start):
-		return refuse(CodeVoucher, "the voucher is for %d until slot %d, earned are %d in slot %d", v.Cumulative, v.Horizon, min(most, core.Cap), now)
 	}
 	return nil
 }
 
-// Witness asks whether this guardian, self, signs a transaction that payer pays for: one that opens an escrow of the job for these
-// guardians, or hires a standby from such an escrow, and in which self does nothing else. It gives the escrows that are opened.
+// Witness asks whether this guardian, self, signs a transaction that payer pays for: one that opens an escrow of the
+// job for these guardians, or hires a standby from such an escrow, and in which self does nothing else. It gives the
+// escrows that are opened.
 func (w Ward) Witness(g market.Genesis, self, payer sign.Key, in []program.Instruction) ([]sign.Key, error) {
-	if g.Program.IsZero() {
-		return nil, refuse(CodeWitness, "the network has no escrows")
-	}
-	asked, err := escrow.Consider(escrow.Net{Program: g.Program}, self, payer, in)
+	job := rules.Job{Owner: w.Owner, Keys: w.Keys, Escrows: w.Escrows}
+	opened, err := job.Transaction(g, self, payer, in)
 	if err != nil {
 		return nil, refuse(CodeWitness, "%v", err)
 	}
-	for _, x := range in {
-		if x.Program == self || slices.ContainsFunc(x.Accounts, func(m program.Meta) bool { return m.Key == self && m.Writable }) {
-			return nil, refuse(CodeWitness, "a guardian's account changes in no transaction of a job")
-		}
-	}
-	var opened []sign.Key
-	for _, c := range asked.Opens {
-		switch {
-		case c.Buyer != w.Owner || c.Network != g.Escrow || c.Mint != g.Mint || c.Keys.Threshold != w.Keys.Threshold || !slices.Equal(c.Keys.Keys, w.Keys.Keys):
-			return nil, refuse(CodeWitness, "escrow %s is of another job, or paid by others", c.Escrow.Short())
-		case c.Escrow != program.EscrowAddress(g.Program, g.Escrow, c.Buyer, sign.Hash(c.Order), c.Opened):
-			return nil, refuse(CodeWitness, "escrow %s is at another address", c.Escrow.Short())
-		case !slices.Contains(w.Escrows, c.Escrow) && !slices.Contains(opened, c.Escrow):
-			opened = append(opened, c.Escrow)
-		}
-	}
-	for _, c := range asked.Hires {
-		if !slices.Contains(w.Escrows, c.Escrow) && !slices.Contains(opened, c.Escrow) {
-			return nil, refuse(CodeWitness, "escrow %s is none of the job's", c.Escrow.Short())
-		}
-	}
-	switch {
-	case len(asked.Retires) > 0: // a supervisor has the job's key for that
-		return nil, refuse(CodeWitness, "a guardian retires nothing")
-	case len(w.Escrows)+len(opened) > maxEscrows:
+	if len(w.Escrows)+len(opened) > maxEscrows {
 		return nil, refuse(CodeFull, "the job has %d escrows", len(w.Escrows))
 	}
 	return opened, nil
-}
-
-// after is s + n, or the last slot there is.
-func after(s market.Slot, n uint64) market.Slot {
-	if sum := s + market.Slot(n); sum >= s {
-		return sum
-	}
-	return ^market.Slot(0)
 }
 
 // restore is the payer of a lease.

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// forgetAfter is how long after its end a job is still there, so that its owner can read it and its guardians are paid.
+	// forgetAfter is how long after its end a job is still there, so that its owner can read it and its guardians are
+	// paid.
 	forgetAfter = 24 * time.Hour
 	// unbackedFor is for how long a wage is waited for, wageLook how often it is looked for.
 	unbackedFor = time.Hour
@@ -75,7 +76,8 @@ func (s *Service) turn(w *ward, now time.Time) bool {
 	if since.IsZero() {
 		since = w.heard.Add(s.timing.Silent)
 	}
-	return now.Sub(since) > time.Duration(w.turn(s.self, w.Epoch))*s.timing.Turn && now.Sub(w.asked) > s.timing.Turn && now.Sub(w.granted) > s.timing.Silent
+	return now.Sub(since) > time.Duration(w.turn(s.self, w.Epoch))*s.timing.Turn &&
+		now.Sub(w.asked) > s.timing.Turn && now.Sub(w.granted) > s.timing.Silent
 }
 
 func (s *Service) attend(ctx context.Context, w *ward) {
@@ -196,7 +198,8 @@ func (s *Service) judge(ctx context.Context, w *ward) error {
 	w.asked = time.Now()
 	if err == nil && answers >= int(w.Keys.Threshold) && s.starved(w) {
 		w.starving = time.Now()
-		s.cfg.Log.Warn("the supervisor of a job does not pay", "job", w.Job.Short(), "supervisor", w.Supervisor(w.Epoch).Short())
+		s.cfg.Log.Warn("the supervisor of a job does not pay",
+			"job", w.Job.Short(), "supervisor", w.Supervisor(w.Epoch).Short())
 	}
 	return err
 }
@@ -235,7 +238,10 @@ func (s *Service) takeUp(ctx context.Context, w *ward) error {
 		w.mu.Unlock()
 		return err
 	}
-	t := Taken{Charter: w.Charter, Key: key, File: slices.Clone(w.File), Files: slices.Clone(w.Files), Until: w.Until, Panel: s.panel(w.Ward)}
+	t := Taken{
+		Charter: w.Charter, Key: key, File: slices.Clone(w.File), Files: slices.Clone(w.Files),
+		Until: w.Until, Panel: s.panel(w.Ward),
+	}
 	if w.state != nil {
 		st := w.state.State
 		t.State = &st

@@ -56,7 +56,8 @@ func (w Word) pb() *nodepb.Word {
 
 func wordOf(pb *nodepb.Word) (Word, error) {
 	if len(pb.GetSignature()) != sign.SignatureSize || len(pb.Grant) > verify.MaxSignedSupervisionGrant {
-		return Word{}, fmt.Errorf("a word with a signature of %d bytes and a grant of %d", len(pb.GetSignature()), len(pb.GetGrant()))
+		return Word{}, fmt.Errorf("a word with a signature of %d bytes and a grant of %d",
+			len(pb.GetSignature()), len(pb.GetGrant()))
 	}
 	return Word{Epoch: pb.Epoch, Grant: pb.Grant, Signature: sign.Signature(pb.Signature)}, nil
 }
@@ -79,7 +80,8 @@ func (s State) hash() sign.Hash {
 		head = binary.LittleEndian.AppendUint64(head, uint64(f.Size))
 		head = append(head, f.CID.Bytes()...) // of one length: work.CID
 	}
-	return sign.Sum([]byte("starling/ward/state/v1"), binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head, s.Bytes)
+	size := binary.LittleEndian.AppendUint64(nil, uint64(len(head)))
+	return sign.Sum([]byte("starling/ward/state/v1"), size, head, s.Bytes)
 }
 
 // said is a state with its signer.
@@ -94,7 +96,9 @@ func (s said) newer(o *said) bool {
 }
 
 func (s said) pb() *nodepb.GuardedState {
-	return &nodepb.GuardedState{Version: s.Version, State: s.Bytes, Over: s.Over, Files: pbFiles(s.Files), Word: s.Word.pb()}
+	return &nodepb.GuardedState{
+		Version: s.Version, State: s.Bytes, Over: s.Over, Files: pbFiles(s.Files), Word: s.Word.pb(),
+	}
 }
 
 // readState parses a state and checks its signer.
@@ -135,7 +139,9 @@ func (l Lease) hash() sign.Hash {
 }
 
 func (l Lease) pb(w Word) *nodepb.GuardedLease {
-	out := &nodepb.GuardedLease{Lease: l.Signed.Marshal(), Record: l.Record, Payer: l.Payer, MilliCpu: l.MilliCPU, Word: w.pb()}
+	out := &nodepb.GuardedLease{
+		Lease: l.Signed.Marshal(), Record: l.Record, Payer: l.Payer, MilliCpu: l.MilliCPU, Word: w.pb(),
+	}
 	if !l.Escrow.IsZero() {
 		out.Escrow = l.Escrow[:]
 	}

@@ -39,7 +39,7 @@
 //
 //	R1  While another peer commands the job, only command events, answers of gangs and a stop request are taken in.
 //	R2  A gang survives CommandGranted as dropped until it is answered. Recovered forgets it.
-//	R3  A renewal whose successor is among the reported leases is answered; else its money would count twice.
+//	R3  A renewal with its successor among the reported leases is answered; else its money would count twice.
 //	R4  A repeated LeaseRenewed never ends a chain in use.
 //	R5  No rank is ordered while a LeaseCost is due: the order would be too short, or refused for the budget.
 //	R6  Money held by a dropped gang or an open renewal is not a used-up budget: the order waits for the answer.

@@ -25,7 +25,7 @@ func (s *State) Promised() (sum market.Amount) {
 	return sum
 }
 
-// left returns the part of the budget that is not promised. It is 0 after a failed scale-up whose leases exceed the
+// left returns the part of the budget that is not promised. It is 0 after a failed scale-up with leases that exceed the
 // restored budget (R7).
 func (s *State) left() market.Amount { return s.Params.Budget - min(s.Promised(), s.Params.Budget) }
 

@@ -60,7 +60,7 @@ func (r rankStep) resume() {
 	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoint})
 }
 
-// reclaim asks for the result of an execution whose lease is over. Without one the lease is lost for cause.
+// reclaim asks for the result of an execution after its lease is over. Without one the lease is lost for cause.
 func (r rankStep) reclaim(cause Cause, reason string) {
 	r.Doing, r.LostBy, r.lostWhy = Reclaiming, cause, reason
 	r.emit(ReclaimExecution{r.exec()})
@@ -184,7 +184,7 @@ func (ev CheckpointKept) apply(t *step) error {
 	return nil
 }
 
-// decide determines what follows an execution whose outputs are gathered.
+// decide determines what follows an execution with gathered outputs.
 func (r rankStep) decide() {
 	s, c, re := &r.s, r.s.Params.Cluster, r.s.Params.Restart
 	r.note(NoteExited, r.i, "%s", r.Exit.text(0))

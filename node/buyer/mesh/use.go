@@ -17,7 +17,7 @@ import (
 //	Ray reports that no job of it runs or waits      of a cluster of Ray; one that does not answer counts as busy
 //	its members computed next to nothing             in the last interval, less than idleMilliCPU each on average
 //
-// It does not see a user who only thinks. Autostop is for that long.
+// It does not see a user that only thinks. Autostop is for that long.
 
 // idleMilliCPU bounds the processor time of Ray's own processes while nobody uses them, thousandths of a processor.
 const idleMilliCPU = 300

@@ -4,7 +4,8 @@
 //
 //	stream u8 (1 stdout, 2 stderr) │ 0 0 0 │ length u32 BE │ bytes
 //
-// It spans all executions of the rank. A torn last frame is cut when the file is opened again.
+// It spans all executions of the rank. A torn last frame is cut when the file is opened again. A second file has the
+// times at which frames arrived at this peer.
 package ranklog
 
 import (
@@ -16,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/ipfs/go-cid"
 )
@@ -55,6 +57,7 @@ type Log struct {
 	mu   sync.Mutex
 	f    *os.File // nil once it has ended
 	size int64
+	at   times
 	wake chan struct{} // closed and replaced when size or done changes
 	done bool
 	full bool
@@ -72,6 +75,9 @@ func Open(path string) (*Log, error) {
 	l := &Log{path: path, f: f, wake: make(chan struct{})}
 	if l.size, _, _, err = scanFrames(f, 0); err == nil {
 		err = f.Truncate(l.size)
+	}
+	if err == nil {
+		l.at, err = openTimes(path+timesSuffix, l.size)
 	}
 	if err != nil {
 		f.Close()
@@ -139,16 +145,24 @@ func (l *Log) Append(stream byte, data []byte) error {
 		l.full = true
 		stream, data = StreamStderr, fmt.Appendf(nil, "\n[starling: log cut here, limit of %d MiB]\n", maxLog>>20)
 	}
-	b := make([]byte, FrameHeader, FrameHeader+len(data))
-	b[0] = stream
-	binary.BigEndian.PutUint32(b[4:], uint32(len(data)))
-	b = append(b, data...)
+	if err := l.at.add(l.size, time.Now()); err != nil {
+		return fmt.Errorf("writing a log's times: %w", err)
+	}
+	b := encode(stream, data)
 	if _, err := l.f.WriteAt(b, l.size); err != nil {
 		return fmt.Errorf("writing a log: %w", err)
 	}
 	l.size += int64(len(b))
 	l.notify()
 	return nil
+}
+
+// encode returns a frame.
+func encode(stream byte, data []byte) []byte {
+	b := make([]byte, FrameHeader, FrameHeader+len(data))
+	b[0] = stream
+	binary.BigEndian.PutUint32(b[4:], uint32(len(data)))
+	return append(b, data...)
 }
 
 func (l *Log) notify() {
@@ -175,13 +189,27 @@ func (l *Log) Len() int64 {
 	return l.size
 }
 
-// Copy writes the frames from offset on to w, with follow until the log ends or ctx does.
-func (l *Log) Copy(ctx context.Context, w io.Writer, offset int64, follow bool) error {
+// Query selects the frames of a log.
+type Query struct {
+	// Since leaves out frames that arrived in seconds before that of Since; zero is the begin.
+	Since time.Time
+	// Tail is the number of lines before the end of the log as it is now; nil is all.
+	Tail *int
+	// Follow waits for more until the log ends.
+	Follow bool
+}
+
+// Copy writes the frames that q selects to w. With Follow it returns when the log ends or ctx does.
+func (l *Log) Copy(ctx context.Context, w io.Writer, q Query) error {
 	f, err := os.Open(l.path)
 	if err != nil {
 		return fmt.Errorf("reading a log: %w", err)
 	}
 	defer f.Close()
+	offset, err := l.begin(ctx, w, f, q)
+	if err != nil {
+		return fmt.Errorf("reading a log: %w", err)
+	}
 	for {
 		l.mu.Lock()
 		size, done, wake := l.size, l.done, l.wake
@@ -194,7 +222,7 @@ func (l *Log) Copy(ctx context.Context, w io.Writer, offset int64, follow bool) 
 			}
 			continue
 		}
-		if !follow || done {
+		if !q.Follow || done {
 			return nil
 		}
 		select {
@@ -203,6 +231,20 @@ func (l *Log) Copy(ctx context.Context, w io.Writer, offset int64, follow bool) 
 		case <-wake:
 		}
 	}
+}
+
+// begin returns the offset from which on q selects all frames, after writing to w the lines before it that q selects.
+func (l *Log) begin(ctx context.Context, w io.Writer, f *os.File, q Query) (offset int64, err error) {
+	l.mu.Lock()
+	size := l.size
+	if !q.Since.IsZero() {
+		offset, err = l.at.since(q.Since, size)
+	}
+	l.mu.Unlock()
+	if err != nil || q.Tail == nil {
+		return offset, err
+	}
+	return copyTail(ctx, w, f, offset, size, *q.Tail)
 }
 
 // Store stores the log as a file and returns its digest and size. The size of an empty log is 0, and nothing is stored.
@@ -219,7 +261,7 @@ func (l *Log) Store(ctx context.Context, blobs Blobs) (c cid.Cid, n int64, err e
 }
 
 // Restore replaces the log from offset base on by a file that another peer kept. Whatever its bytes, the log has whole
-// frames afterwards.
+// frames afterwards. They count as arrived now.
 func (l *Log) Restore(blobs Blobs, c cid.Cid, base int64) error {
 	path, err := blobs.Path(c)
 	if err != nil {
@@ -249,5 +291,11 @@ func (l *Log) Restore(blobs Blobs, c cid.Cid, base int64) error {
 	}
 	l.size = base + n
 	l.notify()
-	return l.f.Truncate(l.size)
+	if err := l.f.Truncate(l.size); err != nil {
+		return err
+	}
+	if l.at, err = openTimes(l.path+timesSuffix, base); err == nil && n > 0 {
+		err = l.at.add(base, time.Now())
+	}
+	return err
 }

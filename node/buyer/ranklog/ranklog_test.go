@@ -46,7 +46,7 @@ func TestRanklogSurvivesATornFrame(t *testing.T) {
 	}
 	l.End()
 	var b bytes.Buffer
-	if err := l.Copy(t.Context(), &b, 0, true); err != nil || int64(b.Len()) != whole {
+	if err := l.Copy(t.Context(), &b, Query{Follow: true}); err != nil || int64(b.Len()) != whole {
 		t.Fatalf("copied %d of %d bytes: %v", b.Len(), whole, err)
 	}
 }

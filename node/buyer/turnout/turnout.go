@@ -13,7 +13,7 @@ import (
 const (
 	// countFor is how long the quotes of an order are counted. Those that come too late to be taken count too.
 	countFor = 3 * time.Second
-	// maxCounted bounds the orders whose quotes are being counted, and maxClasses the classes with an estimate.
+	// maxCounted bounds the orders with quotes that are being counted, and maxClasses the classes with an estimate.
 	maxCounted, maxClasses = 256, 256
 	// wideOrders is the number of orders of a class that go to all of its providers after one was asked again. A
 	// provider that keeps a shard from quoting delays one order of so many.

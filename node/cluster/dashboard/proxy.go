@@ -52,7 +52,8 @@ func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
 				return // the client is gone
 			}
 			failed(err)
-			http.Error(w, "starling: the head's dashboard does not answer: "+live.Clean(err.Error()), http.StatusBadGateway)
+			http.Error(w, "starling: the head's dashboard does not answer: "+live.Clean(err.Error()),
+				http.StatusBadGateway)
 		},
 	}
 	return p
@@ -84,7 +85,8 @@ func (p *Proxy) refuse(r *http.Request) string {
 	case "", "none", "same-origin":
 		return ""
 	}
-	if r.Method == http.MethodGet && r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+	if r.Method == http.MethodGet && r.URL.Path == "/" &&
+		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return "" // a link to the dashboard
 	}
 	return "a page of another origin asks"

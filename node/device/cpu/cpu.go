@@ -85,7 +85,8 @@ func (d *Device) Fill(ctx context.Context, of device.Dataset) error {
 		return nil
 	}
 	if of.Cells < 1 || of.Cells > d.cfg.Memory/challenge.CellSize {
-		return fmt.Errorf("%w: a dataset of %d MiB, %d MiB are allowed", device.ErrMemory, of.Cells*challenge.CellSize>>20, d.cfg.Memory>>20)
+		return fmt.Errorf("%w: a dataset of %d MiB, %d MiB are allowed",
+			device.ErrMemory, of.Cells*challenge.CellSize>>20, d.cfg.Memory>>20)
 	}
 	d.resident = nil
 	if uint64(cap(d.cells)) < of.Cells {
@@ -126,7 +127,7 @@ func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w chal
 	}
 	defer d.give()
 	groups := make([]sign.Hash, w.Groups())
-	const together = 16 // number of walkers whose reads wait for memory at the same time
+	const together = 16 // number of walkers that wait for a read of memory at the same time
 	err := d.parallel(ctx, len(groups), func() func(int) {
 		return func(i int) {
 			first, n := w.Members(uint32(i))
@@ -141,7 +142,9 @@ func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w chal
 }
 
 // Ends walks one group.
-func (d *Device) Ends(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32) ([]uint64, error) {
+func (d *Device) Ends(
+	ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32,
+) ([]uint64, error) {
 	if err := d.over(ctx, of, w); err != nil {
 		return nil, err
 	}
@@ -233,7 +236,8 @@ func (d *Device) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape
 			err := d.parallel(ctx, len(rows), func() func(int) {
 				own := g
 				return func(i int) {
-					rows[i] = challenge.NewLines(&own, s, challenge.A, product, uint32(first+i)*challenge.TileSide, challenge.TileSide)
+					at := uint32(first+i) * challenge.TileSide
+					rows[i] = challenge.NewLines(&own, s, challenge.A, product, at, challenge.TileSide)
 				}
 			})
 			if err != nil {
@@ -242,7 +246,9 @@ func (d *Device) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape
 			err = d.parallel(ctx, across, func() func(int) {
 				own, tile := g, challenge.Tile{}
 				return func(j int) {
-					columns := challenge.Pack(challenge.NewLines(&own, s, challenge.B, product, uint32(j)*challenge.TileSide, challenge.TileSide))
+					at := uint32(j) * challenge.TileSide
+					lines := challenge.NewLines(&own, s, challenge.B, product, at, challenge.TileSide)
+					columns := challenge.Pack(lines)
 					for i := range rows {
 						tile.Compute(rows[i], columns)
 						tiles[(int(product)*down+first+i)*across+j] = tile.Hash()

@@ -83,7 +83,8 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 	}
 	d := &Device{cfg: cfg}
 	d.helper = child.New(child.Config{
-		Path: path, Env: append([]string{"CUDA_VISIBLE_DEVICES=" + cfg.UUID}, cfg.env...), Failed: ErrHelper, Backoff: cfg.backoff,
+		Path: path, Env: append([]string{"CUDA_VISIBLE_DEVICES=" + cfg.UUID}, cfg.env...),
+		Failed: ErrHelper, Backoff: cfg.backoff,
 		Read: func(r *bufio.Reader) ([]byte, error) { return wire.Read(r, wire.MaxAnswer) },
 	})
 	if d.about, err = d.describe(ctx); err != nil {
@@ -117,7 +118,10 @@ func (d *Device) describe(ctx context.Context) (wire.Description, error) {
 // Info describes the device, with the memory for a dataset at its last answer about memory.
 func (d *Device) Info() device.Info {
 	free := d.free.Load()
-	return device.Info{Kind: device.CUDA, Model: d.about.Name, Serial: d.cfg.UUID, Memory: free - min(free, d.cfg.Reserve), Capability: d.about.Capability}
+	return device.Info{
+		Kind: device.CUDA, Model: d.about.Name, Serial: d.cfg.UUID,
+		Memory: free - min(free, d.cfg.Reserve), Capability: d.about.Capability,
+	}
 }
 
 // Multiply computes the products of a seed.
@@ -151,7 +155,8 @@ func (d *Device) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) 
 // multiply hands the hashes of tiles on as the helper sends them.
 func (d *Device) multiply(ctx context.Context, seed sign.Hash, s challenge.Shape, take func([]sign.Hash) error) error {
 	left := s.Tiles()
-	_, err := d.call(ctx, wire.Question{Op: wire.Multiply, Seed: seed, Shape: s}, wire.Tiles, func(a wire.Answer) error {
+	q := wire.Question{Op: wire.Multiply, Seed: seed, Shape: s}
+	_, err := d.call(ctx, q, wire.Tiles, func(a wire.Answer) error {
 		n := len(a.Raw) / sign.HashSize
 		if left -= n; n == 0 || left < 0 || (left == 0) != (a.Form == wire.Tiles) {
 			return fmt.Errorf("hashes of %d tiles where %d are left", n, left+n)
@@ -187,7 +192,8 @@ func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w chal
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
-	a, err := d.call(ctx, wire.Question{Op: wire.Walk, Key: key, Dataset: of, Walk: w}, wire.Groups, func(a wire.Answer) error {
+	q := wire.Question{Op: wire.Walk, Key: key, Dataset: of, Walk: w}
+	a, err := d.call(ctx, q, wire.Groups, func(a wire.Answer) error {
 		return long(a, w.Groups()*sign.HashSize)
 	})
 	if err != nil {
@@ -197,7 +203,9 @@ func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w chal
 }
 
 // Ends walks the walkers of one group.
-func (d *Device) Ends(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32) ([]uint64, error) {
+func (d *Device) Ends(
+	ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32,
+) ([]uint64, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
@@ -205,7 +213,8 @@ func (d *Device) Ends(ctx context.Context, key uint64, of device.Dataset, w chal
 	if n == 0 {
 		return nil, fmt.Errorf("%w: group %d of %d", challenge.ErrShape, group, w.Groups())
 	}
-	a, err := d.call(ctx, wire.Question{Op: wire.Again, Key: key, Dataset: of, Walk: w, Group: group}, wire.Ends, func(a wire.Answer) error {
+	q := wire.Question{Op: wire.Again, Key: key, Dataset: of, Walk: w, Group: group}
+	a, err := d.call(ctx, q, wire.Ends, func(a wire.Answer) error {
 		return long(a, 8*int(n))
 	})
 	if err != nil {
@@ -229,7 +238,9 @@ func (d *Device) Close() error {
 }
 
 // call asks the helper. take, where there is one, gets the answer and each part of it before the last.
-func (d *Device) call(ctx context.Context, q wire.Question, want wire.Form, take func(wire.Answer) error) (wire.Answer, error) {
+func (d *Device) call(
+	ctx context.Context, q wire.Question, want wire.Form, take func(wire.Answer) error,
+) (wire.Answer, error) {
 	if d.closed.Load() {
 		return wire.Answer{}, device.ErrClosed
 	}

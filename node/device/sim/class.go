@@ -22,19 +22,20 @@ type Class struct {
 // The classes. Peaks, memory rates, multiprocessors and clocks are of NVIDIA's data sheets. The rest is assumed, until
 // it is measured: arithmetic at 75 % of the peak on Ampere and Ada; on Hopper and Blackwell, where mma.sync is slower
 // than wgmma and tcgen05, the limit by the kernel's traffic through shared memory; half a read for each 64 bytes that
-// the memory could move, but for the H100 and the H200, whose rates are published (see verify/audit/plan.go); blocks at
+// the memory could move, but for the H100 and the H200, with published rates (see verify/audit/plan.go); blocks at
 // 400 operations of 32 bits, on as many integer lanes as there are, all of them used; over PCIe 4 0.4 and over PCIe 5
 // 0.8 billion reads a second. CPUs: the AMX rate is 4.8 TOPS a core as measured in registers, halved for memory; other
 // figures are those of one core of this project's test machine, times the cores.
 var (
-	RTX3060 = gpu("RTX 3060", "gpu/rtx-3060", 12_288, 75, 2.8, 0.4, 8, 86)   // 102 TOPS, 360 GB/s, 28 SMs · 64 lanes · 1.78 GHz
+	// 102 TOPS, 360 GB/s, 28 multiprocessors · 64 lanes · 1.78 GHz, and in this order below
+	RTX3060 = gpu("RTX 3060", "gpu/rtx-3060", 12_288, 75, 2.8, 0.4, 8, 86)
 	RTX3090 = gpu("RTX 3090", "gpu/rtx-3090", 24_576, 210, 7.3, 0.4, 22, 86) // 284 TOPS, 936 GB/s, 82 · 64 · 1.70
 	RTX4090 = gpu("RTX 4090", "gpu/rtx-4090", 24_564, 480, 7.9, 0.4, 51, 89) // 661 TOPS, 1,008 GB/s, 128 · 64 · 2.52
 	A100    = gpu("A100 80GB", "gpu/a100", 81_920, 430, 16, 0.4, 24, 80)     // 624 TOPS, 2,039 GB/s, 108 · 64 · 1.41
 	H100    = gpu("H100 SXM", "gpu/h100", 81_559, 530, 31.8, 0.8, 40, 90)    // 1,979 TOPS, 3,350 GB/s, 132 · 64 · 1.98
 	H200    = gpu("H200", "gpu/h200", 143_771, 530, 36, 0.8, 40, 90)         // 1,979 TOPS, 4,800 GB/s, 132 · 64 · 1.98
 	B200    = gpu("B200-like", "gpu/b200", 183_359, 570, 62, 0.8, 90, 100)   // 4,500 TOPS, 8,000 GB/s, 148 · 128 · 1.90
-	CPU16   = processor("16-core CPU", 16, 64, 0.16, 0.3, 1)                 // portable Go: 10 GOPS and 20 M reads a core
+	CPU16   = processor("16-core CPU", 16, 64, 0.16, 0.3, 1)                 // portable Go: 10 GOPS, 20 M reads a core
 	CPU16x  = processor("16-core CPU, vector code", 16, 64, 2, 0.6, 1)       // AVX2
 	AMX64   = processor("64-core AMX CPU", 64, 512, 150, 2.5, 6)             // 8 channels of DDR5
 	GPUs    = []Class{RTX3060, RTX3090, RTX4090, A100, H100, H200, B200}     // those that honest peers have

@@ -59,7 +59,9 @@ func New(cfg Config) *Device {
 	if cfg.Have == (Share{}) {
 		cfg.Have = Whole
 	}
-	return &Device{cfg: cfg, real: cpu.New(cpu.Config{Model: cfg.Class.Name, Serial: cfg.Serial, Memory: cfg.Class.Memory(), Threads: 1})}
+	return &Device{cfg: cfg, real: cpu.New(cpu.Config{
+		Model: cfg.Class.Name, Serial: cfg.Serial, Memory: cfg.Class.Memory(), Threads: 1,
+	})}
 }
 
 // Device is hardware that is not there. See device.Device.
@@ -73,7 +75,8 @@ var _ device.Device = (*Device)(nil)
 // Info describes the device.
 func (d *Device) Info() device.Info {
 	return device.Info{
-		Kind: device.Sim, Model: d.cfg.Class.Name, Serial: d.cfg.Serial, Memory: d.cfg.Class.Memory(), Capability: d.cfg.Class.Capability, Simulated: true,
+		Kind: device.Sim, Model: d.cfg.Class.Name, Serial: d.cfg.Serial, Memory: d.cfg.Class.Memory(),
+		Capability: d.cfg.Class.Capability, Simulated: true,
 	}
 }
 
@@ -136,7 +139,9 @@ func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w chal
 }
 
 // Ends walks one group, which takes next to no time.
-func (d *Device) Ends(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32) ([]uint64, error) {
+func (d *Device) Ends(
+	ctx context.Context, key uint64, of device.Dataset, w challenge.Walk, group uint32,
+) ([]uint64, error) {
 	return d.real.Ends(ctx, key, of, w, group)
 }
 

@@ -76,7 +76,7 @@ func (f *Files) Dropped() map[cid.Cid]int {
 	return out
 }
 
-// Bench is an executor whose process can be stopped and begun anew.
+// Bench is an executor in a process that can be stopped and begun anew.
 type Bench struct {
 	*executor.Executor
 	T     *testing.T

@@ -2,9 +2,7 @@ package hooks
 
 import (
 	"context"
-	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -39,7 +37,7 @@ var (
 // Exited records until when an execution's files are kept, and their size: its outputs are in the store of blobs, its
 // logs with the runtime.
 func (h Retention) Exited(_ context.Context, e *executor.Execution, r *executor.Result) error {
-	size := diskUse(e.Stage().Run())
+	size := workload.DiskUse(e.Stage().Run())
 	for _, o := range r.Outputs {
 		size += int64(min(o.GetBlob().GetSize(), 1<<62))
 	}
@@ -66,20 +64,6 @@ func (h Retention) Forget(e *executor.Execution, _ *journal.Batch) (done func())
 			}
 		}
 	}
-}
-
-// diskUse returns how many bytes the files beneath dir have.
-func diskUse(dir string) (sum int64) {
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // gone, or not there: it takes nothing
-		}
-		if info, err := d.Info(); err == nil && d.Type().IsRegular() {
-			sum += info.Size()
-		}
-		return nil
-	})
-	return sum
 }
 
 // files returns the inputs and outputs of an execution.

@@ -250,7 +250,7 @@ func (h *Hook) Rsh(
 	return attach.Serve(ctx, e, handle, op.Attach, take)
 }
 
-// memberOf returns the execution, of those under a lease, in whose cluster a peer has a rank, and that rank.
+// memberOf returns the execution, of those under a lease, with a cluster in which a peer has a rank, and that rank.
 func memberOf(under []*executor.Execution, from peer.ID) (*executor.Execution, uint32, bool) {
 	for _, e := range under {
 		if rank, ok := of(e).rankOf(from); ok && !e.Ended() {

@@ -59,7 +59,9 @@ func (d *driver) Health(uuids []string) (map[string]gpu.Health, error) {
 }
 
 func (d *driver) handle(i int) (nvml.Device, error) {
-	return must(d, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return d.lib.DeviceGetHandleByIndex(i) })
+	return must(d, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) {
+		return d.lib.DeviceGetHandleByIndex(i)
+	})
 }
 
 // device adds one GPU, and its slices when it has some, to the inventory. what has the fields that all devices share.
@@ -91,7 +93,9 @@ func (d *driver) device(inv *gpu.Inventory, i int, dev nvml.Device, what gpu.Dev
 	what.MIGMode = mig == nvml.DEVICE_MIG_ENABLE
 	if mode, ok := ask(d, "nvmlDeviceGetComputeMode", dev.GetComputeMode); ok {
 		what.ComputeMode = map[nvml.ComputeMode]string{
-			nvml.COMPUTEMODE_DEFAULT: "", nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: gpu.ExclusiveProcess, nvml.COMPUTEMODE_PROHIBITED: gpu.Prohibited,
+			nvml.COMPUTEMODE_DEFAULT:           "",
+			nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: gpu.ExclusiveProcess,
+			nvml.COMPUTEMODE_PROHIBITED:        gpu.Prohibited,
 		}[mode]
 	}
 	what.Health = d.health(dev, what.UUID)
@@ -109,7 +113,9 @@ func (d *driver) slices(inv *gpu.Inventory, dev nvml.Device, parent gpu.Device) 
 		return err
 	}
 	for i := range most {
-		slice, ok := ask(d, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) { return dev.GetMigDeviceHandleByIndex(i) })
+		slice, ok := ask(d, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+			return dev.GetMigDeviceHandleByIndex(i)
+		})
 		if !ok {
 			continue // not every place is taken
 		}

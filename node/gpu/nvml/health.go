@@ -11,9 +11,13 @@ import (
 // health is a GPU's current state. Values that it does not have stay nil.
 func (d *driver) health(dev nvml.Device, uuid string) gpu.Health {
 	h := gpu.Health{Xid: d.xids.of(uuid), Throttle: d.throttle(dev)}
-	h.TemperatureC = known(ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) }))
+	h.TemperatureC = known(ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) {
+		return dev.GetTemperature(nvml.TEMPERATURE_GPU)
+	}))
 	h.PowerMilliwatts = known(ask(d, "nvmlDeviceGetPowerUsage", dev.GetPowerUsage))
-	h.ClockMHz = known(ask(d, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_SM) }))
+	h.ClockMHz = known(ask(d, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) {
+		return dev.GetClockInfo(nvml.CLOCK_SM)
+	}))
 	if u, ok := ask(d, "nvmlDeviceGetUtilizationRates", dev.GetUtilizationRates); ok {
 		h.UtilisationPercent = &u.Gpu
 	}
@@ -37,7 +41,9 @@ func known(v uint32, ok bool) *uint32 {
 }
 
 func (d *driver) ecc(dev nvml.Device, kind nvml.MemoryErrorType) (uint64, bool) {
-	return ask(d, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) { return dev.GetTotalEccErrors(kind, nvml.VOLATILE_ECC) })
+	return ask(d, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
+		return dev.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
+	})
 }
 
 // reasons are the bits of NVML's clock event reasons that make a device slower than it could be. That it is idle, or

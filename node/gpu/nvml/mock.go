@@ -110,13 +110,21 @@ func complete(m *server.Server, name, seed string) {
 			return p, nvml.SUCCESS
 		}
 		d.GetComputeModeFunc = func() (nvml.ComputeMode, nvml.Return) { return nvml.COMPUTEMODE_DEFAULT, nvml.SUCCESS }
-		d.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 34 + uint32(i), nvml.SUCCESS }
+		d.GetTemperatureFunc = func(nvml.TemperatureSensors) (uint32, nvml.Return) {
+			return 34 + uint32(i), nvml.SUCCESS
+		}
 		d.GetUtilizationRatesFunc = func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, nvml.SUCCESS }
 		d.GetPowerUsageFunc = func() (uint32, nvml.Return) { return 72_000 + 500*uint32(i), nvml.SUCCESS }
 		d.GetClockInfoFunc = func(nvml.ClockType) (uint32, nvml.Return) { return 345, nvml.SUCCESS }
-		d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 0, nvml.SUCCESS }
-		d.GetCurrentClocksEventReasonsFunc = func() (uint64, nvml.Return) { return nvml.ClocksEventReasonGpuIdle, nvml.SUCCESS }
-		d.GetSupportedEventTypesFunc = func() (uint64, nvml.Return) { return nvml.EventTypeXidCriticalError, nvml.SUCCESS }
+		d.GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
+			return 0, nvml.SUCCESS
+		}
+		d.GetCurrentClocksEventReasonsFunc = func() (uint64, nvml.Return) {
+			return nvml.ClocksEventReasonGpuIdle, nvml.SUCCESS
+		}
+		d.GetSupportedEventTypesFunc = func() (uint64, nvml.Return) {
+			return nvml.EventTypeXidCriticalError, nvml.SUCCESS
+		}
 		d.RegisterEventsFunc = func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS }
 	}
 }
@@ -177,17 +185,20 @@ func newSlice(d *server.Device, gpuProfile, computeProfile int, uuid string) (nv
 		return nil, ret
 	}
 	attributes := nvml.DeviceAttributes{
-		MultiprocessorCount: ci.MultiprocessorCount, GpuInstanceSliceCount: gi.SliceCount, ComputeInstanceSliceCount: ci.SliceCount,
-		MemorySizeMB: gi.MemorySizeMB,
+		MultiprocessorCount: ci.MultiprocessorCount, GpuInstanceSliceCount: gi.SliceCount,
+		ComputeInstanceSliceCount: ci.SliceCount, MemorySizeMB: gi.MemorySizeMB,
 	}
 	return &mock.Device{
-		GetUUIDFunc:              func() (string, nvml.Return) { return uuid, nvml.SUCCESS },
-		GetNameFunc:              func() (string, nvml.Return) { return d.Config.Name + " MIG " + profile(attributes), nvml.SUCCESS },
+		GetUUIDFunc: func() (string, nvml.Return) { return uuid, nvml.SUCCESS },
+		GetNameFunc: func() (string, nvml.Return) {
+			return d.Config.Name + " MIG " + profile(attributes), nvml.SUCCESS
+		},
 		GetGpuInstanceIdFunc:     func() (int, nvml.Return) { return int(giInfo.Id), nvml.SUCCESS },
 		GetComputeInstanceIdFunc: func() (int, nvml.Return) { return int(ciInfo.Id), nvml.SUCCESS },
 		GetAttributesFunc:        func() (nvml.DeviceAttributes, nvml.Return) { return attributes, nvml.SUCCESS },
 		GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) {
-			return nvml.Memory{Total: gi.MemorySizeMB << 20, Used: 16 << 20, Free: (gi.MemorySizeMB - 16) << 20}, nvml.SUCCESS
+			memory := nvml.Memory{Total: gi.MemorySizeMB << 20, Used: 16 << 20, Free: (gi.MemorySizeMB - 16) << 20}
+			return memory, nvml.SUCCESS
 		},
 	}, nvml.SUCCESS
 }

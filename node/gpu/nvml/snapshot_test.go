@@ -58,7 +58,7 @@ func TestSnapshots(t *testing.T) {
 		s := exclusive.Snapshot{When: when, Execution: 1, CPUs: 1, MemoryMiB: 1, CPUModel: "none"}
 		for i, dev := range inv.Devices {
 			if h, ok := now[dev.UUID]; ok {
-				s.Devices = append(s.Devices, gpu.Told(market.UnitID{byte(i)}, dev.UUID, dev.Model, h))
+				s.Devices = append(s.Devices, gpu.Reported(market.UnitID{byte(i)}, dev.UUID, dev.Model, h))
 			}
 		}
 		sig, err := s.Sign(domain, provider)

@@ -48,7 +48,7 @@ func (f Frauds) Wanted(c proof.Content) error {
 	return nil
 }
 
-// timely refuses frauds of windows that have not begun: who lies in one to come has a long time to lie.
+// timely refuses frauds of windows that have not begun: a member that lies in one to come has a long time to lie.
 func (f Frauds) timely(x proof.Fraud) error {
 	now, err := f.Slot()
 	if err != nil {

@@ -276,7 +276,7 @@ func (s *Store) List(k proof.Kind) []proof.Entry {
 	return out
 }
 
-// Pending lists the hashes of the proofs of a kind that are not over, or whose accounts on chain are open, in order.
+// Pending lists the hashes of the proofs of a kind that are not over, or have open accounts on chain, in order.
 func (s *Store) Pending(k proof.Kind) []sign.Hash {
 	s.mu.Lock()
 	defer s.mu.Unlock()

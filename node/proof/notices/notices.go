@@ -64,7 +64,7 @@ const (
 	atOnce = 4
 	// askTimeout bounds reading and writing one.
 	askTimeout = 30 * time.Second
-	// maxFiled bounds the leases whose receipts are kept for publishing; the oldest go first.
+	// maxFiled bounds the leases with receipts that are kept for publishing; the oldest go first.
 	maxFiled = 1024
 	// maxDue bounds the places that are remembered.
 	maxDue = 1 << 14

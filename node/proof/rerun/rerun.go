@@ -1,4 +1,4 @@
-// Package rerun runs the work of a dispute again, which shows whose result is false.
+// Package rerun runs the work of a dispute again, which shows which result is false.
 package rerun
 
 import (
@@ -104,7 +104,7 @@ func hasInput(w replica.Work, at string) bool {
 	return false
 }
 
-// put stores a file, or a directory as its archive, whose digest must be want.
+// put stores a file, or a directory as its archive. The digest must be want.
 func put(ctx context.Context, store *blob.Store, path string, tree bool, want sign.Hash) (cid.Cid, error) {
 	if path == "" {
 		return cid.Undef, fmt.Errorf("%w: which file it is was not said; its SHA-256 is %s", ErrFiles, want)

@@ -29,7 +29,7 @@ const (
 	accuseApart  = 30 * time.Second
 	accuseRetry  = 10 * time.Second // and twice as long after each failure
 	accuseLimit  = 10 * time.Minute
-	accuseUnable = 5 * time.Minute // until a proof is tried again whose offender has no stake yet
+	accuseUnable = 5 * time.Minute // until a proof is tried again with an offender that has no stake yet
 )
 
 // retry is the next attempt at a fraud.
@@ -67,9 +67,9 @@ func (a *Accuser) Found() {
 	}
 }
 
-// Run has the stake of the offenders taken whose frauds this peer keeps, until ctx ends. The chain's key, which is
-// the reporter, pays for it. Nothing is done twice after a crash or while the chain is away, because the chain's state
-// is read first.
+// Run has the stake taken of the offenders in the frauds that this peer keeps, until ctx ends. The chain's key, which
+// is the reporter, pays for it. Nothing is done twice after a crash or while the chain is away, because the chain's
+// state is read first.
 func (a *Accuser) Run(ctx context.Context, c Chain, reporter sign.Key) error {
 	for {
 		wait := a.accusePass(ctx, c, reporter)
@@ -207,7 +207,7 @@ func (a *Accuser) submit(ctx context.Context, c Chain, reporter sign.Key, x keep
 	return a.cfg.Proofs.Progress(ctx, h, state, false, out)
 }
 
-// outdated reports whether a fraud is too old to count, whoever registers now.
+// outdated reports whether a fraud is too old to count, for any registration from now on.
 func (a *Accuser) outdated(ctx context.Context, c Chain, w audit.Window) bool {
 	now, err := a.cfg.Slot()
 	n, err2 := c.Network(ctx)

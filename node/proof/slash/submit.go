@@ -22,10 +22,10 @@ type Chain interface {
 	Network(ctx context.Context) (program.Network, error)
 }
 
-// Submit has the stake of an offender taken, by showing a checked proof to the network's program. The reporter, whose
-// key the chain signs with, pays for it. Submit may be called again after any error: nothing is done twice. It returns
-// the reasons for which the program would refuse before anything is paid for. It returns ErrNoStake for a kind that
-// costs nobody anything.
+// Submit has the stake of an offender taken, by showing a checked proof to the network's program. The reporter, with
+// the key the chain signs with, pays for it. Submit may be called again after any error: nothing is done twice. It
+// returns the reasons for which the program would refuse before anything is paid for. It returns ErrNoStake for a kind
+// that costs nobody anything.
 func Submit(ctx context.Context, c Chain, f proof.Finding, reporter sign.Key) (proof.Outcome, error) {
 	switch x := f.Content().(type) {
 	case proof.DoubleSale:

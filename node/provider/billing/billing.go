@@ -115,7 +115,7 @@ func New(ctx context.Context, cfg Config) (*Meters, error) {
 	return p, nil
 }
 
-// Begin takes the first voucher of a lease, which starts in slot. Its effects come again when the loop begins.
+// Begin takes the first voucher of a lease, in slot. Its effects come again when the loop begins.
 func (p *Meters) Begin(ctx context.Context, r lease.Record, slot market.Slot, v verify.SignedVoucher) (*Meter, error) {
 	s, err := p.load(ctx, r, slot)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 // floor keeps slots from being billed twice after this peer's view of the slot went back. Two receipts for one slot of
 // a unit would prove a double sale.
 type floor struct {
-	mu    sync.Mutex
-	floor market.Slot                   // nothing new is billed from an earlier slot
-	ends  market.Slot                   // end of the paid time of all units
-	until map[market.UnitID]market.Slot // and of each: a lease pays for the whole slot in which its work ends
+	mu       sync.Mutex
+	restored market.Slot                   // the floor of an earlier process: nothing is billed from a slot before it
+	floor    market.Slot                   // the highest slot with metering, or end of paid time
+	until    map[market.UnitID]market.Slot // the same of each unit; work is paid for to the end of its last slot
 }
 
 // loadFloor reads the highest floor in the journal, and bounds the first slot that the clock believes by it. Each
@@ -27,7 +27,7 @@ func loadFloor(ctx context.Context, s journal.Store, clock *slots.Clock) (*floor
 	f := &floor{until: map[market.UnitID]market.Slot{}}
 	var at time.Time // of the newest record
 	err := metering.Sellers.List(ctx, s, "", func(_ market.LeaseID, rec metering.SellerRecord) error {
-		f.floor = max(f.floor, rec.Floor)
+		f.restored = max(f.restored, rec.Floor)
 		if rec.At.After(at) {
 			at = rec.At
 		}
@@ -37,30 +37,32 @@ func loadFloor(ctx context.Context, s journal.Store, clock *slots.Clock) (*floor
 		return nil, fmt.Errorf("reading the last metered slot: %w", err)
 	}
 	if clock != nil && !at.IsZero() {
-		clock.Reached(f.floor, at)
+		clock.Reached(f.restored, at)
 	}
+	f.floor = f.restored
 	return f, nil
 }
 
-// meter notes the highest slot with metering here, which is at most slots.Margin past the newest final one, and until
-// when the units of a lease with ended work were sold; until is 0 while it has not ended. It returns the floor for the
-// journal.
+// meter notes a slot in which a lease of these units was metered, which is at most slots.Margin past the newest final
+// one, and until when they were sold once its work ended; until is 0 before. It returns the floor for the journal.
 func (f *floor) meter(slot, until market.Slot, units []market.UnitID) market.Slot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.floor, f.ends = max(f.floor, slot), max(f.ends, until)
+	f.floor = max(f.floor, slot, until)
+	if until == 0 {
+		until = slot
+	}
 	for _, u := range units {
 		f.until[u] = max(f.until[u], until)
 	}
-	return max(f.floor, f.ends)
+	return f.floor
 }
 
-// free returns slot, or the first one after it in which these units are not sold already: by a lease with work that
-// ended in slot, or before a restart.
-func (f *floor) free(slot market.Slot, units []market.UnitID) market.Slot {
+// free returns the first slot in which these units are not sold already: by a lease of this process, or of one before.
+func (f *floor) free(units []market.UnitID) market.Slot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	slot = max(slot, f.floor)
+	slot := f.restored
 	for _, u := range units {
 		slot = max(slot, f.until[u])
 	}

@@ -42,26 +42,27 @@ func TestMetered(t *testing.T) {
 		journalFloor(t, disk, l, f.meter(slot, until, units))
 	}
 	f := load()
-	if f.free(5, units) != 5 {
-		t.Error("a new provider bills later")
+	if f.free(units) != 0 {
+		t.Error("units that were never sold are not free")
 	}
 	for _, slot := range []market.Slot{10, 30, 20} {
 		meter(f, market.LeaseID{byte(slot)}, slot, 0, units[:1])
 	}
-	next := load()
-	if got := next.free(25, units); got != 30 {
-		t.Errorf("slot 25 after slot 30 was metered: %d", got)
+	if a, b := f.free(units), f.free(units[1:]); a != 30 || b != 0 {
+		t.Errorf("a unit metered until slot 30 is free from slot %d, another from %d", a, b)
 	}
-	if got := next.free(31, units); got != 31 {
-		t.Errorf("slot 31: %d", got)
+	next := load()
+	if got := next.free(units[1:]); got != 30 {
+		t.Errorf("after a restart the other one is free from slot %d", got)
 	}
 	// The slot in which work ended is sold to its end, of these units.
 	meter(next, market.LeaseID{10}, 40, 41, units[:2])
-	if a, b := next.free(40, units), next.free(40, units[2:]); a != 41 || b != 40 {
-		t.Errorf("after a lease until slot 41 its units are billed from slot %d and another from %d", a, b)
+	meter(next, market.LeaseID{10}, 44, 41, units[:2]) // its last receipt is co-signed
+	if a, b := next.free(units), next.free(units[2:]); a != 41 || b != 30 {
+		t.Errorf("after a lease until slot 41 its units are free from slot %d and another from %d", a, b)
 	}
-	if got := load().free(40, units[:1]); got != 41 {
-		t.Errorf("after a restart they are billed from slot %d", got)
+	if got := load().free(units[:1]); got != 44 {
+		t.Errorf("after a restart they are free from slot %d", got)
 	}
 	broken := store.Put{Kind: metering.Sellers.Kind(), Key: market.LeaseID{1}.String(), Value: []byte{1}}
 	if err := disk.Write(t.Context(), broken); err != nil {

@@ -69,7 +69,7 @@ func (p *Meters) terms(r lease.Record) meter.Terms {
 	return protocol.MeterTerms(p.cfg.Genesis, *r.Core, r.Keys, r.Escrow, r.PerUnit, 0)
 }
 
-// load returns the meter of a lease, restored from the journal or new, starting in slot.
+// load returns the meter of a lease, restored from the journal or new, activated in slot.
 func (p *Meters) load(ctx context.Context, r lease.Record, slot market.Slot) (*Meter, error) {
 	if s := p.Find(r.Lease); s != nil {
 		return s, nil
@@ -84,7 +84,7 @@ func (p *Meters) load(ctx context.Context, r lease.Record, slot market.Slot) (*M
 	case err == nil:
 		s.seller, err = meter.RestoreSeller(p.terms(r), rec.Meter)
 	case errors.Is(err, store.ErrNotFound):
-		s.seller, err = meter.NewSeller(p.terms(r), p.floor.free(slot, r.Units))
+		s.seller, err = meter.NewSeller(p.terms(r), slot, p.floor.free(r.Units))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("metering lease %s: %w", r.Lease.Short(), err)

@@ -69,7 +69,7 @@ func (f *Fees) short(most uint64) string {
 		chain.FormatSOL(f.have), chain.FormatSOL(need))
 }
 
-// New returns the fees of claims on a network whose tokens have so many decimals.
+// New returns the fees of claims on a network with tokens of so many decimals.
 func New(funds func(context.Context) (chain.Funds, error), bids chain.Fees, decimals uint8) *Fees {
 	return &Fees{funds: funds, bids: bids, units: decimals}
 }

@@ -41,7 +41,7 @@ type Escrows struct {
 }
 
 const (
-	// maxStarts is the number of leases in startsOver whose work begins before their escrow was seen. Keys are free, so
+	// maxStarts is the number of leases in startsOver that begin work before their escrow was seen. Keys are free, so
 	// the bound is for all buyers together.
 	maxStarts  = 16
 	startsOver = time.Hour
@@ -99,7 +99,7 @@ type Escrowed struct {
 	cfg    Config
 	Credit *credit.Credit
 	claims *settle.Keeper[escrow.Claims]
-	starts *rates.Credit[market.LeaseID] // leases whose work began before their escrow was seen
+	starts *rates.Credit[market.LeaseID] // leases that began work before their escrow was seen
 }
 
 // New reads the claims and the knowledge of buyers of an earlier process. It starts nothing; Run does.
@@ -113,7 +113,7 @@ func New(ctx context.Context, cfg Config) (*Escrowed, error) {
 		Table: claimsTable, Program: cfg.Genesis.Program,
 		Over:     escrow.Claims.Done,
 		Observer: settle.Observer{Looked: x.looked, Landed: x.landed}, Ledger: cfg.Chain, Store: cfg.Store,
-		Notify: x.told, Log: cfg.Log,
+		Notify: x.report, Log: cfg.Log,
 		Restore: func(ctx context.Context, state []byte) (escrow.Claims, error) {
 			net, err := cfg.Network.Get(ctx)
 			if err != nil {
@@ -269,8 +269,8 @@ func (x *Escrowed) Earned(s *billing.Meter) {
 	s.SetClaimed(now)
 }
 
-// told logs the results of claims.
-func (x *Escrowed) told(name string, e escrow.Effect) {
+// report logs the results of claims.
+func (x *Escrowed) report(name string, e escrow.Effect) {
 	log := x.cfg.Log.With("lease", name)
 	money := x.cfg.Genesis.FormatAmount
 	switch e := e.(type) {

@@ -42,7 +42,7 @@ func KeyOf(t *testing.T, i int) sign.Private {
 	return sign.NewPrivate([32]byte(raw[:32]))
 }
 
-// tips is a chain whose slots pass with time.
+// tips is a chain with slots that pass with time.
 type tips struct{ began time.Time }
 
 func (c tips) Tip(context.Context) (chain.Tip, error) {
@@ -50,7 +50,7 @@ func (c tips) Tip(context.Context) (chain.Tip, error) {
 	return chain.Tip{Confirmed: s, Final: s - 32}, nil
 }
 
-// Clock returns a clock of a chain whose slots pass with time. Sync is called until ctx ends.
+// Clock returns a clock of a chain with slots that pass with time. Sync is called until ctx ends.
 func Clock(ctx context.Context, wg *sync.WaitGroup) (*slots.Clock, error) {
 	c := slots.New(tips{time.Now()}, Genesis.SlotMillis, time.Second, slog.New(slog.DiscardHandler))
 	if err := c.Sync(ctx); err != nil {

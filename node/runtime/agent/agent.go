@@ -76,7 +76,8 @@ func parse(args, env []string) (req Request, input bool, err error) {
 		}
 	}
 	if len(args) < 2 {
-		return Request{}, false, errors.New("usage: rsh HOST COMMAND… (starts a command in another member of this cluster; there is no login)")
+		return Request{}, false, errors.New("usage: rsh HOST COMMAND… " +
+			"(starts a command in another member of this cluster; there is no login)")
 	}
 	host := args[0][strings.LastIndexByte(args[0], '@')+1:] // every member has one user
 	req = Request{Host: host, Argv: args[1:], Env: map[string]string{}}

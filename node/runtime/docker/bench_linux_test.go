@@ -16,6 +16,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/images"
 	"github.com/starling-network/starling/node/runtime/volume"
 )
 
@@ -26,7 +27,7 @@ func BenchmarkStart(b *testing.B) {
 	needEngine(b)
 	r := newRuntime(b, shared, func(c *Config) { c.Guard = peerBinary(b) })
 	ref := pulled(b, r, "plain", nil)
-	img, err := r.imageConfig(b.Context(), ref)
+	img, err := r.images.Config(b.Context(), ref)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func BenchmarkStart(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		s := runtime.Spec{ID: "b", Image: ref, Args: []string{"spin"}, Dir: filepath.Join(dir, fmt.Sprint(i)), Limits: runtime.Limits{MemoryMiB: 64}}
 		began := time.Now()
-		if r.noVolume == nil {
+		if r.volumes.None() == nil {
 			disk := filepath.Join(dir, fmt.Sprint("disk", i))
 			if err := r.MakeVolume(ctx, disk, runtime.DefaultDiskMiB<<20); err != nil {
 				b.Fatal(err)
@@ -52,10 +53,10 @@ func BenchmarkStart(b *testing.B) {
 			b.Fatal(err)
 		}
 
-		host := r.hostConfig(runtime.Spec{Limits: runtime.Limits{MemoryMiB: 64}}, imageConfig{}, nil)
+		host := r.sandbox.Host(runtime.Spec{Limits: runtime.Limits{MemoryMiB: 64}}, images.Config{}, nil)
 		host.Mounts = nil
 		began = time.Now()
-		made, err := r.engine.ContainerCreate(ctx, &container.Config{Image: img.id, Cmd: []string{"spin"}}, host, nil, nil, "")
+		made, err := r.engine.ContainerCreate(ctx, &container.Config{Image: img.ID, Cmd: []string{"spin"}}, host, nil, nil, "")
 		if err == nil {
 			err = r.engine.ContainerStart(ctx, made.ID, container.StartOptions{})
 		}
@@ -63,7 +64,7 @@ func BenchmarkStart(b *testing.B) {
 			b.Fatal(err)
 		}
 		bare = append(bare, time.Since(began))
-		if err := r.remove(ctx, made.ID); err != nil {
+		if err := r.engine.Remove(ctx, made.ID); err != nil {
 			b.Fatal(err)
 		}
 	}

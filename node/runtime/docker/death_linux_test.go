@@ -17,6 +17,9 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
+	"github.com/starling-network/starling/node/runtime/docker/rundir"
+	"github.com/starling-network/starling/node/runtime/docker/sidecar"
 	testengine "github.com/starling-network/starling/testnet/engine"
 )
 
@@ -107,7 +110,7 @@ func containers(t *testing.T, r *Runtime) int {
 	}
 	n := 0
 	for _, c := range running {
-		if c.Labels[labelPeer] == r.cfg.Peer {
+		if c.Labels[engine.LabelPeer] == r.cfg.Peer {
 			n++
 		}
 	}
@@ -170,7 +173,7 @@ func neverReturns(t *testing.T, probe *Runtime, paused bool) {
 	cfg.Peer, cfg.Logger, cfg.Grace = cfg.Peer+"-gone", nil, 200*time.Millisecond
 	h := killedPeer(t, peerTask{Config: cfg, Specs: []runtime.Spec{spec(t, ref, "spin")}, Pause: paused})[0]
 	if !paused {
-		until(t, "the guard ends the program", func() bool { _, err := readReport(h.Dir); return err == nil })
+		until(t, "the guard ends the program", func() bool { _, err := rundir.ReadReport(h.Dir); return err == nil })
 	}
 	again := newRuntime(t, shared, func(c *Config) { c.Peer, c.Grace = cfg.Peer, cfg.Grace })
 	until(t, "its container is removed", func() bool { return containers(t, again) == 0 })
@@ -186,16 +189,16 @@ func TestContainersOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)
 	ref := pulled(t, r, "plain", nil)
-	img, err := r.imageConfig(t.Context(), ref)
+	img, err := r.images.Config(t.Context(), ref)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// It has this peer's labels, as an image could give to any container, but not the name.
-	made, err := r.engine.ContainerCreate(t.Context(), &container.Config{Image: img.id, Labels: map[string]string{labelPeer: r.cfg.Peer, labelDir: "/x"}}, nil, nil, nil, "")
+	made, err := r.engine.ContainerCreate(t.Context(), &container.Config{Image: img.ID, Labels: map[string]string{engine.LabelPeer: r.cfg.Peer, engine.LabelDir: "/x"}}, nil, nil, nil, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.remove(context.Background(), made.ID) })
+	t.Cleanup(func() { _ = r.engine.Remove(context.Background(), made.ID) })
 	h := start(t, r, spec(t, ref, "polite"))
 	_ = newRuntime(t, shared, func(c *Config) { c.Peer = r.cfg.Peer; c.Grace = time.Millisecond }).Close()
 	if n := containers(t, r); n != 2 {
@@ -231,7 +234,7 @@ func engineDeath(t *testing.T, sig syscall.Signal, args ...string) (e *testengin
 		t.Fatal(err)
 	}
 	plain = start(t, r, spec(t, ref, "polite"))
-	if _, err := os.Stat(tunDevice); err == nil {
+	if _, err := os.Stat(sidecar.TunDevice); err == nil {
 		h := start(t, r, node(t, ref, 0, "sleep"))
 		overlay = &h
 	}

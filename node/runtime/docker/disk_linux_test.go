@@ -13,15 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/disk"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/docker/rundir"
+	"github.com/starling-network/starling/node/runtime/docker/sandbox"
 	"github.com/starling-network/starling/node/runtime/volume"
 )
 
 // onVolume gives a spec a writable mount that is in a volume.
 func onVolume(t testing.TB, r *Runtime, s *runtime.Spec) (out string) {
 	t.Helper()
-	if r.noVolume != nil {
-		t.Skip(r.noVolume)
+	if err := r.volumes.None(); err != nil {
+		t.Skip(err)
 	}
 	dir := filepath.Join(t.TempDir(), "disk")
 	t.Cleanup(func() {
@@ -77,7 +81,7 @@ func TestAttackDiskStarvedMeasured(t *testing.T) {
 	if e := wait(t, r, h); e.Reason != runtime.ReasonDisk || e.Code != runtime.CodeKilled {
 		t.Errorf("%+v\n%s", e, output(t, h, runtime.Stderr))
 	}
-	if used, err := measure([]string{out}, 1<<40); err != nil || used.bytes > 4<<30 || used.files > 60_000 {
+	if used, err := disk.Measure([]string{out}, 1<<40); err != nil || used.Bytes > 4<<30 || used.Files > 60_000 {
 		t.Errorf("%+v, %v", used, err)
 	}
 }
@@ -113,7 +117,7 @@ func TestAttackFullLayer(t *testing.T) {
 			s := probe(t, ref, "fill", dir)
 			s.Limits = runtime.Limits{MemoryMiB: 64, DiskMiB: 16}
 			h := start(t, r, s)
-			info, err := r.engine.ContainerInspect(t.Context(), containerName(h.Dir))
+			info, err := r.engine.ContainerInspect(t.Context(), engine.ContainerName(h.Dir))
 			if e := wait(t, r, h); e.OK() || e.Reason != runtime.ReasonNone && e.Reason != runtime.ReasonOOM {
 				t.Errorf("%+v", e)
 			}
@@ -121,29 +125,11 @@ func TestAttackFullLayer(t *testing.T) {
 				return // it had ended already
 			}
 			if layer := info.GraphDriver.Data["UpperDir"]; layer != "" {
-				if used, err := measure([]string{layer}, 1<<40); err == nil && used.bytes > 1<<20 {
+				if used, err := disk.Measure([]string{layer}, 1<<40); err == nil && used.Bytes > 1<<20 {
 					t.Errorf("%+v in the container's layer", used)
 				}
 			}
 		})
-	}
-}
-
-// A program that ends between two looks at its files is held to its limit all the same, by a later process of the peer too.
-func TestMeasuredAtTheEnd(t *testing.T) {
-	t.Parallel()
-	needEngine(t)
-	out, dir := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(out, "f"), make([]byte, 2<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	e := &execution{dir: dir, state: state{Measured: []string{out}, DiskBytes: 1 << 20}}
-	if !e.overAtEnd() {
-		t.Error("it is not over its limit")
-	}
-	e.state.DiskBytes = 4 << 20
-	if e.overAtEnd() {
-		t.Error("it is over its limit")
 	}
 }
 
@@ -176,8 +162,8 @@ func TestAttackFsyncLoop(t *testing.T) {
 		t.Skip("the kernel does not limit how often a device is written")
 	}
 	device := fmt.Sprintf("%d:%d ", unix.Major(own.Dev), unix.Minor(own.Dev))
-	if !strings.Contains(limit, device) || !strings.Contains(limit, fmt.Sprint(writeIOPS)) {
-		t.Errorf("limits are %q, want one of %d for %s", limit, writeIOPS, device)
+	if !strings.Contains(limit, device) || !strings.Contains(limit, fmt.Sprint(sandbox.WriteIOPS)) {
+		t.Errorf("limits are %q, want one of %d for %s", limit, sandbox.WriteIOPS, device)
 	}
 	log, err := r.Logs(t.Context(), h, runtime.Stdout, 0)
 	if err != nil {
@@ -197,7 +183,7 @@ func TestAttackFsyncLoop(t *testing.T) {
 func TestFailsOnAFullVolume(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)
-	s := probe(t, pulled(t, r, "plain", nil), "fill", "/out")
+	s := probe(t, pulled(t, r, "plain", nil), "write", "/out")
 	s.Limits.DiskMiB = 16
 	onVolume(t, r, &s)
 	if e := wait(t, r, start(t, r, s)); e.Reason != runtime.ReasonDisk || e.Code != 1 {
@@ -240,7 +226,7 @@ func TestVolumeThatTheEngineDoesNotSee(t *testing.T) {
 	r := newRuntime(t, shared, nil)
 	s := probe(t, pulled(t, r, "plain", nil), "sleep")
 	s.Mounts = []runtime.Mount{{Host: t.TempDir(), Guest: "/out"}}
-	img, err := r.imageConfig(t.Context(), s.Image)
+	img, err := r.images.Config(t.Context(), s.Image)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,21 +242,21 @@ func TestVolumeThatTheEngineDoesNotSee(t *testing.T) {
 		"not seen": {guard.Volume{Blocks: 16 << 8, Files: 1 << 10}, runtime.ErrNoVolume},
 	} {
 		s.Dir = filepath.Join(t.TempDir(), "run")
-		owner, err := prepareDir(s)
+		owner, err := rundir.Prepare(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := r.newExecution(s.ID, s.Dir, owner)
-		order, err := r.order(s, img)
+		e := r.keeper.newExecution(s.ID, s.Dir, owner)
+		order, err := r.starter.order(s, img)
 		if err != nil {
 			t.Fatal(err)
 		}
-		mounts, _, err := r.hostMounts(s)
+		mounts, _, err := r.sandbox.Mounts(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		order.Volume, e.state.Token = test.size, order.Token
-		err = r.begin(t.Context(), e, s, r.containerConfig(s, img), r.hostConfig(s, img, mounts), func() error { return nil })
+		err = r.starter.begin(t.Context(), e, s, r.sandbox.Container(s, img), r.sandbox.Host(s, img, mounts), func() error { return nil })
 		if err == nil {
 			err = e.run(t.Context(), order)
 		}
@@ -278,30 +264,8 @@ func TestVolumeThatTheEngineDoesNotSee(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		e.disown()
-		if err := r.end(t.Context(), e.container); err != nil {
+		if err := r.engine.End(t.Context(), e.container); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// On a disk that is nearly full, the one that grows fastest is ended, and of those that cannot be measured in time each counts as that.
-func TestGrowth(t *testing.T) {
-	t.Parallel()
-	var slow, quick growth
-	slow.begin()
-	slow.end(100)
-	slow.begin()
-	slow.end(101)
-	quick.begin()
-	quick.end(0)
-	quick.begin()
-	quick.end(1 << 30)
-	if slow.speed() >= quick.speed() {
-		t.Errorf("%v, %v", slow.speed(), quick.speed())
-	}
-	slow.begin()
-	slow.began = slow.began.Add(-2 * slowLook)
-	if slow.speed() <= quick.speed() {
-		t.Errorf("%v, %v", slow.speed(), quick.speed())
 	}
 }

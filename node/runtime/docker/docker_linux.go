@@ -7,37 +7,40 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/attached"
+	"github.com/starling-network/starling/node/runtime/docker/disk"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
 	"github.com/starling-network/starling/node/runtime/docker/fetch"
+	"github.com/starling-network/starling/node/runtime/docker/gauges"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
-	"github.com/starling-network/starling/node/runtime/gauge"
+	"github.com/starling-network/starling/node/runtime/docker/images"
+	"github.com/starling-network/starling/node/runtime/docker/rundir"
+	"github.com/starling-network/starling/node/runtime/docker/sandbox"
+	"github.com/starling-network/starling/node/runtime/docker/shelf"
+	"github.com/starling-network/starling/node/runtime/docker/sidecar"
 )
 
 // Runtime is the docker runtime of one peer process.
 type Runtime struct {
-	cfg    Config
-	engine *engine
-	guard  string // path of the binary
-	empty  emptyImage
-	fetch  *fetch.Client
-	images *shelf
-	trial  trial
+	cfg      Config
+	engine   *engine.Engine
+	images   *images.Images
+	sandbox  *sandbox.Maker
+	sidecars *sidecar.Maker
+	gauges   *gauges.Gauges
 
-	noVolume error // why this machine has no volumes
-	noUsers  error // why all programs have one user
+	volumes disk.Volumes
 
-	stop  context.CancelFunc // ends tasks
-	ctx   context.Context    // of tasks
-	tasks sync.WaitGroup     // background work: removals, the sweep
-
-	mine    runtime.Table[*execution]
-	fastest gauge.Fastest // of GPUs that were gauged
+	keeper    *keeper
+	starter   *starter
+	recoverer *recoverer
 }
 
 var (
@@ -86,24 +89,34 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
-	e, err := connect(ctx, cfg)
+	needs := engine.Config{Host: cfg.Host, Runtime: cfg.Runtime, AllowNoSeccomp: cfg.AllowNoSeccomp}
+	e, err := engine.Connect(ctx, needs)
 	if err != nil {
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
-	r := &Runtime{cfg: cfg, engine: e, guard: binary, fetch: reader, images: newShelf(cfg, e)}
-	r.ctx, r.stop = context.WithCancel(context.Background())
-	if _, err := r.sweep(ctx); err != nil {
+	kept := shelf.New(images.OnEngine(e), cfg.FreeMiB, cfg.ImagesPercent, cfg.Logger)
+	have := images.New(e, reader, kept, int64(cfg.MaxImageMiB)<<20)
+	made := sandbox.New(e, cfg.Peer, binary, cfg.Runtime)
+	beside := sidecar.New(e, sidecar.Config{
+		Peer: cfg.Peer, Guard: binary, Scratch: cfg.Scratch, Grace: cfg.Grace, Logger: cfg.Logger,
+	})
+	k := newKeeper(e, cfg)
+	r := &Runtime{
+		cfg: cfg, engine: e, images: have, sandbox: made, sidecars: beside, gauges: gauges.New(cfg.GPU), keeper: k,
+		starter:   &starter{cfg: cfg, engine: e, sandbox: made, sidecars: beside, keeper: k},
+		recoverer: &recoverer{engine: e, sidecars: beside, grace: cfg.Grace, log: cfg.Logger},
+	}
+	if _, err := k.sweep(ctx); err != nil {
 		_ = r.Close()
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
-	if err := r.tryRuntime(ctx); err != nil {
+	if err := r.starter.tryRuntime(ctx); err != nil {
 		_ = r.Close()
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
-	r.tryVolumes(ctx)
-	r.tryUsers()
-	r.tasks.Go(r.sweepLater)
-	r.tasks.Go(r.keepFloor)
+	r.volumes = disk.TryVolumes(ctx, e, cfg.Scratch, cfg.Logger)
+	r.sandbox.TryUsers(cfg.Logger)
+	k.begin()
 	return r, nil
 }
 
@@ -127,7 +140,8 @@ func guardBinary(path string) (string, error) {
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return "", fmt.Errorf("%s is dynamically linked and would not run in a container: build it with CGO_ENABLED=0", path)
+			return "", fmt.Errorf("%s is dynamically linked and would not run in a container: "+
+				"build it with CGO_ENABLED=0", path)
 		}
 	}
 	return path, nil
@@ -139,30 +153,13 @@ func (r *Runtime) Name() string { return Name }
 // Close gives up all executions without ending them, as the end of the process would: each goes on for the grace, in
 // which another Runtime may recover it. Calls that wait for one return ErrClosed.
 func (r *Runtime) Close() error {
-	r.mine.Close((*execution).disown)
-	r.stop()
-	r.tasks.Wait()
+	r.keeper.close()
 	return r.engine.Close()
-}
-
-func (r *Runtime) find(h runtime.Handle) (*execution, error) { return r.mine.Find(Name, h) }
-
-// add makes e one of this runtime's and begins to wait for its end.
-func (r *Runtime) add(e *execution) error {
-	return r.mine.Add(e.dir, e.id, e, func() {
-		r.tasks.Go(e.watch)
-		if e.conn != nil && len(e.state.Measured) > 0 {
-			r.tasks.Go(e.watchDisk)
-		}
-		if e.conn != nil && e.state.Sidecar != "" {
-			r.tasks.Go(e.watchNet)
-		}
-	})
 }
 
 // Wait returns the execution's end.
 func (r *Runtime) Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, error) {
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil {
 		return runtime.Exit{}, err
 	}
@@ -171,7 +168,7 @@ func (r *Runtime) Wait(ctx context.Context, h runtime.Handle) (runtime.Exit, err
 
 // Stop makes runtime.StopFile appear, sends SIGTERM when half the grace or a second has passed, and kills at its end.
 func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duration) error {
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil || e.ended() {
 		return err
 	}
@@ -179,14 +176,14 @@ func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duratio
 		return err
 	}
 	if grace > 0 {
-		if err := os.WriteFile(filepath.Join(e.dir, controlDir, guard.StopFile), nil, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(e.dir, rundir.ControlDir, guard.StopFile), nil, 0o644); err != nil {
 			r.cfg.Logger.Warn("cannot ask a program to stop", "id", e.id, "error", err)
 		}
 		first := min(grace/2, time.Second)
 		if e.within(ctx, first) {
 			return nil
 		}
-		e.send(guard.Request{Op: guard.OpTerm})
+		e.line.Send(guard.Request{Op: guard.OpTerm})
 		if e.within(ctx, grace-first) {
 			return nil
 		}
@@ -201,7 +198,7 @@ func (r *Runtime) Destroy(ctx context.Context, h runtime.Handle) error {
 	} else if err != nil {
 		return err
 	}
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil {
 		return err
 	}
@@ -209,32 +206,83 @@ func (r *Runtime) Destroy(ctx context.Context, h runtime.Handle) error {
 		return err
 	}
 	for _, c := range e.containers() {
-		if err := r.remove(ctx, c); err != nil {
+		if err := r.engine.Remove(ctx, c); err != nil {
 			return fmt.Errorf("removing container: %w", err)
 		}
 	}
 	if err := os.RemoveAll(e.dir); err != nil {
 		return fmt.Errorf("removing execution directory: %w", err)
 	}
-	r.mine.Remove(h.Dir)
+	r.keeper.mine.Remove(h.Dir)
 	e.disown()
 	return nil
 }
 
 // Logs follows a log file.
 func (r *Runtime) Logs(ctx context.Context, h runtime.Handle, s runtime.Stream, offset int64) (io.ReadCloser, error) {
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil {
 		return nil, err
 	}
-	return runtime.FollowLog(ctx, filepath.Join(e.dir, logFile(s)), s, offset, e.over, e.gone)
+	return runtime.FollowLog(ctx, filepath.Join(e.dir, rundir.LogFile(s)), s, offset, e.over, e.gone)
 }
 
 // Stats asks the guard while the program runs; after the end and while it is paused, they are the last known.
 func (r *Runtime) Stats(ctx context.Context, h runtime.Handle) (runtime.Stats, error) {
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil {
 		return runtime.Stats{}, err
 	}
 	return e.stats(ctx)
+}
+
+// Probe asks the engine whether it is there.
+func (r *Runtime) Probe(ctx context.Context) error {
+	_, err := r.engine.Ping(ctx)
+	return r.engine.Explain(err)
+}
+
+// HasImage reports whether the image is on this machine and can run.
+func (r *Runtime) HasImage(ctx context.Context, ref string) bool { return r.images.Has(ctx, ref) }
+
+// Pull reads the image from its registry and gives it to the engine, which never reads from anywhere by itself. Bytes
+// are packed ones.
+func (r *Runtime) Pull(
+	ctx context.Context, ref string, auth *runtime.RegistryAuth, progress func(done, total int64),
+) error {
+	return r.images.Pull(ctx, ref, auth, progress)
+}
+
+// MakeVolume makes dir a volume for the writable mounts of one execution. It returns runtime.ErrNoVolume if this
+// machine has none: mounts given to Start are then measured.
+func (r *Runtime) MakeVolume(ctx context.Context, dir string, bytes int64) error {
+	return r.volumes.Make(ctx, dir, bytes)
+}
+
+// Dial has the guard connect one end of a pair of sockets; the other is the connection.
+func (r *Runtime) Dial(ctx context.Context, h runtime.Handle, port uint16) (net.Conn, error) {
+	e, err := r.keeper.find(h)
+	if err != nil {
+		return nil, err
+	}
+	return attached.Dial(ctx, e.line, port)
+}
+
+// Attach has the guard start the program, so that it has the execution's limits, and its environment with the secrets.
+func (r *Runtime) Attach(ctx context.Context, h runtime.Handle, p runtime.Process) (int, error) {
+	e, err := r.keeper.find(h)
+	if err != nil {
+		return 0, err
+	}
+	return attached.Run(ctx, e.line, p, false)
+}
+
+// Gauge returns a gauge of the execution's processors, or of its GPUs if it has any.
+func (r *Runtime) Gauge(ctx context.Context, h runtime.Handle) (runtime.Gauge, error) {
+	e, err := r.keeper.find(h)
+	if err != nil {
+		return nil, err
+	}
+	x := gauges.Execution{Line: e.line, Over: e.over, GPUs: e.state.GPUs, UUIDs: e.state.UUIDs}
+	return r.gauges.Gauge(ctx, x)
 }

@@ -13,7 +13,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/agent"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/docker/rundir"
 	testengine "github.com/starling-network/starling/testnet/engine"
 )
 
@@ -31,6 +33,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	agent.Main()
 	guard.Main()
 	if task := os.Getenv(peerEnv); task != "" {
 		peerMain(task)
@@ -191,7 +194,7 @@ func wait(t testing.TB, r *Runtime, h runtime.Handle) runtime.Exit {
 
 func output(t testing.TB, h runtime.Handle, s runtime.Stream) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(h.Dir, logFile(s)))
+	b, err := os.ReadFile(filepath.Join(h.Dir, rundir.LogFile(s)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +235,7 @@ func pulled(t testing.TB, r *Runtime, repo string, change func(*v1.ConfigFile), 
 // guardOf is the process id of an execution's guard.
 func guardOf(t testing.TB, r *Runtime, h runtime.Handle) int {
 	t.Helper()
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,82 +1,78 @@
 package docker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/disk"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/docker/link"
+	"github.com/starling-network/starling/node/runtime/docker/rundir"
+	"github.com/starling-network/starling/node/runtime/docker/sidecar"
 )
 
 const (
-	// exitPatience is how long the processes of a container that is to end may take before its CPU limit is lifted. Linux
-	// throttles a control group's processes on their way out as well: thousands that have been killed, as a fork bomb leaves
-	// them, would not be gone for minutes, and keep the machine busy all the while.
+	// exitPatience is how long the processes of a container that is to end may take before its CPU limit is lifted.
+	// Linux throttles a control group's processes on their way out as well: thousands that have been killed, as a fork
+	// bomb leaves them, would not be gone for minutes, and keep the machine busy all the while.
 	exitPatience = 250 * time.Millisecond
 	// killPatience is how long a guard has after that to end the program and itself before the engine kills them.
 	killPatience = 3 * time.Second
-	// endPatience is how long a container may take to be gone after its guard.
-	endPatience = 10 * time.Second
-	endPoll     = 50 * time.Millisecond
-	oomPatience = time.Second // how much later the engine may learn that the kernel ended a program for its memory
-	// A container that cannot be removed is tried again after tidyFirst, then after twice as long each time, up to tidyMost.
-	tidyFirst = time.Second
-	tidyMost  = time.Minute
+	// oomPatience is how much later the engine may learn that the kernel ended a program for its memory.
+	oomPatience = time.Second
 )
 
 // execution is a peer's process's view of a container.
 type execution struct {
 	id, dir   string
 	container string // how the engine finds it: the name, and once it is made its ID, which no later one can have
-	engine    *engine
+	engine    *engine.Engine
 	logger    *slog.Logger
-	over      chan struct{} // closed when exit is set
-	gone      chan struct{} // closed when this runtime no longer owns it
-	tidy      func()        // removes the container, beside
-	exit      runtime.Exit  // read after over
-	net       *sidecar      // of an execution with an overlay; nil where it is gone
+	over      chan struct{}    // closed when exit is set
+	gone      chan struct{}    // closed when this runtime no longer owns it
+	tidy      func()           // removes the container, beside
+	exit      runtime.Exit     // read after over
+	oomKills  uint64           // when this process began to look after it
+	line      *link.Line       // to the guard
+	net       *sidecar.Sidecar // of an execution with an overlay; nil where it is gone
 
 	freezer freezer
 	files   overlayFiles
 	hurried sync.Once
-	growth  growth
+	growth  disk.Growth
 
 	mu      sync.Mutex
-	state   state
+	state   rundir.State
 	owner   *os.File // locked; nil when gone
-	conn    *guard.Conn
 	killing bool
 	late    bool // the engine killed it, at its wall-time limit
 	full    bool // it was ended for its writes
 	paused  bool
 	last    runtime.Stats
-	nextID  uint32
-	pending map[uint32]*call // by ID of the request
 }
 
-// call waits for the answers to one request.
-type call struct {
-	answers chan answer // room for all there can be: one, or two of an attached program
-	closed  bool
+func newExecution(id, dir string, owner *os.File, e *engine.Engine, l *slog.Logger) *execution {
+	over, gone := make(chan struct{}), make(chan struct{})
+	return &execution{id: id, dir: dir, container: engine.ContainerName(dir), engine: e, logger: l, owner: owner,
+		tidy: func() {}, over: over, gone: gone, line: link.New(over, gone), oomKills: oomKills()}
 }
 
-type answer struct {
-	guard.Answer
-	files []*os.File
-}
-
-func newExecution(id, dir string, owner *os.File, e *engine, l *slog.Logger) *execution {
-	return &execution{id: id, dir: dir, container: containerName(dir), engine: e, logger: l, owner: owner, tidy: func() {},
-		over: make(chan struct{}), gone: make(chan struct{}), pending: map[uint32]*call{}}
+// oomKills is how many processes the kernel of this machine has ended for want of memory; 0 where it does not say.
+func oomKills() (n uint64) {
+	b, _ := os.ReadFile("/proc/vmstat")
+	_, after, _ := bytes.Cut(b, []byte("\noom_kill "))
+	line, _, _ := bytes.Cut(after, []byte("\n"))
+	n, _ = strconv.ParseUint(string(line), 10, 64)
+	return n
 }
 
 // disown frees the owner lock and lets the guard know that its peer is gone.
@@ -89,11 +85,9 @@ func (e *execution) disown() {
 	_ = e.owner.Close()
 	e.owner = nil
 	close(e.gone)
-	if e.conn != nil {
-		_ = e.conn.Close()
-	}
+	e.line.Close()
 	if e.net != nil {
-		_ = e.net.conn.Close()
+		_ = e.net.Close()
 	}
 }
 
@@ -138,121 +132,41 @@ func (e *execution) within(ctx context.Context, d time.Duration) bool {
 
 // watch reads the guard's messages until it is gone, and determines how the execution ended.
 func (e *execution) watch() {
-	if e.conn != nil && e.state.WallTime > 0 {
+	if e.line.Connected() && e.state.WallTime > 0 {
 		alarm := time.AfterFunc(time.Until(e.state.Started.Add(e.state.WallTime)), e.timeUp)
 		defer alarm.Stop()
 	}
-	for e.conn != nil {
-		b, files, err := e.conn.Receive()
-		if err != nil {
-			break
-		}
-		if a, err := guard.DecodeAnswer(b); err != nil {
-			guard.CloseFiles(files)
-		} else if a.Ending {
-			guard.CloseFiles(files)
-			go e.hurry()
-		} else {
-			e.deliver(answer{a, files})
-		}
-	}
+	e.line.Watch(e.hurry)
 	select {
 	case <-e.gone:
-		e.dropCalls()
+		e.line.Release()
 		return
 	default:
 	}
 	e.exit = e.settle()
 	close(e.over)
-	e.dropCalls()
+	e.line.Release()
 	if e.net != nil {
-		e.net.end()
+		e.net.End()
 	}
 	e.tidy()
 }
 
-func (e *execution) deliver(a answer) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c := e.pending[a.ID]
-	if c == nil || c.closed {
-		guard.CloseFiles(a.files)
-		return
-	}
-	select {
-	case c.answers <- a:
-	default: // more than there can be
-		guard.CloseFiles(a.files)
-	}
-}
-
-// dropCalls wakes all callers that wait for an answer that will not come.
-func (e *execution) dropCalls() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, c := range e.pending {
-		if !c.closed {
-			c.closed = true
-			close(c.answers)
-		}
-	}
-}
-
-// send sends the guard a request without an answer. The end of the connection shows that a guard is gone.
-func (e *execution) send(req guard.Request) {
-	e.mu.Lock()
-	conn := e.conn
-	e.mu.Unlock()
-	if conn != nil {
-		_ = conn.Send(req)
-	}
-}
-
-// begin sends a request and returns where its answers come. end must be called.
-func (e *execution) begin(req guard.Request, files ...*os.File) (answers <-chan answer, id uint32, end func(), err error) {
-	if e.ended() {
-		return nil, 0, nil, runtime.ErrEnded
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.owner == nil || e.conn == nil {
-		return nil, 0, nil, runtime.ErrClosed
-	}
-	e.nextID++
-	req.ID = e.nextID
-	c := &call{answers: make(chan answer, 2)}
-	if err := e.conn.Send(req, files...); err != nil {
-		return nil, 0, nil, fmt.Errorf("%w: asking its guard: %w", runtime.ErrEnded, err)
-	}
-	e.pending[req.ID] = c
-	return c.answers, req.ID, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		delete(e.pending, req.ID)
-		if !c.closed {
-			c.closed = true
-			close(c.answers)
-		}
-		for a := range c.answers {
-			guard.CloseFiles(a.files)
-		}
-	}, nil
-}
-
 // settle reads the guard's report, or writes one for it if it left none.
 func (e *execution) settle() runtime.Exit {
-	r, err := readReport(e.dir)
+	r, err := rundir.ReadReport(e.dir)
 	if err != nil {
 		r = e.postMortem()
 	}
-	over := r.Reason != runtime.ReasonDisk && r.Reason != runtime.ReasonKilled && e.overAtEnd()
+	over := r.Reason != runtime.ReasonDisk && r.Reason != runtime.ReasonKilled &&
+		disk.Over(e.state.Measured, e.state.DiskBytes)
 	if over {
 		r.Code, r.Reason = runtime.CodeKilled, runtime.ReasonDisk
-	} else if over = r.Reason == runtime.ReasonNone && r.Code != 0 && e.fullAtEnd(); over {
+	} else if over = r.Reason == runtime.ReasonNone && r.Code != 0 && disk.Full(e.state.Volume); over {
 		r.Reason = runtime.ReasonDisk
 	}
 	if err != nil || over {
-		_ = writeFile(e.dir, reportFile, r) // where it cannot be written, a later process settles it again the same way
+		_ = rundir.WriteReport(e.dir, r) // where it cannot be written, a later process settles it again the same way
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -263,26 +177,30 @@ func (e *execution) settle() runtime.Exit {
 // postMortem finds out why a guard died without a word.
 func (e *execution) postMortem() guard.Report {
 	why, code := runtime.ReasonLost, runtime.CodeLost
-	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), engine.EndPatience)
 	defer cancel()
-	go e.hurry() // does nothing if it is over by then
-	for again := true; ; {
+	e.hurry()          // does nothing if it is over by then
+	var over time.Time // since when it does not run
+	for {
 		info, err := e.engine.ContainerInspect(ctx, e.container)
 		if err != nil || info.State == nil { // the engine is gone too, or the container
 			break
 		}
 		if !info.State.Running {
-			if info.State.OOMKilled {
-				why, code = runtime.ReasonOOM, runtime.CodeKilled
-			} else if again {
-				again = false
-				time.Sleep(oomPatience)
+			if over.IsZero() {
+				over = time.Now()
+			}
+			if !info.State.OOMKilled && time.Since(over) < oomPatience {
+				time.Sleep(engine.EndPoll)
 				continue
+			}
+			if info.State.OOMKilled || engine.SandboxKilled(info) && oomKills() > e.oomKills {
+				why, code = runtime.ReasonOOM, runtime.CodeKilled
 			}
 			break
 		}
 		select { // its processes are being ended by the kernel
-		case <-time.After(endPoll):
+		case <-time.After(engine.EndPoll):
 			continue
 		case <-ctx.Done():
 		}
@@ -291,21 +209,23 @@ func (e *execution) postMortem() guard.Report {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, err := os.Stat(filepath.Join(e.dir, killedFile)); err == nil || e.killing {
+	if rundir.MarkedKilled(e.dir) || e.killing {
 		why, code = runtime.ReasonKilled, runtime.CodeKilled
 	} else if e.late {
 		why, code = runtime.ReasonTimeout, runtime.CodeTimeout
 	} else if e.full {
 		why, code = runtime.ReasonDisk, runtime.CodeKilled
 	}
-	r := guard.Report{Code: code, Reason: why, Started: e.state.Started, Ended: time.Now(), CPUMillis: e.last.CPUMillis, MemoryMiB: e.last.MemoryMiB}
+	r := guard.Report{Code: code, Reason: why, Started: e.state.Started, Ended: time.Now(),
+		CPUMillis: e.last.CPUMillis, MemoryMiB: e.last.MemoryMiB}
 	if r.Started.IsZero() || r.Ended.Before(r.Started) {
 		r.Started = r.Ended
 	}
 	return r
 }
 
-// kill ends the program and returns when its end is settled: through the guard, which writes its report, then by the engine.
+// kill ends the program and returns when its end is settled: through the guard, which writes its report, then by the
+// engine.
 func (e *execution) kill(ctx context.Context) error {
 	if e.ended() {
 		return nil
@@ -316,8 +236,8 @@ func (e *execution) kill(ctx context.Context) error {
 	e.mu.Lock()
 	e.killing = true
 	e.mu.Unlock()
-	_ = os.WriteFile(filepath.Join(e.dir, killedFile), nil, 0o600) // for a later process; this one remembers
-	e.send(guard.Request{Op: guard.OpKill, Reason: runtime.ReasonKilled})
+	_ = rundir.MarkKilled(e.dir) // for a later process; this one remembers
+	e.line.Send(guard.Request{Op: guard.OpKill, Reason: runtime.ReasonKilled})
 	if err := e.force(ctx); err != nil {
 		return fmt.Errorf("killing %s: %w", e.id, err)
 	}
@@ -334,28 +254,39 @@ func (e *execution) force(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := e.engine.ContainerKill(ctx, e.container, "SIGKILL"); err != nil && !absent(err) && !stopped(err) {
-		return e.engine.explain(err)
+	err := e.engine.ContainerKill(ctx, e.container, "SIGKILL")
+	if err != nil && !engine.Absent(err) && !engine.Stopped(err) {
+		return e.engine.Explain(err)
 	}
 	return nil
 }
 
-// hurry lifts the CPU limit of a container that is to end, unless it is over within exitPatience.
+// hurry lifts the CPU limit of a container that is to end, unless it is over within exitPatience. An engine that does
+// not answer in time is asked again.
 func (e *execution) hurry() {
 	e.hurried.Do(func() {
-		select {
-		case <-e.over:
-		case <-e.gone:
-		case <-time.After(exitPatience):
-			ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
-			defer cancel()
-			e.engine.unlimit(ctx, e.container)
-		}
+		go func() {
+			for after := exitPatience; !e.pause(after); after = time.Second {
+				ctx, cancel := context.WithTimeout(context.Background(), engine.Patience)
+				_, err := e.engine.ContainerUpdate(ctx, e.container, engine.Unlimited)
+				if cancel(); err == nil || engine.Absent(err) || engine.Stopped(err) {
+					return
+				}
+			}
+		}()
 	})
 }
 
-// timeUp is the peer's word at the wall-time limit, beside the guard's: a guard that is paused has no clock, and one among
-// thousands of processes that share its CPU limit may not come to its turn.
+// pause waits, and reports whether the execution was over, or this runtime closed, before the time was.
+func (e *execution) pause(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	_, err := e.wait(ctx)
+	return !errors.Is(err, context.DeadlineExceeded)
+}
+
+// timeUp is the peer's word at the wall-time limit, beside the guard's: a guard that is paused has no clock, and one
+// among thousands of processes that share its CPU limit may not come to its turn.
 func (e *execution) timeUp() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -367,20 +298,16 @@ func (e *execution) timeUp() {
 		}
 	}()
 	err := e.resume(ctx) // when the guard runs again, it is late and ends the program at once
-	if err == nil && !e.within(ctx, exitPatience) {
-		e.mu.Lock()
-		e.late = true
-		e.mu.Unlock()
-		err = e.force(ctx)
+	if errors.Is(err, runtime.ErrEnded) || err == nil && e.within(ctx, exitPatience) {
+		return
 	}
-	if err != nil && !errors.Is(err, runtime.ErrEnded) && ctx.Err() == nil {
-		e.logger.Warn("cannot end an execution at its wall-time limit", "id", e.id, "error", err)
+	e.mu.Lock()
+	e.late = true
+	e.mu.Unlock()
+	for err = e.force(ctx); err != nil && !errors.Is(err, runtime.ErrEnded) && ctx.Err() == nil; err = e.force(ctx) {
+		e.logger.Warn("an execution does not end at its wall-time limit yet", "id", e.id, "error", err)
+		e.pause(engine.EndPatience)
 	}
-}
-
-// stopped says that the engine did not do something because the container does not run, or its first process does not any more.
-func stopped(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "is not running") || strings.Contains(err.Error(), "is zombie"))
 }
 
 func (e *execution) stats(ctx context.Context) (runtime.Stats, error) {
@@ -390,11 +317,11 @@ func (e *execution) stats(ctx context.Context) (runtime.Stats, error) {
 	if paused || e.ended() {
 		return e.lastStats(), nil
 	}
-	answers, _, end, err := e.begin(guard.Request{Op: guard.OpUsage})
+	answers, _, end, err := e.line.Begin(guard.Request{Op: guard.OpUsage})
 	if err == nil {
 		defer end()
-		var a answer
-		if a, err = e.next(ctx, answers); err == nil {
+		var a link.Answer
+		if a, err = e.line.Next(ctx, answers); err == nil {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			if !e.ended() {
@@ -414,30 +341,4 @@ func (e *execution) lastStats() runtime.Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.last
-}
-
-// end takes a container away that may run, or be paused: not every OCI runtime ends one that is.
-func (r *Runtime) end(ctx context.Context, id string) error {
-	_ = r.engine.ContainerUnpause(ctx, id)
-	r.engine.unlimit(ctx, id)
-	return r.remove(ctx, id)
-}
-
-// remove takes a container away from the engine.
-func (r *Runtime) remove(ctx context.Context, id string) error {
-	for {
-		err := r.engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
-		switch {
-		case err == nil, absent(err):
-			return nil
-		case strings.Contains(err.Error(), "already in progress"): // by the task beside
-			select {
-			case <-time.After(endPoll):
-				continue
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-		return r.engine.explain(err)
-	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cuda"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/gauges"
 	"github.com/starling-network/starling/verify/challenge"
 	"github.com/starling-network/starling/verify/exclusive"
 )
@@ -116,7 +117,7 @@ func TestGPUsAreGauged(t *testing.T) {
 			t.Errorf("%s did not answer for itself", uuid)
 		}
 	}
-	if err := g.Multiply(t.Context(), make([]sign.Hash, 2), shape, each); !errors.Is(err, errLate) {
+	if err := g.Multiply(t.Context(), make([]sign.Hash, 2), shape, each); !errors.Is(err, gauges.ErrLate) {
 		t.Errorf("a second question: %v", err)
 	}
 	if err := g.Close(); err != nil || moving > 0 || looked < 4 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/sidecar"
 	"github.com/starling-network/starling/p2p/overlay"
 	"github.com/starling-network/starling/p2p/overlay/egress"
 	testengine "github.com/starling-network/starling/testnet/engine"
@@ -254,7 +255,7 @@ func TestWayOutAfterEngineKilled(t *testing.T) {
 func userNamespaceOverlay(t *testing.T, r *Runtime, ref string) {
 	t.Helper()
 	s := node(t, ref, 0, "net")
-	info, err := os.Stat(tunDevice)
+	info, err := os.Stat(sidecar.TunDevice)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +285,7 @@ func TestUserNamespace(t *testing.T) {
 	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if r.engine.shift == nil {
+	if r.engine.Shift == nil {
 		t.Fatal("users are not mapped")
 	}
 	s := spec(t, ref, "write", "/out/new")
@@ -292,14 +293,14 @@ func TestUserNamespace(t *testing.T) {
 	s.Mounts = []runtime.Mount{{Host: out, Guest: "/out"}}
 	s.Secrets = map[string][]byte{"key": []byte("value")}
 	run(t, r, s)
-	if b, err := exec.Command("stat", "-c", "%u", filepath.Join(out, "new")).Output(); err != nil || string(b) != fmt.Sprintln(r.engine.shift.uid) {
+	if b, err := exec.Command("stat", "-c", "%u", filepath.Join(out, "new")).Output(); err != nil || string(b) != fmt.Sprintln(r.engine.Shift.UID) {
 		t.Errorf("written by user %s, %v", b, err)
 	}
 	s = spec(t, ref, "write", "/out/new")
 	out = t.TempDir()
 	s.User, s.Mounts = 9, []runtime.Mount{{Host: out, Guest: "/out"}}
 	run(t, r, s)
-	if b, err := exec.Command("stat", "-c", "%u", filepath.Join(out, "new")).Output(); err != nil || string(b) != fmt.Sprintln(r.engine.shift.uid+9) {
+	if b, err := exec.Command("stat", "-c", "%u", filepath.Join(out, "new")).Output(); err != nil || string(b) != fmt.Sprintln(r.engine.Shift.UID+9) {
 		t.Errorf("written by user %s, %v", b, err)
 	}
 	h := start(t, r, spec(t, ref, "polite"))
@@ -310,7 +311,7 @@ func TestUserNamespace(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	userNamespaceOverlay(t, r, ref)
-	if uids := run(t, r, spec(t, ref, "show", "/proc/self/uid_map")); !strings.Contains(uids, fmt.Sprint(r.engine.shift.uid)) {
+	if uids := run(t, r, spec(t, ref, "show", "/proc/self/uid_map")); !strings.Contains(uids, fmt.Sprint(r.engine.Shift.UID)) {
 		t.Errorf("users %s", uids)
 	}
 }

@@ -13,19 +13,22 @@ import (
 	"github.com/docker/docker/api/types/image"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
+	"github.com/starling-network/starling/node/runtime/docker/rundir"
+	"github.com/starling-network/starling/node/runtime/docker/sidecar"
 )
 
 // sidecarOf is the process of an execution's sidecar.
 func sidecarOf(t *testing.T, r *Runtime, h runtime.Handle) int {
 	t.Helper()
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if e.net == nil {
 		t.Fatal("it has no sidecar")
 	}
-	pid, err := e.net.conn.Pid()
+	pid, err := e.net.Pid()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +57,7 @@ func TestSidecarDies(t *testing.T) {
 			return syscall.Kill(sidecarOf(t, r, h), syscall.SIGKILL)
 		},
 		"removed": func(t *testing.T, r *Runtime, h runtime.Handle) error {
-			return r.engine.ContainerRemove(t.Context(), sidecarName(h.Dir), container.RemoveOptions{Force: true})
+			return r.engine.ContainerRemove(t.Context(), engine.SidecarName(h.Dir), container.RemoveOptions{Force: true})
 		},
 		"killed while the program is paused": func(t *testing.T, r *Runtime, h runtime.Handle) error {
 			if err := r.Pause(t.Context(), h); err != nil {
@@ -144,7 +147,7 @@ func TestSidecarDiesWithoutPeer(t *testing.T) {
 	cfg := r.cfg
 	cfg.Logger = nil
 	h := killedPeer(t, peerTask{Config: cfg, Specs: []runtime.Spec{node(t, ref, 0, "sleep")}})[0]
-	s, err := readState(h.Dir)
+	s, err := rundir.ReadState(h.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,9 +172,9 @@ func TestOverlayPeerNeverReturns(t *testing.T) {
 	cfg := probe.cfg
 	cfg.Peer, cfg.Logger, cfg.Grace = cfg.Peer+"-gone", nil, 200*time.Millisecond
 	h := killedPeer(t, peerTask{Config: cfg, Specs: []runtime.Spec{node(t, ref, 0, "sleep")}})[0]
-	until(t, "the guard ends the program", func() bool { _, err := readReport(h.Dir); return err == nil })
+	until(t, "the guard ends the program", func() bool { _, err := rundir.ReadReport(h.Dir); return err == nil })
 	until(t, "the sidecar ends", func() bool {
-		info, err := probe.engine.ContainerInspect(t.Context(), sidecarName(h.Dir))
+		info, err := probe.engine.ContainerInspect(t.Context(), engine.SidecarName(h.Dir))
 		return err == nil && !info.State.Running
 	})
 	again := newRuntime(t, shared, func(c *Config) { c.Peer, c.Grace = cfg.Peer, cfg.Grace })
@@ -222,7 +225,7 @@ func TestOverlayStartFails(t *testing.T) {
 	ref := pulled(t, r, "plain", nil)
 	taken := func(t *testing.T, name string) {
 		t.Helper()
-		empty, err := r.empty.get(t.Context(), r.engine, false)
+		empty, err := r.sidecars.Empty(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,8 +240,8 @@ func TestOverlayStartFails(t *testing.T) {
 		edit func(*testing.T, *runtime.Spec)
 	}{
 		"no such program":       {t.Context(), func(t *testing.T, s *runtime.Spec) { s.Entrypoint = []string{"/none"} }},
-		"the sidecar's name":    {t.Context(), func(t *testing.T, s *runtime.Spec) { taken(t, sidecarName(s.Dir)) }},
-		"the container's name":  {t.Context(), func(t *testing.T, s *runtime.Spec) { taken(t, containerName(s.Dir)) }},
+		"the sidecar's name":    {t.Context(), func(t *testing.T, s *runtime.Spec) { taken(t, engine.SidecarName(s.Dir)) }},
+		"the container's name":  {t.Context(), func(t *testing.T, s *runtime.Spec) { taken(t, engine.ContainerName(s.Dir)) }},
 		"a device not there":    {t.Context(), func(t *testing.T, s *runtime.Spec) { s.GPUs = []string{"GPU-unknown"} }},
 		"nobody waits for it":   {cancelled, func(*testing.T, *runtime.Spec) {}},
 		"a directory in memory": {t.Context(), func(t *testing.T, s *runtime.Spec) { s.WorkDir = "/not/there" }},
@@ -250,8 +253,8 @@ func TestOverlayStartFails(t *testing.T) {
 			if _, err := r.Start(test.ctx, s); err == nil {
 				t.Fatal("it started")
 			}
-			for _, c := range []string{containerName(s.Dir), sidecarName(s.Dir)} {
-				if _, err := r.engine.ContainerInspect(t.Context(), c); !absent(err) {
+			for _, c := range []string{engine.ContainerName(s.Dir), engine.SidecarName(s.Dir)} {
+				if _, err := r.engine.ContainerInspect(t.Context(), c); !engine.Absent(err) {
 					t.Errorf("%s is left: %v", c, err)
 				}
 			}
@@ -267,7 +270,7 @@ func TestEmptyImage(t *testing.T) {
 	t.Parallel()
 	e := ownEngine(t)
 	r := newRuntime(t, e, nil)
-	id, err := r.empty.get(t.Context(), r.engine, false)
+	id, err := r.sidecars.Empty(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,21 +278,21 @@ func TestEmptyImage(t *testing.T) {
 	if err := r.Pull(t.Context(), ref, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	img, err := r.imageConfig(t.Context(), ref)
+	img, err := r.images.Config(t.Context(), ref)
 	if err == nil {
-		err = r.engine.ImageTag(t.Context(), img.id, emptyTag)
+		err = r.engine.ImageTag(t.Context(), img.ID, sidecar.EmptyTag)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := foundEmpty(t.Context(), r.engine); found != "" {
+	if found := sidecar.FoundEmpty(t.Context(), r.engine); found != "" {
 		t.Errorf("an image with files passes as %s", found)
 	}
 	if _, err := r.engine.ImageRemove(t.Context(), id, image.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	start(t, r, node(t, ref, 0, "sleep"))
-	if again, err := r.empty.get(t.Context(), r.engine, false); err != nil || again == id {
+	if again, err := r.sidecars.Empty(t.Context(), false); err != nil || again == id {
 		t.Errorf("%s after %s, %v", again, id, err)
 	}
 }

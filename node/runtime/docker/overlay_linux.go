@@ -1,72 +1,109 @@
 package docker
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/docker/rundir"
 )
 
-// overlaySource is where a file of the overlay lies on this machine.
-func overlaySource(dir, path string) string {
-	if filepath.Dir(path) == runtime.OverlayDir {
-		return filepath.Join(dir, filesDir, filepath.Base(runtime.OverlayDir), filepath.Base(path))
+// watchNet ends the execution when its network is gone: the program would wait for its fellows without end.
+func (e *execution) watchNet() {
+	if e.net != nil {
+		e.net.Watch()
 	}
-	return filepath.Join(dir, filesDir, filepath.Base(path))
+	select {
+	case <-e.over:
+		return
+	case <-e.gone:
+		return
+	default:
+	}
+	e.logger.Warn("the network of an execution is gone", "id", e.id)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := e.resume(ctx); err != nil && !errors.Is(err, runtime.ErrEnded) {
+		e.logger.Warn("cannot resume an execution whose network is gone", "id", e.id, "error", err)
+	}
+	e.line.Send(guard.Request{Op: guard.OpKill, Reason: runtime.ReasonLost})
+	if err := e.force(ctx); err != nil {
+		e.logger.Warn("cannot end an execution whose network is gone", "id", e.id, "error", err)
+	}
 }
 
-// prepareOverlay makes the directories that an execution with an overlay has besides, and its files.
-func prepareOverlay(s runtime.Spec) error {
-	for _, dir := range []string{netDir, filesDir, filepath.Join(filesDir, filepath.Base(runtime.OverlayDir))} {
-		dir = filepath.Join(s.Dir, dir)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return err
-		}
-		if err := os.Chmod(dir, 0o755); err != nil { // whatever the peer's mask is: the container's user may be another one
-			return err
-		}
+// network finds an execution that runs and has an overlay.
+func (r *Runtime) network(h runtime.Handle) (*execution, error) {
+	e, err := r.keeper.find(h)
+	switch {
+	case err != nil:
+		return nil, err
+	case e.state.Sidecar == "":
+		return nil, runtime.ErrNoOverlay
+	case e.ended() || e.net == nil:
+		return nil, runtime.ErrEnded
 	}
-	if s.Overlay.Alone {
-		return writeOverlay(s.Dir, s.Overlay.AllFiles())
+	return e, nil
+}
+
+// CanOverlay makes a sidecar and removes it, once: hardly anything else shows whether an engine, and a machine's other
+// protections, allow one.
+func (r *Runtime) CanOverlay(ctx context.Context) error { return r.sidecars.CanOverlay(ctx) }
+
+// Tun asks the sidecar for its device.
+func (r *Runtime) Tun(ctx context.Context, h runtime.Handle) (*os.File, error) {
+	e, err := r.network(h)
+	if err != nil {
+		return nil, err
 	}
-	agent := filepath.Join(s.Dir, controlDir, filepath.Base(runtime.AgentPath))
-	if err := os.WriteFile(agent, nil, 0o644); err != nil { // mount point of the binary
+	a, err := e.net.Ask(ctx, guard.NetRequest{Op: guard.NetTun})
+	if err != nil {
+		return nil, fmt.Errorf("asking for the device of %s: %w", h.ID, err)
+	}
+	if len(a.Files) != 1 {
+		guard.CloseFiles(a.Files)
+		return nil, fmt.Errorf("asking for the device of %s: the sidecar gave %d", h.ID, len(a.Files))
+	}
+	return a.Files[0], nil
+}
+
+// SetMTU asks the sidecar, which alone may change it.
+func (r *Runtime) SetMTU(ctx context.Context, h runtime.Handle, mtu int) error {
+	if err := runtime.CheckMTU(mtu); err != nil {
 		return err
 	}
-	return writeOverlay(s.Dir, s.Overlay.AllFiles())
-}
-
-// writeOverlay writes files of an overlay. Those in OverlayDir are replaced as a whole. The others are mounted one by one, so they
-// are rewritten in place: a reader at that moment can see part of each, never nothing.
-func writeOverlay(dir string, files map[string][]byte) error {
-	for path, content := range files {
-		at := overlaySource(dir, path)
-		err := writeInPlace(at, content)
-		if filepath.Dir(path) == runtime.OverlayDir {
-			tmp := filepath.Join(dir, filesDir, ".new")
-			if err = writeInPlace(tmp, content); err == nil {
-				err = os.Rename(tmp, at)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("writing %s of the overlay: %w", path, err)
-		}
+	e, err := r.network(h)
+	if err != nil {
+		return err
+	}
+	if _, err := e.net.Ask(ctx, guard.NetRequest{Op: guard.NetMTU, MTU: mtu}); err != nil {
+		return fmt.Errorf("changing the MTU of %s: %w", h.ID, err)
 	}
 	return nil
 }
 
-func writeInPlace(name string, content []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+// SetFiles writes them where the container sees them.
+func (r *Runtime) SetFiles(_ context.Context, h runtime.Handle, files map[string][]byte) error {
+	if err := runtime.CheckOverlayFiles(files); err != nil {
+		return err
+	}
+	e, err := r.network(h)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if _, err := f.WriteAt(content, 0); err != nil {
-		return err
-	}
-	return f.Truncate(int64(len(content)))
+	return e.files.write(e.dir, files)
+}
+
+// overlayFiles writes the files of an execution's overlay, one change at a time.
+type overlayFiles struct{ mu sync.Mutex }
+
+func (o *overlayFiles) write(dir string, files map[string][]byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return rundir.WriteOverlay(dir, files)
 }

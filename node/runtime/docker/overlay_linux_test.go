@@ -16,13 +16,17 @@ import (
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/agent"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
+	"github.com/starling-network/starling/node/runtime/docker/rundir"
+	"github.com/starling-network/starling/node/runtime/docker/sandbox"
+	"github.com/starling-network/starling/node/runtime/docker/sidecar"
 )
 
 // node is a spec of a member of a cluster, of the program that misbehaves.
 func node(t testing.TB, image string, rank int, args ...string) runtime.Spec {
 	t.Helper()
-	if _, err := os.Stat(tunDevice); err != nil {
-		t.Skip("this machine has no " + tunDevice)
+	if _, err := os.Stat(sidecar.TunDevice); err != nil {
+		t.Skip("this machine has no " + sidecar.TunDevice)
 	}
 	s := probe(t, image, args...)
 	s.Overlay = &runtime.Overlay{Address: netip.AddrFrom4([4]byte{10, 77, 0, byte(2 + rank)}), PrefixBits: 16, MTU: 1380, Hostname: fmt.Sprintf("node-%d", rank),
@@ -58,18 +62,18 @@ func TestOverlayAbilities(t *testing.T) {
 	out := t.TempDir()
 	s.Mounts = []runtime.Mount{{Host: out, Guest: "/out"}}
 	h := start(t, r, s)
-	info, err := r.engine.ContainerInspect(t.Context(), containerName(h.Dir))
+	info, err := r.engine.ContainerInspect(t.Context(), engine.ContainerName(h.Dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := info.HostConfig; c.Privileged || c.Memory != (100+guardMiB+gaugeMiB)<<20 || *c.PidsLimit != 50+guardPids || c.CPUQuota != 150_000 || c.CPUShares != firstShares || !c.ReadonlyRootfs || len(c.CapAdd) > 0 || len(c.Devices) > 0 || len(c.Sysctls) > 0 {
+	if c := info.HostConfig; c.Privileged || c.Memory != (100+sandbox.GuardMiB+sandbox.GaugeMiB)<<20 || *c.PidsLimit != 50+sandbox.GuardPids || c.CPUQuota != 150_000 || c.CPUShares != sandbox.FirstShares || !c.ReadonlyRootfs || len(c.CapAdd) > 0 || len(c.Devices) > 0 || len(c.Sysctls) > 0 {
 		t.Errorf("%+v", c)
 	}
-	info, err = r.engine.ContainerInspect(t.Context(), sidecarName(h.Dir))
+	info, err = r.engine.ContainerInspect(t.Context(), engine.SidecarName(h.Dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := info.HostConfig; c.Privileged || c.Memory != sidecarMiB<<20 || *c.PidsLimit != sidecarPids || !c.ReadonlyRootfs || len(c.CapAdd) != 1 || strings.TrimPrefix(c.CapAdd[0], "CAP_") != "NET_ADMIN" || fmt.Sprint(c.CapDrop) != "[ALL]" ||
+	if c := info.HostConfig; c.Privileged || c.Memory != sidecar.MiB<<20 || *c.PidsLimit != sidecar.Pids || !c.ReadonlyRootfs || len(c.CapAdd) != 1 || strings.TrimPrefix(c.CapAdd[0], "CAP_") != "NET_ADMIN" || fmt.Sprint(c.CapDrop) != "[ALL]" ||
 		c.NetworkMode != "none" || len(c.Devices) != 1 || len(info.Mounts) != 2 || info.Mounts[0].RW || info.Mounts[1].RW {
 		t.Errorf("%+v\n%+v", c, info.Mounts)
 	}
@@ -226,7 +230,7 @@ func TestOverlayDevice(t *testing.T) {
 		t.Errorf("a device of what has ended: %v", err)
 	}
 	until(t, "the containers are gone", func() bool { return containers(t, r) == 1 })
-	if entries, err := filepath.Glob(filepath.Join(h.Dir, netDir, "*")); err != nil || len(entries) != 0 {
+	if entries, err := filepath.Glob(filepath.Join(h.Dir, rundir.NetDir, "*")); err != nil || len(entries) != 0 {
 		t.Errorf("%v, %v", entries, err)
 	}
 }
@@ -283,12 +287,12 @@ func TestCanOverlay(t *testing.T) {
 	if err := r.CanOverlay(t.Context()); !errors.Is(err, runtime.ErrNoOverlay) || !strings.Contains(err.Error(), "chmod") {
 		t.Errorf("a guard that nobody else may run: %v", err)
 	}
-	r.engine.mapped = true // as an engine that maps users
-	info, err := os.Stat(tunDevice)
+	r.engine.Mapped = true // as an engine that maps users
+	info, err := os.Stat(sidecar.TunDevice)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.CanOverlay(t.Context()); info.Mode()&0o006 != 0o006 && !strings.Contains(err.Error(), tunDevice) && !errors.Is(err, runtime.ErrNoOverlay) {
+	if err := r.CanOverlay(t.Context()); info.Mode()&0o006 != 0o006 && !strings.Contains(err.Error(), sidecar.TunDevice) && !errors.Is(err, runtime.ErrNoOverlay) {
 		t.Errorf("a device that is root's alone: %v", err)
 	}
 	if _, err := r.Start(t.Context(), node(t, pulled(t, r, "plain", nil), 0, "sleep")); !errors.Is(err, runtime.ErrNoOverlay) {

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
 )
 
-// An engine gives up freezing after a fraction of a second. Where the kernel freezes process by process (cgroup v1), one that waits for
-// its share of a busy processor all that while cannot be frozen; it is asked again every freezePause until freezePatience is over.
+// An engine gives up freezing after a fraction of a second. Where the kernel freezes process by process (cgroup v1),
+// one that waits for its share of a busy processor all that while cannot be frozen; it is asked again every freezePause
+// until freezePatience is over.
 const (
 	freezePatience = 5 * time.Second
 	freezePause    = 100 * time.Millisecond
@@ -19,7 +21,7 @@ const (
 
 // Pause has the engine freeze the container, its guard too.
 func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil {
 		return err
 	}
@@ -61,7 +63,8 @@ func (e *execution) freeze(ctx context.Context) error {
 		switch {
 		case err == nil || strings.Contains(err.Error(), "already paused"):
 			return nil
-		case !strings.Contains(err.Error(), "freeze") || time.Since(began) > freezePatience || e.within(ctx, freezePause) || ctx.Err() != nil:
+		case !strings.Contains(err.Error(), "freeze") || time.Since(began) > freezePatience ||
+			e.within(ctx, freezePause) || ctx.Err() != nil:
 			return err
 		}
 	}
@@ -69,7 +72,7 @@ func (e *execution) freeze(ctx context.Context) error {
 
 // Resume has the engine thaw it.
 func (r *Runtime) Resume(ctx context.Context, h runtime.Handle) error {
-	e, err := r.find(h)
+	e, err := r.keeper.find(h)
 	if err != nil {
 		return err
 	}
@@ -91,10 +94,10 @@ func (e *execution) pauseError(ctx context.Context, doing string, err error) err
 	if e.ended() {
 		return runtime.ErrEnded
 	}
-	if stopped(err) || absent(err) {
-		if e.within(ctx, endPatience) {
+	if engine.Stopped(err) || engine.Absent(err) {
+		if e.within(ctx, engine.EndPatience) {
 			return runtime.ErrEnded
 		}
 	}
-	return fmt.Errorf("%s: %w", doing, e.engine.explain(err))
+	return fmt.Errorf("%s: %w", doing, e.engine.Explain(err))
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -15,10 +14,13 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
+	"github.com/starling-network/starling/node/runtime/docker/fetch"
+	"github.com/starling-network/starling/node/runtime/docker/images"
+	"github.com/starling-network/starling/node/runtime/docker/shelf"
 	testengine "github.com/starling-network/starling/testnet/engine"
 )
 
@@ -75,7 +77,7 @@ func TestPullRefused(t *testing.T) {
 		few = append(few, "K"+strings.Repeat("x", 2000)+"=1")
 	}
 	volumes := map[string]struct{}{}
-	for i := range maxVolumes + 1 {
+	for i := range images.MaxVolumes + 1 {
 		volumes["/v"+strings.Repeat("x", i)] = struct{}{}
 	}
 	for name, test := range map[string]struct {
@@ -183,6 +185,33 @@ func serve(t *testing.T, answer http.HandlerFunc) string {
 	return addr
 }
 
+// smallDisk is an engine's images on a disk of 100 GiB of which 10 GiB are free, and one more after each removal.
+type smallDisk struct {
+	shelf.Store
+	ages    map[string]time.Duration // since an image's use, beside the true time, by tag
+	removed int
+}
+
+func (d *smallDisk) Usage() (free, size int64, ok bool) {
+	return 10<<30 + int64(d.removed)<<30, 100 << 30, true
+}
+
+func (d *smallDisk) List(ctx context.Context) ([]shelf.Shelved, error) {
+	all, err := d.Store.List(ctx)
+	for i := range all {
+		all[i].Used = all[i].Used.Add(-d.ages[all[i].Tag])
+	}
+	return all, err
+}
+
+func (d *smallDisk) Remove(ctx context.Context, tag string) error {
+	err := d.Store.Remove(ctx, tag)
+	if err == nil {
+		d.removed++
+	}
+	return err
+}
+
 // Images of orders go when the disk is too full, in the order of their last use; what is used stays, and what is not an order's.
 func TestAttackImagesFillTheDisk(t *testing.T) {
 	t.Parallel()
@@ -191,57 +220,47 @@ func TestAttackImagesFillTheDisk(t *testing.T) {
 	for i := range 4 {
 		refs = append(refs, pulled(t, r, once("fill/one"), func(c *v1.ConfigFile) { c.Config.Env = []string{fmt.Sprint("N=", i)} }, testengine.File{Path: "/own", Text: once("layer")}))
 	}
-	operators, err := r.imageConfig(t.Context(), refs[1])
+	operators, err := r.images.Config(t.Context(), refs[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.engine.ImageTag(t.Context(), operators.id, "operators-own:1"); err != nil {
+	if err := r.engine.ImageTag(t.Context(), operators.ID, "operators-own:1"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = r.engine.ImageRemove(context.Background(), "operators-own:1", image.RemoveOptions{}) })
 	start(t, r, spec(t, refs[2], "polite"))
 	ages := map[string]time.Duration{}
 	for i, ref := range refs {
-		name, err := canonical(ref)
+		name, err := images.Canonical(ref)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ages[shelfTag(name)] = time.Duration(4-i) * time.Hour
+		ages[shelf.Tag(name)] = time.Duration(4-i) * time.Hour
 	}
-	list, remove := r.images.list, r.images.remove
-	r.images.list = func(ctx context.Context) ([]shelved, error) {
-		all, err := list(ctx)
-		for i := range all {
-			all[i].used = all[i].used.Add(-ages[all[i].tag])
-		}
-		return all, err
-	}
-	removed := 0
-	r.images.remove = func(ctx context.Context, tag string) error {
-		err := remove(ctx, tag)
-		if err == nil {
-			removed++
-		}
-		return err
-	}
-	r.images.usage = func() (free, size int64, ok bool) { return 10<<30 + int64(removed)<<30, 100 << 30, true }
-	p, err := r.images.plan(t.Context(), 1)
+	reader, err := fetch.New(r.cfg.Registries)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.end(t.Context())
+	small := &smallDisk{Store: images.OnEngine(r.engine), ages: ages}
+	kept := shelf.New(small, r.cfg.FreeMiB, r.cfg.ImagesPercent, r.cfg.Logger)
+	r.images = images.New(r.engine, reader, kept, int64(r.cfg.MaxImageMiB)<<20)
+	p, err := kept.Plan(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.End(t.Context())
 	for i, want := range []bool{false, false, true, false} {
 		if got := r.HasImage(t.Context(), refs[i]); got != want {
 			t.Errorf("image %d is there: %v", i, got)
 		}
 	}
-	if removed != 3 {
-		t.Errorf("%d removed", removed)
+	if small.removed != 3 {
+		t.Errorf("%d removed", small.removed)
 	}
-	if found, err := r.engine.ImageInspect(t.Context(), "operators-own:1"); err != nil || found.ID != operators.id {
+	if found, err := r.engine.ImageInspect(t.Context(), "operators-own:1"); err != nil || found.ID != operators.ID {
 		t.Errorf("the operator's image is gone: %v", err)
 	}
-	r.images.list = list
+	small.ages = nil
 	if err := r.Pull(t.Context(), refs[0], nil, nil); err != nil || !r.HasImage(t.Context(), refs[0]) {
 		t.Errorf("pulled again: %v", err)
 	}
@@ -268,7 +287,7 @@ func TestOperatorsImage(t *testing.T) {
 	if out := run(t, r, spec(t, ref, "hello")); out != "hello \n" {
 		t.Errorf("%q", out)
 	}
-	if all, err := r.images.list(t.Context()); err != nil || len(all) > 0 {
+	if all, err := images.OnEngine(r.engine).List(t.Context()); err != nil || len(all) > 0 {
 		t.Errorf("on the shelf are %v, %v", all, err)
 	}
 }
@@ -279,36 +298,6 @@ func TestPullTooLarge(t *testing.T) {
 	ref := push(t, lab, "hostile/large", nil, testengine.File{Path: "/large", Text: once(strings.Repeat("large ", 1<<20))})
 	if err := r.Pull(t.Context(), ref, nil, nil); !errors.Is(err, runtime.ErrBadImage) {
 		t.Errorf("got %v", err)
-	}
-}
-
-// An engine that ends while it reads an archive is reported as an engine's failure, however the writer hears of it.
-func TestEngineEndsDuringLoad(t *testing.T) {
-	t.Parallel()
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasSuffix(r.URL.Path, "/images/load") {
-			return
-		}
-		_, _ = io.ReadFull(r.Body, make([]byte, 64<<10))
-		panic(http.ErrAbortHandler) // closes the connection
-	}))
-	defer srv.Close()
-	cli, err := client.NewClientWithOpts(client.WithHost("tcp://"+srv.Listener.Addr().String()), client.WithVersion(MinAPIVersion))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cli.Close()
-	r := &Runtime{engine: &engine{Client: cli}}
-	for range 20 {
-		if err := r.load(t.Context(), func(_ context.Context, w io.Writer) error {
-			for {
-				if _, err := w.Write(make([]byte, 32<<10)); err != nil {
-					return err
-				}
-			}
-		}); !errors.Is(err, runtime.ErrEngine) {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -363,8 +352,10 @@ func TestHostileImages(t *testing.T) {
 		"variables for the guard": {func(c *v1.ConfigFile) {
 			c.Config.Env = []string{"GODEBUG=cpu.all=off", "GOGC=1", "GOMAXPROCS=999", "GOTRACEBACK=crash", "LD_PRELOAD=/x", "odd", "PATH=/bin"}
 		}, []string{"environ"}, "GODEBUG=cpu.all=off\nGOGC=1\nGOMAXPROCS=999\nGOTRACEBACK=crash\nLD_PRELOAD=/x\nPATH=/bin\n", nil, ""},
-		"labels of a peer": {func(c *v1.ConfigFile) { c.Config.Labels = map[string]string{labelPeer: "other", labelDir: "/"} }, []string{"hello"}, "hello \n", nil, ""},
-		"volumes":          {func(c *v1.ConfigFile) { c.Config.Volumes = map[string]struct{}{"/data": {}, "/run/x/y": {}} }, []string{"write", "/data/new"}, "", nil, ""},
+		"labels of a peer": {func(c *v1.ConfigFile) {
+			c.Config.Labels = map[string]string{engine.LabelPeer: "other", engine.LabelDir: "/"}
+		}, []string{"hello"}, "hello \n", nil, ""},
+		"volumes": {func(c *v1.ConfigFile) { c.Config.Volumes = map[string]struct{}{"/data": {}, "/run/x/y": {}} }, []string{"write", "/data/new"}, "", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 )
 
@@ -31,7 +32,7 @@ func under(t *testing.T, name string, change func(*Config)) *Runtime {
 	t.Helper()
 	needRuntime(t, name)
 	r := newRuntime(t, shared, change)
-	r.cfg.Runtime = name
+	r.sandbox.Runtime = name
 	return r
 }
 
@@ -73,7 +74,7 @@ func TestAttackSharedKernel(t *testing.T) {
 				t.Errorf("it runs on %s", got)
 			}
 			h := start(t, r, spec(t, ref, "polite"))
-			info, err := r.engine.ContainerInspect(t.Context(), containerName(h.Dir))
+			info, err := r.engine.ContainerInspect(t.Context(), engine.ContainerName(h.Dir))
 			if err != nil || name != "" && info.HostConfig.Runtime != name {
 				t.Errorf("its runtime is %q, %v", info.HostConfig.Runtime, err)
 			}

@@ -21,6 +21,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/disk"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
+	"github.com/starling-network/starling/node/runtime/docker/sandbox"
 )
 
 // probe is a spec of the program that misbehaves.
@@ -68,13 +71,13 @@ func TestLimitsOfTheContainer(t *testing.T) {
 	s := spec(t, ref, "hello")
 	s.Limits = runtime.Limits{MemoryMiB: 100, MilliCPU: 1500, Pids: 50}
 	h := start(t, r, s)
-	info, err := r.engine.ContainerInspect(t.Context(), containerName(h.Dir))
-	if err != nil && !absent(err) {
+	info, err := r.engine.ContainerInspect(t.Context(), engine.ContainerName(h.Dir))
+	if err != nil && !engine.Absent(err) {
 		t.Fatal(err)
 	}
 	if err == nil {
 		c := info.HostConfig
-		if c.Privileged || c.Memory != (100+guardMiB+gaugeMiB)<<20 || c.MemorySwap != c.Memory || *c.PidsLimit != 50+guardPids || c.CPUQuota != 150_000 || c.CPUPeriod != 100_000 || !c.ReadonlyRootfs {
+		if c.Privileged || c.Memory != (100+sandbox.GuardMiB+sandbox.GaugeMiB)<<20 || c.MemorySwap != c.Memory || *c.PidsLimit != 50+sandbox.GuardPids || c.CPUQuota != 150_000 || c.CPUPeriod != 100_000 || !c.ReadonlyRootfs {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -113,7 +116,7 @@ func TestMisbehaviour(t *testing.T) {
 			if e.Reason != test.reason || e.Code != test.code && test.code != 0 {
 				t.Errorf("ended with %+v\n%.500s", e, output(t, h, runtime.Stderr))
 			}
-			if used, err := measure([]string{out}, 1<<40); err != nil || used.bytes > 1<<30 {
+			if used, err := disk.Measure([]string{out}, 1<<40); err != nil || used.Bytes > 1<<30 {
 				t.Errorf("%d bytes on the disk, %v", used, err)
 			}
 			if log := output(t, h, runtime.Stdout); test.args[0] == "flood" {
@@ -131,19 +134,21 @@ func TestMisbehaviour(t *testing.T) {
 	}
 }
 
-// A fork bomb that has all the processes it may have, under a CPU limit: Linux lets them exit no faster than that limit, and
-// its guard is one among them. Left to itself it takes many minutes to end. Not beside other tests, as it takes the machine.
+// A fork bomb that has all the processes it may have, under a CPU limit: Linux lets them exit no faster than that limit,
+// and its guard is one among them. Left to itself it takes minutes to end. It has an eighth of the usual processes, and so
+// does not take the machine from other packages' tests.
 func TestForkBombIsStopped(t *testing.T) {
 	r := newRuntime(t, shared, nil)
 	ref := pulled(t, r, "plain", nil)
+	const most = runtime.DefaultPids / 8
 	bomb := func(t *testing.T, wall time.Duration) runtime.Handle {
 		s := probe(t, ref, "forks")
-		s.Limits = runtime.Limits{MemoryMiB: 2048, WallTime: wall}
+		s.Limits = runtime.Limits{MemoryMiB: 2048, WallTime: wall, Pids: most}
 		h := start(t, r, s)
-		until(t, "the bomb has grown", func() bool { return processes(t, r, h) >= runtime.DefaultPids })
+		until(t, "the bomb has grown", func() bool { return processes(t, r, h) >= most })
 		// It grows without the limit, for the test's sake.
-		limit := container.UpdateConfig{Resources: container.Resources{CPUPeriod: 100_000, CPUQuota: 10_000}}
-		if _, err := r.engine.ContainerUpdate(t.Context(), containerName(h.Dir), limit); err != nil {
+		limit := container.UpdateConfig{Resources: container.Resources{CPUPeriod: 100_000, CPUQuota: 1_000}}
+		if _, err := r.engine.ContainerUpdate(t.Context(), engine.ContainerName(h.Dir), limit); err != nil {
 			t.Fatal(err)
 		}
 		return h
@@ -180,7 +185,7 @@ func TestForkBombIsStopped(t *testing.T) {
 // processes counts those of a container, as the engine does.
 func processes(t *testing.T, r *Runtime, h runtime.Handle) uint64 {
 	t.Helper()
-	s, err := r.engine.ContainerStatsOneShot(t.Context(), containerName(h.Dir))
+	s, err := r.engine.ContainerStatsOneShot(t.Context(), engine.ContainerName(h.Dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +264,7 @@ func TestSecretsLeaveNoTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, inspected, err := r.engine.ContainerInspectWithRaw(t.Context(), containerName(h.Dir), true)
+	_, inspected, err := r.engine.ContainerInspectWithRaw(t.Context(), engine.ContainerName(h.Dir), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +377,7 @@ func TestTerminal(t *testing.T) {
 		t.Error(err)
 	}
 	for { // until only the guard and the program are left
-		top, err := r.engine.ContainerTop(t.Context(), containerName(h.Dir), nil)
+		top, err := r.engine.ContainerTop(t.Context(), engine.ContainerName(h.Dir), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/sandbox"
 	testengine "github.com/starling-network/starling/testnet/engine"
 )
 
@@ -40,8 +41,8 @@ func hoard(t *testing.T, r *Runtime, ref string, user uint32) (n int) {
 func TestAttackOneUserForAll(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)
-	if r.noUsers != nil {
-		t.Skip(r.noUsers)
+	if err := r.sandbox.NoUsers(); err != nil {
+		t.Skip(err)
 	}
 	ref := pulled(t, r, "plain", nil)
 	base := uint32(os.Getpid()) % 30_000 * 2
@@ -58,8 +59,8 @@ func TestAttackOneUserForAll(t *testing.T) {
 func TestUserOfASpec(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)
-	if r.noUsers != nil {
-		t.Skip(r.noUsers)
+	if err := r.sandbox.NoUsers(); err != nil {
+		t.Skip(err)
 	}
 	places := []testengine.File{{Path: "/run/own", Text: "there"}, {Path: "/tmp/own", Text: "there"}, {Path: "/data/own", Text: "there"}}
 	ref := pulled(t, r, "places", func(c *v1.ConfigFile) { c.Config.Volumes = map[string]struct{}{"/data": {}} }, places...)
@@ -75,20 +76,20 @@ func TestUserOfASpec(t *testing.T) {
 	s := probe(t, ref, "owned", "/in", "/out")
 	s.User, s.Secrets = 7, map[string][]byte{"key": []byte("value")}
 	s.Mounts = []runtime.Mount{{Host: in, Guest: "/in", ReadOnly: true}, {Host: out, Guest: "/out"}}
-	if got := strings.TrimSpace(run(t, r, s)); got != fmt.Sprint(firstUser+7, " /tmp job") {
+	if got := strings.TrimSpace(run(t, r, s)); got != fmt.Sprint(sandbox.FirstUser+7, " /tmp job") {
 		t.Errorf("it says %q", got)
 	}
 	if b, err := os.ReadFile(filepath.Join(out, "f")); err != nil || string(b) != "read" {
 		t.Errorf("%q, %v", b, err)
 	}
 	info, err := os.Stat(filepath.Join(out, "f"))
-	if err != nil || info.Sys().(*syscall.Stat_t).Uid != firstUser+7 {
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != sandbox.FirstUser+7 {
 		t.Errorf("%+v, %v", info, err)
 	}
 	for _, place := range []string{"/run", "/tmp", "/data"} { // of the image, which has them as root's
 		s := probe(t, ref, "owned", "/in", place)
 		s.User, s.Mounts = 7, []runtime.Mount{{Host: in, Guest: "/in", ReadOnly: true}}
-		if got := strings.TrimSpace(run(t, r, s)); got != fmt.Sprint(firstUser+7, " /tmp job") {
+		if got := strings.TrimSpace(run(t, r, s)); got != fmt.Sprint(sandbox.FirstUser+7, " /tmp job") {
 			t.Errorf("in %s it says %q", place, got)
 		}
 	}

@@ -50,7 +50,10 @@ func Serve(in io.Reader, out io.Writer, threads int) error {
 	d := cpu.New(cpu.Config{Threads: max(threads, 0)})
 	defer d.Close()
 	ctx := context.Background()
-	if _, err := d.Multiply(ctx, sign.Hash{}, challenge.Shape{Rows: challenge.TileSide, Columns: challenge.TileSide, Depth: challenge.BlockSize, Products: 1}); err != nil {
+	block := challenge.Shape{
+		Rows: challenge.TileSide, Columns: challenge.TileSide, Depth: challenge.BlockSize, Products: 1,
+	}
+	if _, err := d.Multiply(ctx, sign.Hash{}, block); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(out, ready); err != nil {

@@ -35,8 +35,15 @@ type GPUs struct {
 }
 
 // OpenGPUs opens all devices at once, by UUID. device.ErrMemory for one that has hardly any left.
-func OpenGPUs(ctx context.Context, uuids []string, open func(ctx context.Context, uuid string) (device.Device, error)) (*GPUs, error) {
-	g := &GPUs{devices: make([]device.Device, len(uuids)), uuids: uuids, warm: exclusive.Fit(exclusive.GPU, 0), now: time.Now}
+func OpenGPUs(
+	ctx context.Context, uuids []string, open func(ctx context.Context, uuid string) (device.Device, error),
+) (*GPUs, error) {
+	g := &GPUs{
+		devices: make([]device.Device, len(uuids)),
+		uuids:   uuids,
+		warm:    exclusive.Fit(exclusive.GPU, 0),
+		now:     time.Now,
+	}
 	err := g.all(func(i int) error {
 		d, err := open(ctx, uuids[i])
 		if err != nil {
@@ -119,7 +126,9 @@ func (g *GPUs) Kind() exclusive.Kind { return exclusive.GPU }
 func (g *GPUs) Devices() int { return len(g.devices) }
 
 // Multiply has all compute at once. One that fails ends the others.
-func (g *GPUs) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(i int, tiles []sign.Hash) error) error {
+func (g *GPUs) Multiply(
+	ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(i int, tiles []sign.Hash) error,
+) error {
 	if len(seeds) != len(g.devices) {
 		return fmt.Errorf("%w: %d products for %d GPUs", ErrAnswer, len(seeds), len(g.devices))
 	}

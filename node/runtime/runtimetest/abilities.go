@@ -168,7 +168,8 @@ func testAttach(t *testing.T, b *bench) {
 		t.Errorf("%d bytes came back", len(out))
 	}
 	attach(0, "", nil, "cat")
-	if _, err := a.Attach(t.Context(), h, runtime.Process{Args: []string{"/no/such/program"}}); err == nil || errors.Is(err, runtime.ErrEnded) {
+	_, err := a.Attach(t.Context(), h, runtime.Process{Args: []string{"/no/such/program"}})
+	if err == nil || errors.Is(err, runtime.ErrEnded) {
 		t.Errorf("a program that is not there: %v", err)
 	}
 	if _, err := a.Attach(t.Context(), h, runtime.Process{}); err == nil {
@@ -178,7 +179,7 @@ func testAttach(t *testing.T, b *bench) {
 	if e := b.wait(t, h); !e.OK() {
 		t.Errorf("ended with %+v", e)
 	}
-	_, err := a.Attach(t.Context(), h, runtime.Process{Args: []string{b.Command, "hello"}})
+	_, err = a.Attach(t.Context(), h, runtime.Process{Args: []string{b.Command, "hello"}})
 	wantErr(t, "attaching to what has ended", err, runtime.ErrEnded)
 }
 
@@ -294,7 +295,8 @@ func testGauge(t *testing.T, b *bench) {
 	if out := b.log(t, h, runtime.Stdout); out != "first\nsecond\n" {
 		t.Errorf("stdout %q", out)
 	}
-	if err := g.Multiply(t.Context(), make([]sign.Hash, 1), shape, func(int, []sign.Hash) error { return nil }); err == nil {
+	none := func(int, []sign.Hash) error { return nil }
+	if err := g.Multiply(t.Context(), make([]sign.Hash, 1), shape, none); err == nil {
 		t.Error("computed in the place of what has ended")
 	}
 	_, err = p.Gauge(t.Context(), h)

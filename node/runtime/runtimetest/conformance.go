@@ -98,7 +98,10 @@ func (b *bench) spec(t *testing.T, args ...string) runtime.Spec {
 		must(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	s := runtime.Spec{ID: "test-" + string(rune('a'+b.n)), Args: args, Dir: filepath.Join(dir, "run"),
-		Mounts: []runtime.Mount{{Host: filepath.Join(dir, "in"), Guest: "/in", ReadOnly: true}, {Host: filepath.Join(dir, "out"), Guest: "/out"}},
+		Mounts: []runtime.Mount{
+			{Host: filepath.Join(dir, "in"), Guest: "/in", ReadOnly: true},
+			{Host: filepath.Join(dir, "out"), Guest: "/out"},
+		},
 		Limits: runtime.Limits{MemoryMiB: 128, DiskMiB: 1, LogMiB: 1}}
 	b.setProgram(&s, b.Program)
 	return s
@@ -119,7 +122,8 @@ func (b *bench) start(t *testing.T, s runtime.Spec) runtime.Handle {
 		t.Fatalf("start: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := b.Runtime.Destroy(context.WithoutCancel(t.Context()), h); err != nil && !errors.Is(err, runtime.ErrClosed) {
+		err := b.Runtime.Destroy(context.WithoutCancel(t.Context()), h)
+		if err != nil && !errors.Is(err, runtime.ErrClosed) {
 			t.Errorf("destroying %s: %v", h.ID, err)
 		}
 	})
@@ -157,8 +161,8 @@ func (b *bench) run(t *testing.T, s runtime.Spec, code int, reason runtime.Reaso
 	t.Helper()
 	h := b.start(t, s)
 	if e := b.wait(t, h); e.Code != code || e.Reason != reason {
-		t.Fatalf("%v ended with code %d, reason %q; want %d, %q\nstdout: %s\nstderr: %s", s.Args, e.Code, e.Reason, code, reason,
-			b.log(t, h, runtime.Stdout), b.log(t, h, runtime.Stderr))
+		t.Fatalf("%v ended with code %d, reason %q; want %d, %q\nstdout: %s\nstderr: %s",
+			s.Args, e.Code, e.Reason, code, reason, b.log(t, h, runtime.Stdout), b.log(t, h, runtime.Stderr))
 	}
 	return h
 }

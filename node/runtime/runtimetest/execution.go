@@ -39,10 +39,12 @@ type execution struct {
 type killed struct{}
 
 func newExecution(s runtime.Spec, m mounts) *execution {
-	e := &execution{spec: s, limits: s.Limits.WithDefaults(), mounts: m, dying: make(chan struct{}), over: make(chan struct{}),
+	e := &execution{
+		spec: s, limits: s.Limits.WithDefaults(), mounts: m, dying: make(chan struct{}), over: make(chan struct{}),
 		rng: rand.New(rand.NewPCG(s.Seed, s.Seed)), clock: time.Unix(1_640_995_200, 0).UTC(),
 		ports: map[uint16]chan io.ReadWriteCloser{},
-		logs:  map[runtime.Stream]*memoryLog{}, out: map[runtime.Stream]io.Writer{}}
+		logs:  map[runtime.Stream]*memoryLog{}, out: map[runtime.Stream]io.Writer{},
+	}
 	if s.Overlay != nil {
 		e.net = &fakeNet{files: s.Overlay.AllFiles(), mtu: s.Overlay.MTU}
 	}

@@ -337,7 +337,8 @@ func (f *Fake) Attach(ctx context.Context, h runtime.Handle, p runtime.Process) 
 	if prog == nil {
 		return 0, fmt.Errorf("attaching: no program %q", p.Args)
 	}
-	a := &process{e: e, args: p.Args[1:], env: environ(e.spec.Env, e.spec.SecretEnv, p.Env), in: p.Stdin, out: p.Stdout, err: p.Stderr, sizes: p.Size, cancelled: ctx.Done()}
+	a := &process{e: e, args: p.Args[1:], env: environ(e.spec.Env, e.spec.SecretEnv, p.Env), cancelled: ctx.Done(),
+		in: p.Stdin, out: p.Stdout, err: p.Stderr, sizes: p.Size}
 	if a.in == nil {
 		a.in = strings.NewReader("")
 	}

@@ -36,7 +36,9 @@ func (g *fakeGauge) Kind() exclusive.Kind { return exclusive.CPU }
 func (g *fakeGauge) Devices() int { return 1 }
 
 // Multiply computes at once and lets the time pass that it should have taken.
-func (g *fakeGauge) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error) error {
+func (g *fakeGauge) Multiply(
+	ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error,
+) error {
 	return runtime.One(seeds, each, func(seed sign.Hash) ([]sign.Hash, error) { return g.multiply(ctx, seed, s) })
 }
 

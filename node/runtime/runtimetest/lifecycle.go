@@ -225,7 +225,8 @@ func testRecoverEnded(t *testing.T, b *bench) {
 	b.restart(t)
 	must(t, b.Runtime.Recover(t.Context(), h))
 	after := b.wait(t, h)
-	if after.Code != 9 || after.Reason != runtime.ReasonNone || !after.Started.Equal(before.Started) || !after.Ended.Equal(before.Ended) {
+	if after.Code != 9 || after.Reason != runtime.ReasonNone ||
+		!after.Started.Equal(before.Started) || !after.Ended.Equal(before.Ended) {
 		t.Errorf("before the restart %+v, after it %+v", before, after)
 	}
 }

@@ -59,8 +59,8 @@ func testEscape(t *testing.T, b *bench) {
 	secret := filepath.Join(b.dir, "secret")
 	must(t, os.MkdirAll(secret, 0o755))
 	must(t, os.WriteFile(filepath.Join(secret, "key"), []byte("secret"), 0o644))
-	s := b.spec(t, "escape", secret+"/key", "/out/file", "/out/dir/key", "/in/file", "/in/dir/key", "/out/up/secret/key",
-		"/out/../../secret/key", "/out/chain/key", "/etc/passwd", "/out/new")
+	s := b.spec(t, "escape", secret+"/key", "/out/file", "/out/dir/key", "/in/file", "/in/dir/key",
+		"/out/up/secret/key", "/out/../../secret/key", "/out/chain/key", "/etc/passwd", "/out/new")
 	for _, m := range s.Mounts {
 		must(t, os.Symlink(filepath.Join(secret, "key"), filepath.Join(m.Host, "file")))
 		must(t, os.Symlink(secret, filepath.Join(m.Host, "dir")))

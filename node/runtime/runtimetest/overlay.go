@@ -20,8 +20,13 @@ import (
 
 // overlay is one of a member of a cluster.
 func overlay() *runtime.Overlay {
-	return &runtime.Overlay{Address: netip.MustParseAddr("10.77.0.2"), PrefixBits: 16, MTU: 1280, Hostname: "node-0",
-		Files: map[string][]byte{"/etc/hosts": []byte("10.77.0.2 node-0 head\n"), runtime.OverlayDir + "/hostfile": []byte("node-0 slots=1\n")}}
+	return &runtime.Overlay{
+		Address: netip.MustParseAddr("10.77.0.2"), PrefixBits: 16, MTU: 1280, Hostname: "node-0",
+		Files: map[string][]byte{
+			"/etc/hosts":                     []byte("10.77.0.2 node-0 head\n"),
+			runtime.OverlayDir + "/hostfile": []byte("node-0 slots=1\n"),
+		},
+	}
 }
 
 func testOverlay(t *testing.T, b *bench) {
@@ -44,7 +49,8 @@ func testOverlay(t *testing.T, b *bench) {
 	shows := func(path, want string) {
 		t.Helper()
 		var out bytes.Buffer
-		code, err := b.Runtime.(runtime.Attacher).Attach(t.Context(), h, runtime.Process{Args: []string{b.Command, "show", path}, Stdout: &out})
+		show := runtime.Process{Args: []string{b.Command, "show", path}, Stdout: &out}
+		code, err := b.Runtime.(runtime.Attacher).Attach(t.Context(), h, show)
 		if err != nil || code != 0 || out.String() != want {
 			t.Errorf("%s: %q, %d, %v; want %q", path, out.String(), code, err, want)
 		}
@@ -55,13 +61,22 @@ func testOverlay(t *testing.T, b *bench) {
 	shows(runtime.OverlayDir+"/hostfile", "node-0 slots=1\n")
 
 	hosts := strings.Repeat("10.77.0.3 node-1\n", 100)
-	must(t, n.SetFiles(t.Context(), h, map[string][]byte{"/etc/hosts": []byte(hosts), runtime.OverlayDir + "/hosts": []byte("new")}))
+	must(t, n.SetFiles(t.Context(), h, map[string][]byte{
+		"/etc/hosts":                  []byte(hosts),
+		runtime.OverlayDir + "/hosts": []byte("new"),
+	}))
 	shows("/etc/hosts", hosts)
-	must(t, n.SetFiles(t.Context(), h, map[string][]byte{"/etc/hosts": []byte("short\n"), runtime.OverlayDir + "/hostfile": nil}))
+	must(t, n.SetFiles(t.Context(), h, map[string][]byte{
+		"/etc/hosts":                     []byte("short\n"),
+		runtime.OverlayDir + "/hostfile": nil,
+	}))
 	shows("/etc/hosts", "short\n")
 	shows(runtime.OverlayDir+"/hosts", "new")
 	shows(runtime.OverlayDir+"/hostfile", "")
-	for _, bad := range []string{"/etc/passwd", runtime.OverlayDir + "/../passwd", runtime.OverlayDir + "/a/b", runtime.OverlayDir, "etc/hosts", ""} {
+	for _, bad := range []string{
+		"/etc/passwd", runtime.OverlayDir + "/../passwd", runtime.OverlayDir + "/a/b",
+		runtime.OverlayDir, "etc/hosts", "",
+	} {
 		wantErr(t, bad, n.SetFiles(t.Context(), h, map[string][]byte{bad: nil}), runtime.ErrInvalidSpec)
 	}
 	must(t, n.SetMTU(t.Context(), h, 1420))

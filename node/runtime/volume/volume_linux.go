@@ -42,7 +42,8 @@ func Make(ctx context.Context, dir string, bytes int64) (err error) {
 	}
 	defer device.Close() // the mount keeps it
 	// Tables that were never written read as zeros, and freed blocks stay allocated.
-	err = unix.Mount(device.Name(), dir, "ext4", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "noinit_itable,nodiscard")
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
+	err = unix.Mount(device.Name(), dir, "ext4", flags, "noinit_itable,nodiscard")
 	if err != nil {
 		return fmt.Errorf("making volume: %w: mounting %s: %w", ErrUnavailable, device.Name(), err)
 	}
@@ -59,7 +60,8 @@ func allocate(dir string, size int64) (*os.File, error) {
 		return nil, fmt.Errorf("looking at the disk: %w", err)
 	}
 	if room := int64(free.Bavail)*int64(free.Bsize) - Reserve; room < size {
-		return nil, fmt.Errorf("%w: %d MiB are free beside %d, needed are %d", ErrNoRoom, max(room, 0)>>20, Reserve>>20, size>>20)
+		return nil, fmt.Errorf("%w: %d MiB are free beside %d, needed are %d",
+			ErrNoRoom, max(room, 0)>>20, Reserve>>20, size>>20)
 	}
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -83,7 +85,8 @@ func allocate(dir string, size int64) (*os.File, error) {
 // format makes a file system for this many files.
 func format(ctx context.Context, file *os.File, files int64) error {
 	const seen = "/proc/self/fd/3" // the first of ExtraFiles
-	cmd := exec.CommandContext(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-N", strconv.FormatInt(files, 10), "-m", "0",
+	cmd := exec.CommandContext(ctx, "mke2fs", "-q", "-F", "-t", "ext4",
+		"-b", "4096", "-I", "256", "-N", strconv.FormatInt(files, 10), "-m", "0",
 		"-O", "^has_journal,^resize_inode,sparse_super2", "-E", "lazy_itable_init=1,nodiscard,num_backup_sb=0", seen)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "LC_ALL=C"}
 	if path, err := exec.LookPath("mke2fs"); err == nil {
@@ -123,7 +126,11 @@ func attach(file *os.File) (*os.File, error) {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		// Direct: no page is in memory twice. Where the disk cannot do so the kernel leaves it out.
-		config := unix.LoopConfig{Fd: uint32(file.Fd()), Size: 4096, Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO}}
+		config := unix.LoopConfig{
+			Fd:   uint32(file.Fd()),
+			Size: 4096,
+			Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO},
+		}
 		err = unix.IoctlLoopConfigure(int(device.Fd()), &config)
 		if err == nil {
 			return device, nil
@@ -141,7 +148,8 @@ func openLoop(n int) (*os.File, error) {
 	name := fmt.Sprintf("/dev/loop%d", n)
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(Major, uint32(n)))); err != nil && !errors.Is(err, fs.ErrExist) {
+		err = unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(Major, uint32(n))))
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("making %s: %w", name, err)
 		}
 		f, err = os.OpenFile(name, os.O_RDWR, 0)

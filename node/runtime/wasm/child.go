@@ -190,8 +190,10 @@ func (c *child) end(e runtime.Exit) {
 // save writes the status; mu is held, or nobody else is there yet.
 func (c *child) save(e runtime.Exit) error {
 	e.Started = c.started
-	return writeState(c.dir, statusFile, status{Phase: c.phase, Pid: os.Getpid(), CPUMillis: uint64(cpuTime().Milliseconds()),
-		MemoryMiB: uint32((c.mem.size.Load() + 1<<20 - 1) >> 20), Exit: e})
+	return writeState(c.dir, statusFile, status{
+		Phase: c.phase, Pid: os.Getpid(), CPUMillis: uint64(cpuTime().Milliseconds()),
+		MemoryMiB: uint32((c.mem.size.Load() + 1<<20 - 1) >> 20), Exit: e,
+	})
 }
 
 func tellParent(r readiness) {

@@ -33,8 +33,8 @@
 //	CPU        a guest has one thread, so one core is the most it gets. Below 1000 MilliCPU, on Linux, the child stops
 //	           itself (SIGSTOP, woken by a kernel timer) whenever it is ahead of its share; elsewhere MilliCPU is not
 //	           enforced. On Linux guests run at nice 10, behind the peer.
-//	disk       every growth of a file in a writable mount, before it happens; each file and directory counts one block more
-//	           than its content, so that empty files cannot be without end
+//	disk       every growth of a file in a writable mount, before it happens; each file and directory counts one block
+//	           more than its content, so that empty files cannot be without end
 //	logs       LogMiB each, then a marker
 //	paths      os.Root: a symlink that leads out of its mount cannot be followed; guests cannot make links at all
 //	network    there is none: wasip1 has no sockets and none are given
@@ -60,10 +60,12 @@
 //
 //	clocks      begin at 2022-01-01 UTC, go on by a microsecond when read and by the time slept; nobody really sleeps
 //	randomness  the ChaCha8 stream of the seed
-//	files       directories in byte order of names; inode numbers in the order in which they are seen, one device, one link each; all
-//	            times are those of the beginning; sizes of directories are 0. WASI shows neither modes nor owners
+//	files       directories in byte order of names; inode numbers in the order in which they are seen, one device, one
+//	            link each; all times are those of the beginning; sizes of directories are 0. WASI shows neither modes
+//	            nor owners
 //	memory      grows to Limits.MemoryMiB and no further, disk to Limits.DiskMiB: the caller fixes both
-//	floats      every NaN that arithmetic makes is the canonical one, whatever the processor; the module is rewritten for it
+//	floats      every NaN that arithmetic makes is the canonical one, whatever the processor; the module is rewritten
+//	            for it
 //	threads, network, standard input, other environment, requests to stop: there are none
 //
 // These stay visible: an error of the provider's own disk; how deep calls may nest before the stack overflows, which is

@@ -96,7 +96,9 @@ func (g *beside) kill() {
 }
 
 // Multiply stops the child, computes, and lets it go on.
-func (g *beside) Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error) error {
+func (g *beside) Multiply(
+	ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error,
+) error {
 	return runtime.One(seeds, each, func(seed sign.Hash) ([]sign.Hash, error) { return g.multiply(ctx, seed, s) })
 }
 

@@ -29,7 +29,10 @@ func liveUsage(pid int) (cpuMillis uint64, memoryMiB uint32, err error) {
 	if i < 0 || len(fields) < 22 {
 		return 0, 0, fmt.Errorf("reading usage of process %d: unknown format", pid)
 	}
-	num := func(n int) uint64 { v, _ := strconv.ParseUint(string(fields[n]), 10, 64); return v } // n = field number of proc(5) - 3
+	num := func(n int) uint64 { // n = field number of proc(5) - 3
+		v, _ := strconv.ParseUint(string(fields[n]), 10, 64)
+		return v
+	}
 	ticks, pages := num(11)+num(12), num(21)
 	return ticks * 1000 / clockTicks, uint32(pages * uint64(os.Getpagesize()) >> 20), nil
 }
@@ -70,7 +73,8 @@ type sigevent struct {
 func newKernelTimer(sig unix.Signal) (kernelTimer, error) {
 	ev := sigevent{signo: int32(sig)} // SIGEV_SIGNAL is 0
 	var id int32
-	_, _, e := unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&ev)), uintptr(unsafe.Pointer(&id)))
+	_, _, e := unix.Syscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC,
+		uintptr(unsafe.Pointer(&ev)), uintptr(unsafe.Pointer(&id)))
 	if e != 0 {
 		return kernelTimer{}, fmt.Errorf("creating timer: %w", e)
 	}

@@ -62,7 +62,8 @@ func (s status) check() error {
 		return fmt.Errorf("process id %d", s.Pid)
 	}
 	switch s.Exit.Reason {
-	case runtime.ReasonNone, runtime.ReasonOOM, runtime.ReasonTimeout, runtime.ReasonKilled, runtime.ReasonTrap, runtime.ReasonLost:
+	case runtime.ReasonNone, runtime.ReasonOOM, runtime.ReasonTimeout,
+		runtime.ReasonKilled, runtime.ReasonTrap, runtime.ReasonLost:
 	default:
 		return fmt.Errorf("unknown reason %q", s.Exit.Reason)
 	}

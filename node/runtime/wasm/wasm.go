@@ -128,7 +128,8 @@ func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duratio
 		grace = 0
 	}
 	if grace > 0 {
-		if err := os.WriteFile(filepath.Join(e.dir, controlDir, filepath.Base(runtime.StopFile)), nil, 0o600); err != nil {
+		stop := filepath.Join(e.dir, controlDir, filepath.Base(runtime.StopFile))
+		if err := os.WriteFile(stop, nil, 0o600); err != nil {
 			r.cfg.Logger.Warn("cannot ask a program to stop", "id", e.id, "error", err)
 		}
 		t := time.NewTimer(grace)

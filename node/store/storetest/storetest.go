@@ -51,7 +51,9 @@ func records(t *testing.T, s store.Store) {
 	_, err := s.Get(ctx, "hold", "a")
 	want(t, err, store.ErrNotFound)
 	value := []byte("one")
-	must(t, s.Write(ctx, store.Put{Kind: "hold", Key: "a", Value: value}, store.Put{Kind: "lease", Key: "a", Value: []byte{}}))
+	must(t, s.Write(ctx,
+		store.Put{Kind: "hold", Key: "a", Value: value},
+		store.Put{Kind: "lease", Key: "a", Value: []byte{}}))
 	value[0] = 'X' // the store keeps its own copy
 	got, err := s.Get(ctx, "hold", "a")
 	must(t, err)
@@ -92,7 +94,11 @@ func limits(t *testing.T, s store.Store) {
 	want(t, err, store.ErrNotFound) // all or nothing
 	_, err = s.Get(ctx, "", "a")
 	want(t, err, store.ErrRecord)
-	big := store.Put{Kind: strings.Repeat("k", store.MaxKind), Key: strings.Repeat("a", store.MaxKey), Value: bytes.Repeat([]byte{7}, 1<<20)}
+	big := store.Put{
+		Kind:  strings.Repeat("k", store.MaxKind),
+		Key:   strings.Repeat("a", store.MaxKey),
+		Value: bytes.Repeat([]byte{7}, 1<<20),
+	}
 	must(t, s.Write(ctx, big))
 	got, err := s.Get(ctx, big.Kind, big.Key)
 	if must(t, err); !bytes.Equal(got, big.Value) {
@@ -107,7 +113,8 @@ func list(t *testing.T, s store.Store) {
 		puts = append(puts, store.Put{Kind: "receipt", Key: fmt.Sprintf("lease-a/%04d", i), Value: []byte{byte(i)}})
 	}
 	puts = append(puts,
-		store.Put{Kind: "receipt", Key: "lease-b/0001", Value: []byte("b")}, store.Put{Kind: "receipt", Key: "lease-ä", Value: []byte("u")},
+		store.Put{Kind: "receipt", Key: "lease-b/0001", Value: []byte("b")},
+		store.Put{Kind: "receipt", Key: "lease-ä", Value: []byte("u")},
 		store.Put{Kind: "voucher", Key: "lease-a/0001", Value: []byte("v")})
 	must(t, s.Write(ctx, puts...))
 	collect := func(prefix string) (keys []string) {
@@ -157,7 +164,10 @@ func model(t *testing.T, s store.Store, reopen func(testing.TB, store.Store) sto
 		for range rapid.IntRange(1, 12).Draw(rt, "writes") {
 			var puts []store.Put
 			for range rapid.IntRange(0, 5).Draw(rt, "puts") {
-				p := store.Put{Kind: rapid.SampledFrom(kinds).Draw(rt, "kind"), Key: prefix + rapid.SampledFrom([]string{"x", "y", "yy", "zé"}).Draw(rt, "key")}
+				p := store.Put{
+					Kind: rapid.SampledFrom(kinds).Draw(rt, "kind"),
+					Key:  prefix + rapid.SampledFrom([]string{"x", "y", "yy", "zé"}).Draw(rt, "key"),
+				}
 				if rapid.Bool().Draw(rt, "put") {
 					p.Value = append([]byte{}, rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(rt, "value")...)
 					have[p.Kind+"|"+p.Key] = string(p.Value)
@@ -173,7 +183,10 @@ func model(t *testing.T, s store.Store, reopen func(testing.TB, store.Store) sto
 		}
 		got := map[string]string{}
 		for _, kind := range kinds {
-			must(rt, s.List(ctx, kind, prefix, func(k string, v []byte) error { got[kind+"|"+k] = string(v); return nil }))
+			must(rt, s.List(ctx, kind, prefix, func(k string, v []byte) error {
+				got[kind+"|"+k] = string(v)
+				return nil
+			}))
 		}
 		if !maps.Equal(got, have) {
 			rt.Fatalf("store has %v, model %v", got, have)
@@ -181,7 +194,7 @@ func model(t *testing.T, s store.Store, reopen func(testing.TB, store.Store) sto
 	})
 }
 
-// concurrent: what any of many writers was told is written is there afterwards, whole.
+// concurrent: a record is there afterwards, whole, for each write that returned to any of many writers.
 func concurrent(t *testing.T, s store.Store, reopen func(testing.TB, store.Store) store.Store) {
 	ctx := context.Background()
 	const writers, each = 16, 20
@@ -190,7 +203,10 @@ func concurrent(t *testing.T, s store.Store, reopen func(testing.TB, store.Store
 		wg.Go(func() {
 			for i := range each {
 				key := fmt.Sprintf("%02d/%02d", w, i)
-				if err := s.Write(ctx, store.Put{Kind: "left", Key: key, Value: []byte(key)}, store.Put{Kind: "right", Key: key, Value: []byte(key)}); err != nil {
+				err := s.Write(ctx,
+					store.Put{Kind: "left", Key: key, Value: []byte(key)},
+					store.Put{Kind: "right", Key: key, Value: []byte(key)})
+				if err != nil {
 					t.Error(err)
 				}
 				if v, err := s.Get(ctx, "right", key); err != nil || string(v) != key {

@@ -20,6 +20,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/images"
@@ -99,7 +100,7 @@ func Available() error {
 }
 
 // stepTime bounds one step. It is long: nothing is measured by it, and a machine may have other things to do.
-const stepTime = 10 * time.Minute
+const stepTime = 15 * time.Minute
 
 // Run runs the parts of the scenario that engines name: ray, ray-all (with engines that end), torchrun, mpi, dask. The
 // rows are the observations; an error means that it could not run, ErrUnavailable that it cannot on this machine.
@@ -146,7 +147,7 @@ func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []sc
 		rows = append(rows, scenarios.Row{What: "in short", Got: strings.Join(w.notes, "; ")})
 	}
 	if err != nil || slices.ContainsFunc(rows, func(r scenarios.Row) bool { return r.Err != nil }) {
-		w.tails()
+		w.tails(context.WithoutCancel(ctx))
 	}
 	return rows, err
 }
@@ -215,9 +216,9 @@ func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
 	return nil
 }
 
-// interval is how many slots of 100 ms lie between receipts: five seconds, within which a path that breaks must be
-// replaced.
-const interval = 50
+// interval is how many slots of 100 ms lie between receipts: ten seconds, as on most networks. A path that breaks must
+// be replaced within about as long.
+const interval = 100
 
 // jobs is where the images have the programs of testnet/jobs/cluster.
 const jobs = "/jobs"
@@ -281,14 +282,29 @@ func (w *world) found(ctx context.Context) (string, error) {
 	})
 }
 
-// tails shows the ends of the peers' logs, to find the cause of a failure.
-func (w *world) tails() {
+// tails shows the steps of the buyer's jobs and the ends of the peers' logs, to find the cause of a failure. Claims,
+// one a metering interval, are left out.
+func (w *world) tails(ctx context.Context) {
+	if c, err := w.client(); err == nil {
+		jobs, _ := c.Jobs(ctx, buyer.Query{})
+		for _, j := range jobs {
+			said, err := w.done(ctx, "why", j.ID)
+			w.Say("--- why %s, %s (%v):\n%s", j.ID, j.Spec.Name, err, said)
+		}
+	}
 	for _, m := range w.all {
 		if m.peer == nil {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join(m.peer.Home, "peer.log"))
-		w.Say("--- log of %s (%v):\n%s", m.name, err, b[max(0, len(b)-3000):])
+		var lines []string
+		for line := range strings.Lines(string(b)) {
+			if !strings.Contains(line, "a claim is paid") {
+				lines = append(lines, line)
+			}
+		}
+		said := strings.Join(lines, "")
+		w.Say("--- log of %s (%v):\n%s", m.name, err, said[max(0, len(said)-6000):])
 	}
 }
 

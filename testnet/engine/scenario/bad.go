@@ -81,7 +81,7 @@ func (w *world) bad() []badInput {
 		{what: "a fork bomb", args: []string{"--entrypoint", "/probe", "--timeout", "5s"}, prog: []string{"forks"},
 			code: 124, says: []string{"timeouts.run"}},
 		{what: "a disk filler", args: []string{"--entrypoint", "/probe", "--out", "/out"},
-			prog: []string{"fill", "/out"}, code: 1, says: []string{"disk"}},
+			prog: []string{"write", "/out"}, code: 1, says: []string{"disk"}},
 	}
 }
 

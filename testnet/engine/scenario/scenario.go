@@ -138,7 +138,8 @@ func (w *world) start(ctx context.Context) error {
 	}
 	o := testnet.Options{
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: providers, Buyers: 1,
-		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
+		Interval: 100, // ten seconds, as on most networks: a busy disk ends leases that are paid more often
+		Env:      []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
 		// a light client is to have circuits to those that sell
 		Engine: func(i int) string { return w.engines[i].Host() }, Registries: w.registry.Addrs(), BuyersRelay: true,
 		// as many processes as a fork bomb may have fit into the memory

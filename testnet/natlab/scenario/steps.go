@@ -111,7 +111,7 @@ func (w *world) finish(ctx context.Context, c *api.Client, id string, want int) 
 // ticks is how many lines the program has written, as far as its log has come.
 func ticks(ctx context.Context, c *api.Client, id string) (int, error) {
 	var log bytes.Buffer
-	err := c.Log(ctx, id, 0, false, &log, io.Discard)
+	err := c.Log(ctx, api.Log{ID: id}, &log, io.Discard)
 	return strings.Count(log.String(), "tick "), err
 }
 

@@ -50,13 +50,16 @@ func (r Result) Want(t testing.TB, code cli.ExitCode, patterns ...string) Result
 	t.Helper()
 	ok := r.Code == int(code)
 	for _, p := range patterns {
-		ok = ok && regexp.MustCompile("(?m)"+p).MatchString(r.Out+r.Err)
+		ok = ok && matcher(p).MatchString(r.Out+r.Err)
 	}
 	if !ok {
 		t.Fatalf("exit code %d, want %d with %q\nstdout:\n%s\nstderr:\n%s", r.Code, code, patterns, r.Out, r.Err)
 	}
 	return r
 }
+
+// matcher compiles a pattern whose ^ and $ are those of a line.
+func matcher(pattern string) *regexp.Regexp { return regexp.MustCompile("(?m)" + pattern) }
 
 // Buffer is bytes.Buffer for a command and a test at once.
 type Buffer struct {

@@ -16,7 +16,8 @@ const PullSecret = "hush-registry-password"
 var helpers = map[string]string{
 	"good": `read -r r; [ "$1" = get ] || exit 9
 case "$r" in
-registry.example|https://index.docker.io/v1/) echo "{\"ServerURL\":\"$r\",\"Username\":\"ada\",\"Secret\":\"` + PullSecret + `\"}" ;;
+registry.example|https://index.docker.io/v1/)
+  echo "{\"ServerURL\":\"$r\",\"Username\":\"ada\",\"Secret\":\"` + PullSecret + `\"}" ;;
 *) echo "credentials not found in native keychain"; exit 1 ;;
 esac`,
 	"token":   `echo '{"Username":"<token>","Secret":"` + PullSecret + `"}'`,

@@ -65,8 +65,8 @@ func NewHome(home string, commands []func(*cli.App) *cobra.Command) *World {
 	return &World{Home: home, Env: map[string]string{}, commands: commands}
 }
 
-// NewWorld makes a world. Its buyer is reached, and relays for others, by nat. NewWorld returns when the buyer has found
-// both providers. Everything ends with the test.
+// NewWorld makes a world. Its buyer is reached, and relays for others, by nat. NewWorld returns when the buyer has
+// found both providers. Everything ends with the test.
 func NewWorld(t testing.TB, commands []func(*cli.App) *cobra.Command, nat p2p.NAT) *World {
 	t.Helper()
 	w := NewHome("", commands)

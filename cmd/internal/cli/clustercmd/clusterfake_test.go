@@ -230,7 +230,7 @@ func (f *fakeBuyer) Stop(_ context.Context, id string) error {
 	return err
 }
 
-func (f *fakeBuyer) Log(_ context.Context, id string, rank int, _ bool, w io.Writer) error {
+func (f *fakeBuyer) Log(_ context.Context, id string, rank int, _ buyer.LogQuery, w io.Writer) error {
 	if _, err := f.Job(id); err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func newClusterLogs(a *cli.App) *cobra.Command {
 		Long: `Writes what the members' engines and programs wrote, each line with its rank; one rank alone is written
 as it is. With -f it goes on until the cluster has ended. What a job of Ray says is in ray job logs, by port-forward.`,
 		Example: `  starling cluster logs sweep
-  starling cluster logs -f --rank 0 sweep`,
+  starling cluster logs -f --tail 20 --rank 0 sweep`,
 	}, "cluster", "of one member only; 0 is the head", func(ctx context.Context, c *api.Client,
 		name string) (buyer.Job, error) {
 		return findCluster(a, ctx, c, name)

@@ -40,7 +40,8 @@ func follow(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j 
 	}
 	eg, gctx := errgroup.WithContext(ctx)
 	eg.Go(func() error {
-		return copyLogs(a, gctx, c, j, cli.AllRanks, true, p.Above(cli.Plain(out)), p.Above(cli.Plain(a.Err)))
+		q := api.Log{Rank: cli.AllRanks, Follow: true}
+		return copyLogs(gctx, c, j, q, p.Above(cli.Plain(out)), p.Above(cli.Plain(a.Err)))
 	})
 	w := watch{p: p, g: g, over: over, last: j, began: time.Now()}
 	eg.Go(func() error { return w.run(gctx, c) })
@@ -146,19 +147,19 @@ func (w *watch) status() {
 	w.p.Status("%s, %s", w.job().Summary(), time.Since(w.began).Round(time.Second))
 }
 
-// copyLogs copies the log of one rank or of all: as it is where the job has one rank or one is asked for, else each
-// line with its rank. With follow it goes on until the job has ended.
-func copyLogs(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job, rank int, follow bool, stdout,
-	stderr io.Writer) error {
-	if rank == cli.AllRanks && len(j.Ranks) == 1 {
-		rank = 0
+// copyLogs copies the part q of the log of one rank or of all: as it is where the job has one rank or one is asked for,
+// else each line with its rank. With Follow it goes on until the job has ended.
+func copyLogs(ctx context.Context, c *api.Client, j buyer.Job, q api.Log, stdout, stderr io.Writer) error {
+	q.ID = j.ID
+	if q.Rank == cli.AllRanks && len(j.Ranks) == 1 {
+		q.Rank = 0
 	}
-	if rank != cli.AllRanks {
-		return c.Log(ctx, j.ID, rank, follow, stdout, stderr)
+	if q.Rank != cli.AllRanks {
+		return c.Log(ctx, q, stdout, stderr)
 	}
 	both := &sync.Mutex{}
 	eg, gctx := errgroup.WithContext(ctx)
-	if !follow {
+	if !q.Follow {
 		eg.SetLimit(1) // one after another, in order
 	}
 	for i := range j.Ranks {
@@ -166,7 +167,9 @@ func copyLogs(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job, rank 
 			prefix := fmt.Sprintf("[%d] ", i)
 			o := &cli.Prefixed{W: &Locked{both, stdout}, Prefix: prefix}
 			e := &cli.Prefixed{W: &Locked{both, stderr}, Prefix: prefix}
-			err := c.Log(gctx, j.ID, i, follow, o, e)
+			of := q
+			of.Rank = i
+			err := c.Log(gctx, of, o, e)
 			return errors.Join(err, o.Flush(), e.Flush())
 		})
 	}

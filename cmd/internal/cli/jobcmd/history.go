@@ -1,8 +1,6 @@
 package jobcmd
 
 import (
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +37,7 @@ time (36h, 7d) or a day (2006-01-02, UTC); --state a state, or open or ended.`,
 			return cli.Usagef("--limit: %d, want at least 1", limit)
 		}
 		if since != "" {
-			at, err := parseSince(since, time.Now())
+			at, err := cli.ParseSince("--since", since, time.Now())
 			if err != nil {
 				return err
 			}
@@ -87,22 +85,4 @@ func historyTable(t *cli.Table, g market.Genesis, jobs []buyer.Job) {
 			g.FormatAmount(j.Owed),
 			g.FormatAmount(j.Paid), chain.FormatSOL(j.Lamports.Fees), key, cli.Clip(j.Reason, 60))
 	}
-}
-
-// parseSince reads how far back to look: 36h, 7d or a UTC day.
-func parseSince(text string, now time.Time) (time.Time, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.AddDate(0, 0, -int(n)), nil
-		}
-	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, nil
-		}
-	}
-	return time.Time{}, cli.Usagef("--since: %.40q, want 36h, 7d or a day such as 2006-01-02", text)
 }

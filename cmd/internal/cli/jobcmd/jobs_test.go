@@ -301,6 +301,10 @@ func (w *world) testHistory(t *testing.T) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
+	w.CLI(t, "job", "prune", "--dry-run").Want(t, cli.ExitOK, `^no job ended that long ago$`)
+	w.CLI(t, "job", "prune").Want(t, cli.ExitOK, `^no job ended that long ago$`)
+	w.CLI(t, "job", "prune", "--older-than", "1h").Want(t, cli.ExitUsage, `--older-than: "1h", want 24h or more`)
+	w.CLI(t, "status", id).Want(t, cli.ExitOK, `^job +`+id)
 	if r := w.CLI(t, "job", "rerun", "jnone"); r.Code != int(cli.ExitUsage) || !strings.Contains(r.Err, "no such job") {
 		t.Errorf("%+v", r)
 	}

@@ -3,6 +3,7 @@ package jobcmd
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +20,14 @@ func NewLogs(a *cli.App) *cobra.Command {
 		Long: `Writes what the job's programs wrote: their standard output to standard output, the rest to standard
 error. Of several ranks each line begins with the rank; one rank alone is written as it is, byte for byte, but on
 a terminal control characters other than colours are shown as ^[. With -f it goes on until the job has ended; its exit
-code then is that of the job.`,
+code then is that of the job.
+
+--tail shows the last lines of each rank. --since shows the lines that arrived at your peer in that second or later. It
+takes a length of time before now (90s, 36h, 7d), a UTC day (2006-01-02) or a time (2006-01-02T15:04:05Z). With both,
+--tail counts the lines since then.`,
 		Example: `  starling logs jk3v5q2a
-  starling logs -f jk3v5q2a
+  starling logs -f --tail 20 jk3v5q2a
+  starling logs --since 10m jk3v5q2a
   starling logs --rank 2 jk3v5q2a > rank2.txt`,
 		GroupID: cli.GroupJobs,
 	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (buyer.Job, error) {
@@ -32,11 +38,25 @@ code then is that of the job.`,
 // LogsCommand makes c write the logs of the job or cluster that find returns for c's argument.
 func LogsCommand(a *cli.App, c *cobra.Command, what, one string, find func(context.Context, *api.Client,
 	string) (buyer.Job, error)) *cobra.Command {
-	rank := cli.AllRanks
-	var follow bool
+	q := api.Log{}
+	var since string
+	var tail int
 	c.Args = cli.ExactArgs(1)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx := c.Context()
+		if since != "" {
+			at, err := cli.ParseSince("--since", since, time.Now())
+			if err != nil {
+				return err
+			}
+			q.Since = at
+		}
+		if c.Flags().Changed("tail") {
+			if tail < 0 {
+				return cli.Usagef("--tail: %d, want at least 0", tail)
+			}
+			q.Tail = &tail
+		}
 		client, err := a.Client()
 		if err != nil {
 			return err
@@ -46,21 +66,25 @@ func LogsCommand(a *cli.App, c *cobra.Command, what, one string, find func(conte
 			return err
 		}
 		if c.Flags().Changed("rank") {
-			if err := cli.CheckRank(j, rank); err != nil {
+			if err := cli.CheckRank(j, q.Rank); err != nil {
 				return err
 			}
 		}
-		return logs(a, ctx, client, j, rank, follow)
+		return logs(a, ctx, client, j, q)
 	}
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the "+what+" has ended")
-	c.Flags().IntVar(&rank, "rank", cli.AllRanks, one)
+	f := c.Flags()
+	f.BoolVarP(&q.Follow, "follow", "f", false, "go on until the "+what+" has ended")
+	f.IntVar(&q.Rank, "rank", cli.AllRanks, one)
+	f.StringVar(&since, "since", "", "only since `TIME` or for so long: 10m, 7d, 2006-01-02T15:04:05Z")
+	f.IntVar(&tail, "tail", 0, "only the last `N` lines of each rank")
 	return c
 }
 
-// logs writes the log of one rank or of all, with follow until the job has ended; the error then says how.
-func logs(a *cli.App, ctx context.Context, client *api.Client, j buyer.Job, rank int, follow bool) error {
-	err := copyLogs(a, ctx, client, j, rank, follow, cli.Plain(a.Out), cli.Plain(a.Err))
-	if !follow {
+// logs writes the part q of the log of one rank or of all. With Follow it goes on until the job has ended; the error
+// then says how.
+func logs(a *cli.App, ctx context.Context, client *api.Client, j buyer.Job, q api.Log) error {
+	err := copyLogs(ctx, client, j, q, cli.Plain(a.Out), cli.Plain(a.Err))
+	if !q.Follow {
 		return err
 	}
 	if ctx.Err() != nil {

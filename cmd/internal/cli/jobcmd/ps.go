@@ -3,6 +3,7 @@ package jobcmd
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
@@ -187,7 +188,9 @@ func RankState(r buyer.Rank) string {
 	case r.Live.Phase == "pulling":
 		text = "pulling"
 		if r.Live.PullTotal > 0 {
-			text += fmt.Sprintf(" %d%%", 100*min(r.Live.Pulled, r.Live.PullTotal)/r.Live.PullTotal)
+			hi, lo := bits.Mul64(100, min(r.Live.Pulled, r.Live.PullTotal)) // the provider's numbers may be any
+			percent, _ := bits.Div64(hi, lo, r.Live.PullTotal)
+			text += fmt.Sprintf(" %d%%", percent)
 		}
 	case r.Live.Phase == "paused":
 		text = "paused"

@@ -70,6 +70,7 @@ func quote(a *cli.App, ctx context.Context, spec job.Job) error {
 	if err != nil {
 		return err
 	}
+	a.WarnTrust(ctx, client)
 	q, err := api.QuoteJob.Call(ctx, client, api.Quote{Body: api.Spec{Job: spec}})
 	if err != nil {
 		return err

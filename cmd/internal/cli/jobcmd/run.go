@@ -221,6 +221,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 	if wanted {
 		spec = spec.Guarded(guardiansOfDetached)
 	}
+	a.WarnTrust(ctx, c)
 	submit := func() (buyer.Job, error) {
 		var key [16]byte
 		if _, err := rand.Read(key[:]); err != nil {

@@ -32,8 +32,10 @@ and measures it.
 compute capability (h100:8, vram>=24, cap>=8.0), joined by commas. Memory without a unit is the size that cards are
 sold under: vram>=24 takes all cards sold with 24 GB.
 
---mock lists the simulated devices of one of NVIDIA's own mocks instead: ` + strings.Join(gpu.Mocks, ", ") + `, each with
-` + gpu.MockMIG + ` behind it for slices. That needs a home directory on a network whose genesis says that it is simulated.`,
+--mock lists the simulated devices of one of NVIDIA's own mocks instead: ` + strings.Join(gpu.Mocks, ", ") +
+			`, each with
+` + gpu.MockMIG + ` behind it for slices. That needs a home directory on a network whose genesis says that ` +
+			`it is simulated.`,
 		Example: `  starling provider gpus
   starling provider gpus --select 'h100:2,vram>=80'
   starling provider gpus -o json | jq '.devices[] | select(.refused == null) | .uuid'`,

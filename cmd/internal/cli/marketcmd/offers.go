@@ -44,6 +44,7 @@ the units have shown.`,
 			if err != nil {
 				return err
 			}
+			a.WarnTrust(c.Context(), client)
 			if len(offers) == 0 {
 				a.WarnAlone(c.Context(), client)
 			}

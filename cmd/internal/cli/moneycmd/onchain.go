@@ -192,14 +192,20 @@ func (l *Chain) Explain(err error) error {
 
 // Amount reads a number of whole tokens.
 func (l *Chain) Amount(text string) (market.Amount, error) {
-	n, err := market.ParseDecimal(text, l.Genesis.Decimals)
+	n, err := baseUnits(text, l.Genesis.Decimals)
+	return market.Amount(n), err
+}
+
+// baseUnits reads a number of whole tokens, which must not be 0, into base units.
+func baseUnits(text string, decimals uint8) (uint64, error) {
+	n, err := market.ParseDecimal(text, decimals)
 	if err != nil {
 		return 0, &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
 	if n == 0 {
 		return 0, cli.Usagef("nothing is not an amount")
 	}
-	return market.Amount(n), nil
+	return n, nil
 }
 
 // Text is an amount of any token of the network.

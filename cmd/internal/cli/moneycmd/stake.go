@@ -239,10 +239,10 @@ func StakeAmount(l *Chain, s StakeInfo, text string) (uint64, error) {
 	}
 	for _, m := range s.Terms.Mints {
 		if m.Mint == s.StakeMint {
-			return market.ParseDecimal(text, m.Decimals)
+			return baseUnits(text, m.Decimals)
 		}
 	}
-	return market.ParseDecimal(text, 0) // base units: nobody says how many decimals it has
+	return baseUnits(text, 0) // base units: nobody says how many decimals it has
 }
 
 // stakeUpTo reads AMOUNT|all of the stake mint.

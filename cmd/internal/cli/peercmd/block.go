@@ -18,7 +18,8 @@ func newBlock(a *cli.App) *cobra.Command {
 		Short: "Keep a list of peers you do not deal with",
 		Long: `The block list takes effect at once and survives a restart. A blocked provider is never asked, its
 quotes are ignored, and
-` + "`starling why`" + ` says so; to a blocked buyer nothing is sold. What runs already goes on. Peers that should not even be
+` + "`starling why`" +
+			` says so; to a blocked buyer nothing is sold. What runs already goes on. Peers that should not even be
 connected to stand under block in config.yaml.`,
 	}, newBlockAdd(a), newBlockRm(a), newBlockLs(a))
 }

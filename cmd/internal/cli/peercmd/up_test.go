@@ -9,8 +9,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/execnet"
 )
 
 // A peer that cannot start says what to change.
@@ -29,27 +32,51 @@ func TestOpenError(t *testing.T) {
 	}
 }
 
-// The configuration that init writes names every setting.
+// The configuration that init writes has every setting in its place, as a line or as a commented example that can be read.
 func TestConfigNamesEverySetting(t *testing.T) {
 	t.Parallel()
-	var check func(path string, typ reflect.Type)
-	check = func(path string, typ reflect.Type) {
+	text, err := initOptions{region: "local", price: "0.05"}.configText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = regexp.MustCompile(`(?m)^( *)# ([a-z]\w*:( |$))`).ReplaceAll(text, []byte("$1$2"))
+	c := node.DefaultConfig()
+	if err := yaml.UnmarshalWithOptions(text, &c, yaml.DisallowUnknownField()); err != nil {
+		t.Errorf("reading %s with its examples: %v", node.FileConfig, err)
+	}
+	if _, _, err := (execnet.Egress{Mode: "allowlist", Allow: c.Egress.Allow, Limits: c.Egress.Limits}).Policy(); err != nil {
+		t.Errorf("egress: %v", err)
+	}
+	c.Egress.Allow = nil // the file sets Mode to none
+	if err := c.Validate(); err != nil {
+		t.Errorf("%s with its examples: %v", node.FileConfig, err)
+	}
+	var all map[string]any
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	var check func(path string, typ reflect.Type, in any)
+	check = func(path string, typ reflect.Type, in any) {
 		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+			if list, ok := in.([]any); ok && len(list) > 0 {
+				in = list[0]
+			}
 			typ = typ.Elem()
 		}
 		if typ.Kind() != reflect.Struct {
 			return
 		}
+		has, _ := in.(map[string]any)
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
 			if name == "" || name == "-" {
 				continue
 			}
-			if !regexp.MustCompile(`(^|[\s{,#])` + name + `:`).MatchString(configText) {
+			if _, ok := has[name]; !ok {
 				t.Errorf("%s%s: not in %s", path, name, node.FileConfig)
 			}
-			check(path+name+".", typ.Field(i).Type)
+			check(path+name+".", typ.Field(i).Type, has[name])
 		}
 	}
-	check("", reflect.TypeFor[node.Config]())
+	check("", reflect.TypeFor[node.Config](), all)
 }

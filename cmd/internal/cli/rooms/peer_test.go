@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
@@ -57,6 +58,7 @@ func (w *world) testRun(t *testing.T) {
 	if one := w.CLI(t, "logs", "--rank", "1", id).Want(t, cli.ExitOK); one.Out != "hello grace\nfrom rank 1" || one.Err != "args one two\n" {
 		t.Errorf("one rank's log: %q, %q", one.Out, one.Err)
 	}
+	w.testPartsOfLogs(t, id)
 	w.CLI(t, "logs", "--rank", "2", id).Want(t, cli.ExitUsage, `ranks 0 to 1, not 2`)
 	w.CLI(t, "logs", "-f", id).Want(t, cli.ExitOK)
 	w.CLI(t, "wait", id).Want(t, cli.ExitOK, `^`+id+` succeeded`)
@@ -71,6 +73,26 @@ func (w *world) testRun(t *testing.T) {
 	}
 	w.CLI(t, "get", id, again, "--rank", "1").Want(t, cli.ExitFailed, `is not empty`)
 	w.CLI(t, "status", "jnever").Want(t, cli.ExitUsage, `no such job`, `^hint: .starling ps -a. lists all jobs with their ids`)
+}
+
+// testPartsOfLogs asks for parts of the logs of testRun's job.
+func (w *world) testPartsOfLogs(t *testing.T, id string) {
+	if one := w.CLI(t, "logs", "--rank", "1", "--tail", "1", id).Want(t, cli.ExitOK); one.Out != "from rank 1" || one.Err != "" {
+		t.Errorf("the last line of one rank: %q, %q", one.Out, one.Err)
+	}
+	for _, args := range [][]string{{"--tail", "1"}, {"--tail", "1", "-f"}, {"--since", "1h", "--tail", "1"}} {
+		r := w.CLI(t, append([]string{"logs", id}, args...)...).Want(t, cli.ExitOK, `^\[0\] from rank 0$`, `^\[1\] from rank 1$`)
+		if strings.Contains(r.Out, "hello") {
+			t.Errorf("%v: %q", args, r.Out)
+		}
+	}
+	for _, args := range [][]string{{"--tail", "0"}, {"--since", time.Now().Add(time.Hour).Format(time.RFC3339)}} {
+		if r := w.CLI(t, append([]string{"logs", id}, args...)...).Want(t, cli.ExitOK); r.Out != "" || strings.Contains(r.Err, "args") {
+			t.Errorf("%v: %q, %q", args, r.Out, r.Err)
+		}
+	}
+	w.CLI(t, "logs", "--tail", "-1", id).Want(t, cli.ExitUsage, `--tail: -1, want at least 0`)
+	w.CLI(t, "logs", "--since", "yesterday", id).Want(t, cli.ExitUsage, `--since: "yesterday", want 90s, `)
 }
 
 func (w *world) testDetach(t *testing.T) {

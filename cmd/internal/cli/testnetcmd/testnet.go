@@ -173,7 +173,8 @@ directory stays, with logs, jobs and receipts, until starling testnet up makes a
 			if err := testnet.Down(c.Context(), o.dir); err != nil {
 				return err
 			}
-			a.Say("the testnet in %s is down; its files stay until `starling testnet up` makes a new network there", o.dir)
+			a.Say("the testnet in %s is down; its files stay until `starling testnet up` makes a new network there",
+				o.dir)
 			return nil
 		},
 	}
@@ -292,8 +293,8 @@ func showTestnet(a *cli.App, c *cobra.Command, n *testnet.Network) error {
 			t.Row("program", n.Genesis.Program)
 		}
 		if n.Genesis.AuditSlots > 0 {
-			t.Row("audits", "every "+
-				(time.Duration(n.Genesis.AuditOneIn*n.Genesis.AuditSlots*n.Genesis.SlotMillis)*time.Millisecond).String())
+			slots := n.Genesis.AuditOneIn * n.Genesis.AuditSlots
+			t.Row("audits", "every "+(time.Duration(slots*n.Genesis.SlotMillis)*time.Millisecond).String())
 		}
 	})
 }

@@ -69,7 +69,10 @@ func Open() (*GPU, wire.Description, error) {
 	}
 	var version, count, dev, mode, major, minor int32
 	var name [128]byte
-	if err := errors.Join(l.check(l.driverGetVersion(&version), "cuDriverGetVersion"), l.check(l.deviceGetCount(&count), "cuDeviceGetCount")); err != nil {
+	err = errors.Join(
+		l.check(l.driverGetVersion(&version), "cuDriverGetVersion"),
+		l.check(l.deviceGetCount(&count), "cuDeviceGetCount"))
+	if err != nil {
 		return nil, about, err
 	}
 	if count < 1 {
@@ -96,7 +99,8 @@ func Open() (*GPU, wire.Description, error) {
 	for _, step := range []func() error{
 		func() error { return l.check(l.primaryCtxRetain(&context, dev), "cuDevicePrimaryCtxRetain") },
 		func() error { return l.check(l.ctxSetCurrent(context), "cuCtxSetCurrent") },
-		func() error { return l.check(l.streamCreate(&g.stream, 1), "cuStreamCreate") }, // 1: does not wait for the default stream
+		// 1: does not wait for the default stream.
+		func() error { return l.check(l.streamCreate(&g.stream, 1), "cuStreamCreate") },
 		func() error { return g.compile(about.Capability) },
 	} {
 		if err := step(); err != nil {
@@ -114,7 +118,8 @@ func shared(mode int32) error {
 		return errors.New("the GPU is in compute mode EXCLUSIVE_PROCESS, where one program at a time has it; " +
 			"audits and a buyer's program need it together: sudo nvidia-smi -c DEFAULT")
 	case modeProhibited:
-		return errors.New("the GPU is in compute mode PROHIBITED, where no program may use it: sudo nvidia-smi -c DEFAULT")
+		return errors.New("the GPU is in compute mode PROHIBITED, where no program may use it: " +
+			"sudo nvidia-smi -c DEFAULT")
 	}
 	return nil
 }
@@ -129,7 +134,8 @@ func (g *GPU) compile(capability uint32) error {
 	names := jitNames
 	values := &jitValues{info: new([jitLog]byte), infoSize: jitLog, failed: new([jitLog]byte), failedSize: jitLog}
 	var module uintptr
-	err = g.lib.check(g.lib.moduleLoadDataEx(&module, &image[0], uint32(len(names)), &names[0], values), "cuModuleLoadDataEx")
+	loaded := g.lib.moduleLoadDataEx(&module, &image[0], uint32(len(names)), &names[0], values)
+	err = g.lib.check(loaded, "cuModuleLoadDataEx")
 	runtime.KeepAlive(values)
 	if err != nil {
 		said, _, _ := bytes.Cut(values.failed[:], []byte{0})
@@ -201,7 +207,8 @@ func (g *GPU) Read(dst []byte, at uint64) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	if err := g.lib.check(g.lib.memcpyDtoHAsync(&dst[0], at, uint64(len(dst)), g.stream), "cuMemcpyDtoHAsync"); err != nil {
+	begun := g.lib.memcpyDtoHAsync(&dst[0], at, uint64(len(dst)), g.stream)
+	if err := g.lib.check(begun, "cuMemcpyDtoHAsync"); err != nil {
 		return err
 	}
 	err := g.Wait()

@@ -24,25 +24,27 @@ const outOfMemory result = 2
 // library is the used functions, with the types of cuda.h. A pointer is passed as a Go pointer, never as a number: the
 // compiler then keeps its target on the heap, where nothing moves while C has the address.
 type library struct {
-	init                func(flags uint32) result
-	driverGetVersion    func(version *int32) result
-	deviceGetCount      func(count *int32) result
-	deviceGet           func(device *int32, ordinal int32) result
-	deviceGetName       func(name *byte, size int32, device int32) result
-	deviceGetUUID       func(uuid *[16]byte, device int32) result
-	deviceGetAttribute  func(value *int32, attribute, device int32) result
-	primaryCtxRetain    func(context *uintptr, device int32) result
-	ctxSetCurrent       func(context uintptr) result
-	streamCreate        func(stream *uintptr, flags uint32) result
-	streamSynchronize   func(stream uintptr) result
-	moduleLoadDataEx    func(module *uintptr, image *byte, options uint32, names *int32, values *jitValues) result
-	moduleGetFunction   func(function *uintptr, module uintptr, name string) result
-	funcGetAttribute    func(value *int32, attribute int32, function uintptr) result
-	memGetInfo          func(free, total *uint64) result
-	memAlloc            func(at *uint64, size uint64) result
-	memFree             func(at uint64) result
-	memcpyDtoHAsync     func(dst *byte, src, size uint64, stream uintptr) result
-	launchKernel        func(f uintptr, gx, gy, gz, bx, by, bz, shared uint32, stream uintptr, params, extra *unsafe.Pointer) result
+	init               func(flags uint32) result
+	driverGetVersion   func(version *int32) result
+	deviceGetCount     func(count *int32) result
+	deviceGet          func(device *int32, ordinal int32) result
+	deviceGetName      func(name *byte, size int32, device int32) result
+	deviceGetUUID      func(uuid *[16]byte, device int32) result
+	deviceGetAttribute func(value *int32, attribute, device int32) result
+	primaryCtxRetain   func(context *uintptr, device int32) result
+	ctxSetCurrent      func(context uintptr) result
+	streamCreate       func(stream *uintptr, flags uint32) result
+	streamSynchronize  func(stream uintptr) result
+	moduleLoadDataEx   func(module *uintptr, image *byte, options uint32, names *int32, values *jitValues) result
+	moduleGetFunction  func(function *uintptr, module uintptr, name string) result
+	funcGetAttribute   func(value *int32, attribute int32, function uintptr) result
+	memGetInfo         func(free, total *uint64) result
+	memAlloc           func(at *uint64, size uint64) result
+	memFree            func(at uint64) result
+	memcpyDtoHAsync    func(dst *byte, src, size uint64, stream uintptr) result
+	launchKernel       func(
+		f uintptr, gx, gy, gz, bx, by, bz, shared uint32, stream uintptr, params, extra *unsafe.Pointer,
+	) result
 	getErrorName        func(r result, text **byte) result
 	getErrorDescription func(r result, text **byte) result
 }
@@ -63,7 +65,8 @@ func load() (*library, error) {
 		{&l.deviceGetCount, []string{"cuDeviceGetCount"}},
 		{&l.deviceGet, []string{"cuDeviceGet"}},
 		{&l.deviceGetName, []string{"cuDeviceGetName"}},
-		{&l.deviceGetUUID, []string{"cuDeviceGetUuid_v2", "cuDeviceGetUuid"}}, // the second, before CUDA 11.4, knows no slices
+		// The second name, before CUDA 11.4, knows no slices.
+		{&l.deviceGetUUID, []string{"cuDeviceGetUuid_v2", "cuDeviceGetUuid"}},
 		{&l.deviceGetAttribute, []string{"cuDeviceGetAttribute"}},
 		{&l.primaryCtxRetain, []string{"cuDevicePrimaryCtxRetain"}},
 		{&l.ctxSetCurrent, []string{"cuCtxSetCurrent"}},

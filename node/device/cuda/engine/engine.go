@@ -127,58 +127,6 @@ func words(key sign.Hash) []uint64 {
 
 func pieces(n, each uint64) int { return int((n + each - 1) / each) }
 
-// product is how one challenge lies in memory.
-type product struct {
-	shape   challenge.Shape
-	key     []uint64
-	rows    uint64 // of A and C in a band, a multiple of 128
-	columns uint64 // of B and C: the shape's, rounded up to a multiple of 128
-	a, b, c uint64
-	tiles   uint64
-	kept    uint64 // how many hashes lie at tiles
-}
-
-// eager is how many hashes of tiles are copied at once at least, but for the last. A copy costs the GPU a pause of
-// about its own time.
-const eager = 1 << 14
-
-// Multiply computes the products of a seed and passes the hash of every tile to take, in order, 32 bytes each, as they
-// are done. The argument of take is valid until it returns; its error ends the call.
-func (e *Engine) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape, take func(hashes []byte) error) (err error) {
-	if err := s.Check(); err != nil {
-		return err
-	}
-	mem := &space{gpu: e.gpu}
-	defer func() { err = mem.free(err) }()
-	p := product{shape: s, key: words(challenge.ProductKey(seed)), columns: up(uint64(s.Columns))}
-	if err := p.alloc(mem); err != nil {
-		return err
-	}
-	pace := newPace(e.gpu)
-	for t := range s.Products {
-		if err := p.lines(ctx, pace, p.b, challenge.B, t, 0, p.columns); err != nil {
-			return err
-		}
-		for first := uint64(0); first < uint64(s.Rows); first += p.rows {
-			if err := p.band(ctx, pace, t, first); err != nil {
-				return err
-			}
-		}
-		if p.kept < eager && t+1 < s.Products {
-			continue
-		}
-		hashes, err := e.read(p.tiles, p.kept*sign.HashSize)
-		if err != nil {
-			return fmt.Errorf("reading hashes: %w", err)
-		}
-		p.kept = 0
-		if err := take(hashes); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // read waits for the queued work and copies.
 func (e *Engine) read(at, size uint64) ([]byte, error) {
 	if err := e.gpu.Wait(); err != nil {
@@ -189,62 +137,6 @@ func (e *Engine) read(at, size uint64) ([]byte, error) {
 	}
 	e.results = e.results[:size]
 	return e.results, e.gpu.Read(e.results, at)
-}
-
-// up rounds to a multiple of a block's side.
-func up(n uint64) uint64 { return (n + ptx.BlockSide - 1) / ptx.BlockSide * ptx.BlockSide }
-
-// alloc takes memory: for the widest band that a launch may have and that fits.
-func (p *product) alloc(mem *space) error {
-	s := p.shape
-	var err error
-	one := uint64(s.Tiles()) / uint64(s.Products)
-	if p.tiles, err = mem.alloc(min(eager+one, uint64(s.Tiles())) * sign.HashSize); err != nil {
-		return err
-	}
-	if p.b, err = mem.alloc(p.columns * uint64(s.Depth)); err != nil {
-		return err
-	}
-	row := 2 * p.columns * uint64(s.Depth)
-	p.rows = min(up(uint64(s.Rows)), max(maxOperations/row/ptx.BlockSide, 1)*ptx.BlockSide)
-	for {
-		// One allocation, so that a try which fails leaves nothing behind.
-		of := p.rows * uint64(s.Depth)
-		p.a, err = mem.alloc(of + 4*p.rows*p.columns)
-		if err == nil {
-			p.c = p.a + of
-			return nil
-		}
-		if !errors.Is(err, device.ErrMemory) || p.rows == ptx.BlockSide {
-			return err
-		}
-		p.rows = max(p.rows/2/ptx.BlockSide, 1) * ptx.BlockSide
-	}
-}
-
-// lines makes lines of a matrix.
-func (p *product) lines(ctx context.Context, pace *pace, at uint64, m challenge.Matrix, t uint32, first, n uint64) error {
-	blocks := uint64(p.shape.Depth / challenge.BlockSize)
-	args := append(append([]uint64{at}, p.key...), uint64(2*t+uint32(m)), first, blocks, n*blocks)
-	return pace.launch(ctx, ptx.Rows, pieces(n*blocks, uint64(ptx.Rows.Threads)), args...)
-}
-
-// band computes and hashes a band of rows of a product.
-func (p *product) band(ctx context.Context, pace *pace, t uint32, first uint64) error {
-	s := p.shape
-	n := min(p.rows, uint64(s.Rows)-first)
-	if err := p.lines(ctx, pace, p.a, challenge.A, t, first, up(n)); err != nil {
-		return err
-	}
-	down, right := up(n)/ptx.BlockSide, p.columns/ptx.BlockSide
-	if err := pace.launch(ctx, ptx.Gemm, int(down*right), p.a, p.b, p.c, uint64(s.Depth), down, right); err != nil {
-		return err
-	}
-	across := uint64(s.Columns / challenge.TileSide)
-	count := n / challenge.TileSide * across
-	at := p.tiles + p.kept*sign.HashSize
-	p.kept += count
-	return pace.launch(ctx, ptx.Tiles, pieces(count, ptx.BlockTiles), p.c, at, p.columns, across, count)
 }
 
 // Fill makes a dataset resident, in the place of the one before, and leaves reserve bytes free.
@@ -261,7 +153,8 @@ func (e *Engine) Fill(ctx context.Context, d device.Dataset, reserve uint64) (er
 	}
 	size := d.Cells * challenge.CellSize
 	if d.Cells > challenge.MaxCells || reserve > free || size > free-reserve {
-		return fmt.Errorf("%w: a dataset of %d MiB; of %d MiB %d are free and %d stay so, other programs have the rest (nvidia-smi lists them)",
+		return fmt.Errorf("%w: a dataset of %d MiB; of %d MiB %d are free and %d stay so, "+
+			"other programs have the rest (nvidia-smi lists them)",
 			device.ErrMemory, size>>20, total>>20, free>>20, reserve>>20)
 	}
 	at, err := e.gpu.Alloc(size)
@@ -312,7 +205,8 @@ func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w chall
 		}
 		defer func() { err = mem.free(err) }()
 		if whole > 0 {
-			if err := e.gpu.Launch(ptx.Groups, pieces(whole, uint64(ptx.Groups.Threads)), ends, out, whole); err != nil {
+			groups := pieces(whole, uint64(ptx.Groups.Threads))
+			if err := e.gpu.Launch(ptx.Groups, groups, ends, out, whole); err != nil {
 				return nil, fmt.Errorf("launching %s: %w", ptx.Groups.Name, err)
 			}
 			if hashes, err = e.read(out, whole*sign.HashSize); err != nil {
@@ -333,7 +227,9 @@ func (e *Engine) Walk(ctx context.Context, key uint64, d device.Dataset, w chall
 
 // Ends walks the walkers of one group and gives their ends, little-endian. They are valid until the next call.
 // device.ErrNoDataset.
-func (e *Engine) Ends(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk, group uint32) ([]byte, error) {
+func (e *Engine) Ends(
+	ctx context.Context, key uint64, d device.Dataset, w challenge.Walk, group uint32,
+) ([]byte, error) {
 	first, n := w.Members(group)
 	return e.walk(ctx, key, d, w, first, n, func(ends uint64) ([]byte, error) { return e.read(ends, 8*uint64(n)) })
 }
@@ -347,7 +243,10 @@ func states(raw []byte) []uint64 {
 }
 
 // walk walks n walkers from first on and passes the address of their ends to done.
-func (e *Engine) walk(ctx context.Context, key uint64, d device.Dataset, w challenge.Walk, first, n uint32, done func(ends uint64) ([]byte, error)) (out []byte, err error) {
+func (e *Engine) walk(
+	ctx context.Context, key uint64, d device.Dataset, w challenge.Walk, first, n uint32,
+	done func(ends uint64) ([]byte, error),
+) (out []byte, err error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
@@ -371,7 +270,8 @@ func (e *Engine) walk(ctx context.Context, key uint64, d device.Dataset, w chall
 		cell, cells, from, to := w.Stretch(j)
 		for ; from < to; from += each {
 			err := pace.launch(ctx, ptx.Walk, pieces(uint64(n), uint64(ptx.Walk.Threads)),
-				e.data+cell*challenge.CellSize, at, key, cells, uint64(first), uint64(n), uint64(min(each, to-from)), begin)
+				e.data+cell*challenge.CellSize, at, key, cells,
+				uint64(first), uint64(n), uint64(min(each, to-from)), begin)
 			if err != nil {
 				return nil, err
 			}

@@ -112,6 +112,20 @@ func TestMultiplyRefuses(t *testing.T) {
 	whole(t, g)
 }
 
+// An error of the caller's function ends the call with that error, and the memory is free again.
+func TestMultiplyEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	g := gpu(t, 80, 1<<30)
+	full := errors.New("no more hashes are wanted")
+	calls := 0
+	err := engine.New(g).Multiply(t.Context(), seed(1), challenge.Shape{Rows: 64, Columns: 64, Depth: 64, Products: 2},
+		func([]byte) error { calls++; return full })
+	if !errors.Is(err, full) || calls != 1 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+	whole(t, g)
+}
+
 // A walk goes over what was filled, and only over that.
 func TestWalk(t *testing.T) {
 	t.Parallel()

@@ -28,9 +28,9 @@ const usage = cuda.HelperName + ` answers challenges with an NVIDIA GPU on behal
 
 	` + cuda.HelperName + ` --self-test [--quick]
 
-compares the first GPU that CUDA_VISIBLE_DEVICES leaves with the processor, bit for bit over many sizes, and measures its
-products, fills and walks; --quick compares small sizes and measures nothing. Exit codes: 0 all is the same, 1 it is not or the
-driver fails, 3 libcuda.so.1 is not there.
+compares the first GPU that CUDA_VISIBLE_DEVICES leaves with the processor, bit for bit over many sizes, and measures
+its products, fills and walks; --quick compares small sizes and measures nothing. Exit codes: 0 all is the same, 1 it is
+not or the driver fails, 3 libcuda.so.1 is not there.
 `
 
 // Main answers a peer's questions on in and out until in ends, or runs the action of the arguments, and returns the

@@ -26,7 +26,7 @@ var errDiffers = errors.New("the GPU differs from the processor")
 type plan struct {
 	shapes []challenge.Shape // compared whole
 	walks  []challenge.Walk  // compared whole, and by them the cells that they read
-	audit  challenge.Shape   // as large as real challenges: of it some tiles are compared, and it is measured; zero: neither
+	audit  challenge.Shape   // as large as real challenges: some tiles are compared, and it is measured; zero: neither
 	side   uint32            // rows, columns and depth of the product by which kernels are measured one by one
 	times  int               // that each of them runs
 	walk   challenge.Walk    // measured, over a dataset of all memory that is free but spare bytes
@@ -53,7 +53,8 @@ var fully = plan{
 		{Rows: 8192, Columns: 64, Depth: 1024, Products: 1},
 		{Rows: 64, Columns: 8192, Depth: 1024, Products: 1},
 	}...),
-	walks: append(slices.Clone(quickly.walks), challenge.Walk{Cells: 1<<22 + 12345, Work: 64, Walkers: 1 << 16, Steps: 64},
+	walks: append(slices.Clone(quickly.walks),
+		challenge.Walk{Cells: 1<<22 + 12345, Work: 64, Walkers: 1 << 16, Steps: 64},
 		challenge.Walk{Cells: 1 << 24, Work: 1, Walkers: 1 << 20, Steps: 100}),
 	audit: challenge.Shape{Rows: 8192, Columns: 8192, Depth: 32768, Products: 1},
 	side:  8192,
@@ -80,13 +81,18 @@ func selfTest(out io.Writer, open func() (engine.GPU, wire.Description, error), 
 	if err != nil {
 		return err
 	}
-	t := &tester{plan: p, ctx: context.Background(), out: out, gpu: gpu, engine: engine.New(gpu), cpu: cpu.New(cpu.Config{Memory: 1 << 30})}
+	t := &tester{
+		plan: p, ctx: context.Background(), out: out,
+		gpu: gpu, engine: engine.New(gpu), cpu: cpu.New(cpu.Config{Memory: 1 << 30}),
+	}
 	free, total, err := t.engine.Memory()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s, compute capability %d.%d, driver of CUDA %d.%d, %d of %d MiB free; compared with %d threads of the processor\n",
-		about.Name, about.Capability/10, about.Capability%10, about.Driver/1000, about.Driver%1000/10, free>>20, total>>20, runtime.GOMAXPROCS(0))
+	fmt.Fprintf(out, "%s, compute capability %d.%d, driver of CUDA %d.%d, %d of %d MiB free; "+
+		"compared with %d threads of the processor\n",
+		about.Name, about.Capability/10, about.Capability%10, about.Driver/1000, about.Driver%1000/10,
+		free>>20, total>>20, runtime.GOMAXPROCS(0))
 	t.registers()
 	for _, s := range p.shapes {
 		t.product(s)
@@ -217,7 +223,8 @@ func (t *tester) spread(of device.Dataset, w challenge.Walk) (took time.Duration
 			want[i] = challenge.Go(w, key, first+uint32(i), set.Cell)
 		}
 		if !slices.Equal(ends, want) || hashes[group] != challenge.GroupHash(want) {
-			t.result(fmt.Sprintf("group %d of %s", group, w), fmt.Errorf("%w: dataset %s, key %x", errDiffers, of.Seed, key))
+			t.result(fmt.Sprintf("group %d of %s", group, w),
+				fmt.Errorf("%w: dataset %s, key %x", errDiffers, of.Seed, key))
 			return took
 		}
 	}
@@ -273,8 +280,10 @@ func (t *tester) kernels() {
 	}{
 		{ptx.Rows, (n*n/challenge.BlockSize + 255) / 256, lines(at[0]), float64(n*n) / 1e9, "GB"},
 		{ptx.Rows, (n*n/challenge.BlockSize + 255) / 256, lines(at[1]), float64(n*n) / 1e9, "GB"},
-		{ptx.Gemm, blocks * blocks, []uint64{at[0], at[1], at[2], n, blocks, blocks}, 2 * float64(n*n*n) / 1e12, "10¹² operations"},
-		{ptx.Tiles, (tiles*tiles + ptx.BlockTiles - 1) / ptx.BlockTiles, []uint64{at[2], at[3], n, tiles, tiles * tiles}, float64(tiles*tiles) / 1e6, "10⁶ tiles"},
+		{ptx.Gemm, blocks * blocks, []uint64{at[0], at[1], at[2], n, blocks, blocks},
+			2 * float64(n*n*n) / 1e12, "10¹² operations"},
+		{ptx.Tiles, (tiles*tiles + ptx.BlockTiles - 1) / ptx.BlockTiles,
+			[]uint64{at[2], at[3], n, tiles, tiles * tiles}, float64(tiles*tiles) / 1e6, "10⁶ tiles"},
 	} {
 		run := func(times int) func() error {
 			return func() error {
@@ -287,7 +296,8 @@ func (t *tester) kernels() {
 			}
 		}
 		t.time(run(1)) // the clocks rise
-		t.rate(fmt.Sprintf("kernel %s, %d times, side %d", k.kernel.Name, times, n), float64(times)*k.amount, k.unit, t.time(run(times)))
+		t.rate(fmt.Sprintf("kernel %s, %d times, side %d", k.kernel.Name, times, n),
+			float64(times)*k.amount, k.unit, t.time(run(times)))
 	}
 }
 
@@ -321,7 +331,8 @@ func (t *tester) commit(s challenge.Shape) error {
 	if err != nil {
 		return err
 	}
-	if err := t.engine.Multiply(t.ctx, seed(), s, func(hashes []byte) error { return c.Add(wire.Hashes(hashes)) }); err != nil {
+	add := func(hashes []byte) error { return c.Add(wire.Hashes(hashes)) }
+	if err := t.engine.Multiply(t.ctx, seed(), s, add); err != nil {
 		return err
 	}
 	_, err = c.Commit()

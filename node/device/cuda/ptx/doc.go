@@ -2,8 +2,8 @@
 // set, which the driver on the machine compiles for its GPU. No CUDA compiler and no C takes part.
 //
 //	rows   ChaCha8 lines of A or B          one thread makes one block of 64 bytes
-//	gemm   C = A·Bᵀ, int8 by int8 in int32  256 threads make 128 × 128 entries: with mma on compute capability 8.0 and later,
-//	                                        with dp4a on 6.1 and later
+//	gemm   C = A·Bᵀ, int8 by int8 in int32  256 threads make 128 × 128 entries: with mma on compute capability 8.0 and
+//	                                        later, with dp4a on 6.1 and later
 //	tiles  SHA-256 trees of tiles           128 threads make the hashes of four tiles
 //	fill   cells of a dataset               one thread makes one cell
 //	walk   walkers over a dataset           one thread walks one walker

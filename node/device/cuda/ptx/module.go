@@ -63,20 +63,26 @@ const (
 var (
 	// Rows makes lines from first on: blocks is K/64, total the number of blocks of all lines, word14 the matrix (2·t
 	// for A_t, 2·t + 1 for B_t).
-	Rows = Kernel{"rows", 256, append([]Param{{"out", Pointer}}, append(keyParams(), Param{"word14", U32}, Param{"first", U32},
-		Param{"blocks", U32}, Param{"total", U32})...)}
+	Rows = Kernel{"rows", 256, append([]Param{{"out", Pointer}}, append(keyParams(),
+		Param{"word14", U32}, Param{"first", U32}, Param{"blocks", U32}, Param{"total", U32})...)}
 	// Gemm makes C = A·Bᵀ: 128·rows lines of A by 128·columns lines of B, each of depth bytes. One block for each 128 ×
 	// 128.
-	Gemm = Kernel{"gemm", 256, []Param{{"a", Pointer}, {"b", Pointer}, {"c", Pointer}, {"depth", U32}, {"rows", U32}, {"columns", U32}}}
+	Gemm = Kernel{"gemm", 256, []Param{
+		{"a", Pointer}, {"b", Pointer}, {"c", Pointer}, {"depth", U32}, {"rows", U32}, {"columns", U32},
+	}}
 	// Tiles hashes count tiles, across of them in a row of tiles, of a C with rows of pitch int32.
-	Tiles = Kernel{"tiles", 128, []Param{{"c", Pointer}, {"out", Pointer}, {"pitch", U32}, {"across", U32}, {"count", U32}}}
+	Tiles = Kernel{"tiles", 128, []Param{
+		{"c", Pointer}, {"out", Pointer}, {"pitch", U32}, {"across", U32}, {"count", U32},
+	}}
 	// Fill makes count cells from first on of the dataset at out, each of work blocks.
-	Fill = Kernel{"fill", 256, append([]Param{{"out", Pointer}}, append(keyParams(), Param{"first", U64}, Param{"count", U32},
-		Param{"work", U32})...)}
+	Fill = Kernel{"fill", 256, append([]Param{{"out", Pointer}}, append(keyParams(),
+		Param{"first", U64}, Param{"count", U32}, Param{"work", U32})...)}
 	// Walk goes steps steps with count walkers from number first on. They start where they stand in ends, or where the
 	// walk key puts them when begin is not 0; ends is that of walker first.
-	Walk = Kernel{"walk", 128, []Param{{"data", Pointer}, {"ends", Pointer}, {"key", U64}, {"cells", U64}, {"first", U32},
-		{"count", U32}, {"steps", U32}, {"begin", U32}}}
+	Walk = Kernel{"walk", 128, []Param{
+		{"data", Pointer}, {"ends", Pointer}, {"key", U64}, {"cells", U64},
+		{"first", U32}, {"count", U32}, {"steps", U32}, {"begin", U32},
+	}}
 	// Groups hashes the ends of count groups of 64 walkers each.
 	Groups = Kernel{"groups", 128, []Param{{"ends", Pointer}, {"out", Pointer}, {"count", U32}}}
 )

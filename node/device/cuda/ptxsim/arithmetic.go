@@ -22,7 +22,7 @@ func init() {
 type operation func(out *lanes, in [4]*lanes)
 
 // compute is an instruction with one result and sources of given kinds. Its operation also runs for threads that do not
-// take part, whose results are dropped.
+// take part: their results are dropped.
 func compute(to regKind, from []regKind, f operation) builder {
 	return func(e *entry, operands []string) (func(*warp, uint32) error, error) {
 		target, sources, err := e.operands(operands, to, from)
@@ -78,7 +78,7 @@ func both(name32, name64 string, f operation) {
 	opcodes[name64] = compute(double, []regKind{double, double}, f)
 }
 
-// narrow is an operation whose results are cut to 32 bits.
+// narrow is an operation with results that are cut to 32 bits.
 func narrow(f operation) operation {
 	return func(out *lanes, in [4]*lanes) {
 		f(out, in)
@@ -261,7 +261,8 @@ func permute(e *entry, text []string) (func(*warp, uint32) error, error) {
 		f = func(out *lanes, in [4]*lanes) {
 			for l := range out {
 				all := in[1][l]<<32 | in[0][l]
-				out[l] = all>>(from[0]&63)&255 | all>>(from[1]&63)&255<<8 | all>>(from[2]&63)&255<<16 | all>>(from[3]&63)&255<<24
+				out[l] = all>>(from[0]&63)&255 | all>>(from[1]&63)&255<<8 |
+					all>>(from[2]&63)&255<<16 | all>>(from[3]&63)&255<<24
 			}
 		}
 	}

@@ -1,7 +1,8 @@
 // Package ptxsim runs PTX text on no GPU, for tests: it parses the output of ../ptx, executes grids of blocks by the
 // PTX ISA's meaning of each instruction, and refuses errors that a GPU would ignore silently.
 //
-//	Parse ──▶ Module ──▶ GPU.Launch: block after block, each of warps of 32 threads that run until they wait at a barrier
+//	Parse ──▶ Module ──▶ GPU.Launch: block after block, each of warps of 32 threads that run until they wait at a
+//	                                 barrier
 //
 // It is strict where hardware is not. An opcode that is not in its list, an operand of another size than the
 // instruction's, a register, a word of shared memory or a word of global memory that is read before anything was

@@ -193,7 +193,8 @@ func (b *block) loadShared(at uint64, to []uint32, thread int32) error {
 		case !c.written:
 			return fmt.Errorf("shared %#x is read, where nobody wrote", at+uint64(4*i))
 		case c.wrote == b.phase && c.writer != thread:
-			return fmt.Errorf("shared %#x is read, which thread %d wrote since the last barrier", at+uint64(4*i), c.writer)
+			return fmt.Errorf("shared %#x is read, which thread %d wrote since the last barrier",
+				at+uint64(4*i), c.writer)
 		}
 		if c.read == b.phase && c.reader != thread {
 			c.reader = manyReaders
@@ -213,7 +214,8 @@ func (b *block) claim(at uint64, words []cell, thread int32) error {
 		case c.pending:
 			return fmt.Errorf("shared %#x is written while a copy is on its way there", at+uint64(4*i))
 		case c.wrote == b.phase && c.writer != thread:
-			return fmt.Errorf("shared %#x is written, which thread %d wrote since the last barrier", at+uint64(4*i), c.writer)
+			return fmt.Errorf("shared %#x is written, which thread %d wrote since the last barrier",
+				at+uint64(4*i), c.writer)
 		case c.read == b.phase && c.reader != thread:
 			return fmt.Errorf("shared %#x is written, which another thread read since the last barrier", at+uint64(4*i))
 		}

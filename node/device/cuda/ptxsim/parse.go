@@ -70,7 +70,8 @@ const sharedBase = 1024
 var (
 	comment    = regexp.MustCompile(`//[^\n]*`)
 	header     = regexp.MustCompile(`^\s*\.version (\d+\.\d+)\s+\.target (sm_\d+)\s+\.address_size 64\s`)
-	entryBegin = regexp.MustCompile(`^\s*\.visible \.entry (\w+)\(([^)]*)\)\s*\.maxntid (\d+), 1, 1\s+(?:\.minnctapersm \d+\s+)?\{`)
+	entryBegin = regexp.MustCompile(
+		`^\s*\.visible \.entry (\w+)\(([^)]*)\)\s*\.maxntid (\d+), 1, 1\s+(?:\.minnctapersm \d+\s+)?\{`)
 	paramText  = regexp.MustCompile(`^\.param \.(u32|u64) (\w+)$`)
 	regText    = regexp.MustCompile(`^\.reg \.(pred|b32|u32|s32|b64|u64|s64) (.+)$`)
 	sharedText = regexp.MustCompile(`^\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]$`)

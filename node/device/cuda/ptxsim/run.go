@@ -114,7 +114,8 @@ func (w *warp) global(lane int) uint64 {
 
 // fault is the error of the first thread of a mask, with its place.
 func (w *warp) fault(mask uint32, what string) error {
-	return fmt.Errorf("thread %d at %q: %s", int(w.first)+bits.TrailingZeros32(mask), w.block.entry.code[w.at].text, what)
+	return fmt.Errorf("thread %d at %q: %s",
+		int(w.first)+bits.TrailingZeros32(mask), w.block.entry.code[w.at].text, what)
 }
 
 // run runs until all threads have ended or wait at a barrier.

@@ -19,7 +19,8 @@
 //	again         7  as walk, and then group u32: one group
 //
 //	answer     kind  body
-//	described     1  capability u32 ‖ driver u32 ‖ free u64 ‖ total u64 ‖ uuid[16] ‖ name, at most 128 bytes, printable
+//	described     1  capability u32 ‖ driver u32 ‖ free u64 ‖ total u64 ‖ uuid[16] ‖ name, at most 128 bytes,
+//	                 printable
 //	part          6  k × hash[32]: tiles, and more of them follow under the same number
 //	tiles         2  k × hash[32]: the last ones
 //	groups        7  k × hash[32]: of the ends of a walk, group by group
@@ -119,8 +120,10 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 	q := Question{ID: id, Op: Op(kind)}
 	want := map[Op]int{
 		Describe: 0, Evict: 0, Cancel: 0,
-		Multiply: sign.HashSize + challenge.ShapeSize, Fill: datasetSize + 8, Walk: 8 + datasetSize + challenge.WalkSize,
-		Again: 8 + datasetSize + challenge.WalkSize + 4,
+		Multiply: sign.HashSize + challenge.ShapeSize,
+		Fill:     datasetSize + 8,
+		Walk:     8 + datasetSize + challenge.WalkSize,
+		Again:    8 + datasetSize + challenge.WalkSize + 4,
 	}
 	if n, ok := want[q.Op]; !ok || len(body) != n {
 		return q, fmt.Errorf("%w: question of kind %d with %d bytes", ErrMalformed, kind, len(body))
@@ -137,7 +140,8 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 		q.Dataset = readDataset(body[8:])
 		q.Walk, err = challenge.UnmarshalWalk(body[8+datasetSize:][:challenge.WalkSize])
 		if q.Op == Again && err == nil {
-			if q.Group = binary.LittleEndian.Uint32(body[8+datasetSize+challenge.WalkSize:]); int64(q.Group) >= int64(q.Walk.Groups()) {
+			q.Group = binary.LittleEndian.Uint32(body[8+datasetSize+challenge.WalkSize:])
+			if int64(q.Group) >= int64(q.Walk.Groups()) {
 				err = fmt.Errorf("group %d of %d", q.Group, q.Walk.Groups())
 			}
 		}
@@ -145,7 +149,8 @@ func UnmarshalQuestion(b []byte) (Question, error) {
 	if err != nil {
 		return q, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	if q.Op == Fill && (q.Dataset.Cells < 1 || q.Dataset.Cells > challenge.MaxCells || q.Dataset.Work < 1 || q.Dataset.Work > challenge.MaxWork) {
+	if q.Op == Fill && (q.Dataset.Cells < 1 || q.Dataset.Cells > challenge.MaxCells ||
+		q.Dataset.Work < 1 || q.Dataset.Work > challenge.MaxWork) {
 		return q, fmt.Errorf("%w: a dataset of %d cells of work %d", ErrMalformed, q.Dataset.Cells, q.Dataset.Work)
 	}
 	return q, nil
@@ -285,7 +290,8 @@ func UnmarshalAnswer(b []byte) (Answer, error) {
 		}
 		a.Free = binary.LittleEndian.Uint64(body)
 	case Failed:
-		if len(body) < 1 || body[0] < byte(CodeQuestion) || body[0] > byte(CodeLibrary) || !printable(body[1:], maxText) {
+		if len(body) < 1 || body[0] < byte(CodeQuestion) || body[0] > byte(CodeLibrary) ||
+			!printable(body[1:], maxText) {
 			return a, bad
 		}
 		a.Code, a.Text = Code(body[0]), string(body[1:])
@@ -335,7 +341,8 @@ func head(b []byte) (kind uint8, id uint64, body []byte, err error) {
 		return 0, 0, nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
 	}
 	if b[0] != Version {
-		return 0, 0, nil, fmt.Errorf("%w: it speaks version %d and this is version %d: build starling and its helper from one tree, with make build",
+		return 0, 0, nil, fmt.Errorf("%w: it speaks version %d and this is version %d: "+
+			"build starling and its helper from one tree, with make build",
 			ErrMalformed, b[0], Version)
 	}
 	return b[1], binary.LittleEndian.Uint64(b[2:]), b[headSize:], nil
@@ -348,7 +355,9 @@ func appendDataset(b []byte, d device.Dataset) []byte {
 
 func readDataset(b []byte) device.Dataset {
 	return device.Dataset{
-		Seed: sign.Hash(b), Cells: binary.LittleEndian.Uint64(b[sign.HashSize:]), Work: binary.LittleEndian.Uint32(b[sign.HashSize+8:]),
+		Seed:  sign.Hash(b),
+		Cells: binary.LittleEndian.Uint64(b[sign.HashSize:]),
+		Work:  binary.LittleEndian.Uint32(b[sign.HashSize+8:]),
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/runtime/agent"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,10 +28,9 @@ const (
 	maxFiles = 1 << 16
 )
 
-// Main is the guard, or the agent of package agent, when the binary was started as one; otherwise it returns at once.
-// Call it first in main.
+// Main is the guard when the binary was started as one; otherwise it returns at once. Call it first in main, after
+// agent.Main, which the same binary is in a container with an overlay.
 func Main() {
-	agent.Main()
 	if len(os.Args) < 2 || os.Args[1] != Subcommand {
 		return
 	}

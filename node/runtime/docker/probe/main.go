@@ -33,8 +33,9 @@ func main() {
 	commands := map[string]func(){
 		"forks":  forks,                                    // fork without end, children too, half of them in sessions of their own
 		"flood":  flood,                                    // print without end
-		"fill":   func() { fill(args[1], false) },          // write files into a directory without end
-		"hide":   func() { fill(args[1], true) },           // the same with files that have no name any more
+		"fill":   func() { fill(args[1], false, false) },   // write files into a directory without end
+		"write":  func() { fill(args[1], false, true) },    // write files until that fails
+		"hide":   func() { fill(args[1], true, false) },    // the same with files that have no name any more
 		"deny":   func() { deny(args[1]) },                 // the same in a directory that nobody may read
 		"starve": func() { starve(args[1]) },               // many empty files, then large ones by many threads, until nothing can be written
 		"hoard":  hoard,                                    // take every inotify instance of its user that is left, and keep them
@@ -91,7 +92,7 @@ func flood() {
 	}
 }
 
-func fill(dir string, hidden bool) {
+func fill(dir string, hidden, careful bool) {
 	signal.Ignore(syscall.SIGXFSZ)
 	block := make([]byte, 1<<20)
 	for i := 0; ; i++ {
@@ -105,7 +106,9 @@ func fill(dir string, hidden bool) {
 		}
 		for range 4 {
 			if _, err := f.Write(block); err != nil {
-				fmt.Fprintln(os.Stderr, err)
+				if fmt.Fprintln(os.Stderr, err); careful {
+					os.Exit(1)
+				}
 			}
 		}
 		if !hidden {

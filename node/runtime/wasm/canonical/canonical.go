@@ -1,9 +1,9 @@
 // Package canonical makes the NaNs of a WebAssembly module the same on every processor.
 //
 // WebAssembly leaves the sign and payload of a NaN that arithmetic makes to the processor, and processors differ: 0/0
-// is fff8000000000000 on amd64 and 7ff8000000000000 on arm64. Module rewrites a module so that each instruction whose
-// result may be such a NaN is followed by code that puts the canonical NaN (positive, only the first bit of the payload
-// set) in its place:
+// is fff8000000000000 on amd64 and 7ff8000000000000 on arm64. Module rewrites a module so that each instruction with a
+// result that may be such a NaN is followed by code that puts the canonical NaN (positive, only the first bit of the
+// payload set) in its place:
 //
 //	local.set t  local.get t  f64.const nan  local.get t  local.get t  f64.eq  select
 //

@@ -41,11 +41,11 @@ func open() (engine.GPU, wire.Description, error) {
 	about := wire.Description{Capability: 80, Driver: 12040, Name: "PTX interpreter, not a GPU"}
 	uuid := os.Getenv("CUDA_VISIBLE_DEVICES")
 	_, digits, _ := strings.Cut(uuid, "-")
-	if b, err := hex.DecodeString(strings.ReplaceAll(digits, "-", "")); err != nil || uuid != "" && len(b) != len(about.UUID) {
+	b, err := hex.DecodeString(strings.ReplaceAll(digits, "-", ""))
+	if err != nil || uuid != "" && len(b) != len(about.UUID) {
 		return nil, about, fmt.Errorf("CUDA_VISIBLE_DEVICES is %.60q and no UUID of a device", uuid)
-	} else {
-		copy(about.UUID[:], b)
 	}
+	copy(about.UUID[:], b)
 	g, err := cudatest.New(about.Capability, memory)
 	if err != nil {
 		return nil, about, err

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/starling-network/starling/node/runtime/agent"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 	"github.com/starling-network/starling/node/runtime/gauge"
 )
 
 func main() {
+	agent.Main()
 	guard.Main()
 	gauge.Main()
 	fmt.Fprintln(os.Stderr, "this program is the first process of a container and is started by a peer")

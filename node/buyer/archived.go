@@ -1,0 +1,363 @@
+package buyer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/node/buyer/archive"
+	"github.com/starling-network/starling/node/buyer/spend"
+	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/store"
+	work "github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// A job that has ended, and whose money is settled for good, leaves memory once there are enough newer ones. It then
+// moves to the archive in one write, and is read from there when somebody asks for it.
+
+const (
+	// keptRanks is how many ranks the ended jobs that stay in memory have together, about.
+	keptRanks = 256
+	// leaveBatch is how many jobs leave memory in one write.
+	leaveBatch = 64
+	// tidyEvery is how often it is looked for jobs that may leave memory, beside whenever a job ends.
+	tidyEvery = time.Minute
+)
+
+// tidying takes ended jobs out of memory until ctx ends.
+func (b *Buyer) tidying(ctx context.Context) {
+	tick := time.NewTicker(tidyEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		if err := errors.Join(b.tidy(ctx, keptRanks), b.forget(ctx)); err != nil && ctx.Err() == nil {
+			b.cfg.Log.Warn("jobs that are over stay in memory", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-b.ended:
+		case r := <-b.removals:
+			r.done <- r.run(ctx)
+		}
+	}
+}
+
+// hasEnded lets tidying look for jobs that may leave memory.
+func (b *Buyer) hasEnded() {
+	select {
+	case b.ended <- struct{}{}:
+	default:
+	}
+}
+
+// tidy takes ended jobs out of memory, the oldest first, until those that stay have so many ranks. One whose money can
+// still move stays. It must not run twice at a time.
+func (b *Buyer) tidy(ctx context.Context, keep int) error {
+	ranks := 0
+	var old []*supervisor
+	for _, s := range b.sorted() {
+		j := s.peek()
+		if !s.mine || !j.State.Ended() {
+			continue
+		}
+		if ranks += len(j.Ranks); ranks > keep {
+			old = append(old, s)
+		}
+	}
+	if ranks <= keep+keep/8 { // many leave at once
+		return nil
+	}
+	old = slices.DeleteFunc(old, func(s *supervisor) bool { return !s.over() || !s.settled() })
+	for batch := range slices.Chunk(old, leaveBatch) {
+		if err := b.leave(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// over reports whether this process does nothing for the job any more.
+func (s *supervisor) over() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+	}
+	w, _, err := s.b.desk.runner.Get(s)
+	return !s.mine && err == nil && w.Done() // this peer has nothing more to do for it
+}
+
+// settled reports whether all leases of the job are.
+func (s *supervisor) settled() bool {
+	return !slices.ContainsFunc(s.bought(), func(l *bought) bool { return l.state() != meter.PayerSettled })
+}
+
+// leave takes jobs out of memory that have ended, those of them whose money is settled for good.
+func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
+	now := time.Now()
+	var puts []store.Put
+	var gone []*supervisor
+	var moves []archive.Job
+	var ends []func(bool)
+	for _, s := range jobs {
+		money, end, ok := b.pay.LetGo(s.trace.Job)
+		if !ok {
+			continue
+		}
+		j, moved, err := s.moved(now)
+		if err != nil {
+			end(false)
+			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.trace.Job, "err", err)
+			continue
+		}
+		puts = append(append(puts, money...), moved...)
+		gone, moves, ends = append(gone, s), append(moves, j), append(ends, end)
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	err := b.cfg.Store.Write(ctx, puts...)
+	if err == nil {
+		b.mu.Lock()
+		for i, s := range gone {
+			b.drop(s)
+			b.archive.Add(moves[i].Entry, now)
+		}
+		b.mu.Unlock()
+	}
+	for i, s := range gone {
+		ends[i](err == nil)
+		s.gone(err == nil)
+	}
+	if err != nil {
+		return fmt.Errorf("archiving jobs: %w", err)
+	}
+	return nil
+}
+
+// drop takes a job and its leases out of memory. b.mu is held.
+func (b *Buyer) drop(s *supervisor) {
+	if b.jobs[s.trace.Job] == s {
+		delete(b.jobs, s.trace.Job)
+	}
+	b.desk.runner.Remove(s)
+	for _, l := range s.bought() {
+		if b.leases[l.id] == l {
+			delete(b.leases, l.id)
+		}
+		b.payers.Drop(paidFor{l})
+	}
+}
+
+// moved returns the job as it is archived, and the writes when it leaves memory. From then on nothing of it is saved,
+// until gone says otherwise.
+func (s *supervisor) moved(now time.Time) (archive.Job, []store.Put, error) {
+	s.mu.Lock()
+	s.closed = true
+	j := s.job.clone()
+	s.mu.Unlock()
+	to, puts := s.b.archived(j), []store.Put{{Kind: kindJob, Key: j.ID}}
+	for _, l := range s.bought() {
+		id := l.id.String()
+		kept, err := l.archived()
+		if err != nil {
+			s.gone(false)
+			return to, nil, err
+		}
+		to.Leases[id] = kept
+		puts = append(puts, store.Put{Kind: kindLease, Key: id}, store.Put{Kind: kindPayer, Key: id})
+		if today := spend.DayOf(now); spend.DayOf(l.rec.At) == today {
+			to.Day, to.Paid = today, append(to.Paid, archive.Cost{To: l.core.Provider, Amount: l.most()})
+		}
+	}
+	all, err := archive.Puts(to)
+	if err != nil {
+		s.gone(false)
+	}
+	return to, append(puts, all...), err
+}
+
+// gone notes that the job has left memory, or that it stays after all.
+func (s *supervisor) gone(left bool) {
+	s.mu.Lock()
+	if s.closed = left; left {
+		s.driver.guards.silenceLocked()
+	}
+	s.mu.Unlock()
+	if left && s.guard != nil {
+		s.guard.close()
+	}
+}
+
+// archived is a job as it is archived, without its leases.
+func (b *Buyer) archived(j Job) archive.Job {
+	j.Escrows = b.pay.Escrows(j.ID)
+	return archive.Job{
+		Entry: archive.Entry{
+			ID: j.ID, State: string(j.State), Name: j.Spec.Name, Key: j.Key, Created: j.Created.UnixNano(),
+			Spent: b.spent(j), Fees: j.took().Fees, Tx: string(j.anchoredIn()),
+		},
+		Full: j, Leases: map[string]archive.Lease{}, Blobs: blobsOf(j),
+	}
+}
+
+// archived is a lease as it is archived.
+func (l *bought) archived() (archive.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rec, err := l.record()
+	if err != nil {
+		return archive.Lease{}, err
+	}
+	payer, err := l.payer.Marshal()
+	return archive.Lease{Record: rec.Value, Payer: payer}, err
+}
+
+// recall reads a job that has left memory, with its leases. It does not come back into memory.
+func (b *Buyer) recall(id string) (*supervisor, error) {
+	ctx := context.Background()
+	var j Job
+	if err := b.archive.Read(ctx, id, &j); err != nil {
+		return nil, err
+	}
+	t := trace.New(b.cfg.Store, id)
+	t.Retire()
+	s, err := b.newSupervisor(j, t)
+	if err != nil {
+		return nil, err
+	}
+	s.closed = true
+	close(s.done)
+	if err := b.archive.Leases(ctx, id, func(key string, of archive.Lease) error {
+		var rec leaseRecord
+		if err := json.Unmarshal(of.Record, &rec); err != nil {
+			return fmt.Errorf("reading lease %s: %w", key, err)
+		}
+		l, err := b.restored(rec, of.Payer, s)
+		if err != nil {
+			return fmt.Errorf("reading lease %s: %w", key, err)
+		}
+		s.paid = append(s.paid, l)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	return s, b.linkAll(s.paid)
+}
+
+// RemoveAfter is the least time since the end of a job that is removed: limits of a day count its money until then.
+const RemoveAfter = 24 * time.Hour
+
+// ErrNeeded: a job cannot be removed yet.
+var ErrNeeded = errors.New("the job is still needed")
+
+// Removed is the rest of a job that was removed.
+type Removed struct {
+	LogBytes int64     // of its logs, which are gone
+	Left     []cid.Cid // files that it left, which its caller removes
+}
+
+// Remove removes a job with its receipts and logs, when it ended RemoveAfter ago or earlier. It returns ErrNoJob,
+// ErrNeeded while money of the job can move or this peer works on it, and the journal's errors. It needs Run.
+func (b *Buyer) Remove(ctx context.Context, id string) (Removed, error) {
+	r := &removal{b: b, id: id, done: make(chan error, 1)}
+	select {
+	case b.removals <- r:
+	case <-ctx.Done():
+		return Removed{}, ctx.Err()
+	}
+	err := <-r.done // it ends with Run
+	return r.Removed, err
+}
+
+// removal is a call of Remove. It runs in tidying, because both take jobs out of memory.
+type removal struct {
+	b  *Buyer
+	id string
+	Removed
+	done chan error
+}
+
+func (r *removal) run(ctx context.Context) error {
+	s, id, err := r.b.lookUp(r.id)
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		if err := r.b.archiveNow(ctx, s); err != nil {
+			return err
+		}
+	}
+	var j Job
+	if err := r.b.archive.Read(ctx, id, &j); err != nil {
+		return err
+	}
+	if err := old(j); err != nil {
+		return err
+	}
+	r.LogBytes = work.DiskUse(r.b.jobDir(id))
+	j.eachLeft(func(text string) {
+		if c, err := cid.Parse(text); err == nil {
+			r.Left = append(r.Left, c)
+		}
+	})
+	if err := r.b.removeArchived(ctx, j); err != nil {
+		return fmt.Errorf("removing job %s: %w", id, err)
+	}
+	return nil
+}
+
+// old returns ErrNeeded unless the job ended RemoveAfter ago or earlier.
+func old(j Job) error {
+	if time.Since(j.Ended) >= RemoveAfter {
+		return nil
+	}
+	at := j.Ended.UTC().Format(time.RFC3339)
+	return fmt.Errorf("%w: it ended at %s, want %v ago or more", ErrNeeded, at, RemoveAfter)
+}
+
+// archiveNow takes one job out of memory, or returns ErrNeeded.
+func (b *Buyer) archiveNow(ctx context.Context, s *supervisor) error {
+	j := s.peek()
+	switch {
+	case !s.mine:
+		return fmt.Errorf("%w: this peer guards it for its owner", ErrNeeded)
+	case !j.State.Ended() || !s.over():
+		return fmt.Errorf("%w: it is %s", ErrNeeded, j.State)
+	}
+	if err := old(j); err != nil {
+		return err
+	}
+	if s.settled() {
+		if err := b.leave(ctx, []*supervisor{s}); err != nil {
+			return err
+		}
+	}
+	if !b.archive.Has(s.trace.Job) {
+		return fmt.Errorf("%w: money of it is under way", ErrNeeded)
+	}
+	return nil
+}
+
+// removeArchived deletes an archived job with all that belongs to it.
+func (b *Buyer) removeArchived(ctx context.Context, j Job) error {
+	var leases []string
+	err := b.archive.Leases(ctx, j.ID, func(id string, _ archive.Lease) error {
+		leases = append(leases, id)
+		return nil
+	})
+	if err == nil {
+		err = b.erase(ctx, j.ID, leases)
+	}
+	if err != nil {
+		return err
+	}
+	return b.archive.Remove(ctx, j.ID, maps.Keys(blobsOf(j)))
+}

@@ -1,0 +1,59 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+// Job is the part of a guarded job that decides about its transactions.
+type Job struct {
+	Owner   sign.Key
+	Keys    market.KeySet // the guardians
+	Escrows []sign.Key    // opened before
+}
+
+// Transaction checks a transaction that payer pays for and that the guardian self is asked to sign: one that opens an
+// escrow of the job for its guardians, or hires a standby from such an escrow, and in which self does nothing else. It
+// returns the escrows that are opened.
+func (j Job) Transaction(g market.Genesis, self, payer sign.Key, in []program.Instruction) ([]sign.Key, error) {
+	if g.Program.IsZero() {
+		return nil, errors.New("the network has no escrows")
+	}
+	asked, err := escrow.Consider(escrow.Net{Program: g.Program}, self, payer, in)
+	if err != nil {
+		return nil, err
+	}
+	changes := func(m program.Meta) bool { return m.Key == self && m.Writable }
+	for _, x := range in {
+		if x.Program == self || slices.ContainsFunc(x.Accounts, changes) {
+			return nil, errors.New("a guardian's account changes in no transaction of a job")
+		}
+	}
+	var opened []sign.Key
+	for _, c := range asked.Opens {
+		switch {
+		case c.Buyer != j.Owner || c.Network != g.Escrow || c.Mint != g.Mint ||
+			c.Keys.Threshold != j.Keys.Threshold || !slices.Equal(c.Keys.Keys, j.Keys.Keys):
+			return nil, fmt.Errorf("escrow %s is of another job, or paid by others", c.Escrow.Short())
+		case c.Escrow != program.EscrowAddress(g.Program, g.Escrow, c.Buyer, sign.Hash(c.Order), c.Opened):
+			return nil, fmt.Errorf("escrow %s is at another address", c.Escrow.Short())
+		case !slices.Contains(j.Escrows, c.Escrow) && !slices.Contains(opened, c.Escrow):
+			opened = append(opened, c.Escrow)
+		}
+	}
+	for _, c := range asked.Hires {
+		if !slices.Contains(j.Escrows, c.Escrow) && !slices.Contains(opened, c.Escrow) {
+			return nil, fmt.Errorf("escrow %s is none of the job's", c.Escrow.Short())
+		}
+	}
+	if len(asked.Retires) > 0 { // a supervisor has the job's key for that
+		return nil, errors.New("a guardian retires nothing")
+	}
+	return opened, nil
+}

@@ -1,0 +1,105 @@
+// Package rules has the rules by which a guardian signs: the vouchers of the job's leases and of the guardians' wages
+// (voucher.go), and the transactions that open escrows for the job (transaction.go). It is a part of the peer without
+// time and network. An error is the reason why a guardian refuses, in words that the supervisor may see.
+package rules
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/meter"
+)
+
+// Last holds a payer's last receipt to its lease: it says from when it is billed, and its provider signed it.
+func Last(d sign.Domain, core market.LeaseCore, payer meter.Payer) error {
+	last, began := payer.Last(), payer.Began()
+	id := core.ID().Short()
+	owed, err := core.Rate.Owed(uint64(last.To - began))
+	switch {
+	case err != nil || last.To < began || owed != last.Cumulative:
+		return fmt.Errorf("receipt %d of lease %s says %d for slots %d to %d",
+			last.Seq, id, last.Cumulative, began, last.To)
+	case began < core.Start || began > core.ActivateBefore:
+		return fmt.Errorf("lease %s began in slot %d, allowed is %d to %d", id, began, core.Start, core.ActivateBefore)
+	case last.Provider != core.Provider || last.Buyer != core.Buyer || last.Cumulative > core.Cap ||
+		last.Units != core.Units || last.UnitsRoot != core.UnitsRoot || last.RankEpoch != core.RankEpoch:
+		return fmt.Errorf("receipt %d of lease %s is of another lease", last.Seq, id)
+	}
+	if err := last.VerifyBy(d, core.Provider, payer.LastSig()); err != nil {
+		return fmt.Errorf("receipt %d of lease %s: %w", last.Seq, id, err)
+	}
+	return nil
+}
+
+// Voucher checks that a payer's voucher, which must be there, may be signed in slot now: within the cap and the lease,
+// not more than an interval beyond the provider's receipts, and those not later than now. The terms are those of the
+// lease under the epoch that its supervisor was granted.
+func Voucher(t meter.Terms, now market.Slot, payer meter.Payer) error {
+	core, v := t.Core, *payer.Voucher()
+	id := core.ID().Short()
+	skew := 2 * t.SkewSlots
+	last, began := payer.Last(), payer.Began()
+	until := began // paid so far by receipts
+	if last.Seq > 0 {
+		until = last.To
+	}
+	if began < core.Start || began > core.ActivateBefore {
+		return fmt.Errorf("lease %s began in slot %d, allowed is %d to %d", id, began, core.Start, core.ActivateBefore)
+	}
+	if until > After(now, skew) {
+		return fmt.Errorf("lease %s is at slot %d, it is %d", id, until, now)
+	}
+	slots := uint64(min(After(until, t.IntervalSlots), core.End) - began)
+	most, err := core.Rate.Owed(slots)
+	if err != nil {
+		return fmt.Errorf("lease %s: %w", id, err)
+	}
+	most = min(most, core.Cap)
+	switch {
+	case v.Version != verify.VoucherVersion || v.Flags&^verify.VoucherFinal != 0 || v.Seq == 0 ||
+		v.Lease != core.ID() || v.Escrow != t.Escrow:
+		return fmt.Errorf("the voucher of lease %s is not of this lease", id)
+	case v.Supervision > t.Supervision:
+		return fmt.Errorf("the voucher of lease %s is of epoch %d, granted is %d", id, v.Supervision, t.Supervision)
+	case v.Cumulative > most:
+		return fmt.Errorf("the voucher of lease %s is for %d, in slot %d it can be %d", id, v.Cumulative, now, most)
+	case v.Horizon > min(After(until, t.IntervalSlots+skew), core.End):
+		return fmt.Errorf("the voucher of lease %s pays until slot %d, it is %d", id, v.Horizon, now)
+	case v.Final() != (last.Seq > 0 && last.Final()) || v.Final() && v.Cumulative != last.Cumulative:
+		return fmt.Errorf("the voucher of lease %s is final, or is not, against its receipts", id)
+	}
+	return nil
+}
+
+// Wage checks that a guardian has earned a voucher's amount in slot now, or in the one in which the job ended: the rate
+// of its wage, for the time since its engagement. On a free network vouchers name no escrow. epoch is the highest that
+// a majority granted.
+func Wage(core market.LeaseCore, now market.Slot, free bool, epoch uint64, v verify.Voucher) error {
+	var slots uint64
+	if end := min(now, core.End); end > core.Start {
+		slots = uint64(end - core.Start)
+	}
+	most, err := core.Rate.Owed(slots)
+	switch {
+	case err != nil:
+		return err
+	case v.Version != verify.VoucherVersion || v.Flags != 0 || v.Seq == 0 || v.Lease != core.ID() ||
+		v.Escrow.IsZero() != free || v.Supervision > epoch:
+		return errors.New("the voucher is not of the wage")
+	case v.Cumulative > min(most, core.Cap) || v.Horizon > max(min(now, core.End), core.Start):
+		return fmt.Errorf("the voucher is for %d until slot %d, earned are %d in slot %d",
+			v.Cumulative, v.Horizon, min(most, core.Cap), now)
+	}
+	return nil
+}
+
+// After is s + n, or the last slot there is.
+func After(s market.Slot, n uint64) market.Slot {
+	if sum := s + market.Slot(n); sum >= s {
+		return sum
+	}
+	return ^market.Slot(0)
+}

@@ -1,0 +1,183 @@
+package pay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+)
+
+const fundsTimeout = 2 * time.Second
+
+// Afford returns an error that wraps ErrFunds if the wallet cannot pay for a job beside those that were taken before.
+// The job can cost so much, and takes so many leases at a time. A chain that does not answer refuses nothing. The job
+// is empty for a new one.
+func (x *Payments) Afford(ctx context.Context, job string, need market.Amount, leases uint32) error {
+	rent := anchorRent + tranchesRent(leases)
+	there := false // an escrow to which leases that make others longer are added
+	for _, e := range x.Escrows(job) {
+		need -= min(need, e.Deposited-min(e.Deposited, e.Refunded))
+		there = there || !e.Closed
+	}
+	if !there {
+		rent += program.EscrowRent(1, 0)
+	}
+	others, othersRent := x.waiting(job)
+	ctx, cancel := context.WithTimeout(ctx, fundsTimeout)
+	defer cancel()
+	f, err := x.cfg.Chain.Funds(ctx)
+	if err != nil {
+		return nil
+	}
+	if x.cfg.Owner != x.cfg.Self && f.Own == 0 {
+		rent += program.Rent(program.TokenSize) // of the account that jobs are paid from
+	}
+	g, fees := x.cfg.Genesis, x.Lamports(leases, need).Most
+	all, err := need.Add(others)
+	switch {
+	case err != nil || f.Spendable < all:
+		e := &fundsError{need: g.FormatAmount(need), have: g.FormatAmount(f.Balance), wallet: x.cfg.Owner}
+		if x.cfg.Owner != x.cfg.Self {
+			e.peer, e.allowed, e.short = x.cfg.Self, g.FormatAmount(f.Spendable), f.Balance+f.Own < all
+		}
+		if others > 0 {
+			e.others = g.FormatAmount(others)
+		}
+		return e
+	case f.Lamports < rent+fees+othersRent:
+		e := &lamportsError{need: rent + fees, rent: rent, have: f.Lamports, key: x.cfg.Self}
+		if othersRent > 0 {
+			e.others = fmt.Sprint(othersRent)
+		}
+		return e
+	}
+	return nil
+}
+
+// waiting returns the most money, and the most lamports, for the other jobs that have not set anything aside yet.
+func (x *Payments) waiting(job string) (sum market.Amount, lamports uint64) {
+	for _, w := range x.cfg.Jobs.Waiting() {
+		if w.Job == job || len(x.Escrows(w.Job)) > 0 {
+			continue
+		}
+		sum = sum.Plus(w.Most)
+		lamports += program.EscrowRent(1, 0) + anchorRent + tranchesRent(w.Ranks) + x.Lamports(w.Ranks, w.Most).Most
+	}
+	return sum, lamports
+}
+
+// Lamports is the SOL that a job takes from the peer's key besides tokens: fees for its transactions, and rent for its
+// accounts, which comes back when they are closed.
+type Lamports struct {
+	Fees uint64 `json:"fees"`               // paid for ever, about
+	Most uint64 `json:"mostFees,omitempty"` // where others bid for places in blocks; 0 of a job that was submitted
+	Rent uint64 `json:"rent"`               // out while its accounts are open
+}
+
+// Lamports estimates the SOL for a job of so many ranks with so much set aside, if it is ordered once: the escrow is
+// opened, funded, each lease retired, the rest refunded, all swept and closed, and the receipts are anchored.
+func (x *Payments) Lamports(ranks uint32, stake market.Amount) Lamports {
+	at, g := x.cfg.Genesis.Program, x.cfg.Genesis
+	fees := x.cfg.Fees
+	if fees == (chain.Fees{}) {
+		fees = chain.DefaultFees()
+	}
+	l := Lamports{Rent: program.EscrowRent(1, 0) + tranchesRent(ranks)}
+	tranches := (uint64(ranks) + program.MaxLeaves - 1) / program.MaxLeaves
+	for _, tx := range []struct {
+		times, signatures uint64
+		stake             market.Amount
+		calls             []program.Instruction
+	}{
+		{1, 1, stake, []program.Instruction{
+			program.OpenEscrow{}.Instruction(at), program.AddTranche{}.Instruction(at),
+		}},
+		{uint64(ranks), 2, stake / market.Amount(max(ranks, 1)), []program.Instruction{
+			program.RetireFinal{}.Instruction(at), // the provider signs, too
+		}},
+		{1, 1, stake, []program.Instruction{program.Refund{}.Instruction(at)}},
+		{1, 1, 0, []program.Instruction{program.Sweep{}.Instruction(at)}},
+		{tranches, 1, 0, []program.Instruction{program.CloseTranche{}.Instruction(at)}},
+		{1, 1, 0, []program.Instruction{program.CloseEscrow{}.Instruction(at)}},
+		{1, 1, 0, anchorCalls(at, x.cfg.Self, Anchoring{})},
+	} {
+		units := program.Units(at, tx.calls)
+		bid := chain.BidLamports(fees.Price(0, 0, units, fees.Ceiling(tx.stake, g.Decimals)), units)
+		l.Fees += tx.times * (tx.signatures*chain.SignatureFee + bid)
+		l.Most += tx.times * fees.CostAtMost(tx.signatures, tx.stake, g.Decimals)
+	}
+	return l
+}
+
+// Took returns the SOL that a job of so many ranks has taken so far, by its anchors' transactions and by its escrows.
+func Took(escrows []Escrow, transactions int, ranks uint32) (l Lamports) {
+	l.Fees = uint64(transactions) * chain.SignatureFee
+	for _, e := range escrows {
+		for _, tx := range e.Transactions {
+			l.Fees += max(tx.Fee, chain.SignatureFee)
+		}
+		if !e.Closed && e.Deposited > 0 {
+			l.Rent += program.EscrowRent(1, 0) + tranchesRent(ranks)
+		}
+	}
+	return l
+}
+
+// anchorRent is the rent of a job's anchor, in lamports.
+var anchorRent = program.Rent(program.AnchorSize)
+
+// tranchesRent is the rent of the tranches for so many leases, in lamports.
+func tranchesRent(leases uint32) (rent uint64) {
+	for left := int(leases); left > 0; left -= program.MaxLeaves {
+		rent += program.TrancheRent(min(left, program.MaxLeaves))
+	}
+	return rent
+}
+
+// fundsError says that the wallet cannot pay for a job.
+type fundsError struct {
+	need, have string
+	others     string // the part of it for jobs that were taken before; empty means none
+	wallet     sign.Key
+	// Where the peer is not the owner: the peer's allowance, and whether the wallet would be short if it allowed all.
+	peer    sign.Key
+	allowed string
+	short   bool
+}
+
+func (e *fundsError) Error() string {
+	if e.allowed != "" && !e.short {
+		return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s, and its owner lets the peer %s spend %s%s; "+
+			"allow it more (starling wallet allow), or lower payment.budget or timeouts.run",
+			e.need, e.wallet, e.have, e.peer, e.allowed, forOthers(e.others))
+	}
+	return fmt.Sprintf("the job can cost up to %s, wallet %s holds %s%s; "+
+		"lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have, forOthers(e.others))
+}
+
+func (e *fundsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }
+
+// lamportsError says that the peer's key cannot pay the rent of a job's escrow and anchor.
+type lamportsError struct {
+	need, rent, have uint64
+	others           string // as in fundsError
+	key              sign.Key
+}
+
+func (e *lamportsError) Error() string {
+	return fmt.Sprintf("the job's escrow and anchor need %d lamports, of which %d are rent and come back; "+
+		"the peer's key %s holds %d%s; send it some SOL", e.need, e.rent, e.key, e.have, forOthers(e.others))
+}
+
+func (e *lamportsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }
+
+func forOthers(amount string) string {
+	if amount == "" {
+		return ""
+	}
+	return ", of which " + amount + " are for jobs that were taken before and have not set it aside yet"
+}

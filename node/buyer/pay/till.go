@@ -1,0 +1,69 @@
+package pay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/settle"
+)
+
+// till is the token account that jobs set money aside from. It is of this peer's key, and the money that a job does
+// not spend comes back to it. So the owner's allowance is used up by the amounts spent, however much was set aside. If
+// the key is the owner, it is the owner's account.
+type till struct {
+	cfg      Config
+	deposits *settle.Keeper[escrow.Deposit]
+
+	mu sync.Mutex // a deposit must be in the journal before the next one counts
+}
+
+// source returns the account, and its owner, to whom the rest comes back.
+func (x *till) source() (account, owner sign.Key) {
+	return program.TokenAccount(x.cfg.Self, x.cfg.Genesis.Mint), x.cfg.Self
+}
+
+// account returns the owner's token account, where the peer spends another's money, and else zero.
+func (x *till) account() sign.Key {
+	if x.cfg.Owner == x.cfg.Self {
+		return sign.Key{}
+	}
+	return program.TokenAccount(x.cfg.Owner, x.cfg.Genesis.Mint)
+}
+
+// deposit brings the money for some leases into the till, beside the money for other deposits. It journals the deposit.
+func (x *till) deposit(ctx context.Context, name string, m escrow.Deposit, ev escrow.Fund) error {
+	need := ev.Deposit
+	if need == 0 {
+		for _, l := range ev.Leases {
+			sum, err := need.Add(l.Cap)
+			if err != nil {
+				return err
+			}
+			need = sum
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := need
+	for _, name := range x.deposits.Names() {
+		m, _, err := x.deposits.Get(name)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		if all, err = all.Add(m.Owing()); err != nil {
+			return err
+		}
+	}
+	if err := x.cfg.Chain.Provide(ctx, all); err != nil {
+		return fmt.Errorf("setting %s aside: %w", x.cfg.Genesis.FormatAmount(need), err)
+	}
+	x.deposits.Add(name, m)
+	if err := x.deposits.Ask(ctx, name, ev); err != nil {
+		return fmt.Errorf("funding %d leases: %w", len(ev.Leases), err)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package pay
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/settle"
+	"github.com/starling-network/starling/node/store"
+)
+
+// Escrow is the escrow of one of a job's orders, as the chain showed it last. Amounts are base units.
+type Escrow struct {
+	Address   sign.Key      `json:"address"`
+	Deposited market.Amount `json:"deposited"`
+	Paid      market.Amount `json:"paid"` // to providers and guardians, with the network's fees
+	Fees      market.Amount `json:"fees"` // of that
+	Refunded  market.Amount `json:"refunded"`
+	Opened    market.Slot   `json:"opened,omitempty"`
+	Deadline  market.Slot   `json:"deadline,omitempty"` // after it and a margin, anybody can have all sent back
+	Closed    bool          `json:"closed,omitempty"`   // nothing is left on chain, and all rent is back
+	Waiting   string        `json:"waiting,omitempty"`  // reason for a wait
+	// Transactions are those that a supermajority voted for, in order.
+	Transactions []settle.Landed `json:"transactions,omitempty"`
+}
+
+// Claimed returns the amounts that were claimed from escrows, and those that lie in them still.
+func Claimed(all []Escrow) (paid, held market.Amount) {
+	for _, e := range all {
+		paid += e.Paid
+		if !e.Closed {
+			held += e.Deposited - min(e.Deposited, e.Paid+e.Refunded)
+		}
+	}
+	return paid, held
+}
+
+// escrowTable has an Escrow by job and order.
+var escrowTable = journal.Define[string, Escrow]("escrow")
+
+// views has the escrows of all jobs, as the chain showed them last.
+type views struct {
+	cfg Config
+
+	mu    sync.Mutex
+	shown map[string]map[string]Escrow // by job, by order
+}
+
+func newViews(cfg Config) *views { return &views{cfg: cfg, shown: map[string]map[string]Escrow{}} }
+
+// load reads the views of an earlier process.
+func (x *views) load(ctx context.Context) error {
+	return escrowTable.List(ctx, x.cfg.Store, "", func(name string, v Escrow) error {
+		x.put(name, v)
+		return nil
+	})
+}
+
+// of returns the escrows of a job, the first one first.
+func (x *views) of(job string) []Escrow {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	of := x.shown[job]
+	var out []Escrow
+	for _, order := range slices.Sorted(maps.Keys(of)) {
+		e := of[order]
+		e.Transactions = slices.Clone(e.Transactions)
+		out = append(out, e)
+	}
+	slices.SortStableFunc(out, func(a, b Escrow) int { return cmp.Compare(a.Opened, b.Opened) })
+	return out
+}
+
+// get returns the view of a deposit's escrow. x.mu is held.
+func (x *views) get(name string) Escrow {
+	job, order, _ := strings.Cut(name, "/")
+	return x.shown[job][order]
+}
+
+// put keeps the view of a deposit's escrow. x.mu is held, or nobody else has x.
+func (x *views) put(name string, e Escrow) {
+	job, order, _ := strings.Cut(name, "/")
+	if x.shown[job] == nil {
+		x.shown[job] = map[string]Escrow{}
+	}
+	x.shown[job][order] = e
+}
+
+// change changes the view of a deposit's escrow, and journals it. A lost view costs nothing: the chain has it.
+func (x *views) change(name string, change func(*Escrow)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	before := x.get(name)
+	e := before
+	e.Transactions = slices.Clone(e.Transactions)
+	if change(&e); reflect.DeepEqual(e, before) {
+		return
+	}
+	x.put(name, e)
+	if err := escrowTable.Write(context.Background(), x.cfg.Store, name, e); err != nil {
+		x.cfg.Log.Warn("what is shown of an escrow was not journalled", "escrow", e.Address, "err", err)
+	}
+}
+
+// records returns the removals of a job's views from the journal.
+func (x *views) records(job string) (gone []store.Put) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for order := range x.shown[job] {
+		gone = append(gone, store.Put{Kind: escrowTable.Kind(), Key: job + "/" + order})
+	}
+	return gone
+}
+
+// drop removes a job's views from memory.
+func (x *views) drop(job string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.shown, job)
+}
+
+// seen reports whether an escrow was on chain.
+func (x *views) seen(name string, at sign.Key) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.get(name).Address == at
+}
+
+// looked implements settle.Observer.
+func (x *views) looked(name string, v escrow.View) {
+	if v.Escrow == nil {
+		return
+	}
+	at := program.EscrowAddress(
+		x.cfg.Genesis.Program, v.Escrow.Network, v.Escrow.Buyer, sign.Hash(v.Escrow.Order), v.Escrow.Opened)
+	x.change(name, func(e *Escrow) {
+		e.Address = at
+		e.Deposited = max(e.Deposited, market.Amount(v.Escrow.Deposited))
+		e.Paid = max(e.Paid, market.Amount(v.Escrow.Paid))
+		e.Fees = max(e.Fees, market.Amount(v.Escrow.Fee+v.Escrow.Swept))
+		e.Refunded, e.Deadline = max(e.Refunded, market.Amount(v.Escrow.Refunded)), market.Slot(v.Escrow.Deadline)
+		e.Opened = market.Slot(v.Escrow.Opened)
+	})
+}
+
+// landed implements settle.Observer.
+func (x *views) landed(name string, l settle.Landed) {
+	x.change(name, func(e *Escrow) {
+		if !slices.ContainsFunc(e.Transactions, func(o settle.Landed) bool { return o.Tx == l.Tx }) {
+			e.Transactions = append(e.Transactions, l)
+		}
+	})
+}

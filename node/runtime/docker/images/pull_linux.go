@@ -1,0 +1,184 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
+	"github.com/starling-network/starling/node/runtime/docker/fetch"
+	"github.com/starling-network/starling/node/runtime/docker/shelf"
+)
+
+// Pull reads the image from its registry (package fetch) and gives it to the engine, which never reads from anywhere by
+// itself. Bytes are packed ones.
+func (m *Images) Pull(
+	ctx context.Context, ref string, auth *runtime.RegistryAuth, progress func(done, total int64),
+) error {
+	name, err := Canonical(ref)
+	if err != nil {
+		return err
+	}
+	if img, err := m.Config(ctx, ref); err == nil {
+		m.Use(ctx, img)
+		return nil
+	}
+	done, err := m.shelf.Pulling(ctx, shelf.Tag(name))
+	if err != nil {
+		return err
+	}
+	defer done()
+	if m.Has(ctx, ref) { // somebody else has pulled it
+		return nil
+	}
+	err = m.pull(ctx, name, auth, progress)
+	var f *runtime.Failure
+	switch {
+	case errors.As(err, &f):
+		return &runtime.Failure{Class: f.Class, Of: ref, Advice: f.Advice, Cause: f.Cause}
+	case err != nil:
+		return fmt.Errorf("pulling %s: %w", ref, err)
+	}
+	return nil
+}
+
+func (m *Images) pull(
+	ctx context.Context, name string, auth *runtime.RegistryAuth, progress func(done, total int64),
+) error {
+	img, err := m.fetch.Open(ctx, name, auth, m.engine.Platform, m.max)
+	if err != nil {
+		return err
+	}
+	defer img.Close()
+	if err := m.promises(img); err != nil {
+		return err
+	}
+	// Packed layers lie on the engine's disk until they are unpacked, and are hardly smaller then.
+	room, err := m.shelf.Plan(ctx, 2*img.Bytes)
+	if err != nil {
+		return err
+	}
+	defer room.End(context.WithoutCancel(ctx))
+	tag := shelf.Tag(name)
+	if err := m.load(ctx, func(ctx context.Context, w io.Writer) error {
+		become := func(unpacked int64) error { return room.Become(ctx, unpacked) }
+		return img.Write(ctx, w, tag, m.max, progress, become)
+	}); err != nil {
+		return err
+	}
+	return m.loaded(ctx, img, tag)
+}
+
+// promises checks that a container can be made of the image's configuration, before its layers are read.
+func (m *Images) promises(img *fetch.Image) error {
+	var says image.InspectResponse // a configuration has the same names but for their case
+	if err := json.Unmarshal(img.JSON, &says); err != nil {
+		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "its configuration is malformed", Cause: err}
+	}
+	if _, err := checkImage(says, m.engine.Platform, m.max); err != nil {
+		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: err.Error()}
+	}
+	return nil
+}
+
+// load gives the engine an archive. When write fails, the engine keeps nothing of it.
+func (m *Images) load(ctx context.Context, write func(ctx context.Context, w io.Writer) error) error {
+	out, in := io.Pipe()
+	writing, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	written := make(chan error, 1)
+	go func() {
+		err := write(writing, in)
+		written <- err // before the engine can hear of it
+		_ = in.CloseWithError(err)
+	}()
+	res, err := m.engine.ImageLoad(ctx, archive{out}, client.ImageLoadWithQuiet(true))
+	if err == nil {
+		err = readLoad(res.Body)
+		_ = res.Body.Close()
+	}
+	select {
+	case failed := <-written:
+		if failed != nil && !errors.Is(failed, errClosed) {
+			return failed
+		}
+	default: // the engine takes no more
+		giveUp()
+		_ = out.Close()
+		<-written
+	}
+	return m.loadError(ctx, err)
+}
+
+// archive is the read side of an archive's pipe. A client closes it when the engine takes no more; the client's own
+// error then says why.
+type archive struct{ *io.PipeReader }
+
+func (a archive) Close() error { return a.CloseWithError(errClosed) }
+
+var errClosed = errors.New("the engine takes no more of the archive")
+
+// loadError classifies the engine's error about an archive.
+func (m *Images) loadError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case engine.Disconnected(err):
+		return m.engine.Explain(err)
+	case strings.Contains(err.Error(), "no space left"):
+		return &runtime.Failure{Class: runtime.ErrNoRoom, Advice: "another provider may have it, or this one later",
+			Cause: err}
+	}
+	return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "the container engine cannot unpack it", Cause: err}
+}
+
+// readLoad follows the engine's messages to their end.
+func readLoad(stream io.Reader) error {
+	for dec := json.NewDecoder(io.LimitReader(stream, maxSaid)); ; {
+		var m struct {
+			Error string `json:"error"`
+		}
+		if err := dec.Decode(&m); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if m.Error != "" {
+			return fmt.Errorf("%.1000s", m.Error)
+		}
+	}
+}
+
+// maxSaid bounds the engine's answer about an archive, bytes.
+const maxSaid = 16 << 20
+
+// loaded holds the image that the engine now has to the digest. Engines call an image by the digest of its
+// configuration, which has those of all its layers, or of its manifest.
+func (m *Images) loaded(ctx context.Context, img *fetch.Image, tag string) error {
+	found, err := m.engine.ImageInspect(ctx, tag)
+	if err != nil {
+		return m.engine.Explain(err)
+	}
+	if found.ID == img.Config.String() || found.ID == img.Manifest.String() {
+		if _, err = checkImage(found, m.engine.Platform, m.max); err == nil {
+			m.Use(ctx, Config{ID: found.ID, shelf: tag}) // old engines do not note the time when they load
+			return nil
+		}
+		err = &runtime.Failure{Class: runtime.ErrBadImage, Advice: err.Error()}
+	} else {
+		err = fmt.Errorf("%w: it has %s", errNotLoaded, found.ID)
+	}
+	_ = m.shelf.Remove(context.WithoutCancel(ctx), tag)
+	return err
+}
+
+var errNotLoaded = errors.New("the engine has another image than it was given")

@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/docker/docker/api/types/mount"
+
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/disk"
+	"github.com/starling-network/starling/node/runtime/docker/images"
+)
+
+// systemDirs are never shown to a container, nor is anything that holds them.
+var systemDirs = []string{
+	"/proc", "/sys", "/dev", "/etc", "/boot",
+	"/run/docker.sock", "/var/run/docker.sock", "/run/containerd", "/run/docker",
+}
+
+// Mounts resolves the mounts' directories, refuses those that would open the machine or the engine to the program, and
+// says how the writable ones are held to the disk limit.
+func (m *Maker) Mounts(s runtime.Spec) ([]mount.Mount, disk.Held, error) {
+	var mounts []mount.Mount
+	var writable []string
+	for i, at := range s.Mounts {
+		if images.Reserved(at.Guest) {
+			return nil, disk.Held{}, &runtime.SpecError{Field: fmt.Sprintf("Mounts[%d].Guest", i),
+				Reason: fmt.Sprintf("%s belongs to the runtime or the system", at.Guest)}
+		}
+		host, err := filepath.EvalSymlinks(at.Host)
+		if err != nil {
+			return nil, disk.Held{}, fmt.Errorf("%w: Mounts[%d]: %w", runtime.ErrBadMount, i, err)
+		}
+		if info, err := os.Stat(host); err != nil || !info.IsDir() {
+			return nil, disk.Held{}, fmt.Errorf("%w: Mounts[%d]: %s is not a directory",
+				runtime.ErrBadMount, i, at.Host)
+		}
+		if place := m.forbidden(host); place != "" {
+			return nil, disk.Held{}, fmt.Errorf("%w: Mounts[%d]: %s would show the program %s",
+				runtime.ErrBadMount, i, at.Host, place)
+		}
+		if !at.ReadOnly {
+			writable = append(writable, host)
+		}
+		if err := m.userOf(s).admit(host, !at.ReadOnly); err != nil {
+			return nil, disk.Held{}, fmt.Errorf("%w: Mounts[%d]: giving it to the container's user: %w",
+				runtime.ErrBadMount, i, err)
+		}
+		mounts = append(mounts, mount.Mount{Type: mount.TypeBind, Source: host, Target: at.Guest, ReadOnly: at.ReadOnly,
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
+	}
+	h, err := disk.Hold(s.Dir, writable, int64(s.Limits.WithDefaults().DiskMiB)<<20)
+	if err != nil {
+		return nil, disk.Held{}, fmt.Errorf("%w: %w", runtime.ErrBadMount, err)
+	}
+	return mounts, h, nil
+}
+
+// forbidden names the protected place that a mount of this directory would open, or "". A directory is as bad as its
+// content.
+func (m *Maker) forbidden(host string) string {
+	for _, p := range append([]string{m.engine.Socket, m.engine.Root}, systemDirs...) {
+		real, err := filepath.EvalSymlinks(p)
+		if err != nil {
+			real = p
+		}
+		for _, p := range []string{p, real} {
+			if host == "/" || below(host, p) || below(p, host) {
+				return p
+			}
+		}
+	}
+	return ""
+}
+
+func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }

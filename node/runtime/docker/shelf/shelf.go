@@ -1,0 +1,157 @@
+package shelf
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/node/runtime"
+)
+
+const (
+	// Repository is the repository of an engine that images are in which were pulled for orders. Nobody can have a
+	// registry there (RFC 6761).
+	Repository = "starling.invalid/order"
+	// keepUsed is the time that an image is kept after its use, however full the disk is: a pulled image is about to be
+	// started.
+	keepUsed = 15 * time.Minute
+	// noteUse is how old the note of an image's last use may become.
+	noteUse = 5 * time.Minute
+)
+
+// Shelf is an engine's images that were pulled for orders, of all peers that share it: each under a name of ours. The
+// engine's time of the last tag is the time of the last use, so that nothing has to be kept beside the engine. An image
+// goes with the last of its names, and not while a container is made of it; names that others gave it stay.
+type Shelf struct {
+	floor int64 // bytes that stay free
+	full  int64 // percent
+	log   *slog.Logger
+	store Store
+
+	pulls sync.Map // of chan struct{}, closed at the end of a pull, by tag
+
+	mu      sync.Mutex // held while images are removed, since this changes the room of all
+	planned int64      // bytes that pulls may still take
+}
+
+// New returns the shelf of a store. freeMiB of its disk stay free; above percent of it, images are removed.
+func New(store Store, freeMiB, percent uint32, log *slog.Logger) *Shelf {
+	return &Shelf{floor: int64(freeMiB) << 20, full: int64(min(percent, 100)), log: log, store: store}
+}
+
+// Tag is the name on the shelf of an image by its name with a digest. Both count: access to an image at one
+// registry does not prove access at another.
+func Tag(name string) string {
+	repo, digest, _ := strings.Cut(name, "@sha256:")
+	sum := sha256.Sum256([]byte(repo))
+	return Repository + ":" + digest + "-" + hex.EncodeToString(sum[:8])
+}
+
+// Use notes that an image, by the engine's ID and its tag on the shelf, is used, unless that was noted a short while
+// ago: used is the last note. An image without a tag is not on the shelf.
+func (s *Shelf) Use(ctx context.Context, id, tag string, used time.Time) {
+	if tag == "" || time.Since(used) < noteUse {
+		return
+	}
+	if err := s.store.Touch(ctx, id, tag); err != nil {
+		s.log.Warn("the use of an image cannot be noted", "image", tag, "error", err)
+	}
+}
+
+// Remove takes an image from the shelf.
+func (s *Shelf) Remove(ctx context.Context, tag string) error { return s.store.Remove(ctx, tag) }
+
+// Pulling waits until nobody else pulls the image. The returned function lets the next one do so.
+func (s *Shelf) Pulling(ctx context.Context, tag string) (done func(), err error) {
+	mine := make(chan struct{})
+	for {
+		busy, others := s.pulls.LoadOrStore(tag, mine)
+		if !others {
+			return func() { s.pulls.Delete(tag); close(mine) }, nil
+		}
+		select {
+		case <-busy.(chan struct{}):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// Plan is room on the engine's disk that a pull may take.
+type Plan struct {
+	s     *Shelf
+	bytes int64
+}
+
+// Plan makes room for a number of bytes beside other plans, and removes images from the shelf for it. Its error is a
+// *runtime.Failure of ErrNoRoom, or ctx's.
+func (s *Shelf) Plan(ctx context.Context, bytes int64) (*Plan, error) {
+	p := &Plan{s: s}
+	return p, p.Become(ctx, bytes)
+}
+
+// Become is Plan for another number of bytes.
+func (p *Plan) Become(ctx context.Context, bytes int64) error {
+	s := p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	others := s.planned - p.bytes
+	if err := s.clear(ctx, others+bytes); err != nil {
+		return err
+	}
+	s.planned, p.bytes = others+bytes, bytes
+	return nil
+}
+
+// End gives up the unused room, and removes images if the disk is too full.
+func (p *Plan) End(ctx context.Context) {
+	if err := p.Become(ctx, 0); err != nil {
+		p.s.log.Warn("the disk of the container engine is too full", "error", err)
+		p.s.mu.Lock()
+		p.s.planned, p.bytes = p.s.planned-p.bytes, 0
+		p.s.mu.Unlock()
+	}
+}
+
+// clear removes images, the one that was used longest ago first, until need bytes can be taken, the disk is not too
+// full then, and the floor stays free. Only that the floor cannot be kept is an error.
+func (s *Shelf) clear(ctx context.Context, need int64) error {
+	var old []Shelved
+	for listed := false; ; {
+		free, size, ok := s.store.Usage()
+		if !ok || free-need >= s.floor && size-free+need <= size/100*s.full {
+			return nil
+		}
+		if !listed {
+			listed = true
+			var err error
+			if old, err = s.store.List(ctx); err != nil {
+				s.log.Warn("images of orders cannot be listed", "error", err)
+			}
+			slices.SortFunc(old, func(a, b Shelved) int { return a.Used.Compare(b.Used) })
+			old = slices.DeleteFunc(old, func(i Shelved) bool { return time.Since(i.Used) < keepUsed })
+		}
+		if len(old) > 0 {
+			if err := s.store.Remove(ctx, old[0].Tag); err == nil {
+				s.log.Info("removed an image of orders", "image", old[0].Tag, "used", old[0].Used)
+			} // else a container is made of it
+			old = old[1:]
+			continue
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if free-need >= s.floor {
+			return nil
+		}
+		return &runtime.Failure{Class: runtime.ErrNoRoom, Advice: "another provider may have it, or this one later",
+			Cause: fmt.Errorf("%d MiB are needed, %d MiB are free, of which %d MiB stay so",
+				need>>20, free>>20, s.floor>>20)}
+	}
+}

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# A hundred peers on one machine, and jobs as wide as half of them and all of them: each rank has a provider of its own,
+# all succeed, and every receipt is signed by both sides. With --paid the network has a local Solana and the ranks are
+# paid; without, it is a free one.
+#
+#   testnet/scenarios/hundred.sh [--paid] [directory]     default: a temporary one
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+free=--free
+[ "${1:-}" != --paid ] || { free=; shift; }
+dir=${1:-$(mktemp -d)}
+mkdir -p "$dir"
+starling=$dir/starling
+peers=100
+
+say() { printf '\n%s\n' "$*"; }
+fail() { echo "FAILED: $*" >&2; exit 1; }
+# value NAME reads the first "NAME: value" of YAML on standard input.
+value() { sed -n "s/^ *$1: *\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" | head -n 1; }
+clean() { "$starling" testnet down --dir "$dir/net" >/dev/null 2>&1 || true; }
+trap clean EXIT
+
+say "1. $peers peers that sell, one that buys"
+go build -trimpath -o "$starling" ./cmd/starling
+GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -trimpath -o "$dir/hash.wasm" ./testnet/jobs/hash
+"$starling" testnet up --dir "$dir/net" -n $peers --units 1 $free
+export STARLING_HOME=$dir/net/buyer-1
+
+price=()
+[ -n "$free" ] || price=(--max-price 0.5 --budget 20)
+for ranks in $((peers / 2)) $peers; do
+	say "2. A job of $ranks ranks"
+	began=$(date +%s%N)
+	job=$("$starling" run -d --guardians 0 -n $ranks "${price[@]}" "$dir/hash.wasm" -- 1)
+	"$starling" wait "$job" >/dev/null || fail "the job did not succeed: $("$starling" why "$job" | tail -n 5)"
+	echo "   right after $((($(date +%s%N) - began) / 1000000)) ms"
+	"$starling" status "$job" -o yaml >"$dir/status.yaml"
+	[ "$(value state <"$dir/status.yaml")" = succeeded ] || fail "the job is $(value state <"$dir/status.yaml")"
+	[ "$(value owed <"$dir/status.yaml")" = "$(value paid <"$dir/status.yaml")" ] || fail "owed and paid differ"
+	providers=$(sed -n 's/^ *provider: *//p' "$dir/status.yaml" | sort -u | wc -l)
+	[ "$providers" -eq "$ranks" ] || fail "$ranks ranks on $providers providers"
+done
+
+say "Every job of 50 and 100 ranks ended right."
