@@ -19,6 +19,7 @@ import (
 type power struct {
 	t     testing.TB
 	crash *store.Crashing
+	at    Crash // with a kind, or nothing
 	off   func()
 
 	mu     sync.Mutex
@@ -32,7 +33,9 @@ const kindHold = "hold"
 
 func newPower(t testing.TB, disk *store.Memory, at Crash, off func()) *power {
 	p := &power{t: t, crash: store.NewCrashing(disk), off: off, holds: map[string]lease.Record{}}
-	if at.Write > 0 {
+	if at.Kind != "" {
+		p.at = at
+	} else if at.Write > 0 {
 		p.crash.CrashAt(at.Write, at.When)
 	}
 	if err := disk.List(context.Background(), kindHold, "", func(key string, value []byte) error {
@@ -52,7 +55,13 @@ func (p *power) Write(ctx context.Context, puts ...store.Put) error {
 		return p.full
 	}
 	if !p.down() && ctx.Err() == nil {
-		p.writes = append(p.writes, kindsOf(puts))
+		kinds := kindsOf(puts)
+		p.writes = append(p.writes, kinds)
+		if p.at.Kind == kinds {
+			if p.at.Write--; p.at.Write == 0 {
+				p.crash.CrashAt(p.crash.Count()+1, p.at.When)
+			}
+		}
 	}
 	err := p.crash.Write(ctx, puts...)
 	if errors.Is(err, store.ErrCrashed) {
