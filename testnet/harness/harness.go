@@ -91,14 +91,6 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Crash says at which write of its journal, and on which side of it, a peer loses power. With a kind, only writes of that
-// kind count: runs of one test may differ by a write of another.
-type Crash struct {
-	Write int
-	Kind  string // "": any
-	When  store.When
-}
-
 // The network's genesis: slots of 100 ms, receipts every second.
 const (
 	slotMillis    = 100

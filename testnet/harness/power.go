@@ -28,6 +28,14 @@ type power struct {
 	holds  map[string]lease.Record // live ones by key
 }
 
+// Crash says at which write of its journal, and on which side of it, a peer loses power. With a kind, only writes of
+// that kind count: runs of one test may differ by a write of another.
+type Crash struct {
+	Write int
+	Kind  string // "": any
+	When  store.When
+}
+
 // kindHold is the provider's kind of hold records.
 const kindHold = "hold"
 

@@ -1,15 +1,18 @@
 // Package attach connects buyers to running programs: a second program beside the first, a port, and files.
 //
 // Each function serves one stream. It refuses before it accepts the stream, and returns when the stream has ended. The
-// caller has entered the execution, and ends ctx with the program.
+// caller has entered the execution, and ends ctx with the program, unless the function says otherwise.
 package attach
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -23,6 +26,9 @@ import (
 const (
 	// dialTime is how long the program may take to accept a connection.
 	dialTime = 5 * time.Second
+
+	// answerTime is how long the caller has to take the last answers of a program that has ended.
+	answerTime = 2 * time.Second
 
 	// MaxArgs bounds the arguments and variables of a program that is attached.
 	MaxArgs = 1024
@@ -127,7 +133,8 @@ func Program(
 	}, nil
 }
 
-// Forward connects to a port of the program.
+// Forward connects to a port of the program. The program's end ends the stream once what it had answered is passed on;
+// ctx is the stream's own.
 func Forward(ctx context.Context, e Execution, h runtime.Handle, port uint32, take Accept) error {
 	if port == 0 || port > math.MaxUint16 {
 		return &stream.Malformed{Reason: fmt.Sprintf("%d is not a port", port)}
@@ -142,14 +149,55 @@ func Forward(ctx context.Context, e Execution, h runtime.Handle, port uint32, ta
 	}
 	dctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	to, err := rt.Dial(dctx, h, uint16(port))
+	conn, err := rt.Dial(dctx, h, uint16(port))
 	if err != nil {
 		return stream.Refuse("port", fmt.Sprintf("nobody in the program answers at port %d: %v", port, err))
 	}
-	conn, err := take(&nodepb.LiveReply{})
+	caller, err := take(&nodepb.LiveReply{})
 	if err != nil {
-		_ = to.Close()
+		_ = conn.Close()
 		return err
 	}
-	return live.Splice(ctx, to, conn)
+	return splice(ctx, e.Alive(), conn, caller)
+}
+
+// splice joins the program's connection with the caller's until both directions have ended, or the program has and its
+// answers are passed on.
+func splice(ctx, alive context.Context, conn net.Conn, caller io.ReadWriteCloser) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	program := &answers{Conn: conn, over: make(chan struct{})}
+	defer context.AfterFunc(alive, func() {
+		defer cancel()
+		select {
+		case <-program.over:
+		case <-time.After(answerTime):
+		case <-ctx.Done():
+		}
+	})()
+	return live.Splice(ctx, program, caller)
+}
+
+// answers is a connection to a program; over is closed when everything has been read.
+type answers struct {
+	net.Conn
+	over chan struct{}
+	once sync.Once
+}
+
+// Read closes over at the end of the program's half, or when the connection breaks.
+func (a *answers) Read(p []byte) (int, error) {
+	n, err := a.Conn.Read(p)
+	if err != nil {
+		a.once.Do(func() { close(a.over) })
+	}
+	return n, err
+}
+
+// CloseWrite passes the end of the caller's half on, where the connection has halves.
+func (a *answers) CloseWrite() error {
+	if half, ok := a.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
 }

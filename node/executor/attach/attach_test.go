@@ -1,15 +1,18 @@
 package attach
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/executor"
@@ -124,6 +127,42 @@ func TestRefusesMalformed(t *testing.T) {
 		}
 		b.End(market.LeaseID{1}, 0)
 	})
+}
+
+// What a program answered before its end is passed on after it; a connection that stays open is closed soon.
+func TestLastAnswer(t *testing.T) {
+	t.Parallel()
+	for what, open := range map[string]bool{"ended": false, "stays open": true} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				alive, die := context.WithCancel(t.Context())
+				ours, program := net.Pipe()
+				caller, theirs := net.Pipe()
+				over := make(chan error, 1)
+				go func() { over <- splice(t.Context(), alive, ours, theirs) }()
+				synctest.Wait()
+				die()
+				synctest.Wait()
+				go func() {
+					_, _ = io.WriteString(program, "the last answer")
+					if !open {
+						_ = program.Close()
+					}
+				}()
+				start := time.Now()
+				if got, err := io.ReadAll(caller); err != nil || string(got) != "the last answer" {
+					t.Errorf("%q, %v", got, err)
+				}
+				if took := time.Since(start); took > answerTime {
+					t.Errorf("closed after %v", took)
+				}
+				if err := <-over; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // take accepts no stream, because its peer is gone.

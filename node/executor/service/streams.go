@@ -167,6 +167,9 @@ func (s *Service) live(ctx context.Context, from peer.ID, req *nodepb.LiveReques
 		return err
 	}
 	defer leave()
+	if op, ok := req.Op.(*nodepb.LiveRequest_Forward_); ok {
+		return attach.Forward(ctx, e, h, op.Forward.GetPort(), take)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.Alive(), cancel)()
@@ -174,8 +177,6 @@ func (s *Service) live(ctx context.Context, from peer.ID, req *nodepb.LiveReques
 	case *nodepb.LiveRequest_Attach_:
 		s.cfg.Log.Info("a second program is attached", "lease", e.Lease)
 		return attach.Serve(ctx, e, h, op.Attach, take)
-	case *nodepb.LiveRequest_Forward_:
-		return attach.Forward(ctx, e, h, op.Forward.GetPort(), take)
 	case *nodepb.LiveRequest_CopyOut_:
 		return attach.CopyOut(ctx, e, op.CopyOut.GetPath(), take)
 	case *nodepb.LiveRequest_CopyIn_:

@@ -7,13 +7,18 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// answerPatience is how long the peer has to take the last answers of a program that has ended. A caller that reads
+// nothing must not keep the container.
+const answerPatience = 2 * time.Second
+
 // dialled is a connection to the program, or one that is being made.
 type dialled struct {
+	near *net.UnixConn
 	conn *net.TCPConn // nil until it is made
 	over bool         // the peer has closed it, or is gone
 }
@@ -34,22 +39,25 @@ func (g *guard) dial(conn *Conn, req Request, files []*os.File) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.dialled) >= MaxDialled {
+	if g.over || len(g.dialled) >= MaxDialled {
 		_ = near.Close()
-		_ = conn.Send(Answer{ID: req.ID, Error: fmt.Sprintf("%d connections are open already", MaxDialled)})
+		why := fmt.Sprintf("%d connections are open already", MaxDialled)
+		if g.over {
+			why = "the program has ended"
+		}
+		_ = conn.Send(Answer{ID: req.ID, Error: why})
 		return
 	}
-	d := &dialled{}
+	d := &dialled{near: near}
 	g.dialled[d] = req.ID
-	go func() {
-		defer near.Close()
-		defer g.forget(d)
+	g.copies.Go(func() {
 		far, err := g.dialOwn(req.Port)
 		if err != nil {
+			g.forget(d)
+			_ = near.Close()
 			_ = conn.Send(Answer{ID: req.ID, Error: err.Error()})
 			return
 		}
-		defer far.Close()
 		g.mu.Lock()
 		d.conn = far
 		if d.over {
@@ -57,11 +65,26 @@ func (g *guard) dial(conn *Conn, req Request, files []*os.File) {
 		}
 		g.mu.Unlock()
 		_ = conn.Send(Answer{ID: req.ID})
-		var out sync.WaitGroup
-		out.Go(func() { pass(far, near) })
+		answered := make(chan struct{})
+		go func() {
+			pass(far, near)
+			<-answered
+			g.forget(d)
+			_ = far.Close()
+			_ = near.Close()
+		}()
 		pass(near, far)
-		out.Wait()
-	}()
+		close(answered)
+	})
+}
+
+// lastAnswers gives the peer a while to take the rest of what the program answered before its end.
+func (g *guard) lastAnswers() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for d := range g.dialled {
+		_ = d.near.SetWriteDeadline(time.Now().Add(answerPatience))
+	}
 }
 
 func (g *guard) forget(d *dialled) {

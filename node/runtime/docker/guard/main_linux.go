@@ -56,7 +56,7 @@ type guard struct {
 	report  *os.File
 	pid     int
 	started time.Time
-	copies  sync.WaitGroup
+	copies  sync.WaitGroup // of what the program writes: its logs, and answers on its ports
 
 	mu       sync.Mutex
 	conn     *Conn

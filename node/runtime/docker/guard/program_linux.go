@@ -169,10 +169,11 @@ func codeOf(s unix.WaitStatus) int {
 	return s.ExitStatus()
 }
 
-// finish writes the rest of the pipes and the report.
+// finish writes the rest of the pipes, the last answers and the report.
 func (g *guard) finish(s unix.WaitStatus) error {
-	g.copies.Wait()
 	r := Report{Code: codeOf(s), Started: g.started, Ended: time.Now()}
+	g.lastAnswers()
+	g.copies.Wait()
 	r.CPUMillis, r.MemoryMiB = g.usage()
 	g.mu.Lock()
 	r.Reason = g.reason

@@ -46,6 +46,7 @@ func main() {
 		"up":     func() { bulk(args[1], args[2], true) },  // send so many MiB to an address, and wait until they were read
 		"lookup": func() { lookup(args[1]) },               // ask for a name
 		"serve":  func() { serve(args[1], args[2]) },       // print a line to every client
+		"answer": func() { answer(args[1], args[2]) },      // send the first client so many bytes and end
 		"term":   term,                                     // print and exit with 4 when asked to end
 		"crash":  crash,                                    // as a program without Go's own handlers does
 		"stead":  stead,                                    // pose as the guard to every client
@@ -275,31 +276,6 @@ func lookup(name string) {
 	defer cancel()
 	addrs, err := net.DefaultResolver.LookupHost(ctx, name)
 	fmt.Println(addrs, err)
-}
-
-func serve(addr, line string) { greet(listen(addr), line) }
-
-// listen says its addresses.
-func listen(addr string) net.Listener {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	addrs, _ := net.InterfaceAddrs()
-	fmt.Println(addrs)
-	return l
-}
-
-func greet(l net.Listener, line string) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			continue
-		}
-		_, _ = io.WriteString(c, line+"\n")
-		_ = c.Close()
-	}
 }
 
 func term() {
