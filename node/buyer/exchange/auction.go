@@ -15,7 +15,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 // The routes by which a quote reaches a buyer.
@@ -160,6 +159,9 @@ func (a *auction) refuse(more ...match.Refusal) {
 		if old, ok := a.refused[r.Provider]; !ok || r.Route != routeOffer || old.Route == routeOffer {
 			a.refused[r.Provider] = r
 		}
+		if r.Route != routeOffer {
+			a.wake()
+		}
 	}
 }
 
@@ -183,83 +185,6 @@ func (a *auction) refusals() []match.Refusal {
 		a.trace.Add(step)
 	}
 	return out
-}
-
-// listen returns when the auction has enough quotes and their time to settle is over, or when ctx ends.
-func (a *auction) listen(ctx context.Context) {
-	var settle <-chan time.Time
-	for {
-		leases, providers := a.leases()
-		enough := leases >= int(a.order.Count) && (!a.ask.Spread || providers >= int(a.order.Count))
-		if enough && settle == nil {
-			settle = time.After(a.ask.Settle)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-settle:
-			return
-		case <-a.more:
-		}
-	}
-}
-
-// open returns the number of leases of the order that known providers could still take, by their offers. Providers that
-// quoted do not count, nor those that declined, unless they were slow, busy or did not see the order's money yet.
-func (a *auction) open() (n int) {
-	known := a.x.best(a)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	counted := map[sign.Key]bool{}
-	for p := range a.quotes {
-		counted[p] = true
-	}
-	for p, r := range a.refused {
-		switch r.Reason {
-		case market.ReasonTimeout, market.ReasonUnseen, stream.CodeBusy:
-		default:
-			counted[p] = counted[p] || r.Route != routeOffer
-		}
-	}
-	for _, k := range known {
-		switch p := k.Offer.Provider; {
-		case counted[p]:
-		case a.ask.Spread:
-			counted[p] = true
-			n++
-		default:
-			n += int(k.Offer.Total / a.order.UnitsPer)
-		}
-	}
-	return n
-}
-
-// Collected is the result of Collect.
-type Collected struct {
-	Quotes   []Quoted
-	Declined []match.Refusal // by providers without a quote
-	auction  *auction
-}
-
-// Open returns the number of leases that known providers could take from which a quote may still come.
-func (c Collected) Open() int { return c.auction.open() }
-
-// Scarce reports whether quotes and Open are too few for the order, but would be enough if the peers that the class has
-// by an estimate and of which no offer is known were like those of which one is.
-func (c Collected) Scarce() bool {
-	x, o := c.auction.x, c.auction.order
-	fit, providers := c.auction.leases()
-	if c.auction.ask.Spread {
-		fit = providers
-	}
-	if fit >= int(o.Count) {
-		return false
-	}
-	fit += c.Open()
-	known := len(x.Book.Class(o.Class, time.Now()))
-	unknown := x.guess(o.Class) - 1 - known // but this peer
-	lack := int(o.Count) - fit
-	return lack > 0 && fit > 0 && lack*known <= unknown*fit
 }
 
 // Collect publishes an order on its class's topic, asks the best known providers directly beside that, and returns the

@@ -45,6 +45,40 @@ func TestCollectDirect(t *testing.T) {
 	})
 }
 
+// Quotes are collected for a while once there are enough, but no longer than until all have answered who could quote.
+func TestCollectSettles(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		change func(*world)
+		waits  bool
+	}{
+		"all quote":           {func(*world) {}, false},
+		"one declines":        {func(w *world) { w.sellers[3].answer = decline(market.ReasonLimit) }, false},
+		"one is busy":         {func(w *world) { w.sellers[3].answer = decline(stream.CodeBusy) }, true},
+		"one is slow":         {func(w *world) { w.sellers[3].delay = time.Minute }, true},
+		"there are strangers": {func(w *world) { w.size++ }, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 4)
+				w.know(1, 2, 3)
+				c.change(w)
+				const settle = 500 * time.Millisecond
+				began := time.Now()
+				prices, _ := w.buy(1, Ask{Direct: true, Spread: true, Settle: settle})
+				if took := time.Since(began); len(prices) < 2 || took >= settle != c.waits {
+					t.Errorf("%d quotes after %v", len(prices), took)
+				}
+			})
+		})
+	}
+}
+
+func decline(r market.Reason) func(*market.Quote) error {
+	return func(*market.Quote) error { return stream.Refuse(string(r), "not today") }
+}
+
 // Each answer that is no quote is noted in the words of its provider, and the others' quotes count.
 func TestCollectRefusals(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,7 @@ type world struct {
 	mu        sync.Mutex
 	published []market.Order
 	heard     int // neighbours in the topic
+	size      int // of the class, with this peer
 	inDHT     []market.Offer
 	lookUps   int
 	blocked   map[sign.Key]string
@@ -76,7 +77,7 @@ type seller struct {
 
 func newWorld(t testing.TB, n int, change ...func(*Config)) *world {
 	t.Helper()
-	w := &world{Net: p2ptest.NewNet(t, n, 20*time.Millisecond), t: t, sellers: make([]*seller, n), heard: 1,
+	w := &world{Net: p2ptest.NewNet(t, n, 20*time.Millisecond), t: t, sellers: make([]*seller, n), heard: 1, size: n,
 		blocked: map[sign.Key]string{}, scores: map[sign.Key]reputation.Score{}}
 	cfg := Config{
 		Host: w.Hosts[0], Genesis: genesis, Self: keyOf(t, 0).Key(), Secret: [32]byte{7}, Network: w, Ratings: w,
@@ -223,7 +224,7 @@ func (w *world) Find(context.Context, market.Class, []market.Region, int) ([]mar
 	return w.inDHT, nil
 }
 
-func (w *world) Size(market.Class) int     { return len(w.Hosts) }
+func (w *world) Size(market.Class) int     { return w.size }
 func (w *world) Shard(market.Class) uint32 { return 3 }
 
 func (w *world) Scores(_ reputation.Role, peers ...sign.Key) []reputation.Score {

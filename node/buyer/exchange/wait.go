@@ -1,0 +1,125 @@
+package exchange
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// listen returns when the auction has enough quotes and their time to settle is over or nobody is left who could send a
+// better one, or when ctx ends.
+func (a *auction) listen(ctx context.Context) {
+	var settle <-chan time.Time
+	var late func() bool
+	for {
+		leases, providers := a.leases()
+		enough := leases >= int(a.order.Count) && (!a.ask.Spread || providers >= int(a.order.Count))
+		if enough && settle == nil {
+			settle, late = time.After(a.ask.Settle), a.late()
+		}
+		if enough && !late() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-settle:
+			return
+		case <-a.more:
+		}
+	}
+}
+
+// late returns a function that reports whether quotes may still come: from a provider whose offer is known now, or from
+// one of those that the class has by an estimate and of which none is.
+func (a *auction) late() func() bool {
+	var known []sign.Key
+	for _, k := range a.x.best(a) {
+		known = append(known, k.Offer.Provider)
+	}
+	strangers := a.strangers() > 0
+	return func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		answered := a.answered()
+		return strangers || slices.ContainsFunc(known, func(p sign.Key) bool { return !answered[p] })
+	}
+}
+
+// strangers returns how many peers may sell the order's class that are neither this one nor in the book.
+func (a *auction) strangers() int {
+	c, known := a.order.Class, map[sign.Key]bool{}
+	for _, k := range a.x.Book.Class(c, time.Now()) {
+		known[k.Offer.Provider] = true
+	}
+	return a.x.guess(c) - 1 - len(known)
+}
+
+// answered returns the providers that quoted, and those that declined, unless they were slow, busy or did not see the
+// order's money yet. a.mu is held.
+func (a *auction) answered() map[sign.Key]bool {
+	out := map[sign.Key]bool{}
+	for p := range a.quotes {
+		out[p] = true
+	}
+	for p, r := range a.refused {
+		switch r.Reason {
+		case market.ReasonTimeout, market.ReasonUnseen, stream.CodeBusy:
+		default:
+			out[p] = out[p] || r.Route != routeOffer
+		}
+	}
+	return out
+}
+
+// open returns the number of leases of the order that known providers could still take, by their offers. Providers that
+// quoted do not count, nor those that declined, unless they were slow, busy or did not see the order's money yet.
+func (a *auction) open() (n int) {
+	known := a.x.best(a)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counted := a.answered()
+	for _, k := range known {
+		switch p := k.Offer.Provider; {
+		case counted[p]:
+		case a.ask.Spread:
+			counted[p] = true
+			n++
+		default:
+			n += int(k.Offer.Total / a.order.UnitsPer)
+		}
+	}
+	return n
+}
+
+// Collected is the result of Collect.
+type Collected struct {
+	Quotes   []Quoted
+	Declined []match.Refusal // by providers without a quote
+	auction  *auction
+}
+
+// Open returns the number of leases that known providers could take from which a quote may still come.
+func (c Collected) Open() int { return c.auction.open() }
+
+// Scarce reports whether quotes and Open are too few for the order, but would be enough if the peers that the class has
+// by an estimate and of which no offer is known were like those of which one is.
+func (c Collected) Scarce() bool {
+	x, o := c.auction.x, c.auction.order
+	fit, providers := c.auction.leases()
+	if c.auction.ask.Spread {
+		fit = providers
+	}
+	if fit >= int(o.Count) {
+		return false
+	}
+	fit += c.Open()
+	known, unknown := len(x.Book.Class(o.Class, time.Now())), c.auction.strangers()
+	lack := int(o.Count) - fit
+	return lack > 0 && fit > 0 && lack*known <= unknown*fit
+}
