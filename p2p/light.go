@@ -264,11 +264,15 @@ func (l *Light) Leave(id peer.ID) {
 	l.announce()
 }
 
+const maxPatience = 10 * time.Second // with an entry that is slow, or the only one
+
 // Keep pings an entry until it does not answer for patience or its connection closes, and renews the reservation there.
-// It returns why the entry is not to be used any more; the caller leaves it then. A nil error means that ctx ended.
+// A slow entry has four times as long as its last answer took, and the only one maxPatience: leaving it would cut what
+// goes through it and help nobody. Keep returns why the caller has to leave the entry; nil when ctx ended.
 func (l *Light) Keep(ctx context.Context, id peer.ID, every, patience time.Duration) error {
 	t := time.NewTicker(every)
 	defer t.Stop()
+	answered, took := time.Now(), time.Duration(0) // by the last answer
 	for {
 		l.mu.Lock()
 		d := l.door(id)
@@ -278,8 +282,12 @@ func (l *Light) Keep(ctx context.Context, id peer.ID, every, patience time.Durat
 		}
 		lost, renew := d.lost, time.Until(d.until) < DialTimeout+time.Minute
 		l.mu.Unlock()
-		if !l.alive(ctx, id, patience) && ctx.Err() == nil {
-			return fmt.Errorf("entry %s has not answered for %v", id, patience)
+		began := time.Now() // a ping after one that failed has longer
+		switch wait := max(patience, 4*took, began.Sub(answered)); {
+		case l.alive(ctx, id, min(wait, maxPatience)):
+			answered, took = time.Now(), time.Since(began)
+		case ctx.Err() == nil && (len(l.Entries()) > 1 || time.Since(answered) > maxPatience):
+			return fmt.Errorf("entry %s has not answered for %v", id, time.Since(answered).Round(time.Millisecond))
 		}
 		if renew {
 			if err := l.Enter(ctx, peer.AddrInfo{ID: id}); err != nil && ctx.Err() == nil {

@@ -3,13 +3,16 @@ package p2p_test
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	ma "github.com/multiformats/go-multiaddr"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -128,6 +131,61 @@ func TestLight(t *testing.T) {
 	}
 	if d := dialled(); len(d) != 1 {
 		t.Errorf("connected to %v, want the second entry", d)
+	}
+}
+
+// An entry that is slow is kept while it answers, the only one longer than the patience for others; a silent one is left
+// where there is another.
+func TestLightSlowEntry(t *testing.T) {
+	t.Parallel()
+	w := newLightWorld(t, 2, false)
+	slow := w.entries[0]
+	var silent atomic.Bool
+	answered := make(chan struct{})
+	slow.SetStreamHandler(ping.ID, func(s network.Stream) {
+		defer s.Close()
+		var b [ping.PingSize]byte
+		if _, err := io.ReadFull(s, b[:]); err != nil || silent.Load() {
+			<-t.Context().Done()
+			return
+		}
+		time.Sleep(800 * time.Millisecond)
+		if _, err := s.Write(b[:]); err == nil {
+			answered <- struct{}{}
+		}
+	})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(w.light.Enter(t.Context(), slow.AddrInfo()))
+	kept := make(chan error, 1)
+	go func() { kept <- w.light.Keep(t.Context(), slow.ID(), 10*time.Millisecond, 10*time.Millisecond) }()
+	pings := func() {
+		t.Helper()
+		for range 2 {
+			select {
+			case <-answered:
+			case err := <-kept:
+				t.Fatal(err)
+			}
+		}
+	}
+	pings()
+	must(w.light.Enter(t.Context(), w.entries[1].AddrInfo()))
+	pings()
+	silent.Store(true)
+	for {
+		select {
+		case <-answered: // it was under way
+		case err := <-kept:
+			if err == nil {
+				t.Error("a silent entry answers")
+			}
+			return
+		}
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/gologshim"
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -121,3 +122,6 @@ func (c Config) checkListen() error {
 	}
 	return nil
 }
+
+// LogTo sends libp2p's own log to h, so that a process has one log. Call it before the first host is made.
+func LogTo(h slog.Handler) { gologshim.SetDefaultHandler(h) }
