@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/runtime"
 )
 
 const (
@@ -28,6 +29,7 @@ func problemsOf(j Job) problems {
 	checkProgram(j, &ps)
 	checkArgs(&ps, "spec.args", j.Args)
 	checkEnv(j, &ps)
+	checkTotal(j, &ps)
 	checkSecrets(j, &ps)
 	most := uint32(MaxRank)
 	if j.Cluster != nil {
@@ -63,10 +65,11 @@ func checkLabels(j Job, ps *problems) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(j.Labels)) {
 		if !isLabel(k) {
-			ps.add("metadata.labels."+k, "not a label's name: want 1 to 63 of letters, digits, '.', '_', '/' and '-'")
+			ps.add("metadata.labels."+printable(k),
+				"not a label's name: want 1 to 63 of letters, digits, '.', '_', '/' and '-'")
 		}
 		if v := j.Labels[k]; len(v) > 256 || !isText(v) || strings.ContainsAny(v, "\r\n") {
-			ps.add("metadata.labels."+k, "want one line of at most 256 bytes")
+			ps.add("metadata.labels."+printable(k), "want one line of at most 256 bytes")
 		}
 	}
 }
@@ -77,15 +80,33 @@ func checkEnv(j Job, ps *problems) {
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(j.Env)) {
+		field := "spec.env." + printable(k)
 		switch {
 		case !isVariable(k):
-			ps.add("spec.env."+k, "not a variable's name: want letters, digits and '_', not beginning with a digit")
+			ps.add(field, "not a variable's name: want letters, digits and '_', not beginning with a digit")
 		case strings.HasPrefix(k, "STARLING_"):
-			ps.add("spec.env."+k, "names with STARLING_ are set by the network")
+			ps.add(field, "names with STARLING_ are set by the network")
 		}
 		if v := j.Env[k]; len(v) > MaxText || !isText(v) {
-			ps.add("spec.env."+k, "want text of at most %d bytes without NUL", MaxText)
+			ps.add(field, "want text of at most %d bytes without NUL", MaxText)
 		}
+	}
+}
+
+// ownBytes are left for the variables of the peer and of a cluster's engine.
+const ownBytes = 16 << 10
+
+// checkTotal holds arguments and variables together to the bounds of providers.
+func checkTotal(j Job, ps *problems) {
+	args := len(j.Args) + len(j.Entrypoint)
+	total := len(strings.Join(j.Entrypoint, " ")) + len(strings.Join(j.Args, " ")) + 2
+	for k, v := range j.Env {
+		total += len(k) + len(v) + 2
+	}
+	if args > MaxArgs && len(j.Args) <= MaxArgs {
+		ps.add("spec.args", "%d arguments with the entrypoint's, at most %d", args, MaxArgs)
+	} else if most := runtime.MaxArgBytes - ownBytes; total > most {
+		ps.add("spec.args", "%d bytes with the variables, at most %d: write inputs", total, most)
 	}
 }
 

@@ -44,10 +44,8 @@ type Cluster struct {
 	Network cluster.Class `json:"network"`
 }
 
-const (
-	// MinAutostop is shorter than nobody's pause to think.
-	MinAutostop = 10 * time.Second
-)
+// MinAutostop is shorter than nobody's pause to think.
+const MinAutostop = 10 * time.Second
 
 // withDefaults fills in the defaults.
 func (c Cluster) withDefaults() Cluster {
@@ -100,10 +98,9 @@ func checkCluster(j Job, ps *problems) {
 			ps.add("spec.env."+name, "is set by the cluster, the same way for all members")
 		}
 	}
-	if i := slices.IndexFunc(j.Secrets, func(s Secret) bool {
-		return s.FileName() == cluster.TokenFile ||
-			s.Name == cluster.TokenFile
-	}); i >= 0 {
+	if slices.ContainsFunc(j.Secrets, func(s Secret) bool {
+		return s.FileName() == cluster.TokenFile || s.Name == cluster.TokenFile
+	}) {
 		ps.add("spec.secrets", "%s is the cluster's own: call yours by another name", cluster.TokenFile)
 	}
 	checkArgs(ps, "spec.command", c.Command)
@@ -129,7 +126,7 @@ func (c *Cluster) checkEngine(ps *problems, size uint32) {
 		return
 	}
 	if option, err := e.CheckOptions(c.Options); err != nil {
-		ps.add("spec.engine."+option, "%v", err)
+		ps.add("spec.engine."+printable(option), "%v", err)
 		return
 	}
 	if least, _ := strconv.ParseUint(c.Options["minNodes"], 10, 32); least > uint64(size) {

@@ -303,16 +303,10 @@ func (f *file) payment(n ast.Node, path string) {
 	p := &f.job.Payment
 	f.fields(n, path, fields{
 		"maxPrice": func(n ast.Node, field string) {
-			set(f, n, field, &p.MaxPrice, func(text string) (market.Price,
-				error) {
-				return parsePrice(text, f.decimals)
-			})
+			set(f, n, field, &p.MaxPrice, func(s string) (market.Price, error) { return parsePrice(s, f.decimals) })
 		},
 		"budget": func(n ast.Node, field string) {
-			set(f, n, field, &p.Budget, func(text string) (market.Amount,
-				error) {
-				return parseMoney(text, f.decimals)
-			})
+			set(f, n, field, &p.Budget, func(s string) (market.Amount, error) { return parseMoney(s, f.decimals) })
 		},
 	}, map[string]string{"mint": "other tokens than the network's",
 		"interval": "other metering intervals than the network's"})

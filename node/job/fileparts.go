@@ -46,20 +46,27 @@ func (f *file) timeouts(n ast.Node, path string) {
 func (f *file) secrets(n ast.Node, path string) {
 	f.list(n, path, func(n ast.Node, path string) {
 		var s Secret
-		literal := func(n ast.Node, field string) {
-			f.wrong(n, field, "a secret's value does not belong into a job file: write from: env:VARIABLE or from: "+
-				"file:PATH")
-		}
+		literal := f.elsewhere("a secret's value", "from")
 		f.fields(n, path, fields{
 			"name": f.textTo(&s.Name), "env": f.textTo(&s.Env), "file": f.textTo(&s.File), "from": f.textTo(&s.From),
 			"value": literal, "literal": literal,
 		}, nil)
-		if s.Name == "" { // the name under which the program sees it will do
-			s.Name = s.Env + s.File
-			s.File = ""
+		switch { // the name under which the program sees it will do
+		case s.Name != "":
+		case s.Env != "":
+			s.Name = s.Env
+		default:
+			s.Name, s.File = s.File, ""
 		}
 		f.job.Secrets = append(f.job.Secrets, s)
 	})
+}
+
+// elsewhere refuses a value of a secret and names the field for its source.
+func (f *file) elsewhere(value, from string) func(ast.Node, string) {
+	return func(n ast.Node, field string) {
+		f.wrong(n, field, "%s does not belong into a job file: write %s: env:VARIABLE or %[2]s: file:PATH", value, from)
+	}
 }
 
 func (f *file) registry(n ast.Node, path string) {
@@ -74,10 +81,7 @@ func (f *file) registry(n ast.Node, path string) {
 	}
 	f.fields(n, path, fields{
 		"username": f.textTo(&r.Username), "passwordFrom": f.textTo(&r.PasswordFrom),
-		"password": func(n ast.Node, field string) {
-			f.wrong(n, field, "a password does not belong into a job file: write passwordFrom: env:VARIABLE or "+
-				"passwordFrom: file:PATH")
-		},
+		"password": f.elsewhere("a password", "passwordFrom"),
 	}, nil)
 }
 
@@ -120,10 +124,7 @@ func (f *file) webhooks(n ast.Node, path string) {
 		var w Webhook
 		f.fields(n, path, fields{
 			"url": f.textTo(&w.URL), "events": f.args(&w.Events), "secretFrom": f.textTo(&w.SecretFrom),
-			"secret": func(n ast.Node, field string) {
-				f.wrong(n, field, "a secret does not belong into a job file: write secretFrom: env:VARIABLE or "+
-					"secretFrom: file:PATH")
-			},
+			"secret": f.elsewhere("a secret", "secretFrom"),
 		}, nil)
 		f.job.Webhooks = append(f.job.Webhooks, w)
 	})

@@ -73,11 +73,8 @@ func (f Flags) program(r *flagReader, j *Job) {
 func (f Flags) health(r *flagReader, j *Job) {
 	h := &Health{}
 	// As docker's --health-cmd: a line for the image's shell.
-	r.one("spec.health.command", f.HealthCmd, func(s string) error {
-		h.Command = []string{"/bin/sh", "-c",
-			s}
-		return nil
-	})
+	r.one("spec.health.command", f.HealthCmd,
+		func(s string) error { h.Command = []string{"/bin/sh", "-c", s}; return nil })
 	take(r, "spec.health.tcp", f.HealthTCP, &h.TCP, parsePort)
 	r.one("spec.health.http", f.HealthHTTP, func(s string) (err error) {
 		port, path, _ := strings.Cut(strings.TrimPrefix(s, ":"), "/")

@@ -41,6 +41,7 @@ const (
 
 	MinTime  = time.Second
 	MaxQueue = 24 * time.Hour
+	MaxPull  = 24 * time.Hour
 	MaxRun   = 30 * 24 * time.Hour
 	MaxStop  = 5 * time.Minute
 	MaxKeep  = 30 * 24 * time.Hour

@@ -87,14 +87,13 @@ func normal(j Job) Job {
 			j.Webhooks[i].Events = nil
 		}
 	}
-	if j.Health != nil && j.Health.Command != nil && len(j.Health.Command) == 0 {
+	if j.Health != nil {
 		h := *j.Health
-		h.Command = nil
+		h.Command = nilIfEmpty(h.Command)
 		j.Health = &h
 	}
-	if c := j.Cluster; c != nil && (c.Options != nil && len(c.Options) == 0 || c.Command != nil &&
-		len(c.Command) == 0) {
-		own := *c
+	if j.Cluster != nil {
+		own := *j.Cluster
 		if own.Command = nilIfEmpty(own.Command); len(own.Options) == 0 {
 			own.Options = nil
 		}

@@ -20,24 +20,24 @@ const engineSocket = "docker.sock"
 var never = map[string]string{
 	"privileged": "privileged containers are not possible on Starling: the provider's machine is not yours, and " +
 		"its other guests are strangers",
-	"hostMounts": "mounts of the provider's own files are not possible on Starling: write inputs and outputs, " +
-		"which are copied",
-	"hostPath": "mounts of the provider's own files are not possible on Starling: write inputs and outputs, " +
-		"which are copied",
+	"hostMounts": neverMounts, "hostPath": neverMounts, "capAdd": neverCapabilities, "capabilities": neverCapabilities,
 	"docker.sock": "the provider's container engine is not given to any program on Starling: whoever has its " +
 		"socket owns the machine",
 	"devices": "devices of the provider's machine cannot be named on Starling: ask for resources.gpus, and the " +
 		"engine gives the GPUs of your lease",
-	"capAdd":       "more kernel capabilities are not possible on Starling: containers run with none",
-	"capabilities": "more kernel capabilities are not possible on Starling: containers run with none",
-	"securityContext": "a container's confinement cannot be changed on Starling: no privileges, no capabilities, its " +
-		"own user and file system",
-	"securityOpt": "a container's confinement cannot be changed on Starling: no privileges, no capabilities, its " +
-		"own user and file system",
+	"securityContext": neverConfinement, "securityOpt": neverConfinement,
 	"hostNetwork": "the provider's own network is not possible on Starling: network is none or internet",
 	"hostPID":     "the provider's own processes are not visible on Starling: a container sees its own",
 	"hostIPC":     "the provider's own memory is not shared on Starling: a container has its own",
 }
+
+const (
+	neverMounts = "mounts of the provider's own files are not possible on Starling: write inputs and outputs, " +
+		"which are copied"
+	neverCapabilities = "more kernel capabilities are not possible on Starling: containers run with none"
+	neverConfinement  = "a container's confinement cannot be changed on Starling: no privileges, no capabilities, " +
+		"its own user and file system"
+)
 
 // tagged is an image reference with a tag and no digest, or a file path with a colon in its name.
 var tagged = sync.OnceValue(func() *regexp.Regexp {

@@ -67,23 +67,24 @@ func asPolicy(text string) (RestartPolicy, error) {
 	return "", fmt.Errorf("%.40q, want never, on-failure or always", text)
 }
 
+func (ps *problems) limit(field string, d, least, most time.Duration) {
+	if d < least || d > most {
+		ps.add("spec."+field, "%v, want %v to %v", d, least, most)
+	}
+}
+
 func checkTimes(j Job, ps *problems) {
 	t := j.Timeouts
-	limit := func(field string, d, least, most time.Duration) {
-		if d < least || d > most {
-			ps.add("spec."+field, "%v, want %v to %v", d, least, most)
-		}
-	}
-	limit("timeouts.queue", t.Queue, MinTime, MaxQueue)
-	limit("timeouts.run", t.Run, MinTime, MaxRun)
+	ps.limit("timeouts.queue", t.Queue, MinTime, MaxQueue)
+	ps.limit("timeouts.run", t.Run, MinTime, MaxRun)
 	if t.Pull != 0 {
-		limit("timeouts.pull", t.Pull, MinTime, MaxRun)
+		ps.limit("timeouts.pull", t.Pull, MinTime, MaxPull)
 	}
 	if t.Start != 0 {
-		limit("timeouts.start", t.Start, MinTime, MaxRun)
+		ps.limit("timeouts.start", t.Start, MinTime, MaxRun)
 	}
 	if t.Stop != 0 {
-		limit("timeouts.stop", t.Stop, 0, MaxStop)
+		ps.limit("timeouts.stop", t.Stop, 0, MaxStop)
 	}
 	switch {
 	case j.Guardians != 0 && j.Guardians != 3 && j.Guardians != 5:
@@ -95,7 +96,7 @@ func checkTimes(j Job, ps *problems) {
 		ps.add("spec.standbys", "%d, at most %d", j.Standbys, MaxStandbys)
 	}
 	if j.Keep != 0 {
-		limit("keep", time.Duration(j.Keep), MinTime, MaxKeep)
+		ps.limit("keep", time.Duration(j.Keep), MinTime, MaxKeep)
 	}
 }
 
@@ -133,6 +134,9 @@ const (
 	DefaultHealthRetries = 3
 
 	maxHealthTime    = time.Hour
+	maxHealthTimeout = 5 * time.Minute
+	maxHealthArgs    = 64
+	maxHealthBytes   = 4 << 10
 	maxHealthRetries = 100
 	maxHealthPath    = 1024
 )
@@ -155,36 +159,28 @@ func checkHealth(j Job, ps *problems) {
 	if h == nil {
 		return
 	}
-	ways := 0
-	for _, given := range []bool{len(h.Command) > 0, h.TCP != 0, h.HTTP != nil} {
-		if given {
-			ways++
-		}
-	}
-	if ways != 1 {
+	command, tcp, http := len(h.Command) > 0, h.TCP != 0, h.HTTP != nil
+	if command && (tcp || http) || tcp == http && !command {
 		ps.add("spec.health", "want exactly one of command, tcp and http")
 	}
 	checkArgs(ps, "spec.health.command", h.Command)
+	if c := h.Command; len(c) > maxHealthArgs || len(strings.Join(c, "")) > maxHealthBytes || len(c) > 0 && c[0] == "" {
+		ps.add("spec.health.command", "want a program and its arguments, at most %d with %d bytes", maxHealthArgs,
+			maxHealthBytes)
+	}
 	if g := h.HTTP; g != nil {
 		if g.Port == 0 {
 			ps.add("spec.health.http", "the port is missing: want {port: 8080, path: /healthz}")
 		}
-		if !strings.HasPrefix(g.Path, "/") || len(g.Path) > maxHealthPath || !isText(g.Path) ||
-			strings.ContainsAny(g.Path, " \r\n\t") {
-			ps.add("spec.health.http.path", "%.80q, want a path such as /healthz", g.Path)
-		} else if _, err := url.ParseRequestURI(g.Path); err != nil {
+		notInPath := func(r rune) bool { return r <= ' ' || r >= 0x7f }
+		if _, err := url.ParseRequestURI(g.Path); err != nil || !strings.HasPrefix(g.Path, "/") ||
+			len(g.Path) > maxHealthPath || strings.ContainsFunc(g.Path, notInPath) {
 			ps.add("spec.health.http.path", "%.80q, want a path such as /healthz", g.Path)
 		}
 	}
-	if d := time.Duration(h.Interval); d < MinTime || d > maxHealthTime {
-		ps.add("spec.health.interval", "%v, want %v to %v", d, MinTime, maxHealthTime)
-	}
-	if d := time.Duration(h.Timeout); d < MinTime || d > maxHealthTime {
-		ps.add("spec.health.timeout", "%v, want %v to %v", d, MinTime, maxHealthTime)
-	}
-	if d := time.Duration(h.StartPeriod); d < 0 || d > maxHealthTime {
-		ps.add("spec.health.startPeriod", "%v, want 0s to %v", d, maxHealthTime)
-	}
+	ps.limit("health.interval", time.Duration(h.Interval), MinTime, maxHealthTime)
+	ps.limit("health.timeout", time.Duration(h.Timeout), MinTime, maxHealthTimeout)
+	ps.limit("health.startPeriod", time.Duration(h.StartPeriod), 0, maxHealthTime)
 	if h.Retries < 1 || h.Retries > maxHealthRetries {
 		ps.add("spec.health.retries", "%d, want 1 to %d", h.Retries, maxHealthRetries)
 	}

@@ -63,6 +63,7 @@ func checkSecrets(j Job, ps *problems) {
 	for i, s := range j.Secrets {
 		field := fmt.Sprintf("spec.secrets[%d]", i)
 		others := j.Secrets[:i]
+		_, plain := j.Env[s.Env]
 		switch {
 		case !validSecret(s.Name):
 			ps.add(field+".name", "%.80q is not a name: want 1 to 128 of letters, digits, '.', '_' and '-'", s.Name)
@@ -74,8 +75,7 @@ func checkSecrets(j Job, ps *problems) {
 			ps.add(field+".env", "%.80q is not a variable's name", s.Env)
 		case strings.HasPrefix(s.Env, "STARLING_"):
 			ps.add(field+".env", "names with STARLING_ are set by the network")
-		case s.Env != "" && (j.Env[s.Env] != "" || slices.ContainsFunc(others,
-			func(o Secret) bool { return o.Env == s.Env })):
+		case s.Env != "" && (plain || slices.ContainsFunc(others, func(o Secret) bool { return o.Env == s.Env })):
 			ps.add(field+".env", "%s is given twice", s.Env)
 		case s.File != "" && !validSecret(s.File):
 			ps.add(field+".file", "%.80q is not a file's name: it lies in %s", s.File, runtime.SecretsDir)

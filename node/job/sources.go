@@ -105,8 +105,19 @@ func (j Job) WithBlobs(blobs map[string]Blob) (Job, error) {
 // Uploaded reports whether the contents of all sources are known, so that peers can fetch them.
 func (j Job) Uploaded() bool { return len(j.Blobs) > 0 || len(j.Sources()) == 0 }
 
+// hidesSystem is the problem of a place in a container.
+const hidesSystem = "%s is a directory of the image's own: write one such as /data"
+
 func checkFiles(j Job, ps *problems) {
 	checkInputs(ps, "spec.inputs", j.Inputs, true)
+	for i, in := range j.Inputs {
+		if j.Image != "" && runtime.HidesSystem(in.Path) {
+			ps.add(fmt.Sprintf("spec.inputs[%d].dst", i), hidesSystem, in.Path)
+		}
+	}
+	if n := mounts(j); n > runtime.MaxMounts {
+		ps.add("spec.inputs", "inputs and outputs in %d directories, at most %d", n, runtime.MaxMounts)
+	}
 	if len(j.Outputs) > MaxOutputs {
 		ps.add("spec.outputs", "%d outputs, at most %d", len(j.Outputs), MaxOutputs)
 		return
@@ -115,10 +126,33 @@ func checkFiles(j Job, ps *problems) {
 		field := fmt.Sprintf("spec.outputs[%d].src", i)
 		if err := checkPath(out.Path); err != nil {
 			ps.add(field, "%v", err)
+		} else if j.Image != "" && runtime.HidesSystem(out.Path) {
+			ps.add(field, hidesSystem, out.Path)
 		} else if slices.ContainsFunc(j.Outputs[:i], func(o Output) bool { return overlap(o.Path, out.Path) }) {
 			ps.add(field, "%s and another output lie in one another", out.Path)
 		}
 	}
+}
+
+// mounts is the number of directories that a provider mounts for rank 0, or fewer before the upload.
+func mounts(j Job) int {
+	var at []string
+	for _, out := range j.Outputs {
+		at = append(at, out.Path)
+	}
+	for _, in := range j.Inputs {
+		if !j.Blobs[in.For(0)].Tree && path.Dir(in.Path) != "/" {
+			in.Path = path.Dir(in.Path)
+		}
+		at = append(at, in.Path)
+	}
+	for i, p := range at {
+		if j.Image == "" { // a module's are whole first elements
+			first, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+			at[i] = "/" + first
+		}
+	}
+	return len(runtime.Outermost(at))
 }
 
 // checkBlobs holds the contents to the sources, once they are there.
@@ -158,11 +192,17 @@ func checkBlobs(j Job, ps *problems) {
 	}
 	for i, in := range j.Inputs {
 		for rank := range int(j.Count) {
-			if !j.Blobs[in.For(rank)].Tree && path.Dir(in.Path) == "/" {
+			if dir := path.Dir(in.Path); j.Blobs[in.For(rank)].Tree {
+				continue
+			} else if dir == "/" {
 				ps.add(fmt.Sprintf("spec.inputs[%d].dst", i), "a file must lie in a directory, such as /data%s",
 					in.Path)
-				break
+			} else if j.Image != "" && runtime.HidesSystem(dir) {
+				ps.add(fmt.Sprintf("spec.inputs[%d].dst", i), hidesSystem, dir)
+			} else {
+				continue
 			}
+			break
 		}
 	}
 }

@@ -23,7 +23,7 @@ func parseCount(text string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// parseCPU reads CPUs into thousandths: "2", "0.5", "500m".
+// parseTruth reads true or false.
 func parseTruth(text string) (bool, error) {
 	if text != "true" && text != "false" {
 		return false, fmt.Errorf("%.40q, want true or false", text)
@@ -31,6 +31,7 @@ func parseTruth(text string) (bool, error) {
 	return text == "true", nil
 }
 
+// parseCPU reads CPUs into thousandths: "2", "0.5", "500m".
 func parseCPU(text string) (uint32, error) {
 	if milli, ok := strings.CutSuffix(text, "m"); ok {
 		n, err := strconv.ParseUint(milli, 10, 32)
@@ -144,7 +145,6 @@ func isVariable(s string) bool {
 }
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
-
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 func only(s string, ok func(byte) bool) bool {
@@ -156,8 +156,7 @@ func only(s string, ok func(byte) bool) bool {
 	return true
 }
 
-func asClass(text string) (market.Class, error) { return market.Class(text), nil }
-
+func asClass(text string) (market.Class, error)   { return market.Class(text), nil }
 func asRegion(text string) (market.Region, error) { return market.Region(text), nil }
 
 func asProvider(text string) (sign.Key, error) {

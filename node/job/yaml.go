@@ -7,10 +7,12 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	yamltoken "github.com/goccy/go-yaml/token"
 )
 
-// MaxFile bounds a job file, maxDepth its brackets (the YAML parser takes quadratic time over them).
+// MaxFile bounds a job file, maxDepth its nesting (the YAML parser takes quadratic time over it).
 const (
 	MaxFile  = 64 << 10
 	maxDepth = 64
@@ -19,33 +21,17 @@ const (
 // parseYAML reads a job file into its one document. Positions in errors are the file's.
 func parseYAML(data []byte) (ast.Node, error) {
 	if len(data) > MaxFile {
-		return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("%d bytes, at most %d are read", len(data), MaxFile),
-			Kind: ErrInvalid}}}
+		text := fmt.Sprintf("%d bytes, at most %d are read", len(data), MaxFile)
+		return nil, &Error{Problems: []Problem{{Text: text, Kind: ErrInvalid}}}
 	}
-	depth, deepest := 0, 0
-	for _, c := range data {
-		switch c {
-		case '[', '{':
-			depth++
-			deepest = max(deepest, depth)
-		case ']', '}':
-			depth--
-		}
+	tokens := lexer.Tokenize(string(data))
+	if tooDeep(tokens) {
+		text := fmt.Sprintf("more than %d brackets are open at once, or dashes stand in one line", maxDepth)
+		return nil, &Error{Problems: []Problem{{Text: text, Kind: ErrInvalid}}}
 	}
-	if deepest > maxDepth {
-		return nil, &Error{Problems: []Problem{{Text: fmt.Sprintf("more than %d brackets are open at once", maxDepth),
-			Kind: ErrInvalid}}}
-	}
-	file, err := parser.ParseBytes(data, 0)
+	file, err := parser.Parse(tokens, 0)
 	if err != nil {
-		p := Problem{Text: "not YAML: " + err.Error(), Kind: ErrInvalid}
-		if at, ok := errors.AsType[yaml.Error](err); ok {
-			p.Text = "not YAML: " + at.GetMessage()
-			if tk := at.GetToken(); tk != nil && tk.Position != nil {
-				p.Line, p.Column = tk.Position.Line, tk.Position.Column
-			}
-		}
-		return nil, &Error{Problems: []Problem{p}}
+		return nil, &Error{Problems: []Problem{notYAML(err)}}
 	}
 	var body ast.Node
 	for _, doc := range file.Docs {
@@ -61,6 +47,42 @@ func parseYAML(data []byte) (ast.Node, error) {
 		return nil, &Error{Problems: []Problem{{Text: "the file is empty", Kind: ErrInvalid}}}
 	}
 	return body, nil
+}
+
+// tooDeep reports whether lists and mappings lie deeper in each other than is read. It counts tokens: brackets in
+// comments and quotes neither open nor close anything.
+func tooDeep(tokens yamltoken.Tokens) bool {
+	open, dashes, line := 0, 0, 0
+	for _, tk := range tokens {
+		switch tk.Type {
+		case yamltoken.SequenceStartType, yamltoken.MappingStartType:
+			open++
+		case yamltoken.SequenceEndType, yamltoken.MappingEndType:
+			open = max(0, open-1)
+		case yamltoken.SequenceEntryType, yamltoken.MappingKeyType:
+			if tk.Position.Line != line {
+				line, dashes = tk.Position.Line, 0
+			}
+			dashes++
+		}
+		if open > maxDepth || dashes > maxDepth {
+			return true
+		}
+	}
+	return false
+}
+
+// notYAML is the problem of a file that the parser refuses.
+func notYAML(err error) Problem {
+	at, ok := errors.AsType[yaml.Error](err)
+	if !ok {
+		return Problem{Text: "not YAML: " + err.Error(), Kind: ErrInvalid}
+	}
+	p := Problem{Text: "not YAML: " + at.GetMessage(), Kind: ErrInvalid}
+	if tk := at.GetToken(); tk != nil && tk.Position != nil {
+		p.Line, p.Column = tk.Position.Line, tk.Position.Column
+	}
+	return p
 }
 
 // reader walks a parsed file, remembers where each field stands, and collects the problems.

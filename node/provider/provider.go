@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -308,7 +309,11 @@ func (p *Provider) watchFees(ctx context.Context) {
 // lasts returns how long so many slots take, at their nominal length.
 func (p *Provider) lasts(slots uint64) time.Duration {
 	const century = 100 * 365 * 24 * time.Hour // and no more: it must fit a Duration
-	return time.Duration(min(slots*p.cfg.Genesis.SlotMillis, uint64(century/time.Millisecond))) * time.Millisecond
+	hi, millis := bits.Mul64(slots, p.cfg.Genesis.SlotMillis)
+	if hi > 0 || millis > uint64(century/time.Millisecond) {
+		return century
+	}
+	return time.Duration(millis) * time.Millisecond
 }
 
 // Accounts returns the accounts of leases that are paid from escrows, also of those that ended long ago.

@@ -5,6 +5,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -214,6 +215,21 @@ func (s Spec) checkMounts() error {
 	return nil
 }
 
+// systemDirs are directories without which hardly any image works, kernelDirs those that are the engine's.
+var (
+	systemDirs = []string{
+		"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin",
+		"/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin", "/usr/local/lib",
+	}
+	kernelDirs = []string{"/dev", "/proc", "/sys"}
+)
+
+// HidesSystem reports whether a mount at a clean absolute path would hide a directory that containers need.
+func HidesSystem(guest string) bool {
+	return slices.Contains(systemDirs, guest) ||
+		slices.ContainsFunc(kernelDirs, func(dir string) bool { return within(guest, dir) })
+}
+
 // ownPlaces are where nothing may be mounted, nor around them.
 func (s Spec) ownPlaces() []string {
 	places := []string{ControlDir, SecretsDir}
@@ -224,6 +240,18 @@ func (s Spec) ownPlaces() []string {
 		}
 	}
 	return places
+}
+
+// Outermost returns those clean absolute paths that lie in no other, each once, sorted by elements. It sorts dirs.
+func Outermost(dirs []string) (out []string) {
+	// By elements and not by bytes: /a-b does not come between /a and /a/b.
+	slices.SortFunc(dirs, func(a, b string) int { return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) })
+	for _, p := range dirs {
+		if len(out) == 0 || !within(p, out[len(out)-1]) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func checkHostPath(field, p string) error {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"path/filepath"
 )
 
 // MaxHandle bounds the encoded form of a Handle, in bytes.
@@ -58,8 +57,9 @@ func (h Handle) Check() error {
 		return fmt.Errorf("%w: names no runtime", ErrBadHandle)
 	case !validID(h.ID):
 		return fmt.Errorf("%w: id %q", ErrBadHandle, h.ID)
-	case !filepath.IsAbs(h.Dir) || filepath.Clean(h.Dir) != h.Dir:
-		return fmt.Errorf("%w: directory %q", ErrBadHandle, h.Dir)
+	}
+	if err := checkHostPath("Dir", h.Dir); err != nil {
+		return fmt.Errorf("%w: %w", ErrBadHandle, err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package workload
 import (
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -155,22 +154,13 @@ func checkFiles(w *nodepb.Workload) error {
 		return nil
 	}
 	for _, m := range mountPoints(w) {
-		if slices.Contains(systemDirs, m) || slices.Contains(kernelDirs, "/"+top(m)) {
+		if runtime.HidesSystem(m) {
 			return Bad("%s: an input or output there would hide the image's own %[1]s; "+
 				"give it a directory of its own, such as /data", m)
 		}
 	}
 	return nil
 }
-
-// systemDirs are directories without which hardly any image works, kernelDirs those that are the engine's.
-var (
-	systemDirs = []string{
-		"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin",
-		"/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin", "/usr/local/lib",
-	}
-	kernelDirs = []string{"/dev", "/proc", "/sys"}
-)
 
 func checkPath(p string) error {
 	if len(p) > maxPath || !path.IsAbs(p) || path.Clean(p) != p || p == "/" || strings.ContainsRune(p, 0) {

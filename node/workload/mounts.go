@@ -38,15 +38,7 @@ func mountPoints(w *nodepb.Workload) []string {
 	for _, in := range w.Inputs {
 		add(in.GetPath(), in.GetBlob().GetTree())
 	}
-	// By elements and not by bytes: /a-b does not come between /a and /a/b.
-	slices.SortFunc(all, func(a, b string) int { return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) })
-	var out []string
-	for _, p := range all {
-		if len(out) == 0 || !within(p, out[len(out)-1]) {
-			out = append(out, p)
-		}
-	}
-	return out
+	return runtime.Outermost(all)
 }
 
 // within reports whether p is dir or lies in it; both are clean and absolute.

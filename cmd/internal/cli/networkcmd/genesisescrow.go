@@ -63,62 +63,11 @@ type escrowOptions struct {
 	founder
 	program, params                        string
 	treasury, authority, stakeMint         string
+	stakeDecimals                          uint8
 	fee, burn, pool, toTreasury, referrer  uint16
 	margin, response, unbonding, evidences time.Duration
 	minStake                               string
 	votes                                  voteOptions
-}
-
-// voteOptions are the flags about votes of verifiers.
-type voteOptions struct {
-	voting, lock, epoch time.Duration
-	leastBonded         string
-	leastBond           string
-	emission            string
-	firstSlot           uint64
-	epochsOfMonth       uint32
-}
-
-func (o *voteOptions) flags(c *cobra.Command) {
-	f := c.Flags()
-	f.DurationVar(&o.voting, "voting", 0,
-		"how long a ballot is open; 0: nothing is ever voted on, and there are no rewards")
-	f.DurationVar(&o.lock, "lock", 7*24*time.Hour, "between the end of a vote on rules and its effect")
-	f.StringVar(&o.leastBonded, "least-bonded", "1000000",
-		"tokens that must be bonded in all, or nothing is voted on and no rewards are paid")
-	f.StringVar(&o.leastBond, "least-bond", "10000",
-		"tokens that a provider must have bonded to propose rules or an epoch's rewards; not 0")
-	f.StringVar(&o.emission, "emission", "0",
-		"tokens of --stake-mint that are paid to providers over 240 months in all; 0: none")
-	f.Uint64Var(&o.firstSlot, "first-slot", 0, "slot in which epoch 0 begins; needed with --voting")
-	f.DurationVar(&o.epoch, "epoch", 24*time.Hour, "length of an epoch, after which its rewards are counted")
-	f.Uint32Var(&o.epochsOfMonth, "epochs-of-month", 30,
-		"epochs of a month; for so long after its end an epoch's rewards can be accepted")
-}
-
-// parameters of votes on a network.
-func (o *voteOptions) parameters(g market.Genesis) (program.Votes, error) {
-	if o.voting == 0 {
-		return program.Votes{}, nil
-	}
-	if o.firstSlot == 0 {
-		return program.Votes{}, cli.WithHint(cli.Usagef("--first-slot is needed with --voting: epochs and months "+
-			"of the emission are counted from it"), "`solana slot` prints the slot that is now")
-	}
-	v := program.Votes{VotingSlots: g.SlotsIn(o.voting), LockSlots: g.SlotsIn(o.lock), FirstSlot: o.firstSlot,
-		EpochSlots: g.SlotsIn(o.epoch), EpochsOfMonth: o.epochsOfMonth}
-	for _, f := range []struct {
-		name, value string
-		to          *uint64
-	}{{"--least-bonded", o.leastBonded, &v.LeastBonded}, {"--least-bond", o.leastBond, &v.LeastBond},
-		{"--emission", o.emission, &v.Emission}} {
-		n, err := market.ParseDecimal(f.value, g.Decimals)
-		if err != nil {
-			return v, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", f.name, err)}
-		}
-		*f.to = n
-	}
-	return v, nil
 }
 
 func genesisInitEscrow(a *cli.App) *cobra.Command {
@@ -172,6 +121,7 @@ the tokens there, no more than the schedule says ever leaves it.`,
 	f.StringVar(&o.authority, "authority", "",
 		"who may draw from the verifiers' pool (default nobody, ever: its share burns)")
 	f.StringVar(&o.stakeMint, "stake-mint", "", "token that providers stake (default the network's)")
+	f.Uint8Var(&o.stakeDecimals, "stake-decimals", 0, "decimals of --stake-mint, if it is not the network's token")
 	d := program.DefaultTerms(sign.Key{}, 0)
 	f.Uint16Var(&o.fee, "fee", d.FeeBps, "fee on what providers claim, in bps")
 	f.Uint16Var(&o.burn, "burn", d.BurnBps, "share of the fee that burns, in bps of it")
@@ -239,7 +189,14 @@ func (o *escrowOptions) parameters(g market.Genesis) (program.Params, error) {
 	if o.params != "" {
 		return paramsFile(o.params, g)
 	}
-	minStake, err := market.ParseDecimal(o.minStake, g.Decimals)
+	if err := o.checkTimes(); err != nil {
+		return program.Params{}, err
+	}
+	stakeMint, decimals, err := o.stake(g)
+	if err != nil {
+		return program.Params{}, err
+	}
+	minStake, err := market.ParseDecimal(o.minStake, decimals)
 	if err != nil {
 		return program.Params{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--min-stake: %w", err)}
 	}
@@ -247,11 +204,11 @@ func (o *escrowOptions) parameters(g market.Genesis) (program.Params, error) {
 	if margin != uint64(uint32(margin)) || response != uint64(uint32(response)) {
 		return program.Params{}, cli.Usagef("--margin or --response is longer than 2³² slots")
 	}
-	votes, err := o.votes.parameters(g)
+	votes, err := o.votes.parameters(g, decimals)
 	if err != nil {
 		return program.Params{}, err
 	}
-	p := program.Params{Network: g.Network, Chain: g.Chain, StakeMint: g.Mint, Votes: votes,
+	p := program.Params{Network: g.Network, Chain: g.Chain, StakeMint: stakeMint, Votes: votes,
 		AuditSlots: uint32(g.AuditSlots), MarginSlots: uint32(margin), ResponseSlots: uint32(response),
 		UnbondingSlots: g.SlotsIn(o.unbonding), EvidenceSlots: g.SlotsIn(o.evidences), MinStake: minStake,
 		Mints: []program.MintTerms{{Mint: g.Mint, FeeBps: o.fee, BurnBps: o.burn, PoolBps: o.pool,
@@ -259,8 +216,7 @@ func (o *escrowOptions) parameters(g market.Genesis) (program.Params, error) {
 	for _, f := range []struct {
 		name, value string
 		to          *sign.Key
-	}{{"--treasury", o.treasury, &p.Treasury}, {"--authority", o.authority, &p.Authority},
-		{"--stake-mint", o.stakeMint, &p.StakeMint}} {
+	}{{"--treasury", o.treasury, &p.Treasury}, {"--authority", o.authority, &p.Authority}} {
 		if f.value == "" {
 			continue
 		}
@@ -269,6 +225,38 @@ func (o *escrowOptions) parameters(g market.Genesis) (program.Params, error) {
 		}
 	}
 	return p, nil
+}
+
+// stake returns the token that providers stake and its decimals, in which the flags about stake are written.
+func (o *escrowOptions) stake(g market.Genesis) (sign.Key, uint8, error) {
+	if o.stakeMint == "" {
+		return g.Mint, g.Decimals, nil
+	}
+	mint, err := cli.Address("--stake-mint", o.stakeMint)
+	switch {
+	case err != nil:
+		return mint, 0, err
+	case mint == g.Mint:
+		return mint, g.Decimals, nil
+	case o.stakeDecimals == 0:
+		return mint, 0, cli.WithHint(cli.Usagef("--stake-decimals is needed: stake is not in the network's token, %s",
+			g.Mint), "`spl-token display MINT` prints them; for a token with none, write all amounts with --params")
+	}
+	return mint, o.stakeDecimals, nil
+}
+
+// checkTimes refuses times that are under zero, which would be none.
+func (o *escrowOptions) checkTimes() error {
+	for _, f := range []struct {
+		name string
+		d    time.Duration
+	}{{"margin", o.margin}, {"response", o.response}, {"unbonding", o.unbonding}, {"evidence", o.evidences},
+		{"voting", o.votes.voting}, {"lock", o.votes.lock}, {"epoch", o.votes.epoch}} {
+		if f.d < 0 {
+			return cli.Usagef("--%s: %v is under zero", f.name, f.d)
+		}
+	}
+	return nil
 }
 
 // paramsFile reads parameters, which must be of the genesis's network and pay in its token.
@@ -327,8 +315,9 @@ func initEscrow(a *cli.App, ctx context.Context, f founder, g *market.Genesis, p
 		a.Say("the program can be changed by %s: see starling network finalize", whoChanges(d))
 	}
 	if p.Votes.Emission > 0 {
+		of := moneycmd.Chain{Genesis: *g}
 		a.Say("the emission is paid from token account %s: send up to %s there",
-			program.EmissionAddress(g.Program, g.Escrow), market.Decimal(p.Votes.Emission, g.Decimals))
+			program.EmissionAddress(g.Program, g.Escrow), of.Text(p.StakeMint, p.Votes.Emission, p))
 	}
 	return nil
 }

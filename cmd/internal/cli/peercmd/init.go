@@ -141,6 +141,11 @@ func unheeded(a *cli.App, c *cobra.Command, o initOptions) error {
 			lost = append(lost, "--"+name)
 		}
 	}
+	// Without its name in the configuration a key keeps nobody out.
+	set, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
+	if o.psk != "" && err == nil && set.PrivateNetwork != node.FilePSK {
+		lost = append(lost, "--psk")
+	}
 	if len(lost) == 0 {
 		return nil
 	}

@@ -1,0 +1,64 @@
+package networkcmd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+)
+
+// voteOptions are the flags about votes of verifiers.
+type voteOptions struct {
+	voting, lock, epoch time.Duration
+	leastBonded         string
+	leastBond           string
+	emission            string
+	firstSlot           uint64
+	epochsOfMonth       uint32
+}
+
+func (o *voteOptions) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.DurationVar(&o.voting, "voting", 0,
+		"how long a ballot is open; 0: nothing is ever voted on, and there are no rewards")
+	f.DurationVar(&o.lock, "lock", 7*24*time.Hour, "between the end of a vote on rules and its effect")
+	f.StringVar(&o.leastBonded, "least-bonded", "1000000",
+		"tokens that must be bonded in all, or nothing is voted on and no rewards are paid")
+	f.StringVar(&o.leastBond, "least-bond", "10000",
+		"tokens that a provider must have bonded to propose rules or an epoch's rewards; not 0")
+	f.StringVar(&o.emission, "emission", "0",
+		"tokens of --stake-mint that are paid to providers over 240 months in all; 0: none")
+	f.Uint64Var(&o.firstSlot, "first-slot", 0, "slot in which epoch 0 begins; needed with --voting")
+	f.DurationVar(&o.epoch, "epoch", 24*time.Hour, "length of an epoch, after which its rewards are counted")
+	f.Uint32Var(&o.epochsOfMonth, "epochs-of-month", 30,
+		"epochs of a month; for so long after its end an epoch's rewards can be accepted")
+}
+
+// parameters of votes on a network with a stake mint of these decimals.
+func (o *voteOptions) parameters(g market.Genesis, decimals uint8) (program.Votes, error) {
+	if o.voting == 0 {
+		return program.Votes{}, nil
+	}
+	if o.firstSlot == 0 {
+		return program.Votes{}, cli.WithHint(cli.Usagef("--first-slot is needed with --voting: epochs and months "+
+			"of the emission are counted from it"), "`solana slot` prints the slot that is now")
+	}
+	v := program.Votes{VotingSlots: g.SlotsIn(o.voting), LockSlots: g.SlotsIn(o.lock), FirstSlot: o.firstSlot,
+		EpochSlots: g.SlotsIn(o.epoch), EpochsOfMonth: o.epochsOfMonth}
+	for _, f := range []struct {
+		name, value string
+		to          *uint64
+	}{{"--least-bonded", o.leastBonded, &v.LeastBonded}, {"--least-bond", o.leastBond, &v.LeastBond},
+		{"--emission", o.emission, &v.Emission}} {
+		n, err := market.ParseDecimal(f.value, decimals)
+		if err != nil {
+			return v, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", f.name, err)}
+		}
+		*f.to = n
+	}
+	return v, nil
+}
