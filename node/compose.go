@@ -16,7 +16,6 @@ import (
 	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/node/reputation"
-	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
@@ -178,7 +177,7 @@ func (n *Node) trade(ctx context.Context) error {
 	n.gpus = inventory.NewGPUs(p.GPUs)
 	n.devices = inventory.NewDevices(n.gpus, n.slots, p.Log.With("role", "audit"))
 	if n.lots, err = n.gpus.Lots(ctx, p.Config.Provide, inventory.Need{
-		Owner: p.Key.Key(), Decimals: p.Genesis.Decimals, Containers: runtimes.Containers(p.Runtimes), Log: p.Log,
+		Owner: p.Key.Key(), Decimals: p.Genesis.Decimals, Containers: p.Runtimes.Containers(), Log: p.Log,
 	}); err != nil {
 		return fmt.Errorf("finding the units to sell: %w", err)
 	}

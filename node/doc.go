@@ -6,6 +6,9 @@
 //
 // # Map
 //
+// The files of a home directory, with the configuration, are in config. Open opens the peer that lives in one, package
+// client a light one.
+//
 // The rooms below the market, which every peer has:
 //
 //	slots       the chain's slot, from its clock or the machine's

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/server"
 	"github.com/starling-network/starling/node/auditing"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/metrics"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/selling"
@@ -123,7 +124,7 @@ func (*localAPI) Name() string { return "api" }
 // Start begins to listen.
 func (a *localAPI) Start(context.Context) error {
 	p := a.n.p
-	s, err := server.Listen(p.Config.API, filepath.Join(p.Home, FileAPI), a.n.buyer, a.n.routes(), p.Log)
+	s, err := server.Listen(p.Config.API, filepath.Join(p.Home, config.FileAPI), a.n.buyer, a.n.routes(), p.Log)
 	if err == nil {
 		a.server.Store(s)
 	}

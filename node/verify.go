@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/auditing"
@@ -21,7 +20,7 @@ const verifiers = "verifier"
 // newSight makes the peer's view of the public facts of audits. It is nil if nothing is audited, and for light clients
 // whose entry peers do not serve blocks.
 func (n *Node) newSight() (*audit.Public, error) {
-	blocks, _ := n.p.Ledger.(chain.Blocks)
+	blocks := n.p.Blocks()
 	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil && blocks == nil {
 		return nil, nil
 	}

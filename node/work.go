@@ -144,7 +144,7 @@ func (n quotes) take(via peer.ID, o market.OrderID, box []byte) error {
 // the buyer.
 func (n *Node) guard(ctx context.Context) (err error) {
 	n.guardian, err = guardian.New(ctx, guardian.Config{
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.policy(),
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.Policy(),
 		Store: n.p.Store, Slots: n.slots, Log: n.p.Log.With("role", "guardian"),
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Backed: func(ctx context.Context, w guardian.Ward, state []byte) error { return n.money.Backed(ctx, w, state) },

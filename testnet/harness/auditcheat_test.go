@@ -18,8 +18,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/protocol"
@@ -43,7 +43,7 @@ func cheats(t *testing.T, o Options, units map[int]uint32) *Net {
 			o.Hardware[i] = newCard(good).open
 		}
 	}
-	o.Configure = func(i int, c *node.Config) {
+	o.Configure = func(i int, c *config.Config) {
 		c.Provide.Units = max(units[i], 1)
 		c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64
 	}
