@@ -235,7 +235,7 @@ func TestRoutes(t *testing.T) {
 	var want []string
 	for i, k := range kinds {
 		n := closed(t, newNode(t, k.parts(t)))
-		routes := n.routes()
+		routes := n.reached().Routes()
 		guard := func(_ route.Operation, w http.ResponseWriter, r *http.Request, serve func(*http.Request) error) {
 			_ = serve(r)
 		}

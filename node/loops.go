@@ -59,7 +59,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		Market: lessor{n}, Filed: n.receipts.file, Reputation: n.reputation,
 		Keys:    selling.Keys{Key: n.p.Key, Tag: n.tag},
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20,
-		Networks: networks, Coordinate: n.coords.Coordinate,
+		Networks: networks, Coordinate: n.net.Coords.Coordinate,
 	})
 }
 
@@ -67,9 +67,9 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 type lessor struct{ n *Node }
 
 func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
-	return r.n.exchange.Offer(ctx, offers, envelopes)
+	return r.n.net.Exchange.Offer(ctx, offers, envelopes)
 }
-func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.exchange.Next(ctx) }
+func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.net.Exchange.Next(ctx) }
 func (r lessor) Reply(o market.Order, quote, offer []byte) error {
 	return r.n.replies.Send(o, quote, offer)
 }

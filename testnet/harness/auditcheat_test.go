@@ -126,7 +126,7 @@ func TestEightUnitsOneCardAndOneThatIsLate(t *testing.T) {
 		unit := n.Provider(late).Node.Audits().Service().Shelf().All()[0].Unit
 		for i := 2; i < 5; i++ {
 			// Three of the four that judge signed that it is late, so that it is no one peer's word.
-			if failed := n.Provider(i).Node.Refused().Failed(n.Provider(late).Key.Key(), unit); len(failed) == 0 {
+			if failed := n.Provider(i).Node.Facts().Refused.Failed(n.Provider(late).Key.Key(), unit); len(failed) == 0 {
 				t.Errorf("%s did not hear that the late one failed", name(i))
 			}
 			if got := knows(t, n.Provider(i), n.Provider(late).Key.Key(), "audit late"); got == 0 {
