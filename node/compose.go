@@ -8,22 +8,18 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/coords"
-	"github.com/starling-network/starling/node/exchange"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
 	"github.com/starling-network/starling/node/inventory"
+	"github.com/starling-network/starling/node/network"
 	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/node/reputation"
-	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/p2p/discovery"
-	"github.com/starling-network/starling/p2p/gossip"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -87,11 +83,11 @@ func (n *Node) ground(ctx context.Context) (err error) {
 	}
 	n.services.Add(reputation.NewService(n.reputation, p.Genesis.Decimals))
 	n.receipts.add(func(l market.Lease, _ []market.UnitID, r verify.Receipt) { n.reputation.File(l, r) })
-	if n.sight, err = n.newSight(); err != nil {
+	if n.facts, err = n.newFacts(); err != nil {
 		return fmt.Errorf("setting up audits: %w", err)
 	}
-	if n.sight != nil && n.sight.Instants().OneIn > 1 {
-		n.services.Add(service.Loop("beacons", n.sight.Follow))
+	if n.facts != nil && n.facts.Instants().OneIn > 1 {
+		n.services.Add(service.Loop("beacons", n.facts.Follow))
 	}
 	if err = n.openProofs(ctx); err != nil {
 		return err
@@ -123,50 +119,23 @@ func wait(ctx context.Context) error {
 	return nil
 }
 
-// meet composes how the peer meets others: DHT, gossip and coordinates, and the proofs that it publishes there.
+// meet composes how the peer meets others, and the proofs that it publishes there.
 func (n *Node) meet(ctx context.Context) (err error) {
 	p := n.p
-	cfg := discovery.Config{Network: n.tag, Values: []discovery.Values{n.proofs.Values()}, Logger: p.Log}
+	cfg := network.Config{
+		Host: p.Host, Genesis: p.Genesis, Key: p.Key.Key(), Store: p.Store, Values: n.proofs.Values(), Log: p.Log,
+	}
 	if n.chain != nil {
 		cfg.Registered = n.chain.Staked()
 		n.services.Add(n.chain.Rules())
 	}
-	if n.discovery, err = discovery.New(p.Host, cfg); err != nil {
+	if n.net, err = network.Open(ctx, cfg); err != nil {
 		return err
 	}
-	n.services.Add(dht{n.discovery})
-	p.Host.FindWith(n.discovery.Where)
-	gctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	n.services.Add(topics{cancel})
-	if n.gossip, err = gossip.New(gctx, p.Host, gossip.Config{Network: n.tag, Logger: p.Log}); err != nil {
-		return err
-	}
-	of := coords.Config{Host: p.Host, Network: n.tag, Store: p.Store, Log: p.Log.With("role", "coords")}
-	if n.coords, err = coords.New(ctx, of); err != nil {
-		return err
-	}
-	n.services.Add(service.Loop("coordinates", n.coords.Run))
+	n.services.Add(n.net.Services()...)
 	n.prove()
 	return nil
 }
-
-// dht is the peer's part in the DHT as a service.
-type dht struct{ *discovery.Discovery }
-
-// Name implements service.Service.
-func (dht) Name() string { return "discovery" }
-
-// topics is the peer's part in gossip as a service. The topics are left before.
-type topics struct{ stop context.CancelFunc }
-
-// Name implements service.Service.
-func (topics) Name() string { return "gossip" }
-
-// Run implements service.Service.
-func (topics) Run(ctx context.Context) error { return wait(ctx) }
-
-// Close ends the gossip.
-func (t topics) Close() error { t.stop(); return nil }
 
 // trade composes the market, and the ways of quotes and of executions' packets.
 func (n *Node) trade(ctx context.Context) error {
@@ -178,26 +147,20 @@ func (n *Node) trade(ctx context.Context) error {
 	n.gpus = inventory.NewGPUs(p.GPUs)
 	n.devices = inventory.NewDevices(n.gpus, n.slots, p.Log.With("role", "audit"))
 	if n.lots, err = n.gpus.Lots(ctx, p.Config.Provide, inventory.Need{
-		Owner: p.Key.Key(), Decimals: p.Genesis.Decimals, Containers: runtimes.Containers(p.Runtimes), Log: p.Log,
+		Owner: p.Key.Key(), Decimals: p.Genesis.Decimals, Containers: p.Runtimes.Containers(), Log: p.Log,
 	}); err != nil {
 		return fmt.Errorf("finding the units to sell: %w", err)
 	}
-	cfg := exchange.Config{
-		Host: p.Host, Gossip: n.gossip, Discovery: n.discovery, Genesis: p.Genesis, Key: p.Key.Key(),
-		Region: p.Config.Region, Log: p.Log,
-	}
+	var sells []market.Class
 	for _, l := range n.lots {
-		cfg.Sells = append(cfg.Sells, l.Class)
+		sells = append(sells, l.Class)
 	}
-	if p.Genesis.AuditSlots > 0 {
-		cfg.Roles = append(cfg.Roles, verifiers)
-	}
-	n.exchange = exchange.New(cfg)
+	exchange := n.net.Trade(p.Config.Region, sells, p.Genesis.AuditSlots > 0)
 	n.replies = replies.New(replies.Config{
 		Host: p.Host, Network: n.tag, Way: quotes{n}.way, Take: quotes{n}.take,
 		Log: p.Log,
 	})
 	n.networks = execnet.New(execnet.Config{Host: p.Host, Egress: p.Config.Egress, MemoryMiB: m.MemoryMiB, Log: p.Log})
-	n.services.Add(service.Loop("replies", n.replies.Run), n.exchange, n.networks)
+	n.services.Add(service.Loop("replies", n.replies.Run), exchange, n.networks)
 	return nil
 }

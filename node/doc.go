@@ -6,6 +6,9 @@
 //
 // # Map
 //
+// The files of a home directory, with the configuration, are in config. Open opens the peer that lives in one, package
+// client a light one.
+//
 // The rooms below the market, which every peer has:
 //
 //	slots       the chain's slot, from its clock or the machine's
@@ -18,10 +21,8 @@
 //
 // The rooms of a full peer in the network. A light peer has its entry peers instead (node/client, node/entry):
 //
-//	discovery   offers and roles in the DHT (p2p/discovery)
-//	gossip      signed messages by topic (p2p/gossip)
-//	coords      network coordinates, which estimate distances between peers
-//	exchange    the market: orders by gossip, offers in the DHT
+//	network     offers and roles in the DHT (p2p/discovery), signed messages by topic (p2p/gossip), distances between
+//	            peers by network coordinates (coords), and on these the market (exchange)
 //	replies     the way of quotes back to buyers
 //	entry       service for light clients
 //	anchored    receipts that peers anchored on the chain

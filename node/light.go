@@ -54,14 +54,11 @@ type LightState interface {
 	Dials() bool
 }
 
-// EntriesService is the name of a light peer's service that connects it to its entry peers.
-const EntriesService = "entries"
-
 // entries is a light peer's connection to the network, as a service and as the market of its buyer.
 type entries struct{ Light }
 
 // Name implements service.Service.
-func (entries) Name() string { return EntriesService }
+func (entries) Name() string { return api.EntriesService }
 
 // Inform adds the entry peers to the description of the peer.
 func (e entries) Inform(_ context.Context, info *api.NodeInfo) {

@@ -12,18 +12,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/starling-network/starling/chain/chaintest"
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/config"
+	"github.com/starling-network/starling/node/onchain"
+	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
@@ -41,7 +43,7 @@ func freeParts(t *testing.T) Parts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return partsOf(t, g, Parts{Ledger: slots.Wall(g.SlotMillis)})
+	return partsOf(t, g, Parts{Access: onchain.Access{Ledger: slots.Wall(g.SlotMillis)}})
 }
 
 // tokenParts are the parts of a peer of a network with a program, and with audits if a window has so many slots.
@@ -52,18 +54,15 @@ func tokenParts(t *testing.T, auditSlots uint64) Parts {
 		Network: "lists", Chain: c.Genesis(), Symbol: "STAR", Decimals: 6, SlotMillis: 100, IntervalSlots: 10, Simulated: true,
 		AuditSlots: auditSlots, AuditOneIn: min(auditSlots, 2),
 	}
-	mint, at := sign.Sum([]byte("mint")), sign.Sum([]byte("program"))
-	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(program.Params{
-		Network: g.Network, Chain: g.Chain, StakeMint: sign.Key(mint), MarginSlots: 100, ResponseSlots: 100,
-		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1, AuditSlots: uint32(auditSlots),
-		Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), g.Decimals)},
-	}), sign.Key(mint))
+	_, programs, err := chaintest.Found(c, &g, program.Params{
+		MarginSlots: 100, ResponseSlots: 100, UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1,
+		AuditSlots: uint32(auditSlots),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Program, g.Escrow, g.Mint = net.Program, net.Address(), net.Mint
-	l := chaintest.NewPrograms(c, net).Ledger(privateKey(t).Key())
-	return partsOf(t, g, Parts{Ledger: l, Program: l})
+	l := programs.Ledger(privateKey(t).Key())
+	return partsOf(t, g, Parts{Access: onchain.Access{Ledger: l, Program: l}})
 }
 
 // privateKey is the key of all peers here: each is alone.
@@ -82,17 +81,17 @@ func partsOf(t *testing.T, g market.Genesis, p Parts) Parts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Config, p.Genesis, p.Key, p.Home = DefaultConfig(), g, privateKey(t), t.TempDir()
+	p.Config, p.Genesis, p.Key, p.Home = config.Default(), g, privateKey(t), t.TempDir()
 	p.Owner, p.Store, p.Blobs, p.Version, p.Log = p.Key.Key(), store.NewMemory(), blobs, "test", p2ptest.Quiet()
 	p.Host = p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0), Network: g.Tag()})
-	p.Runtimes, p.SlotEvery, p.NoAPI = map[string]runtime.Runtime{}, slotEvery, true
+	p.Runtimes, p.SlotEvery, p.NoAPI = runtimes.Set{}, 5*time.Second, true
 	return p
 }
 
 // sells adds a unit of CPU to a peer's parts.
 func sells(p Parts) Parts {
 	p.Config.Provide.Enabled = true
-	p.Config.Provide.Unit = Unit{MilliCPU: 100, MemoryMiB: 8, DiskMiB: 8}
+	p.Config.Provide.Unit = config.Unit{MilliCPU: 100, MemoryMiB: 8, DiskMiB: 8}
 	if p.Genesis.Free {
 		p.Config.Provide.Price = "0"
 	}
@@ -212,7 +211,7 @@ func TestListsRun(t *testing.T) {
 			if (n.local.server.Load() != nil) == p.NoAPI {
 				t.Errorf("API without %t", p.NoAPI)
 			}
-			if _, err := os.Stat(filepath.Join(p.Home, FileAPI)); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(filepath.Join(p.Home, config.FileAPI)); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("endpoint file: %v", err)
 			}
 		})
@@ -236,7 +235,7 @@ func TestRoutes(t *testing.T) {
 	var want []string
 	for i, k := range kinds {
 		n := closed(t, newNode(t, k.parts(t)))
-		routes := n.routes()
+		routes := n.reached().Routes()
 		guard := func(_ route.Operation, w http.ResponseWriter, r *http.Request, serve func(*http.Request) error) {
 			_ = serve(r)
 		}
@@ -377,7 +376,7 @@ func TestPartsRefused(t *testing.T) {
 	} {
 		p := tokenParts(t, 0)
 		change(&p)
-		if _, err := New(t.Context(), p); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), text) {
+		if _, err := New(t.Context(), p); !errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want %q", err, text)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/server"
 	"github.com/starling-network/starling/node/auditing"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/metrics"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/selling"
@@ -111,6 +112,15 @@ func (n *Node) open(context.Context) error {
 	return nil
 }
 
+// reached are the rooms that the local API is about.
+func (n *Node) reached() server.Rooms {
+	return server.Rooms{
+		Buyer: n.buyer, Files: n.files, Peer: described{n.status, n.user.Guards}, Healthy: n.status, Blocks: n.blocks,
+		Market: traded{n.status, n.user.Leases}, Operator: n.user.Operator, Proofs: n.proofs, Audits: n.user.Audits,
+		Rewards: n.user.Rewards, Metered: n, Log: n.p.Log,
+	}
+}
+
 // localAPI is the local HTTP API as a service.
 type localAPI struct {
 	n      *Node
@@ -123,7 +133,8 @@ func (*localAPI) Name() string { return "api" }
 // Start begins to listen.
 func (a *localAPI) Start(context.Context) error {
 	p := a.n.p
-	s, err := server.Listen(p.Config.API, filepath.Join(p.Home, FileAPI), a.n.buyer, a.n.routes(), p.Log)
+	at := filepath.Join(p.Home, config.FileAPI)
+	s, err := server.Listen(p.Config.API, at, a.n.buyer, a.n.reached().Routes(), p.Log)
 	if err == nil {
 		a.server.Store(s)
 	}

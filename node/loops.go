@@ -6,9 +6,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
@@ -39,7 +37,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 			return nil, err
 		}
 		escrows = &provider.Escrows{
-			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(), When: when,
+			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.Bids(), When: when,
 			WaitFunded: c.StartWhen == inventory.StartFunded,
 		}
 	}
@@ -61,7 +59,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		Market: lessor{n}, Filed: n.receipts.file, Reputation: n.reputation,
 		Keys:    selling.Keys{Key: n.p.Key, Tag: n.tag},
 		HoldTTL: holdTTL, Retain: c.Retain, RetainBytes: int64(c.RetainMiB) << 20,
-		Networks: networks, Coordinate: n.coords.Coordinate,
+		Networks: networks, Coordinate: n.net.Coords.Coordinate,
 	})
 }
 
@@ -69,9 +67,9 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 type lessor struct{ n *Node }
 
 func (r lessor) Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
-	return r.n.exchange.Offer(ctx, offers, envelopes)
+	return r.n.net.Exchange.Offer(ctx, offers, envelopes)
 }
-func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.exchange.Next(ctx) }
+func (r lessor) Order(ctx context.Context) (market.Order, error) { return r.n.net.Exchange.Next(ctx) }
 func (r lessor) Reply(o market.Order, quote, offer []byte) error {
 	return r.n.replies.Send(o, quote, offer)
 }
@@ -103,24 +101,23 @@ type marketplace interface {
 // newBuyer makes the buying loop, which orders from m. A connection carries so many bytes if carries is not nil.
 func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64) (*buyer.Buyer, error) {
 	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
-	limits, err := n.p.Config.Buy.Limits.amounts(n.p.Genesis.Decimals)
+	limits, err := n.p.Config.Buy.Limits.Amounts(n.p.Genesis.Decimals)
 	if err != nil {
 		return nil, err
 	}
-	blocks, _ := n.p.Ledger.(chain.Blocks)
 	var escrows *buyer.Escrows
 	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
 	var stake func(context.Context, sign.Key) (market.Amount, error)
 	if n.network != nil {
 		stake, bond = n.chain.Stake, n.chain.Bond
 		escrows = &buyer.Escrows{
-			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.bids(),
+			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.Bids(),
 		}
 	}
 	return buyer.New(ctx, buyer.Config{
 		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: m.Neighbours,
-		Carries: carries, Filed: n.receipts.file, Blocks: blocks, Bond: bond, Dissent: n.proofs.KeepDispute,
-		Reputation: seen{n.reputation, n}, Weights: weights(n.p), Proofs: n.newProofs(),
+		Carries: carries, Filed: n.receipts.file, Blocks: n.p.Blocks(), Bond: bond, Dissent: n.proofs.KeepDispute,
+		Reputation: seen{n.reputation, n}, Weights: n.p.Config.Buy.Weights(n.p.Genesis), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Uploaded: n.files.Uploaded,
 		Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
@@ -130,13 +127,6 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,
 		LostAfter: max(lostIntervals*interval, lostAtLeast), MaxOutput: maxOutput, Log: n.p.Log.With("role", "buyer"),
 	})
-}
-
-// weights returns the buyer's preferences among providers.
-func weights(p Parts) match.Weights {
-	w := match.DefaultWeights(p.Genesis)
-	w.MinReputation = uint32(1e6 * p.Config.Buy.MinReputation)
-	return w
 }
 
 // seen is the reputation that the buyer reports lost providers to.

@@ -9,16 +9,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/auditing"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/inventory"
+	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/provider"
-	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/service"
-	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -27,19 +26,17 @@ import (
 
 // Parts are the parts of a peer. The caller closes them after Run.
 type Parts struct {
-	Config  Config
+	Config  config.Config
 	Home    string // directory of logs, executions and the API's endpoint file
 	Genesis market.Genesis
 	Key     sign.Private
 	Owner   sign.Key
 
-	Host     *p2p.Host
-	Store    store.Store
-	Blobs    *blob.Store
-	Ledger   chain.Ledger
-	Program  settle.Chain // the same chain with Starling's program; nil on a free network, and only there
-	Escrow   escrow.Params
-	Runtimes map[string]runtime.Runtime
+	Host  *p2p.Host
+	Store store.Store
+	Blobs *blob.Store
+	onchain.Access
+	Runtimes runtimes.Set
 	GPUs     inventory.Source // nil when none are sold
 	// Hardware is optional; if nil, the hardware of this machine answers audits for its units.
 	Hardware auditing.Hardware
@@ -77,13 +74,13 @@ func (p Parts) check() error {
 	switch g := p.Genesis; {
 	case g.Draft():
 		return fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: "+
-			"complete it with starling network init-escrow", ErrConfig, g.Network)
+			"complete it with starling network init-escrow", config.ErrConfig, g.Network)
 	case g.Free != (p.Program == nil):
-		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t", ErrConfig,
-			g.Program, p.Program != nil)
+		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t",
+			config.ErrConfig, g.Program, p.Program != nil)
 	case auditrules.Interpreted() && !g.Simulated:
 		return fmt.Errorf("%w: this program was built for tests: it takes the PTX interpreter for a GPU, and the "+
-			"genesis does not say that %s is a simulated network", ErrConfig, g.Network)
+			"genesis does not say that %s is a simulated network", config.ErrConfig, g.Network)
 	}
 	return nil
 }

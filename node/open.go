@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,16 +13,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/solana"
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/inventory"
+	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/runtimes"
-	"github.com/starling-network/starling/node/settle"
-	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -43,7 +38,6 @@ type Peer struct {
 	store store.Store
 	// pidFile names the process that holds the journal.
 	pidFile string
-	blobs   *blob.Store
 	// runtimes are those of programs, by name.
 	runtimes runtimes.Set
 	gpus     inventory.Source
@@ -54,24 +48,12 @@ type Once struct {
 	NoClusters bool // Clusters.Accept is false
 }
 
-// Open opens the peer that lives in home: its configuration, keys, journal and
-// files, a libp2p host and the chain. cache holds compiled programs and may be
-// shared by the peers of one user. once overrides the configuration.
+// Open opens the peer that lives in home: its configuration, keys, journal and files, a host, the chain, runtimes and
+// GPUs. cache holds compiled programs and may be shared by the peers of one user. once overrides the configuration.
 // Close it after Run.
 func Open(ctx context.Context, home, cache, version string, once Once, log *slog.Logger) (p *Peer, err error) {
-	cfg, err := LoadConfig(filepath.Join(home, FileConfig))
-	if err != nil {
-		return nil, err
-	}
-	if once.NoClusters {
-		cfg.Clusters.Accept = false
-	}
-	genesis, err := LoadGenesis(home)
-	if err != nil {
-		return nil, err
-	}
-	key, owner, err := LoadKeys(home, cfg)
-	if err != nil {
+	parts := Parts{Home: home, SlotEvery: slotEvery, Version: version, Log: log}
+	if err := read(&parts, once); err != nil {
 		return nil, err
 	}
 	p = &Peer{}
@@ -84,100 +66,106 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	if err := p.openJournal(home); err != nil {
 		return p, err
 	}
-	if p.blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), maxBlobs); err != nil {
+	parts.Store = p.store
+	if parts.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), maxBlobs); err != nil {
 		return p, fmt.Errorf("opening the file store: %w", err)
 	}
-	if len(cfg.Solana.RPC) == 0 && !genesis.Free {
-		return p, fmt.Errorf("%w: solana.rpc: no address is given, want at least one of the network's chain", ErrConfig)
-	}
-	sc := solana.ConfigOf(cfg.Solana.RPC, genesis, key)
-	sc.Fees = cfg.Solana.Fees.bids()
-	sc.Owner = owner
-	ledger, program, err := Ledger(sc, genesis)
-	if err != nil {
+	if err := reachChain(&parts); err != nil {
 		return p, err
 	}
-	var forward func(ctx context.Context, call []byte) ([]byte, error)
-	if program != nil {
-		if forward, err = forwarder(cfg.Solana.RPC); err != nil {
-			return p, err
-		}
-	}
-	hc, err := cfg.reach().Host(home)
-	if err != nil {
+	if err := p.openHost(&parts); err != nil {
 		return p, err
 	}
-	hc.Key, hc.Network, hc.Agent, hc.Logger = p2p.PrivKey(key.Seed()), genesis.Tag(), "starling/"+version, log
-	var metrics *prometheus.Registry
-	if cfg.Metrics.Libp2p {
-		metrics = prometheus.NewRegistry()
-		hc.Registerer = metrics
-	}
-	if p.host, err = p2p.New(hc); err != nil {
+	if err := p.openHardware(ctx, cache, &parts); err != nil {
 		return p, err
 	}
-	engine := cfg.Docker
-	if !cfg.Provide.Enabled {
-		engine.Enabled = runtimes.Off
-	}
-	if p.runtimes, err = runtimes.Open(ctx, engine, home, cache, key.Key(), log); err != nil {
-		return p, err
-	}
-	if cfg.Provide.Enabled && cfg.Provide.GPU.Price != "" {
-		if p.gpus, err = inventory.Open(cfg.Provide.GPU, genesis.Simulated, key.Key().String()); err != nil {
-			return p, fmt.Errorf("%w: provide.gpu: %w", ErrConfig, err)
-		}
-	}
-	mask := func() (*p2p.Host, sign.Private, error) {
-		var seed [32]byte
-		if _, err := rand.Read(seed[:]); err != nil {
-			return nil, sign.Private{}, err
-		}
-		other := p2p.Config{
-			Key: p2p.PrivKey(seed), Network: hc.Network, Agent: hc.Agent, PSK: hc.PSK, Block: hc.Block,
-			Dials: hc.ClosedDials(), Logger: log, NAT: p2p.NAT{DialOutOnly: true},
-		}
-		h, err := p2p.New(other)
-		return h, sign.NewPrivate(seed), err
-	}
-	p.Node, err = New(ctx, Parts{
-		Program: program, Escrow: EscrowParams(genesis), Mask: mask,
-		Config: cfg, Home: home, Genesis: genesis, Key: key, Owner: owner, Host: p.host, Store: p.store, Blobs: p.blobs,
-		Ledger: ledger, Runtimes: p.runtimes, GPUs: p.gpus, SlotEvery: slotEvery, RPC: forward, Metrics: metrics,
-		Version: version, Log: log,
-	})
+	p.Node, err = New(ctx, parts)
 	return p, err
 }
 
-// Ledger opens the chain of a network: the cluster that c names, and Starling's program on it; or on a free
-// network the clock alone.
-func Ledger(c solana.Config, g market.Genesis) (chain.Ledger, settle.Chain, error) {
-	if g.Free {
-		return slots.Wall(g.SlotMillis), nil, nil
+// read reads the files of a home directory that say how its peer is opened.
+func read(parts *Parts, once Once) (err error) {
+	if parts.Config, err = config.Load(filepath.Join(parts.Home, config.FileConfig)); err != nil {
+		return err
 	}
-	l, err := solana.New(c)
-	return l, l, err
-}
-
-// forwarder passes light clients' calls to the chain on.
-func forwarder(rpc []string) (func(ctx context.Context, call []byte) ([]byte, error), error) {
-	f, err := solana.NewForwarder(rpc, entry.MaxAnswer)
-	return f.Call, err
-}
-
-// EscrowParams are the intervals at which a peer looks at its escrows, for the length of the network's slots.
-func EscrowParams(g market.Genesis) escrow.Params {
-	p := escrow.DefaultParams()
-	if g.SlotMillis < defaultSlotMillis { // a test network
-		p.PollEvery = p.PollEvery * time.Duration(g.SlotMillis) / defaultSlotMillis
-		p.LookEvery = p.LookEvery * time.Duration(g.SlotMillis) / defaultSlotMillis
-		p.RetryAfter = p.RetryAfter * time.Duration(g.SlotMillis) / defaultSlotMillis
+	if once.NoClusters {
+		parts.Config.Clusters.Accept = false
 	}
-	return p
+	if parts.Genesis, err = config.LoadGenesis(parts.Home); err != nil {
+		return err
+	}
+	parts.Key, parts.Owner, err = config.LoadKeys(parts.Home, parts.Config)
+	return err
 }
 
-// defaultSlotMillis is the length of Solana's slots.
-const defaultSlotMillis = 400
+// reachChain opens the chain of the peer's network, and the way of light clients' calls to it.
+func reachChain(parts *Parts) (err error) {
+	c := parts.Config.Solana
+	if len(c.RPC) == 0 && !parts.Genesis.Free {
+		return fmt.Errorf("%w: solana.rpc: no address is given, want at least one of the network's chain",
+			config.ErrConfig)
+	}
+	if parts.Access, err = onchain.Dial(c.RPC, c.Fees.Bids(), parts.Genesis, parts.Key, parts.Owner); err != nil {
+		return err
+	}
+	if parts.Program != nil {
+		parts.RPC, err = onchain.Forward(c.RPC, entry.MaxAnswer)
+	}
+	return err
+}
+
+// openHost opens the peer's host.
+func (p *Peer) openHost(parts *Parts) error {
+	hc, err := parts.Config.Reach().Host(parts.Home)
+	if err != nil {
+		return err
+	}
+	hc.Key, hc.Network = p2p.PrivKey(parts.Key.Seed()), parts.Genesis.Tag()
+	hc.Agent, hc.Logger = "starling/"+parts.Version, parts.Log
+	if parts.Config.Metrics.Libp2p {
+		parts.Metrics = prometheus.NewRegistry()
+		hc.Registerer = parts.Metrics
+	}
+	p.host, err = p2p.New(hc)
+	parts.Host, parts.Mask = p.host, func() (*p2p.Host, sign.Private, error) { return mask(hc) }
+	return err
+}
+
+// mask opens a host with a new key in the same network, which listens on nothing.
+func mask(hc p2p.Config) (*p2p.Host, sign.Private, error) {
+	var seed [32]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return nil, sign.Private{}, err
+	}
+	other := p2p.Config{
+		Key: p2p.PrivKey(seed), Network: hc.Network, Agent: hc.Agent, PSK: hc.PSK, Block: hc.Block,
+		Dials: hc.ClosedDials(), Logger: hc.Logger, NAT: p2p.NAT{DialOutOnly: true},
+	}
+	h, err := p2p.New(other)
+	return h, sign.NewPrivate(seed), err
+}
+
+// openHardware opens the runtimes of programs and the GPUs that are sold.
+func (p *Peer) openHardware(ctx context.Context, cache string, parts *Parts) (err error) {
+	engine, sells := parts.Config.Docker, parts.Config.Provide
+	if !sells.Enabled {
+		engine.Enabled = config.DockerOff
+	}
+	p.runtimes, err = runtimes.Open(ctx, engine, parts.Home, cache, parts.Key.Key(), parts.Log)
+	if err != nil {
+		return err
+	}
+	parts.Runtimes = p.runtimes
+	if !sells.Enabled || sells.GPU.Price == "" {
+		return nil
+	}
+	p.gpus, err = inventory.Open(sells.GPU, parts.Genesis.Simulated, parts.Key.Key().String())
+	if err != nil {
+		return fmt.Errorf("%w: provide.gpu: %w", config.ErrConfig, err)
+	}
+	parts.GPUs = p.gpus
+	return nil
+}
 
 // Close closes the parts that Open opened.
 func (p *Peer) Close() error {
@@ -201,8 +189,8 @@ var ErrRuns = errors.New("a peer already runs")
 
 // openJournal opens the journal, which one process holds at a time, and notes which one does.
 func (p *Peer) openJournal(home string) error {
-	pidFile := filepath.Join(home, FilePID)
-	s, err := store.OpenSQLite(filepath.Join(home, FileJournal))
+	pidFile := filepath.Join(home, config.FilePID)
+	s, err := store.OpenSQLite(filepath.Join(home, config.FileJournal))
 	if errors.Is(err, store.ErrLocked) {
 		text := fmt.Sprintf("in %s", home)
 		if b, no := os.ReadFile(pidFile); no == nil && len(b) > 0 && len(b) < 16 {
@@ -218,50 +206,4 @@ func (p *Peer) openJournal(home string) error {
 		return fmt.Errorf("noting which process runs: %w", err)
 	}
 	return nil
-}
-
-// LoadKeys reads the peer's key and the owner's address: that of the configuration, of owner.address, or else the
-// peer's own. It reads no secret of the owner. ErrConfig where there is an owner's key without its address.
-func LoadKeys(home string, cfg Config) (sign.Private, sign.Key, error) {
-	priv, err := p2p.LoadIdentity(filepath.Join(home, FileIdentity))
-	if err != nil {
-		return sign.Private{}, sign.Key{}, fmt.Errorf("reading the peer's key: %w", err)
-	}
-	seed, err := p2p.SeedOf(priv)
-	if err != nil {
-		return sign.Private{}, sign.Key{}, err
-	}
-	key := sign.NewPrivate(seed)
-	if cfg.Owner != "" {
-		owner, err := sign.ParseKey(cfg.Owner)
-		return key, owner, err
-	}
-	owner, err := LoadOwner(home)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return key, owner, err
-	}
-	if _, err := os.Lstat(filepath.Join(home, FileWallet)); err == nil {
-		return key, owner, fmt.Errorf("%w: %s is there without %s, which names its address: set owner in %s, or move "+
-			"the wallet away and take it in again by `starling wallet import`",
-			ErrConfig, FileWallet, FileOwner, FileConfig)
-	}
-	return key, key.Key(), nil
-}
-
-// LoadOwner reads the owner's address of a home directory. fs.ErrNotExist where it has none.
-func LoadOwner(home string) (sign.Key, error) {
-	b, err := os.ReadFile(filepath.Join(home, FileOwner))
-	if err != nil {
-		return sign.Key{}, err
-	}
-	owner, err := sign.ParseKey(strings.TrimSpace(string(b)))
-	if err != nil {
-		return owner, fmt.Errorf("%w: %s: %w", ErrConfig, FileOwner, err)
-	}
-	return owner, nil
-}
-
-// SaveOwner writes the owner's address into a home directory.
-func SaveOwner(home string, owner sign.Key) error {
-	return os.WriteFile(filepath.Join(home, FileOwner), []byte(owner.String()+"\n"), 0o644)
 }

@@ -6,17 +6,15 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
-	"github.com/starling-network/starling/node/coords"
-	"github.com/starling-network/starling/node/exchange"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/money"
+	"github.com/starling-network/starling/node/network"
 	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/proof/room"
 	"github.com/starling-network/starling/node/provider"
@@ -26,8 +24,6 @@ import (
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/status"
-	"github.com/starling-network/starling/p2p/discovery"
-	"github.com/starling-network/starling/p2p/gossip"
 )
 
 // Rooms are the parts of a peer. A room that its list does not have is nil.
@@ -39,8 +35,8 @@ type Rooms struct {
 	money      *money.Money    // likewise
 	blocks     *block.List
 	reputation *reputation.Book
-	sight      *audit.Public // nil if nothing is audited
-	proofs     *room.Room    // of a light peer disputes of results alone
+	facts      *auditing.Facts // nil if nothing is audited
+	proofs     *room.Room      // of a light peer disputes of results alone
 	files      *files.Files
 	replies    *replies.Router
 	buyer      *buyer.Buyer
@@ -48,19 +44,15 @@ type Rooms struct {
 	metrics    func() http.Handler
 
 	// Of a full peer; nil for a light one.
-	discovery *discovery.Discovery
-	gossip    *gossip.Gossip
-	exchange  *exchange.Exchange
-	coords    *coords.Service
-	gpus      *inventory.GPUs
-	lots      []provider.Lot
-	devices   *inventory.Devices
-	networks  *execnet.Networks
+	net      *network.Room
+	gpus     *inventory.GPUs
+	lots     []provider.Lot
+	devices  *inventory.Devices
+	networks *execnet.Networks
 
 	// Of a full peer that sells, and of networks with audits and stake; else nil.
 	provider *provider.Provider
 	seller   *selling.Seller
-	refused  *audit.Failed
 	audits   *auditing.Room
 	guardian *guardian.Service
 }
@@ -110,11 +102,11 @@ func (r *Rooms) Status() *status.Status { return r.status }
 // Audits returns the audits of this peer, or nil if nothing is audited.
 func (r *Rooms) Audits() *auditing.Room { return r.audits }
 
-// Refused returns the audits of others that failed, or nil if nothing is audited.
-func (r *Rooms) Refused() *audit.Failed { return r.refused }
+// Facts returns the public facts of audits, or nil if nothing is audited.
+func (r *Rooms) Facts() *auditing.Facts { return r.facts }
 
 // Guardian returns the jobs that this peer guards, or nil if it guards none.
 func (r *Rooms) Guardian() *guardian.Service { return r.guardian }
 
-// Discovery returns the peer's part in the DHT; nil for a light peer.
-func (r *Rooms) Discovery() *discovery.Discovery { return r.discovery }
+// Network returns the peer's part in DHT and gossip; nil for a light peer.
+func (r *Rooms) Network() *network.Room { return r.net }

@@ -46,7 +46,7 @@ func (n *Node) sell(ctx context.Context) (err error) {
 
 // buy composes the buying loop, and the view of the peer's money if the network has any.
 func (n *Node) buy(ctx context.Context) error {
-	if err := n.order(ctx, n.exchange, nil); err != nil {
+	if err := n.order(ctx, n.net.Exchange, nil); err != nil {
 		return err
 	}
 	if n.guardian != nil {
@@ -90,7 +90,7 @@ func (n *Node) anchor(ctx context.Context) error {
 	p := n.p
 	cfg := anchored.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key.Key(), Store: p.Store, Ledger: p.Ledger, Slots: n.slots,
-		Anchor: n.proofs.AnchorIn, Book: n.reputation, Buyer: n.buyer, Busy: n.exchange.Busy,
+		Anchor: n.proofs.AnchorIn, Book: n.reputation, Buyer: n.buyer, Busy: n.net.Exchange.Busy,
 		Log: p.Log.With("role", "reputation"),
 	}
 	if n.audits != nil {
@@ -126,7 +126,7 @@ func (n quotes) way(o market.OrderID) (replies.Way, bool) {
 	if w, ok := n.own(o); ok {
 		return w, true
 	}
-	return n.exchange.Way(o)
+	return n.net.Exchange.Way(o)
 }
 
 // own returns where quotes for an order of this peer's user go.
@@ -144,7 +144,7 @@ func (n quotes) take(via peer.ID, o market.OrderID, box []byte) error {
 // the buyer.
 func (n *Node) guard(ctx context.Context) (err error) {
 	n.guardian, err = guardian.New(ctx, guardian.Config{
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.policy(),
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.Policy(),
 		Store: n.p.Store, Slots: n.slots, Log: n.p.Log.With("role", "guardian"),
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Backed: func(ctx context.Context, w guardian.Ward, state []byte) error { return n.money.Backed(ctx, w, state) },
@@ -168,7 +168,7 @@ func (n *Node) reward(context.Context) error {
 	}
 	window := time.Duration(n.p.Genesis.AuditOneIn*n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	cfg := rewards.Config{
-		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewards.Listed(c, n.chain.Registry()), Sight: n.sight,
+		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewards.Listed(c, n.chain.Registry()), Sight: n.facts.Public,
 		Store: n.p.Store, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag},
 		Every: min(max(window/4, rewardsLeast), rewardsEvery),
 		Log:   n.p.Log.With("role", "rewards"),
@@ -202,7 +202,7 @@ func (n *Node) light(ctx context.Context) error {
 func (n *Node) serve(context.Context) error {
 	c := n.p.Config.Entry
 	cfg := entry.Config{
-		Genesis: n.p.Genesis, Market: n.exchange, RPC: n.p.RPC, Log: n.p.Log,
+		Genesis: n.p.Genesis, Market: n.net.Exchange, RPC: n.p.RPC, Log: n.p.Log,
 		Others: func() []peer.AddrInfo { return otherEntries(n.p.Host, n.tag) },
 		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
 		Slot: func() (market.Slot, bool) {
@@ -210,8 +210,8 @@ func (n *Node) serve(context.Context) error {
 			return slot, err == nil && n.slots.Reachable()
 		},
 	}
-	if n.sight != nil {
-		cfg.Audits = auditing.Public{Public: n.sight}
+	if n.facts != nil {
+		cfg.Audits = auditing.Public{Public: n.facts.Public}
 	}
 	n.services.Add(service.Behind(service.Loop("clients", wait), func() (service.Door, error) {
 		s, err := entry.Serve(n.p.Host, cfg)

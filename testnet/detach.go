@@ -15,9 +15,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 )
 
 // The peers of the demonstration, by number: those that sell, then those that sell nothing, the first of whom the
@@ -181,7 +181,7 @@ func (d *detach) submit(ctx context.Context) error {
 	if err := Fund(ctx, d.net.Dir, w.Owner, d.report.Before); err != nil {
 		return err
 	}
-	c, err := api.Dial(d.laptop, node.FileAPI)
+	c, err := api.Dial(d.laptop, config.FileAPI)
 	if err == nil {
 		err = WaitOffers(ctx, c, detachSellers)
 	}
@@ -230,7 +230,7 @@ func (d *detach) peer(k sign.Key) *Peer {
 
 // killClient ends the laptop's client with SIGKILL, if one runs.
 func (d *detach) killClient() {
-	path := filepath.Join(d.laptop, node.FileAPI)
+	path := filepath.Join(d.laptop, config.FileAPI)
 	b, err := os.ReadFile(path)
 	var e api.Endpoint
 	if err == nil && json.Unmarshal(b, &e) == nil && e.PID > 0 {

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 )
 
 // back has the laptop come back by another peer.
@@ -28,7 +28,7 @@ func (d *detach) back(ctx context.Context) error {
 	if err := d.starling(ctx, nil, "--peer", entry, "ps", "-a"); err != nil {
 		return err
 	}
-	c, err := api.Dial(d.laptop, node.FileAPI)
+	c, err := api.Dial(d.laptop, config.FileAPI)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (d *detach) check(ctx context.Context) error {
 }
 
 func (d *detach) accounts(ctx context.Context) ([]buyer.LeaseAccount, error) {
-	c, err := api.Dial(d.laptop, node.FileAPI)
+	c, err := api.Dial(d.laptop, config.FileAPI)
 	if err != nil {
 		return nil, err
 	}

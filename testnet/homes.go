@@ -14,7 +14,7 @@ import (
 	"text/template"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet/localnet"
 )
@@ -160,8 +160,8 @@ func (n *Network) writeHomes(homes []homeConfig) error {
 		if err := homeTemplate.Execute(&text, cfg); err != nil {
 			return err
 		}
-		if err := errors.Join(os.WriteFile(filepath.Join(n.Peers[i].Home, node.FileGenesis), genesis, 0o600),
-			os.WriteFile(filepath.Join(n.Peers[i].Home, node.FileConfig), []byte(text.String()), 0o600)); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(n.Peers[i].Home, config.FileGenesis), genesis, 0o600),
+			os.WriteFile(filepath.Join(n.Peers[i].Home, config.FileConfig), []byte(text.String()), 0o600)); err != nil {
 			return err
 		}
 	}
@@ -174,7 +174,7 @@ type homeConfig struct {
 	Block      []string
 	Provide    bool
 	Units      uint32
-	Unit       node.Unit
+	Unit       config.Unit
 	Price      string
 	Engine     string
 	Registries []string
@@ -232,7 +232,7 @@ func makeKeys(home string) (sign.Key, sign.Private, error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return sign.Key{}, sign.Private{}, err
 	}
-	priv, err := p2p.CreateIdentity(filepath.Join(home, node.FileIdentity))
+	priv, err := p2p.CreateIdentity(filepath.Join(home, config.FileIdentity))
 	if err != nil {
 		return sign.Key{}, sign.Private{}, err
 	}
@@ -240,7 +240,7 @@ func makeKeys(home string) (sign.Key, sign.Private, error) {
 	if err != nil {
 		return sign.Key{}, sign.Private{}, err
 	}
-	w, err := p2p.CreateIdentity(filepath.Join(home, node.FileWallet))
+	w, err := p2p.CreateIdentity(filepath.Join(home, config.FileWallet))
 	if err != nil {
 		return sign.Key{}, sign.Private{}, err
 	}
@@ -249,7 +249,7 @@ func makeKeys(home string) (sign.Key, sign.Private, error) {
 		return sign.Key{}, sign.Private{}, err
 	}
 	owner := sign.NewPrivate(wseed)
-	return sign.NewPrivate(seed).Key(), owner, node.SaveOwner(home, owner.Key())
+	return sign.NewPrivate(seed).Key(), owner, config.SaveOwner(home, owner.Key())
 }
 
 // copyKeys gives p the key and the wallet of another peer.
@@ -257,7 +257,7 @@ func (p *Peer) copyKeys(of *Peer) error {
 	if err := os.MkdirAll(p.Home, 0o700); err != nil {
 		return err
 	}
-	for _, file := range []string{node.FileIdentity, node.FileWallet, node.FileOwner} {
+	for _, file := range []string{config.FileIdentity, config.FileWallet, config.FileOwner} {
 		b, err := os.ReadFile(filepath.Join(of.Home, file))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(p.Home, file), b, 0o600)

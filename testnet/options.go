@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -22,7 +22,7 @@ type Options struct {
 	Providers int    // peers that sell; 5
 	Buyers    int    // peers that only buy
 	Units     uint32 // of each provider; 2
-	Unit      node.Unit
+	Unit      config.Unit
 	Price     func(i int) string // of provider i per unit-hour; 0.36
 	RPC       string             // of a Solana chain that runs already; "" starts one
 	Chain     *localnet.Chain    // one that is made already, and that the caller closes
@@ -90,8 +90,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Units == 0 {
 		o.Units = 2
 	}
-	if o.Unit == (node.Unit{}) {
-		o.Unit = node.Unit{MilliCPU: 1000, MemoryMiB: 512, DiskMiB: 1024}
+	if o.Unit == (config.Unit{}) {
+		o.Unit = config.Unit{MilliCPU: 1000, MemoryMiB: 512, DiskMiB: 1024}
 		if o.Audit > 0 { // all units answer at once, and half of this machine is for their hardware's work
 			o.Unit.MilliCPU = min(1000, uint32(max(runtime.NumCPU()*500/max(o.Providers*int(o.Units), 1), 10)))
 		}

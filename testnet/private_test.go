@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet"
 )
@@ -48,17 +48,17 @@ func (o outsider) cli(t *testing.T, args ...string) (int, string, string) {
 // up sets a peer up as its operator would and runs it until the test ends.
 func (o outsider) up(t *testing.T, n *testnet.Network, boot string, args ...string) (c *api.Client, log func() string) {
 	t.Helper()
-	init := append([]string{"init", "--genesis", filepath.Join(n.Peers[0].Home, node.FileGenesis), "--solana-rpc", n.RPC, "--bootstrap", boot}, args...)
+	init := append([]string{"init", "--genesis", filepath.Join(n.Peers[0].Home, config.FileGenesis), "--solana-rpc", n.RPC, "--bootstrap", boot}, args...)
 	if code, _, errs := o.cli(t, init...); code != 0 {
 		t.Fatalf("init ends with %d: %s", code, errs)
 	}
-	config := filepath.Join(o.home, node.FileConfig)
-	text, err := os.ReadFile(config)
+	settings := filepath.Join(o.home, config.FileConfig)
+	text, err := os.ReadFile(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	here := strings.Replace(string(text), "listen: []", "listen: [/ip4/127.0.0.1/tcp/0]", 1)
-	if err := os.WriteFile(config, []byte(here), 0o600); err != nil || here == string(text) {
+	if err := os.WriteFile(settings, []byte(here), 0o600); err != nil || here == string(text) {
 		t.Fatalf("%v; the configuration is\n%s", err, text)
 	}
 	path := filepath.Join(o.home, "up.log")
@@ -85,7 +85,7 @@ func (o outsider) up(t *testing.T, n *testnet.Network, boot string, args ...stri
 		}
 	})
 	until(t, "the peer answers", log, func() bool {
-		if c, err = api.Dial(o.home, node.FileAPI); err == nil {
+		if c, err = api.Dial(o.home, config.FileAPI); err == nil {
 			_, err = api.GetNode.Call(t.Context(), c, api.None{})
 		}
 		return err == nil
@@ -204,7 +204,7 @@ func TestPrivateNetwork(t *testing.T) {
 				t.Errorf("stopping the client: %v: %s", err, out)
 			}
 		})
-		key, _, err := node.LoadKeys(o.home, node.DefaultConfig())
+		key, _, err := config.LoadKeys(o.home, config.Default())
 		if err != nil {
 			t.Fatal(err)
 		}

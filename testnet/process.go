@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 )
 
 // Peer is one peer process of a testnet, with a home directory of its own.
@@ -46,7 +46,7 @@ func (p *Peer) start() error {
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", p.Name, err)
 	}
-	_ = os.Remove(filepath.Join(p.Home, node.FileAPI)) // of a killed process
+	_ = os.Remove(filepath.Join(p.Home, config.FileAPI)) // of a killed process
 	cmd := exec.Command(p.binary, "up", "--home", p.Home)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), p.env...)
@@ -153,7 +153,7 @@ func (p *Peer) stop() error {
 
 // Client talks to the peer's API.
 func (p *Peer) Client() (*api.Client, error) {
-	return api.Dial(p.Home, node.FileAPI)
+	return api.Dial(p.Home, config.FileAPI)
 }
 
 // ready waits until the peer answers, sees the chain and has at least so many connections.

@@ -62,6 +62,20 @@ func NewPrograms(c *Chain, net escrow.Net) *Programs {
 	return p
 }
 
+// Found puts the program of a network with a new token on a chain, and completes the network's genesis and parameters.
+// It returns the network's place and the program.
+func Found(c *Chain, g *market.Genesis, params program.Params) (escrow.Net, *Programs, error) {
+	mint, at := sign.Key(sign.Sum([]byte("mint"))), sign.Key(sign.Sum([]byte("program")))
+	params.Network, params.Chain, params.StakeMint = g.Network, g.Chain, mint
+	params.Mints = []program.MintTerms{program.DefaultTerms(mint, g.Decimals)}
+	net, err := escrow.NewNet(at, program.NewNetwork(params), mint)
+	if err != nil {
+		return escrow.Net{}, nil, err
+	}
+	g.Program, g.Escrow, g.Mint = net.Program, net.Address(), net.Mint
+	return net, NewPrograms(c, net), nil
+}
+
 // Mint gives an owner tokens out of nothing, which its key may spend.
 func (p *Programs) Mint(owner sign.Key, amount market.Amount) {
 	p.mu.Lock()

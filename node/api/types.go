@@ -31,6 +31,9 @@ const (
 // Error is an answer without success.
 type Error = route.Error
 
+// EntriesService is the name of a light peer's service that connects it to its entry peers.
+const EntriesService = "entries"
+
 // NodeInfo is this peer as its user sees it.
 type NodeInfo struct {
 	Peer      string            `json:"peer"` // libp2p peer id

@@ -45,13 +45,14 @@ type ProofsConfig struct {
 	Sight       Sight
 	// Failures is optional; if nil, this peer learns of no failed units.
 	Failures Failures
-	// Ask asks a peer for a record, or for the list of them behind the proof of an offer.
-	Ask func(ctx context.Context, from sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error)
-	// Until is how long it takes until a slot begins.
-	Until func(market.Slot) time.Duration
-	Now   func() time.Time
-	Log   *slog.Logger
+	Ask      Asker
+	Until    func(market.Slot) time.Duration // how long it takes until a slot begins
+	Now      func() time.Time
+	Log      *slog.Logger
 }
+
+// Asker asks a peer for a record, or for the list of them behind the proof of an offer.
+type Asker func(ctx context.Context, from sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error)
 
 // Proofs knows the proven rates of the units on offer: it fetches the records that offers name and checks each once. It
 // trusts no statement of a provider or a committee. It may be used by many goroutines.

@@ -32,15 +32,15 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
-	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/runtime/wasm"
+	"github.com/starling-network/starling/node/onchain"
+	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -88,7 +88,7 @@ const (
 
 // Parts are the parts of a client. Their maker closes them.
 type Parts struct {
-	Config  node.Config
+	Config  config.Config
 	Home    string
 	Genesis market.Genesis
 	Key     sign.Private
@@ -98,7 +98,7 @@ type Parts struct {
 	Entries  []peer.AddrInfo // to begin with
 	Store    store.Store
 	Blobs    *blob.Store
-	Runtimes map[string]runtime.Runtime
+	Runtimes runtimes.Set
 	// Ledger is the chain; nil means Solana, through the entries. Its slot is not asked, the entries are.
 	Ledger    chain.Ledger
 	Program   settle.Chain // the same, where the genesis names a program and Ledger is not nil
@@ -126,25 +126,25 @@ type Client struct {
 // New puts a client together of its parts and starts nothing; Serve does. Most callers want Open.
 func New(ctx context.Context, p Parts) (*Client, error) {
 	k := newKeeper(p.Host, p.Genesis, p.Home, p.Entries, p.Log)
+	access := onchain.Access{Ledger: p.Ledger, Program: p.Program, Escrow: onchain.Params(p.Genesis)}
 	if p.Ledger == nil {
 		sc := solana.ConfigOf(endpoints, p.Genesis, p.Key)
 		sc.Owner, sc.Transport = p.Owner, &tunnel{keeper: k}
 		var err error
-		if p.Ledger, p.Program, err = node.Ledger(sc, p.Genesis); err != nil {
+		if access, err = onchain.Open(sc, p.Genesis); err != nil {
 			return nil, err
 		}
 	}
-	ledger := newLedger(p.Ledger, k, p.Genesis)
-	if p.Program != nil {
-		p.Program = &programLedger{p.Program, ledger}
+	access.Escrow.PollEvery = max(access.Escrow.PollEvery, pollEvery)
+	ledger := newLedger(access.Ledger, k, p.Genesis)
+	access.Ledger = ledger
+	if access.Program != nil {
+		access.Program = &programLedger{access.Program, ledger}
 	}
 	n, err := node.New(ctx, node.Parts{
 		Config: p.Config, Home: p.Home, Genesis: p.Genesis, Key: p.Key, Owner: p.Owner, Host: p.Host.Host,
-		Store:  p.Store,
-		Blobs:  p.Blobs,
-		Ledger: ledger, Program: p.Program, Escrow: escrowParams(p.Genesis), Runtimes: p.Runtimes,
-		SlotEvery: p.SlotEvery,
-		Light:     light{k, p.Genesis}, MaxAsked: maxAsked, NoAPI: p.NoAPI, Version: p.Version, Log: p.Log,
+		Store: p.Store, Blobs: p.Blobs, Access: access, Runtimes: p.Runtimes, SlotEvery: p.SlotEvery,
+		Light: light{k, p.Genesis}, MaxAsked: maxAsked, NoAPI: p.NoAPI, Version: p.Version, Log: p.Log,
 	})
 	if err != nil {
 		return nil, err
@@ -158,16 +158,9 @@ func New(ctx context.Context, p Parts) (*Client, error) {
 	return &Client{node: n, keeper: k, blobs: p.Blobs, genesis: p.Genesis, owner: p.Owner}, nil
 }
 
-// pollEvery is the least interval of a client's polls of the chain: entry peers answer ten calls a second, and a poll
-// takes several.
+// pollEvery is the least interval of a client's polls of the chain, also on a network with short slots: entry peers
+// answer ten calls a second, and a poll takes several.
 const pollEvery = time.Second
-
-// escrowParams are a peer's, except for a poll interval that entry peers would refuse on a network with short slots.
-func escrowParams(g market.Genesis) escrow.Params {
-	p := node.EscrowParams(g)
-	p.PollEvery = max(p.PollEvery, pollEvery)
-	return p
-}
 
 // Serve runs the client until ctx ends: it keeps connected and supervises its jobs.
 func (c *Client) Serve(ctx context.Context) error { return c.node.Run(ctx) }
@@ -180,7 +173,7 @@ func Open(ctx context.Context, cfg Config) (c *Client, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	given, err := ParsePeers(cfg.Peers)
+	given, err := config.ParsePeers(cfg.Peers)
 	if err != nil {
 		return nil, err
 	}
@@ -232,10 +225,10 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	}
 	o.undo = append(o.undo, lock.Close)
 	p := Parts{
-		Config: node.DefaultConfig(), Home: cfg.Home, Entries: given, SlotEvery: slotEvery,
+		Config: config.Default(), Home: cfg.Home, Entries: given, SlotEvery: slotEvery,
 		NoAPI: !cfg.API, Version: cfg.Version, Log: cfg.Log,
 	}
-	if p.Key, p.Owner, err = node.LoadKeys(cfg.Home, p.Config); err != nil {
+	if p.Key, p.Owner, err = config.LoadKeys(cfg.Home, p.Config); err != nil {
 		return err
 	}
 	psk, err := readPSK(cfg.Home, cfg.PSK)
@@ -249,7 +242,7 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	if err := keepPSK(cfg.Home, psk); err != nil {
 		return err
 	}
-	if p.Store, err = store.OpenSQLite(filepath.Join(cfg.Home, node.FileJournal)); err != nil {
+	if p.Store, err = store.OpenSQLite(filepath.Join(cfg.Home, config.FileJournal)); err != nil {
 		return fmt.Errorf("opening the journal: %w", err)
 	}
 	o.undo = append(o.undo, p.Store.Close)
@@ -260,12 +253,11 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	if cache == "" {
 		cache = cfg.Home
 	}
-	rt, err := wasm.New(wasm.Config{CacheDir: filepath.Join(cache, "wasm"), Logger: cfg.Log})
-	if err != nil {
+	engine := config.Docker{Enabled: config.DockerOff}
+	if p.Runtimes, err = runtimes.Open(ctx, engine, cfg.Home, cache, p.Key.Key(), cfg.Log); err != nil {
 		return err
 	}
-	o.undo = append(o.undo, rt.Close)
-	p.Runtimes = map[string]runtime.Runtime{wasm.Name: rt}
+	o.undo = append(o.undo, p.Runtimes.Close)
 	host.Network = p.Genesis.Tag()
 	if p.Host, err = p2p.NewLight(host, cfg.Direct); err != nil {
 		return err

@@ -1,10 +1,14 @@
 package client
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/starling-network/starling/node/config"
+)
 
 var (
 	// ErrConfig: the configuration cannot work; its text names the field.
-	ErrConfig = errors.New("light client")
+	ErrConfig = config.ErrPeers
 	// ErrInUse: another process runs on this home directory.
 	ErrInUse = errors.New("another light client runs on this home directory")
 	// ErrNoEntry: no entry peer can be reached, is of this network and relays.

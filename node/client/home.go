@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -20,20 +19,19 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
 
-// Files of a light client's home, beside those that every peer has (node.FileIdentity and so on).
+// Files of a light client's home, beside those that every peer has (config.FileIdentity and so on).
 const (
 	FileEntries = "entries.json" // entry peers that are remembered
-	FilePeers   = "peers"        // entry peers that its user gave, one address a line; read whenever one is wanted
 	fileLock    = "lock"
 )
 
 // Limits of those files.
 const (
-	maxEntries     = 64
+	maxEntries     = 2 * config.MaxPeers
 	maxEntryAddrs  = 8
 	maxEntriesFile = 256 << 10
 	maxGenesisFile = 4096
@@ -130,56 +128,12 @@ func readEntries(home string) []known {
 	return all
 }
 
-// ParsePeers reads addresses of entry peers, full multiaddrs that end in /p2p/ and the peer's id; those of one peer
-// become one. The error is ErrConfig.
-func ParsePeers(addrs []string) ([]peer.AddrInfo, error) {
-	var all []ma.Multiaddr
-	for _, text := range addrs {
-		if text = strings.TrimSpace(text); text == "" {
-			continue
-		}
-		a, err := ma.NewMultiaddr(text)
-		if err != nil {
-			return nil, fmt.Errorf("%w: peer %q: %w", ErrConfig, text, err)
-		}
-		all = append(all, a)
-	}
-	infos, err := peer.AddrInfosFromP2pAddrs(all...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: peers: %w (an address ends in /p2p/ and the peer's id, as `starling peer status` "+
-			"shows it)", ErrConfig, err)
-	}
-	for _, p := range infos {
-		if len(p.Addrs) == 0 {
-			return nil, fmt.Errorf("%w: peer %s has no address, only an id", ErrConfig, p.ID)
-		}
-	}
-	if len(infos) > maxEntries/2 {
-		return nil, fmt.Errorf("%w: %d peers, at most %d", ErrConfig, len(infos), maxEntries/2)
-	}
-	return infos, nil
-}
-
-// readPeers reads the file of given peers; unsound ones are left out.
-func readPeers(home string) []peer.AddrInfo {
-	st, err := os.Stat(filepath.Join(home, FilePeers))
-	if err != nil || st.Size() > maxEntriesFile {
-		return nil
-	}
-	b, err := os.ReadFile(filepath.Join(home, FilePeers))
-	if err != nil {
-		return nil
-	}
-	infos, _ := ParsePeers(strings.Split(string(b), "\n"))
-	return infos
-}
-
 // makeHome makes the client's directory and key where there are none, and reports whether it made the key.
 func makeHome(home string) (bool, error) {
 	if home == "" {
 		return false, fmt.Errorf("%w: no home directory", ErrConfig)
 	}
-	if _, err := os.Stat(filepath.Join(home, node.FileConfig)); err == nil {
+	if _, err := os.Stat(filepath.Join(home, config.FileConfig)); err == nil {
 		return false, fmt.Errorf("%w: %s is the directory of a full peer; a light client needs one of its own",
 			ErrConfig,
 			home)
@@ -187,11 +141,11 @@ func makeHome(home string) (bool, error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return false, fmt.Errorf("making the home directory: %w", err)
 	}
-	_, err := os.Stat(filepath.Join(home, node.FileIdentity))
+	_, err := os.Stat(filepath.Join(home, config.FileIdentity))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if _, err := p2p.CreateIdentity(filepath.Join(home, node.FileIdentity)); err != nil {
+	if _, err := p2p.CreateIdentity(filepath.Join(home, config.FileIdentity)); err != nil {
 		return false, fmt.Errorf("making the client's key: %w", err)
 	}
 	return true, nil
@@ -217,7 +171,7 @@ func (p pin) check(g market.Genesis) error {
 // readPin reads the pinned genesis: in home, and the text of Config.Genesis, which must agree.
 func readPin(home, text string) (pin, error) {
 	var p pin
-	g, err := node.LoadGenesis(home)
+	g, err := config.LoadGenesis(home)
 	switch {
 	case err == nil:
 		p.genesis = &g
@@ -263,16 +217,7 @@ func keepGenesis(home string, g market.Genesis) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(home, node.FileGenesis), append(b, '\n'))
-}
-
-// writeFile replaces a file as a whole.
-func writeFile(path string, b []byte) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return config.Replace(filepath.Join(home, config.FileGenesis), append(b, '\n'))
 }
 
 // lockHome takes the home for this process, waiting for one that is just ending. Closing the file frees it.
@@ -311,7 +256,7 @@ const (
 // readPSK is the pre-shared key of the client's private network: the one that is kept in home, or the one in the file
 // that is given. nil on an open network.
 func readPSK(home, given string) (*[32]byte, error) {
-	path := filepath.Join(home, node.FilePSK)
+	path := filepath.Join(home, config.FilePSK)
 	kept, err := p2p.LoadPSK(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -344,27 +289,12 @@ func keepPSK(home string, key *[32]byte) error {
 	if key == nil {
 		return nil
 	}
-	path := filepath.Join(home, node.FilePSK)
+	path := filepath.Join(home, config.FilePSK)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := writeFile(path, p2p.EncodePSK(*key)); err != nil {
+	if err := config.Replace(path, p2p.EncodePSK(*key)); err != nil {
 		return fmt.Errorf("keeping the pre-shared key: %w", err)
-	}
-	return nil
-}
-
-// GivePeers writes entry peers that the user names where a client on home finds them, also one that runs.
-func GivePeers(home string, addrs []string) error {
-	if err := os.MkdirAll(home, 0o700); err != nil {
-		return fmt.Errorf("making the home directory: %w", err)
-	}
-	text := []byte(strings.Join(addrs, "\n") + "\n")
-	if old, err := os.ReadFile(filepath.Join(home, FilePeers)); err == nil && bytes.Equal(old, text) {
-		return nil
-	}
-	if err := writeFile(filepath.Join(home, FilePeers), text); err != nil {
-		return fmt.Errorf("noting entry peers: %w", err)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -26,12 +26,12 @@ func addr(i int) string {
 func TestParsePeers(t *testing.T) {
 	t.Parallel()
 	one, two := addr(1), addr(2)
-	peers, err := ParsePeers([]string{one, " ", two, "/ip4/10.9.9.9/udp/1/quic-v1" + one[len("/ip4/10.0.0.1/tcp/4001"):]})
+	peers, err := config.ParsePeers([]string{one, " ", two, "/ip4/10.9.9.9/udp/1/quic-v1" + one[len("/ip4/10.0.0.1/tcp/4001"):]})
 	if err != nil || len(peers) != 2 {
 		t.Fatalf("%v, %v", peers, err)
 	}
 	for _, bad := range []string{"noise", "/ip4/10.0.0.1/tcp/1", one[len("/ip4/10.0.0.1/tcp/4001"):]} {
-		if _, err := ParsePeers([]string{bad}); !errors.Is(err, ErrConfig) {
+		if _, err := config.ParsePeers([]string{bad}); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -58,13 +58,13 @@ func TestHome(t *testing.T) {
 		t.Errorf("after it was given back: %v", err)
 	}
 	lock.Close()
-	if err := GivePeers(home, []string{addr(1), addr(2)}); err != nil {
+	if err := config.GivePeers(home, []string{addr(1), addr(2)}); err != nil {
 		t.Fatal(err)
 	}
-	if p := readPeers(home); len(p) != 2 {
+	if p := config.ReadPeers(home); len(p) != 2 {
 		t.Errorf("given peers %v", p)
 	}
-	if err := os.WriteFile(filepath.Join(home, node.FileConfig), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(home, config.FileConfig), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := makeHome(home); !errors.Is(err, ErrConfig) {
@@ -76,7 +76,7 @@ func TestHome(t *testing.T) {
 }
 
 func FuzzEntries(f *testing.F) {
-	one, err := ParsePeers([]string{addr(1)})
+	one, err := config.ParsePeers([]string{addr(1)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestPSK(t *testing.T) {
 	if _, err := readPSK(home, second); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "another pre-shared key") {
 		t.Errorf("another key: %v", err)
 	}
-	path := filepath.Join(home, node.FilePSK)
+	path := filepath.Join(home, config.FilePSK)
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/p2p"
 )
@@ -80,7 +81,7 @@ func (k *keeper) run(ctx context.Context) {
 	defer t.Stop()
 	for {
 		if k.home != "" {
-			k.give(readPeers(k.home))
+			k.give(config.ReadPeers(k.home))
 		}
 		for _, c := range k.next(time.Now()) {
 			wg.Go(func() { k.use(ctx, c) })
@@ -211,7 +212,7 @@ func (k *keeper) remember() {
 	for _, c := range k.all {
 		all = append(all, c.known)
 	}
-	err := writeFile(filepath.Join(k.home, FileEntries), encodeEntries(all))
+	err := config.Replace(filepath.Join(k.home, FileEntries), encodeEntries(all))
 	k.mu.Unlock()
 	if err != nil {
 		k.log.Warn("entry peers not remembered", "err", err)

@@ -20,16 +20,6 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// Section is the section of the configuration about metrics.
-type Section struct {
-	// Libp2p adds libp2p's own metrics: connections, streams and limits by protocol, DHT and gossip, NAT, relays.
-	// They are counted all the time and take memory.
-	Libp2p bool `yaml:"libp2p"`
-	// Listen is the loopback address at which every user of this machine reads /metrics. If it is empty, only the local
-	// API's own user does, over its socket.
-	Listen string `yaml:"listen"`
-}
-
 // Config is what is measured.
 type Config struct {
 	Host    *p2p.Host

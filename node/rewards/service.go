@@ -30,42 +30,6 @@ var (
 	ErrNoDocument = errors.New("no such document")
 )
 
-// Chain is the chain as the loop needs it; chain/solana is one.
-type Chain interface {
-	Network(ctx context.Context) (program.Network, error)
-	Providers(ctx context.Context) ([]program.Provider, error)
-	Ballots(ctx context.Context) (map[sign.Key]program.Ballot, error)
-	Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error)
-	Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error)
-	Holds(ctx context.Context, at sign.Key) (uint64, error)
-	Slot(ctx context.Context) (market.Slot, error)
-	chain.Blocks
-	// Guarded reads a claim of several voucher keys from its transaction, Naming the newest final transactions that
-	// name an account since a slot: also when escrow and account are gone.
-	Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error)
-	Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error)
-	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
-}
-
-// Registrations lists the network's registrations; a *registry.Registry.
-type Registrations interface {
-	Providers(ctx context.Context) ([]program.Provider, error)
-}
-
-// listed is a chain with the list of registrations that this peer has.
-type listed struct {
-	Chain
-	Registrations
-}
-
-// Providers implements Chain.
-func (l listed) Providers(ctx context.Context) ([]program.Provider, error) {
-	return l.Registrations.Providers(ctx)
-}
-
-// Listed returns a chain with registrations that are read from a list.
-func Listed(c Chain, r Registrations) Chain { return listed{c, r} }
-
 // Sight is a peer's view of windows; node/audit's.
 type Sight interface {
 	Window() (audit.Window, market.Slot, error)

@@ -18,6 +18,7 @@ import (
 // Chain is a chain with Starling's program, as a peer needs it. chain/solana is one.
 type Chain interface {
 	escrow.Ledger
+	Wallet
 	// Network reads the network's account of the program.
 	Network(ctx context.Context) (program.Network, error)
 	// Deployed reads the program's code and its upgrade authority, confirmed.
@@ -27,6 +28,10 @@ type Chain interface {
 	// Provider reads the registration of a provider by the key that it first had. chain.ErrNotFound: it never
 	// registered.
 	Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error)
+}
+
+// Wallet is the money that the ledger's key can spend.
+type Wallet interface {
 	// Funds is the amount that the ledger's key can spend.
 	Funds(ctx context.Context) (chain.Funds, error)
 	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/device/cuda"
 	"github.com/starling-network/starling/testnet"
 )
@@ -58,7 +58,7 @@ func (b *bench) job(ctx context.Context) (_ string, err error) {
 		Dir: filepath.Join(b.Dir, "net"), Binary: b.Starling, Providers: 1, Buyers: 1, Units: 1, Free: true, Say: b.Say,
 		GPUs: func(int) testnet.GPUs { return testnet.GPUs{Devices: "device=" + b.UUID} },
 		// a CUDA context takes hundreds of MiB of the host's memory
-		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 4096, DiskMiB: 4096},
+		Unit: config.Unit{MilliCPU: 1000, MemoryMiB: 4096, DiskMiB: 4096},
 	})
 	if err != nil {
 		return "", err

@@ -59,7 +59,7 @@ func (a *adversary) fund(h held) funded {
 	if f, ok := a.funded[id]; ok || a.n.opts.Free {
 		return f
 	}
-	_, ledger := a.n.ledger(a.key.Key())
+	ledger := a.n.access(a.key.Key()).Program
 	m, err := escrow.NewDeposit(a.n.terms, escrow.Deal{
 		Order: h.order.ID, Buyer: a.key.Key(), Source: program.TokenAccount(a.key.Key(), a.n.Genesis.Mint), RefundOwner: a.key.Key(), Keys: a.keys,
 	}, escrowParams)
@@ -133,7 +133,7 @@ func (a *adversary) price() market.Price {
 // slot is the one that it is now.
 func (a *adversary) slot() market.Slot {
 	a.t.Helper()
-	ledger, _ := a.n.ledger(a.key.Key())
+	ledger := a.n.access(a.key.Key()).Ledger
 	slot, err := ledger.Slot(a.t.Context())
 	if err != nil {
 		a.t.Fatal(err)

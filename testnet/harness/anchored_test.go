@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/p2p"
 )
@@ -41,7 +41,7 @@ func TestWhatOthersAnchoredIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
 			Providers: 2, Buyers: 2, Units: 1, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
-			Configure: func(_ int, c *node.Config) { small(c) },
+			Configure: func(_ int, c *config.Config) { small(c) },
 		})
 		bought, reader := n.Buyer(0), n.Buyer(1)
 		reader.Kill()

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/proof"
 	rules "github.com/starling-network/starling/verify/audit"
 )
@@ -44,7 +44,7 @@ func TestRecordsAreAnchored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
 			Providers: 2, Units: 1, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
-			Configure: func(_ int, c *node.Config) { small(c) },
+			Configure: func(_ int, c *config.Config) { small(c) },
 		})
 		p := n.Provider(0)
 		passed := audited(t, p, 1)[0]
@@ -86,7 +86,7 @@ func TestAudits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
 			Providers: 4, Units: 1, Programs: programs, AuditSlots: auditSlots, Log: Logger(),
-			Configure: func(_ int, c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 },
+			Configure: func(_ int, c *config.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 },
 		})
 		ctx := context.Background()
 		roster := n.judges()
@@ -136,7 +136,7 @@ func TestAuditsAreDrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
 			Providers: 3, Units: 1, Buyers: 2, Entries: 2, Strangers: 1, Programs: programs, AuditSlots: auditSlots, AuditOneIn: 3, Log: Logger(),
-			Configure: func(_ int, c *node.Config) { small(c) },
+			Configure: func(_ int, c *config.Config) { small(c) },
 		})
 		in := rules.NewInstants(n.Genesis)
 		ledger := n.Chain.Ledger(sign.Key{1})

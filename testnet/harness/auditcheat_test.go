@@ -18,8 +18,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/protocol"
@@ -43,7 +43,7 @@ func cheats(t *testing.T, o Options, units map[int]uint32) *Net {
 			o.Hardware[i] = newCard(good).open
 		}
 	}
-	o.Configure = func(i int, c *node.Config) {
+	o.Configure = func(i int, c *config.Config) {
 		c.Provide.Units = max(units[i], 1)
 		c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64
 	}
@@ -126,7 +126,7 @@ func TestEightUnitsOneCardAndOneThatIsLate(t *testing.T) {
 		unit := n.Provider(late).Node.Audits().Service().Shelf().All()[0].Unit
 		for i := 2; i < 5; i++ {
 			// Three of the four that judge signed that it is late, so that it is no one peer's word.
-			if failed := n.Provider(i).Node.Refused().Failed(n.Provider(late).Key.Key(), unit); len(failed) == 0 {
+			if failed := n.Provider(i).Node.Facts().Refused.Failed(n.Provider(late).Key.Key(), unit); len(failed) == 0 {
 				t.Errorf("%s did not hear that the late one failed", name(i))
 			}
 			if got := knows(t, n.Provider(i), n.Provider(late).Key.Key(), "audit late"); got == 0 {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
 )
@@ -206,7 +206,7 @@ func wageCrash(t *testing.T, at Crash) (crashed bool, writes []string) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
 			Providers: 4, Units: 1, Programs: programs, Crash: map[int]Crash{victim: at}, Log: Logger(),
-			Configure: func(i int, c *node.Config) { c.Provide.Claim.Every, c.Guard.Accept = time.Second, i < 3 },
+			Configure: func(i int, c *config.Config) { c.Provide.Claim.Every, c.Guard.Accept = time.Second, i < 3 },
 		})
 		b, m := n.Buyer(0), n.Peers[victim].mayCrash(time.Second)
 		m.wait(3 * time.Second)

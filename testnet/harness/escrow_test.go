@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof/jobproof"
 	"github.com/starling-network/starling/node/settle"
@@ -270,7 +270,7 @@ func TestEscrowNeverLands(t *testing.T) {
 	for _, when := range []string{"optimistic", "funded"} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := New(t, Options{Providers: 2, Programs: programs, Log: Logger(), Configure: func(_ int, c *node.Config) { c.Provide.StartWhen = when }})
+				n := New(t, Options{Providers: 2, Programs: programs, Log: Logger(), Configure: func(_ int, c *config.Config) { c.Provide.StartWhen = when }})
 				n.Programs.Lose(opens(n.Genesis.Program))
 				time.Sleep(3 * time.Second)
 				b := n.Buyer(0)
@@ -369,7 +369,7 @@ func TestEscrowPromiseBroken(t *testing.T) {
 func TestEscrowFundedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger(), Configure: func(_ int, c *node.Config) { c.Provide.StartWhen = "funded" }})
+		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger(), Configure: func(_ int, c *config.Config) { c.Provide.StartWhen = "funded" }})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
 		j := b.Wait(b.Submit(b.rounds(1, 2)).ID, 3*time.Minute)

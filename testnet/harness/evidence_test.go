@@ -144,7 +144,7 @@ func TestSoldOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := n.Buyer(1).Discovery().GetValue(context.Background(), "starling-notice", at.Marshal())
+			b, err := n.Buyer(1).Network().DHT.GetValue(context.Background(), "starling-notice", at.Marshal())
 			if err != nil {
 				t.Fatalf("nothing is published of unit %s: %v", u.Short(), err)
 			}

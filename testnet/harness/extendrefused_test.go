@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
@@ -22,7 +22,7 @@ func TestExtendRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name      string
-		configure func(i int, c *node.Config) // provider 1 is the cheap one, peer 2 buys
+		configure func(i int, c *config.Config) // provider 1 is the cheap one, peer 2 buys
 		refuse    func(t *testing.T, p *Peer) error
 		limits    map[int]string
 		by        time.Duration
@@ -30,7 +30,7 @@ func TestExtendRefused(t *testing.T) {
 	}{
 		{
 			name: "hours", by: time.Hour, words: []string{"past the end of the hours", "00:30"},
-			configure: func(i int, c *node.Config) {
+			configure: func(i int, c *config.Config) {
 				if i == 1 {
 					c.Provide.Hours, c.Provide.TimeZone = []string{"daily 00:00-00:30"}, "UTC"
 				}
@@ -52,7 +52,7 @@ func TestExtendRefused(t *testing.T) {
 		},
 		{
 			name: "longer than is sold", by: time.Hour, words: []string{"asked, want"},
-			configure: func(i int, c *node.Config) {
+			configure: func(i int, c *config.Config) {
 				if i == 1 {
 					c.Provide.MaxTime = 10 * time.Minute
 				}
@@ -161,20 +161,20 @@ func TestExtendSpendingLimits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		peer  node.Limits
+		peer  config.Limits
 		key   *buyer.Limits
 		words []string
 	}{
-		{"job", node.Limits{PerJob: "0.02"}, nil, []string{"this peer may spend 0.02 STAR per job"}},
-		{"day", node.Limits{PerDay: "0.02"}, nil, []string{"that this peer may spend per day", "until 00:00 UTC"}},
-		{"key's job", node.Limits{}, &buyer.Limits{PerJob: 20_000}, []string{"key ci may spend 0.02 STAR per job"}},
-		{"key's day", node.Limits{PerDay: "10"}, &buyer.Limits{PerDay: 20_000}, []string{"that key ci may spend per day"}},
+		{"job", config.Limits{PerJob: "0.02"}, nil, []string{"this peer may spend 0.02 STAR per job"}},
+		{"day", config.Limits{PerDay: "0.02"}, nil, []string{"that this peer may spend per day", "until 00:00 UTC"}},
+		{"key's job", config.Limits{}, &buyer.Limits{PerJob: 20_000}, []string{"key ci may spend 0.02 STAR per job"}},
+		{"key's day", config.Limits{PerDay: "10"}, &buyer.Limits{PerDay: 20_000}, []string{"that key ci may spend per day"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				all, runs := counted()
-				n := New(t, Options{Providers: 1, Units: 1, Programs: all, Log: Logger(), Configure: func(i int, cfg *node.Config) {
+				n := New(t, Options{Providers: 1, Units: 1, Programs: all, Log: Logger(), Configure: func(i int, cfg *config.Config) {
 					if i == 1 {
 						cfg.Buy.Limits = c.peer
 					}
@@ -238,7 +238,7 @@ func TestExtendQueued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, runs := counted()
-		n := New(t, Options{Providers: 1, Units: 1, RTT: 400 * time.Millisecond, Programs: all, Log: Logger(), Configure: func(i int, cfg *node.Config) {
+		n := New(t, Options{Providers: 1, Units: 1, RTT: 400 * time.Millisecond, Programs: all, Log: Logger(), Configure: func(i int, cfg *config.Config) {
 			if i == 1 {
 				cfg.Buy.Limits.PerJob = "0.05"
 			}

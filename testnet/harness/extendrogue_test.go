@@ -8,8 +8,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -36,7 +36,7 @@ func TestExtendAdversaries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{Providers: 1, Strangers: 2, Programs: programs, Log: Logger(),
-			Configure: func(i int, c *node.Config) { c.Provide.MaxTime = 10 * time.Minute }})
+			Configure: func(i int, c *config.Config) { c.Provide.MaxTime = 10 * time.Minute }})
 		time.Sleep(3 * time.Second)
 		p, a, thief := n.Provider(0), n.adversary(t, 0), n.adversary(t, 1)
 		h := a.active(p)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/protocol"
@@ -78,7 +78,7 @@ func TestForgedProofs(t *testing.T) {
 		const strangers = 7
 		n := New(t, Options{
 			Providers: 2, Units: 1, Strangers: strangers, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
-			Configure: func(_ int, c *node.Config) { small(c) },
+			Configure: func(_ int, c *config.Config) { small(c) },
 		})
 		passed := audited(t, n.Provider(0), 1)[0]
 		audited(t, n.Provider(1), 1)

@@ -14,10 +14,10 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
@@ -217,7 +217,7 @@ func TestDetachedSameID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{Providers: 7, Strangers: 1, Units: 1, Programs: programs, Log: Logger(),
-			Configure: func(_ int, c *node.Config) { c.Guard.Share = 0 }})
+			Configure: func(_ int, c *config.Config) { c.Guard.Share = 0 }})
 		b, j := n.leave(twenty)
 		a := n.adversary(t, 0)
 		file, err := json.Marshal(struct {

@@ -22,7 +22,6 @@ import (
 
 	"github.com/ipfs/go-cid"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
@@ -30,12 +29,13 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
-	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -76,7 +76,7 @@ type Options struct {
 	// Links says to which peers each connects when it starts, by number; missing ones connect to peer 0.
 	Links map[int][]int
 	// Configure changes the configuration of a peer, by number.
-	Configure func(i int, c *node.Config)
+	Configure func(i int, c *config.Config)
 	// Real makes a network with a genesis that is not marked as simulated.
 	Real bool
 	// Free makes a free network: nothing is paid, and slots are those of the clock. Others settle through Starling's
@@ -214,23 +214,18 @@ func oneIn(o Options) uint64 {
 
 // settleByProgram puts the program's account of the network on the chain.
 func (n *Net) settleByProgram() {
-	mint, at := sign.Sum([]byte("mint")), sign.Sum([]byte("program"))
 	p := program.Params{
-		Network: n.Genesis.Network, Chain: n.Genesis.Chain, StakeMint: sign.Key(mint),
 		MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: 2000, EvidenceSlots: 1000,
 		MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
-		Mints: []program.MintTerms{program.DefaultTerms(sign.Key(mint), n.Genesis.Decimals)},
 	}
 	if n.opts.AuditSlots > 0 { // judges have bonded something; too little to vote on anything else
 		p.Votes = program.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, LeastBond: 1,
 			EpochSlots: 1 << 30, EpochsOfMonth: 1}
 	}
-	net, err := escrow.NewNet(sign.Key(at), program.NewNetwork(p), sign.Key(mint))
-	if err != nil {
+	var err error
+	if n.terms, n.Programs, err = chaintest.Found(n.Chain, &n.Genesis, p); err != nil {
 		n.t.Fatal(err)
 	}
-	n.Genesis.Program, n.Genesis.Escrow, n.Genesis.Mint = net.Program, net.Address(), net.Mint
-	n.terms, n.Programs = net, chaintest.NewPrograms(n.Chain, net)
 }
 
 // bonded is the bond of each judge.
@@ -274,13 +269,14 @@ func (n *Net) judges() (out rules.Roster) {
 	return out
 }
 
-// ledger is the chain as a key sees it, and the program on it, if there is one.
-func (n *Net) ledger(key sign.Key) (chain.Ledger, settle.Chain) {
-	if n.Programs == nil {
-		return slots.Wall(slotMillis), nil
+// access is the chain as a key sees it, and the program on it, if there is one.
+func (n *Net) access(key sign.Key) onchain.Access {
+	a := onchain.Access{Ledger: slots.Wall(slotMillis), Escrow: escrowParams}
+	if n.Programs != nil {
+		l := n.Programs.Ledger(key)
+		a.Ledger, a.Program = l, l
 	}
-	l := n.Programs.Ledger(key)
-	return l, l
+	return a
 }
 
 // mint gives a peer the tokens of a buyer.
@@ -364,13 +360,13 @@ func (p *Peer) start(h *p2p.Host) {
 
 func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 	n := p.net
-	cfg := node.DefaultConfig()
+	cfg := config.Default()
 	cfg.Region = "local"
 	cfg.Buy.Limits.PerProviderPerDay = n.opts.Limits[p.i]
 	if p.i < n.opts.Providers {
 		cfg.Provide.Enabled = true
 		cfg.Provide.Units = n.opts.Units
-		cfg.Provide.Unit = node.Unit{MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
+		cfg.Provide.Unit = config.Unit{MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
 		cfg.Provide.Price, _ = n.price()
 		if price := n.opts.Price[p.i]; price != "" {
 			cfg.Provide.Price = price
@@ -383,12 +379,11 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 		n.opts.Configure(p.i, &cfg)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ledger, onChain := n.ledger(p.Key.Key())
 	var err error
 	p.Node, err = node.New(ctx, node.Parts{
-		Program: onChain, Escrow: escrowParams,
+		Access: n.access(p.Key.Key()),
 		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st,
-		Blobs: p.Blobs, Ledger: ledger, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
+		Blobs: p.Blobs, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
 		SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i], Hardware: n.opts.Hardware[p.i],
 		Networks: n.Overlays.at(h.ID()), Mask: n.mask(), Log: n.opts.Log.With("peer", name(p.i)),
 	})

@@ -7,8 +7,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/client"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
@@ -65,11 +65,11 @@ func (l *Light) Start(entries ...*Peer) {
 		known = append(known, n.net.Addr(e.i))
 	}
 	l.host = n.net.Light(p.i)
-	ledger, onChain := n.ledger(p.Key.Key())
+	access := n.access(p.Key.Key())
 	c, err := client.New(context.Background(), client.Parts{
-		Config: node.DefaultConfig(), Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(),
+		Config: config.Default(), Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(),
 		Host: l.host, Entries: known, Store: p.Journal, Blobs: p.Blobs,
-		Runtimes: map[string]runtime.Runtime{"wasm": p.Fake}, Ledger: ledger, Program: onChain,
+		Runtimes: map[string]runtime.Runtime{"wasm": p.Fake}, Ledger: access.Ledger, Program: access.Program,
 		SlotEvery: slotEvery, NoAPI: true, Version: "test",
 		Log: n.opts.Log.With("peer", "light"),
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
 )
@@ -303,7 +303,7 @@ func TestSettlingJobsDoNotCount(t *testing.T) {
 			return slices.ContainsFunc(calls, func(in program.Instruction) bool { return in.CallName(n.Genesis.Program) == "Refund" })
 		})
 		var ids []string
-		for range node.DefaultConfig().Buy.MaxJobs + 2 {
+		for range config.Default().Buy.MaxJobs + 2 {
 			id := b.Submit(b.Job("hello", 1)).ID
 			for j := n.job(t, b, id); j.State != buyer.Settling; j = n.job(t, b, id) { // its work is over, its money is not
 				if time.Sleep(100 * time.Millisecond); j.State.Ended() {

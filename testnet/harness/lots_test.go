@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/p2p"
@@ -56,8 +57,8 @@ func machine(simulated bool, models ...string) *cards {
 	return c
 }
 
-func sellsGPUs(c *node.Config, price string) {
-	c.Provide.GPU = node.GPU{Price: price, MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
+func sellsGPUs(c *config.Config, price string) {
+	c.Provide.GPU = config.GPU{Price: price, MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
 }
 
 // buyerKey is the key of peer i.
@@ -76,7 +77,7 @@ func TestFamilyOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{Providers: 3, Programs: programs, Log: Logger(),
 			GPUs: map[int]gpu.Source{1: machine(true, "NVIDIA L4", "NVIDIA H100 80GB HBM3", "NVIDIA L4"), 2: machine(true, "NVIDIA H100 80GB HBM3")},
-			Configure: func(i int, c *node.Config) {
+			Configure: func(i int, c *config.Config) {
 				switch i {
 				case 1:
 					sellsGPUs(c, "1.00")
@@ -142,7 +143,7 @@ func TestDeviceFallsIll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := machine(true, "NVIDIA L4")
 		n := New(t, Options{Providers: 1, Programs: programs, Log: Logger(), GPUs: map[int]gpu.Source{0: m},
-			Configure: func(i int, c *node.Config) {
+			Configure: func(i int, c *config.Config) {
 				if i == 0 {
 					sellsGPUs(c, "1.00")
 				}
@@ -181,12 +182,11 @@ func TestSimulatedUnitsOnARealNetwork(t *testing.T) {
 		a := n.adversary(t, 0)
 		time.Sleep(5 * time.Second)
 		b, p := n.Buyer(0), n.Provider(0)
-		cfg := node.DefaultConfig()
+		cfg := config.Default()
 		cfg.Provide.Enabled = true
 		sellsGPUs(&cfg, "1.00")
-		ledger, onChain := n.ledger(a.key.Key())
 		_, err := node.New(t.Context(), node.Parts{Config: cfg, Home: t.TempDir(), Genesis: n.Genesis, Key: a.key, Owner: a.key.Key(), Host: a.host,
-			Store: p.Journal, Blobs: p.Blobs, Ledger: ledger, Program: onChain, SlotEvery: slotEvery, NoAPI: true, Log: Logger(),
+			Store: p.Journal, Blobs: p.Blobs, Access: n.access(a.key.Key()), SlotEvery: slotEvery, NoAPI: true, Log: Logger(),
 			GPUs: machine(true, "NVIDIA L4")})
 		if !errors.Is(err, market.ErrSimulated) {
 			t.Errorf("a peer that sells simulated units: %v", err)
@@ -269,7 +269,7 @@ func TestDrain(t *testing.T) {
 func TestHours(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 1, Programs: programs, Log: Logger(), Configure: func(i int, c *node.Config) {
+		n := New(t, Options{Providers: 1, Programs: programs, Log: Logger(), Configure: func(i int, c *config.Config) {
 			if i == 0 {
 				c.Provide.Hours, c.Provide.TimeZone = []string{"Sat 00:00-00:10", "Sat 02:00-03:00"}, "UTC"
 			}
@@ -308,10 +308,10 @@ func TestHours(t *testing.T) {
 func TestUnwanted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := New(t, Options{Providers: 3, Buyers: 2, Programs: programs, Log: Logger(), Configure: func(i int, c *node.Config) {
+		n := New(t, Options{Providers: 3, Buyers: 2, Programs: programs, Log: Logger(), Configure: func(i int, c *config.Config) {
 			switch i {
 			case 0:
-				c.Provide.Block = []node.Blocked{{Buyer: buyerKey(t, 3), Reason: "owes us"}}
+				c.Provide.Block = []config.Blocked{{Buyer: buyerKey(t, 3), Reason: "owes us"}}
 			case 1:
 				c.Provide.Only = []string{buyerKey(t, 4)}
 			case 2:

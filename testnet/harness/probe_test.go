@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/gpu"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
@@ -125,7 +125,7 @@ func TestHealthOfADevice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		card := &ill{cards: machine(true, "NVIDIA L4"), of: gpu.Health{ECC: &gpu.ECC{}, Xid: &gpu.Xid{}}}
-		n := New(t, Options{Providers: 2, Programs: idlers(), Log: Logger(), GPUs: map[int]gpu.Source{1: card}, Configure: func(i int, c *node.Config) {
+		n := New(t, Options{Providers: 2, Programs: idlers(), Log: Logger(), GPUs: map[int]gpu.Source{1: card}, Configure: func(i int, c *config.Config) {
 			if i == 1 {
 				sellsGPUs(c, "1.00")
 			}

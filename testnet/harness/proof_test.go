@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 )
 
 // small makes units that show in milliseconds what they are.
-func small(c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 }
+func small(c *config.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 100, 64 }
 
 // mute makes units that are too small to show anything: their peers are never proven.
-func mute(c *node.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 50, 64 }
+func mute(c *config.Config) { c.Provide.Unit.MilliCPU, c.Provide.Unit.MemoryMiB = 50, 64 }
 
 // On a network that audits nobody sells before its units have shown what they are, and whoever never does sells to those only
 // who take units as they are; `why` says so. Leases are of units that were shown.
@@ -27,7 +27,7 @@ func TestProvenSales(t *testing.T) {
 		const shy = 3
 		n := New(t, Options{
 			Providers: 4, Units: 2, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(), // most of it is over within one window
-			Configure: func(i int, c *node.Config) {
+			Configure: func(i int, c *config.Config) {
 				if small(c); i == shy {
 					mute(c)
 				}
@@ -113,7 +113,7 @@ func TestProvenSalesToLightClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
 			Providers: 3, Units: 1, Buyers: 2, Entries: 2, Strangers: 1, Programs: programs, AuditSlots: 10 * auditSlots, Log: Logger(),
-			Configure: func(_ int, c *node.Config) { small(c) },
+			Configure: func(_ int, c *config.Config) { small(c) },
 		})
 		for i := range 3 {
 			audited(t, n.Provider(i), 1)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
@@ -40,7 +40,7 @@ func TestAttackRefusalRuinsReputation(t *testing.T) {
 		const open, picky = 1, 2
 		acme := "registry.acme.example/" + strings.Repeat("long/", 12)
 		n := New(t, Options{Providers: 4, Log: Logger(), Programs: map[string]guest.Program{"work": func(guest.Process) int { return 0 }},
-			Configure: func(i int, c *node.Config) {
+			Configure: func(i int, c *config.Config) {
 				switch i {
 				case open:
 					c.Egress.Mode = "internet"

@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -81,7 +81,7 @@ func (w *world) honest(ctx context.Context, length time.Duration) (sample, error
 // one runs a job of two ranks to its end and checks its log and its payment. It returns the time from the order to the
 // leases.
 func (w *world) one(ctx context.Context, home string, n int) (time.Duration, error) {
-	c, err := api.Dial(home, node.FileAPI)
+	c, err := api.Dial(home, config.FileAPI)
 	if err != nil {
 		return 0, err
 	}

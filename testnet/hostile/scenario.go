@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -163,7 +163,7 @@ func (w *world) peace(ctx context.Context) (string, error) {
 
 // war has the attacker attack while honest jobs run.
 func (w *world) war(ctx context.Context) (string, error) {
-	args := []string{"-genesis", filepath.Join(w.net.Peers[0].Home, node.FileGenesis), "-for", w.Attack.String()}
+	args := []string{"-genesis", filepath.Join(w.net.Peers[0].Home, config.FileGenesis), "-for", w.Attack.String()}
 	for i, p := range w.net.Peers {
 		id, err := p2p.PeerIDFromKey(p.Key)
 		if err != nil {

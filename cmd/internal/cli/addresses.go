@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -22,25 +22,25 @@ type Addresses struct {
 func ReadAddresses(home string) (Addresses, error) {
 	var w Addresses
 	var err error
-	if w.Key, err = KeyOf(filepath.Join(home, node.FileIdentity)); err != nil {
+	if w.Key, err = KeyOf(filepath.Join(home, config.FileIdentity)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = WithHint(&Error{Code: ExitUsage, Err: fmt.Errorf("no peer was set up in %s", home)}, "starling init")
 		}
 		return w, err
 	}
-	cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
+	cfg, err := config.Load(filepath.Join(home, config.FileConfig))
 	if err != nil {
 		return w, err
 	}
 	if cfg.Owner != "" {
-		w.OwnerIn = node.FileConfig
+		w.OwnerIn = config.FileConfig
 		w.Owner, err = sign.ParseKey(cfg.Owner)
 		return w, err
 	}
-	w.OwnerIn = node.FileOwner
-	w.Owner, err = node.LoadOwner(home)
+	w.OwnerIn = config.FileOwner
+	w.Owner, err = config.LoadOwner(home)
 	if errors.Is(err, fs.ErrNotExist) {
-		w.Owner, w.OwnerIn, err = w.Key, node.FileIdentity, nil
+		w.Owner, w.OwnerIn, err = w.Key, config.FileIdentity, nil
 	}
 	return w, err
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -83,7 +83,7 @@ func TestGenesis(t *testing.T) {
 	}
 	home, _ := a.Home()
 	for _, text := range []string{"", "{", `{"network":"x","extra":1}`, strings.Repeat(" ", 1<<20)} {
-		if err := os.WriteFile(filepath.Join(home, node.FileGenesis), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(home, config.FileGenesis), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := a.Genesis(); Explain(err).Code != ExitUsage {
@@ -100,7 +100,7 @@ func TestReadAddresses(t *testing.T) {
 		t.Errorf("no peer: %v", err)
 	}
 	key := sign.NewPrivate([32]byte{1})
-	if _, err := p2p.SaveIdentity(filepath.Join(home, node.FileIdentity), key.Seed()); err != nil {
+	if _, err := p2p.SaveIdentity(filepath.Join(home, config.FileIdentity), key.Seed()); err != nil {
 		t.Fatal(err)
 	}
 	want := func(owner sign.Key, in string) {
@@ -109,26 +109,26 @@ func TestReadAddresses(t *testing.T) {
 			t.Errorf("got %+v, %v, want %v from %s", w, err, owner, in)
 		}
 	}
-	want(key.Key(), node.FileIdentity)
+	want(key.Key(), config.FileIdentity)
 	own, cold := sign.NewPrivate([32]byte{2}).Key(), sign.NewPrivate([32]byte{3}).Key()
-	if err := node.SaveOwner(home, own); err != nil {
+	if err := config.SaveOwner(home, own); err != nil {
 		t.Fatal(err)
 	}
-	want(own, node.FileOwner)
-	config := filepath.Join(home, node.FileConfig)
-	if err := os.WriteFile(config, []byte("owner: "+cold.String()+"\n"), 0o600); err != nil {
+	want(own, config.FileOwner)
+	file := filepath.Join(home, config.FileConfig)
+	if err := os.WriteFile(file, []byte("owner: "+cold.String()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want(cold, node.FileConfig)
+	want(cold, config.FileConfig)
 	for _, text := range []string{"owner: nobody\n", "owner: [\n", "nonsense: 1\n"} {
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := ReadAddresses(home); err == nil {
 			t.Errorf("%q is a configuration", text)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(home, node.FileIdentity), []byte("[1,2]"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(home, config.FileIdentity), []byte("[1,2]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadAddresses(home); err == nil || Explain(err).Hint == "starling init" {

@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"strings"
 
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
 )
@@ -129,7 +129,7 @@ func Explain(err error) *Error {
 		return e
 	}
 	switch {
-	case errors.Is(err, job.ErrInvalid), errors.Is(err, job.ErrNotSupported), errors.Is(err, node.ErrConfig):
+	case errors.Is(err, job.ErrInvalid), errors.Is(err, job.ErrNotSupported), errors.Is(err, config.ErrConfig):
 		e.Code = ExitUsage
 	case errors.Is(err, api.ErrNoPeer):
 		e.Code, e.Hint = ExitUnreachable, "start it with `starling up`, or say which one with --home"

@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/client"
+	"github.com/starling-network/starling/node/config"
 )
 
 const (
@@ -50,24 +49,24 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := client.ParsePeers(peers); err != nil {
+	if _, err := config.ParsePeers(peers); err != nil {
 		return nil, &Error{Code: ExitUsage, Err: err,
 			Hint: "starling peer status, on the entry peer, shows its addresses"}
 	}
-	if err := client.GivePeers(home, peers); err != nil {
+	if err := config.GivePeers(home, peers); err != nil {
 		return nil, err
 	}
 	if c := Answering(ctx, home); c != nil {
 		return c, a.dialsAs(c)
 	}
-	first := !exists(filepath.Join(home, node.FileIdentity))
-	pinned := exists(filepath.Join(home, node.FileGenesis))
+	first := !exists(filepath.Join(home, config.FileIdentity))
+	pinned := exists(filepath.Join(home, config.FileGenesis))
 	c, err := a.startAgent(ctx, home, peers)
 	if err != nil {
 		return nil, err
 	}
 	a.warn(joined(ctx, c), false)
-	g, err := node.LoadGenesis(home)
+	g, err := config.LoadGenesis(home)
 	if err == nil && !pinned {
 		a.Say("network %s is pinned for this client, genesis %s", g.Tag(), g.Hash())
 	}
@@ -84,7 +83,7 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 // else all others.
 func (a *App) warn(n api.NodeInfo, trust bool) {
 	for _, p := range n.Problems {
-		if (p.Service == node.EntriesService && len(n.Entries) > 0) == trust {
+		if (p.Service == api.EntriesService && len(n.Entries) > 0) == trust {
 			a.Say("warning: %s", p)
 		}
 	}
@@ -143,7 +142,7 @@ func (a *App) Introduced() error {
 		return nil
 	}
 	home, err := a.Home()
-	if err != nil || exists(filepath.Join(home, node.FileGenesis)) {
+	if err != nil || exists(filepath.Join(home, config.FileGenesis)) {
 		return err
 	}
 	_, err = a.agent(peers)
@@ -152,7 +151,7 @@ func (a *App) Introduced() error {
 
 // Answering is the API of a peer or agent on home that answers now, or nil.
 func Answering(ctx context.Context, home string) *api.Client {
-	c, err := api.Dial(home, node.FileAPI)
+	c, err := api.Dial(home, config.FileAPI)
 	if err != nil {
 		return nil
 	}

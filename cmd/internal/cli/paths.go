@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 )
 
 // Home is the directory of the peer, or of the light client, that the command is for.
@@ -71,7 +71,7 @@ func (a *App) Client() (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return api.Dial(home, node.FileAPI)
+	return api.Dial(home, config.FileAPI)
 }
 
 // Known returns the API of the peer, and its network's genesis.
@@ -93,7 +93,7 @@ func (a *App) Genesis() (market.Genesis, error) {
 	if err != nil {
 		return market.Genesis{}, err
 	}
-	g, err := node.LoadGenesis(home)
+	g, err := config.LoadGenesis(home)
 	if err != nil {
 		code := ExitUsage
 		if errors.Is(err, fs.ErrNotExist) {

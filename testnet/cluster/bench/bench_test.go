@@ -18,10 +18,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/bench"
@@ -35,7 +35,7 @@ import (
 const members = 8
 
 // unit is what each member has.
-var unit = node.Unit{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 2048}
+var unit = config.Unit{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 2048}
 
 // objectStore is what Ray's object store has of that, MiB.
 const objectStore = "200"

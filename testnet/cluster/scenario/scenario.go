@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/images"
@@ -202,7 +202,7 @@ func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sellers, Buyers: len(w.all) - sellers,
 		Chain: w.chain, Connected: 1, Interval: interval,
 		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say, Units: 1,
-		Unit:       node.Unit{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 2048},
+		Unit:       config.Unit{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 2048},
 		Engine:     func(i int) string { return w.all[i].engine.Host() },
 		Registries: w.registry.Addrs(),
 		Place:      func(i int) testnet.Place { return w.all[i].place("http://" + rpc) },

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -104,7 +104,7 @@ func newLab(t *testing.T) *lab {
 	l.net, err = testnet.Start(t.Context(), testnet.Options{
 		Dir: filepath.Join(dir, "net"), Binary: l.binary, Providers: 2, Buyers: 2, Chain: chain, Connected: 1, Interval: lasting, Units: 1,
 		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}, Say: t.Logf,
-		Unit:   node.Unit{MilliCPU: 1000, MemoryMiB: 256, DiskMiB: 256},
+		Unit:   config.Unit{MilliCPU: 1000, MemoryMiB: 256, DiskMiB: 256},
 		Engine: func(i int) string { return l.sites[i].engine.Host() }, Registries: registry.Addrs(),
 		Place: func(i int) testnet.Place { return l.sites[i].place("http://" + rpc) },
 	})

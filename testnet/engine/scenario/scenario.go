@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/scenarios"
@@ -143,7 +143,7 @@ func (w *world) start(ctx context.Context) error {
 		// a light client is to have circuits to those that sell
 		Engine: func(i int) string { return w.engines[i].Host() }, Registries: w.registry.Addrs(), BuyersRelay: true,
 		// as many processes as a fork bomb may have fit into the memory
-		Unit: node.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024},
+		Unit: config.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024},
 	}
 	if w.gpus {
 		o.GPUs = func(int) testnet.GPUs { return testnet.GPUs{Mock: mock, Devices: "all"} }

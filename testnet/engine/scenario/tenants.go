@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/runtime/volume"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
@@ -107,7 +107,7 @@ func (w *tenants) start(ctx context.Context) error {
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: 1, Buyers: 1, Units: 16, Free: true, Say: w.Say,
 		Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Engine: func(int) string { return e.Host() },
 		Registries: append(w.registry.Addrs(), w.evil.addr),
-		Unit:       node.Unit{MilliCPU: 500, MemoryMiB: 512, DiskMiB: 64},
+		Unit:       config.Unit{MilliCPU: 500, MemoryMiB: 512, DiskMiB: 64},
 	})
 	return err
 }

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet/natlab"
 	"github.com/starling-network/starling/testnet/scenarios"
@@ -227,7 +227,7 @@ func (w *world) named(id string) *machine {
 // locked: a peer with a pre-shared key and peers without are distinguished from peers that are gone.
 func (w *world) locked(ctx context.Context) (string, error) {
 	m, from := w.find("locked"), w.find("relay-1")
-	if _, err := p2p.CreatePSK(filepath.Join(m.peer.Home, node.FilePSK)); err != nil {
+	if _, err := p2p.CreatePSK(filepath.Join(m.peer.Home, config.FilePSK)); err != nil {
 		return "", err
 	}
 	if err := m.peer.Launch(); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 )
 
 // Network is a network with a currency of 6 decimals, on which units are simulated.
@@ -57,7 +57,8 @@ func NewAnswering(t testing.TB, commands []func(*cli.App) *cobra.Command, g mark
 	}
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
-	for name, v := range map[string]any{node.FileGenesis: g, node.FileAPI: api.Endpoint{URL: s.URL, Token: "token"}} {
+	at := api.Endpoint{URL: s.URL, Token: "token"}
+	for name, v := range map[string]any{config.FileGenesis: g, config.FileAPI: at} {
 		b, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)

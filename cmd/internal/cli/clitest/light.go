@@ -13,9 +13,9 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest/programtest"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/client"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -67,15 +67,15 @@ func NewLightWorld(t testing.TB, commands []func(*cli.App) *cobra.Command, relay
 	w.Home, w.Owner = t.TempDir(), key.Key()
 	w.Env["STARLING_PEER"] = addrs[0].String()
 	home := filepath.Join(w.Home, "client")
-	if _, err := p2p.SaveIdentity(filepath.Join(home, node.FileIdentity), seed); err != nil {
+	if _, err := p2p.SaveIdentity(filepath.Join(home, config.FileIdentity), seed); err != nil {
 		t.Fatal(err)
 	}
 	g, err := json.Marshal(w.Genesis)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(home, node.FileGenesis), g)
-	journal, err := store.OpenSQLite(filepath.Join(home, node.FileJournal))
+	write(t, filepath.Join(home, config.FileGenesis), g)
+	journal, err := store.OpenSQLite(filepath.Join(home, config.FileJournal))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func NewLightWorld(t testing.TB, commands []func(*cli.App) *cobra.Command, relay
 	t.Cleanup(func() { host.Close() })
 	w.Chain.Mint(key.Key(), minted)
 	c, err := client.New(t.Context(), client.Parts{
-		Config: node.DefaultConfig(), Home: home, Genesis: w.Genesis, Key: key, Owner: key.Key(), Host: host,
+		Config: config.Default(), Home: home, Genesis: w.Genesis, Key: key, Owner: key.Key(), Host: host,
 		Entries: []peer.AddrInfo{entry}, Store: journal, Blobs: blobs, Runtimes: programtest.Runtimes(),
 		Ledger: w.Chain.Ledger(key.Key()), Program: w.Chain.Ledger(key.Key()), SlotEvery: time.Second,
 		Version: "test", Log: p2ptest.Quiet(),

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/chain/chaintest"
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest/programtest"
@@ -25,6 +24,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -36,11 +36,9 @@ const (
 	slotMillis = 50
 	// minted is the buyer's tokens, base units: 100 tokens.
 	minted = 100_000_000
+	// escrowPoll and escrowLook are the intervals at which peers poll their escrows.
+	escrowPoll, escrowLook = 50 * time.Millisecond, 200 * time.Millisecond
 )
-
-var escrowParams = escrow.Params{
-	PollEvery: 50 * time.Millisecond, LookEvery: 200 * time.Millisecond, RetryAfter: 200 * time.Millisecond,
-}
 
 // World is two peers that sell, one that buys and has a local API, and a chain, in this process and in real time, with
 // the commands that are tested.
@@ -98,17 +96,13 @@ func (w *World) startChain(t testing.TB) {
 	blocks := chaintest.NewChain(chaintest.Config{})
 	w.Genesis = market.Genesis{Network: "cli", Chain: blocks.Genesis(), Symbol: "STAR", Decimals: 6,
 		SlotMillis: slotMillis, IntervalSlots: 40, Simulated: true}
-	mint, at := sign.Key(sign.Sum([]byte("mint"))), sign.Key(sign.Sum([]byte("program")))
-	net, err := escrow.NewNet(at, program.NewNetwork(program.Params{
-		Network: w.Genesis.Network, Chain: w.Genesis.Chain, StakeMint: mint, MarginSlots: 100, ResponseSlots: 100,
-		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1,
-		Mints: []program.MintTerms{program.DefaultTerms(mint, w.Genesis.Decimals)},
-	}), mint)
+	var err error
+	_, w.Chain, err = chaintest.Found(blocks, &w.Genesis, program.Params{
+		MarginSlots: 100, ResponseSlots: 100, UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Genesis.Program, w.Genesis.Escrow, w.Genesis.Mint = net.Program, net.Address(), net.Mint
-	w.Chain = chaintest.NewPrograms(blocks, net)
 	p2ptest.Go(t, func(ctx context.Context) error {
 		tick := time.NewTicker(slotMillis * time.Millisecond)
 		defer tick.Stop()
@@ -146,20 +140,20 @@ func (w *World) peer(t testing.TB, i int, h *p2p.Host) {
 		t.Fatal(err)
 	}
 	key := sign.NewPrivate(seed)
-	cfg := node.DefaultConfig()
+	cfg := config.Default()
 	if i == 0 {
 		w.Seller = home
 	}
 	if i < 2 {
 		cfg.Provide.Enabled, cfg.Provide.Units, cfg.Provide.Price = true, 16, fmt.Sprintf("0.3%d", 6+i)
-		cfg.Provide.Unit = node.Unit{MilliCPU: 100, MemoryMiB: 8, DiskMiB: 8}
+		cfg.Provide.Unit = config.Unit{MilliCPU: 100, MemoryMiB: 8, DiskMiB: 8}
 	} else {
 		w.Home, w.Owner = home, key.Key()
 		w.Chain.Mint(key.Key(), minted)
-		if _, err := p2p.SaveIdentity(filepath.Join(home, node.FileIdentity), seed); err != nil {
+		if _, err := p2p.SaveIdentity(filepath.Join(home, config.FileIdentity), seed); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(home, node.FileConfig), []byte("solana: {rpc: [configured]}\n"))
+		write(t, filepath.Join(home, config.FileConfig), []byte("solana: {rpc: [configured]}\n"))
 	}
 	w.Homes = append(w.Homes, home)
 	cfg.Buy.Webhooks.Private = true
@@ -167,12 +161,12 @@ func (w *World) peer(t testing.TB, i int, h *p2p.Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(home, node.FileGenesis), g)
+	write(t, filepath.Join(home, config.FileGenesis), g)
 	blobs, err := blob.OpenStore(filepath.Join(home, "blobs"), 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
-	journal, err := store.OpenSQLite(filepath.Join(home, node.FileJournal))
+	journal, err := store.OpenSQLite(filepath.Join(home, config.FileJournal))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,12 +175,15 @@ func (w *World) peer(t testing.TB, i int, h *p2p.Host) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { journal.Close(); log.Close() }) // runs after the peer has ended
-	n, err := node.New(t.Context(), node.Parts{
+	parts := node.Parts{
 		Config: cfg, Home: home, Genesis: w.Genesis, Key: key, Owner: key.Key(), Host: h, Store: journal, Blobs: blobs,
-		Ledger: w.Chain.Ledger(key.Key()), Program: w.Chain.Ledger(key.Key()), Escrow: escrowParams,
 		Runtimes: programtest.Runtimes(), SlotEvery: time.Second, NoAPI: i == 1, Version: "test",
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-	})
+	}
+	ledger := w.Chain.Ledger(key.Key())
+	parts.Ledger, parts.Program, parts.Escrow.PollEvery = ledger, ledger, escrowPoll
+	parts.Escrow.LookEvery, parts.Escrow.RetryAfter = escrowLook, escrowLook
+	n, err := node.New(t.Context(), parts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,12 +22,12 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/api/server"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -75,12 +75,12 @@ func newFakeBuyer(t *testing.T) *fakeBuyer {
 	f := &fakeBuyer{home: t.TempDir(), wake: make(chan struct{})}
 	g, err := json.Marshal(market.Genesis{Network: "cli", Chain: sign.Hash{1}, Symbol: "STAR", Decimals: 6, SlotMillis: 400, IntervalSlots: 150, Simulated: true})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(f.home, node.FileGenesis), g, 0o600)
+		err = os.WriteFile(filepath.Join(f.home, config.FileGenesis), g, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.Listen("", filepath.Join(f.home, node.FileAPI), f, f.routes(), p2ptest.Quiet())
+	s, err := server.Listen("", filepath.Join(f.home, config.FileAPI), f, f.routes(), p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -100,7 +100,7 @@ func Token(a *cli.App) (job.Token, error) {
 	if err != nil {
 		return job.Token{}, err
 	}
-	g, err := node.LoadGenesis(home)
+	g, err := config.LoadGenesis(home)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return job.Token{Decimals: cli.DefaultDecimals}, nil

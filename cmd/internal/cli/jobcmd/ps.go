@@ -242,6 +242,28 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 	if n := j.Spec.RoundCount(); n > 1 {
 		row("rounds", fmt.Sprintf("%d of %d done", j.Round, n))
 	}
+	checkRows(row, j)
+	row("cost", g.FormatAmount(s.Cost)+", budget "+g.FormatAmount(j.Spec.Payment.Budget))
+	row("paid", strings.TrimPrefix(paidText(g, j), "paid "))
+	if l := j.Lamports; l.Fees > 0 {
+		row("SOL", "about "+chain.FormatSOL(l.Fees)+" for fees"+map[bool]string{true: ", " + chain.FormatSOL(l.Rent) +
+			" for rent until its escrow is closed"}[l.Rent > 0])
+	}
+	row("receipts", fmt.Sprint(j.Receipts))
+	for _, tx := range j.Transactions {
+		row("transaction", tx)
+	}
+	for _, e := range j.Escrows {
+		row("escrow", escrowText(g, e))
+		for _, l := range e.Transactions {
+			row("", strings.Join(append([]string{string(l.Tx)}, l.Calls...), " "))
+		}
+	}
+	rankRows(t, j.Ranks)
+}
+
+// checkRows shows the checks of a job's results and of its units.
+func checkRows(row func(name, value string), j buyer.Job) {
 	if r := j.Replica; r != nil {
 		row("checked", j.VerifyText())
 	}
@@ -265,25 +287,13 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 			row("hardware", fmt.Sprintf("rank %d: %s", i, c.Text))
 		}
 	}
-	row("cost", g.FormatAmount(s.Cost)+", budget "+g.FormatAmount(j.Spec.Payment.Budget))
-	row("paid", strings.TrimPrefix(paidText(g, j), "paid "))
-	if l := j.Lamports; l.Fees > 0 {
-		row("SOL", "about "+chain.FormatSOL(l.Fees)+" for fees"+map[bool]string{true: ", " + chain.FormatSOL(l.Rent) +
-			" for rent until its escrow is closed"}[l.Rent > 0])
-	}
-	row("receipts", fmt.Sprint(j.Receipts))
-	for _, tx := range j.Transactions {
-		row("transaction", tx)
-	}
-	for _, e := range j.Escrows {
-		row("escrow", escrowText(g, e))
-		for _, l := range e.Transactions {
-			row("", strings.Join(append([]string{string(l.Tx)}, l.Calls...), " "))
-		}
-	}
+}
+
+// rankRows shows the ranks of a job.
+func rankRows(t *cli.Table, ranks []buyer.Rank) {
 	t.Row()
 	t.Row("RANK", "STATE", "PROVIDER", "ROUTE", "LEASE", "LOST", "RESTARTS", "EXIT", "UNITS", "REASON")
-	for i, r := range j.Ranks {
+	for i, r := range ranks {
 		provider, lease, exit, route := "-", "-", "-", "-"
 		if !r.Provider.IsZero() {
 			provider = r.Provider.Short()

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/gpu"
 )
 
@@ -88,7 +88,7 @@ func gpuConfig(a *cli.App, mock string) (gpu.Config, error) {
 		return gpu.Config{}, err
 	}
 	cfg := gpu.Config{Mock: mock}
-	genesis, err := node.LoadGenesis(home)
+	genesis, err := config.LoadGenesis(home)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return cfg, cli.WithHint(&cli.Error{Code: cli.ExitUsage,
@@ -99,7 +99,7 @@ func gpuConfig(a *cli.App, mock string) (gpu.Config, error) {
 		return cfg, err
 	}
 	cfg.Simulated = genesis.Simulated
-	if key, err := cli.KeyOf(filepath.Join(home, node.FileIdentity)); err == nil {
+	if key, err := cli.KeyOf(filepath.Join(home, config.FileIdentity)); err == nil {
 		cfg.MockSeed = key.String()
 	}
 	return cfg, nil

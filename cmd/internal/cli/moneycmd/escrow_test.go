@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 )
 
 // wantSent checks that one transaction was sent, with these calls.
@@ -124,7 +124,7 @@ func TestEscrowTopUp(t *testing.T) {
 		c := newFakeChain(t)
 		at, by := c.escrow(nil), c.peer.Key()
 		if own {
-			c.key(t, node.FileWallet, c.owner)
+			c.key(t, config.FileWallet, c.owner)
 			by = c.owner.Key()
 		}
 		run(t, c.home, "wallet", "escrow", "top-up", at.String(), "1.000001").Want(t, cli.ExitOK,
@@ -245,7 +245,7 @@ func TestOtherChain(t *testing.T) {
 	run(t, c.home, "wallet", "escrow", "show", at.String()).Want(t, cli.ExitPayment, `serves another cluster`,
 		`^hint: name another endpoint with --rpc$`)
 	run(t, c.home, "wallet", "escrow", "show", at.String(), "--rpc", "ftp://x").Want(t, cli.ExitUsage)
-	c.write(t, node.FileConfig, "{}\n")
+	c.write(t, config.FileConfig, "{}\n")
 	run(t, c.home, "wallet", "escrow", "show", at.String()).Want(t, cli.ExitUsage, `no endpoint of the chain is known`,
 		`^hint: give one with --rpc, or set solana\.rpc in config\.yaml$`)
 }

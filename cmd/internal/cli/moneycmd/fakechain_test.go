@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -71,10 +71,10 @@ func newFakeChain(t *testing.T, change ...func(*fakeChain)) *fakeChain {
 	c.accounts[c.peer.Key()] = account{lamports: 1_000_000_000}
 	s := httptest.NewServer(c)
 	t.Cleanup(s.Close)
-	c.write(t, node.FileGenesis, c.genesis)
-	c.write(t, node.FileConfig, "solana: {rpc: ['"+s.URL+"']}\n")
-	c.key(t, node.FileIdentity, c.peer)
-	if err := node.SaveOwner(c.home, c.owner.Key()); err != nil {
+	c.write(t, config.FileGenesis, c.genesis)
+	c.write(t, config.FileConfig, "solana: {rpc: ['"+s.URL+"']}\n")
+	c.key(t, config.FileIdentity, c.peer)
+	if err := config.SaveOwner(c.home, c.owner.Key()); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -72,7 +72,7 @@ func Open(a *cli.App, o Options) (*Chain, error) {
 		return nil, err
 	}
 	if len(o.RPC) == 0 {
-		cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
+		cfg, err := config.Load(filepath.Join(home, config.FileConfig))
 		if err != nil {
 			return nil, err
 		}
@@ -80,19 +80,19 @@ func Open(a *cli.App, o Options) (*Chain, error) {
 	}
 	if len(o.RPC) == 0 {
 		return nil, cli.WithHint(&cli.Error{Code: cli.ExitUsage, Err: errNoEndpoint},
-			"give one with --rpc, or set solana.rpc in %s", node.FileConfig)
+			"give one with --rpc, or set solana.rpc in %s", config.FileConfig)
 	}
 	w, err := cli.ReadAddresses(home)
 	if err != nil {
 		return nil, err
 	}
 	l := &Chain{App: a, Genesis: g, Owner: w.Owner, Keys: map[sign.Key]sign.Signer{}}
-	if l.Peer, err = ReadKeypair(filepath.Join(home, node.FileIdentity)); err != nil {
+	if l.Peer, err = ReadKeypair(filepath.Join(home, config.FileIdentity)); err != nil {
 		return nil, err
 	}
 	file := o.wallet
 	if file == "" {
-		file = filepath.Join(home, node.FileWallet)
+		file = filepath.Join(home, config.FileWallet)
 	}
 	switch owner, err := ReadKeypair(file); {
 	case err == nil:

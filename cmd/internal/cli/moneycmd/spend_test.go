@@ -15,10 +15,10 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/spend"
+	"github.com/starling-network/starling/node/config"
 )
 
 // home makes a directory on a network, with the endpoint of a peer that answers each request with answer; empty: no peer.
@@ -34,12 +34,12 @@ func home(t *testing.T, answer http.HandlerFunc) string {
 			t.Fatal(err)
 		}
 	}
-	write(node.FileGenesis, market.Genesis{Network: "cli", Chain: sign.Hash{1}, Symbol: "STAR", Decimals: 6,
+	write(config.FileGenesis, market.Genesis{Network: "cli", Chain: sign.Hash{1}, Symbol: "STAR", Decimals: 6,
 		SlotMillis: 400, IntervalSlots: 150, Simulated: true})
 	if answer != nil {
 		s := httptest.NewServer(answer)
 		t.Cleanup(s.Close)
-		write(node.FileAPI, api.Endpoint{URL: s.URL, Token: "token"})
+		write(config.FileAPI, api.Endpoint{URL: s.URL, Token: "token"})
 	}
 	return dir
 }
@@ -83,7 +83,7 @@ func TestSpendFails(t *testing.T) {
 	dir := home(t, nil)
 	b, err := json.Marshal(api.Endpoint{URL: gone.URL, Token: "token"})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, node.FileAPI), b, 0o600)
+		err = os.WriteFile(filepath.Join(dir, config.FileAPI), b, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

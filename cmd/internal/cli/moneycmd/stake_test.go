@@ -10,8 +10,8 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 )
 
 // The status of a stake shows a shortfall, the part that votes, and the slot from which stake can be withdrawn.
@@ -132,7 +132,7 @@ func TestStakeCalls(t *testing.T) {
 func TestStakeWithdraw(t *testing.T) {
 	t.Parallel()
 	c := newFakeChain(t)
-	c.key(t, node.FileWallet, c.owner)
+	c.key(t, config.FileWallet, c.owner)
 	c.register(nil)
 	run(t, c.home, "stake", "withdraw").Want(t, cli.ExitUsage, `^starling: nothing was asked back$`)
 	c.register(func(p *program.Provider) { p.Unbonding, p.Ready = 3_000_000, 1001 })
@@ -151,7 +151,7 @@ func TestStakeWithdraw(t *testing.T) {
 func TestStakeRefuses(t *testing.T) {
 	t.Parallel()
 	c := newFakeChain(t)
-	c.key(t, node.FileWallet, c.owner)
+	c.key(t, config.FileWallet, c.owner)
 	c.register(nil)
 	poor := func(p *program.Provider) { p.Stake, p.Bonded = 29_000_000, 0 }
 	for _, x := range []struct {
@@ -188,7 +188,7 @@ func TestStakeOfAnotherToken(t *testing.T) {
 		want uint64
 	}{{sign.Key{8}, "2.5", 250}, {sign.Key{88}, "250", 250}} {
 		c := newFakeChain(t, func(c *fakeChain) { c.params.StakeMint = x.mint })
-		c.key(t, node.FileWallet, c.owner)
+		c.key(t, config.FileWallet, c.owner)
 		c.register(nil)
 		for _, bad := range []string{"0", "0.001", "many", "99999999999999999999"} {
 			run(t, c.home, "stake", "add", bad).Want(t, cli.ExitUsage, `^starling: `)
@@ -226,13 +226,13 @@ func TestStakeSigners(t *testing.T) {
 func TestStakeRegister(t *testing.T) {
 	t.Parallel()
 	c := newFakeChain(t)
-	c.key(t, node.FileWallet, c.owner)
+	c.key(t, config.FileWallet, c.owner)
 	info := api.NodeInfo{Key: c.peer.Key(), Inventory: sign.Hash{6}}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(info)
 	}))
 	t.Cleanup(s.Close)
-	c.write(t, node.FileAPI, api.Endpoint{URL: s.URL, Token: "token"})
+	c.write(t, config.FileAPI, api.Endpoint{URL: s.URL, Token: "token"})
 	for _, x := range [][]string{{"--payout", "x"}, {"--inventory", "x"}, {"--inventory", "00"}} {
 		run(t, c.home, append([]string{"stake", "register"}, x...)...).Want(t, cli.ExitUsage, `^starling: `+x[0]+`: "`)
 	}
@@ -251,9 +251,9 @@ func TestStakeRegister(t *testing.T) {
 	run(t, c.home, "stake", "register").Want(t, cli.ExitUsage, `is registered already$`, `^hint: starling stake status$`)
 	draft := newFakeChain(t)
 	draft.genesis.Program, draft.genesis.Escrow = sign.Key{}, sign.Key{}
-	draft.write(t, node.FileGenesis, draft.genesis)
+	draft.write(t, config.FileGenesis, draft.genesis)
 	run(t, draft.home, "stake", "register").Want(t, cli.ExitUsage, `network cli has no program yet`)
-	draft.write(t, node.FileGenesis, market.Genesis{Network: "cli", Chain: sign.Hash{1}, Symbol: "STAR", Decimals: 6,
+	draft.write(t, config.FileGenesis, market.Genesis{Network: "cli", Chain: sign.Hash{1}, Symbol: "STAR", Decimals: 6,
 		SlotMillis: 400, IntervalSlots: 150, Free: true})
 	run(t, draft.home, "stake", "register").Want(t, cli.ExitUsage, `network cli is a free network`,
 		`^hint: starling proof check checks the signed receipts$`)

@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -106,7 +106,7 @@ func wallet(a *cli.App, ctx context.Context, o Options) (walletInfo, error) {
 	if err != nil {
 		return w, err
 	}
-	g, err := node.LoadGenesis(home)
+	g, err := config.LoadGenesis(home)
 	if err == nil && g.Free {
 		w.Free, w.Note = true, "network "+g.Network+" is free"
 		return w, nil
@@ -323,26 +323,26 @@ func ownWallet(a *cli.App, key sign.Private) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
+	cfg, err := config.Load(filepath.Join(home, config.FileConfig))
 	if err != nil {
 		return err
 	}
 	if cfg.Owner != "" && cfg.Owner != key.Key().String() {
-		return cli.WithHint(cli.Usagef("%s names another owner, %s", node.FileConfig, cfg.Owner),
-			"take `owner` out of %s first, or write the key to a FILE elsewhere", node.FileConfig)
+		return cli.WithHint(cli.Usagef("%s names another owner, %s", config.FileConfig, cfg.Owner),
+			"take `owner` out of %s first, or write the key to a FILE elsewhere", config.FileConfig)
 	}
-	switch there, err := node.LoadOwner(home); {
+	switch there, err := config.LoadOwner(home); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return err
 	case there != key.Key():
-		return cli.WithHint(cli.Usagef("%s names another owner, %s", node.FileOwner, there), "remove %s first",
-			filepath.Join(home, node.FileOwner))
+		return cli.WithHint(cli.Usagef("%s names another owner, %s", config.FileOwner, there), "remove %s first",
+			filepath.Join(home, config.FileOwner))
 	}
-	if err := saveWallet(a, filepath.Join(home, node.FileWallet), key); err != nil {
+	if err := saveWallet(a, filepath.Join(home, config.FileWallet), key); err != nil {
 		return err
 	}
-	return node.SaveOwner(home, key.Key())
+	return config.SaveOwner(home, key.Key())
 }
 
 // saveWallet writes a key where none is, and shows its address.

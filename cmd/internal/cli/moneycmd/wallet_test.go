@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 )
 
 // peerAnswers makes a peer run on the home directory that shows itself so.
@@ -26,7 +26,7 @@ func (c *fakeChain) peerAnswers(t *testing.T, status int, v any) {
 		_ = json.NewEncoder(w).Encode(v)
 	}))
 	t.Cleanup(s.Close)
-	c.write(t, node.FileAPI, api.Endpoint{URL: s.URL, Token: "token"})
+	c.write(t, config.FileAPI, api.Endpoint{URL: s.URL, Token: "token"})
 }
 
 // Without a running peer the chain is asked: the peer may spend its own account and the smaller one of the
@@ -62,7 +62,7 @@ func TestWalletOfPeer(t *testing.T) {
 	run(t, c.home, "wallet", "show", "-o", "json").Want(t, cli.ExitOK, `"tokens": 5,`, `"own": 1,`, `"spendable": 3,`,
 		`"lamports": 7$`)
 	run(t, c.home, "wallet", "show").Want(t, cli.ExitOK, `^owner .* 0\.000005 PEER$`, `^fees +0\.000000007 SOL`)
-	url := "http://" + strings.TrimSuffix(strings.Split(readFile(t, c.home, node.FileConfig), "http://")[1], "']}\n")
+	url := "http://" + strings.TrimSuffix(strings.Split(readFile(t, c.home, config.FileConfig), "http://")[1], "']}\n")
 	run(t, c.home, "wallet", "show", "--rpc", url).Want(t, cli.ExitOK, `^owner .* 0\.00 STAR$`)
 	run(t, c.home, "wallet", "show", "--rpc", "http://127.0.0.1:1").Want(t, cli.ExitPayment, `^hint: name another endpoint`)
 	c.peerAnswers(t, http.StatusInternalServerError, nil)
@@ -97,11 +97,11 @@ func TestWalletWithoutBalance(t *testing.T) {
 			`^balance +not known +`+x.want+`$`)
 	}
 	c := newFakeChain(t)
-	c.write(t, node.FileConfig, "{}\n")
+	c.write(t, config.FileConfig, "{}\n")
 	run(t, c.home, "wallet", "show").Want(t, cli.ExitOK, `^balance +not known +the peer does not run; start it with`)
-	c.write(t, node.FileConfig, "solana: {rpc: ['http://127.0.0.1:1']}\n")
+	c.write(t, config.FileConfig, "solana: {rpc: ['http://127.0.0.1:1']}\n")
 	run(t, c.home, "wallet", "show").Want(t, cli.ExitOK, `^balance +not known +the peer does not run, and the chain cannot be`)
-	c.write(t, node.FileGenesis, market.Genesis{Network: "cli", Chain: sign.Hash{1}, Symbol: "STAR", Decimals: 6,
+	c.write(t, config.FileGenesis, market.Genesis{Network: "cli", Chain: sign.Hash{1}, Symbol: "STAR", Decimals: 6,
 		SlotMillis: 400, IntervalSlots: 150, Free: true})
 	run(t, c.home, "wallet", "show").Want(t, cli.ExitOK, `^owner .* nothing is paid: network cli is free$`)
 	run(t, t.TempDir(), "wallet", "show").Want(t, cli.ExitUsage, `no peer was set up in `, `^hint: starling init$`)
@@ -140,7 +140,7 @@ func TestWalletAllowAndCollect(t *testing.T) {
 	run(t, c.home, "wallet", "allow", "1").Want(t, cli.ExitUsage, `^starling: the owner must sign this`)
 	run(t, c.home, "wallet", "collect").Want(t, cli.ExitUsage, `the peer's own account holds nothing`)
 	wantNothing(t, c)
-	c.key(t, node.FileWallet, c.owner)
+	c.key(t, config.FileWallet, c.owner)
 	for _, bad := range []string{"0", "1.0000001", "unlimited"} {
 		run(t, c.home, "wallet", "allow", bad).Want(t, cli.ExitUsage)
 	}
@@ -153,7 +153,7 @@ func TestWalletAllowAndCollect(t *testing.T) {
 	run(t, c.home, "wallet", "collect").Want(t, cli.ExitOK, `^moving 0\.000042 STAR to `+c.owner.Key().String())
 	wantSent(t, c, program.OpenTokenAccount(c.peer.Key(), c.owner.Key(), c.genesis.Mint),
 		program.TransferTokens(program.TokenAccount(c.peer.Key(), c.genesis.Mint), source, c.genesis.Mint, c.peer.Key(), 42, 6))
-	if err := node.SaveOwner(c.home, c.peer.Key()); err != nil {
+	if err := config.SaveOwner(c.home, c.peer.Key()); err != nil {
 		t.Fatal(err)
 	}
 	run(t, c.home, "wallet", "allow", "1").Want(t, cli.ExitUsage, `the peer is the owner of its tokens`)
@@ -177,13 +177,13 @@ func TestWalletNew(t *testing.T) {
 	if readFile(t, elsewhere) != before {
 		t.Error("the key was overwritten")
 	}
-	if err := os.Remove(filepath.Join(c.home, node.FileOwner)); err != nil {
+	if err := os.Remove(filepath.Join(c.home, config.FileOwner)); err != nil {
 		t.Fatal(err)
 	}
-	c.write(t, node.FileConfig, "owner: "+c.owner.Key().String()+"\n")
+	c.write(t, config.FileConfig, "owner: "+c.owner.Key().String()+"\n")
 	run(t, c.home, "wallet", "import", elsewhere).Want(t, cli.ExitUsage, `config\.yaml names another owner, `,
 		"^hint: take `owner` out of config.yaml first")
-	c.write(t, node.FileConfig, "{}\n")
+	c.write(t, config.FileConfig, "{}\n")
 	if err := os.Chmod(elsewhere, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -192,10 +192,10 @@ func TestWalletNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, c.home, "wallet", "import", elsewhere).Want(t, cli.ExitOK, `^address +`+cold.Key().String())
-	if owner, err := node.LoadOwner(c.home); err != nil || owner != cold.Key() {
+	if owner, err := config.LoadOwner(c.home); err != nil || owner != cold.Key() {
 		t.Errorf("the owner is %v, %v, want %v", owner, err, cold.Key())
 	}
-	if st, err := os.Stat(filepath.Join(c.home, node.FileWallet)); err != nil || st.Mode().Perm() != 0o600 {
+	if st, err := os.Stat(filepath.Join(c.home, config.FileWallet)); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v, want mode 0600", st, err)
 	}
 }

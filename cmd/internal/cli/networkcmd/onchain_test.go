@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/rooms"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
@@ -85,10 +85,10 @@ func newChained(t *testing.T) *chained {
 
 	c.genesis = g
 	c.CLI(t, "init", "--genesis", writeJSON(t, filepath.Join(dir, "escrow.json"), r.Out), "--solana-rpc", c.net.URL()).Want(t, cli.ExitOK)
-	if c.peer, err = moneycmd.ReadKeypair(filepath.Join(c.Home, node.FileIdentity)); err != nil {
+	if c.peer, err = moneycmd.ReadKeypair(filepath.Join(c.Home, config.FileIdentity)); err != nil {
 		t.Fatal(err)
 	}
-	if c.owner, err = moneycmd.ReadKeypair(filepath.Join(c.Home, node.FileWallet)); err != nil {
+	if c.owner, err = moneycmd.ReadKeypair(filepath.Join(c.Home, config.FileWallet)); err != nil {
 		t.Fatal(err)
 	}
 	c.CLI(t, "stake", "status").Want(t, cli.ExitUsage, `is not registered`, `^hint: starling stake register`)
@@ -159,12 +159,12 @@ func (c *chained) testStake(t *testing.T) {
 	c.CLI(t, "wallet", "show").Want(t, cli.ExitOK, `^owner +\w+ +1000.00 STAR$`)
 	// Without the owner's key nothing of the owner's can be done.
 	moved := filepath.Join(t.TempDir(), "owner.json")
-	wallet := filepath.Join(c.Home, node.FileWallet)
+	wallet := filepath.Join(c.Home, config.FileWallet)
 	if err := os.Rename(wallet, moved); err != nil {
 		t.Fatal(err)
 	}
-	config := filepath.Join(c.Home, node.FileConfig)
-	text, err := os.ReadFile(config)
+	file := filepath.Join(c.Home, config.FileConfig)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func (c *chained) testStake(t *testing.T) {
 	if cold == string(text) {
 		cold += "\nowner: " + c.owner.Key().String() + "\n"
 	}
-	writeJSON(t, config, cold)
+	writeJSON(t, file, cold)
 	c.CLI(t, "stake", "add", "1").Want(t, cli.ExitOK) // as its delegate
 	c.CLI(t, "stake", "remove", "all").Want(t, cli.ExitUsage, `the provider's owner must sign this`, `^hint: give its keypair file with --wallet FILE`)
 	c.CLI(t, "stake", "remove", "all", "--wallet", moved).Want(t, cli.ExitOK)

@@ -19,7 +19,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -124,7 +124,7 @@ func unheeded(a *cli.App, c *cobra.Command, o initOptions) error {
 	if err != nil {
 		return err
 	}
-	there, err := os.ReadFile(filepath.Join(home, node.FileConfig))
+	there, err := os.ReadFile(filepath.Join(home, config.FileConfig))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -150,8 +150,8 @@ func unheeded(a *cli.App, c *cobra.Command, o initOptions) error {
 		return nil
 	}
 	return cli.WithHint(cli.Usagef("%s is there already and is never overwritten: %s would have no effect",
-		filepath.Join(home, node.FileConfig), strings.Join(lost, ", ")),
-		"write it into %s, or move that file away and run this again: the keys stay", node.FileConfig)
+		filepath.Join(home, config.FileConfig), strings.Join(lost, ", ")),
+		"write it into %s, or move that file away and run this again: the keys stay", config.FileConfig)
 }
 
 // initHome makes the missing files of the home directory.
@@ -164,7 +164,7 @@ func initHome(a *cli.App, o initOptions, genesis []byte) (initResult, error) {
 		return initResult{}, fmt.Errorf("making the home directory: %w", err)
 	}
 	r := initResult{Home: home}
-	key, file, err := keyFile(home, node.FileIdentity, "the peer's key")
+	key, file, err := keyFile(home, config.FileIdentity, "the peer's key")
 	if err != nil {
 		return r, err
 	}
@@ -175,16 +175,16 @@ func initHome(a *cli.App, o initOptions, genesis []byte) (initResult, error) {
 	}
 	r.Peer = id.String()
 	if o.owner == "" {
-		if key, file, err = keyFile(home, node.FileWallet, "the owner's wallet"); err != nil {
+		if key, file, err = keyFile(home, config.FileWallet, "the owner's wallet"); err != nil {
 			return r, err
 		}
 		r.Owner, r.Files = key, append(r.Files, file)
-		if file, err = newFile(home, node.FileOwner, "the owner's address", []byte(key.String()+"\n")); err != nil {
+		if file, err = newFile(home, config.FileOwner, "the owner's address", []byte(key.String()+"\n")); err != nil {
 			return r, err
 		}
 		r.Files = append(r.Files, file)
-		if there, err := node.LoadOwner(home); err != nil || there != key {
-			return r, cli.WithHint(errors.Join(err, fmt.Errorf("%s names %s, the wallet is %s", node.FileOwner, there,
+		if there, err := config.LoadOwner(home); err != nil || there != key {
+			return r, cli.WithHint(errors.Join(err, fmt.Errorf("%s names %s, the wallet is %s", config.FileOwner, there,
 				key)), "remove the wrong file")
 		}
 	} else if r.Owner, err = sign.ParseKey(o.owner); err != nil {
@@ -196,16 +196,16 @@ func initHome(a *cli.App, o initOptions, genesis []byte) (initResult, error) {
 		}
 		r.Files = append(r.Files, file)
 	}
-	config, err := o.configText()
+	text, err := o.configText()
 	if err != nil {
 		return r, err
 	}
-	if file, err = newFile(home, node.FileConfig, "the configuration", config); err != nil {
+	if file, err = newFile(home, config.FileConfig, "the configuration", text); err != nil {
 		return r, err
 	}
 	r.Files = append(r.Files, file)
 	if genesis != nil {
-		if file, err = newFile(home, node.FileGenesis, "the network", genesis); err != nil {
+		if file, err = newFile(home, config.FileGenesis, "the network", genesis); err != nil {
 			return r, err
 		}
 		r.Files = append(r.Files, file)
@@ -325,15 +325,15 @@ func readPSK(path string) (*[32]byte, error) {
 // pskFile puts the key of the private network into home.
 func (o initOptions) pskFile(home string) (initFile, error) {
 	const what = "the private network's pre-shared key"
-	path := filepath.Join(home, node.FilePSK)
+	path := filepath.Join(home, config.FilePSK)
 	if o.psk != pskNew {
 		key, err := readPSK(o.psk)
 		if err != nil {
 			return initFile{}, err
 		}
-		return newFile(home, node.FilePSK, what, p2p.EncodePSK(*key))
+		return newFile(home, config.FilePSK, what, p2p.EncodePSK(*key))
 	}
-	file := initFile{Name: node.FilePSK, What: what, State: "created"}
+	file := initFile{Name: config.FilePSK, What: what, State: "created"}
 	_, err := p2p.CreatePSK(path)
 	if errors.Is(err, fs.ErrExist) {
 		file.State = "kept"
@@ -361,7 +361,7 @@ func (o initOptions) configText() ([]byte, error) {
 	}
 	psk := ""
 	if o.psk != "" {
-		psk = node.FilePSK
+		psk = config.FilePSK
 	}
 	var b strings.Builder
 	err = configTemplate.Execute(&b, map[string]any{
@@ -375,4 +375,4 @@ func (o initOptions) configText() ([]byte, error) {
 //go:embed config.yaml.tmpl
 var configText string
 
-var configTemplate = template.Must(template.New(node.FileConfig).Parse(configText))
+var configTemplate = template.Must(template.New(config.FileConfig).Parse(configText))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 )
 
 // NewUp makes the command `starling up`.
@@ -72,13 +73,13 @@ libp2p counts.
 func openError(home string, err error) error {
 	e := &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("starting the peer in %s: %w", home, err)}
 	switch {
-	case errors.Is(err, node.ErrConfig):
-		e.Hint = "correct " + filepath.Join(home, node.FileConfig)
+	case errors.Is(err, config.ErrConfig):
+		e.Hint = "correct " + filepath.Join(home, config.FileConfig)
 	case errors.Is(err, node.ErrRuns):
 		e.Hint = "stop that one first, or give another --home"
 	case strings.Contains(err.Error(), syscall.EADDRINUSE.Error()): // libp2p passes on the text alone
 		e.Hint = "another program listens there, perhaps another peer: change listen in " +
-			filepath.Join(home, node.FileConfig)
+			filepath.Join(home, config.FileConfig)
 	case errors.Is(err, fs.ErrNotExist):
 		e.Hint = "set the peer up with `starling init --genesis FILE`"
 	}

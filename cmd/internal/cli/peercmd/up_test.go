@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/execnet"
 )
 
@@ -20,7 +21,7 @@ import (
 func TestOpenError(t *testing.T) {
 	t.Parallel()
 	for hint, err := range map[string]error{
-		"correct home/config.yaml":                  fmt.Errorf("%w: price", node.ErrConfig),
+		"correct home/config.yaml":                  fmt.Errorf("%w: price", config.ErrConfig),
 		"stop that one first":                       node.ErrRuns,
 		"another program listens there":             fmt.Errorf("listening: %v", syscall.EADDRINUSE),
 		"set the peer up with `starling init --gen": os.ErrNotExist,
@@ -40,16 +41,16 @@ func TestConfigNamesEverySetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	text = regexp.MustCompile(`(?m)^( *)# ([a-z]\w*:( |$))`).ReplaceAll(text, []byte("$1$2"))
-	c := node.DefaultConfig()
+	c := config.Default()
 	if err := yaml.UnmarshalWithOptions(text, &c, yaml.DisallowUnknownField()); err != nil {
-		t.Errorf("reading %s with its examples: %v", node.FileConfig, err)
+		t.Errorf("reading %s with its examples: %v", config.FileConfig, err)
 	}
 	if _, _, err := (execnet.Egress{Mode: "allowlist", Allow: c.Egress.Allow, Limits: c.Egress.Limits}).Policy(); err != nil {
 		t.Errorf("egress: %v", err)
 	}
 	c.Egress.Allow = nil // the file sets Mode to none
 	if err := c.Validate(); err != nil {
-		t.Errorf("%s with its examples: %v", node.FileConfig, err)
+		t.Errorf("%s with its examples: %v", config.FileConfig, err)
 	}
 	var all map[string]any
 	if err := yaml.Unmarshal(text, &all); err != nil {
@@ -73,10 +74,10 @@ func TestConfigNamesEverySetting(t *testing.T) {
 				continue
 			}
 			if _, ok := has[name]; !ok {
-				t.Errorf("%s%s: not in %s", path, name, node.FileConfig)
+				t.Errorf("%s%s: not in %s", path, name, config.FileConfig)
 			}
 			check(path+name+".", typ.Field(i).Type, has[name])
 		}
 	}
-	check("", reflect.TypeFor[node.Config](), all)
+	check("", reflect.TypeFor[config.Config](), all)
 }

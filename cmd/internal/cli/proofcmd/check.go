@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/rerun"
 	"github.com/starling-network/starling/node/runtime/wasm"
@@ -194,7 +194,7 @@ func networkRemark(a *cli.App, genesis sign.Hash) string {
 	if err != nil {
 		return ""
 	}
-	switch g, err := node.LoadGenesis(home); {
+	switch g, err := config.LoadGenesis(home); {
 	case err != nil:
 		return "compare it with the genesis of the network that you mean"
 	case g.Hash() != genesis:
@@ -237,11 +237,11 @@ func chainAtHand(a *cli.App, of market.Genesis, o checkOptions) (proof.Chain, st
 		if err != nil {
 			return nil, "", err
 		}
-		g, err := node.LoadGenesis(home)
+		g, err := config.LoadGenesis(home)
 		if err != nil || g.Hash() != of.Hash() {
 			return nil, "not asked: give --rpc", nil
 		}
-		cfg, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
+		cfg, err := config.Load(filepath.Join(home, config.FileConfig))
 		if err != nil {
 			return nil, "", err
 		}

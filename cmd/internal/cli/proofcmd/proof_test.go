@@ -15,8 +15,8 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api/server"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/proof/prooftest"
@@ -53,12 +53,12 @@ func newShelf(t *testing.T) *shelf {
 	}
 	b, err := json.Marshal(prooftest.Genesis())
 	if err == nil {
-		err = os.WriteFile(filepath.Join(s.home, node.FileGenesis), b, 0o600)
+		err = os.WriteFile(filepath.Join(s.home, config.FileGenesis), b, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := server.Listen("", filepath.Join(s.home, node.FileAPI), s, server.BindProofs(s), p2ptest.Quiet())
+	api, err := server.Listen("", filepath.Join(s.home, config.FileAPI), s, server.BindProofs(s), p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

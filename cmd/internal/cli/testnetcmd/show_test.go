@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/sim"
 )
@@ -61,7 +61,7 @@ func peerOf(t *testing.T, name, body string) *testnet.Peer {
 	if body != "" {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(body)) }))
 		t.Cleanup(s.Close)
-		writeJSON(t, filepath.Join(p.Home, node.FileAPI), api.Endpoint{URL: s.URL, Token: "token"})
+		writeJSON(t, filepath.Join(p.Home, config.FileAPI), api.Endpoint{URL: s.URL, Token: "token"})
 	}
 	return p
 }
@@ -86,7 +86,7 @@ func TestStatus(t *testing.T) {
 	run(t, "status", "--dir", dir).Want(t, cli.ExitOK, `^PEER +STATE +KEY +PEERS +UNITS FREE +JOBS +BALANCE +UP FOR +HOME$`,
 		`^peer-1 +up +`+key.Short()+` +3 +1 of 4 +2 +1\.50 STAR +1h0m\d+s +`+seller.Home+`$`, `^peer-2 +down +/`, `^peer-3 +down +/`,
 		`^buyer-1 +up +`+sign.Key{5}.Short()+` +3 +- +0 +0\.00 STAR `, `^network +box`,
-		`^genesis +`+filepath.Join(seller.Home, node.FileGenesis)+`$`, `^join by +/ip4/127\.0\.0\.1/tcp/1/p2p/x$`,
+		`^genesis +`+filepath.Join(seller.Home, config.FileGenesis)+`$`, `^join by +/ip4/127\.0\.0\.1/tcp/1/p2p/x$`,
 		`^chain +http://127\.0\.0\.1:8899$`, `^program +`+genesis.Program.String()+`$`, `^audits +every 1h0m0s$`)
 
 	var shown struct {

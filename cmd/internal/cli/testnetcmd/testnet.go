@@ -13,8 +13,8 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -281,7 +281,7 @@ func showTestnet(a *cli.App, c *cobra.Command, n *testnet.Network) error {
 		t.Row()
 		t.Row("network", n.Genesis.Tag())
 		if len(peers) > 0 {
-			t.Row("genesis", filepath.Join(peers[0].Home, node.FileGenesis))
+			t.Row("genesis", filepath.Join(peers[0].Home, config.FileGenesis))
 			if peers[0].Up && len(peers[0].Info.Addrs) > 0 {
 				t.Row("join by", peers[0].Info.Addrs[0])
 			}

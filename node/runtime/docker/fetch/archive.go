@@ -22,7 +22,10 @@ const chunk = 256 << 10
 // Layers may have limit bytes in all, unpacked. Before the archive's last part, without which it is not complete,
 // complete is called with the unpacked size of the layers, and may refuse. progress, if not nil, is called with the
 // packed bytes of the layers that were read and the total. Errors are a *runtime.Failure, complete's, w's or ctx's.
-func (i *Image) Write(ctx context.Context, w io.Writer, tag string, limit int64, progress func(done, total int64), complete func(unpacked int64) error) error {
+func (i *Image) Write(
+	ctx context.Context, w io.Writer, tag string, limit int64, progress func(done, total int64),
+	complete func(unpacked int64) error,
+) error {
 	t := tar.NewWriter(w)
 	for _, dir := range []string{"blobs/", "blobs/sha256/"} {
 		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}); err != nil {
@@ -47,7 +50,9 @@ func (i *Image) Write(ctx context.Context, w io.Writer, tag string, limit int64,
 
 // writeLayers writes each layer once, and returns the unpacked size of all; a layer with several entries counts several
 // times.
-func (i *Image) writeLayers(ctx context.Context, t *tar.Writer, limit int64, progress func(done, total int64)) (unpacked int64, err error) {
+func (i *Image) writeLayers(
+	ctx context.Context, t *tar.Writer, limit int64, progress func(done, total int64),
+) (unpacked int64, err error) {
 	sizes, total := map[v1.Hash]int64{}, int64(0)
 	for _, l := range i.layers {
 		if _, again := sizes[l.Digest]; !again {
@@ -77,7 +82,8 @@ func (i *Image) writeLayers(ctx context.Context, t *tar.Writer, limit int64, pro
 
 // writeLayer writes a layer as it comes and checks both of its digests; it returns its unpacked size.
 func (i *Image) writeLayer(ctx context.Context, t *tar.Writer, l layer, limit int64, tell func(int64)) (int64, error) {
-	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: blobName(l.Digest), Mode: 0o644, Size: l.Size}); err != nil {
+	h := tar.Header{Typeflag: tar.TypeReg, Name: blobName(l.Digest), Mode: 0o644, Size: l.Size}
+	if err := t.WriteHeader(&h); err != nil {
 		return 0, err
 	}
 	b := i.blob(ctx, l.Descriptor)
@@ -119,7 +125,8 @@ func (i *Image) writeLayer(ctx context.Context, t *tar.Writer, l layer, limit in
 		return 0, err
 	}
 	if digest != l.unpacked.Hex {
-		return 0, bad("a layer unpacks to something else than its configuration says", fmt.Errorf("layer %s unpacks to %s, want %s", l.Digest, digest, l.unpacked))
+		return 0, bad("a layer unpacks to something else than its configuration says",
+			fmt.Errorf("layer %s unpacks to %s, want %s", l.Digest, digest, l.unpacked))
 	}
 	return size, nil
 }
@@ -136,8 +143,10 @@ func (i *Image) writeEnd(t *tar.Writer, tag string) error {
 		text any
 	}{
 		{"oci-layout", m{"imageLayoutVersion": "1.0.0"}},
-		{"index.json", m{"schemaVersion": 2, "manifests": []m{{"mediaType": i.media, "digest": i.Manifest.String(), "size": len(i.manifest),
-			"annotations": m{"io.containerd.image.name": tag}}}}},
+		{"index.json", m{"schemaVersion": 2, "manifests": []m{{
+			"mediaType": i.media, "digest": i.Manifest.String(), "size": len(i.manifest),
+			"annotations": m{"io.containerd.image.name": tag},
+		}}}},
 		{"manifest.json", []m{{"Config": blobName(i.Config), "RepoTags": []string{tag}, "Layers": paths}}},
 	} {
 		b, err := json.Marshal(f.text)
@@ -152,7 +161,8 @@ func (i *Image) writeEnd(t *tar.Writer, tag string) error {
 }
 
 func file(t *tar.Writer, name string, content []byte) error {
-	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}); err != nil {
+	h := tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content))}
+	if err := t.WriteHeader(&h); err != nil {
 		return err
 	}
 	_, err := t.Write(content)

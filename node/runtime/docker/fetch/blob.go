@@ -37,7 +37,8 @@ type blob struct {
 }
 
 func (i *Image) blob(ctx context.Context, d v1.Descriptor) *blob {
-	url := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", i.repo.Scheme(), i.repo.RegistryStr(), i.repo.RepositoryStr(), d.Digest)
+	r := i.repo
+	url := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", r.Scheme(), r.RegistryStr(), r.RepositoryStr(), d.Digest)
 	return &blob{ctx: ctx, client: i.client, url: url, size: d.Size}
 }
 
@@ -54,7 +55,8 @@ func (b *blob) Read(p []byte) (int, error) {
 		}
 		b.Close()
 		var answer *transport.Error
-		if b.ctx.Err() != nil || errors.As(err, &answer) && !answer.Temporary() || errors.Is(err, errTooMuch) || refused(err) {
+		if b.ctx.Err() != nil || errors.As(err, &answer) && !answer.Temporary() || errors.Is(err, errTooMuch) ||
+			refused(err) {
 			return 0, err
 		}
 		if b.breaks++; b.breaks > resumes {

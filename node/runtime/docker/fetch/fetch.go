@@ -81,7 +81,9 @@ type layer struct {
 // Open reads a registry's description of an image, which is named by its digest. Platform is as in "linux/amd64";
 // layers may have limit bytes in all. Its errors are a *runtime.Failure of ErrBadImage, ErrCredentials or ErrRegistry,
 // or ctx's. Close it.
-func (c *Client) Open(ctx context.Context, ref string, auth *runtime.RegistryAuth, platform string, limit int64) (*Image, error) {
+func (c *Client) Open(
+	ctx context.Context, ref string, auth *runtime.RegistryAuth, platform string, limit int64,
+) (*Image, error) {
 	d, err := name.NewDigest(ref)
 	if err != nil {
 		return nil, bad("its name cannot be read", err)
@@ -101,7 +103,9 @@ func (c *Client) Open(ctx context.Context, ref string, auth *runtime.RegistryAut
 	return i, nil
 }
 
-func (g *guarded) open(ctx context.Context, d name.Digest, auth *runtime.RegistryAuth, platform string, limit int64) (*Image, error) {
+func (g *guarded) open(
+	ctx context.Context, d name.Digest, auth *runtime.RegistryAuth, platform string, limit int64,
+) (*Image, error) {
 	who := authn.Anonymous
 	if auth != nil {
 		who = authn.FromConfig(authn.AuthConfig{Username: auth.Username, Password: auth.Password})
@@ -111,7 +115,8 @@ func (g *guarded) open(ctx context.Context, d name.Digest, auth *runtime.Registr
 		return nil, err
 	}
 	again := transport.NewRetry(g, transport.WithRetryBackoff(retries), transport.WithRetryPredicate(passing),
-		transport.WithRetryStatusCodes(http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout))
+		transport.WithRetryStatusCodes(http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+			http.StatusGatewayTimeout))
 	tr, err := transport.NewWithContext(ctx, d.Context().Registry, who, again, []string{d.Scope(transport.PullScope)})
 	if err != nil {
 		return nil, sorted(err, unreachable)
@@ -122,7 +127,9 @@ func (g *guarded) open(ctx context.Context, d name.Digest, auth *runtime.Registr
 	}
 	found, err := desc.Image()
 	if err != nil {
-		return nil, sorted(err, func(err error) error { return bad("its registry has nothing for "+platform+" under this digest", err) })
+		return nil, sorted(err, func(err error) error {
+			return bad("its registry has nothing for "+platform+" under this digest", err)
+		})
 	}
 	i := &Image{repo: d.Context(), guarded: g, client: &http.Client{Transport: tr}}
 	if i.manifest, err = found.RawManifest(); err != nil {
@@ -205,7 +212,8 @@ func passing(err error) bool {
 	if errors.As(err, &answer) {
 		return answer.Temporary()
 	}
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &n) && n.Timeout() && !errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+		errors.As(err, &n) && n.Timeout() && !errors.Is(err, context.DeadlineExceeded)
 }
 
 func bad(advice string, cause error) error {
@@ -216,7 +224,8 @@ func bad(advice string, cause error) error {
 // network.
 func unreachable(err error) error {
 	return &runtime.Failure{Class: runtime.ErrRegistry, Cause: err,
-		Advice: "check the image's name; registries must be on the internet, with HTTPS, and so must all that they refer to"}
+		Advice: "check the image's name; registries must be on the internet, with HTTPS, and so must all that they " +
+			"refer to"}
 }
 
 func other(err error) error {
@@ -235,11 +244,13 @@ func sorted(err error, rest func(error) error) error {
 	case errors.As(err, &answer):
 		switch answer.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden:
-			return &runtime.Failure{Class: runtime.ErrCredentials, Advice: "give the job registryAuth that may read the image, and check the image's name", Cause: err}
+			return &runtime.Failure{Class: runtime.ErrCredentials, Cause: err,
+				Advice: "give the job registryAuth that may read the image, and check the image's name"}
 		case http.StatusNotFound:
 			return bad("its registry does not have it", err)
 		case http.StatusTooManyRequests:
-			return &runtime.Failure{Class: runtime.ErrRegistry, Advice: "it limits how often images are read: give the job registryAuth, or try later", Cause: err}
+			return &runtime.Failure{Class: runtime.ErrRegistry, Cause: err,
+				Advice: "it limits how often images are read: give the job registryAuth, or try later"}
 		}
 		return unreachable(err)
 	case errors.Is(err, errTooMuch), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &u), errors.As(err, &n):

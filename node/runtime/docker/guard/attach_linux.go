@@ -75,7 +75,8 @@ func (g *guard) attachWith(id uint32, c Command, stdio []*os.File, terminal *os.
 	if c.Dir == "" {
 		c.Dir = g.order.Command.Dir
 	}
-	pid, err := g.spawn(c, stdio, &syscall.SysProcAttr{Setsid: true, Setctty: terminal != nil}) // the terminal is its descriptor 0
+	// The terminal is its descriptor 0.
+	pid, err := g.spawn(c, stdio, &syscall.SysProcAttr{Setsid: true, Setctty: terminal != nil})
 	if err != nil {
 		return err
 	}

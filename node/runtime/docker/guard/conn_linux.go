@@ -91,7 +91,10 @@ func PidOf(socket syscall.Conn) (int, error) {
 	}
 	var cred *unix.Ucred
 	var sockErr error
-	if err := raw.Control(func(fd uintptr) { cred, sockErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	err = raw.Control(func(fd uintptr) {
+		cred, sockErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err != nil {
 		return 0, err
 	}
 	if sockErr != nil {

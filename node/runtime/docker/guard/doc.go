@@ -4,7 +4,7 @@
 //   - It gives the program exactly its environment, its secrets, and each log at most its limit.
 //   - It ends the program at its wall-time limit and when no peer has been there for the grace.
 //   - It starts attached programs and opens connections to the program's ports.
-//   - It keeps everything else still while a gauge, its own binary attached as a program, computes a probe of the lease.
+//   - It keeps all else still while a gauge, its own binary attached as a program, computes a probe of the lease.
 //   - It reports at the end how the program ended and its usage.
 //
 // It runs as the program's user, without capabilities, and can be neither traced nor read by the program. The peer
@@ -16,8 +16,9 @@
 //	run + order (in memory), stdout, stderr, report ────▶ writes secrets, starts the program
 //	removes the socket                ◀────────────────── it runs since …, or why it cannot
 //	term, kill, usage, dial, attach, cancel …◀──────────▶ answers, each with its request's ID
-//	                                        report ◀───── the program has ended: everything else is killed, then the report
-//	                                                      written, then the connection closed by the guard's own end
+//	                                        report ◀───── the program has ended: everything else is killed, then the
+//	                                                      report written, then the connection closed by the
+//	                                                      guard's own end
 //
 // The connection is the sign of life for both. When it breaks, the peer knows that the guard is dead, and with it the
 // whole container; the guard knows that the peer is gone, and connects anew, again and again until the grace is over.

@@ -130,7 +130,8 @@ func warmThreads() {
 }
 
 func connect() (*Conn, error) {
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(runtime.ControlDir, SocketFile)})
+	at := &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(runtime.ControlDir, SocketFile)}
+	c, err := net.DialUnix("unixpacket", nil, at)
 	if err != nil {
 		return nil, err
 	}

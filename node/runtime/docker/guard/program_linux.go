@@ -51,7 +51,8 @@ func (g *guard) start() error {
 }
 
 // errNoVolume is of writable mounts that are not in the volume that the peer made.
-var errNoVolume = errors.New("the container engine does not see what this peer mounts: both must be in one mount namespace")
+var errNoVolume = errors.New(
+	"the container engine does not see what this peer mounts: both must be in one mount namespace")
 
 // checkVolume reports whether the writable mounts are in the volume: an engine that does not see the peer's mounts has
 // mounted the directories below, which are not bounded.

@@ -37,13 +37,16 @@ const (
 type Op string
 
 const (
-	OpRun    Op = "run"    // start the program: order, stdout, stderr, report. Answered with ID 0
-	OpAdopt  Op = "adopt"  // the program runs already. Answered with ID 0
-	OpTerm   Op = "term"   // send the program SIGTERM. Not answered
-	OpKill   Op = "kill"   // end the program for Reason. Not answered: the guard's end is the answer
-	OpUsage  Op = "usage"  // answered with CPUMillis and MemoryMiB
-	OpDial   Op = "dial"   // connect the socket that comes with it to Port at the loopback address, or else the overlay's. Answered
-	OpAttach Op = "attach" // start another program: order, stdin, stdout, stderr, or for a terminal order and socket. Answered, and again at its end
+	OpRun   Op = "run"   // start the program: order, stdout, stderr, report. Answered with ID 0
+	OpAdopt Op = "adopt" // the program runs already. Answered with ID 0
+	OpTerm  Op = "term"  // send the program SIGTERM. Not answered
+	OpKill  Op = "kill"  // end the program for Reason. Not answered: the guard's end is the answer
+	OpUsage Op = "usage" // answered with CPUMillis and MemoryMiB
+	// connect the socket that comes with it to Port at the loopback address, or else the overlay's. Answered
+	OpDial Op = "dial"
+	// start another program: order, stdin, stdout, stderr, or for a terminal order and socket. Answered, and again at
+	// its end
+	OpAttach Op = "attach"
 	// change the size of the terminal of the program attached as ID to Rows and Cols. Not answered
 	OpSize Op = "size"
 	// kill the program attached as ID, or read no more of the connection dialled as ID. Not answered: its end is
@@ -69,7 +72,7 @@ type Answer struct {
 	Token     string    `json:"token,omitempty"`     // the first message of a guard that connects anew: its order's
 	NoVolume  bool      `json:"no_volume,omitempty"` // with Error: the writable mounts are not in Order.Volume
 	Started   time.Time `json:"started,omitzero"`
-	Ending    bool      `json:"ending,omitempty"` // every process of the container is being killed; with ID 0, and unasked
+	Ending    bool      `json:"ending,omitempty"` // every process of the container is being killed; ID 0, unasked
 	Ended     bool      `json:"ended,omitempty"`  // an attached program has ended with Code
 	Code      int       `json:"code,omitempty"`
 	CPUMillis uint64    `json:"cpu_millis,omitempty"`
@@ -194,7 +197,8 @@ func DecodeReport(b []byte) (Report, error) {
 
 func checkReason(what string, r runtime.Reason) error {
 	switch r {
-	case runtime.ReasonNone, runtime.ReasonOOM, runtime.ReasonTimeout, runtime.ReasonKilled, runtime.ReasonDisk, runtime.ReasonTrap, runtime.ReasonLost:
+	case runtime.ReasonNone, runtime.ReasonOOM, runtime.ReasonTimeout, runtime.ReasonKilled, runtime.ReasonDisk,
+		runtime.ReasonTrap, runtime.ReasonLost:
 		return nil
 	}
 	return fmt.Errorf("decoding %s: unknown reason %.40q", what, r)

@@ -22,7 +22,8 @@ const tunPath = "/dev/net/tun"
 func makeTUN(r NetRequest) (*os.File, error) {
 	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("opening %s: %w: this machine lets only some users open it: chmod 0666 %s", tunPath, err, tunPath)
+		return nil, fmt.Errorf("opening %s: %w: this machine lets only some users open it: chmod 0666 %s",
+			tunPath, err, tunPath)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", tunPath, err)
@@ -127,7 +128,8 @@ func defaultRoute(s int, via netip.Addr) error {
 	r := rtentry{flags: unix.RTF_UP | unix.RTF_GATEWAY, dev: dev}
 	r.dst.Family, r.mask.Family = unix.AF_INET, unix.AF_INET
 	r.gateway.Family, r.gateway.Addr = unix.AF_INET, via.As4()
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT, uintptr(unsafe.Pointer(&r))); errno != 0 {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT, uintptr(unsafe.Pointer(&r)))
+	if errno != 0 {
 		return fmt.Errorf("making it the default route: %w", errno)
 	}
 	return nil

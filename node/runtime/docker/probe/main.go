@@ -31,19 +31,19 @@ import (
 func main() {
 	args := append(os.Args[1:], "", "", "")
 	commands := map[string]func(){
-		"forks":  forks,                                    // fork without end, children too, half of them in sessions of their own
+		"forks":  forks,                                    // fork without end, children too, half in own sessions
 		"flood":  flood,                                    // print without end
 		"fill":   func() { fill(args[1], false, false) },   // write files into a directory without end
 		"write":  func() { fill(args[1], false, true) },    // write files until that fails
 		"hide":   func() { fill(args[1], true, false) },    // the same with files that have no name any more
 		"deny":   func() { deny(args[1]) },                 // the same in a directory that nobody may read
-		"starve": func() { starve(args[1]) },               // many empty files, then large ones by many threads, until nothing can be written
-		"hoard":  hoard,                                    // take every inotify instance of its user that is left, and keep them
-		"fsync":  func() { fsync(args[1]) },                // write little and wait for the disk, again and again; says how often in a second
+		"starve": func() { starve(args[1]) },               // many empty files, then large ones, until the disk is full
+		"hoard":  hoard,                                    // take and keep every inotify instance of its user
+		"fsync":  func() { fsync(args[1]) },                // write little and sync without end; print the rate
 		"owned":  func() { owned(args[1], args[2]) },       // read a file of one directory, write one into another
 		"reach":  func() { reach(os.Args[2:]) },            // which addresses can be reached; +ADDRESS is to be
 		"down":   func() { bulk(args[1], args[2], false) }, // read so many MiB from an address
-		"up":     func() { bulk(args[1], args[2], true) },  // send so many MiB to an address, and wait until they were read
+		"up":     func() { bulk(args[1], args[2], true) },  // send so many MiB to an address that reads them
 		"lookup": func() { lookup(args[1]) },               // ask for a name
 		"serve":  func() { serve(args[1], args[2]) },       // print a line to every client
 		"answer": func() { answer(args[1], args[2]) },      // send the first client so many bytes and end
@@ -54,7 +54,7 @@ func main() {
 		"net":    attackNet,                                // print the network and the possible changes to it
 		"nodes":  func() { nodes(args[1], args[2]) },       // print a line to every client, and another server's line
 		"rshd":   rshd,                                     // play the peer for the agents of others
-		"tty":    tty,                                      // the terminal and its size, at the start and after each change; ends at a line
+		"tty":    tty,                                      // print the terminal and each new size; end at a line
 		"sleep":  func() { time.Sleep(time.Hour) },
 		"pwd":    func() { dir, _ := os.Getwd(); fmt.Println(dir) },
 	}
@@ -289,7 +289,8 @@ func term() {
 
 func crash() {
 	var byDefault [4]uint64 // struct sigaction
-	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGSEGV), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
+	at := uintptr(unsafe.Pointer(&byDefault))
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(syscall.SIGSEGV), at, 0, 8, 0, 0)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSEGV)
 	time.Sleep(time.Hour)
 }
@@ -303,7 +304,8 @@ func stead() {
 		if err != nil {
 			continue
 		}
-		for _, said := range []string{`{"id":0,"token":"AAAAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"id":0,"started":"2020-01-02T03:04:05Z"}`} {
+		token, since := `{"id":0,"token":"AAAAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"id":0,"started":"2020-01-02T03:04:05Z"}`
+		for _, said := range []string{token, since} {
 			if _, err := c.Write([]byte(said)); err != nil {
 				break
 			}
@@ -338,11 +340,14 @@ func attackGuard() {
 		_, err = unix.PidfdGetfd(fd, 3, 0)
 	}
 	say("take its descriptor", err)
-	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGQUIT, syscall.SIGINT, syscall.SIGHUP, syscall.SIGABRT, syscall.SIGUSR1,
-		syscall.SIGUSR2, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGPROF, syscall.SIGXCPU, syscall.SIGXFSZ} {
+	for _, s := range []syscall.Signal{
+		syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGQUIT, syscall.SIGINT, syscall.SIGHUP, syscall.SIGABRT,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE,
+		syscall.SIGTRAP, syscall.SIGSYS, syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGPROF, syscall.SIGXCPU, syscall.SIGXFSZ} {
 		_ = syscall.Kill(1, s)
 	}
-	if c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: "/run/starling/guard.sock"}); err == nil {
+	at := &net.UnixAddr{Net: "unixpacket", Name: "/run/starling/guard.sock"}
+	if c, err := net.DialUnix("unixpacket", nil, at); err == nil {
 		_ = c.Close()
 		say("reach its socket", nil)
 	}

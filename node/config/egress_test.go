@@ -1,4 +1,4 @@
-package node
+package config
 
 import (
 	"errors"
@@ -61,5 +61,5 @@ func loadText(t *testing.T, text string) (Config, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return LoadConfig(path)
+	return Load(path)
 }

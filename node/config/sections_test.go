@@ -1,4 +1,4 @@
-package node
+package config
 
 import (
 	"errors"
@@ -8,18 +8,18 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/spend"
 )
 
 func TestGuardSection(t *testing.T) {
 	t.Parallel()
-	good := DefaultConfig().Guard
+	good := Default().Guard
 	if err := good.check(); err != nil {
 		t.Error(err)
 	}
 	want := guardian.Policy{Accept: true, MaxJobs: 64, ShareMillionths: 5000, MaxBytes: 4 << 30, Longest: 31 * 24 * time.Hour}
-	if got := good.policy(); got != want {
+	if got := good.Policy(); got != want {
 		t.Errorf("policy %+v, want %+v", got, want)
 	}
 	for field, change := range map[string]func(*Guard){
@@ -46,8 +46,8 @@ func TestLimitsSection(t *testing.T) {
 	if err := l.check(); err != nil {
 		t.Error(err)
 	}
-	want := buyer.Limits{PerJob: 2_500_000, PerProviderPerDay: 1_000_000}
-	if got, err := l.amounts(6); err != nil || got != want {
+	want := spend.Limits{PerJob: 2_500_000, PerProviderPerDay: 1_000_000}
+	if got, err := l.Amounts(6); err != nil || got != want {
 		t.Errorf("%+v, %v, want %+v", got, err, want)
 	}
 	for _, text := range []string{"0", "0.000", "-1", "much", "1e3"} {
@@ -55,7 +55,7 @@ func TestLimitsSection(t *testing.T) {
 			t.Errorf("%s: got %v", text, err)
 		}
 	}
-	if _, err := (Limits{PerDay: "0.1"}).amounts(0); !errors.Is(err, ErrConfig) { // the token has no decimals
+	if _, err := (Limits{PerDay: "0.1"}).Amounts(0); !errors.Is(err, ErrConfig) { // the token has no decimals
 		t.Errorf("got %v", err)
 	}
 }
@@ -63,10 +63,10 @@ func TestLimitsSection(t *testing.T) {
 func TestFeesSection(t *testing.T) {
 	t.Parallel()
 	d := chain.DefaultFees()
-	if got := (Fees{}).bids(); got != d {
+	if got := (Fees{}).Bids(); got != d {
 		t.Errorf("%+v, want %+v", got, d)
 	}
-	if got := (Fees{MaxLamports: 7, TokenLamports: 9}).bids(); got.Most != 7 || got.TokenLamports != 9 || got.Least != d.Least {
+	if got := (Fees{MaxLamports: 7, TokenLamports: 9}).Bids(); got.Most != 7 || got.TokenLamports != 9 || got.Least != d.Least {
 		t.Errorf("%+v", got)
 	}
 }

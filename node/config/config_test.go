@@ -1,8 +1,7 @@
-package node
+package config
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +9,7 @@ import (
 	"time"
 )
 
-func TestLoadConfig(t *testing.T) {
+func TestLoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", ""},
@@ -80,7 +79,7 @@ block: [12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm, 111111111111111111
 			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			cfg, err := LoadConfig(path)
+			cfg, err := Load(path)
 			if c.want == "" {
 				if err != nil {
 					t.Fatal(err)
@@ -95,12 +94,12 @@ block: [12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm, 111111111111111111
 			}
 		})
 	}
-	if cfg, err := LoadConfig(filepath.Join(t.TempDir(), "none.yaml")); err != nil || cfg.Provide.Enabled {
+	if cfg, err := Load(filepath.Join(t.TempDir(), "none.yaml")); err != nil || cfg.Provide.Enabled {
 		t.Errorf("without a file: %+v, %v", cfg, err)
 	}
 }
 
-func FuzzLoadConfig(f *testing.F) {
+func FuzzLoad(f *testing.F) {
 	f.Add("region: eu\nprovide: {enabled: true, price: \"0.1\"}\n")
 	f.Add("provide:\n  unit: {milliCPU: 1e9}\n")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -108,49 +107,21 @@ func FuzzLoadConfig(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if cfg, err := LoadConfig(path); err == nil && cfg.Validate() != nil {
+		if cfg, err := Load(path); err == nil && cfg.Validate() != nil {
 			t.Error("a configuration that is not valid was read without an error")
 		}
 	})
 }
 
-func TestOpenSaysWhatIsMissing(t *testing.T) {
+func TestBootstrapSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	if _, err := Open(t.Context(), home, t.TempDir(), "test", Once{}, nil); err == nil || !strings.Contains(err.Error(), "genesis") {
-		t.Errorf("without a genesis: %v", err)
-	}
 	for text, want := range map[string]string{"/ip4/127.0.0.1/tcp/1": "does not end in /p2p/", "127.0.0.1:1": "bootstrap[0]"} {
-		c := DefaultConfig()
+		c := Default()
 		c.Bootstrap = []string{text}
-		if _, err := c.reach().Host(home); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := c.Reach().Host(home); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
-	}
-}
-
-// A home directory is one peer's at a time: the second one says who has it.
-func TestTwoPeersOfOneHome(t *testing.T) {
-	t.Parallel()
-	home := t.TempDir()
-	var first, second Peer
-	if err := first.openJournal(home); err != nil {
-		t.Fatal(err)
-	}
-	err := second.openJournal(home)
-	if want := fmt.Sprintf("a peer already runs in %s, pid %d", home, os.Getpid()); !errors.Is(err, ErrRuns) || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-	for _, p := range []*Peer{&second, &first} {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := second.openJournal(home); err != nil {
-		t.Errorf("after the first: %v", err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -165,7 +136,7 @@ func TestDockerConfig(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cfg, err := LoadConfig(path)
+		cfg, err := Load(path)
 		if want == "-" && !errors.Is(err, ErrConfig) || want != "-" && (err != nil || cfg.Docker.Enabled != want) {
 			t.Errorf("%s: %q, %v", text, cfg.Docker.Enabled, err)
 		}

@@ -1,4 +1,8 @@
-package node
+// Package config is the files of a peer's home directory: the configuration, the keys, the facts of the network, and
+// the names of the others.
+//
+// Sections of the configuration that only one room has are declared by that room.
+package config
 
 import (
 	"bytes"
@@ -7,8 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -16,31 +18,15 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/exchange"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/inventory"
-	"github.com/starling-network/starling/node/metrics"
 	"github.com/starling-network/starling/node/reach"
-	"github.com/starling-network/starling/node/runtimes"
 	"github.com/starling-network/starling/node/service"
 )
 
-// Files of a peer's home directory.
-const (
-	FileConfig   = "config.yaml"   // Config
-	FileGenesis  = "genesis.json"  // market.Genesis of the network it is on
-	FileIdentity = "identity.json" // the peer's key, Solana CLI keypair format
-	FileWallet   = "wallet.json"   // the owner's key, for commands that need its signature; a peer does not read it
-	FileOwner    = "owner.address" // the owner's address, one line
-	FilePSK      = "swarm.key"     // where init puts the pre-shared key of a private network
-	FileJournal  = "journal.db"
-	FilePID      = "peer.pid" // of the process that runs
-	FileAPI      = "api.json" // where the local API listens, and its token
-)
-
 // Config is a peer's configuration as its config.yaml has it. Zero values take
-// the defaults of DefaultConfig.
+// the defaults of Default.
 type Config struct {
 	// Listen are the multiaddrs to listen on; none means a free port on every interface, TCP and QUIC.
 	Listen []string `yaml:"listen"`
@@ -72,7 +58,7 @@ type Config struct {
 	// Provide is the units that the peer sells.
 	Provide inventory.Provide `yaml:"provide"`
 	// Docker is the container engine of units that are sold.
-	Docker runtimes.Docker `yaml:"docker"`
+	Docker Docker `yaml:"docker"`
 	// Egress is the part of the outside that containers reach.
 	Egress execnet.Egress `yaml:"egress"`
 	// Clusters is the conditions for units in clusters.
@@ -84,7 +70,7 @@ type Config struct {
 	// Guard is the service for jobs with an absent owner.
 	Guard Guard `yaml:"guard"`
 	// Metrics are the measurements that cost something, and their port.
-	Metrics metrics.Section `yaml:"metrics"`
+	Metrics Metrics `yaml:"metrics"`
 }
 
 // Entry is a peer's service for light clients, which are no part of the network. It finds offers for them, gossips
@@ -114,12 +100,22 @@ type Fees struct {
 	TokenLamports uint64 `yaml:"tokenLamports"`
 }
 
-// bids are the fees as the chain's ledger takes them.
-func (f Fees) bids() chain.Fees {
+// Bids returns the fees as the chain's ledger takes them.
+func (f Fees) Bids() chain.Fees {
 	d := chain.DefaultFees()
 	return chain.Fees{
 		Least: d.Least, Most: cmp.Or(f.MaxLamports, d.Most), TokenLamports: cmp.Or(f.TokenLamports, d.TokenLamports),
 	}
+}
+
+// Metrics is the measurements that cost something, and their port.
+type Metrics struct {
+	// Libp2p adds libp2p's own metrics: connections, streams and limits by protocol, DHT and gossip, NAT, relays.
+	// They are counted all the time and take memory.
+	Libp2p bool `yaml:"libp2p"`
+	// Listen is the loopback address at which every user of this machine reads /metrics. If it is empty, only the local
+	// API's own user does, over its socket.
+	Listen string `yaml:"listen"`
 }
 
 // Clusters is the conditions of a seller for clusters. Their members send to one another through its network.
@@ -140,29 +136,13 @@ type (
 	Blocked = inventory.Blocked
 )
 
-// Buy bounds the purchases of a peer for its user.
-type Buy struct {
-	// QuoteWindow is how long quotes for an order are waited for at the most.
-	QuoteWindow time.Duration `yaml:"quoteWindow"`
-	// MaxJobs is how many jobs may run at a time; those that only wait to be paid do not count.
-	MaxJobs int `yaml:"maxJobs"`
-	// MinReputation is the least reputation at which a provider's quote is taken, between 0 and 1; 0 means that all
-	// are, in the order of the buyer's weights.
-	MinReputation float64 `yaml:"minReputation"`
-	// Limits bound the spending of all users together; `starling peer key add` sets more for others than the peer's own
-	// user.
-	Limits Limits `yaml:"limits"`
-	// Webhooks bounds where jobs may have their webhooks.
-	Webhooks Webhooks `yaml:"webhooks"`
-}
-
-// DefaultConfig is the configuration of a peer that says nothing else: it buys,
+// Default is the configuration of a peer that says nothing else: it buys,
 // and it sells nothing until its operator sets units and a price.
-func DefaultConfig() Config {
+func Default() Config {
 	return Config{
 		Region: "local",
 		NAT:    reach.NAT{Auto: true, PortMap: true}, Relay: reach.DefaultRelay(),
-		Provide: inventory.Default(), Docker: runtimes.Default(), Clusters: Clusters{Accept: true},
+		Provide: inventory.Default(), Docker: Docker{Enabled: DockerAuto}, Clusters: Clusters{Accept: true},
 		Buy:   Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
 		Entry: Entry{Serve: true},
 		Guard: Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
@@ -174,10 +154,10 @@ var ErrConfig = service.ErrConfig
 
 const maxConfig = 1 << 20
 
-// LoadConfig reads config.yaml; a file that is not there means the defaults. An
+// Load reads config.yaml; a file that is not there means the defaults. An
 // unknown field or a wrong value is an error with its line.
-func LoadConfig(path string) (Config, error) {
-	c := DefaultConfig()
+func Load(path string) (Config, error) {
+	c := Default()
 	st, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -209,7 +189,7 @@ func (c Config) Validate() error {
 			return fmt.Errorf("%w: owner: %w", ErrConfig, err)
 		}
 	}
-	if err := c.reach().Check(); err != nil {
+	if err := c.Reach().Check(); err != nil {
 		return err
 	}
 	if err := c.Provide.Check(); err != nil {
@@ -243,75 +223,10 @@ func (c Config) Validate() error {
 // maxEntryOrders bounds the orders a second that one entry publishes for its clients. Others take more from it.
 const maxEntryOrders = exchange.PerEntry * 3 / 4
 
-// reach returns the part of the configuration about the peer's place in the network.
-func (c Config) reach() reach.Config {
+// Reach returns the part of the configuration about the peer's place in the network.
+func (c Config) Reach() reach.Config {
 	return reach.Config{
 		Listen: c.Listen, Announce: c.Announce, Bootstrap: c.Bootstrap, NAT: c.NAT, Relay: c.Relay,
 		PrivateNetwork: c.PrivateNetwork, Block: c.Block, PlainUDP: c.PlainUDP,
 	}
-}
-
-// LoadGenesis reads the facts of the network that a home directory is on.
-func LoadGenesis(home string) (market.Genesis, error) {
-	b, err := os.ReadFile(filepath.Join(home, FileGenesis))
-	if err != nil {
-		return market.Genesis{}, fmt.Errorf("reading the network's genesis: %w", err)
-	}
-	return market.ParseGenesis(b)
-}
-
-// Limits bound the spending, as decimal numbers of tokens: "2.5". Empty is no limit. Days are those of UTC.
-type Limits struct {
-	// PerJob is the most that one job may cost.
-	PerJob string `yaml:"perJob"`
-	// PerDay is the most that the jobs submitted on one day may cost together. A running job counts with its largest
-	// possible cost, an ended one with its real cost.
-	PerDay string `yaml:"perDay"`
-	// PerProviderPerDay is the same for the leases signed with one provider on one day.
-	PerProviderPerDay string `yaml:"perProviderPerDay"`
-}
-
-// check refuses texts that are no amount of any token.
-func (l Limits) check() error {
-	for name, text := range map[string]string{
-		"perJob": l.PerJob, "perDay": l.PerDay, "perProviderPerDay": l.PerProviderPerDay,
-	} {
-		if text != "" && (market.CheckDecimal(text) != nil || strings.Trim(text, "0.") == "") {
-			return noLimit(name, text)
-		}
-	}
-	return nil
-}
-
-func noLimit(name, text string) error {
-	return fmt.Errorf("%w: buy.limits.%s: %.40q is not an amount such as 2.5, above nothing", ErrConfig, name, text)
-}
-
-// amounts reads the limits for a token with so many decimals.
-func (l Limits) amounts(decimals uint8) (buyer.Limits, error) {
-	var out buyer.Limits
-	for _, f := range []struct {
-		name, text string
-		to         *market.Amount
-	}{
-		{"perJob", l.PerJob, &out.PerJob}, {"perDay", l.PerDay, &out.PerDay},
-		{"perProviderPerDay", l.PerProviderPerDay, &out.PerProviderPerDay},
-	} {
-		if f.text == "" {
-			continue
-		}
-		n, err := market.ParseDecimal(f.text, decimals)
-		if err != nil || n == 0 {
-			return out, noLimit(f.name, f.text)
-		}
-		*f.to = market.Amount(n)
-	}
-	return out, nil
-}
-
-// Webhooks bounds where a job's webhooks may be.
-type Webhooks struct {
-	// Private allows addresses of this machine and of private networks. A user that submits jobs can then have this
-	// peer call services that only it can reach.
-	Private bool `yaml:"private"`
 }

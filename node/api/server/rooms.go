@@ -1,0 +1,52 @@
+package server
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/starling-network/starling/node/api/route"
+)
+
+// Buyer is the buying loop of a peer.
+type Buyer interface {
+	Jobs
+	Records
+	Clusters
+	Lifetimes
+	Remover
+	Programs
+	Keys
+}
+
+// Files are a peer's files.
+type Files interface {
+	Blobs
+	Freer
+}
+
+// Rooms are the parts of a peer that its local API is about.
+type Rooms struct {
+	Buyer    Buyer
+	Files    Files
+	Peer     Peer
+	Healthy  Healthy
+	Blocks   Blocks
+	Market   Market
+	Operator Operator
+	Proofs   Proofs
+	Audits   Audits
+	Rewards  Rewards
+	Metered  Metered
+	Log      *slog.Logger
+}
+
+// Routes returns the routes of the local API, each bound to its room.
+func (r Rooms) Routes() []route.Bound {
+	return slices.Concat(
+		BindJobs(r.Buyer), BindRecords(r.Buyer), BindClusters(r.Buyer), BindLifetimes(r.Buyer),
+		BindRemoval(r.Buyer, r.Files), BindPrograms(r.Buyer, r.Log), BindKeys(r.Buyer), BindBlobs(r.Files),
+		BindPeer(r.Peer), BindHealth(r.Healthy), BindBlocks(r.Blocks), BindMarket(r.Market),
+		BindOperator(r.Operator), BindProofs(r.Proofs), BindAudits(r.Audits), BindRewards(r.Rewards),
+		BindMetrics(r.Metered),
+	)
+}

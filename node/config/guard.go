@@ -1,0 +1,47 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/node/buyer/guardian"
+)
+
+// Guard is a peer's service for jobs with an absent owner. Jobs need guardians only if an escrow pays.
+type Guard struct {
+	// Accept says that the peer guards jobs.
+	Accept bool `yaml:"accept"`
+	// MaxJobs is how many at a time.
+	MaxJobs int `yaml:"maxJobs"`
+	// Share is the peer's fee as a part of the largest cost of a job's leases, such as 0.005.
+	Share float64 `yaml:"share"`
+	// MaxMiB bounds the files of one job, which the peer keeps for those that run it.
+	MaxMiB int `yaml:"maxMiB"`
+	// Longest is how long a job may last.
+	Longest time.Duration `yaml:"longest"`
+}
+
+// maxShare is the most that one guardian may want: so that five together get no more than a tenth.
+const maxShare = 0.02
+
+func (g Guard) check() error {
+	switch {
+	case g.MaxJobs < 0 || g.MaxJobs > 10_000:
+		return fmt.Errorf("%w: guard.maxJobs: %d is not between 0 and 10000", ErrConfig, g.MaxJobs)
+	case !(g.Share >= 0 && g.Share <= maxShare):
+		return fmt.Errorf("%w: guard.share: %g is not between 0 and %g", ErrConfig, g.Share, maxShare)
+	case g.MaxMiB < 0 || g.MaxMiB > 1<<24:
+		return fmt.Errorf("%w: guard.maxMiB: %d is not between 0 and %d", ErrConfig, g.MaxMiB, 1<<24)
+	case g.Longest < 0 || g.Longest > 365*24*time.Hour:
+		return fmt.Errorf("%w: guard.longest: %v is not between 0 and a year", ErrConfig, g.Longest)
+	}
+	return nil
+}
+
+// Policy returns the conditions as the guardian takes them.
+func (g Guard) Policy() guardian.Policy {
+	return guardian.Policy{
+		Accept: g.Accept, MaxJobs: g.MaxJobs, ShareMillionths: uint32(g.Share * 1e6), MaxBytes: int64(g.MaxMiB) << 20,
+		Longest: g.Longest,
+	}
+}
