@@ -19,7 +19,7 @@ func TestAttackTerminalTexts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, l := &Buyer{}, &bought{line: &line{}}
+	b, l := &Buyer{}, leased(t)
 	said := func(ex *nodepb.Execution) string {
 		res, err := b.gather(t.Context(), l, ex, []job.Output{{Path: "/out"}})
 		if err != nil {

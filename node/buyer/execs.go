@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
@@ -68,14 +69,14 @@ func (x *execs) follow(f *following, start bool) {
 			}
 			return
 		}
-		x.b.grantInputs(l.peer, w)
+		x.b.grantInputs(l.Peer, w)
 		req = &nodepb.ExecRequest{
-			Lease: l.first[:], Seq: f.exec.Seq, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}},
+			Lease: l.First[:], Seq: f.exec.Seq, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}},
 		}
 	}
-	if away, _, unpaid := l.end().outage(); away > 0 && !unpaid && x.s.back(i) {
+	if away, _, unpaid := l.Outage(); away > 0 && !unpaid && x.s.back(i) {
 		detail := fmt.Sprintf("this peer was away for %v; its program ran on", away)
-		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.core.Provider.String(), Detail: detail})
+		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.Core.Provider.String(), Detail: detail})
 	}
 	e := x.s.execution(i, l, j.Ranks[i])
 	e.saw = func(stage jobs.Stage, detail string) {
@@ -89,7 +90,7 @@ func (x *execs) follow(f *following, start bool) {
 }
 
 // workload returns the program of rank i for its provider. An error comes with the code of the job's failure.
-func (x *execs) workload(ctx context.Context, j Job, i int, l *bought) (*nodepb.Workload, jobs.Code, error) {
+func (x *execs) workload(ctx context.Context, j Job, i int, l *leases.Lease) (*nodepb.Workload, jobs.Code, error) {
 	w, err := workload(j, i)
 	if err != nil {
 		return nil, jobs.CodeInput, err
@@ -129,7 +130,7 @@ func (x *execs) attend(f *following, e *execution, req *nodepb.ExecRequest) {
 		no := final(err)
 		var bad *stream.Malformed
 		switch {
-		case f.ctx.Err() != nil, e.l.lostReason() != "": // its loss is reported by itself
+		case f.ctx.Err() != nil, e.l.LostReason() != "": // its loss is reported by itself
 			return
 		case errors.As(err, &bad):
 			reason := "the provider called the request malformed: " + bad.Reason
@@ -163,9 +164,9 @@ func (x *execs) exited(f *following, e *execution, ex *nodepb.Execution) bool {
 		return true
 	}
 	switch {
-	case exit.Broken && e.l.lostReason() != "":
+	case exit.Broken && e.l.LostReason() != "":
 		return false
-	case exit.Broken && e.l.spent():
+	case exit.Broken && e.l.Spent():
 		x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseExpired, Reason: "the lease is used up"})
 		return true
 	}
@@ -249,7 +250,7 @@ func (x *execs) halt(fx jobs.StopExecution) {
 				return
 			}
 			if pause(ctx, redial) != nil {
-				x.b.cfg.Log.Debug("stopping an execution", "lease", l.id, "err", err)
+				x.b.cfg.Log.Debug("stopping an execution", "lease", l.ID, "err", err)
 				return
 			}
 		}
@@ -296,7 +297,7 @@ func (s *supervisor) back(i int) bool {
 }
 
 // execution is rank i's run of its program as the buyer follows it.
-func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
+func (s *supervisor) execution(i int, l *leases.Lease, r Rank) *execution {
 	return &execution{
 		b: s.b, l: l, seq: r.Seq, log: s.ranklogs()[i], base: r.LogBase,
 		seen: func(ex *nodepb.Execution) {

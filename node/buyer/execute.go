@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -133,20 +134,20 @@ func pbBlob(b Blob) (*nodepb.Blob, error) {
 }
 
 // start asks the provider to run it; asking again finds the same execution.
-func (b *Buyer) start(ctx context.Context, l *bought, req *nodepb.ExecRequest) error {
-	b.cfg.Host.Forgive(l.peer)
-	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
+func (b *Buyer) start(ctx context.Context, l *leases.Lease, req *nodepb.ExecRequest) error {
+	b.cfg.Host.Forgive(l.Peer)
+	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.Peer, req)
 	return err
 }
 
 // gather fetches an ended execution's outputs, verified by digest: of the outputs that the job asked for, and together
 // no more than archives of the lease's disk.
-func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wanted []job.Output) (result, error) {
+func (b *Buyer) gather(ctx context.Context, l *leases.Lease, ex *nodepb.Execution, wanted []job.Output) (result, error) {
 	res := result{exit: int(ex.ExitCode), reason: clip(ex.Reason), message: clip(ex.Message)}
 	if r := runtime.Reason(ex.Reason); r == runtime.ReasonLost {
 		// Nobody here asked for that: the lease ended, or the provider's peer did.
 		res.lost = "the provider ended it: " + strings.TrimSuffix(clip(ex.Reason+": "+ex.Message), ": ")
-		if why := l.lostReason(); why != "" {
+		if why := l.LostReason(); why != "" {
 			res.lost = why
 		}
 		return res, nil
@@ -159,7 +160,7 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wan
 		}
 		return res, nil
 	}
-	left, seen := work.MaxOutputs(l.disk()), map[string]bool{}
+	left, seen := work.MaxOutputs(l.Disk()), map[string]bool{}
 	for _, o := range ex.Outputs {
 		if !slices.Contains(wanted, job.Output{Path: o.GetPath()}) || seen[o.Path] {
 			res.lost = fmt.Sprintf("the provider named an output %q that the job did not ask for, or one twice", clip(o.GetPath()))
@@ -176,15 +177,15 @@ func (b *Buyer) gather(ctx context.Context, l *bought, ex *nodepb.Execution, wan
 			return res, nil
 		}
 		if left -= int64(o.Blob.Size); left < 0 {
-			res.lost = fmt.Sprintf("the provider named outputs with more bytes than the %d MiB of disk that the lease has", l.disk()>>20)
+			res.lost = fmt.Sprintf("the provider named outputs with more bytes than the %d MiB of disk that the lease has", l.Disk()>>20)
 			return res, nil
 		}
 		fctx, cancel := context.WithCancel(ctx)
 		stop := func() bool { return false }
-		if l.ctx.Err() == nil { // outputs may be fetched after the lease's end
-			stop = context.AfterFunc(l.ctx, cancel)
+		if l.Context().Err() == nil { // outputs may be fetched after the lease's end
+			stop = context.AfterFunc(l.Context(), cancel)
 		}
-		err = b.cfg.Fetch(fctx, l.peer, c, int64(o.Blob.Size))
+		err = b.cfg.Fetch(fctx, l.Peer, c, int64(o.Blob.Size))
 		stop()
 		cancel()
 		switch {
@@ -214,8 +215,8 @@ func clip(s string) string {
 func fit(p string) bool { return path.IsAbs(p) && market.Clean(p, len(p)) == p }
 
 // stopExecution asks the provider to end l's execution, and returns its state.
-func (b *Buyer) stopExecution(ctx context.Context, l *bought, seq uint64, grace time.Duration) (*nodepb.Execution, error) {
-	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: seq,
+func (b *Buyer) stopExecution(ctx context.Context, l *leases.Lease, seq uint64, grace time.Duration) (*nodepb.Execution, error) {
+	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.Peer, &nodepb.ExecRequest{Lease: l.First[:], Seq: seq,
 		Op: &nodepb.ExecRequest_Stop_{Stop: &nodepb.ExecRequest_Stop{GraceMillis: uint64(grace / time.Millisecond)}}})
 	return reply.GetExecution(), err
 }

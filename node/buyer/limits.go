@@ -78,9 +78,9 @@ func (b spending) ProvidersToday() []spend.Provider {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seen := map[sign.Key]bool{}
-	for _, l := range b.leases {
-		if spend.DayOf(l.rec.At) == spend.DayOf(now) && (l.state() != meter.PayerSettled || l.owed() > 0) {
-			seen[l.core.Provider] = true
+	for _, l := range b.leases.All() {
+		if spend.DayOf(l.Record().At) == spend.DayOf(now) && (l.State() != meter.PayerSettled || l.Owed() > 0) {
+			seen[l.Core.Provider] = true
 		}
 	}
 	for p, amount := range b.archive.PaidToday(now) {
@@ -151,9 +151,9 @@ type promise struct {
 // paidTo returns the cost of the leases signed with a provider today, at most. b.mu is held.
 func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
 	var sum market.Amount
-	for _, l := range b.leases {
-		if l.core.Provider == p && spend.DayOf(l.rec.At) == spend.DayOf(now) {
-			sum += l.most()
+	for _, l := range b.leases.All() {
+		if l.Core.Provider == p && spend.DayOf(l.Record().At) == spend.DayOf(now) {
+			sum += l.Most()
 		}
 	}
 	for _, d := range b.drafted {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
@@ -70,16 +71,11 @@ func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w
 		return err
 	}
 	defer conn.Abort()
-	err = live.Receive(conn, w, live.MaxArchive(l.disk()))
+	err = live.Receive(conn, w, live.MaxArchive(l.Disk()))
 	if err != nil {
 		return fmt.Errorf("copying %s: %w", path.Clean(file), err)
 	}
 	return nil
-}
-
-// disk is how many bytes of disk the lease has.
-func (l *bought) disk() int64 {
-	return int64(l.core.Units) * int64(l.rec.PerUnit.DiskMiB) << 20
 }
 
 // CopyIn unpacks a tar archive beneath a path of a rank's program. A path that is a directory gets what is in the
@@ -100,7 +96,7 @@ func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, di
 }
 
 // reach opens a stream into a rank's running program.
-func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.LiveRequest) (*stream.Conn, *bought, error) {
+func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.LiveRequest) (*stream.Conn, *leases.Lease, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return nil, nil, err
@@ -109,14 +105,14 @@ func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.Live
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Lease, req.Seq = l.first[:], seq
-	b.cfg.Host.Forgive(l.peer)
-	_, conn, err := protocol.Live.Open(ctx, b.cfg.Host, b.tag, l.peer, req)
+	req.Lease, req.Seq = l.First[:], seq
+	b.cfg.Host.Forgive(l.Peer)
+	_, conn, err := protocol.Live.Open(ctx, b.cfg.Host, b.tag, l.Peer, req)
 	return conn, l, err
 }
 
 // running is the lease and execution of a rank that runs.
-func (s *supervisor) running(rank int) (*bought, uint64, error) {
+func (s *supervisor) running(rank int) (*leases.Lease, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.job
@@ -219,12 +215,12 @@ func (s *supervisor) freeze(ctx context.Context, paused bool) error {
 }
 
 // freeze tells one provider.
-func (b *Buyer) freeze(ctx context.Context, l *bought, seq uint64, paused bool) error {
-	req := &nodepb.ExecRequest{Lease: l.first[:], Seq: seq, Op: &nodepb.ExecRequest_Pause_{Pause: &nodepb.ExecRequest_Pause{}}}
+func (b *Buyer) freeze(ctx context.Context, l *leases.Lease, seq uint64, paused bool) error {
+	req := &nodepb.ExecRequest{Lease: l.First[:], Seq: seq, Op: &nodepb.ExecRequest_Pause_{Pause: &nodepb.ExecRequest_Pause{}}}
 	if !paused {
 		req.Op = &nodepb.ExecRequest_Resume_{Resume: &nodepb.ExecRequest_Resume{}}
 	}
-	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
+	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.Peer, req)
 	return err
 }
 
@@ -242,10 +238,10 @@ func (s *supervisor) bring(i int, ex *nodepb.Execution) {
 		if err != nil || seq != ex.Seq || ex.Paused == paused {
 			return
 		}
-		ctx, cancel := context.WithTimeout(l.ctx, freezeTime)
+		ctx, cancel := context.WithTimeout(l.Context(), freezeTime)
 		defer cancel()
 		if err := s.b.freeze(ctx, l, seq, paused); err != nil {
-			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.id, "rank", i, "paused", paused, "err", err)
+			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.ID, "rank", i, "paused", paused, "err", err)
 		}
 	})
 }

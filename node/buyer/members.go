@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
@@ -204,11 +205,11 @@ func (x *execs) goneLocked(n int) {
 }
 
 // status asks the provider of an execution how it stands.
-func (b *Buyer) status(ctx context.Context, l *bought, seq uint64) (*nodepb.Execution, error) {
+func (b *Buyer) status(ctx context.Context, l *leases.Lease, seq uint64) (*nodepb.Execution, error) {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	b.cfg.Host.Forgive(l.peer)
-	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: seq, Op: &nodepb.ExecRequest_Status_{Status: &nodepb.ExecRequest_Status{}}})
+	b.cfg.Host.Forgive(l.Peer)
+	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.Peer, &nodepb.ExecRequest{Lease: l.First[:], Seq: seq, Op: &nodepb.ExecRequest_Status_{Status: &nodepb.ExecRequest_Status{}}})
 	if err == nil && reply.GetExecution() == nil {
 		err = stream.ErrBadReply
 	}
@@ -251,7 +252,7 @@ func (s *supervisor) use(ctx context.Context) mesh.Use {
 	j := s.snapshot()
 	seen := mesh.Use{Streams: s.streams.Load() > 0, Members: uint64(len(j.Ranks))}
 	s.mu.Lock()
-	var leases []*bought
+	var leases []*leases.Lease
 	for _, l := range s.leases {
 		if l != nil {
 			leases = append(leases, l)
@@ -259,26 +260,13 @@ func (s *supervisor) use(ctx context.Context) mesh.Use {
 	}
 	s.mu.Unlock()
 	for _, l := range leases {
-		seen.MilliCPU += l.milliCPU()
+		seen.MilliCPU += l.MilliCPU()
 	}
 	if !seen.Idle() || j.Spec.Cluster.Engine != "ray" {
 		return seen
 	}
 	seen.Jobs = !s.rayIdle(ctx)
 	return seen
-}
-
-// milliCPU is how much of a processor the last interval of a lease used, thousandths.
-func (l *bought) milliCPU() uint64 {
-	last := l.line.end()
-	last.mu.Lock()
-	r := last.payer.Last()
-	last.mu.Unlock()
-	millis := uint64(r.To-r.From) * l.b.cfg.Genesis.SlotMillis
-	if r.Seq == 0 || millis == 0 {
-		return 0
-	}
-	return r.CPUMillis * 1000 / millis
 }
 
 // rayIdle reports whether Ray itself has nothing to do.

@@ -8,10 +8,27 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/p2ptest"
 )
+
+// leased is a lease of two units with 512 MiB of disk each.
+func leased(t *testing.T) *leases.Lease {
+	t.Helper()
+	book := leases.New(leases.Config{Host: p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)}), Genesis: testGenesis})
+	core := market.LeaseCore{Units: 2, Provider: sign.NewPrivate([32]byte{2}).Key()}
+	rec := leases.Record{PerUnit: market.Resources{DiskMiB: 512}}
+	l, err := book.Open(market.Lease{Core: core}, market.KeySet{}, rec, &own{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
 
 // A provider names files that nobody asked for, or more than the lease's disk could hold: none of them is fetched.
 func TestAttackUnaskedOutputs(t *testing.T) {
@@ -19,7 +36,7 @@ func TestAttackUnaskedOutputs(t *testing.T) {
 	ctx := t.Context()
 	fetched := 0
 	b := &Buyer{cfg: Config{MaxOutput: 64 << 30, Fetch: func(context.Context, peer.ID, cid.Cid, int64) error { fetched++; return nil }}}
-	l := &bought{line: &line{ctx: ctx}, core: market.LeaseCore{Units: 2}, rec: leaseRecord{PerUnit: market.Resources{DiskMiB: 512}}}
+	l := leased(t)
 	out := func(path string, size uint64) *nodepb.Output {
 		return &nodepb.Output{Path: path, Blob: &nodepb.Blob{Cid: blob.Sum([]byte(path)).Bytes(), Size: size, Tree: true}}
 	}

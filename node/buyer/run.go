@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/job"
@@ -27,7 +26,7 @@ import (
 //	   └────── timeouts.start ──┘
 type execution struct {
 	b    *Buyer
-	l    *bought
+	l    *leases.Lease
 	seq  uint64
 	log  *ranklog.Log
 	base int64 // of its log in the rank's
@@ -47,7 +46,7 @@ type execution struct {
 func (e *execution) watch(ctx context.Context) (*nodepb.Execution, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(e.l.ctx, cancel) // the lease is lost
+	stop := context.AfterFunc(e.l.Context(), cancel) // the lease is lost
 	defer stop()
 	return e.follow(ctx)
 }
@@ -59,7 +58,7 @@ func (e *execution) follow(ctx context.Context) (*nodepb.Execution, error) {
 		return nil, err
 	}
 	b := e.b
-	items, err := protocol.Watch.Open(ctx, b.cfg.Host, b.tag, e.l.peer, &nodepb.WatchRequest{Lease: e.l.first[:], Seq: e.seq, StdoutOffset: out, StderrOffset: errs})
+	items, err := protocol.Watch.Open(ctx, b.cfg.Host, b.tag, e.l.Peer, &nodepb.WatchRequest{Lease: e.l.First[:], Seq: e.seq, StdoutOffset: out, StderrOffset: errs})
 	if err != nil {
 		return nil, err
 	}
@@ -199,8 +198,8 @@ func (e *execution) status(ctx context.Context) (*nodepb.Execution, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.cfg.LostAfter)
 	defer cancel()
 	for {
-		b.cfg.Host.Forgive(l.peer)
-		reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: e.seq,
+		b.cfg.Host.Forgive(l.Peer)
+		reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.Peer, &nodepb.ExecRequest{Lease: l.First[:], Seq: e.seq,
 			Op: &nodepb.ExecRequest_Status_{Status: &nodepb.ExecRequest_Status{}}})
 		if err == nil || final(err) != nil {
 			return reply.GetExecution(), err
@@ -209,30 +208,4 @@ func (e *execution) status(ctx context.Context) (*nodepb.Execution, error) {
 			return nil, err
 		}
 	}
-}
-
-// backSlack is how long a peer that comes back has to find its providers before what it paid for is over.
-const backSlack = 3 * time.Second
-
-// outage is how long this peer was away before its present process, and how far the lease was paid for then, both
-// counted from its last receipt; unpaid says that this was not far enough, so that its provider did right to stop. All
-// is zero for a lease of this process.
-func (l *bought) outage() (away, ahead time.Duration, unpaid bool) {
-	if l.seenAt == 0 {
-		return 0, 0, false
-	}
-	b := l.b
-	now, err := b.cfg.Slots.Now(time.Now())
-	b.mu.Lock()
-	since := time.Since(b.began)
-	b.mu.Unlock()
-	g := b.cfg.Genesis
-	back := now - min(now, market.Slot(g.SlotsIn(since)))
-	if err != nil || back <= l.seenAt {
-		return 0, 0, false
-	}
-	length := func(slots market.Slot) time.Duration {
-		return (time.Duration(min(uint64(slots), math.MaxInt32)*g.SlotMillis) * time.Millisecond).Round(time.Second)
-	}
-	return length(back - l.seenAt), length(l.paidAt - min(l.paidAt, l.seenAt)), back+market.Slot(g.SlotsIn(backSlack)) >= l.paidAt
 }

@@ -278,8 +278,8 @@ func (s *supervisor) replicaEnded(ctx context.Context, attempt uint32, outcome S
 	}
 	e := replica.ReplicaFailed{Attempt: attempt, Reason: fmt.Sprintf("replica %s %s: %s", j.ID, outcome, j.Reason)}
 	for _, l := range s.bought() {
-		owner, _ := s.b.bond(ctx, l.core.Provider, l.core.Payout)
-		e.By = replica.Party{Provider: l.core.Provider, Owner: owner}
+		owner, _ := s.b.bond(ctx, l.Core.Provider, l.Core.Payout)
+		e.By = replica.Party{Provider: l.Core.Provider, Owner: owner}
 	}
 	return e, nil
 }
@@ -313,11 +313,8 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 	}
 	s.b.trusts.change(changed)
 	for _, w := range v.Wrong {
-		s.b.mu.Lock()
-		l := s.b.leases[v.Results[w].Lease]
-		s.b.mu.Unlock()
-		if l != nil {
-			s.b.cfg.Reputation.Failed(l.core, l.loss(time.Time{}))
+		if l := s.b.leases.Get(v.Results[w].Lease); l != nil {
+			s.b.cfg.Reputation.Failed(l.Core, l.Loss(time.Time{}))
 		}
 		s.b.cfg.Log.Warn("a provider gave a result that a majority of others differs from", "job", s.trace.Job, "rank", i,
 			"provider", v.Results[w].Provider, "evidence", evidence)
