@@ -17,7 +17,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 	work "github.com/starling-network/starling/node/workload"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // A job that has ended, and whose money is settled for good, leaves memory once there are enough newer ones. It then
@@ -97,7 +96,7 @@ func (s *supervisor) over() bool {
 
 // settled reports whether all leases of the job are.
 func (s *supervisor) settled() bool {
-	return !slices.ContainsFunc(s.bought(), func(l *leases.Lease) bool { return l.State() != meter.PayerSettled })
+	return !slices.ContainsFunc(s.bought(), func(l *leases.Lease) bool { return !l.Done() })
 }
 
 // leave takes jobs out of memory that have ended, those of them whose money is settled for good.

@@ -11,13 +11,12 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // assumeTime is how long a provider may be silent that is told who supervises; its lease is lost then.
@@ -33,7 +32,7 @@ func (s *supervisor) assume(ctx context.Context, by granted) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for first, line := range lines {
-		open := slices.ContainsFunc(line, func(l *leases.Lease) bool { return l.State() != meter.PayerSettled })
+		open := slices.ContainsFunc(line, func(l *leases.Lease) bool { return !l.Done() })
 		// A line's results may still be of use to a rank.
 		keeps := slices.ContainsFunc(by.state.Ranks, func(r jobs.Rank) bool { return r.Lease == first })
 		if open || keeps {
@@ -54,7 +53,9 @@ func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line 
 		}
 		b.cfg.Host.Forgive(line[0].Peer)
 		call, done := context.WithTimeout(ctx, stepTimeout)
-		reply, err := protocol.Lease.Call(call, b.cfg.Host, b.tag, line[0].Peer, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Supervise{Supervise: req}})
+		reply, err := b.leases.Call(call, line[0].Peer, &marketpb.LeaseRequest{
+			Step: &marketpb.LeaseRequest_Supervise{Supervise: req},
+		})
 		done()
 		var no *stream.Refused
 		switch {
@@ -79,7 +80,7 @@ func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line 
 			log.Debug("a provider does not know a lease any more", "err", err)
 			return nil
 		}
-		if pause(ctx, redial) != nil {
+		if pause(ctx, executions.Redial) != nil {
 			log.Warn("a provider could not be told who supervises", "err", err)
 			return nil
 		}

@@ -7,6 +7,9 @@
 // carries out their effects, each journalled before anything that depends on it
 // leaves the peer. After a crash, Run takes every job up where the journal has it.
 //
+// Package leases has the leases, from their signatures to their settlement; package executions reaches the programs on
+// them; package trust has the record of providers whose results were checked.
+//
 // What happens to a job is decided by its machine, node/buyer/jobs; a driver carries out the effects, with the job's
 // orders, executions and chains of leases. The command of a job with guardians supervises it: it engages them, gets the
 // command back after an absence, and sends them heartbeats with the standing that the next supervisor goes on from.
@@ -32,6 +35,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
@@ -39,13 +43,13 @@ import (
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/buyer/trust"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/meter"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -139,12 +143,14 @@ type Buyer struct {
 	exchange *exchange.Exchange
 	own      *own
 	leases   *leases.Book
-	pay      payments
-	desk     *desk // runs the jobs
+	// executions reaches running programs.
+	executions *executions.Client
+	pay        payments
+	desk       *desk // runs the jobs
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
 	hooks    *webhook.Queue
-	trusts   *trusts
+	trust    *trust.Book
 	archive  *archive.Archive
 	secret   [32]byte // hold ids derive from it
 
@@ -179,6 +185,9 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	b.leases = leases.New(leases.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Store: cfg.Store, Clock: cfg.Slots, Observer: keeping{b}, Tasks: &b.wg, Log: cfg.Log,
 	})
+	b.executions = executions.New(executions.Config{
+		Host: cfg.Host, Tag: b.tag, Fetch: cfg.Fetch, LostAfter: cfg.LostAfter, MaxOutput: cfg.MaxOutput,
+	})
 	var err error
 	if b.own, err = newOwn(b); err != nil {
 		return nil, err
@@ -196,7 +205,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if b.hooks, err = webhook.Open(ctx, webhook.Config{Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
-	if b.trusts, err = loadTrusts(ctx, cfg.Store); err != nil {
+	if b.trust, err = trust.Load(ctx, cfg.Store); err != nil {
 		return nil, err
 	}
 	if err := b.loadSecret(ctx); err != nil {
@@ -278,7 +287,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.wg.Go(func() { b.pay.Run(ctx) }) // it tells of leases, which end with b.ctx
 	for _, l := range b.leases.All() {
 		// Those of a job with guardians are taken up once it is certain that this peer supervises it.
-		if s, err := b.get(l.Job); l.State() != meter.PayerSettled && err == nil && (s.guard == nil || s.mine && s.snapshot().State == Settling) {
+		if s, err := b.get(l.Job); !l.Done() && err == nil && (s.guard == nil || s.mine && s.snapshot().State == Settling) {
 			b.leases.Watch(l)
 		}
 	}

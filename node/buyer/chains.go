@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // chains are the leases of a job, each with the successors that make it longer.
@@ -20,7 +20,7 @@ func factOf(l *leases.Lease) jobs.Lease {
 	return jobs.Lease{
 		ID: l.ID, Chain: l.First, Rank: core.Rank, Epoch: core.RankEpoch, Provider: core.Provider,
 		End: core.End, Rate: core.Rate,
-		Most: l.Most(), Open: l.State() != meter.PayerSettled, Usable: l.Usable(),
+		Most: l.Most(), Open: !l.Done(), Usable: l.Usable(),
 	}
 }
 
@@ -89,7 +89,7 @@ func (c chains) end(fx jobs.EndLease) {
 
 // costs reports the cost of a lease, so far or at most.
 func (c chains) costs(l *leases.Lease) {
-	c.post(jobs.LeaseCost{Lease: l.ID, Most: l.Most(), Settled: l.State() == meter.PayerSettled})
+	c.post(jobs.LeaseCost{Lease: l.ID, Most: l.Most(), Settled: l.Done()})
 }
 
 // fault reports a provider's fault to its reputation.
@@ -128,7 +128,7 @@ func (c chains) renew(fx jobs.RenewLease) {
 			return // the journal has it
 		}
 		if err != nil {
-			c.post(jobs.RenewalRefused{Of: fx.Of, Reason: clip(err.Error())})
+			c.post(jobs.RenewalRefused{Of: fx.Of, Reason: executions.Clean(err.Error())})
 			return
 		}
 		c.post(jobs.LeaseRenewed{Of: fx.Of, Next: factOf(before.Find(core.ID()))})

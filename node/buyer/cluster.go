@@ -15,7 +15,6 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 )
 
 // Cluster is the state of a job whose ranks form one cluster. Members and Version are the plan that every member gets.
@@ -273,13 +272,5 @@ func (s *supervisor) tellOne(ctx context.Context, i int, l *leases.Lease, seq ui
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	return p.Version, s.b.sendPlan(ctx, l, seq, p)
-}
-
-// sendPlan tells a provider the plan of an execution.
-func (b *Buyer) sendPlan(ctx context.Context, l *leases.Lease, seq uint64, p cluster.Plan) error {
-	b.cfg.Host.Forgive(l.Peer)
-	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.Peer, &nodepb.ExecRequest{Lease: l.First[:], Seq: seq,
-		Op: &nodepb.ExecRequest_Members_{Members: &nodepb.ExecRequest_Members{Plan: p.Proto()}}})
-	return err
+	return p.Version, s.b.executions.Join(ctx, on(l, seq), p.Proto())
 }

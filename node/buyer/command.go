@@ -13,6 +13,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
@@ -60,7 +61,7 @@ func (d *command) acquire() {
 			}
 			if text := err.Error(); text != said {
 				said = text
-				detail := "waiting for the job's guardians: " + clip(text)
+				detail := "waiting for the job's guardians: " + executions.Clean(text)
 				d.s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: detail})
 				d.s.trace.Poke()
 			}

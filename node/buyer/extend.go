@@ -9,10 +9,10 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -124,7 +124,7 @@ func (s *supervisor) follow(ctx context.Context, before *leases.Lease, core mark
 	var last error
 	for {
 		err := s.sign(ctx, before, core)
-		no := final(err)
+		no := executions.Final(err)
 		var bad *stream.Malformed
 		switch {
 		case err == nil, ctx.Err() != nil:
@@ -139,7 +139,7 @@ func (s *supervisor) follow(ctx context.Context, before *leases.Lease, core mark
 		if err == nil && slot >= core.Start || before.Context().Err() != nil {
 			return fmt.Errorf("the provider did not agree before the lease was over: %w", last)
 		}
-		if pause(ctx, redial) != nil {
+		if pause(ctx, executions.Redial) != nil {
 			return ctx.Err()
 		}
 	}
@@ -189,7 +189,7 @@ func (s *supervisor) sign(ctx context.Context, before *leases.Lease, core market
 		err = stream.ErrBadReply
 	}
 	switch {
-	case final(err) != nil, err == nil && n.Context().Err() != nil:
+	case executions.Final(err) != nil, err == nil && n.Context().Err() != nil:
 		_ = n.Stop(ctx, "the extension was not activated")
 		if err == nil {
 			err = errors.New("the lease was lost meanwhile")
@@ -206,5 +206,5 @@ func (b *Buyer) leaseCall(ctx context.Context, l *leases.Lease, req *marketpb.Le
 	b.cfg.Host.Forgive(l.Peer)
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return protocol.Lease.Call(ctx, b.cfg.Host, b.tag, l.Peer, req)
+	return b.leases.Call(ctx, l.Peer, req)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // counts returns the cost of a job as it counts against the limits of the day it was submitted on: the money spent once
@@ -79,7 +78,7 @@ func (b spending) ProvidersToday() []spend.Provider {
 	defer b.mu.Unlock()
 	seen := map[sign.Key]bool{}
 	for _, l := range b.leases.All() {
-		if spend.DayOf(l.Record().At) == spend.DayOf(now) && (l.State() != meter.PayerSettled || l.Owed() > 0) {
+		if spend.DayOf(l.Record().At) == spend.DayOf(now) && (!l.Done() || l.Owed() > 0) {
 			seen[l.Core.Provider] = true
 		}
 	}

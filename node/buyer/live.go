@@ -13,7 +13,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -105,9 +104,7 @@ func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.Live
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Lease, req.Seq = l.First[:], seq
-	b.cfg.Host.Forgive(l.Peer)
-	_, conn, err := protocol.Live.Open(ctx, b.cfg.Host, b.tag, l.Peer, req)
+	conn, err := b.executions.Open(ctx, on(l, seq), req)
 	return conn, l, err
 }
 
@@ -199,7 +196,7 @@ func (s *supervisor) freeze(ctx context.Context, paused bool) error {
 				errs <- nil
 				return
 			}
-			err = s.b.freeze(ctx, l, seq, paused)
+			err = s.b.executions.Pause(ctx, on(l, seq), paused)
 			var no *stream.Refused
 			if errors.As(err, &no) && (no.Code == stream.CodeBusy || no.Code == "execution") {
 				err = nil // it is told as soon as it runs; or it has ended
@@ -212,16 +209,6 @@ func (s *supervisor) freeze(ctx context.Context, paused bool) error {
 		all = append(all, <-errs)
 	}
 	return errors.Join(all...)
-}
-
-// freeze tells one provider.
-func (b *Buyer) freeze(ctx context.Context, l *leases.Lease, seq uint64, paused bool) error {
-	req := &nodepb.ExecRequest{Lease: l.First[:], Seq: seq, Op: &nodepb.ExecRequest_Pause_{Pause: &nodepb.ExecRequest_Pause{}}}
-	if !paused {
-		req.Op = &nodepb.ExecRequest_Resume_{Resume: &nodepb.ExecRequest_Resume{}}
-	}
-	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.Peer, req)
-	return err
 }
 
 // bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its
@@ -240,7 +227,7 @@ func (s *supervisor) bring(i int, ex *nodepb.Execution) {
 		}
 		ctx, cancel := context.WithTimeout(l.Context(), freezeTime)
 		defer cancel()
-		if err := s.b.freeze(ctx, l, seq, paused); err != nil {
+		if err := s.b.executions.Pause(ctx, on(l, seq), paused); err != nil {
 			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.ID, "rank", i, "paused", paused, "err", err)
 		}
 	})

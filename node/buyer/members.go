@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -85,12 +84,12 @@ func (x *execs) poll(fx jobs.PollProvider) {
 	x.b.wg.Go(func() {
 		l := x.chains.chain(fx.Lease)
 		for l != nil && f.ctx.Err() == nil {
-			if _, err := x.b.status(f.ctx, l, fx.Seq); err == nil {
+			if _, err := x.b.executions.Status(f.ctx, on(l, fx.Seq)); err == nil {
 				x.post(jobs.ProviderHeard(fx))
 				return
 			}
 			x.post(jobs.ProviderSilent(fx))
-			_ = pause(f.ctx, redial)
+			_ = pause(f.ctx, executions.Redial)
 		}
 	})
 }
@@ -204,18 +203,6 @@ func (x *execs) goneLocked(n int) {
 	x.following = slices.Clip(x.following[:min(n, len(x.following))])
 }
 
-// status asks the provider of an execution how it stands.
-func (b *Buyer) status(ctx context.Context, l *leases.Lease, seq uint64) (*nodepb.Execution, error) {
-	ctx, cancel := context.WithTimeout(ctx, tellTime)
-	defer cancel()
-	b.cfg.Host.Forgive(l.Peer)
-	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.Peer, &nodepb.ExecRequest{Lease: l.First[:], Seq: seq, Op: &nodepb.ExecRequest_Status_{Status: &nodepb.ExecRequest_Status{}}})
-	if err == nil && reply.GetExecution() == nil {
-		err = stream.ErrBadReply
-	}
-	return reply.GetExecution(), err
-}
-
 // lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
 const lookEvery = 3 * time.Second
 
@@ -226,7 +213,7 @@ func (s *supervisor) look(ctx context.Context, i int) {
 		if err != nil {
 			continue
 		}
-		ex, err := s.b.status(ctx, l, seq)
+		ex, err := s.b.executions.Status(ctx, on(l, seq))
 		if err != nil || ex.Seq != seq || ex.State.Ended() { // its end is for who watches it
 			continue
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // paying is the buyer as its payments see it.
@@ -28,7 +27,7 @@ func payable(l *leases.Lease) pay.Lease {
 	rec := l.Record()
 	return pay.Lease{
 		ID: l.ID, Job: l.Job, Core: l.Core, Keys: l.Keys, Escrow: rec.Escrow, Hired: rec.Hired,
-		Settled: l.State() == meter.PayerSettled, Retired: l.Retired(),
+		Settled: l.Done(), Retired: l.Retired(),
 	}
 }
 

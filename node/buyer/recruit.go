@@ -18,7 +18,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/leases"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -45,7 +44,7 @@ func (f *forming) patience(req *marketpb.LeaseRequest) time.Duration {
 // sent again.
 func (f *forming) again(ctx context.Context, id peer.ID, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
 	for {
-		reply, err := protocol.Lease.Call(ctx, f.s.b.cfg.Host, f.s.b.tag, id, req)
+		reply, err := f.s.b.leases.Call(ctx, id, req)
 		var no *stream.Refused
 		if !errors.As(err, &no) || no.Code != stream.CodeBusy && no.Code != string(market.ReasonUnseen) {
 			return reply, err

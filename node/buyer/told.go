@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/probe"
 )
@@ -92,7 +93,7 @@ func acceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *standing, e
 		if k.Log != nil && !sound(*k.Log) {
 			k.Log = nil
 		}
-		k.Route, k.Units.Model = clip(k.Route), clip(k.Units.Model)
+		k.Route, k.Units.Model = executions.Clean(k.Route), executions.Clean(k.Units.Model)
 	}
 	spec := j.Spec // of which only this changes, when a job is made longer
 	spec.Timeouts.Run, spec.Payment.Budget = st.Params.Run, st.Params.Budget

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -154,7 +155,7 @@ func (s *supervisor) beginCheck(ctx context.Context, i int, v Verified) (replica
 	}
 	patience := s.b.cfg.Genesis.SlotsIn(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + verifySlack)
 	c, todo, err := replica.New(replica.Terms{
-		Params: replica.DefaultParams(patience), Trust: s.b.trusts.of(first.Provider),
+		Params: replica.DefaultParams(patience), Trust: s.b.trust.Of(first.Provider),
 		Buyer: replica.Party{Provider: s.b.self, Owner: s.b.cfg.Owner}, Nonce: replica.Nonce(j.Nonce),
 	}, first.Committed, now)
 	if errors.Is(err, replica.ErrTerms) { // its own provider: there is nobody to deceive
@@ -292,12 +293,6 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 	if err != nil {
 		return err
 	}
-	s.b.trusts.changing.Lock()
-	defer s.b.trusts.changing.Unlock()
-	changed, puts, err := s.b.trusts.after(v)
-	if err != nil {
-		return err
-	}
 	x := Verified{State: v.State, Verdict: &v, Evidence: evidence, Machine: state}
 	s.trace.Add(Step{At: time.Now(), Kind: StepVerified, Rank: &i, Provider: v.Results[0].Provider.String(), Detail: x.Text()})
 	var right []Output
@@ -308,10 +303,11 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 	if v.Right < 0 && differ(v.Results) {
 		disputed = fmt.Sprintf("rank %d: %d providers gave different results and no majority agrees", i, len(v.Results))
 	}
-	if err := s.driver.judge(ctx, i, x, right, disputed, puts); err != nil {
+	if err := s.b.trust.Judge(v, func(changes []store.Put) error {
+		return s.driver.judge(ctx, i, x, right, disputed, changes)
+	}); err != nil {
 		return err
 	}
-	s.b.trusts.change(changed)
 	for _, w := range v.Wrong {
 		if l := s.b.leases.Get(v.Results[w].Lease); l != nil {
 			s.b.cfg.Reputation.Failed(l.Core, l.Loss(time.Time{}))

@@ -26,6 +26,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/metering"
@@ -186,7 +187,7 @@ func (b *Book) Remove(l *Lease) {
 // InUse reports whether a lease of an order can still cost something, or its deposit was not retired yet.
 func (b *Book) InUse(o market.OrderID) bool {
 	return slices.ContainsFunc(b.All(), func(l *Lease) bool {
-		return l.Core.Order == o && (l.State() != meter.PayerSettled || !l.Retired())
+		return l.Core.Order == o && (!l.Done() || !l.Retired())
 	})
 }
 
@@ -214,12 +215,17 @@ func (b *Book) Watch(l *Lease) {
 	})
 }
 
+// Call sends a provider a request about a lease or a hold.
+func (b *Book) Call(ctx context.Context, to peer.ID, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
+	return protocol.Lease.Call(ctx, b.cfg.Host, b.tag, to, req)
+}
+
 // Reconnect opens a connection to the provider of every lease that is not settled. A peer whose addresses changed calls
 // it, because providers that request the next voucher have the old ones.
 func (b *Book) Reconnect(ctx context.Context) {
 	var peers []peer.ID
 	for _, l := range b.All() {
-		if l.State() != meter.PayerSettled && !slices.Contains(peers, l.Peer) {
+		if !l.Done() && !slices.Contains(peers, l.Peer) {
 			peers = append(peers, l.Peer)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // chain is a lease and the successors that make it longer, one after the other. Programs are named by the first. Each
@@ -65,7 +64,7 @@ func (c *chain) Find(id market.LeaseID) *Lease {
 
 // Open returns the leases of the chain that are not settled.
 func (c *chain) Open() []*Lease {
-	return slices.DeleteFunc(c.Chain(), func(l *Lease) bool { return l.State() == meter.PayerSettled })
+	return slices.DeleteFunc(c.Chain(), func(l *Lease) bool { return l.Done() })
 }
 
 // tail returns the last lease of the chain that was not given back: when it is over, so is the chain.

@@ -198,6 +198,9 @@ func (l *Lease) Payer() meter.Payer {
 // State returns the state of the payer.
 func (l *Lease) State() meter.PayerState { return l.Payer().State() }
 
+// Done reports whether the lease is settled: it costs nothing more.
+func (l *Lease) Done() bool { return l.State() == meter.PayerSettled }
+
 // Usable reports whether the lease is active and paid for, and its chain in force.
 func (l *Lease) Usable() bool {
 	l.mu.Lock()
@@ -311,7 +314,7 @@ func (l *Lease) Stop(ctx context.Context, reason string) error {
 func (l *Lease) Release(ctx context.Context, reason string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ReleaseTimeout)
 	defer cancel()
-	_, err := protocol.Lease.Call(ctx, l.book.cfg.Host, l.book.tag, l.Peer, &marketpb.LeaseRequest{
+	_, err := l.book.Call(ctx, l.Peer, &marketpb.LeaseRequest{
 		Step: &marketpb.LeaseRequest_Release{Release: &marketpb.Release{
 			Of: &marketpb.Release_Lease{Lease: l.ID[:]}, Reason: market.Clean(reason, maxReason),
 		}},
@@ -344,7 +347,7 @@ func (l *Lease) Void(ctx context.Context, reason string) error {
 		case <-time.After(journalRetry):
 		}
 	}
-	if l.State() != meter.PayerSettled {
+	if !l.Done() {
 		_ = l.Stop(ctx, reason)
 		l.book.cfg.Tasks.Go(func() { l.Release(ctx, reason) })
 	}

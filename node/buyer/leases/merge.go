@@ -149,7 +149,7 @@ func (l *Lease) Takeover() ([]store.Put, error) {
 
 // Resume has a merged lease that is in the book paid on, or closes it if it is settled.
 func (b *Book) Resume(l *Lease) {
-	if l.State() == meter.PayerSettled {
+	if l.Done() {
 		close(l.settled)
 	} else {
 		b.Watch(l)
