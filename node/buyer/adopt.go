@@ -1,7 +1,6 @@
 package buyer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +9,11 @@ import (
 
 	"github.com/ipfs/go-cid"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
-	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/meter"
+	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/journal"
 )
 
 // granted is the command of a job that its guardians have given to this peer.
@@ -25,7 +22,7 @@ type granted struct {
 	grant  []byte     // of the epoch
 	state  jobs.State // of the job, as its last supervisor left it or as this peer has it
 	public *standing  // the last supervisor's news beside it; nil: none
-	leases []*bought
+	leases []*leases.Lease
 }
 
 // amend brings the part of a job up that its machine does not know. Where its money is its owner knows best.
@@ -56,48 +53,35 @@ func (d *command) adopt(ctx context.Context, g *granted, state *guardian.State, 
 	if err != nil {
 		return err
 	}
-	if g.leases, err = s.rebuilt(handed); err != nil {
+	theirs := make([]leases.Handed, len(handed))
+	for i, h := range handed {
+		theirs[i] = leases.Handed{Signed: h.Signed, Escrow: h.Escrow, Record: h.Record, Payer: h.Payer}
+	}
+	s.mu.Lock()
+	mine := slices.Clone(s.paid)
+	s.mu.Unlock()
+	if g.leases, err = b.leases.Merge(s.trace.Job, s.as, s.as.keys(), mine, theirs); err != nil {
 		return err
 	}
-	var puts []store.Put
+	var writes journal.Batch
 	for _, l := range g.leases {
-		if l.payer.State() == meter.PayerPaying {
-			l.rec.Active = true // it was asked for its first voucher
-		}
-		rec, err := l.record()
+		puts, err := l.Takeover()
 		if err != nil {
 			return err
 		}
-		payer, err := l.payer.Marshal()
-		if err != nil {
-			return err
-		}
-		puts = append(puts, rec, store.Put{Kind: kindPayer, Key: l.id.String(), Value: payer})
+		writes.Add(puts...)
 	}
-	if len(puts) > 0 {
-		if err := b.cfg.Store.Write(ctx, puts...); err != nil {
-			return fmt.Errorf("journalling the leases of job %s: %w", s.trace.Job, err)
-		}
+	if err := writes.Commit(ctx, b.cfg.Store); err != nil {
+		return fmt.Errorf("journalling the leases of job %s: %w", s.trace.Job, err)
 	}
 	d.leave()
-	b.mu.Lock()
-	for _, l := range g.leases {
-		b.leases[l.id] = l
-	}
-	b.mu.Unlock()
+	b.leases.Replace(g.leases)
 	s.mu.Lock()
 	s.paid = slices.Clone(g.leases)
 	clear(s.leases)
 	s.mu.Unlock()
 	for _, l := range g.leases {
-		if l.payer.State() == meter.PayerSettled {
-			close(l.settled)
-		} else {
-			l.watch(b)
-		}
-		if l.first == l.id && !l.alive() {
-			l.dead("the lease was over when the buyer was back") // but its work may have ended well before
-		}
+		b.leases.Resume(l)
 	}
 	b.pay.Forsake(s.trace.Job)
 	return nil
@@ -119,87 +103,6 @@ func (d *command) merge(g *granted, state *guardian.State) error {
 		return fmt.Errorf("reading job %s as its guardians keep it: %w", j.ID, err)
 	}
 	return nil
-}
-
-// laterPayer compares how far two states of one lease are, as guardians do: by the last receipt, which its provider
-// signed; then by the supervisor that signed the voucher, since guardians sign none of an earlier one after it; then by
-// the voucher.
-func laterPayer(x, y meter.Payer) int {
-	v, w := cmp.Or(x.Voucher(), &verify.Voucher{}), cmp.Or(y.Voucher(), &verify.Voucher{})
-	return cmp.Or(
-		cmp.Compare(x.Last().Seq, y.Last().Seq), cmp.Compare(v.Supervision, w.Supervision), cmp.Compare(v.Seq, w.Seq))
-}
-
-// rebuilt makes the job's leases anew, under the epoch of now: each as it is known best, here or by the guardians.
-func (s *supervisor) rebuilt(handed []guardian.Lease) ([]*bought, error) {
-	b := s.b
-	type version struct {
-		rec   leaseRecord
-		payer []byte
-	}
-	best := map[market.LeaseID]version{}
-	s.mu.Lock()
-	mine := slices.Clone(s.paid)
-	s.mu.Unlock()
-	for _, l := range mine {
-		l.mu.Lock()
-		state, err := l.payer.Marshal()
-		best[l.id] = version{l.rec, state}
-		l.mu.Unlock()
-		if err != nil {
-			return nil, err
-		}
-	}
-	newer := func(t meter.Terms, x, y []byte) bool { // x than y
-		p, err := meter.RestorePayer(t, x)
-		q, no := meter.RestorePayer(t, y)
-		if err != nil || no != nil {
-			return err == nil
-		}
-		return laterPayer(p, q) > 0
-	}
-	build := func(rec leaseRecord, state []byte) (*bought, error) {
-		signed, err := market.UnmarshalLease(rec.Lease)
-		if err != nil {
-			return nil, err
-		}
-		l, err := b.openLease(signed, s.as.keys(), rec, s.as)
-		if err != nil {
-			return nil, err
-		}
-		l.payer, err = meter.RestorePayer(l.terms(), state)
-		return l, err
-	}
-	for _, h := range handed {
-		rec, err := b.recordOf(h)
-		rec.Job, rec.Lease, rec.Keys, rec.Escrow = s.trace.Job, h.Signed.Marshal(), s.as.keys().Marshal(), h.Escrow
-		var l *bought
-		if err == nil {
-			l, err = build(rec, h.Payer)
-		}
-		if err != nil { // the others are worth as much as before
-			b.cfg.Log.Warn("a lease as a job's guardians keep it is of no use", "job", s.trace.Job, "lease", h.ID(), "err", err)
-			continue
-		}
-		if old, ok := best[l.id]; !ok || newer(l.terms(), h.Payer, old.payer) {
-			best[l.id] = version{rec, h.Payer}
-		}
-	}
-	var out []*bought
-	for _, v := range best {
-		if root := v.rec.Root; !root.IsZero() {
-			if first, ok := best[root]; !ok || !first.rec.Root.IsZero() {
-				b.cfg.Log.Warn("a lease as a job's guardians keep it makes none longer that is known", "job", s.trace.Job, "lease", root)
-				continue
-			}
-		}
-		l, err := build(v.rec, v.payer)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, l)
-	}
-	return out, b.linkAll(out)
 }
 
 // fetchBack brings what the guardians have of a job for its owner: the receipts, and its outputs and logs where they
@@ -251,21 +154,18 @@ func (d *command) fetchBack(ctx context.Context, g granted, files bool) error {
 }
 
 // fetchReceipts brings the receipts of a lease from the guardians.
-func (s *supervisor) fetchReceipts(ctx context.Context, l *bought) error {
+func (s *supervisor) fetchReceipts(ctx context.Context, l *leases.Lease) error {
 	call, done := context.WithTimeout(ctx, assumeTime)
 	defer done()
-	receipts, err := s.guard.guardians().Receipts(call, l.core)
+	receipts, err := s.guard.guardians().Receipts(call, l.Core)
 	if err != nil && !errors.Is(err, guardian.ErrMinority) {
 		return err
 	}
-	var puts []store.Put
+	var writes journal.Batch
 	for _, r := range receipts {
-		puts = append(puts, store.Put{Kind: kindReceipt, Key: receiptKey(l.id, r.Seq), Value: r.Marshal()})
+		writes.Add(leases.PutReceipt(l.ID, r))
 	}
-	if len(puts) == 0 {
-		return nil
-	}
-	if err := s.b.cfg.Store.Write(ctx, puts...); err != nil {
+	if err := writes.Commit(ctx, s.b.cfg.Store); err != nil {
 		return fmt.Errorf("journalling receipts: %w", err)
 	}
 	return nil

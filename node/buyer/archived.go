@@ -12,11 +12,11 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/node/buyer/archive"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 	work "github.com/starling-network/starling/node/workload"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // A job that has ended, and whose money is settled for good, leaves memory once there are enough newer ones. It then
@@ -96,7 +96,7 @@ func (s *supervisor) over() bool {
 
 // settled reports whether all leases of the job are.
 func (s *supervisor) settled() bool {
-	return !slices.ContainsFunc(s.bought(), func(l *bought) bool { return l.state() != meter.PayerSettled })
+	return !slices.ContainsFunc(s.bought(), func(l *leases.Lease) bool { return !l.Done() })
 }
 
 // leave takes jobs out of memory that have ended, those of them whose money is settled for good.
@@ -149,10 +149,7 @@ func (b *Buyer) drop(s *supervisor) {
 	}
 	b.desk.runner.Remove(s)
 	for _, l := range s.bought() {
-		if b.leases[l.id] == l {
-			delete(b.leases, l.id)
-		}
-		b.payers.Drop(paidFor{l})
+		b.leases.Remove(l)
 	}
 }
 
@@ -165,16 +162,15 @@ func (s *supervisor) moved(now time.Time) (archive.Job, []store.Put, error) {
 	s.mu.Unlock()
 	to, puts := s.b.archived(j), []store.Put{{Kind: kindJob, Key: j.ID}}
 	for _, l := range s.bought() {
-		id := l.id.String()
-		kept, err := l.archived()
+		record, payer, err := l.Marshal()
 		if err != nil {
 			s.gone(false)
 			return to, nil, err
 		}
-		to.Leases[id] = kept
-		puts = append(puts, store.Put{Kind: kindLease, Key: id}, store.Put{Kind: kindPayer, Key: id})
-		if today := spend.DayOf(now); spend.DayOf(l.rec.At) == today {
-			to.Day, to.Paid = today, append(to.Paid, archive.Cost{To: l.core.Provider, Amount: l.most()})
+		to.Leases[l.ID.String()] = archive.Lease{Record: record, Payer: payer}
+		puts = append(puts, leases.Forget(l.ID)...)
+		if today := spend.DayOf(now); spend.DayOf(l.Record().At) == today {
+			to.Day, to.Paid = today, append(to.Paid, archive.Cost{To: l.Core.Provider, Amount: l.Most()})
 		}
 	}
 	all, err := archive.Puts(to)
@@ -208,18 +204,6 @@ func (b *Buyer) archived(j Job) archive.Job {
 	}
 }
 
-// archived is a lease as it is archived.
-func (l *bought) archived() (archive.Lease, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	rec, err := l.record()
-	if err != nil {
-		return archive.Lease{}, err
-	}
-	payer, err := l.payer.Marshal()
-	return archive.Lease{Record: rec.Value, Payer: payer}, err
-}
-
 // recall reads a job that has left memory, with its leases. It does not come back into memory.
 func (b *Buyer) recall(id string) (*supervisor, error) {
 	ctx := context.Background()
@@ -236,11 +220,11 @@ func (b *Buyer) recall(id string) (*supervisor, error) {
 	s.closed = true
 	close(s.done)
 	if err := b.archive.Leases(ctx, id, func(key string, of archive.Lease) error {
-		var rec leaseRecord
+		var rec leases.Record
 		if err := json.Unmarshal(of.Record, &rec); err != nil {
 			return fmt.Errorf("reading lease %s: %w", key, err)
 		}
-		l, err := b.restored(rec, of.Payer, s)
+		l, err := b.leases.Restore(rec, of.Payer, s.as)
 		if err != nil {
 			return fmt.Errorf("reading lease %s: %w", key, err)
 		}
@@ -249,7 +233,7 @@ func (b *Buyer) recall(id string) (*supervisor, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return s, b.linkAll(s.paid)
+	return s, b.leases.Link(s.paid)
 }
 
 // RemoveAfter is the least time since the end of a job that is removed: limits of a day count its money until then.

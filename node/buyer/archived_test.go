@@ -20,10 +20,12 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -124,9 +126,9 @@ func (w *pastWorld) journal(jobs ...Job) {
 			w.t.Fatal(err)
 		}
 		signed := market.Lease{Core: core}
-		rec := leaseRecord{Job: j.ID, Lease: signed.Marshal(), Keys: set.Marshal(), Route: exchange.RouteDirect, At: j.Created, Active: true, Reason: "the job is done",
+		rec := leases.Record{Job: j.ID, Lease: signed.Marshal(), Keys: set.Marshal(), Route: exchange.RouteDirect, At: j.Created, Active: true, Reason: "the job is done",
 			Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1", "/ip6/2001:db8::1/udp/4001/quic-v1"}}
-		payer, err := meter.NewPayer((&bought{b: &Buyer{cfg: w.cfg}, core: core, keys: set, rec: rec, as: &own{}}).terms())
+		payer, err := meter.NewPayer(protocol.MeterTerms(w.cfg.Genesis, core, set, rec.Escrow, rec.PerUnit, 0))
 		for _, turn := range []struct {
 			at market.Slot
 			ev meter.Event
@@ -143,9 +145,9 @@ func (w *pastWorld) journal(jobs ...Job) {
 			w.t.Fatal(err)
 		}
 		puts := []store.Put{
-			{Kind: kindPayer, Key: core.ID().String(), Value: state},
+			{Kind: leases.Payers.Kind(), Key: core.ID().String(), Value: state},
 			{Kind: trace.Records.Kind(), Key: fmt.Sprintf("%s/%06d", j.ID, 0), Value: encoded(w.t, Step{At: j.Created, Kind: StepOrdered, Detail: "of " + j.ID})},
-			{Kind: kindJob, Key: j.ID, Value: encoded(w.t, j)}, {Kind: kindLease, Key: core.ID().String(), Value: encoded(w.t, rec)},
+			{Kind: kindJob, Key: j.ID, Value: encoded(w.t, j)}, {Kind: leases.Records.Kind(), Key: core.ID().String(), Value: encoded(w.t, rec)},
 		}
 		if err := w.cfg.Store.Write(w.t.Context(), puts...); err != nil {
 			w.t.Fatal(err)
@@ -208,8 +210,8 @@ func TestAttackEndlessJobs(t *testing.T) {
 	var b *Buyer
 	all := heap(func() any { b = w.start(); return b })
 	w.tidy(b, keep)
-	if n := len(b.jobs); n != keep || len(b.leases) != keep || b.archive.Len() != jobs-keep {
-		t.Errorf("%d jobs and %d leases are in memory, want %d; %d are past", n, len(b.leases), keep, b.archive.Len())
+	if n := len(b.jobs); n != keep || b.leases.Len() != keep || b.archive.Len() != jobs-keep {
+		t.Errorf("%d jobs and %d leases are in memory, want %d; %d are past", n, b.leases.Len(), keep, b.archive.Len())
 	}
 	b = nil
 	clear(st.read)
@@ -405,7 +407,7 @@ func TestPastJobsCrash(t *testing.T) {
 			if got := w.view(b, 3); got != want && spend.DayOf(w.began) == spend.DayOf(time.Now()) {
 				t.Errorf("crash at write %d: %s", n, unlike(got, want))
 			}
-			if w.tidy(b, 0); len(b.jobs) != 0 || b.archive.Len() != jobs || len(b.leases) != 0 {
+			if w.tidy(b, 0); len(b.jobs) != 0 || b.archive.Len() != jobs || b.leases.Len() != 0 {
 				t.Errorf("crash at write %d: %d jobs stay in memory, %d are past", n, len(b.jobs), b.archive.Len())
 			}
 		}
@@ -446,7 +448,7 @@ func TestPastJobsWaitForTheirMoney(t *testing.T) {
 	if err := b.tidy(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.jobs) != 2 || b.jobs[pastID(1)] == nil || b.jobs[pastID(2)] == nil || len(b.leases) != 2 || len(kept) > 0 {
+	if len(b.jobs) != 2 || b.jobs[pastID(1)] == nil || b.jobs[pastID(2)] == nil || b.leases.Len() != 2 || len(kept) > 0 {
 		t.Errorf("in memory are %v", slices.Collect(maps.Keys(b.jobs)))
 	}
 	b.pay = holding{kept: &kept}

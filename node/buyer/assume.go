@@ -11,12 +11,12 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
-	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // assumeTime is how long a provider may be silent that is told who supervises; its lease is lost then.
@@ -26,13 +26,13 @@ const assumeTime = 10 * time.Second
 // receipts that it has not seen. errSuperseded when one of them knows better; a provider that does not answer is
 // noticed by the next request.
 func (s *supervisor) assume(ctx context.Context, by granted) error {
-	lines := map[market.LeaseID][]*bought{}
+	lines := map[market.LeaseID][]*leases.Lease{}
 	for _, l := range by.leases {
-		lines[l.first] = append(lines[l.first], l)
+		lines[l.First] = append(lines[l.First], l)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for first, line := range lines {
-		open := slices.ContainsFunc(line, func(l *bought) bool { return l.state() != meter.PayerSettled })
+		open := slices.ContainsFunc(line, func(l *leases.Lease) bool { return !l.Done() })
 		// A line's results may still be of use to a rank.
 		keeps := slices.ContainsFunc(by.state.Ranks, func(r jobs.Rank) bool { return r.Lease == first })
 		if open || keeps {
@@ -42,20 +42,20 @@ func (s *supervisor) assume(ctx context.Context, by granted) error {
 	return g.Wait()
 }
 
-func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line []*bought, grant []byte) error {
+func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line []*leases.Lease, grant []byte) error {
 	b, log := s.b, s.b.cfg.Log.With("lease", first)
 	ctx, cancel := context.WithTimeout(ctx, assumeTime)
 	defer cancel()
 	for {
 		req := &marketpb.Supervise{Lease: first[:], Grant: grant}
 		for _, l := range line {
-			l.mu.Lock()
-			req.Seen = append(req.Seen, &marketpb.SeenReceipts{Lease: l.id[:], Last: l.payer.Last().Seq})
-			l.mu.Unlock()
+			req.Seen = append(req.Seen, &marketpb.SeenReceipts{Lease: l.ID[:], Last: l.Payer().Last().Seq})
 		}
-		b.cfg.Host.Forgive(line[0].peer)
+		b.cfg.Host.Forgive(line[0].Peer)
 		call, done := context.WithTimeout(ctx, stepTimeout)
-		reply, err := protocol.Lease.Call(call, b.cfg.Host, b.tag, line[0].peer, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Supervise{Supervise: req}})
+		reply, err := b.leases.Call(call, line[0].Peer, &marketpb.LeaseRequest{
+			Step: &marketpb.LeaseRequest_Supervise{Supervise: req},
+		})
 		done()
 		var no *stream.Refused
 		switch {
@@ -80,7 +80,7 @@ func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line 
 			log.Debug("a provider does not know a lease any more", "err", err)
 			return nil
 		}
-		if pause(ctx, redial) != nil {
+		if pause(ctx, executions.Redial) != nil {
 			log.Warn("a provider could not be told who supervises", "err", err)
 			return nil
 		}
@@ -88,15 +88,15 @@ func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line 
 }
 
 // takeIn takes in receipts that both sides have signed, and reports whether the provider has more.
-func (b *Buyer) takeIn(ctx context.Context, line []*bought, r *marketpb.Supervised) (more bool, err error) {
+func (b *Buyer) takeIn(ctx context.Context, line []*leases.Lease, r *marketpb.Supervised) (more bool, err error) {
 	for _, raw := range r.GetReceipts() {
 		receipt, err := verify.UnmarshalReceipt(raw)
 		if err != nil {
 			return false, err
 		}
 		for _, l := range line {
-			if l.id == receipt.Lease {
-				if _, err := l.step(ctx, meter.Signed{Receipt: receipt}); err != nil {
+			if l.ID == receipt.Lease {
+				if err := l.Accept(ctx, receipt); err != nil {
 					return false, err
 				}
 			}

@@ -7,6 +7,9 @@
 // carries out their effects, each journalled before anything that depends on it
 // leaves the peer. After a crash, Run takes every job up where the journal has it.
 //
+// Package leases has the leases, from their signatures to their settlement; package executions reaches the programs on
+// them; package trust has the record of providers whose results were checked.
+//
 // What happens to a job is decided by its machine, node/buyer/jobs; a driver carries out the effects, with the job's
 // orders, executions and chains of leases. The command of a job with guardians supervises it: it engages them, gets the
 // command back after an absence, and sends them heartbeats with the standing that the next supervisor goes on from.
@@ -19,9 +22,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,22 +35,21 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/metering"
-	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/buyer/trust"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/meter"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -142,22 +142,22 @@ type Buyer struct {
 	// exchange is the market.
 	exchange *exchange.Exchange
 	own      *own
-	payers   *metering.Meters[paidFor, meter.Payer]
-	pay      payments
-	desk     *desk // runs the jobs
+	leases   *leases.Book
+	// executions reaches running programs.
+	executions *executions.Client
+	pay        payments
+	desk       *desk // runs the jobs
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
 	hooks    *webhook.Queue
-	trusts   *trusts
+	trust    *trust.Book
 	archive  *archive.Archive
 	secret   [32]byte // hold ids derive from it
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
-	began   time.Time       // likewise
 	closing bool            // Run ends: nothing new begins
 	jobs    map[string]*supervisor
-	leases  map[market.LeaseID]*bought
 	drafted map[market.HoldID]promise // leases being signed
 	forming map[market.OrderID]int    // who takes leases of it
 	wg      sync.WaitGroup
@@ -179,12 +179,14 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	cfg.Weights.Audited = cfg.Genesis.AuditSlots > 0
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
-		jobs:   map[string]*supervisor{},
-		leases: map[market.LeaseID]*bought{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{},
+		jobs: map[string]*supervisor{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{},
 		ended: make(chan struct{}, 1), removals: make(chan *removal),
 	}
-	b.payers = metering.New[paidFor, meter.Payer](metering.Config{
-		Name: "payer", Store: cfg.Store, Clock: cfg.Slots, Log: cfg.Log,
+	b.leases = leases.New(leases.Config{
+		Host: cfg.Host, Genesis: cfg.Genesis, Store: cfg.Store, Clock: cfg.Slots, Observer: keeping{b}, Tasks: &b.wg, Log: cfg.Log,
+	})
+	b.executions = executions.New(executions.Config{
+		Host: cfg.Host, Tag: b.tag, Fetch: cfg.Fetch, LostAfter: cfg.LostAfter, MaxOutput: cfg.MaxOutput,
 	})
 	var err error
 	if b.own, err = newOwn(b); err != nil {
@@ -203,7 +205,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if b.hooks, err = webhook.Open(ctx, webhook.Config{Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
-	if b.trusts, err = loadTrusts(ctx, cfg.Store); err != nil {
+	if b.trust, err = trust.Load(ctx, cfg.Store); err != nil {
 		return nil, err
 	}
 	if err := b.loadSecret(ctx); err != nil {
@@ -276,19 +278,17 @@ func (b *Buyer) load(ctx context.Context) error {
 
 // Run buys until ctx ends. Jobs that are not done go on in the next process.
 func (b *Buyer) Run(ctx context.Context) error {
-	metering := protocol.Meter.Handle(b.cfg.Host, b.tag, b.handleMeter, stream.Limits{PerPeer: 64, Logger: b.cfg.Log})
 	defer b.exchange.Start(ctx)()
 	b.wg.Go(func() { b.hooks.Run(ctx) })
 	b.mu.Lock()
-	b.ctx, b.began = ctx, time.Now()
-	open := slices.Collect(maps.Values(b.leases))
+	b.ctx = ctx
 	b.mu.Unlock()
-	b.wg.Go(func() { b.payers.Run(ctx) })
+	stop := b.leases.Start(ctx)
 	b.wg.Go(func() { b.pay.Run(ctx) }) // it tells of leases, which end with b.ctx
-	for _, l := range open {
+	for _, l := range b.leases.All() {
 		// Those of a job with guardians are taken up once it is certain that this peer supervises it.
-		if s, err := b.get(l.job); l.state() != meter.PayerSettled && err == nil && (s.guard == nil || s.mine && s.snapshot().State == Settling) {
-			l.watch(b)
+		if s, err := b.get(l.Job); !l.Done() && err == nil && (s.guard == nil || s.mine && s.snapshot().State == Settling) {
+			b.leases.Watch(l)
 		}
 	}
 	var begun []string // own jobs of an earlier process
@@ -314,7 +314,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.wg.Go(func() { b.desk.run(ctx) })
 	b.wg.Go(func() { b.tidying(ctx) })
 	<-ctx.Done()
-	metering.Close()
+	stop()
 	b.mu.Lock()
 	b.closing = true
 	b.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 )
 
 // Cluster is the state of a job whose ranks form one cluster. Members and Version are the plan that every member gets.
@@ -125,19 +125,19 @@ func (j Job) clustered(rank int, w *nodepb.Workload) (token bool) {
 	return p.Token
 }
 
-// planFor returns a job's plan in force, as sent to one rank. leases are by the first id of their lines, paths what was
-// measured between any of its members.
-func (j Job) planFor(rank int, leases map[market.LeaseID]*bought, paths []cluster.Path) (cluster.Plan, error) {
+// planFor returns a job's plan in force, as sent to one rank. lease returns the lease with an id, paths are the measured
+// ones between any of its members.
+func (j Job) planFor(
+	rank int, lease func(market.LeaseID) *leases.Lease, paths []cluster.Path,
+) (cluster.Plan, error) {
 	c := j.Cluster
 	p := cluster.Plan{ID: j.ID, Rank: uint32(rank), Size: c.Size, Version: c.Version, MTU: cluster.MaxMTU, Engine: j.Spec.Cluster.Engine}
 	for _, seat := range c.Members {
-		l := leases[seat.Lease]
+		l := lease(seat.Lease)
 		if l == nil {
 			return p, fmt.Errorf("lease %s of rank %d is not known", seat.Lease.Short(), seat.Rank)
 		}
-		l.mu.Lock()
-		rec := l.rec
-		l.mu.Unlock()
+		rec := l.Record()
 		if rec.Member == nil {
 			return p, fmt.Errorf("lease %s of rank %d names no overlay key", seat.Lease.Short(), seat.Rank)
 		}
@@ -168,13 +168,7 @@ func (s *supervisor) planOf(ctx context.Context, rank int) (cluster.Plan, error)
 	if err != nil {
 		return cluster.Plan{}, err
 	}
-	s.b.mu.Lock()
-	leases := make(map[market.LeaseID]*bought, len(j.Cluster.Members))
-	for _, seat := range j.Cluster.Members {
-		leases[seat.Lease] = s.b.leases[seat.Lease]
-	}
-	s.b.mu.Unlock()
-	return j.planFor(rank, leases, paths)
+	return j.planFor(rank, s.b.leases.Get, paths)
 }
 
 // told is the plan that a rank follows, by its provider's word.
@@ -191,7 +185,7 @@ func (s *supervisor) heard(i int, ex *nodepb.Execution) {
 	if s.job.Cluster == nil || i >= len(s.told) || s.leases[i] == nil {
 		return
 	}
-	s.told[i] = told{s.leases[i].first, ex.Seq, ex.PlanVersion}
+	s.told[i] = told{s.leases[i].First, ex.Seq, ex.PlanVersion}
 	s.ringLocked()
 }
 
@@ -239,7 +233,7 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 		version, err := s.tellOne(ctx, i, l, seq)
 		if err == nil {
 			s.mu.Lock()
-			if i < len(s.told) && s.told[i].lease == l.first && s.told[i].seq == seq {
+			if i < len(s.told) && s.told[i].lease == l.First && s.told[i].seq == seq {
 				s.told[i].plan = max(s.told[i].plan, version)
 			}
 			s.mu.Unlock()
@@ -257,34 +251,26 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 }
 
 // behind reports whether a rank's provider goes by an older plan than the one in force.
-func (s *supervisor) behind(i int) (*bought, uint64, bool) {
+func (s *supervisor) behind(i int) (*leases.Lease, uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i >= len(s.told) || i >= len(s.job.Ranks) {
 		return nil, 0, false
 	}
 	l, r, t := s.leases[i], s.job.Ranks[i], s.told[i]
-	if l == nil || r.State != RankRunning || t.lease != l.first || t.seq != r.Seq || t.plan == 0 {
+	if l == nil || r.State != RankRunning || t.lease != l.First || t.seq != r.Seq || t.plan == 0 {
 		return nil, 0, false // it starts with the plan in force, or has not answered yet
 	}
 	return l, r.Seq, t.plan < s.job.Cluster.Version
 }
 
 // tellOne tells one provider the plan in force, and returns its version.
-func (s *supervisor) tellOne(ctx context.Context, i int, l *bought, seq uint64) (uint64, error) {
+func (s *supervisor) tellOne(ctx context.Context, i int, l *leases.Lease, seq uint64) (uint64, error) {
 	p, err := s.planOf(ctx, i)
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	return p.Version, s.b.sendPlan(ctx, l, seq, p)
-}
-
-// sendPlan tells a provider the plan of an execution.
-func (b *Buyer) sendPlan(ctx context.Context, l *bought, seq uint64, p cluster.Plan) error {
-	b.cfg.Host.Forgive(l.peer)
-	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: seq,
-		Op: &nodepb.ExecRequest_Members_{Members: &nodepb.ExecRequest_Members{Plan: p.Proto()}}})
-	return err
+	return p.Version, s.b.executions.Join(ctx, on(l, seq), p.Proto())
 }

@@ -13,8 +13,10 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
@@ -59,7 +61,7 @@ func (d *command) acquire() {
 			}
 			if text := err.Error(); text != said {
 				said = text
-				detail := "waiting for the job's guardians: " + clip(text)
+				detail := "waiting for the job's guardians: " + executions.Clean(text)
 				d.s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: detail})
 				d.s.trace.Poke()
 			}
@@ -107,7 +109,7 @@ func (d *command) supervise(ctx context.Context, g granted) error {
 		return fmt.Errorf("%w, under an epoch above %d", errSuperseded, g.epoch)
 	}
 	for _, l := range g.leases {
-		if l.first == l.id && l.alive() {
+		if l.First == l.ID && l.Alive() {
 			d.chains.watch(l)
 		}
 	}
@@ -266,11 +268,9 @@ func (d *command) held(ctx context.Context) {
 
 // signLast has the guardians sign the last voucher of each lease that another supervisor had signed: it belongs to what
 // proves the job's cost. What they signed before they sign again.
-func (s *supervisor) signLast(ctx context.Context, leases []*bought) error {
+func (s *supervisor) signLast(ctx context.Context, leases []*leases.Lease) error {
 	for _, l := range leases {
-		l.mu.Lock()
-		last, have := l.payer.Voucher(), l.rec.Voucher
-		l.mu.Unlock()
+		last, have := l.Payer().Voucher(), l.Record().Voucher
 		if last == nil {
 			continue
 		}
@@ -278,13 +278,13 @@ func (s *supervisor) signLast(ctx context.Context, leases []*bought) error {
 			continue
 		}
 		call, done := context.WithTimeout(ctx, assumeTime)
-		_, err := s.as.voucher(call, l, *last)
+		_, err := s.as.Voucher(call, l, *last)
 		done()
 		if errors.Is(err, guardian.ErrSuperseded) { // they sign it once this peer has the command again
 			return err
 		}
 		if err != nil {
-			s.b.cfg.Log.Warn("guardians did not sign a lease's last voucher again", "lease", l.id, "err", err)
+			s.b.cfg.Log.Warn("guardians did not sign a lease's last voucher again", "lease", l.ID, "err", err)
 		}
 	}
 	return ctx.Err()

@@ -3,7 +3,6 @@ package buyer
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
@@ -77,8 +77,8 @@ type guarded struct {
 	panel *guardian.Panel // likewise
 }
 
-func (g *guarded) key() sign.Signer { return g.secret }
-func (g *guarded) agent() sign.Key  { return g.b.self }
+func (g *guarded) Key() sign.Signer { return g.secret }
+func (g *guarded) Alone() bool      { return false }
 
 func (g *guarded) keys() market.KeySet {
 	g.mu.Lock()
@@ -100,7 +100,7 @@ func (g *guarded) close() {
 	}
 }
 
-func (g *guarded) epoch() uint64 {
+func (g *guarded) Epoch() uint64 {
 	epoch, _ := g.proof()
 	return epoch
 }
@@ -115,8 +115,8 @@ func (g *guarded) proof() (epoch uint64, grant []byte) {
 
 func (g *guarded) terms(job.Job, []byte) (sign.Hash, error) { return g.hash, nil }
 
-func (g *guarded) voucher(ctx context.Context, l *bought, _ verify.Voucher) (verify.SignedVoucher, error) {
-	lease, err := l.handed()
+func (g *guarded) Voucher(ctx context.Context, l *leases.Lease, _ verify.Voucher) (verify.SignedVoucher, error) {
+	lease, err := handed(l)
 	if err != nil {
 		return verify.SignedVoucher{}, err
 	}
@@ -124,42 +124,36 @@ func (g *guarded) voucher(ctx context.Context, l *bought, _ verify.Voucher) (ver
 	if err != nil {
 		return v, err
 	}
-	rec, err := l.put(func(r *leaseRecord) { r.Voucher = v.Marshal() })
-	if err == nil {
-		err = g.b.cfg.Store.Write(ctx, rec)
-	}
-	return v, err
+	return v, l.Save(ctx, func(r *leases.Record) { r.Voucher = v.Marshal() })
 }
 
 // tellAgain is how long after a lease's change its guardians are told again that did not answer.
 const tellAgain = 2 * time.Second
 
-// changed leaves a lease with the guardians that is not paid on: its voucher would seem overdue to them.
-func (g *guarded) changed(ctx context.Context, l *bought) {
+// Changed implements leases.Principal. It reports the end of payments to the guardians, because the next voucher would
+// seem overdue to them.
+func (g *guarded) Changed(ctx context.Context, l *leases.Lease) {
 	g.b.wg.Go(func() {
 		for range 5 {
-			lease, err := l.handed()
+			lease, err := handed(l)
 			if err == nil {
 				_, err = g.guardians().SignVoucher(ctx, lease)
 			}
 			if err == nil || errors.Is(err, guardian.ErrSuperseded) || pause(ctx, tellAgain) != nil {
 				return
 			}
-			g.b.cfg.Log.Debug("guardians were not told of the end of a lease", "lease", l.id, "err", err)
+			g.b.cfg.Log.Debug("guardians were not told of the end of a lease", "lease", l.ID, "err", err)
 		}
 	})
 }
 
-// handed is the lease as its guardians keep it.
-func (l *bought) handed() (guardian.Lease, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	record, err := json.Marshal(l.rec)
-	if err != nil {
-		return guardian.Lease{}, fmt.Errorf("encoding lease %s: %w", l.id.Short(), err)
-	}
-	payer, err := l.payer.Marshal()
-	return guardian.Lease{Signed: l.signed, Escrow: l.rec.Escrow, Record: record, Payer: payer, MilliCPU: l.rec.PerUnit.MilliCPU}, err
+// handed is a lease as its guardians keep it.
+func handed(l *leases.Lease) (guardian.Lease, error) {
+	record, payer, err := l.Marshal()
+	rec := l.Record()
+	return guardian.Lease{
+		Signed: l.Signed, Escrow: rec.Escrow, Record: record, Payer: payer, MilliCPU: rec.PerUnit.MilliCPU,
+	}, err
 }
 
 // detachedFor returns the keys and guardians' part of a new job.
@@ -280,7 +274,7 @@ func (s *supervisor) standbys(o market.Order) []exchange.Quoted {
 	s.mu.Lock()
 	for _, l := range s.leases {
 		if l != nil {
-			busy[l.core.Provider] = true
+			busy[l.Core.Provider] = true
 		}
 	}
 	s.mu.Unlock()
@@ -300,8 +294,8 @@ func (s *supervisor) standbys(o market.Order) []exchange.Quoted {
 func (s *supervisor) together(o market.OrderID) []market.LeaseCore {
 	var out []market.LeaseCore
 	for _, l := range s.bought() {
-		if l.core.Order == o && !l.core.Successor() {
-			out = append(out, l.core)
+		if l.Core.Order == o && !l.Core.Successor() {
+			out = append(out, l.Core)
 		}
 	}
 	return out // bought has them by rank

@@ -306,3 +306,55 @@ func (d *driver) changed(st jobs.State) {
 		d.b.hasEnded()
 	}
 }
+
+// closeAccount takes back the job's deposits less its debts, and anchors its receipts.
+func (d *driver) closeAccount() {
+	run := d.commanded()
+	d.b.wg.Go(func() {
+		for {
+			err := d.settleWork(run)
+			if err == nil || run.Err() != nil {
+				return
+			}
+			d.b.cfg.Log.Error("settling failed; trying again", "job", d.s.trace.Job, "err", err)
+			if pause(run, journalRetry) != nil {
+				return
+			}
+		}
+	})
+}
+
+// settleWork settles the job once.
+func (d *driver) settleWork(ctx context.Context) error {
+	leases := d.s.bought()
+	if d.s.guard != nil {
+		if err := d.s.signLast(ctx, leases); err != nil {
+			return err
+		}
+	}
+	due := &bill{s: d.s, leases: leases}
+	if _, err := due.Owed(ctx); err != nil {
+		return err
+	}
+	paid, anchored, err := d.b.pay.Settle(ctx, d.s.trace.Job, payables(leases), due)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	total, receipts := due.counted()
+	if total > 0 {
+		amount := d.b.cfg.Genesis.FormatAmount(paid)
+		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: amount + " are the providers', claimed or to be claimed"})
+	}
+	d.s.mu.Lock()
+	d.s.job.Transactions = anchored
+	d.s.mu.Unlock()
+	d.post(
+		jobs.AccountCounted{Owed: total, Receipts: receipts},
+		jobs.ReceiptsAnchored{Tx: append(anchored, "")[0]},
+		jobs.EscrowReleased{Paid: paid},
+	)
+	return nil
+}

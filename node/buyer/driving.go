@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/store"
@@ -43,58 +42,6 @@ func (d *driver) reduceRound(fx jobs.Reduce) {
 			d.post(jobs.Reduced{Round: fx.Round, Carry: jobs.File{CID: c.CID, Bytes: c.Size, Tree: c.Tree}})
 		}
 	})
-}
-
-// closeAccount takes back the job's deposits less its debts, and anchors its receipts.
-func (d *driver) closeAccount() {
-	run := d.commanded()
-	d.b.wg.Go(func() {
-		for {
-			err := d.settleWork(run)
-			if err == nil || run.Err() != nil {
-				return
-			}
-			d.b.cfg.Log.Error("settling failed; trying again", "job", d.s.trace.Job, "err", err)
-			if pause(run, journalRetry) != nil {
-				return
-			}
-		}
-	})
-}
-
-// settleWork settles the job once.
-func (d *driver) settleWork(ctx context.Context) error {
-	leases := d.s.bought()
-	if d.s.guard != nil {
-		if err := d.s.signLast(ctx, leases); err != nil {
-			return err
-		}
-	}
-	due := &bill{s: d.s, leases: leases}
-	if _, err := due.Owed(ctx); err != nil {
-		return err
-	}
-	paid, anchored, err := d.b.pay.Settle(ctx, d.s.trace.Job, payables(leases), due)
-	if err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	total, receipts := due.counted()
-	if total > 0 {
-		amount := d.b.cfg.Genesis.FormatAmount(paid)
-		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: amount + " are the providers', claimed or to be claimed"})
-	}
-	d.s.mu.Lock()
-	d.s.job.Transactions = anchored
-	d.s.mu.Unlock()
-	d.post(
-		jobs.AccountCounted{Owed: total, Receipts: receipts},
-		jobs.ReceiptsAnchored{Tx: append(anchored, "")[0]},
-		jobs.EscrowReleased{Paid: paid},
-	)
-	return nil
 }
 
 // save changes the job's state beside its machine's, and journals it with more.
@@ -181,6 +128,6 @@ func (d *command) leave() {
 	leases := slices.Clone(d.s.paid)
 	d.s.mu.Unlock()
 	for _, l := range leases {
-		l.leave()
+		l.Leave()
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/job"
@@ -141,7 +142,7 @@ func (s *supervisor) complete(ctx context.Context) bool {
 // anew has a job look for other guardians. Nothing was signed in its name yet. It gets another key, since the guardians
 // that accepted it did so for the old one.
 func (s *supervisor) anew(ctx context.Context, j Job, why error) error {
-	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + clip(why.Error())})
+	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + executions.Clean(why.Error())})
 	call, done := context.WithTimeout(ctx, findGuardians)
 	_ = s.guard.guardians().Dismiss(call)
 	done()

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
-	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -59,7 +59,7 @@ func (x *execs) follow(f *following, start bool) {
 	if l == nil { // its lease is gone, and the machine knows
 		return
 	}
-	var req *nodepb.ExecRequest
+	var program *nodepb.Workload
 	if start {
 		w, code, err := x.workload(f.ctx, j, i, l)
 		if err != nil {
@@ -68,28 +68,22 @@ func (x *execs) follow(f *following, start bool) {
 			}
 			return
 		}
-		x.b.grantInputs(l.peer, w)
-		req = &nodepb.ExecRequest{
-			Lease: l.first[:], Seq: f.exec.Seq, Op: &nodepb.ExecRequest_Start_{Start: &nodepb.ExecRequest_Start{Workload: w}},
-		}
+		x.b.grantInputs(l.Peer, w)
+		program = w
 	}
-	if away, _, unpaid := l.end().outage(); away > 0 && !unpaid && x.s.back(i) {
+	if away, _, unpaid := l.Outage(); away > 0 && !unpaid && x.s.back(i) {
 		detail := fmt.Sprintf("this peer was away for %v; its program ran on", away)
-		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.core.Provider.String(), Detail: detail})
-	}
-	e := x.s.execution(i, l, j.Ranks[i])
-	e.saw = func(stage jobs.Stage, detail string) {
-		x.post(jobs.ExecutionSeen{Exec: f.exec, Stage: stage, Detail: detail})
+		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.Core.Provider.String(), Detail: detail})
 	}
 	if j.Cluster != nil {
 		defer x.s.attached(f.ctx, i)()
 	}
 	defer x.s.probing(f.ctx, i, l, f.exec.Seq)()
-	x.attend(f, e, req)
+	x.attend(f, l, x.follower(f.exec, l, j.Ranks[i], true), program)
 }
 
 // workload returns the program of rank i for its provider. An error comes with the code of the job's failure.
-func (x *execs) workload(ctx context.Context, j Job, i int, l *bought) (*nodepb.Workload, jobs.Code, error) {
+func (x *execs) workload(ctx context.Context, j Job, i int, l *leases.Lease) (*nodepb.Workload, jobs.Code, error) {
 	w, err := workload(j, i)
 	if err != nil {
 		return nil, jobs.CodeInput, err
@@ -107,13 +101,14 @@ func (x *execs) workload(ctx context.Context, j Job, i int, l *bought) (*nodepb.
 	return w, 0, nil
 }
 
-// attend keeps in touch with the provider of an execution until it has ended.
-func (x *execs) attend(f *following, e *execution, req *nodepb.ExecRequest) {
+// attend keeps in touch with the provider of an execution until it has ended. It first has it run a program, unless that
+// is nil.
+func (x *execs) attend(f *following, l *leases.Lease, e *executions.Follower, program *nodepb.Workload) {
 	silent := false
 	for {
 		var err error
-		if req != nil {
-			err = x.b.start(f.ctx, e.l, req)
+		if program != nil {
+			err = x.b.executions.Start(f.ctx, on(l, f.exec.Seq), program)
 		}
 		if err == nil {
 			if silent {
@@ -121,15 +116,15 @@ func (x *execs) attend(f *following, e *execution, req *nodepb.ExecRequest) {
 				silent = false
 			}
 			var ex *nodepb.Execution
-			if ex, err = e.watch(f.ctx); err == nil {
-				_ = x.exited(f, e, ex) // its lease's loss is reported by itself
+			if ex, err = e.Watch(f.ctx); err == nil {
+				_ = x.exited(f, l, ex) // its lease's loss is reported by itself
 				return
 			}
 		}
-		no := final(err)
+		no := executions.Final(err)
 		var bad *stream.Malformed
 		switch {
-		case f.ctx.Err() != nil, e.l.lostReason() != "": // its loss is reported by itself
+		case f.ctx.Err() != nil, l.LostReason() != "": // its loss is reported by itself
 			return
 		case errors.As(err, &bad):
 			reason := "the provider called the request malformed: " + bad.Reason
@@ -144,7 +139,7 @@ func (x *execs) attend(f *following, e *execution, req *nodepb.ExecRequest) {
 			silent = true
 			x.post(jobs.ProviderSilent{Exec: f.exec})
 		}
-		if pause(f.ctx, redial) != nil {
+		if pause(f.ctx, executions.Redial) != nil {
 			return
 		}
 	}
@@ -152,46 +147,30 @@ func (x *execs) attend(f *following, e *execution, req *nodepb.ExecRequest) {
 
 // exited reports the end of an execution. It reports false, and nothing to the machine, if the execution ended
 // only because its lease did.
-func (x *execs) exited(f *following, e *execution, ex *nodepb.Execution) bool {
+func (x *execs) exited(f *following, l *leases.Lease, ex *nodepb.Execution) bool {
 	x.s.mu.Lock()
 	f.last = ex
 	x.s.mu.Unlock()
-	exit := exitOf(ex)
-	if ex.State == nodepb.ExecState_EXEC_STATE_FAILED && ex.Reason == protocol.ReasonStart {
-		reason := "the provider could not run it: " + clip(ex.Message)
-		x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseBroken, Reason: reason})
+	exit, refused := executions.ExitOf(ex)
+	if refused != "" {
+		x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseBroken, Reason: refused})
 		return true
 	}
 	switch {
-	case exit.Broken && e.l.lostReason() != "":
+	case exit.Broken && l.LostReason() != "":
 		return false
-	case exit.Broken && e.l.spent():
+	case exit.Broken && l.Spent():
 		x.post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseExpired, Reason: "the lease is used up"})
 		return true
 	}
 	for _, o := range ex.Outputs {
 		if size := o.GetBlob().GetSize(); exit.Reason == "" && size > uint64(x.b.cfg.MaxOutput) {
 			exit.Reason = "output"
-			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", clip(o.GetPath()), size, x.b.cfg.MaxOutput)
+			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", executions.Clean(o.GetPath()), size, x.b.cfg.MaxOutput)
 		}
 	}
 	x.post(jobs.ExecutionExited{Exec: f.exec, Exit: exit})
 	return true
-}
-
-// exitOf returns the end of an execution as its provider reports it.
-func exitOf(ex *nodepb.Execution) jobs.Exit {
-	r := runtime.Reason(ex.Reason)
-	e := jobs.Exit{Code: int(ex.ExitCode), Reason: clip(ex.Reason), Detail: clip(ex.Message)}
-	switch ex.Reason {
-	case protocol.ReasonImage, protocol.ReasonProgram, protocol.ReasonCredentials:
-		e.Hopeless = true
-	}
-	e.Broken = r == runtime.ReasonLost || r == runtime.ReasonKilled
-	if ex.State == nodepb.ExecState_EXEC_STATE_FAILED && e.Reason == "" {
-		e.Reason = "failed"
-	}
-	return e
 }
 
 // gather fetches an execution's outputs.
@@ -208,15 +187,15 @@ func (x *execs) gather(fx jobs.GatherOutputs) {
 	}
 	x.b.wg.Go(func() {
 		l := x.chains.chain(fx.Lease)
-		res, err := x.b.gather(f.ctx, l, last, x.s.snapshot().Spec.Outputs)
+		res, err := x.b.executions.Gather(f.ctx, on(l, fx.Seq), l, last, x.s.snapshot().Spec.Outputs)
 		switch {
 		case f.ctx.Err() != nil:
 		case err != nil:
 			x.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: "this peer could not go on with the job: " + err.Error()})
-		case res.lost != "":
-			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseBroken, Reason: res.lost})
+		case res.Lost != "":
+			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseBroken, Reason: res.Lost})
 		default:
-			x.post(jobs.OutputsGathered{Exec: fx.Exec, Outputs: files(res.outputs)})
+			x.post(jobs.OutputsGathered{Exec: fx.Exec, Outputs: res.Outputs})
 		}
 	})
 }
@@ -244,12 +223,12 @@ func (x *execs) halt(fx jobs.StopExecution) {
 		ctx, cancel := context.WithTimeout(f.ctx, fx.Grace+stopSlack)
 		defer cancel()
 		for {
-			_, err := x.b.stopExecution(ctx, l, fx.Seq, fx.Grace)
-			if err == nil || final(err) != nil {
+			err := x.b.executions.Stop(ctx, on(l, fx.Seq), fx.Grace)
+			if err == nil || executions.Final(err) != nil {
 				return
 			}
-			if pause(ctx, redial) != nil {
-				x.b.cfg.Log.Debug("stopping an execution", "lease", l.id, "err", err)
+			if pause(ctx, executions.Redial) != nil {
+				x.b.cfg.Log.Debug("stopping an execution", "lease", l.ID, "err", err)
 				return
 			}
 		}
@@ -265,15 +244,13 @@ func (x *execs) reclaim(fx jobs.ReclaimExecution) {
 			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseAbsent, Reason: "its lease is not known"})
 			return
 		}
-		e := x.s.execution(int(fx.Rank), l, j.Ranks[fx.Rank])
-		e.saw = func(jobs.Stage, string) {}
-		ex, err := e.status(f.ctx)
+		ex, err := x.b.executions.Await(f.ctx, on(l, fx.Seq))
 		if err == nil && ex.GetState().Ended() {
-			ex, err = e.follow(f.ctx) // the rest of its log
+			ex, err = x.follower(fx.Exec, l, j.Ranks[fx.Rank], false).Follow(f.ctx) // the rest of its log
 		}
 		switch {
 		case f.ctx.Err() != nil:
-		case err != nil || !ex.GetState().Ended() || !x.exited(f, e, ex):
+		case err != nil || !ex.GetState().Ended() || !x.exited(f, l, ex):
 			cause, why := causeOf(l)
 			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: cause, Reason: why})
 		}
@@ -295,15 +272,37 @@ func (s *supervisor) back(i int) bool {
 	return first
 }
 
-// execution is rank i's run of its program as the buyer follows it.
-func (s *supervisor) execution(i int, l *bought, r Rank) *execution {
-	return &execution{
-		b: s.b, l: l, seq: r.Seq, log: s.ranklogs()[i], base: r.LogBase,
-		seen: func(ex *nodepb.Execution) {
-			s.see(i, ex)
-			s.heard(i, ex)
-			s.examine(i, l, ex)
-		},
+// on names an execution for its provider.
+func on(l *leases.Lease, seq uint64) executions.Execution {
+	return executions.Execution{Peer: l.Peer, Lease: l.First, Seq: seq}
+}
+
+// observer is a job that observes one of its executions.
+type observer struct {
+	x        *execs
+	exec     jobs.Exec
+	lease    *leases.Lease
+	progress bool // the machine is notified of it
+}
+
+// follower follows an execution of rank r. The job's machine is notified of its progress if it asked for that.
+func (x *execs) follower(e jobs.Exec, l *leases.Lease, r Rank, progress bool) *executions.Follower {
+	o := observer{x, e, l, progress}
+	return x.b.executions.Follower(on(l, r.Seq), l, x.s.ranklogs()[e.Rank], r.LogBase, o)
+}
+
+// Seen implements executions.Observer.
+func (o observer) Seen(ex *nodepb.Execution) {
+	s, i := o.x.s, int(o.exec.Rank)
+	s.see(i, ex)
+	s.heard(i, ex)
+	s.examine(i, o.lease, ex)
+}
+
+// Reached implements executions.Observer.
+func (o observer) Reached(stage jobs.Stage, detail string) {
+	if o.progress {
+		o.x.post(jobs.ExecutionSeen{Exec: o.exec, Stage: stage, Detail: detail})
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/executions"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -107,11 +108,8 @@ func (s *supervisor) timeOf(now, slot market.Slot) time.Time {
 // refused ends a successor that its provider does not follow with. One that was paid for is retired when it is settled:
 // until then the provider may still say that it costs nothing.
 func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why error) {
-	s.b.mu.Lock()
-	l := s.b.leases[core.ID()]
-	s.b.mu.Unlock()
-	if l != nil {
-		_ = l.over(ctx, why.Error())
+	if l := s.b.leases.Get(core.ID()); l != nil {
+		_ = l.Stop(ctx, why.Error())
 		return
 	}
 	s.b.pay.Retire(pay.Lease{ID: core.ID(), Core: core, Job: s.trace.Job}) // its deposit, if there is one
@@ -119,14 +117,14 @@ func (s *supervisor) refused(ctx context.Context, core market.LeaseCore, why err
 
 // follow has a successor signed and pays for its first interval, both before it begins. What a provider refuses, and
 // what it does not answer until then, is its error.
-func (s *supervisor) follow(ctx context.Context, before *bought, core market.LeaseCore) error {
+func (s *supervisor) follow(ctx context.Context, before *leases.Lease, core market.LeaseCore) error {
 	if before == nil {
 		return errors.New("the lease was lost meanwhile")
 	}
 	var last error
 	for {
 		err := s.sign(ctx, before, core)
-		no := final(err)
+		no := executions.Final(err)
 		var bad *stream.Malformed
 		switch {
 		case err == nil, ctx.Err() != nil:
@@ -138,32 +136,32 @@ func (s *supervisor) follow(ctx context.Context, before *bought, core market.Lea
 		}
 		last = err
 		slot, err := s.b.cfg.Slots.Now(time.Now())
-		if err == nil && slot >= core.Start || before.ctx.Err() != nil {
+		if err == nil && slot >= core.Start || before.Context().Err() != nil {
 			return fmt.Errorf("the provider did not agree before the lease was over: %w", last)
 		}
-		if pause(ctx, redial) != nil {
+		if pause(ctx, executions.Redial) != nil {
 			return ctx.Err()
 		}
 	}
 }
 
 // sign takes the successor of a lease, once; whatever of it was done before is done again with the same result.
-func (s *supervisor) sign(ctx context.Context, before *bought, core market.LeaseCore) error {
+func (s *supervisor) sign(ctx context.Context, before *leases.Lease, core market.LeaseCore) error {
 	b := s.b
-	n := before.after(core)
+	n := before.Find(core.ID())
 	if n == nil {
 		back, over := b.commit(market.HoldID(core.Nonce), core.Provider, core.Cap)
 		defer back()
 		if over != "" {
 			return stream.Refuse(string(market.ReasonLimit), over)
 		}
-		sig, err := core.Sign(b.domain, s.as.key())
+		sig, err := core.Sign(b.domain, s.as.Key())
 		if err != nil {
 			return err
 		}
 		raw := core.Marshal()
 		reply, err := b.leaseCall(ctx, before, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Extend{Extend: &marketpb.Extend{
-			Lease: before.id[:], Core: raw[:], Signature: sig[:],
+			Lease: before.ID[:], Core: raw[:], Signature: sig[:],
 		}}})
 		if err != nil {
 			return err
@@ -175,10 +173,10 @@ func (s *supervisor) sign(ctx context.Context, before *bought, core market.Lease
 		if err := signed.Check(b.domain); err != nil {
 			return err
 		}
-		if n, err = b.newSuccessor(signed, before); err != nil {
+		if n, err = b.leases.Successor(signed, before); err != nil {
 			return err
 		}
-		if err := b.fund(ctx, n.job, n); err != nil {
+		if err := b.fund(ctx, n.Job, n); err != nil {
 			return err
 		}
 	}
@@ -191,37 +189,22 @@ func (s *supervisor) sign(ctx context.Context, before *bought, core market.Lease
 		err = stream.ErrBadReply
 	}
 	switch {
-	case final(err) != nil, err == nil && n.ctx.Err() != nil:
-		_ = n.over(ctx, "the extension was not activated")
+	case executions.Final(err) != nil, err == nil && n.Context().Err() != nil:
+		_ = n.Stop(ctx, "the extension was not activated")
 		if err == nil {
 			err = errors.New("the lease was lost meanwhile")
-			b.tell(ctx, n, err.Error())
+			n.Release(ctx, err.Error())
 		}
 		return err
 	case err != nil:
 		return err
 	}
-	p, err := n.put(func(r *leaseRecord) { r.Active = true })
-	if err == nil {
-		err = b.cfg.Store.Write(ctx, p)
-	}
-	return err
+	return n.Save(ctx, func(r *leases.Record) { r.Active = true })
 }
 
-// after is the successor of a lease that was prepaid before.
-func (l *bought) after(core market.LeaseCore) *bought {
-	id := core.ID()
-	for _, o := range l.all() {
-		if o.id == id {
-			return o
-		}
-	}
-	return nil
-}
-
-func (b *Buyer) leaseCall(ctx context.Context, l *bought, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
-	b.cfg.Host.Forgive(l.peer)
+func (b *Buyer) leaseCall(ctx context.Context, l *leases.Lease, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
+	b.cfg.Host.Forgive(l.Peer)
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	return protocol.Lease.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
+	return b.leases.Call(ctx, l.Peer, req)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/trace"
@@ -50,13 +51,12 @@ func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
 	s.closed = true
 	s.mu.Unlock()
 	last := append(money, store.Put{Kind: kindJob, Key: id})
-	var leases []string
+	var ids []string
 	for _, l := range s.bought() {
-		key := l.id.String()
-		leases = append(leases, key)
-		last = append(last, store.Put{Kind: kindLease, Key: key}, store.Put{Kind: kindPayer, Key: key})
+		ids = append(ids, l.ID.String())
+		last = append(last, leases.Forget(l.ID)...)
 	}
-	err := b.erase(ctx, id, leases)
+	err := b.erase(ctx, id, ids)
 	if err == nil {
 		err = b.cfg.Store.Write(ctx, last...)
 	}
@@ -72,7 +72,7 @@ func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
 
 // erase deletes the job's logs and what the journal has of it, but neither the job nor its leases: the caller deletes
 // those afterwards, so that a crash in between leaves a job, which can be erased again.
-func (b *Buyer) erase(ctx context.Context, id string, leases []string) error {
+func (b *Buyer) erase(ctx context.Context, id string, bought []string) error {
 	puts := []store.Put{{Kind: mesh.Records.Kind(), Key: id}, {Kind: kindSecrets, Key: id}}
 	all := func(kind, prefix string) error {
 		return b.cfg.Store.List(ctx, kind, prefix, func(key string, _ []byte) error {
@@ -81,8 +81,8 @@ func (b *Buyer) erase(ctx context.Context, id string, leases []string) error {
 		})
 	}
 	err := all(trace.Records.Kind(), id+"/")
-	for _, l := range leases {
-		err = errors.Join(err, all(kindReceipt, l+"/"), all(probe.Records.Kind(), l+"/"))
+	for _, l := range bought {
+		err = errors.Join(err, all(leases.Receipts.Kind(), l+"/"), all(probe.Records.Kind(), l+"/"))
 	}
 	if err != nil {
 		return err

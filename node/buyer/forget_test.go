@@ -1,6 +1,7 @@
 package buyer
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/store"
@@ -69,7 +71,7 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 				Until: time.Now().Add(time.Hour), Epoch: 1, Dismissed: i == dismissed,
 			}
 			puts := []store.Put{
-				{Kind: kindReceipt, Key: receiptKey(w.core(i).ID(), 1), Value: []byte{1}}, {Kind: kindJob, Key: j.ID, Value: w.supervised(j)},
+				{Kind: leases.Receipts.Kind(), Key: fmt.Sprintf("%s/%020d", w.core(i).ID(), 1), Value: []byte{1}}, {Kind: kindJob, Key: j.ID, Value: w.supervised(j)},
 			}
 			if i != gone {
 				puts = append(puts, store.Put{Kind: "ward", Key: ward.Job.String(), Value: encoded(t, ward)})
@@ -98,15 +100,15 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 		for i := range mine + 1 {
 			id, stays := pastID(i), i >= guarded
 			lease := w.core(i).ID().String()
-			for kind, prefix := range map[string]string{kindJob: id, kindLease: lease, kindPayer: lease, trace.Records.Kind(): id + "/", kindReceipt: lease + "/"} {
-				there := kind == kindReceipt && i == mine // it has none
+			for kind, prefix := range map[string]string{kindJob: id, leases.Records.Kind(): lease, leases.Payers.Kind(): lease, trace.Records.Kind(): id + "/", leases.Receipts.Kind(): lease + "/"} {
+				there := kind == leases.Receipts.Kind() && i == mine // it has none
 				if err := disk.List(t.Context(), kind, prefix, func(string, []byte) error { there = true; return nil }); err != nil || there != stays {
 					t.Errorf("job %d: its %s is there: %v, want %v: %v", i, kind, there, stays, err)
 				}
 			}
 			_, err := os.Stat(filepath.Join(w.cfg.Dir, "jobs", id))
-			if (b.jobs[id] != nil) != stays || (b.leases[w.core(i).ID()] != nil) != stays || (err == nil) != stays {
-				t.Errorf("job %d is in memory: %v, its lease: %v, its logs: %v", i, b.jobs[id] != nil, b.leases[w.core(i).ID()] != nil, err)
+			if (b.jobs[id] != nil) != stays || (b.leases.Get(w.core(i).ID()) != nil) != stays || (err == nil) != stays {
+				t.Errorf("job %d is in memory: %v, its lease: %v, its logs: %v", i, b.jobs[id] != nil, b.leases.Get(w.core(i).ID()) != nil, err)
 			}
 		}
 	}

@@ -25,8 +25,6 @@ const (
 
 	// stepTimeout is how long one provider may take to reserve, sign or activate.
 	stepTimeout = 2 * time.Second
-	// releaseTimeout is how long a release may take; the provider's own deadline frees a hold whose release was lost.
-	releaseTimeout = 2 * time.Second
 	// formTimeout bounds forming one gang, quotes and setting money aside not counted.
 	formTimeout = 10 * time.Second
 	// searchTime is how long offers are looked for again where the network seems to have more than are known.

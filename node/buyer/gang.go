@@ -15,6 +15,8 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/executions"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
@@ -25,7 +27,7 @@ import (
 type draft struct {
 	core  market.LeaseCore
 	keys  market.KeySet
-	lease *bought // once both have signed
+	lease *leases.Lease // once both have signed
 
 	funded *funding // once it is to be activated
 }
@@ -51,7 +53,7 @@ type forming struct {
 	short    *match.Unschedulable
 	declined []match.Refusal
 	// Once formed: the leases by rank, and their records for the journal.
-	leases map[uint32]*bought
+	leases map[uint32]*leases.Lease
 	puts   []store.Put
 	seats  []gang.Seat
 	back   []func() // gives back the drafts' shares of limits
@@ -75,7 +77,7 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 		measuring, more = mesh.MeasureTimeout+stepTimeout/2, 2*mesh.MeasureTimeout // one replaced, perhaps
 	}
 	params := gang.Params{
-		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime, ReleaseTimeout: releaseTimeout,
+		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime, ReleaseTimeout: leases.ReleaseTimeout,
 		Deadline: now.Add(formTimeout + more + f.s.b.fundTime), FundingSlots: 1, Overlay: f.overlay, MeasureTimeout: measuring,
 	}
 	if params.Deadline.Before(f.until) {
@@ -86,7 +88,7 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 	}
 	g, effects := gang.New(f.order, chosen, spares, params)
 	// The calls outlive a job that is stopped while it forms: holds must be released.
-	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), params.Deadline.Add(releaseTimeout))
+	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), params.Deadline.Add(leases.ReleaseTimeout))
 	back := f.s.b.using(f.s.trace.Job, f.order.ID)
 	// Nobody waits here for calls whose answers do not matter any more; the peer does before it stops.
 	defer f.s.b.wg.Go(func() {
@@ -139,23 +141,23 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 
 // fund begins to set the money of the leases aside that are to be activated, all at once.
 func (f *forming) fund(ctx context.Context, effects []gang.Effect) {
-	var leases []*bought
+	var all []*leases.Lease
 	funded := &funding{done: make(chan struct{})}
 	f.mu.Lock()
 	for _, e := range effects {
 		if a, ok := e.(gang.Activate); ok {
 			d := f.drafts[a.Hold]
 			d.funded = funded
-			leases = append(leases, d.lease)
+			all = append(all, d.lease)
 		}
 	}
 	f.mu.Unlock()
-	if len(leases) == 0 {
+	if len(all) == 0 {
 		return
 	}
 	f.wg.Go(func() {
 		defer close(funded.done)
-		funded.err = f.s.b.fund(ctx, f.s.trace.Job, leases...)
+		funded.err = f.s.b.fund(ctx, f.s.trace.Job, all...)
 	})
 }
 
@@ -245,32 +247,6 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units, Overlay: key, Until: heldUntil(start, reply.GetHeld().Expires)}
 }
 
-// overlayKey reads the key that a provider named; gang checks it.
-func overlayKey(raw []byte) (k market.OverlayKey, err error) {
-	switch len(raw) {
-	case 0:
-	case len(k):
-		k = market.OverlayKey(raw)
-	default:
-		err = fmt.Errorf("%w: overlay key of %d bytes", stream.ErrBadReply, len(raw))
-	}
-	return k, err
-}
-
-func unitIDs(raw [][]byte, want int) ([]market.UnitID, error) {
-	if len(raw) != want {
-		return nil, fmt.Errorf("%w: %d units held, %d were asked", stream.ErrBadReply, len(raw), want)
-	}
-	out := make([]market.UnitID, 0, len(raw))
-	for _, u := range raw {
-		if len(u) != len(market.UnitID{}) {
-			return nil, fmt.Errorf("%w: unit id of %d bytes", stream.ErrBadReply, len(u))
-		}
-		out = append(out, market.UnitID(u))
-	}
-	return market.SortUnits(out)
-}
-
 // activateWithin is how many slots a lease of so many leaves for its first payment: half of a short one.
 func (b *Buyer) activateWithin(slots uint64) market.Slot {
 	return market.Slot(min(5*b.cfg.Genesis.IntervalSlots+50, max(slots/2, 1)))
@@ -282,7 +258,7 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	sig, err := d.core.Sign(b.domain, f.s.as.key())
+	sig, err := d.core.Sign(b.domain, f.s.as.Key())
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
@@ -300,11 +276,15 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	if err := l.Check(b.domain); err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	var in *member
-	if !e.Overlay.IsZero() {
-		in = &member{Lease: l.Marshal(), Hold: e.Hold, Key: e.Overlay}
+	q := f.quote(e.Provider)
+	rec := leases.Record{
+		Job: f.s.trace.Job, Units: e.Units, Proven: b.exchange.ProvenRate(e.Provider, e.Units), PerUnit: q.Quote.PerUnit,
+		Addrs: append(q.Quote.Addrs, q.Offer.Addrs...), Route: q.Route, Hired: q.Route == exchange.RouteStandby,
 	}
-	bought, err := b.newLease(l, d.keys, e.Units, f.s, f.quote(e.Provider), in)
+	if !e.Overlay.IsZero() {
+		rec.Member = &leases.Member{Lease: l.Marshal(), Hold: e.Hold, Key: e.Overlay}
+	}
+	bought, err := b.leases.Open(l, d.keys, rec, f.s.as)
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
@@ -312,7 +292,7 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	d.lease = bought
 	f.mu.Unlock()
 	f.took(StepSigned, e.Rank, e.Provider, start)
-	return gang.Signed{Rank: e.Rank, Hold: e.Hold, Lease: bought.id, ActivateBefore: d.core.ActivateBefore}
+	return gang.Signed{Rank: e.Rank, Hold: e.Hold, Lease: bought.ID, ActivateBefore: d.core.ActivateBefore}
 }
 
 // draft writes the lease for a hold, once: a repeated Sign sends the same one.
@@ -365,7 +345,7 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	}
 	start := time.Now()
 	activate, err := f.s.b.prepay(ctx, l)
-	if errors.Is(err, errUnpayable) { // the same again would say the same
+	if errors.Is(err, leases.ErrUnpayable) { // the same again would say the same
 		return gang.Cancelled{Reason: err.Error()}
 	}
 	if err != nil {
@@ -383,14 +363,14 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 }
 
 func (f *forming) release(ctx context.Context, e gang.Release) {
-	req := &marketpb.Release{Of: &marketpb.Release_Hold{Hold: e.Hold[:]}, Reason: clip(e.Reason)}
+	req := &marketpb.Release{Of: &marketpb.Release_Hold{Hold: e.Hold[:]}, Reason: executions.Clean(e.Reason)}
 	f.mu.Lock()
 	d := f.drafts[e.Hold]
 	f.mu.Unlock()
 	if d != nil && d.lease != nil {
 		f.s.b.forgo(ctx, d.lease, e.Reason)
 	}
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, leases.ReleaseTimeout)
 	defer cancel()
 	if _, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{Release: req}}); err != nil {
 		f.s.b.cfg.Log.Debug("a release was not confirmed; the hold ends by itself", "provider", e.Provider, "err", err)
@@ -402,18 +382,18 @@ func (f *forming) release(ctx context.Context, e gang.Release) {
 // formed keeps the leases of all ranks, and their records for the journal.
 func (f *forming) formed(seats []gang.Seat) error {
 	var puts []store.Put
-	leases := map[uint32]*bought{}
+	formed := map[uint32]*leases.Lease{}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, seat := range seats {
 		l := f.drafts[seat.Hold].lease
-		leases[seat.Rank] = l
-		p, err := l.put(func(r *leaseRecord) { r.Active = true })
+		formed[seat.Rank] = l
+		p, err := l.Put(func(r *leases.Record) { r.Active = true })
 		if err != nil {
 			return err
 		}
 		puts = append(puts, p)
 	}
-	f.leases, f.puts, f.seats = leases, puts, seats
+	f.leases, f.puts, f.seats = formed, puts, seats
 	return nil
 }

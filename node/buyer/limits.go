@@ -13,7 +13,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/verify/meter"
 )
 
 // counts returns the cost of a job as it counts against the limits of the day it was submitted on: the money spent once
@@ -78,9 +77,9 @@ func (b spending) ProvidersToday() []spend.Provider {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	seen := map[sign.Key]bool{}
-	for _, l := range b.leases {
-		if spend.DayOf(l.rec.At) == spend.DayOf(now) && (l.state() != meter.PayerSettled || l.owed() > 0) {
-			seen[l.core.Provider] = true
+	for _, l := range b.leases.All() {
+		if spend.DayOf(l.Record().At) == spend.DayOf(now) && (!l.Done() || l.Owed() > 0) {
+			seen[l.Core.Provider] = true
 		}
 	}
 	for p, amount := range b.archive.PaidToday(now) {
@@ -151,9 +150,9 @@ type promise struct {
 // paidTo returns the cost of the leases signed with a provider today, at most. b.mu is held.
 func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
 	var sum market.Amount
-	for _, l := range b.leases {
-		if l.core.Provider == p && spend.DayOf(l.rec.At) == spend.DayOf(now) {
-			sum += l.most()
+	for _, l := range b.leases.All() {
+		if l.Core.Provider == p && spend.DayOf(l.Record().At) == spend.DayOf(now) {
+			sum += l.Most()
 		}
 	}
 	for _, d := range b.drafted {

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -70,16 +70,11 @@ func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w
 		return err
 	}
 	defer conn.Abort()
-	err = live.Receive(conn, w, live.MaxArchive(l.disk()))
+	err = live.Receive(conn, w, live.MaxArchive(l.Disk()))
 	if err != nil {
 		return fmt.Errorf("copying %s: %w", path.Clean(file), err)
 	}
 	return nil
-}
-
-// disk is how many bytes of disk the lease has.
-func (l *bought) disk() int64 {
-	return int64(l.core.Units) * int64(l.rec.PerUnit.DiskMiB) << 20
 }
 
 // CopyIn unpacks a tar archive beneath a path of a rank's program. A path that is a directory gets what is in the
@@ -100,7 +95,7 @@ func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, di
 }
 
 // reach opens a stream into a rank's running program.
-func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.LiveRequest) (*stream.Conn, *bought, error) {
+func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.LiveRequest) (*stream.Conn, *leases.Lease, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return nil, nil, err
@@ -109,14 +104,12 @@ func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.Live
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Lease, req.Seq = l.first[:], seq
-	b.cfg.Host.Forgive(l.peer)
-	_, conn, err := protocol.Live.Open(ctx, b.cfg.Host, b.tag, l.peer, req)
+	conn, err := b.executions.Open(ctx, on(l, seq), req)
 	return conn, l, err
 }
 
 // running is the lease and execution of a rank that runs.
-func (s *supervisor) running(rank int) (*bought, uint64, error) {
+func (s *supervisor) running(rank int) (*leases.Lease, uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.job
@@ -203,7 +196,7 @@ func (s *supervisor) freeze(ctx context.Context, paused bool) error {
 				errs <- nil
 				return
 			}
-			err = s.b.freeze(ctx, l, seq, paused)
+			err = s.b.executions.Pause(ctx, on(l, seq), paused)
 			var no *stream.Refused
 			if errors.As(err, &no) && (no.Code == stream.CodeBusy || no.Code == "execution") {
 				err = nil // it is told as soon as it runs; or it has ended
@@ -216,16 +209,6 @@ func (s *supervisor) freeze(ctx context.Context, paused bool) error {
 		all = append(all, <-errs)
 	}
 	return errors.Join(all...)
-}
-
-// freeze tells one provider.
-func (b *Buyer) freeze(ctx context.Context, l *bought, seq uint64, paused bool) error {
-	req := &nodepb.ExecRequest{Lease: l.first[:], Seq: seq, Op: &nodepb.ExecRequest_Pause_{Pause: &nodepb.ExecRequest_Pause{}}}
-	if !paused {
-		req.Op = &nodepb.ExecRequest_Resume_{Resume: &nodepb.ExecRequest_Resume{}}
-	}
-	_, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, req)
-	return err
 }
 
 // bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its
@@ -242,10 +225,10 @@ func (s *supervisor) bring(i int, ex *nodepb.Execution) {
 		if err != nil || seq != ex.Seq || ex.Paused == paused {
 			return
 		}
-		ctx, cancel := context.WithTimeout(l.ctx, freezeTime)
+		ctx, cancel := context.WithTimeout(l.Context(), freezeTime)
 		defer cancel()
-		if err := s.b.freeze(ctx, l, seq, paused); err != nil {
-			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.id, "rank", i, "paused", paused, "err", err)
+		if err := s.b.executions.Pause(ctx, on(l, seq), paused); err != nil {
+			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.ID, "rank", i, "paused", paused, "err", err)
 		}
 	})
 }

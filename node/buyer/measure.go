@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
@@ -46,11 +47,8 @@ func (f *forming) finalists(seats []gang.Seat) []mesh.Finalist {
 		add(s.Rank, s.Provider, s.Hold, append(slices.Clone(q.Quote.Addrs), q.Offer.Addrs...))
 	}
 	for _, l := range f.s.members() {
-		if !taken[l.core.Rank] {
-			l.mu.Lock()
-			addrs := slices.Clone(l.rec.Addrs)
-			l.mu.Unlock()
-			add(l.core.Rank, l.core.Provider, market.HoldID{}, addrs)
+		if !taken[l.Core.Rank] {
+			add(l.Core.Rank, l.Core.Provider, market.HoldID{}, slices.Clone(l.Record().Addrs))
 		}
 	}
 	slices.SortFunc(out, func(a, b mesh.Finalist) int { return cmp.Compare(a.Rank, b.Rank) })
@@ -58,10 +56,10 @@ func (f *forming) finalists(seats []gang.Seat) []mesh.Finalist {
 }
 
 // members are the leases that the job's ranks have, by rank.
-func (s *supervisor) members() []*bought {
+func (s *supervisor) members() []*leases.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.leases), func(l *bought) bool { return l == nil })
+	return slices.DeleteFunc(slices.Clone(s.leases), func(l *leases.Lease) bool { return l == nil })
 }
 
 // putPaths returns the write of the paths between the members, once they have leases.

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -84,12 +84,12 @@ func (x *execs) poll(fx jobs.PollProvider) {
 	x.b.wg.Go(func() {
 		l := x.chains.chain(fx.Lease)
 		for l != nil && f.ctx.Err() == nil {
-			if _, err := x.b.status(f.ctx, l, fx.Seq); err == nil {
+			if _, err := x.b.executions.Status(f.ctx, on(l, fx.Seq)); err == nil {
 				x.post(jobs.ProviderHeard(fx))
 				return
 			}
 			x.post(jobs.ProviderSilent(fx))
-			_ = pause(f.ctx, redial)
+			_ = pause(f.ctx, executions.Redial)
 		}
 	})
 }
@@ -203,18 +203,6 @@ func (x *execs) goneLocked(n int) {
 	x.following = slices.Clip(x.following[:min(n, len(x.following))])
 }
 
-// status asks the provider of an execution how it stands.
-func (b *Buyer) status(ctx context.Context, l *bought, seq uint64) (*nodepb.Execution, error) {
-	ctx, cancel := context.WithTimeout(ctx, tellTime)
-	defer cancel()
-	b.cfg.Host.Forgive(l.peer)
-	reply, err := protocol.Exec.Call(ctx, b.cfg.Host, b.tag, l.peer, &nodepb.ExecRequest{Lease: l.first[:], Seq: seq, Op: &nodepb.ExecRequest_Status_{Status: &nodepb.ExecRequest_Status{}}})
-	if err == nil && reply.GetExecution() == nil {
-		err = stream.ErrBadReply
-	}
-	return reply.GetExecution(), err
-}
-
 // lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
 const lookEvery = 3 * time.Second
 
@@ -225,7 +213,7 @@ func (s *supervisor) look(ctx context.Context, i int) {
 		if err != nil {
 			continue
 		}
-		ex, err := s.b.status(ctx, l, seq)
+		ex, err := s.b.executions.Status(ctx, on(l, seq))
 		if err != nil || ex.Seq != seq || ex.State.Ended() { // its end is for who watches it
 			continue
 		}
@@ -251,7 +239,7 @@ func (s *supervisor) use(ctx context.Context) mesh.Use {
 	j := s.snapshot()
 	seen := mesh.Use{Streams: s.streams.Load() > 0, Members: uint64(len(j.Ranks))}
 	s.mu.Lock()
-	var leases []*bought
+	var leases []*leases.Lease
 	for _, l := range s.leases {
 		if l != nil {
 			leases = append(leases, l)
@@ -259,26 +247,13 @@ func (s *supervisor) use(ctx context.Context) mesh.Use {
 	}
 	s.mu.Unlock()
 	for _, l := range leases {
-		seen.MilliCPU += l.milliCPU()
+		seen.MilliCPU += l.MilliCPU()
 	}
 	if !seen.Idle() || j.Spec.Cluster.Engine != "ray" {
 		return seen
 	}
 	seen.Jobs = !s.rayIdle(ctx)
 	return seen
-}
-
-// milliCPU is how much of a processor the last interval of a lease used, thousandths.
-func (l *bought) milliCPU() uint64 {
-	last := l.line.end()
-	last.mu.Lock()
-	r := last.payer.Last()
-	last.mu.Unlock()
-	millis := uint64(r.To-r.From) * l.b.cfg.Genesis.SlotMillis
-	if r.Seq == 0 || millis == 0 {
-		return 0
-	}
-	return r.CPUMillis * 1000 / millis
 }
 
 // rayIdle reports whether Ray itself has nothing to do.

@@ -23,7 +23,7 @@ func (s *supervisor) chooseCluster(o market.Order, res match.Result, n int, spre
 		near.Within = wanted.RTT() + coordinateSlack
 	}
 	for _, l := range s.members() {
-		near.Members = append(near.Members, s.b.exchange.Book.Coordinate(l.core.Provider))
+		near.Members = append(near.Members, s.b.exchange.Book.Coordinate(l.Core.Provider))
 	}
 	got, err := match.SelectCluster(o, res, n, spread, near)
 	var none *match.Unschedulable

@@ -142,8 +142,8 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 	for _, seat := range fx.Seats {
 		l := f.leases[seat.Rank]
 		formed.Leases = append(formed.Leases, factOf(l))
-		q := f.quote(l.core.Provider)
-		o.offers[l.id] = offered{q.Route, unitsOf(q.Quote)}
+		q := f.quote(l.Core.Provider)
+		o.offers[l.ID] = offered{q.Route, unitsOf(q.Quote)}
 	}
 	o.s.mu.Unlock()
 	defer func() { // the machine knows the leases before it may be told of their loss
@@ -210,7 +210,7 @@ func (f *forming) stray() (out []jobs.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, d := range f.drafts {
-		if d.lease != nil && f.s.driver.chains.chain(d.lease.id) != nil {
+		if d.lease != nil && f.s.driver.chains.chain(d.lease.ID) != nil {
 			out = append(out, factOf(d.lease))
 		}
 	}

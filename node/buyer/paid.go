@@ -2,12 +2,15 @@ package buyer
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/verify/meter"
+	"github.com/starling-network/starling/verify"
 )
 
 // payments pays for leases: pay.Payments, or pay.Free on a free network.
@@ -62,13 +65,13 @@ type closing interface {
 }
 
 // fund sets the money of leases aside that both have signed, and makes them ready to be paid for.
-func (b *Buyer) fund(ctx context.Context, job string, leases ...*bought) error {
+func (b *Buyer) fund(ctx context.Context, job string, leases ...*leases.Lease) error {
 	sources, err := b.pay.Fund(ctx, job, payables(leases))
 	if err != nil {
 		return err
 	}
 	for i, l := range leases {
-		if err := l.ready(sources[i]); err != nil {
+		if err := l.Ready(sources[i].Escrow, sources[i].Funding); err != nil {
 			return err
 		}
 	}
@@ -90,79 +93,71 @@ func (b *Buyer) using(job string, o market.OrderID) (back func()) {
 	}
 }
 
-// used is told of an order that may be used no more: a lease of it is settled, or no more are being taken.
+// used winds up an order if no lease of it can cost anything and no more are being taken.
 func (b *Buyer) used(job string, o market.OrderID) {
 	b.mu.Lock()
-	more := b.forming[o] > 0 || b.openLocked(o)
+	more := b.forming[o] > 0 || b.leases.InUse(o)
 	b.mu.Unlock()
 	if !more {
 		b.pay.Unused(job, o)
 	}
 }
 
-// openLocked reports whether a lease of an order is not settled, or its deposit not told so yet. b.mu is held.
-func (b *Buyer) openLocked(o market.OrderID) bool {
-	for _, l := range b.leases {
-		if l.core.Order == o && !l.closed() {
-			return true
+// loadLeases reads the leases of the jobs that were read.
+func (b *Buyer) loadLeases(ctx context.Context) error {
+	paid, err := b.leases.Load(ctx, func(job string) (leases.Principal, error) {
+		if s := b.jobs[job]; s != nil {
+			return s.as, nil
 		}
+		return nil, fmt.Errorf("its job %s is not in the journal", job)
+	})
+	for _, l := range paid {
+		s := b.jobs[l.Job]
+		s.paid = append(s.paid, l)
 	}
-	return false
+	return err
 }
 
-func (l *bought) closed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.payer.State() == meter.PayerSettled && l.retired
+// prepay has the payer of a lease begin, once, and returns the request to its provider.
+func (b *Buyer) prepay(ctx context.Context, l *leases.Lease) (*marketpb.Activate, error) {
+	if b.leases.Add(l) {
+		b.mu.Lock()
+		s := b.jobs[l.Job]
+		b.mu.Unlock()
+		s.mu.Lock()
+		s.paid = append(s.paid, l)
+		s.mu.Unlock()
+		b.leases.Watch(l)
+	}
+	return l.Prepay(ctx)
 }
 
-// payable is a lease as its payment needs it.
-func (l *bought) payable() pay.Lease {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return pay.Lease{
-		ID: l.id, Job: l.job, Core: l.core, Keys: l.keys, Escrow: l.rec.Escrow, Hired: l.rec.Hired,
-		Settled: l.payer.State() == meter.PayerSettled, Retired: l.retired,
+// forgo ends a lease that its gang does not want.
+func (b *Buyer) forgo(ctx context.Context, l *leases.Lease, reason string) {
+	if b.leases.Get(l.ID) != nil {
+		_ = l.Stop(ctx, reason)
+	} else {
+		b.pay.Retire(payable(l))
 	}
+	l.Cancel()
 }
 
-// void ends a lease that costs nothing, since its money was not on chain in time, and tries until the journal has that, or ctx ends.
-func (l *bought) void(ctx context.Context, reason string) error {
-	b := l.b
-	for told := false; ; told = true {
-		again, err := l.voidOnce(ctx)
-		if again {
-			return nil
-		}
-		if err == nil {
-			break
-		}
-		if !told && ctx.Err() == nil {
-			b.cfg.Log.Error("a void lease was not journalled; trying again until it is", "lease", l.id, "err", err)
-		}
-		if err := pause(ctx, journalRetry); err != nil {
-			return err
-		}
-	}
-	if l.state() != meter.PayerSettled {
-		_ = l.over(ctx, reason)
-		b.wg.Go(func() { b.tell(ctx, l, reason) })
-	}
-	return nil
+// Reconnect opens a connection to the provider of every lease that is not settled.
+func (b *Buyer) Reconnect(ctx context.Context) { b.leases.Reconnect(ctx) }
+
+// keeping is the buyer as its leases see it.
+type keeping struct{ *Buyer }
+
+// Filed implements leases.Observer.
+func (b keeping) Filed(l market.Lease, units []market.UnitID, r verify.Receipt) {
+	b.cfg.Filed(l, units, r)
 }
 
-// voidOnce notes that a lease is void once the journal has it; again says that it was noted before.
-func (l *bought) voidOnce(ctx context.Context) (again bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.rec.Void {
-		return true, nil
+// Settled implements leases.Observer.
+func (b keeping) Settled(l *leases.Lease) {
+	b.pay.Retire(payable(l))
+	b.used(l.Job, l.Core.Order)
+	if s, err := b.get(l.Job); err == nil {
+		s.driver.chains.costs(l)
 	}
-	l.rec.Void = true
-	rec, err := l.record()
-	if err == nil {
-		err = l.b.cfg.Store.Write(ctx, rec)
-	}
-	l.rec.Void = err == nil
-	return false, err
 }

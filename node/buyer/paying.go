@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/verify"
 )
@@ -21,11 +22,20 @@ var (
 	_ pay.Leases = paying{}
 )
 
+// payable is a lease as its payment needs it.
+func payable(l *leases.Lease) pay.Lease {
+	rec := l.Record()
+	return pay.Lease{
+		ID: l.ID, Job: l.Job, Core: l.Core, Keys: l.Keys, Escrow: rec.Escrow, Hired: rec.Hired,
+		Settled: l.Done(), Retired: l.Retired(),
+	}
+}
+
 // payables are leases as their payment needs them.
-func payables(leases []*bought) []pay.Lease {
-	out := make([]pay.Lease, len(leases))
-	for i, l := range leases {
-		out[i] = l.payable()
+func payables(of []*leases.Lease) []pay.Lease {
+	out := make([]pay.Lease, len(of))
+	for i, l := range of {
+		out[i] = payable(l)
 	}
 	return out
 }
@@ -99,11 +109,9 @@ func (b paying) Note(job string, step Step) {
 
 // Of implements pay.Leases.
 func (b paying) Of(job string) (out []pay.Lease) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.leases {
-		if l.job == job {
-			out = append(out, l.payable())
+	for _, l := range b.leases.All() {
+		if l.Job == job {
+			out = append(out, payable(l))
 		}
 	}
 	return out
@@ -119,39 +127,26 @@ func (b paying) Together(job string, o market.OrderID) []market.LeaseCore {
 }
 
 // Final implements pay.Leases.
-func (b paying) Final(l market.LeaseID) (final *verify.Receipt, err error) {
-	err = b.cfg.Store.List(context.Background(), kindReceipt, l.String()+"/", func(_ string, value []byte) error {
-		rec, err := verify.UnmarshalReceipt(value)
-		if err == nil && rec.Final() {
-			final = &rec
-		}
-		return err
-	})
-	return final, err
+func (b paying) Final(l market.LeaseID) (*verify.Receipt, error) {
+	return b.leases.Final(context.Background(), l)
 }
 
 // Void implements pay.Leases.
-func (b paying) Void(leases []market.LeaseID, reason string) {
+func (b paying) Void(ids []market.LeaseID, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, id := range leases {
-		if l, run := b.leases[id], b.ctx; l != nil && run != nil {
-			b.wg.Go(func() { _ = l.void(run, reason) })
+	for _, id := range ids {
+		if l, run := b.leases.Get(id), b.ctx; l != nil && run != nil {
+			b.wg.Go(func() { _ = l.Void(run, reason) })
 		}
 	}
 }
 
 // Retired implements pay.Leases.
 func (b paying) Retired(id market.LeaseID) {
-	b.mu.Lock()
-	l := b.leases[id]
-	b.mu.Unlock()
-	if l == nil {
-		return
+	if l := b.leases.Get(id); l != nil {
+		l.Retire()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.retired = true
 }
 
 // errNoLease is returned for a lease that a bill does not have.
@@ -160,7 +155,7 @@ var errNoLease = errors.New("no such lease in the bill")
 // bill is the bill of a job that is being settled. It implements pay.Bill.
 type bill struct {
 	s      *supervisor
-	leases []*bought
+	leases []*leases.Lease
 
 	mu       sync.Mutex
 	total    market.Amount
@@ -185,11 +180,11 @@ func (x *bill) Owed(ctx context.Context) (pay.Anchoring, error) {
 
 // Void implements pay.Bill.
 func (x *bill) Void(ctx context.Context, id market.LeaseID, reason string) error {
-	i := slices.IndexFunc(x.leases, func(l *bought) bool { return l.id == id })
+	i := slices.IndexFunc(x.leases, func(l *leases.Lease) bool { return l.ID == id })
 	if i < 0 {
 		return fmt.Errorf("lease %s: %w", id.Short(), errNoLease)
 	}
-	return x.leases[i].void(ctx, reason)
+	return x.leases[i].Void(ctx, reason)
 }
 
 // counted returns the last result: the amount owed, and the number of receipts.

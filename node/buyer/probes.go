@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
@@ -14,19 +15,17 @@ import (
 type probed struct {
 	s *supervisor
 	i int
-	l *bought
+	l *leases.Lease
 }
 
 // prober measures whether the units of rank i's lease are there for it alone.
-func (s *supervisor) prober(i int, l *bought) *probe.Prober {
+func (s *supervisor) prober(i int, l *leases.Lease) *probe.Prober {
 	b, j := s.b, s.snapshot()
-	l.mu.Lock()
-	rec := l.rec
-	l.mu.Unlock()
+	rec := l.Record()
 	p := &probe.Prober{
-		Rank: probed{s, i, l}, Host: b.cfg.Host, Tag: b.tag, Domain: b.domain, Key: l.as.key(), Clock: b.cfg.Slots,
-		Facts: b.cfg.Reputation, Log: b.cfg.Log.With("job", s.trace.Job, "rank", i, "lease", l.first),
-		Lease: l.all()[0].signed, Peer: l.peer, Units: rec.Units, Proven: rec.Proven,
+		Rank: probed{s, i, l}, Host: b.cfg.Host, Tag: b.tag, Domain: b.domain, Key: l.As.Key(), Clock: b.cfg.Slots,
+		Facts: b.cfg.Reputation, Log: b.cfg.Log.With("job", s.trace.Job, "rank", i, "lease", l.First),
+		Lease: l.Chain()[0].Signed, Peer: l.Peer, Units: rec.Units, Proven: rec.Proven,
 		GPUs: rec.PerUnit.VRAMMiB > 0 && j.Spec.Image != "",
 	}
 	if i < len(j.Ranks) {
@@ -36,12 +35,12 @@ func (s *supervisor) prober(i int, l *bought) *probe.Prober {
 }
 
 // probing probes an execution of rank i until the caller calls back.
-func (s *supervisor) probing(ctx context.Context, i int, l *bought, seq uint64) (stop func()) {
+func (s *supervisor) probing(ctx context.Context, i int, l *leases.Lease, seq uint64) (stop func()) {
 	if s.snapshot().Spec.Probes == job.ProbesOff {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	over := context.AfterFunc(l.ctx, cancel)
+	over := context.AfterFunc(l.Context(), cancel)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -55,7 +54,7 @@ func (s *supervisor) probing(ctx context.Context, i int, l *bought, seq uint64) 
 }
 
 // examine takes the reports of devices that come with an execution of rank i.
-func (s *supervisor) examine(i int, l *bought, ex *nodepb.Execution) {
+func (s *supervisor) examine(i int, l *leases.Lease, ex *nodepb.Execution) {
 	if ex.Before == nil && ex.After == nil {
 		return
 	}
@@ -66,15 +65,15 @@ func (s *supervisor) examine(i int, l *bought, ex *nodepb.Execution) {
 
 // begun is the record of a lease without results.
 func (p probed) begun() probe.Exclusive {
-	x := probe.Exclusive{Lease: p.l.first}
-	x.Budget.Lease = time.Duration(p.l.core.Slots()*p.s.b.cfg.Genesis.SlotMillis) * time.Millisecond
+	x := probe.Exclusive{Lease: p.l.First}
+	x.Budget.Lease = time.Duration(p.l.Core.Slots()*p.s.b.cfg.Genesis.SlotMillis) * time.Millisecond
 	return x
 }
 
 // Record returns the rank's record under the lease.
 func (p probed) Record() probe.Exclusive {
 	ranks := p.s.snapshot().Ranks
-	if p.i < len(ranks) && ranks[p.i].Exclusive != nil && ranks[p.i].Exclusive.Lease == p.l.first {
+	if p.i < len(ranks) && ranks[p.i].Exclusive != nil && ranks[p.i].Exclusive.Lease == p.l.First {
 		return *ranks[p.i].Exclusive
 	}
 	return p.begun()
@@ -87,7 +86,7 @@ func (p probed) Update(ctx context.Context, change func(*probe.Exclusive), more 
 			return
 		}
 		x := p.begun()
-		if was := j.Ranks[p.i].Exclusive; was != nil && was.Lease == p.l.first {
+		if was := j.Ranks[p.i].Exclusive; was != nil && was.Lease == p.l.First {
 			x = *was
 		}
 		change(&x)
@@ -103,17 +102,17 @@ func (p probed) Ready() bool {
 
 // Note adds a finding to the job's trace.
 func (p probed) Note(finding string) {
-	provider := p.l.core.Provider.String()
+	provider := p.l.Core.Provider.String()
 	p.s.trace.Add(Step{At: time.Now(), Kind: StepProbed, Rank: &p.i, Provider: provider, Detail: finding})
 	p.s.trace.Poke()
 }
 
 // Fault reports a fault of the provider to its reputation.
-func (p probed) Fault() { p.s.b.cfg.Reputation.Failed(p.l.core, p.l.loss(time.Time{})) }
+func (p probed) Fault() { p.s.b.cfg.Reputation.Failed(p.l.Core, p.l.Loss(time.Time{})) }
 
 // Shared takes the rank elsewhere if the job's user wants that.
 func (p probed) Shared(finding string) {
 	if p.s.snapshot().Spec.Probes == job.ProbesMove {
-		p.l.condemn(finding)
+		p.l.Condemn(finding)
 	}
 }

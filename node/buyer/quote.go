@@ -189,12 +189,12 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 	if o.Funds.IsZero() {
 		o.Funds = b.pay.Account()
 	}
-	if !as.agent().IsZero() { // it is this peer
-		if o, err = o.ByAgent(b.domain, as.key().Key(), b.cfg.Key); err != nil {
+	if as.Key().Key() != b.self { // this peer is the agent of its buyer
+		if o, err = o.ByAgent(b.domain, as.Key().Key(), b.cfg.Key); err != nil {
 			return market.Order{}, nil, err
 		}
 	}
-	return market.SealOrder(b.domain, o, as.key())
+	return market.SealOrder(b.domain, o, as.Key())
 }
 
 // drawnNonce is one that means nothing.

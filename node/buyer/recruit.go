@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
-	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -44,7 +44,7 @@ func (f *forming) patience(req *marketpb.LeaseRequest) time.Duration {
 // sent again.
 func (f *forming) again(ctx context.Context, id peer.ID, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
 	for {
-		reply, err := protocol.Lease.Call(ctx, f.s.b.cfg.Host, f.s.b.tag, id, req)
+		reply, err := f.s.b.leases.Call(ctx, id, req)
 		var no *stream.Refused
 		if !errors.As(err, &no) || no.Code != stream.CodeBusy && no.Code != string(market.ReasonUnseen) {
 			return reply, err
@@ -57,7 +57,33 @@ func (f *forming) again(ctx context.Context, id peer.ID, req *marketpb.LeaseRequ
 
 // heldUntil is when a hold lapses, by the provider's own word in milliseconds and not before the call that made it.
 func heldUntil(called time.Time, expires int64) time.Time {
-	return called.Add(min(max(time.UnixMilli(expires).Sub(called), stepTimeout+releaseTimeout), longestHold))
+	return called.Add(min(max(time.UnixMilli(expires).Sub(called), stepTimeout+leases.ReleaseTimeout), longestHold))
+}
+
+// overlayKey reads the key that a provider named; gang checks it.
+func overlayKey(raw []byte) (k market.OverlayKey, err error) {
+	switch len(raw) {
+	case 0:
+	case len(k):
+		k = market.OverlayKey(raw)
+	default:
+		err = fmt.Errorf("%w: overlay key of %d bytes", stream.ErrBadReply, len(raw))
+	}
+	return k, err
+}
+
+func unitIDs(raw [][]byte, want int) ([]market.UnitID, error) {
+	if len(raw) != want {
+		return nil, fmt.Errorf("%w: %d units held, %d were asked", stream.ErrBadReply, len(raw), want)
+	}
+	out := make([]market.UnitID, 0, len(raw))
+	for _, u := range raw {
+		if len(u) != len(market.UnitID{}) {
+			return nil, fmt.Errorf("%w: unit id of %d bytes", stream.ErrBadReply, len(u))
+		}
+		out = append(out, market.UnitID(u))
+	}
+	return market.SortUnits(out)
 }
 
 // quote is the quote of a provider.

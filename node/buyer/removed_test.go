@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 )
@@ -58,7 +59,7 @@ func testRemove(t *testing.T, n int, when store.When, archived, money, young int
 			j.Created, j.Ended = time.Now().Add(-time.Minute), time.Now()
 		}
 		w.journal(j)
-		put := store.Put{Kind: kindReceipt, Key: receiptKey(w.core(i).ID(), 1), Value: []byte{1}}
+		put := store.Put{Kind: leases.Receipts.Kind(), Key: fmt.Sprintf("%s/%020d", w.core(i).ID(), 1), Value: []byte{1}}
 		if err := disk.Write(t.Context(), put); err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +155,7 @@ func (w *pastWorld) nothingOf(disk store.Store, jobs int) {
 		id, lease := pastID(i), w.core(i).ID().String()
 		for kind, prefix := range map[string]string{
 			kindJob: id, "past": id, "pastjob": id, "pastlease": id + "/", "pastblob": w.left(i).String(),
-			kindLease: lease, kindPayer: lease, trace.Records.Kind(): id + "/", kindReceipt: lease + "/",
+			leases.Records.Kind(): lease, leases.Payers.Kind(): lease, trace.Records.Kind(): id + "/", leases.Receipts.Kind(): lease + "/",
 		} {
 			if err := disk.List(w.t.Context(), kind, prefix, func(key string, _ []byte) error {
 				w.t.Errorf("of job %d there is %s %s", i, kind, key)

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
@@ -72,7 +73,7 @@ func (b *Buyer) values(ctx context.Context, j Job) (job.Values, error) {
 }
 
 // sealFor seals what the program of a job may know to the provider that runs it; nil when there is nothing.
-func (b *Buyer) sealFor(ctx context.Context, j Job, l *bought) ([]byte, error) {
+func (b *Buyer) sealFor(ctx context.Context, j Job, l *leases.Lease) ([]byte, error) {
 	token := j.Cluster != nil && j.engine().Program(j.task(0)).Token
 	if len(j.Spec.Secrets) == 0 && j.Spec.Registry == nil && !token {
 		return nil, nil
@@ -90,7 +91,7 @@ func (b *Buyer) sealFor(ctx context.Context, j Job, l *bought) ([]byte, error) {
 		return nil, errors.New("the job's secrets cannot be encoded")
 	}
 	defer clear(plain)
-	return b.cfg.Boxes.Seal(l.core.Provider, boxLease, l.first.String(), plain)
+	return b.cfg.Boxes.Seal(l.Core.Provider, boxLease, l.First.String(), plain)
 }
 
 // pbSecrets are a job's secrets as its program finds them. The key of its webhooks stays here.

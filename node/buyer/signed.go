@@ -8,6 +8,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/nodepb"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/verify"
@@ -42,18 +43,18 @@ func (s *supervisor) signed(ctx context.Context, i int) (signedResult, error) {
 		}
 		outs = append(outs, &nodepb.Output{Path: o.Path, Blob: &nodepb.Blob{Cid: c.Bytes(), Size: uint64(o.Size), Tree: o.Tree}})
 	}
-	leases := s.bought()
-	at := slices.IndexFunc(leases, func(l *bought) bool { return l.id == j.Ranks[i].Lease })
+	all := s.bought()
+	at := slices.IndexFunc(all, func(l *leases.Lease) bool { return l.ID == j.Ranks[i].Lease })
 	if at < 0 {
 		return r, fmt.Errorf("rank %d has no lease", i)
 	}
-	for _, l := range leases[at].all() {
+	for _, l := range all[at].Chain() {
 		select {
-		case <-l.settled:
+		case <-l.Settled:
 		case <-ctx.Done():
 			return r, ctx.Err()
 		}
-		a, err := l.account(ctx)
+		a, err := l.Account(ctx)
 		if err != nil {
 			return r, err
 		}
@@ -61,7 +62,7 @@ func (s *supervisor) signed(ctx context.Context, i int) (signedResult, error) {
 			r.receipt = a.Receipts[n-1]
 		}
 	}
-	core := leases[at].core
+	core := all[at].Core
 	r.Provider, r.Lease = core.Provider, core.ID()
 	if !r.receipt.Lease.IsZero() {
 		r.Lease = r.receipt.Lease

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/cluster"
@@ -52,8 +53,8 @@ type supervisor struct {
 	mu     sync.Mutex
 	closed bool // it has left memory, or is about to: nothing of it changes
 	job    Job
-	leases []*bought       // of each rank, or nil
-	paid   []*bought       // every lease the job ever activated
+	leases []*leases.Lease // of each rank, or nil
+	paid   []*leases.Lease // every lease the job ever activated
 	told   []told          // of each rank of a cluster: which plan its provider goes by
 	bell   chan struct{}   // closes when something of a cluster changes; nil: nobody waits
 	paths  *[]cluster.Path // between its members, as the journal has them; nil: it was not read yet
@@ -67,7 +68,7 @@ type supervisor struct {
 func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 	s := &supervisor{
 		b: b, as: b.own, mine: b.owned(j), trace: t, job: j,
-		leases: make([]*bought, len(j.Ranks)), told: make([]told, len(j.Ranks)), done: make(chan struct{}),
+		leases: make([]*leases.Lease, len(j.Ranks)), told: make([]told, len(j.Ranks)), done: make(chan struct{}),
 	}
 	if j.Detached != nil {
 		guard, err := b.voiceOf(j)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/trace"
@@ -20,7 +21,7 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 		return fmt.Errorf("reading a job that is guarded: %w", err)
 	}
 	if !isID(f.ID) {
-		return fmt.Errorf("reading a job that is guarded: %q is no id", clip(f.ID))
+		return fmt.Errorf("reading a job that is guarded: %q is no id", executions.Clean(f.ID))
 	}
 	if err := f.Spec.Check(); err != nil {
 		return fmt.Errorf("reading a job that is guarded: %w", err)

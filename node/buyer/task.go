@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
@@ -184,11 +185,11 @@ func (d *desk) Load(_ context.Context, add func(*supervisor, task)) error {
 			w.Command.Lost = true
 		}
 		for _, l := range s.paid {
-			if !l.alive() {
-				l.dead("the lease was over when the buyer was back") // but its work may have ended well before
+			if !l.Alive() {
+				l.Expire(leases.LostAway) // but its work may have ended well before
 			}
 			w.before = append(w.before, factOf(l))
-			if s.guard == nil && l.first == l.id && l.alive() {
+			if s.guard == nil && l.First == l.ID && l.Alive() {
 				d.chains.watch(l)
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/machine"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -172,25 +171,6 @@ func TestReasonOf(t *testing.T) {
 	}
 }
 
-func TestExitOf(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		ex   *nodepb.Execution
-		want jobs.Exit
-	}{
-		"exited":   {&nodepb.Execution{ExitCode: 3}, jobs.Exit{Code: 3}},
-		"image":    {&nodepb.Execution{Reason: protocol.ReasonImage, Message: "no"}, jobs.Exit{Reason: "image", Detail: "no", Hopeless: true}},
-		"lost":     {&nodepb.Execution{Reason: "lost"}, jobs.Exit{Reason: "lost", Broken: true}},
-		"killed":   {&nodepb.Execution{Reason: "killed", ExitCode: 137}, jobs.Exit{Code: 137, Reason: "killed", Broken: true}},
-		"failed":   {&nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_FAILED}, jobs.Exit{Reason: "failed"}},
-		"terminal": {&nodepb.Execution{Message: "\x1b[31mred"}, jobs.Exit{Detail: clip("\x1b[31mred")}},
-	} {
-		if got := exitOf(c.ex); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
-}
-
 // A gang fails for good only if nobody fits: the machine orders again after all other failures.
 func TestFailureOf(t *testing.T) {
 	t.Parallel()
@@ -212,5 +192,18 @@ func TestFailureOf(t *testing.T) {
 		if got := failureOf(c.ctx, 4, c.err); got.Why != c.want || got.Gang != 4 || got.Reason == "" && name != "raced" && name != "thin" && name != "far" {
 			t.Errorf("%s: %+v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// A provider's texts about a running program cannot control a terminal.
+func TestAttackLiveTexts(t *testing.T) {
+	t.Parallel()
+	const evil = "\x1b]0;owned\x07\x1b[2J\u009b31mhello\nhint: run this"
+	v := liveOf(&nodepb.Execution{
+		State: nodepb.ExecState_EXEC_STATE_RUNNING, Health: nodepb.Health_HEALTH_UNHEALTHY, HealthMessage: evil,
+		Devices: []string{evil},
+	})
+	if text := v.Message + strings.Join(v.Devices, ""); text == "" || strings.ContainsAny(text, "\x1b\x07\u009b\n") {
+		t.Errorf("%q", text)
 	}
 }

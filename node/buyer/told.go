@@ -12,10 +12,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/probe"
-	"github.com/starling-network/starling/verify"
 )
 
 // What another supervisor says of a job carries its signature, and it may lie. What is here holds it to what this peer
@@ -94,7 +93,7 @@ func acceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *standing, e
 		if k.Log != nil && !sound(*k.Log) {
 			k.Log = nil
 		}
-		k.Route, k.Units.Model = clip(k.Route), clip(k.Units.Model)
+		k.Route, k.Units.Model = executions.Clean(k.Route), executions.Clean(k.Units.Model)
 	}
 	spec := j.Spec // of which only this changes, when a job is made longer
 	spec.Timeouts.Run, spec.Payment.Budget = st.Params.Run, st.Params.Budget
@@ -108,35 +107,6 @@ func acceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *standing, e
 func sound(f Blob) bool {
 	_, err := cid.Parse(f.CID)
 	return err == nil && f.Size >= 0
-}
-
-// recordOf reads another supervisor's record of a lease.
-func (b *Buyer) recordOf(h guardian.Lease) (leaseRecord, error) {
-	var rec leaseRecord
-	if err := json.Unmarshal(h.Record, &rec); err != nil {
-		return rec, err
-	}
-	units, err := market.SortUnits(rec.Units)
-	if err != nil || market.UnitsRoot(units) != h.Signed.Core.UnitsRoot {
-		return rec, errors.New("its units are not those that were signed")
-	}
-	if m := rec.Member; m != nil {
-		first, err := market.UnmarshalLease(m.Lease)
-		if err == nil {
-			err = market.CheckMember(b.domain, first, m.Hold, m.Key)
-		}
-		if id := first.Core.ID(); err == nil && id != h.ID() && id != rec.Root {
-			err = errors.New("it is not the first lease of its line")
-		}
-		if err != nil {
-			return rec, fmt.Errorf("its place in the cluster: %w", err)
-		}
-	}
-	if v, err := verify.UnmarshalSignedVoucher(rec.Voucher); err != nil || v.Check(b.domain, h.Signed.Core) != nil {
-		rec.Voucher = nil // the guardians sign it again
-	}
-	rec.Units, rec.Reason, rec.Route = units, clip(rec.Reason), clip(rec.Route)
-	return rec, nil
 }
 
 // idOf is an id for a job whose own is taken here.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/job"
 )
@@ -123,7 +124,7 @@ func TestStandingKeepsOwn(t *testing.T) {
 	if st.Params != own.Params {
 		t.Errorf("params %+v, own %+v", st.Params, own.Params)
 	}
-	red := clip("\x1b[31mred")
+	red := executions.Clean("\x1b[31mred")
 	if k := p.Ranks[0]; k.Log != nil || p.Ranks[1].Log == nil || k.Route != red || k.Units.Model != red {
 		t.Errorf("of rank 0 it says %+v", k)
 	}

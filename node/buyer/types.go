@@ -2,6 +2,7 @@ package buyer
 
 import (
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/probe"
@@ -29,6 +30,8 @@ type (
 	Escrow   = pay.Escrow
 	Lamports = pay.Lamports
 	Place    = pay.Place
+	// LeaseAccount is one lease of a job with the proofs of its cost.
+	LeaseAccount = leases.Account
 )
 
 // Errors of the rooms below this package.

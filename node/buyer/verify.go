@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -154,7 +155,7 @@ func (s *supervisor) beginCheck(ctx context.Context, i int, v Verified) (replica
 	}
 	patience := s.b.cfg.Genesis.SlotsIn(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + verifySlack)
 	c, todo, err := replica.New(replica.Terms{
-		Params: replica.DefaultParams(patience), Trust: s.b.trusts.of(first.Provider),
+		Params: replica.DefaultParams(patience), Trust: s.b.trust.Of(first.Provider),
 		Buyer: replica.Party{Provider: s.b.self, Owner: s.b.cfg.Owner}, Nonce: replica.Nonce(j.Nonce),
 	}, first.Committed, now)
 	if errors.Is(err, replica.ErrTerms) { // its own provider: there is nobody to deceive
@@ -278,8 +279,8 @@ func (s *supervisor) replicaEnded(ctx context.Context, attempt uint32, outcome S
 	}
 	e := replica.ReplicaFailed{Attempt: attempt, Reason: fmt.Sprintf("replica %s %s: %s", j.ID, outcome, j.Reason)}
 	for _, l := range s.bought() {
-		owner, _ := s.b.bond(ctx, l.core.Provider, l.core.Payout)
-		e.By = replica.Party{Provider: l.core.Provider, Owner: owner}
+		owner, _ := s.b.bond(ctx, l.Core.Provider, l.Core.Payout)
+		e.By = replica.Party{Provider: l.Core.Provider, Owner: owner}
 	}
 	return e, nil
 }
@@ -289,12 +290,6 @@ func (s *supervisor) replicaEnded(ctx context.Context, attempt uint32, outcome S
 func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.Verdict) error {
 	gave := s.given(ctx, i, v)
 	evidence, err := s.dissent(ctx, gave)
-	if err != nil {
-		return err
-	}
-	s.b.trusts.changing.Lock()
-	defer s.b.trusts.changing.Unlock()
-	changed, puts, err := s.b.trusts.after(v)
 	if err != nil {
 		return err
 	}
@@ -308,16 +303,14 @@ func (s *supervisor) judge(ctx context.Context, i int, state []byte, v replica.V
 	if v.Right < 0 && differ(v.Results) {
 		disputed = fmt.Sprintf("rank %d: %d providers gave different results and no majority agrees", i, len(v.Results))
 	}
-	if err := s.driver.judge(ctx, i, x, right, disputed, puts); err != nil {
+	if err := s.b.trust.Judge(v, func(changes []store.Put) error {
+		return s.driver.judge(ctx, i, x, right, disputed, changes)
+	}); err != nil {
 		return err
 	}
-	s.b.trusts.change(changed)
 	for _, w := range v.Wrong {
-		s.b.mu.Lock()
-		l := s.b.leases[v.Results[w].Lease]
-		s.b.mu.Unlock()
-		if l != nil {
-			s.b.cfg.Reputation.Failed(l.core, l.loss(time.Time{}))
+		if l := s.b.leases.Get(v.Results[w].Lease); l != nil {
+			s.b.cfg.Reputation.Failed(l.Core, l.Loss(time.Time{}))
 		}
 		s.b.cfg.Log.Warn("a provider gave a result that a majority of others differs from", "job", s.trace.Job, "rank", i,
 			"provider", v.Results[w].Provider, "evidence", evidence)

@@ -5,26 +5,19 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
 
-// voice is in whose name a job's leases are bought, and by whose word they are paid.
+// voice is the identity that buys a job's leases.
 type voice interface {
-	// key signs orders, leases and receipts, which name it as the buyer.
-	key() sign.Signer
-	// agent is the peer that is to be talked to about them; zero: the one of that key.
-	agent() sign.Key
+	leases.Principal
 	// keys sign the vouchers.
 	keys() market.KeySet
-	// epoch is the number under which the job is supervised; 0 where there are no guardians.
-	epoch() uint64
-	// terms is what leases name the job by, salted where nobody is to guess it; guardians' word names it otherwise.
+	// terms is the name of the job in its leases. It is salted where it must not be guessed; guardians name the job
+	// otherwise.
 	terms(spec job.Job, salt []byte) (sign.Hash, error)
-	// voucher has enough of keys sign a voucher that the lease's payer has issued.
-	voucher(ctx context.Context, l *bought, v verify.Voucher) (verify.SignedVoucher, error)
-	// changed is told of a lease that is not paid on. It must not wait.
-	changed(ctx context.Context, l *bought)
 }
 
 // own is the peer's own voice.
@@ -38,16 +31,16 @@ func newOwn(b *Buyer) (*own, error) {
 	return &own{b, set}, err
 }
 
-func (o *own) key() sign.Signer    { return o.b.cfg.Key }
-func (o *own) agent() sign.Key     { return sign.Key{} }
+func (o *own) Key() sign.Signer    { return o.b.cfg.Key }
+func (o *own) Alone() bool         { return true }
 func (o *own) keys() market.KeySet { return o.set }
-func (o *own) epoch() uint64       { return 0 }
+func (o *own) Epoch() uint64       { return 0 }
 
-func (o *own) changed(context.Context, *bought) {}
+func (o *own) Changed(context.Context, *leases.Lease) {}
 
 func (o *own) terms(spec job.Job, salt []byte) (sign.Hash, error) { return termsOf(spec, salt) }
 
-func (o *own) voucher(_ context.Context, _ *bought, v verify.Voucher) (verify.SignedVoucher, error) {
+func (o *own) Voucher(_ context.Context, _ *leases.Lease, v verify.Voucher) (verify.SignedVoucher, error) {
 	return verify.SignVoucher(o.b.domain, v, o.set, o.b.cfg.Key)
 }
 

@@ -282,3 +282,30 @@ func TestWriteAndRemove(t *testing.T) {
 		t.Errorf("a key that cannot be encoded: %d writes, %v", s.writes, err)
 	}
 }
+
+// Raw records keep their bytes, and share no kind with a table.
+func TestRaw(t *testing.T) {
+	t.Parallel()
+	s := store.NewMemory()
+	raw := journal.DefineRaw("test raw")
+	if raw.Kind() != "test raw" {
+		t.Errorf("kind %q", raw.Kind())
+	}
+	if err := s.Write(t.Context(), raw.Encode("b/2", []byte{0, 255}), raw.Encode("b/1", []byte("{")), raw.Encode("c", nil)); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	err := raw.List(t.Context(), s, "b/", func(key string, value []byte) error {
+		got = append(got, fmt.Sprintf("%s=%q", key, value))
+		return nil
+	})
+	if want := []string{`b/1="{"`, `b/2="\x00\xff"`}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a kind is defined twice")
+		}
+	}()
+	journal.DefineRaw("test account")
+}

@@ -142,8 +142,8 @@ func unheeded(a *cli.App, c *cobra.Command, o initOptions) error {
 		}
 	}
 	// Without its name in the configuration a key keeps nobody out.
-	set, err := node.LoadConfig(filepath.Join(home, node.FileConfig))
-	if o.psk != "" && err == nil && set.PrivateNetwork != node.FilePSK {
+	set, err := config.Load(filepath.Join(home, config.FileConfig))
+	if o.psk != "" && err == nil && set.PrivateNetwork != config.FilePSK {
 		lost = append(lost, "--psk")
 	}
 	if len(lost) == 0 {

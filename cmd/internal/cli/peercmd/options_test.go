@@ -15,9 +15,9 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/client"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -90,7 +90,7 @@ func TestInitKeepsPrivateNetwork(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	initialise(t, home, "--psk", "new").Want(t, cli.ExitOK)
-	path := filepath.Join(home, node.FileConfig)
+	path := filepath.Join(home, config.FileConfig)
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = os.WriteFile(path, append(text, "# edited\n"...), 0o600)
