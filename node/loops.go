@@ -105,6 +105,10 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 	if err != nil {
 		return nil, err
 	}
+	registries, err := n.p.Config.Docker.Reader()
+	if err != nil {
+		return nil, err
+	}
 	var escrows *buyer.Escrows
 	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
 	var stake func(context.Context, sign.Key) (market.Amount, error)
@@ -121,7 +125,7 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Uploaded: n.files.Uploaded,
 		Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
-		Market: m, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Market: m, Registries: registries, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Boxes:       sealed.Boxes{Key: n.p.Key, Network: n.p.Genesis.Tag()},
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,

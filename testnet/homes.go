@@ -76,11 +76,11 @@ func (n *Network) makeHomes(ctx context.Context) error {
 			p.place = o.Place(i)
 		}
 		p.place.Late = p.place.Late || slices.Contains(o.Late, i)
-		cfg := homeConfig{Place: p.place, Units: o.Units, Unit: o.Unit}
+		cfg := homeConfig{Place: p.place, Units: o.Units, Unit: o.Unit, Registries: o.Registries}
 		if cfg.Provide = i < o.Providers; cfg.Provide {
 			cfg.Price, cfg.GPUs = o.Price(i), o.GPUs(i)
 			if o.Engine != nil {
-				cfg.Engine, cfg.Registries = o.Engine(i), o.Registries
+				cfg.Engine = o.Engine(i)
 			}
 		} else {
 			p.Name = fmt.Sprintf("buyer-%d", i+1-o.Providers)
@@ -218,10 +218,12 @@ provide:
     diskMiB: {{.Unit.DiskMiB}}
 {{- end}}
 {{- end}}
-{{- if .Engine}}
+{{- if or .Engine .Registries}}
 docker:
+{{- if .Engine}}
   enabled: "true"
   host: "{{.Engine}}"
+{{- end}}
   registries: [{{range $i, $r := .Registries}}{{if $i}}, {{end}}"{{$r}}"{{end}}]
 {{- end}}
 {{.Config}}

@@ -79,8 +79,8 @@ type Config struct {
 	Dir      string
 	Log      *slog.Logger
 
-	// Market is the market as this peer reaches it.
-	Market exchange.Network
+	Market     exchange.Network // as this peer reaches it
+	Registries runtime.Registries
 
 	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
 	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)

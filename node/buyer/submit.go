@@ -50,10 +50,19 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if once != "" && sub.Key != "" {
 		once = sub.Key + "/" + once // one key cannot find out about another's jobs
 	}
+	var auth *runtime.RegistryAuth
+	if spec.Registry != nil {
+		auth = &runtime.RegistryAuth{Username: sub.Values.Username, Password: sub.Values.Password}
+	}
+	var unknown error // of a job that was submitted before it does not matter
+	spec.Image, unknown = runtime.Pin(ctx, b.cfg.Registries, spec.Image, auth)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if j, ok, err := b.submitted(ctx, once); ok || err != nil {
 		return j, err
+	}
+	if unknown != nil {
+		return Job{}, fmt.Errorf("%w: spec.image: %w", ErrRefused, unknown)
 	}
 	if b.desk.ctx == nil || b.closing {
 		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)

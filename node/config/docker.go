@@ -42,13 +42,22 @@ func (d Docker) Check() error {
 		return fmt.Errorf("%w: docker.runtime: %.40q is no name of an OCI runtime in the engine's daemon.json",
 			ErrConfig, d.Runtime)
 	}
-	if _, err := fetch.New(d.Registries); err != nil {
-		return fmt.Errorf("%w: docker.registries: %w", ErrConfig, err)
+	if _, err := d.Reader(); err != nil {
+		return err
 	}
 	if d.ImagesPercent > 100 {
 		return fmt.Errorf("%w: docker.imagesPercent: %d is more than 100", ErrConfig, d.ImagesPercent)
 	}
 	return nil
+}
+
+// Reader returns a client of the registries that this peer may read: those of the internet, and the operator's own.
+func (d Docker) Reader() (*fetch.Client, error) {
+	c, err := fetch.New(d.Registries)
+	if err != nil {
+		return nil, fmt.Errorf("%w: docker.registries: %w", ErrConfig, err)
+	}
+	return c, nil
 }
 
 // The values of Docker.Enabled.

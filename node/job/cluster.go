@@ -19,7 +19,7 @@ import (
 //	metadata: {name: sweep}
 //	spec:
 //	  size: 8                             # members, taken all or none
-//	  image: rayproject/ray@sha256:…      # every member's, by digest
+//	  image: rayproject/ray:2.51.0        # every member's, by tag or digest
 //	  engine: ray                         # ray, torchrun, mpi, dask or none; or {name: ray, objectStore: 2048}
 //	  command: [python, sweep.py]         # without one it waits for work (ray, dask, none)
 //	  resources: {gpus: 1, memory: 8Gi}   # of every member

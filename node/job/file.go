@@ -23,7 +23,7 @@ const (
 //	metadata: {name: lm, labels: {team: a}}
 //	spec:
 //	  module: build/lm.wasm               # a WASI program, or cid:bafkrei…
-//	  image: ghcr.io/acme/lm@sha256:…     # or a container image by digest, with
+//	  image: ghcr.io/acme/lm:v1           # or a container image, by tag or digest, with
 //	  entrypoint: [python, -u]            #   the program instead of the image's own
 //	  workDir: /app                       #   where it starts
 //	  network: none                       #   none or internet

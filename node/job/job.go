@@ -76,7 +76,8 @@ type Job struct {
 	Runtime string            `json:"runtime"` // RuntimeWasm or RuntimeDocker
 	// Module is the source of a WASI program. A source is a file path as the user wrote it, or "cid:" and a CID.
 	Module string `json:"module,omitempty"`
-	// Image is a container image by digest, instead of Module.
+	// Image is a container image, instead of Module. The peer that takes the job adds the digest that a name without
+	// one has then.
 	Image      string            `json:"image,omitempty"`
 	Entrypoint []string          `json:"entrypoint,omitempty"` // of a container, instead of the image's own
 	Args       []string          `json:"args,omitempty"`

@@ -38,12 +38,12 @@ var (
 	idPattern  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 	gpuPattern = regexp.MustCompile(`^[A-Za-z0-9/_-]+$`)
 	envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	// imagePattern is the grammar of github.com/distribution/reference with the digest made a duty.
+	// imagePattern is the grammar of github.com/distribution/reference; the group is the digest.
 	imagePattern = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(
 			`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?/)?` +
 				`[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*` +
-				`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?@sha256:[0-9a-f]{64}$`)
+				`(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
 	})
 )
 
@@ -144,8 +144,19 @@ func CheckSecrets(files map[string][]byte, env map[string]string) error {
 // CheckImage holds an image reference to the rule that it names its content: a registry, a name and a SHA-256 digest,
 // as in "ghcr.io/acme/train@sha256:…" (a tag before the '@' is allowed and means nothing).
 func CheckImage(image string) error {
-	if len(image) > maxImage || !imagePattern().MatchString(image) {
+	if m := imagePattern().FindStringSubmatch(image); len(image) > maxImage || m == nil || m[1] == "" {
 		return fmt.Errorf("%.120q is not an image by digest: want name@sha256: and 64 hexadecimal digits", image)
+	}
+	return nil
+}
+
+// CheckImageName holds an image reference to the grammar alone. Without a digest it names the content that the registry
+// has at the time under the tag, or under "latest".
+func CheckImageName(image string) error {
+	m := imagePattern().FindStringSubmatch(image)
+	if m == nil || len(image)-len(m[1])+len("@sha256:")+64 > maxImage {
+		return fmt.Errorf("%.120q is not the name of an image: want one as in ghcr.io/acme/train:v1, or with a "+
+			"digest, name@sha256: and 64 hexadecimal digits", image)
 	}
 	return nil
 }

@@ -57,8 +57,9 @@ spec:
 func (w *world) begin(ctx context.Context, name string) (running, error) {
 	var r running
 	path := filepath.Join(w.Dir, name+".yaml")
+	tag, _, _ := strings.Cut(w.private, "@") // its digest is found when the job is submitted
 	if err := errors.Join(
-		os.WriteFile(path, fmt.Appendf(nil, jobFile, name, w.private, engine.User), 0o600),
+		os.WriteFile(path, fmt.Appendf(nil, jobFile, name, tag, engine.User), 0o600),
 		os.WriteFile(filepath.Join(w.Dir, "key.txt"), []byte(keySecret), 0o600),
 		os.WriteFile(filepath.Join(w.Dir, "input.txt"), []byte("brought by the buyer\n"), 0o600),
 	); err != nil {
@@ -87,6 +88,9 @@ func (w *world) submits(ctx context.Context) (got string, err error) {
 	want := fmt.Sprintf("secret file %x, variable %x", digest(keySecret), digest(tokenSecret))
 	if !strings.Contains(w.work.log.Text(), want) {
 		return "", fmt.Errorf("the log says %q, want %q", w.work.log.Text(), want)
+	}
+	if j, err := w.job(ctx, w.work.id); err != nil || j.Spec.Image != w.private {
+		return "", fmt.Errorf("the image is %q, want %q: %w", j.Spec.Image, w.private, err)
 	}
 	if w.work.ids, err = w.containers(ctx); err != nil {
 		return "", err

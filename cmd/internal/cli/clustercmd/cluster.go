@@ -41,7 +41,7 @@ A cluster is described by a file:
   metadata: {name: sweep}
   spec:
     size: 8                             members, each on a peer of its own
-    image: rayproject/ray@sha256:…      every member's
+    image: rayproject/ray:2.51.0        every member's
     engine: ray                         ray, torchrun, mpi, dask or none
     command: [python, sweep.py]         leave it out and ray, dask or none wait for your work
     resources: {gpus: 1, memory: 8Gi}   of each member

@@ -434,7 +434,7 @@ func TestValidate(t *testing.T) {
 	p.CLI(t, "job", "validate", bad).Want(t, cli.ExitUsage, `^starling: the job file has 2 problems$`, `^`+bad+`:6:\d+: .*count`, `^`+bad+`:8:\d+: .*queue`)
 	missing := p.File(t, "missing.yaml", strings.Replace(jobFile, "app.wasm", "alpine", 1))
 	p.CLI(t, "job", "validate", missing).Want(t, cli.ExitUsage, `a file of the job cannot be read: .*alpine: no such file`,
-		`^hint: a WASI program is a file, such as app\.wasm; a container image is given by digest`)
+		`^hint: a WASI program is a file, such as app\.wasm; a container image is given with its tag, .*alpine:latest`)
 	p.CLI(t, "job", "validate", "--no-files", missing).Want(t, cli.ExitOK)
 	p.CLI(t, "job", "validate", filepath.Join(p.Files, "none.yaml")).Want(t, cli.ExitUsage, `reading the job file: `)
 	p.CLI(t, "job", "validate", p.File(t, "big.yaml", strings.Repeat("#", job.MaxFile+1))).Want(t, cli.ExitUsage, `at most \d+ are read`)

@@ -163,8 +163,8 @@ func checkFiles(j job.Job) error {
 	case 1:
 		err := cli.Usagef("a file of the job cannot be read: %s", missing[0])
 		if m := j.Module; filepath.Ext(m) != ".wasm" && strings.HasPrefix(missing[0], m+": ") {
-			err = cli.WithHint(err, "a WASI program is a file, such as app.wasm; a container image is given by "+
-				"digest, %s@sha256:…", m)
+			err = cli.WithHint(err, "a WASI program is a file, such as app.wasm; a container image is given "+
+				"with its tag, %s:latest", m)
 		}
 		return err
 	}

@@ -27,7 +27,7 @@ uploaded, reserved or paid. starling run --dry-run does the same. FILE is a job 
 standard input); with a program the flags of starling run say the rest.`,
 		Example: `  starling quote job.yaml
   starling quote -n 4 --timeout 2h --max-price 0.05 train.wasm
-  starling quote --gpus h100:8 --max-price 3 ghcr.io/acme/train@sha256:… -o json`,
+  starling quote --gpus h100:8 --max-price 3 ghcr.io/acme/train:v1 -o json`,
 		GroupID: cli.GroupJobs,
 		Args:    cli.ExactArgs(1),
 	}

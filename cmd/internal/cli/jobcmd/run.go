@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,8 +77,9 @@ func NewRun(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] MODULE|IMAGE [-- ARGS]",
 		Short: "Run a program on other peers",
-		Long: `Orders leases, runs MODULE, a WASI program, or IMAGE, a container image by digest, on all of them with
-ARGS, meters and pays.` + followLong + `
+		Long: `Orders leases, runs MODULE, a WASI program, or IMAGE, a container image, on all of them with ARGS,
+meters and pays. Where IMAGE has a tag and no digest, as in debian:12, all run what the tag means when the job is
+submitted.` + followLong + `
 
 A WASI program runs in a process of its own, which Linux confines beside the program's sandbox: it has the job's files,
 no sockets and no other program. A container has the image read-only, /tmp and /run in memory, its outputs (--out) on
@@ -90,7 +92,7 @@ files.`,
   starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results \
     train.wasm -- --steps 200
   starling run --max-price 0.05 --network internet --secret-env HF_TOKEN=env:HF_TOKEN \
-    ghcr.io/acme/train@sha256:… -- --steps 200
+    ghcr.io/acme/train:v1 -- --steps 200
   starling run --max-price 2.50 --gpus "h100:8,vram>=80" ghcr.io/acme/train@sha256:…
   starling run -n 4 --max-price 0.05 --dry-run train.wasm
   starling run -d --budget 0.25 --max-price 0.05 train.wasm
@@ -141,7 +143,7 @@ paths in the file are taken from where it lies. Unknown fields and values out of
   kind: Job
   metadata: {name: count-words}
   spec:
-    module: build/words.wasm                a WASI program; or image: ghcr.io/acme/train@sha256:…
+    module: build/words.wasm                a WASI program; or image: ghcr.io/acme/train:v1
     args: [--fast]
     count: 3                                ranks, taken all or none
     resources: {class: cpu, memory: 256Mi}  or gpus: 1, cpu: 0.5, disk: 1Gi, units: 2
@@ -230,6 +232,9 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
 		if err != nil {
 			return j, fmt.Errorf("submitting job %s: %w", spec.Name, err)
+		}
+		if name, digest, found := strings.Cut(j.Spec.Image, "@"); found && name == spec.Image {
+			a.Say("image %s is %s now", name, digest)
 		}
 		if o.Detach {
 			return untilHeld(a, ctx, c, j)

@@ -81,7 +81,7 @@ func portless(ctx context.Context, f *Forward) error {
 		return nil
 	}
 	if refused, ok := errors.AsType[*api.Error](err); ok && refused.Code == "runtime" {
-		return cli.WithHint(err, "port-forward is for containers: starling run IMAGE@sha256:…")
+		return cli.WithHint(err, "port-forward is for containers: starling run IMAGE")
 	}
 	return nil // the same is said of each connection
 }

@@ -18,4 +18,6 @@
 // ("foreign" ones) are refused.
 //
 // A broken transfer is resumed at its break.
+//
+// A buyer's peer asks the same way for the digest that a tag has (Resolve): keys of its API may name any registry too.
 package fetch

@@ -106,20 +106,13 @@ func (c *Client) Open(
 func (g *guarded) open(
 	ctx context.Context, d name.Digest, auth *runtime.RegistryAuth, platform string, limit int64,
 ) (*Image, error) {
-	who := authn.Anonymous
-	if auth != nil {
-		who = authn.FromConfig(authn.AuthConfig{Username: auth.Username, Password: auth.Password})
-	}
 	wanted, err := v1.ParsePlatform(platform)
 	if err != nil {
 		return nil, err
 	}
-	again := transport.NewRetry(g, transport.WithRetryBackoff(retries), transport.WithRetryPredicate(passing),
-		transport.WithRetryStatusCodes(http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
-			http.StatusGatewayTimeout))
-	tr, err := transport.NewWithContext(ctx, d.Context().Registry, who, again, []string{d.Scope(transport.PullScope)})
+	tr, err := g.transport(ctx, d, auth)
 	if err != nil {
-		return nil, sorted(err, unreachable)
+		return nil, err
 	}
 	desc, err := remote.Get(d, remote.WithContext(ctx), remote.WithTransport(tr), remote.WithPlatform(*wanted))
 	if err != nil {
@@ -154,6 +147,25 @@ func (g *guarded) open(
 		return nil, sorted(err, other)
 	}
 	return i, i.pair()
+}
+
+// transport opens the repository of an image.
+func (g *guarded) transport(
+	ctx context.Context, ref name.Reference, auth *runtime.RegistryAuth,
+) (http.RoundTripper, error) {
+	who := authn.Anonymous
+	if auth != nil {
+		who = authn.FromConfig(authn.AuthConfig{Username: auth.Username, Password: auth.Password})
+	}
+	again := transport.NewRetry(g, transport.WithRetryBackoff(retries), transport.WithRetryPredicate(passing),
+		transport.WithRetryStatusCodes(http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+			http.StatusGatewayTimeout))
+	tr, err := transport.NewWithContext(ctx, ref.Context().Registry, who, again,
+		[]string{ref.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, sorted(err, unreachable)
+	}
+	return tr, nil
 }
 
 // read takes the layers from a manifest, before any is asked for.
