@@ -115,14 +115,14 @@ func (x *Exchange) Peers() int {
 	return max(x.cfg.Discovery.Size(), len(x.cfg.Host.Network().Peers())+1)
 }
 
-// Size estimates how many peers take part in a class: of all, the share of the neighbours that does.
+// Size estimates how many peers take part in a class, this one included: of the others, the neighbours' share.
 func (x *Exchange) Size(c market.Class) int {
 	size, all := x.Peers(), len(x.cfg.Host.Network().Peers())
 	of, ok := x.orders.neighbours(c)
 	if !ok || all == 0 {
 		return size
 	}
-	return max(size*of/all, of)
+	return max(((size-1)*of+all-1)/all, of) + 1
 }
 
 // Neighbours returns the peers that this one is connected to.
