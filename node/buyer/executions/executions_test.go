@@ -116,7 +116,6 @@ func (n *noted) Reached(s jobs.Stage, detail string) {
 
 // provider answers requests about one execution as a provider does.
 type provider struct {
-	items []*nodepb.WatchItem
 	asked chan *nodepb.ExecRequest
 	busy  int
 }
