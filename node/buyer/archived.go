@@ -57,8 +57,8 @@ func (b *Buyer) hasEnded() {
 	}
 }
 
-// tidy takes ended jobs out of memory, the oldest first, until those that stay have so many ranks. One whose money can
-// still move stays. It must not run twice at a time.
+// tidy removes ended jobs from memory, the oldest first, until the remaining ones have at most keep ranks together. A
+// job whose money can still move stays. It must not run twice at a time.
 func (b *Buyer) tidy(ctx context.Context, keep int) error {
 	ranks := 0
 	var old []*supervisor

@@ -204,7 +204,7 @@ func (a *Archive) Sums() Sums {
 	return sums
 }
 
-// Read decodes a job into v. It returns store.ErrNotFound if there is none.
+// Read decodes the archived job with an id into v. It returns store.ErrNotFound if the archive has no such job.
 func (a *Archive) Read(ctx context.Context, id string, v any) error {
 	full, err := jobs.Get(ctx, a.st, id)
 	if err == nil {

@@ -362,7 +362,7 @@ func TestRateAndDraw(t *testing.T) {
 	})
 }
 
-// TestOpen: silent providers are counted by their offers, also those that only hear of the order over gossip.
+// Providers without an answer count by their offers, including those that receive the order over gossip only.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 7)

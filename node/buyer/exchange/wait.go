@@ -35,8 +35,8 @@ func (a *auction) listen(ctx context.Context) {
 	}
 }
 
-// late returns a function that reports whether quotes may still come: from a provider whose offer is known now, or from
-// one of those that the class has by an estimate and of which none is.
+// late returns a function that reports whether quotes may still come: from a provider with a known offer, or from
+// another peer, if the class is estimated to have more peers than are known.
 func (a *auction) late() func() bool {
 	var known []sign.Key
 	for _, k := range a.x.best(a) {
@@ -60,8 +60,8 @@ func (a *auction) strangers() int {
 	return a.x.guess(c) - 1 - len(known)
 }
 
-// answered returns the providers that quoted, and those that declined, unless they were slow, busy or did not see the
-// order's money yet. a.mu is held.
+// answered returns the providers whose answer is final: they quoted or declined. A timeout, "busy" and "the order's
+// money is not seen yet" are not final. a.mu is held.
 func (a *auction) answered() map[sign.Key]bool {
 	out := map[sign.Key]bool{}
 	for p := range a.quotes {
@@ -77,8 +77,8 @@ func (a *auction) answered() map[sign.Key]bool {
 	return out
 }
 
-// open returns the number of leases of the order that known providers could still take, by their offers. Providers that
-// quoted do not count, nor those that declined, unless they were slow, busy or did not see the order's money yet.
+// open returns the number of leases of the order that known providers without a final answer could take, by their
+// offers.
 func (a *auction) open() (n int) {
 	known := a.x.best(a)
 	a.mu.Lock()

@@ -196,8 +196,9 @@ type Result struct {
 	Lost    string // the lease is lost, for this reason; empty: it is not
 }
 
-// Gather fetches the outputs of an ended program: those that the job wants, within the archives of the lease's disk. A
-// provider that names others, or does not give them, loses its lease. Gather returns this peer's own errors.
+// Gather fetches the outputs that the job asked for from the provider of an ended program. Together they are bounded by
+// the lease's disk. A provider that lists other outputs, or does not deliver one, loses its lease: Result.Lost. The
+// errors are this peer's own.
 func (c *Client) Gather(
 	ctx context.Context, x Execution, l Lease, ex *nodepb.Execution, wanted []job.Output,
 ) (res Result, err error) {

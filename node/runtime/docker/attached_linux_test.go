@@ -1,14 +1,12 @@
 package docker
 
 import (
-	"errors"
 	"io"
-	"net"
 	"strconv"
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
 )
 
 // An answer on a port is whole although the program ends right after it, and a caller that does not read it does not
@@ -22,7 +20,7 @@ func TestLastAnswer(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			h := start(t, r, probe(t, ref, "answer", "127.0.0.1:8080", strconv.Itoa(size)))
-			c := dial(t, r, h, 8080)
+			c := runtimetest.Dial(t, r, h, 8080)
 			defer c.Close()
 			if reads {
 				time.Sleep(100 * time.Millisecond) // the program has ended
@@ -34,20 +32,5 @@ func TestLastAnswer(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		})
-	}
-}
-
-// dial connects to a port once the program listens there.
-func dial(t *testing.T, r *Runtime, h runtime.Handle, port uint16) net.Conn {
-	t.Helper()
-	for {
-		c, err := r.Dial(t.Context(), h, port)
-		if err == nil {
-			return c
-		}
-		if errors.Is(err, runtime.ErrEnded) || t.Context().Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
 	}
 }

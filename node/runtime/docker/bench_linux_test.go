@@ -17,6 +17,7 @@ import (
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker/images"
+	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/volume"
 )
 
@@ -176,10 +177,6 @@ func BenchmarkDial(b *testing.B) {
 	r := newRuntime(b, shared, nil)
 	h := start(b, r, spec(b, pulled(b, r, "plain", nil), "serve", "80"))
 	for b.Loop() {
-		c, err := r.Dial(context.Background(), h, 80)
-		for err != nil {
-			c, err = r.Dial(context.Background(), h, 80)
-		}
-		_ = c.Close()
+		_ = runtimetest.Dial(b, r, h, 80).Close()
 	}
 }

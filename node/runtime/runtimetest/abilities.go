@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -229,15 +230,7 @@ func testDial(t *testing.T, b *bench) {
 	}
 	h := b.start(t, b.spec(t, "serve", "8080"))
 	for i := range 3 {
-		c, err := d.Dial(t.Context(), h, 8080)
-		for err != nil && !errors.Is(err, runtime.ErrEnded) && t.Context().Err() == nil { // it does not listen yet
-			select {
-			case <-time.After(time.Millisecond):
-			case <-t.Context().Done():
-			}
-			c, err = d.Dial(t.Context(), h, 8080)
-		}
-		must(t, err)
+		c := Dial(t, d, h, 8080)
 		text := strings.Repeat("x", i*1000+1)
 		half, ok := c.(interface{ CloseWrite() error })
 		if !ok {
@@ -259,6 +252,21 @@ func testDial(t *testing.T, b *bench) {
 	b.wait(t, h)
 	_, err := d.Dial(t.Context(), h, 8080)
 	wantErr(t, "dialling what has ended", err, runtime.ErrEnded)
+}
+
+// Dial connects to a port of a program, once it listens there.
+func Dial(t testing.TB, d runtime.Dialer, h runtime.Handle, port uint16) net.Conn {
+	t.Helper()
+	for {
+		c, err := d.Dial(t.Context(), h, port)
+		if err == nil {
+			return c
+		}
+		if errors.Is(err, runtime.ErrEnded) || t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // A computation in a program's place gives the right answers, and the program goes on afterwards unchanged.

@@ -156,7 +156,7 @@ func TestParametersRefused(t *testing.T) {
 	network(t, initial(audited, "--voting 72h --first-slot 1")...).Want(t, cli.ExitOK, `"audit_slots": 300`)
 }
 
-// A genesis that has an account already, has no token, or is none gets no parameters.
+// No parameters are made for a genesis file with an account, for one without a token, or for another kind of file.
 func TestParametersOfOtherFiles(t *testing.T) {
 	t.Parallel()
 	free := file(t, network(t, "genesis", "--free", "--network", "lab").Want(t, cli.ExitOK).Out)

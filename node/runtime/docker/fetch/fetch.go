@@ -84,23 +84,35 @@ type layer struct {
 func (c *Client) Open(
 	ctx context.Context, ref string, auth *runtime.RegistryAuth, platform string, limit int64,
 ) (*Image, error) {
-	d, err := name.NewDigest(ref)
+	named, g, err := c.named(ref)
 	if err != nil {
-		return nil, bad("its name cannot be read", err)
+		return nil, err
 	}
-	local := c.registries[d.RegistryStr()]
-	if local {
-		if d, err = name.NewDigest(ref, name.Insecure); err != nil {
-			return nil, bad("its name cannot be read", err)
-		}
+	d, ok := named.(name.Digest)
+	if !ok {
+		return nil, bad("its name cannot be read", errors.New("it has no digest"))
 	}
-	g := c.newGuarded(local)
 	i, err := g.open(ctx, d, auth, platform, limit)
 	if err != nil {
 		g.inner.CloseIdleConnections()
 		return nil, clean(ctx, err, auth)
 	}
 	return i, nil
+}
+
+// named reads the name of an image, and returns the way to its registry. The error is a *runtime.Failure.
+func (c *Client) named(image string) (name.Reference, *guarded, error) {
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		return nil, nil, bad("its name cannot be read", err)
+	}
+	local := c.registries[ref.Context().RegistryStr()]
+	if local {
+		if ref, err = name.ParseReference(image, name.Insecure); err != nil {
+			return nil, nil, bad("its name cannot be read", err)
+		}
+	}
+	return ref, c.newGuarded(local), nil
 }
 
 func (g *guarded) open(

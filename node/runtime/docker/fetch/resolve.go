@@ -16,20 +16,13 @@ import (
 // Resolve returns the digest that a registry has now for an image's name: of its tag, or of "latest". It may be that of
 // an index of several platforms. A name with a digest is not asked for. Its errors are those of Open.
 func (c *Client) Resolve(ctx context.Context, image string, auth *runtime.RegistryAuth) (digest string, err error) {
-	ref, err := name.ParseReference(image)
+	ref, g, err := c.named(image)
 	if err != nil {
-		return "", bad("its name cannot be read", err)
+		return "", err
 	}
 	if d, ok := ref.(name.Digest); ok {
 		return d.DigestStr(), nil
 	}
-	local := c.registries[ref.Context().RegistryStr()]
-	if local {
-		if ref, err = name.ParseReference(image, name.Insecure); err != nil {
-			return "", bad("its name cannot be read", err)
-		}
-	}
-	g := c.newGuarded(local)
 	defer g.inner.CloseIdleConnections()
 	h, err := g.resolve(ctx, ref, auth)
 	if err != nil {
