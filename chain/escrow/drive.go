@@ -6,10 +6,32 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Machine is Deposit, Hire or Claims: a value with a Step that returns the next one. On an error it is unchanged.
+// Params are the machines' intervals. They are not part of their state.
+type Params struct {
+	// between polls of transactions under way; each poll of an unseen transaction sends it again
+	PollEvery time.Duration
+	// between looks at the escrow while something is waited for; well below the network's response slots
+	LookEvery time.Duration
+	// after a failed look; after those of one transaction doubling up to 32 times this
+	RetryAfter time.Duration
+}
+
+// DefaultParams suit slots of 100 to 400 ms and response slots of minutes.
+func DefaultParams() Params {
+	return Params{PollEvery: time.Second, LookEvery: 10 * time.Second, RetryAfter: 2 * time.Second}
+}
+
+// When says how much a provider lets run up before it claims. It is not part of the machine's state.
+type When struct {
+	Amount market.Amount // claim when so much is earned and not claimed
+	Slots  uint64        // or when so many slots have passed since the last claim
+}
+
+// Machine is a Deposit, a Hire or Claims: a value with a Step that returns the next one. On an error it is unchanged.
 type Machine[M any] interface {
 	Step(now time.Time, ev Event) (M, []Effect, error)
 }

@@ -107,7 +107,7 @@ func CheckFunding(
 		return 0, fmt.Errorf("%w: claims by %d keys fit with %d leaves, the tranche has %d",
 			ErrKeys, keys.Threshold, LeavesFit(keys), len(t.Leaves))
 	}
-	if err := f.Proof.Verify(rootOf(t), tranche.LeafOf(core, f.Index)); err != nil {
+	if err := f.Proof.Verify(t.Commitment(), tranche.LeafOf(core, f.Index)); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrLeaf, err)
 	}
 	if s := t.Leaves[f.Index]; s.Freed != 0 || s.Window != 0 {
@@ -129,18 +129,13 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 		return ErrKeys
 	case e.State != program.EscrowOpen:
 		return ErrRefunded
-	case uint64(core.End)+net.margin() < uint64(core.End) || uint64(core.End)+net.margin() > e.Deadline:
+	case uint64(core.End)+net.Margin() < uint64(core.End) || uint64(core.End)+net.Margin() > e.Deadline:
 		return fmt.Errorf("%w: slot %d, the lease ends at %d and %d slots more must be left",
-			ErrDeadline, e.Deadline, core.End, net.margin())
+			ErrDeadline, e.Deadline, core.End, net.Margin())
 	case e.Outstanding+e.Fee < e.Fee || uint64(view.Vault) < e.Outstanding+e.Fee:
 		return fmt.Errorf("%w: %d, and owes %d", ErrVault, view.Vault, e.Outstanding+e.Fee)
 	}
 	return nil
-}
-
-// rootOf is the commitment of a tranche on chain.
-func rootOf(t program.Tranche) tranche.Root {
-	return tranche.Root{Hash: t.Root, Sum: market.Amount(t.Sum), Count: uint16(len(t.Leaves))}
 }
 
 // checkWhose reports whether an escrow is the one that a funding names, of this network and its token.

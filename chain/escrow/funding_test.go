@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -13,55 +14,14 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-func private(name string) sign.Private { return sign.NewPrivate(sign.Sum([]byte(name))) }
-func key(name string) sign.Key         { return private(name).Key() }
-
-const margin, response = 40, 30
-
-func params() program.Params {
-	return program.Params{Network: "test", Chain: sign.Hash{1}, Treasury: key("treasury"), Authority: key("authority"), StakeMint: key("mint"),
-		MarginSlots: margin, ResponseSlots: response, UnbondingSlots: 80, EvidenceSlots: 60, MinStake: 1, Mints: []program.MintTerms{
-			{Mint: key("other mint"), FeeBps: 10, BurnBps: 10000},
-			{Mint: key("mint"), FeeBps: 250, BurnBps: 4000, PoolBps: 3000, TreasuryBps: 2000, ReferrerBps: 1000, Decimals: 6}}}
-}
-
-func network(t fataler) escrow.Net {
-	t.Helper()
-	n, err := escrow.NewNet(key("program"), program.NewNetwork(params()), key("mint"))
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	return n
-}
-
-func keySet(t fataler, threshold uint8, names ...string) market.KeySet {
-	t.Helper()
-	var keys []sign.Key
-	for _, n := range names {
-		keys = append(keys, key(n))
-	}
-	ks, err := market.NewKeySet(threshold, keys...)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	return ks
-}
-
-// leaseCore is the lease of a provider by number: 10 base units a slot.
-func leaseCore(n int, keys market.KeySet, start, before, end market.Slot) market.LeaseCore {
-	return market.LeaseCore{Version: market.LeaseVersion, Units: 1, Rank: uint32(n), Order: market.OrderID{9}, Buyer: key("buyer"),
-		Provider: key("provider" + string(rune('a'+n))), Payout: key("payout" + string(rune('a'+n))), VoucherKeys: keys.Hash(), Rate: 10 * market.RateScale,
-		Cap: 10 * market.Amount(end-start), Start: start, ActivateBefore: before, End: end}
-}
-
 // funded is an escrow with one tranche of three leases, as a chain would show it, and the funding of the second.
-func funded(t fataler) (escrow.Net, escrow.View, market.LeaseCore, market.KeySet, escrow.Funding) {
+func funded(t escrowtest.T) (escrow.Net, escrow.View, market.LeaseCore, market.KeySet, escrow.Funding) {
 	t.Helper()
-	net, keys := network(t), keySet(t, 1, "buyer")
+	net, keys := escrowtest.Net(t, escrowtest.Params()), escrowtest.KeySet(t, 1, "buyer")
 	var leaves []tranche.Leaf
 	var cores []market.LeaseCore
 	for i := range 3 {
-		cores = append(cores, leaseCore(i, keys, 1000, 1100, 1500))
+		cores = append(cores, escrowtest.Lease(i, keys, 1000, 1100, 1500))
 		leaves = append(leaves, tranche.LeafOf(cores[i], uint16(i)))
 	}
 	tree, err := tranche.Build(leaves)
@@ -74,7 +34,7 @@ func funded(t fataler) (escrow.Net, escrow.View, market.LeaseCore, market.KeySet
 	}
 	f := escrow.Funding{Opened: 990, Tranche: 0, Index: 1, Proof: proof}
 	at := net.EscrowOf(cores[1], f)
-	view := escrow.View{Slot: 1010, Vault: 15_000, Escrow: &program.Escrow{State: program.EscrowOpen, MintIndex: 1, Network: net.Address(), Buyer: key("buyer"),
+	view := escrow.View{Slot: 1010, Vault: 15_000, Escrow: &program.Escrow{State: program.EscrowOpen, MintIndex: 1, Network: net.Address(), Buyer: escrowtest.Key("buyer"),
 		Order: cores[1].Order, Mint: net.Mint, Vault: program.VaultAddress(net.Program, at), Opened: 990, Deadline: 1540, Deposited: 15_000, Outstanding: 15_000,
 		Tranches: 1, Keys: keys}, Tranches: map[uint16]program.Tranche{0: {Escrow: at, Opened: 1005, Sum: 15_000, Root: tree.Root().Hash, Outstanding: 15_000,
 		Leaves: make([]program.LeafState, 3)}}}
@@ -92,7 +52,7 @@ type all struct {
 }
 
 // other makes the lease one of another buyer and order than the escrow's, alone in its tranche, and the funding say so.
-func (a all) other(t fataler, buyer sign.Key, order market.OrderID) {
+func (a all) other(t escrowtest.T, buyer sign.Key, order market.OrderID) {
 	t.Helper()
 	a.core.Buyer, a.core.Order = buyer, order
 	tree, err := tranche.Build([]tranche.Leaf{tranche.LeafOf(*a.core, 0)})
@@ -110,24 +70,24 @@ func TestCheckFunding(t *testing.T) {
 		want   error
 	}{
 		"good":                 {func(all) {}, nil},
-		"a job's key as buyer": {func(a all) { a.other(t, key("job"), a.core.Order) }, nil},
-		"a later order":        {func(a all) { a.other(t, key("job"), market.OrderID{77}) }, nil},
+		"a job's key as buyer": {func(a all) { a.other(t, escrowtest.Key("job"), a.core.Order) }, nil},
+		"a later order":        {func(a all) { a.other(t, escrowtest.Key("job"), market.OrderID{77}) }, nil},
 		"not said so": {func(a all) {
-			a.other(t, key("job"), market.OrderID{77})
+			a.other(t, escrowtest.Key("job"), market.OrderID{77})
 			a.f.Buyer, a.f.Order = sign.Key{}, market.OrderID{}
 		}, escrow.ErrOtherEscrow},
-		"said of another":      {func(a all) { a.f.Buyer, a.f.Order = key("x"), a.e.Order }, escrow.ErrOtherEscrow},
+		"said of another":      {func(a all) { a.f.Buyer, a.f.Order = escrowtest.Key("x"), a.e.Order }, escrow.ErrOtherEscrow},
 		"said of other order":  {func(a all) { a.f.Buyer, a.f.Order = a.e.Buyer, market.OrderID{77} }, escrow.ErrOtherEscrow},
 		"claimed before":       {func(a all) { a.n.Leaves[1].Paid = 100 }, nil},
 		"other leaf retired":   {func(a all) { a.n.Leaves[0].Window = 9 }, nil},
 		"landed at the last":   {func(a all) { a.n.Opened = 1100 }, nil},
 		"no escrow":            {func(a all) { a.view.Escrow = nil }, escrow.ErrNoEscrow},
-		"other network":        {func(a all) { a.e.Network = key("x") }, escrow.ErrOtherEscrow},
-		"other buyer":          {func(a all) { a.e.Buyer = key("x") }, escrow.ErrOtherEscrow},
+		"other network":        {func(a all) { a.e.Network = escrowtest.Key("x") }, escrow.ErrOtherEscrow},
+		"other buyer":          {func(a all) { a.e.Buyer = escrowtest.Key("x") }, escrow.ErrOtherEscrow},
 		"other order":          {func(a all) { a.e.Order[0]++ }, escrow.ErrOtherEscrow},
 		"other opening":        {func(a all) { a.f.Opened++ }, escrow.ErrOtherEscrow},
-		"other mint":           {func(a all) { a.e.Mint = key("other mint") }, escrow.ErrMint},
-		"other voucher keys":   {func(a all) { a.e.Keys = keySet(t, 1, "x") }, escrow.ErrKeys},
+		"other mint":           {func(a all) { a.e.Mint = escrowtest.Key("other mint") }, escrow.ErrMint},
+		"other voucher keys":   {func(a all) { a.e.Keys = escrowtest.KeySet(t, 1, "x") }, escrow.ErrKeys},
 		"keys not the lease's": {func(a all) { a.core.VoucherKeys[0]++ }, escrow.ErrKeys},
 		"refunded":             {func(a all) { a.e.State = program.EscrowRefunded }, escrow.ErrRefunded},
 		"early deadline":       {func(a all) { a.e.Deadline-- }, escrow.ErrDeadline},
@@ -136,7 +96,7 @@ func TestCheckFunding(t *testing.T) {
 		"fees in the vault":    {func(a all) { a.e.Fee++ }, escrow.ErrVault},
 		"owes more than ever":  {func(a all) { a.e.Fee = math.MaxUint64 }, escrow.ErrVault},
 		"no tranche":           {func(a all) { a.f.Tranche++ }, escrow.ErrNoTranche},
-		"other's tranche":      {func(a all) { a.n.Escrow = key("x") }, escrow.ErrOtherEscrow},
+		"other's tranche":      {func(a all) { a.n.Escrow = escrowtest.Key("x") }, escrow.ErrOtherEscrow},
 		"other place":          {func(a all) { a.f.Index = 0 }, escrow.ErrLeaf},
 		"no such place":        {func(a all) { a.f.Index = 3 }, escrow.ErrLeaf},
 		"other lease":          {func(a all) { a.core.Rate++ }, escrow.ErrLeaf},
@@ -145,7 +105,7 @@ func TestCheckFunding(t *testing.T) {
 		"given up":             {func(a all) { a.n.Leaves[1].Freed = 1 }, escrow.ErrRetired},
 		"too late":             {func(a all) { a.n.Opened = 1101 }, escrow.ErrLate},
 		"claims do not fit": {func(a all) {
-			*a.keys = keySet(t, 5, "a", "b", "c", "d", "e")
+			*a.keys = escrowtest.KeySet(t, 5, "a", "b", "c", "d", "e")
 			a.core.VoucherKeys, a.e.Keys = a.keys.Hash(), *a.keys
 			a.n.Leaves = make([]program.LeafState, 9)
 		}, escrow.ErrKeys},
@@ -162,7 +122,7 @@ func TestCheckFunding(t *testing.T) {
 			}
 		})
 	}
-	if _, err := escrow.NewNet(key("program"), program.NewNetwork(params()), key("x")); !errors.Is(err, escrow.ErrMint) {
+	if _, err := escrow.NewNet(escrowtest.Key("program"), program.NewNetwork(escrowtest.Params()), escrowtest.Key("x")); !errors.Is(err, escrow.ErrMint) {
 		t.Errorf("a network with an unknown mint: %v", err)
 	}
 }
@@ -172,7 +132,7 @@ func FuzzFunding(f *testing.F) {
 	f.Add(good.Marshal())
 	f.Add(escrow.Funding{Index: 255, Proof: make(tranche.Proof, tranche.MaxDepth)}.Marshal())
 	f.Add([]byte{})
-	good.Buyer, good.Order = key("buyer"), market.OrderID{9}
+	good.Buyer, good.Order = escrowtest.Key("buyer"), market.OrderID{9}
 	f.Add(good.Marshal())
 	good.Order = market.OrderID{}
 	f.Add(good.Marshal())

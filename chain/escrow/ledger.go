@@ -4,6 +4,9 @@
 // The program makes claims cumulative and gives every escrow an address of its own, so that only the chain's state
 // matters. The machines compare it with the wanted state and send the difference. A transaction is in the journal
 // before it is sent.
+//
+// This package holds the language of the machines, their ledger, the queue of a machine's transactions, and the checks
+// that need no machine. The machines are below it: deposit is the buyer's and a supervisor's, claims are a provider's.
 package escrow
 
 import (
@@ -32,6 +35,12 @@ type View struct {
 	Escrow   *program.Escrow // nil: there is no such account
 	Vault    market.Amount
 	Tranches map[uint16]program.Tranche // of those that were asked for, the ones that there are
+}
+
+// Free is the amount in an escrow that is there which nobody could claim.
+func (v View) Free() market.Amount {
+	owed := market.Amount(v.Escrow.Outstanding + v.Escrow.Fee)
+	return v.Vault - min(v.Vault, owed)
 }
 
 // Ledger is a chain with Starling's program, seen by one key. Implementations: chain/solana, and in memory beside the

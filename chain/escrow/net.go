@@ -68,8 +68,11 @@ func (n Net) EscrowOf(core market.LeaseCore, f Funding) sign.Key {
 	return n.Escrow(buyer, order, f.Opened)
 }
 
-// margin is how many slots after an escrow's deadline its providers may still claim.
-func (n Net) margin() uint64 { return uint64(n.Account.Params.MarginSlots) }
+// MintIndex is the number of the mint in the network's account.
+func (n Net) MintIndex() uint8 { return n.index }
+
+// Margin is how many slots after an escrow's deadline its providers may still claim.
+func (n Net) Margin() uint64 { return uint64(n.Account.Params.MarginSlots) }
 
 // How long a claim's transaction is, in bytes: 741 with 11 accounts and 52 for its budget, less 212 when 8 of them are
 // named by a lookup table, and for each key that signs its voucher and each step of its path so much more.
@@ -80,8 +83,9 @@ const (
 	claimSibling = 40
 )
 
-// claimFits reports whether a claim fits into one transaction.
-func claimFits(keys uint8, path int, table bool) bool {
+// ClaimFits reports whether a claim fits into one transaction, with so many keys that sign its voucher and so long a
+// path in its tranche. Table says that a lookup table names its accounts.
+func ClaimFits(keys uint8, path int, table bool) bool {
 	size := claimSize + claimKey*int(keys) + claimSibling*path
 	if table {
 		size -= claimTable
@@ -90,7 +94,7 @@ func claimFits(keys uint8, path int, table bool) bool {
 }
 
 func leavesFit(keys uint8, table bool) (leaves int) {
-	for path := 0; path <= tranche.MaxDepth && claimFits(keys, path, table); path++ {
+	for path := 0; path <= tranche.MaxDepth && ClaimFits(keys, path, table); path++ {
 		leaves = 1 << path
 	}
 	return leaves
@@ -100,11 +104,5 @@ func leavesFit(keys uint8, table bool) (leaves int) {
 // signed by the set's threshold. (Each of its providers may need a lookup table for it.)
 func LeavesFit(keys market.KeySet) int { return leavesFit(keys.Threshold, true) }
 
-// leavesOf is how many leaves the tranches of so many leases together have: as many as need no lookup table, if all the
-// tranches then fit into one transaction.
-func leavesOf(keys market.KeySet, leases int) int {
-	if bare := leavesFit(keys.Threshold, false); leases <= bare*maxTogether {
-		return bare
-	}
-	return LeavesFit(keys)
-}
+// LeavesFitBare is how many leaves a tranche may have so that no claim on it needs a lookup table.
+func LeavesFitBare(keys market.KeySet) int { return leavesFit(keys.Threshold, false) }

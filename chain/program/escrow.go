@@ -5,6 +5,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/tranche"
 )
 
 // Limits of an escrow.
@@ -159,11 +160,22 @@ type Tranche struct {
 	Leaves      []LeafState
 }
 
+// Commitment is the root under which the tranche's leaves are.
+func (t Tranche) Commitment() tranche.Root {
+	return tranche.Root{Hash: t.Root, Sum: market.Amount(t.Sum), Count: uint16(len(t.Leaves))}
+}
+
 // LeafState is the state of one leaf.
 type LeafState struct {
 	Paid   uint64 // with the fee
 	Freed  uint64 // this much of the cap can never be claimed any more
 	Window uint32 // 0, or while it is being retired the last slot in which it may be claimed, counted from Opened
+}
+
+// Left is the part of a leaf's cap that could still be claimed.
+func (s LeafState) Left(limit market.Amount) uint64 {
+	left := uint64(limit) - min(uint64(limit), s.Freed)
+	return left - min(left, s.Paid)
 }
 
 // TrancheSize is the length of a tranche's account.

@@ -11,6 +11,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/claims"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/chain/solana"
@@ -119,9 +121,9 @@ func TestGuardians(t *testing.T) {
 		standbys = append(standbys, program.Standby{Provider: newKey(t).Key(), Payout: newKey(t).Key(), MaxRate: 1, Budget: 1})
 	}
 	timing := escrow.Params{PollEvery: 50 * time.Millisecond, LookEvery: 100 * time.Millisecond, RetryAfter: 100 * time.Millisecond}
-	deal := escrow.Deal{Order: market.OrderID(newKey(t).Key()), Buyer: buyer.Key(), Source: program.TokenAccount(buyer.Key(), g.Mint), RefundOwner: buyer.Key(),
+	deal := deposit.Deal{Order: market.OrderID(newKey(t).Key()), Buyer: buyer.Key(), Source: program.TokenAccount(buyer.Key(), g.Mint), RefundOwner: buyer.Key(),
 		Keys: keys, Standbys: standbys, LeaseBuyer: job.Key()}
-	d, err := escrow.NewDeposit(net, deal, timing)
+	d, err := deposit.New(net, deal, timing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +136,7 @@ func TestGuardians(t *testing.T) {
 			Rate: 10 * market.RateScale, Cap: 10_000, Start: now, ActivateBefore: now + 800, End: now + 1000}
 	}
 	core := lease(deal.Order, first.Key())
-	b := &peer[escrow.Deposit]{TB: t, ledger: ledger, m: d, others: []sign.Signer{watching(0), watching(1), watching(2)}}
+	b := &peer[deposit.Deposit]{TB: t, ledger: ledger, m: d, others: []sign.Signer{watching(0), watching(1), watching(2)}}
 	b.tell(escrow.Fund{Leases: []market.LeaseCore{core}, Deadline: core.Start + 5000, Deposit: 60_000})
 	funded := func(told *[]escrow.Effect) bool {
 		for _, e := range *told {
@@ -144,7 +146,7 @@ func TestGuardians(t *testing.T) {
 		}
 		return false
 	}
-	b.until("funded", func(escrow.Deposit) bool { return funded(&b.told) })
+	b.until("funded", func(deposit.Deposit) bool { return funded(&b.told) })
 
 	if len(asked.Opens) != 1 || asked.Opens[0].Order != deal.Order || len(asked.Opens[0].Standbys) != 4 {
 		t.Errorf("guardians were asked %+v", asked)
@@ -153,15 +155,15 @@ func TestGuardians(t *testing.T) {
 	// The buyer is gone. A guardian hires with whichever of the other two is there.
 	at, _ := b.m.Escrow()
 	opening := b.told[0].(escrow.Opening)
-	h, err := escrow.NewHire(net, escrow.Hiring{Order: deal.Order, Buyer: buyer.Key(), Opened: opening.Opened, Deadline: b.m.Deadline(), Keys: keys, LeaseBuyer: job.Key(),
+	h, err := deposit.NewHire(net, deposit.Hiring{Order: deal.Order, Buyer: buyer.Key(), Opened: opening.Opened, Deadline: b.m.Deadline(), Keys: keys, LeaseBuyer: job.Key(),
 		Hirer: hirer.Key()}, timing)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &peer[escrow.Hire]{TB: t, ledger: hirerLedger, m: h, others: []sign.Signer{watching(1)}}
+	s := &peer[deposit.Hire]{TB: t, ledger: hirerLedger, m: h, others: []sign.Signer{watching(1)}}
 	second := lease(market.OrderID{7}, provider.Key())
 	s.tell(escrow.Fund{Leases: []market.LeaseCore{second}})
-	s.until("hired", func(escrow.Hire) bool { return funded(&s.told) })
+	s.until("hired", func(deposit.Hire) bool { return funded(&s.told) })
 	if len(asked.Hires) != 1 || asked.Hires[0].Leaves[0].Lease != second.ID() {
 		t.Errorf("the guardian was asked %+v", asked)
 	}
@@ -181,20 +183,20 @@ func TestGuardians(t *testing.T) {
 	if _, err := escrow.CheckFunding(net, view, second, keys, f); err != nil {
 		t.Fatal(err)
 	}
-	c, err := escrow.NewClaims(net, second, keys, f, escrow.When{Amount: 100, Slots: 50}, timing)
+	c, err := claims.New(net, second, keys, f, escrow.When{Amount: 100, Slots: 50}, timing)
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims := &peer[escrow.Claims]{TB: t, ledger: providerLedger, m: c}
+	payee := &peer[claims.Claims]{TB: t, ledger: providerLedger, m: c}
 	v, err := verify.SignVoucher(net.Domain(), verify.Voucher{Version: verify.VoucherVersion, Flags: verify.VoucherFinal, Seq: 1, Lease: second.ID(), Escrow: at,
 		Cumulative: 200, Horizon: second.Start + 20}, keys, guardians[0], guardians[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims.tell(escrow.VoucherKept{Voucher: v, Earned: v.Cumulative})
-	claims.until("claimed", func(m escrow.Claims) bool { over, _ := m.Over(); return over })
-	if claims.m.Paid() != 200 {
-		t.Errorf("paid %d", claims.m.Paid())
+	payee.tell(escrow.VoucherKept{Voucher: v, Earned: v.Cumulative})
+	payee.until("claimed", func(m claims.Claims) bool { over, _ := m.Over(); return over })
+	if payee.m.Paid() != 200 {
+		t.Errorf("paid %d", payee.m.Paid())
 	}
 
 	// The lease ends with a final receipt: the guardian's rent is back without anybody else.
@@ -207,12 +209,12 @@ func TestGuardians(t *testing.T) {
 	s.others = nil
 	s.tell(escrow.Retire{Leases: []escrow.Retired{{Lease: second.ID(), Final: &verify.Receipt{ReceiptCore: receipt, ProviderSig: signature}}}})
 	s.tell(escrow.End{})
-	s.until("rent is back", escrow.Hire.Closed)
+	s.until("rent is back", deposit.Hire.Closed)
 
 	// The buyer is back and has the rest.
 	b.others = nil
 	b.tell(escrow.End{})
-	b.until("closed", escrow.Deposit.Closed)
+	b.until("closed", deposit.Deposit.Closed)
 	if funds, err := ledger.Funds(t.Context()); err != nil || funds.Balance != 1_000_000-200 {
 		t.Errorf("%+v, %v: all but what was claimed should be back", funds, err)
 	}

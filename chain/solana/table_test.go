@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
@@ -19,9 +20,9 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// claims are the instructions of n claims on one tranche, each by so many keys and with a path of so many steps, and the accounts
+// claimsOf are the instructions of n claims on one tranche, each by so many keys and with a path of so many steps, and the accounts
 // that a table can name.
-func claims(n, keys, path int) (in []program.Instruction, holds []sign.Key) {
+func claimsOf(n, keys, path int) (in []program.Instruction, holds []sign.Key) {
 	at, escrow, mint := chaintest.RandomKey(), chaintest.RandomKey(), chaintest.RandomKey()
 	holds = []sign.Key{escrow, program.TrancheAddress(at, escrow, 0), program.VaultAddress(at, escrow), mint, chaintest.RandomKey(), program.TokenProgram, program.InstructionsSysvar}
 	for i := range n {
@@ -53,7 +54,7 @@ func TestClaimsInTransaction(t *testing.T) {
 	longest := func(n, keys int, table bool) int {
 		path := -1
 		for path < tranche.MaxDepth {
-			in, holds := claims(n, keys, path+1)
+			in, holds := claimsOf(n, keys, path+1)
 			var tables []program.Table
 			if table {
 				tables = []program.Table{{Address: chaintest.RandomKey(), Holds: holds}}
@@ -85,7 +86,7 @@ func TestClaimsInTransaction(t *testing.T) {
 		}
 	}
 	for keys, want := range []int{1011, 1121, 1231} {
-		in, holds := claims(1, keys+1, tranche.MaxDepth)
+		in, holds := claimsOf(1, keys+1, tranche.MaxDepth)
 		if got := size(t, in, program.Table{Address: chaintest.RandomKey(), Holds: holds}); got != want {
 			t.Errorf("a claim by %d keys with the longest path takes %d bytes, want %d", keys+1, got, want)
 		}
@@ -141,7 +142,7 @@ func TestClaimByTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := escrow.Funding{Opened: d.open.Opened, Index: 200, Proof: proof}
-	m, err := escrow.NewClaims(n, core, keys, f, escrow.When{Amount: 1}, escrow.Params{PollEvery: 50 * time.Millisecond, LookEvery: 100 * time.Millisecond, RetryAfter: 100 * time.Millisecond})
+	m, err := claims.New(n, core, keys, f, escrow.When{Amount: 1}, escrow.Params{PollEvery: 50 * time.Millisecond, LookEvery: 100 * time.Millisecond, RetryAfter: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,11 +198,11 @@ func (w *watched) Sign(ctx context.Context, in []program.Instruction, tables []p
 }
 
 // drive tells claims an event and has them work until they are done.
-func drive(t *testing.T, l escrow.Ledger, m escrow.Claims, ev escrow.Event) {
+func drive(t *testing.T, l escrow.Ledger, m claims.Claims, ev escrow.Event) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	save := func(escrow.Claims, []byte) error { return nil }
+	save := func(claims.Claims, []byte) error { return nil }
 	for {
 		next, _, err := chaintest.Drive(ctx, l, save, m, time.Now(), ev)
 		ev = escrow.Ticked{}

@@ -1,9 +1,6 @@
 package settle
 
-import (
-	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/market"
-)
+import "github.com/starling-network/starling/market"
 
 // Account is the outcome of claims. Amounts are before the network's fee.
 type Account struct {
@@ -12,8 +9,15 @@ type Account struct {
 	Lost    market.Amount // of that, can never be claimed any more
 }
 
+// Claims are a lease's: a machine of chain/escrow/claims.
+type Claims interface {
+	Owed() market.Amount
+	Paid() market.Amount
+	Over() (over, lost bool)
+}
+
 // AccountOf is the account of a lease's claims.
-func AccountOf(m escrow.Claims) Account {
+func AccountOf(m Claims) Account {
 	a := Account{Owed: m.Owed(), Claimed: m.Paid()}
 	if _, lost := m.Over(); lost {
 		a.Lost = a.Owed - min(a.Claimed, a.Owed)

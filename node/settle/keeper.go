@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/machine"
 )
 
-// Machine is a machine of chain/escrow: escrow.Deposit, escrow.Hire or escrow.Claims.
+// Machine is a machine of chain/escrow: deposit.Deposit, deposit.Hire or claims.Claims.
 type Machine[M any] interface {
 	escrow.Machine[M]
 	// Next returns when it wants its next Ticked; zero means never.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
@@ -60,14 +61,14 @@ func (a *adversary) fund(h held) funded {
 		return f
 	}
 	ledger := a.n.access(a.key.Key()).Program
-	m, err := escrow.NewDeposit(a.n.terms, escrow.Deal{
+	m, err := deposit.New(a.n.terms, deposit.Deal{
 		Order: h.order.ID, Buyer: a.key.Key(), Source: program.TokenAccount(a.key.Key(), a.n.Genesis.Mint), RefundOwner: a.key.Key(), Keys: a.keys,
 	}, escrowParams)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	for ev := escrow.Event(escrow.Fund{Leases: []market.LeaseCore{h.core}, Deadline: h.core.End + 10*marginSlots}); ; ev = (escrow.Ticked{}) {
-		if m, _, err = chaintest.Drive(a.t.Context(), ledger, func(escrow.Deposit, []byte) error { return nil }, m, time.Now(), ev); err != nil {
+		if m, _, err = chaintest.Drive(a.t.Context(), ledger, func(deposit.Deposit, []byte) error { return nil }, m, time.Now(), ev); err != nil {
 			a.t.Fatal(err)
 		}
 		if f, ok := m.Funding(id); ok {

@@ -3,7 +3,9 @@ package fields
 
 import (
 	"encoding/binary"
+	"slices"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -41,3 +43,23 @@ func (r *Reader) U64() uint64 { return binary.LittleEndian.Uint64(r.Take(8)) }
 
 // Key returns the next 32 bytes as a key.
 func (r *Reader) Key() sign.Key { return sign.Key(r.Take(sign.KeySize)) }
+
+// Count bounds the number of elements that follow: more than limit fail, and none are read then.
+func (r *Reader) Count(n, limit int) int {
+	if r.Fail(n > limit); r.Bad {
+		return 0
+	}
+	return n
+}
+
+// Bytes returns the next n bytes, at most limit.
+func (r *Reader) Bytes(n, limit int) []byte { return r.Take(r.Count(n, limit)) }
+
+// KeySet returns a set of voucher keys.
+func (r *Reader) KeySet() market.KeySet {
+	head := r.Take(2)
+	raw := append(slices.Clone(head), r.Take(sign.KeySize*r.Count(int(head[1]), market.MaxVoucherKeys))...)
+	ks, err := market.UnmarshalKeySet(raw)
+	r.Fail(err != nil)
+	return ks
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -35,7 +36,7 @@ func (x *Payments) Fund(ctx context.Context, job string, leases []Lease) ([]Sour
 		return x.hire(ctx, net, job, guard, leases)
 	}
 	name := nameOf(job, first.Core.Order)
-	deal := escrow.Deal{Order: first.Core.Order, Buyer: x.cfg.Self, Keys: first.Keys}
+	deal := deposit.Deal{Order: first.Core.Order, Buyer: x.cfg.Self, Keys: first.Keys}
 	deal.Source, deal.RefundOwner = x.till.source()
 	ev := escrow.Fund{}
 	margin := market.Slot(net.Account.Params.MarginSlots)
@@ -49,7 +50,7 @@ func (x *Payments) Fund(ctx context.Context, job string, leases []Lease) ([]Sour
 			return nil, err
 		}
 	}
-	m, err := escrow.NewDeposit(net, deal, x.cfg.Params)
+	m, err := deposit.New(net, deal, x.cfg.Params)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func (x *Payments) Fund(ctx context.Context, job string, leases []Lease) ([]Sour
 		return nil, err
 	}
 	var out []Source
-	m, err = x.deposits.Until(ctx, name, func(m escrow.Deposit) bool {
+	m, err = x.deposits.Until(ctx, name, func(m deposit.Deposit) bool {
 		at, ok := m.Escrow()
 		out = sourcesOf(at, ok, m.Funding, leases)
 		return out != nil
@@ -79,7 +80,7 @@ func (x *Payments) Fund(ctx context.Context, job string, leases []Lease) ([]Sour
 }
 
 // placement returns the escrow of a deposit, where one source is.
-func (d *Guard) placement(s Source, deal escrow.Deal, m escrow.Deposit) (Placement, error) {
+func (d *Guard) placement(s Source, deal deposit.Deal, m deposit.Deposit) (Placement, error) {
 	f, err := escrow.UnmarshalFunding(s.Funding)
 	if err != nil {
 		return Placement{}, err
@@ -101,7 +102,7 @@ func (d *Guard) placement(s Source, deal escrow.Deal, m escrow.Deposit) (Placeme
 
 // back adds the job's own key to a deal, the standbys with the money for them, and the guardians' wages. The leases of
 // the order come first.
-func (d *Guard) back(g market.Genesis, deal *escrow.Deal, ev *escrow.Fund, margin market.Slot) error {
+func (d *Guard) back(g market.Genesis, deal *deposit.Deal, ev *escrow.Fund, margin market.Slot) error {
 	deal.LeaseBuyer = d.Key
 	taken := map[sign.Key]bool{}
 	var err error
@@ -147,7 +148,7 @@ func (x *Payments) hire(
 	if guard == nil || guard.Place == nil {
 		return nil, ErrNoPlace
 	}
-	m, err := escrow.NewHire(net, escrow.Hiring{
+	m, err := deposit.NewHire(net, deposit.Hiring{
 		Order: guard.Place.Order, Buyer: guard.Owner, Opened: guard.Place.Opened, Deadline: guard.Place.Deadline,
 		Keys: guard.Keys, LeaseBuyer: guard.Key, Hirer: x.cfg.Self,
 	}, x.cfg.Params)
@@ -168,7 +169,7 @@ func (x *Payments) hire(
 		return nil, fmt.Errorf("hiring %d standbys: %w", len(leases), err)
 	}
 	var out []Source
-	m, err = x.hires.Until(ctx, name, func(m escrow.Hire) bool {
+	m, err = x.hires.Until(ctx, name, func(m deposit.Hire) bool {
 		out = sourcesOf(m.Escrow(), true, m.Funding, leases)
 		return out != nil
 	})

@@ -24,6 +24,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -166,7 +167,7 @@ type Source struct {
 	Funding []byte // encoded escrow.Funding, for the provider
 }
 
-// Records by job and order: an escrow.Deposit, and an escrow.Hire.
+// Records by job and order: a deposit.Deposit, and a deposit.Hire.
 var (
 	depositTable = settle.Define("deposit")
 	hireTable    = settle.Define("hire")
@@ -175,8 +176,8 @@ var (
 // Payments pays from escrows: one for each order, filled before its leases begin.
 type Payments struct {
 	cfg      Config
-	deposits *settle.Keeper[escrow.Deposit]
-	hires    *settle.Keeper[escrow.Hire]
+	deposits *settle.Keeper[deposit.Deposit]
+	hires    *settle.Keeper[deposit.Hire]
 	views    *views
 	turns    *turns
 	till     *till
@@ -192,15 +193,15 @@ func New(ctx context.Context, cfg Config) (*Payments, error) {
 		return nil, err
 	}
 	var err error
-	x.deposits, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Deposit]{
-		Table: depositTable, Ledger: cfg.Chain, Store: cfg.Store, Over: escrow.Deposit.Closed, Notify: x.deposited,
+	x.deposits, err = settle.NewKeeper(ctx, settle.KeeperConfig[deposit.Deposit]{
+		Table: depositTable, Ledger: cfg.Chain, Store: cfg.Store, Over: deposit.Deposit.Closed, Notify: x.deposited,
 		Observer: settle.Observer{Looked: x.views.looked, Landed: x.views.landed}, Program: cfg.Genesis.Program,
-		Restore: func(ctx context.Context, state []byte) (escrow.Deposit, error) {
+		Restore: func(ctx context.Context, state []byte) (deposit.Deposit, error) {
 			net, err := cfg.Network.Get(ctx)
 			if err != nil {
-				return escrow.Deposit{}, err
+				return deposit.Deposit{}, err
 			}
-			return escrow.RestoreDeposit(state, net, cfg.Params)
+			return deposit.Restore(state, net, cfg.Params)
 		},
 		Others: x.witnesses, Log: cfg.Log,
 	})
@@ -208,18 +209,18 @@ func New(ctx context.Context, cfg Config) (*Payments, error) {
 		return nil, err
 	}
 	x.till = &till{cfg: cfg, deposits: x.deposits}
-	x.hires, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Hire]{
-		Table: hireTable, Ledger: cfg.Chain, Store: cfg.Store, Over: escrow.Hire.Closed, Notify: x.hired,
+	x.hires, err = settle.NewKeeper(ctx, settle.KeeperConfig[deposit.Hire]{
+		Table: hireTable, Ledger: cfg.Chain, Store: cfg.Store, Over: deposit.Hire.Closed, Notify: x.hired,
 		Observer: settle.Observer{ // the owner's deposit shows the escrow
 			Looked: func(string, escrow.View) {}, Landed: func(string, settle.Landed) {},
 		},
 		Program: cfg.Genesis.Program,
-		Restore: func(ctx context.Context, state []byte) (escrow.Hire, error) {
+		Restore: func(ctx context.Context, state []byte) (deposit.Hire, error) {
 			net, err := cfg.Network.Get(ctx)
 			if err != nil {
-				return escrow.Hire{}, err
+				return deposit.Hire{}, err
 			}
-			return escrow.RestoreHire(state, net, cfg.Params)
+			return deposit.RestoreHire(state, net, cfg.Params)
 		},
 		Others: x.witnesses, Log: cfg.Log,
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -88,7 +89,7 @@ func (x *Payments) windUp(ctx context.Context, job string, leases []Lease) error
 // back waits until all money that costs nothing is back, for ever. It voids every lease that was not on chain in time.
 func (x *Payments) back(ctx context.Context, job string, leases []Lease, bill Bill) error {
 	for _, name := range x.of(job) {
-		m, err := x.deposits.Until(ctx, name, escrow.Deposit.Back)
+		m, err := x.deposits.Until(ctx, name, deposit.Deposit.Back)
 		if err == nil {
 			err = x.voided(ctx, m, leases, bill)
 		}
@@ -104,7 +105,7 @@ func (x *Payments) back(ctx context.Context, job string, leases []Lease, bill Bi
 func (x *Payments) there(ctx context.Context, job string, leases []Lease) (bool, error) {
 	seen := map[market.LeaseID]bool{}
 	for _, name := range x.of(job) {
-		_, err := x.deposits.Until(ctx, name, func(m escrow.Deposit) bool {
+		_, err := x.deposits.Until(ctx, name, func(m deposit.Deposit) bool {
 			all := true
 			for _, l := range leases {
 				if l.Core.Order == m.Deal().Order {
@@ -122,7 +123,7 @@ func (x *Payments) there(ctx context.Context, job string, leases []Lease) (bool,
 }
 
 // voided voids the leases of a settled deposit that had no money on chain, as far as that is not done yet.
-func (x *Payments) voided(ctx context.Context, m escrow.Deposit, leases []Lease, bill Bill) error {
+func (x *Payments) voided(ctx context.Context, m deposit.Deposit, leases []Lease, bill Bill) error {
 	at, _ := m.Escrow()
 	for _, l := range leases {
 		if l.Core.Order != m.Deal().Order || l.Escrow == at && !m.Void(l.ID) {

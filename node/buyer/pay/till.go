@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/settle"
@@ -16,7 +17,7 @@ import (
 // the key is the owner, it is the owner's account.
 type till struct {
 	cfg      Config
-	deposits *settle.Keeper[escrow.Deposit]
+	deposits *settle.Keeper[deposit.Deposit]
 
 	mu sync.Mutex // a deposit must be in the journal before the next one counts
 }
@@ -35,7 +36,7 @@ func (x *till) account() sign.Key {
 }
 
 // deposit brings the money for some leases into the till, beside the money for other deposits. It journals the deposit.
-func (x *till) deposit(ctx context.Context, name string, m escrow.Deposit, ev escrow.Fund) error {
+func (x *till) deposit(ctx context.Context, name string, m deposit.Deposit, ev escrow.Fund) error {
 	need := ev.Deposit
 	if need == 0 {
 		for _, l := range ev.Leases {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/p2p/stream"
@@ -78,7 +79,7 @@ func (x *Wages) note(e *earner, name string, change func(*drawn)) {
 // voucher is of the wage up to a slot, or as far as the other guardians sign: they may have heard earlier that the job
 // is over.
 func (x *Wages) voucher(
-	ctx context.Context, w guardian.Ward, m escrow.Claims, from, until market.Slot,
+	ctx context.Context, w guardian.Ward, m claims.Claims, from, until market.Slot,
 ) (verify.SignedVoucher, error) {
 	_, panel, ok := x.Guardian.Guarded(w.Job)
 	if !ok {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
@@ -38,7 +39,7 @@ const (
 	unfundedAfter = 2 * time.Minute
 )
 
-// table has an escrow.Claims by job and escrow.
+// table has a claims.Claims by job and escrow.
 var table = settle.Define("wage")
 
 // Config is the configuration of Wages. All of it is required.
@@ -59,7 +60,7 @@ type Config struct {
 // ever. A wage's money lies in the job's escrow, where the owner says in the job's state.
 type Wages struct {
 	Config
-	claims *settle.Keeper[escrow.Claims]
+	claims *settle.Keeper[claims.Claims]
 	wg     sync.WaitGroup
 	free   chan struct{} // a token for each job that may be asked about
 
@@ -96,17 +97,17 @@ func (x *Wages) earner(job sign.Hash) *earner {
 func New(ctx context.Context, cfg Config) (*Wages, error) {
 	x := &Wages{Config: cfg, free: make(chan struct{}, wagesAtOnce), jobs: map[sign.Hash]*earner{}}
 	var err error
-	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Claims]{
+	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[claims.Claims]{
 		Table: table, Program: cfg.Genesis.Program,
-		Over:     func(m escrow.Claims) bool { over, _ := m.Over(); return over },
+		Over:     func(m claims.Claims) bool { over, _ := m.Over(); return over },
 		Observer: settle.Observer{Looked: x.looked, Landed: func(string, settle.Landed) {}}, Ledger: cfg.Chain,
 		Store: cfg.Store, Notify: x.report, Log: cfg.Log,
-		Restore: func(ctx context.Context, state []byte) (escrow.Claims, error) {
+		Restore: func(ctx context.Context, state []byte) (claims.Claims, error) {
 			net, err := cfg.Network.Get(ctx)
 			if err != nil {
-				return escrow.Claims{}, err
+				return claims.Claims{}, err
 			}
-			return escrow.RestoreClaims(state, net, cfg.When, cfg.Params)
+			return claims.Restore(state, net, cfg.When, cfg.Params)
 		},
 	})
 	return x, err
@@ -248,7 +249,7 @@ func (x *Wages) find(ctx context.Context, w guardian.Ward, e *earner, open int) 
 	at := net.EscrowOf(core, f)
 	name := w.Job.String() + "/" + at.String()
 	if _, _, err := x.claims.Get(name); err != nil {
-		m, err := escrow.NewClaims(net, core, w.Keys, f, x.When, x.Params)
+		m, err := claims.New(net, core, w.Keys, f, x.When, x.Params)
 		if err != nil {
 			return fmt.Errorf("the wage cannot be claimed: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
@@ -24,7 +25,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// claimsTable has an escrow.Claims by lease id.
+// claimsTable has a claims.Claims by lease id.
 var claimsTable = settle.Define("claims")
 
 // Escrows is the configuration of a provider that is paid from escrows.
@@ -98,7 +99,7 @@ type Config struct {
 type Escrowed struct {
 	cfg    Config
 	Credit *credit.Credit
-	claims *settle.Keeper[escrow.Claims]
+	claims *settle.Keeper[claims.Claims]
 	starts *rates.Credit[market.LeaseID] // leases that began work before their escrow was seen
 }
 
@@ -109,17 +110,17 @@ func New(ctx context.Context, cfg Config) (*Escrowed, error) {
 	if x.Credit, err = credit.New(ctx, cfg.Store, cfg.Chain, cfg.Self, cfg.Genesis.Mint); err != nil {
 		return nil, err
 	}
-	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[escrow.Claims]{
+	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[claims.Claims]{
 		Table: claimsTable, Program: cfg.Genesis.Program,
-		Over:     escrow.Claims.Done,
+		Over:     claims.Claims.Done,
 		Observer: settle.Observer{Looked: x.looked, Landed: x.landed}, Ledger: cfg.Chain, Store: cfg.Store,
 		Notify: x.report, Log: cfg.Log,
-		Restore: func(ctx context.Context, state []byte) (escrow.Claims, error) {
+		Restore: func(ctx context.Context, state []byte) (claims.Claims, error) {
 			net, err := cfg.Network.Get(ctx)
 			if err != nil {
-				return escrow.Claims{}, err
+				return claims.Claims{}, err
 			}
-			return escrow.RestoreClaims(state, net, cfg.When, cfg.Params)
+			return claims.Restore(state, net, cfg.When, cfg.Params)
 		},
 	})
 	return x, err
@@ -164,7 +165,7 @@ func (x *Escrowed) Promised(ctx context.Context, r lease.Record, funding []byte)
 	}
 	err = escrow.CheckWindows(net.Account.Params)
 	if err == nil {
-		_, err = escrow.NewClaims(net, *r.Core, r.Keys, f, x.cfg.When, x.cfg.Params)
+		_, err = claims.New(net, *r.Core, r.Keys, f, x.cfg.When, x.cfg.Params)
 	}
 	if err != nil {
 		return sign.Key{}, stream.Refuse(string(market.ReasonUnfunded),
@@ -240,9 +241,9 @@ func (x *Escrowed) Opened(ctx context.Context, s *billing.Meter) {
 // claim keeps the claims of a lease, once.
 func (x *Escrowed) claim(ctx context.Context, r lease.Record) {
 	net, f, err := x.funding(ctx, r)
-	var m escrow.Claims
+	var m claims.Claims
 	if err == nil {
-		m, err = escrow.NewClaims(net, *r.Core, r.Keys, f, x.cfg.When, x.cfg.Params)
+		m, err = claims.New(net, *r.Core, r.Keys, f, x.cfg.When, x.cfg.Params)
 	}
 	if err != nil {
 		x.cfg.Log.Error("a lease's money cannot be claimed", "lease", r.Lease, "err", err)

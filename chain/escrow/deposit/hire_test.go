@@ -1,4 +1,4 @@
-package escrow_test
+package deposit_test
 
 import (
 	"bytes"
@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -15,7 +17,7 @@ import (
 
 // supervisor is a guardian that hires standbys.
 type supervisor struct {
-	*actor[escrow.Hire]
+	*actor[deposit.Hire]
 	ended bool
 	log   []escrow.Effect
 }
@@ -23,24 +25,24 @@ type supervisor struct {
 // standbys are whom the guardians of the worlds here may hire.
 func standbys() (out []program.Standby) {
 	for _, name := range []string{"standby 0", "standby 1"} {
-		out = append(out, program.Standby{Provider: key(name), Payout: key(name + " payout"), MaxRate: 10 * market.RateScale, Budget: 3000})
+		out = append(out, program.Standby{Provider: escrowtest.Key(name), Payout: escrowtest.Key(name + " payout"), MaxRate: 10 * market.RateScale, Budget: 3000})
 	}
 	return out
 }
 
 // guarded is a world with three guardians, of which two sign.
-func guarded(t fataler) *world {
+func guarded(t escrowtest.T) *world {
 	names := []string{"guardian 1", "guardian 2", "guardian 3"}
-	return newWorld(t, network(t), keySet(t, 2, names...), names...)
+	return newWorld(t, escrowtest.Net(t, escrowtest.Params()), escrowtest.KeySet(t, 2, names...), names...)
 }
 
 // crowded makes the deal so large that its opening and first tranche do not fit together.
 func (w *world) crowded() {
 	deal := w.buyer.m.Deal()
 	for len(deal.Standbys) < 4 {
-		deal.Standbys = append(deal.Standbys, program.Standby{Provider: key("nobody"), Payout: key("nobody"), MaxRate: 1, Budget: 1})
+		deal.Standbys = append(deal.Standbys, program.Standby{Provider: escrowtest.Key("nobody"), Payout: escrowtest.Key("nobody"), MaxRate: 1, Budget: 1})
 	}
-	d, err := escrow.NewDeposit(w.s.net, deal, timing())
+	d, err := deposit.New(w.s.Net, deal, escrowtest.Timing())
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
@@ -59,35 +61,35 @@ func TestOpeningBeforeItsTranches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if fork {
-				w.until("opened", 10, func() bool { return len(w.s.tip.Escrows) == 1 })
-				w.s.fork(1, false)
+				w.until("opened", 10, func() bool { return len(w.s.Tip.Escrows) == 1 })
+				w.s.Fork(1, false)
 			}
 			w.until("funded", 60, func() bool { return w.leases[0].claims != nil })
-			w.pass(lag+2, always)
-			if w.s.opens != 1 || w.s.adds != 1 || len(w.s.opening) != 1 {
-				t.Errorf("%d opened, %d tranches, openings of %v", w.s.opens, w.s.adds, w.s.opening)
+			w.pass(escrowtest.Lag+2, always)
+			if w.s.Opens != 1 || w.s.Adds != 1 || len(w.s.Openings) != 1 {
+				t.Errorf("%d opened, %d tranches, openings of %v", w.s.Opens, w.s.Adds, w.s.Openings)
 			}
 			w.comeBack(t, 300)
 		})
 	}
 }
 
-func (w *world) hiring(of string) escrow.Hiring {
-	return escrow.Hiring{Order: w.buyer.m.Deal().Order, Buyer: key("buyer"), Opened: w.s.opening[len(w.s.opening)-1], Deadline: w.buyer.m.Deadline(), Keys: w.keys,
-		LeaseBuyer: w.names, Hirer: key(of)}
+func (w *world) hiring(of string) deposit.Hiring {
+	return deposit.Hiring{Order: w.buyer.m.Deal().Order, Buyer: escrowtest.Key("buyer"), Opened: w.s.Openings[len(w.s.Openings)-1], Deadline: w.buyer.m.Deadline(), Keys: w.keys,
+		LeaseBuyer: w.names, Hirer: escrowtest.Key(of)}
 }
 
 // supervise has somebody hire standbys, with the guardians beside it.
 func (w *world) supervise(name string) *supervisor {
-	h, err := escrow.NewHire(w.s.net, w.hiring(name), timing())
+	h, err := deposit.NewHire(w.s.Net, w.hiring(name), escrowtest.Timing())
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
 	s := &supervisor{}
-	s.actor = &actor[escrow.Hire]{t: w.t, m: h, wallet: &wallet{s: w.s, by: private(name)}, others: w.voters, journal: h.Marshal(),
+	s.actor = &actor[deposit.Hire]{t: w.t, m: h, wallet: &escrowtest.Wallet{Chain: w.s, By: escrowtest.Private(name)}, others: w.voters, journal: h.Marshal(),
 		hear:    func(e escrow.Effect) { s.log = append(s.log, e); w.heard(e) },
-		restore: func(b []byte) (escrow.Hire, error) { return escrow.RestoreHire(b, w.s.net, timing()) },
-		next:    escrow.Hire.Next}
+		restore: func(b []byte) (deposit.Hire, error) { return deposit.RestoreHire(b, w.s.Net, escrowtest.Timing()) },
+		next:    deposit.Hire.Next}
 	w.supervisors = append(w.supervisors, s)
 	return s
 }
@@ -98,7 +100,7 @@ func (w *world) standby(s *supervisor, which int, before, length uint64) market.
 	r := w.leases[len(w.leases)-1]
 	r.by, r.hirer = "standby "+string(rune('0'+which)), s
 	r.core.Order = market.OrderID{9, byte(core.Rank) + 1}
-	r.core.Provider, r.core.Payout = key(r.by), key(r.by+" payout")
+	r.core.Provider, r.core.Payout = escrowtest.Key(r.by), escrowtest.Key(r.by+" payout")
 	return r.core
 }
 
@@ -125,21 +127,21 @@ func away(t *testing.T, free market.Amount) (*world, *rental) {
 		t.Fatal(err)
 	}
 	w.until("funded", 30, func() bool { return w.leases[0].claims != nil })
-	w.pass(lag+2, always)
-	w.buyer.wallet.down = true
+	w.pass(escrowtest.Lag+2, always)
+	w.buyer.wallet.Down = true
 	return w, w.leases[0]
 }
 
 // comeBack has the buyer come back and wind up; everything must end within so many slots.
 func (w *world) comeBack(t *testing.T, slots int) {
 	t.Helper()
-	w.buyer.wallet.down = false
+	w.buyer.wallet.Down = false
 	for _, r := range w.leases {
 		w.stop(r)
 	}
 	w.end()
 	w.until("closed", slots, func() bool { return w.closed })
-	w.pass(lag+1, always)
+	w.pass(escrowtest.Lag+1, always)
 	w.accounts()
 }
 
@@ -157,7 +159,7 @@ func TestHire(t *testing.T) {
 	}
 	second := w.leases[1]
 	w.until("hired", 40, func() bool { return second.claims != nil })
-	if f := *second.funding; f.Buyer != key("buyer") || f.Order != w.buyer.m.Deal().Order || f.Tranche != 1 {
+	if f := *second.funding; f.Buyer != escrowtest.Key("buyer") || f.Order != w.buyer.m.Deal().Order || f.Tranche != 1 {
 		t.Errorf("funded by %+v", f)
 	}
 	w.voucher(second, 40)
@@ -166,8 +168,8 @@ func TestHire(t *testing.T) {
 	w.until("paid", 60, func() bool { return second.settled != nil && second.settled.Paid == second.owed })
 	w.leave(s)
 	w.until("the guardian's rent is back", 100, func() bool { return s.m.Closed() })
-	if rent := w.s.tip.Rent[key("guardian 1")]; rent != 0 || w.s.hires != 1 {
-		t.Errorf("%d lamports of rent, %d hires", rent, w.s.hires)
+	if rent := w.s.Tip.Rent[escrowtest.Key("guardian 1")]; rent != 0 || w.s.Hires != 1 {
+		t.Errorf("%d lamports of rent, %d hires", rent, w.s.Hires)
 	}
 	w.comeBack(t, 300)
 }
@@ -186,22 +188,22 @@ func TestHirerIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.until("hired", 40, func() bool { return w.leases[1].claims != nil })
-			w.pass(lag+2, always)
+			w.pass(escrowtest.Lag+2, always)
 			w.leases[1].lazy = true
-			s.wallet.down = true
+			s.wallet.Down = true
 			if told {
 				if err := w.buyer.tell(w.now, escrow.Hired{Leases: []market.LeaseCore{core}}); err != nil {
 					t.Fatal(err)
 				}
 				w.comeBack(t, 300)
-				if w.s.slot > 1500 {
-					t.Errorf("closed at slot %d", w.s.slot)
+				if w.s.Slot > 1500 {
+					t.Errorf("closed at slot %d", w.s.Slot)
 				}
 				return
 			}
 			w.comeBack(t, 2100)
-			if w.s.slot <= 2000+margin {
-				t.Errorf("closed at slot %d, before the deadline", w.s.slot)
+			if w.s.Slot <= 2000+escrowtest.Margin {
+				t.Errorf("closed at slot %d, before the deadline", w.s.Slot)
 			}
 		})
 	}
@@ -217,14 +219,14 @@ func TestHireIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("hired", 40, func() bool { return w.leases[1].claims != nil })
-	w.pass(lag+2, always)
+	w.pass(escrowtest.Lag+2, always)
 	second := w.supervise("guardian 2")
 	if err := second.tell(w.now, escrow.Fund{Leases: []market.LeaseCore{core}}); err != nil {
 		t.Fatal(err)
 	}
 	w.until("taken over", 40, func() bool { _, ok := second.m.Funding(core.ID()); return ok })
-	if w.s.hires != 1 {
-		t.Errorf("%d hires", w.s.hires)
+	if w.s.Hires != 1 {
+		t.Errorf("%d hires", w.s.Hires)
 	}
 	w.leave(first)
 	w.leave(second)
@@ -242,22 +244,22 @@ func TestHiredTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("hired", 40, func() bool { return w.leases[1].claims != nil })
-	w.pass(lag+2, always)
+	w.pass(escrowtest.Lag+2, always)
 	at := s.m.Escrow()
-	second := program.TrancheAddress(w.s.net.Program, at, 2)
-	w.s.inject(t, program.AddStandbyTranche{Payer: key("guardian 2"), Escrow: at, Vault: program.VaultAddress(w.s.net.Program, at), Signers: w.keys.Keys[:2],
+	second := program.TrancheAddress(w.s.Net.Program, at, 2)
+	w.s.Inject(t, program.AddStandbyTranche{Payer: escrowtest.Key("guardian 2"), Escrow: at, Vault: program.VaultAddress(w.s.Net.Program, at), Signers: w.keys.Keys[:2],
 		Tranche: second, Index: 2, Leaves: []program.StandbyLeaf{{Lease: core.ID(), Rate: core.Rate, Cap: core.Cap, Start: core.Start, End: core.End}}})
 	if err := s.tell(w.now, escrow.Fund{Leases: []market.LeaseCore{w.standby(s, 1, 60, 100)}}); err != nil { // a reason to look
 		t.Fatal(err)
 	}
-	retired := func() bool { return w.s.tip.Tranches[second].Leaves[0].Window != 0 }
+	retired := func() bool { return w.s.Tip.Tranches[second].Leaves[0].Window != 0 }
 	w.until("second tranche is being retired", 20, retired)
-	if first := w.s.tip.Tranches[program.TrancheAddress(w.s.net.Program, at, 1)]; first.Leaves[0].Window != 0 {
+	if first := w.s.Tip.Tranches[program.TrancheAddress(w.s.Net.Program, at, 1)]; first.Leaves[0].Window != 0 {
 		t.Error("the first is being retired too")
 	}
 	w.leave(s)
 	w.until("left", 200, func() bool { return s.m.Closed() })
-	w.buyer.wallet.down = false
+	w.buyer.wallet.Down = false
 	for _, r := range w.leases {
 		w.stop(r)
 	}
@@ -279,21 +281,21 @@ func TestHireClosedUnseen(t *testing.T) {
 	if err := s.tell(w.now, escrow.Fund{Leases: []market.LeaseCore{core}}); err != nil {
 		t.Fatal(err)
 	}
-	s.wallet.down = true
-	w.pass(lag+3, always)
+	s.wallet.Down = true
+	w.pass(escrowtest.Lag+3, always)
 	at := s.m.Escrow()
-	tr := program.TrancheAddress(w.s.net.Program, at, 1)
-	if _, there := w.s.final.Tranches[tr]; !there {
+	tr := program.TrancheAddress(w.s.Net.Program, at, 1)
+	if _, there := w.s.Final.Tranches[tr]; !there {
 		t.Fatal("the hire did not land")
 	}
-	w.s.inject(t, program.RetireBegin{Escrow: at, Tranche: tr, Network: w.s.net.Address(), Signers: w.keys.Keys[:2], Index: 0})
-	w.pass(response+lag+2, always)
-	w.s.inject(t, program.RetireFinish{Escrow: at, Tranche: tr, Leaf: tranche.LeafOf(core, 0), Proof: tranche.Proof{}})
-	w.s.inject(t, program.CloseTranche{Escrow: at, Tranche: tr, RentPayer: key("guardian 1")})
-	s.wallet.down = false
+	w.s.Inject(t, program.RetireBegin{Escrow: at, Tranche: tr, Network: w.s.Net.Address(), Signers: w.keys.Keys[:2], Index: 0})
+	w.pass(escrowtest.Response+escrowtest.Lag+2, always)
+	w.s.Inject(t, program.RetireFinish{Escrow: at, Tranche: tr, Leaf: tranche.LeafOf(core, 0), Proof: tranche.Proof{}})
+	w.s.Inject(t, program.CloseTranche{Escrow: at, Tranche: tr, RentPayer: escrowtest.Key("guardian 1")})
+	s.wallet.Down = false
 	w.pass(40, always)
-	if w.s.hires != 1 || w.s.tip.Escrows[at].Tranches != 2 {
-		t.Errorf("%d hires, %d tranches", w.s.hires, w.s.tip.Escrows[at].Tranches)
+	if w.s.Hires != 1 || w.s.Tip.Escrows[at].Tranches != 2 {
+		t.Errorf("%d hires, %d tranches", w.s.Hires, w.s.Tip.Escrows[at].Tranches)
 	}
 	w.leave(s)
 	w.until("left", 60, func() bool { return s.m.Closed() })
@@ -307,7 +309,7 @@ func TestHireWithoutOneGuardian(t *testing.T) {
 			t.Run(by+", "+gone+" away", func(t *testing.T) {
 				t.Parallel()
 				w, _ := away(t, 3000)
-				w.s.away = map[sign.Key]bool{key(gone): true}
+				w.s.Away = map[sign.Key]bool{escrowtest.Key(gone): true}
 				s := w.supervise(by)
 				if err := s.tell(w.now, escrow.Fund{Leases: []market.LeaseCore{w.standby(s, 0, 60, 100)}}); err != nil {
 					t.Fatal(err)
@@ -328,8 +330,8 @@ func TestHireRefused(t *testing.T) {
 		change func(*market.LeaseCore)
 		reason string
 	}{
-		"no standby":       {func(c *market.LeaseCore) { c.Provider = key("x") }, "not allowed for a standby"},
-		"other payout":     {func(c *market.LeaseCore) { c.Payout = key("x") }, "paid as"},
+		"no standby":       {func(c *market.LeaseCore) { c.Provider = escrowtest.Key("x") }, "not allowed for a standby"},
+		"other payout":     {func(c *market.LeaseCore) { c.Payout = escrowtest.Key("x") }, "paid as"},
 		"too dear":         {func(c *market.LeaseCore) { c.Rate++ }, "at most"},
 		"beyond budget":    {func(c *market.LeaseCore) { c.Cap = 3001 }, "of its budget"},
 		"began long since": {func(c *market.LeaseCore) { c.Start -= 200 }, "too long before"},
@@ -363,8 +365,8 @@ func TestHireRefused(t *testing.T) {
 		if !strings.Contains(s.m.Reason(), escrow.ErrFree.Error()) {
 			t.Errorf("waits for %q", s.m.Reason())
 		}
-		w.s.inject(t, program.TopUp{Escrow: s.m.Escrow(), Vault: program.VaultAddress(w.s.net.Program, s.m.Escrow()), Source: key("source"),
-			Authority: key("buyer"), Mint: w.s.net.Mint, Amount: 500})
+		w.s.Inject(t, program.TopUp{Escrow: s.m.Escrow(), Vault: program.VaultAddress(w.s.Net.Program, s.m.Escrow()), Source: escrowtest.Key("source"),
+			Authority: escrowtest.Key("buyer"), Mint: w.s.Net.Mint, Amount: 500})
 		w.until("hired", 40, func() bool { return w.leases[1].claims != nil })
 		w.leave(s)
 		w.comeBack(t, 300)
@@ -376,7 +378,7 @@ func TestHireNumberTaken(t *testing.T) {
 	t.Parallel()
 	w, _ := away(t, 3000)
 	a, b := w.supervise("guardian 1"), w.supervise("guardian 2")
-	a.wallet.lose = true
+	a.wallet.Lose = true
 	if err := a.tell(w.now, escrow.Fund{Leases: []market.LeaseCore{w.standby(a, 0, 100, 120)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -384,11 +386,11 @@ func TestHireNumberTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("the other's", 40, func() bool { return w.leases[2].claims != nil })
-	a.wallet.lose = false
+	a.wallet.Lose = false
 	w.until("hired by the next tranche", 80, func() bool { return w.leases[1].claims != nil })
-	w.pass(lag+2, always)
-	if f, g := w.leases[1].funding, w.leases[2].funding; f.Tranche != 2 || g.Tranche != 1 || w.s.hires != 2 {
-		t.Errorf("tranches %d and %d, %d hires", f.Tranche, g.Tranche, w.s.hires)
+	w.pass(escrowtest.Lag+2, always)
+	if f, g := w.leases[1].funding, w.leases[2].funding; f.Tranche != 2 || g.Tranche != 1 || w.s.Hires != 2 {
+		t.Errorf("tranches %d and %d, %d hires", f.Tranche, g.Tranche, w.s.Hires)
 	}
 	w.leave(a)
 	w.leave(b)
@@ -405,28 +407,28 @@ func TestBuyerNeverComesBack(t *testing.T) {
 	}
 	w.until("hired", 40, func() bool { return w.leases[1].claims != nil })
 	w.leases[1].lazy = true
-	w.s.away = map[sign.Key]bool{key("guardian 2"): true, key("guardian 3"): true}
+	w.s.Away = map[sign.Key]bool{escrowtest.Key("guardian 2"): true, escrowtest.Key("guardian 3"): true}
 	w.leave(s)
 	w.until("over", 1200, func() bool { return s.m.Closed() })
-	if got := w.s.balance(key("owner")); got != 4000 || w.s.slot <= 2000+margin {
-		t.Errorf("%d are back in slot %d", got, w.s.slot)
+	if got := w.s.Balance(escrowtest.Key("owner")); got != 4000 || w.s.Slot <= 2000+escrowtest.Margin {
+		t.Errorf("%d are back in slot %d", got, w.s.Slot)
 	}
 }
 
 func TestNewHireRefuses(t *testing.T) {
 	t.Parallel()
 	w, _ := away(t, 0)
-	for name, change := range map[string]func(*escrow.Hiring){
-		"nobody":     func(h *escrow.Hiring) { h.Hirer = sign.Key{} },
-		"no order":   func(h *escrow.Hiring) { h.Order = market.OrderID{} },
-		"no buyer":   func(h *escrow.Hiring) { h.Buyer = sign.Key{} },
-		"not opened": func(h *escrow.Hiring) { h.Opened = 0 },
-		"no end":     func(h *escrow.Hiring) { h.Deadline = 0 },
-		"no keys":    func(h *escrow.Hiring) { h.Keys = market.KeySet{} },
+	for name, change := range map[string]func(*deposit.Hiring){
+		"nobody":     func(h *deposit.Hiring) { h.Hirer = sign.Key{} },
+		"no order":   func(h *deposit.Hiring) { h.Order = market.OrderID{} },
+		"no buyer":   func(h *deposit.Hiring) { h.Buyer = sign.Key{} },
+		"not opened": func(h *deposit.Hiring) { h.Opened = 0 },
+		"no end":     func(h *deposit.Hiring) { h.Deadline = 0 },
+		"no keys":    func(h *deposit.Hiring) { h.Keys = market.KeySet{} },
 	} {
 		h := w.hiring("guardian 1")
 		change(&h)
-		if _, err := escrow.NewHire(w.s.net, h, timing()); !errors.Is(err, escrow.ErrEvent) {
+		if _, err := deposit.NewHire(w.s.Net, h, escrowtest.Timing()); !errors.Is(err, escrow.ErrEvent) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -446,7 +448,7 @@ func TestNewHireRefuses(t *testing.T) {
 		}
 	}
 	other := core
-	other.Buyer = key("x")
+	other.Buyer = escrowtest.Key("x")
 	for name, c := range map[string]struct {
 		leases []market.LeaseCore
 		want   error
@@ -459,10 +461,10 @@ func TestNewHireRefuses(t *testing.T) {
 		checkRefused(t, w.buyer.m, name, escrow.Hired{Leases: c.leases}, c.want)
 	}
 	// A hire's journal is no deposit's, nor the other way round.
-	if _, err := escrow.RestoreDeposit(s.m.Marshal(), w.s.net, timing()); !errors.Is(err, market.ErrMalformed) {
+	if _, err := deposit.Restore(s.m.Marshal(), w.s.Net, escrowtest.Timing()); !errors.Is(err, market.ErrMalformed) {
 		t.Errorf("a hire read as a deposit: %v", err)
 	}
-	if _, err := escrow.RestoreHire(w.buyer.m.Marshal(), w.s.net, timing()); !errors.Is(err, market.ErrMalformed) {
+	if _, err := deposit.RestoreHire(w.buyer.m.Marshal(), w.s.Net, escrowtest.Timing()); !errors.Is(err, market.ErrMalformed) {
 		t.Errorf("a deposit read as a hire: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package escrow_test
+package deposit_test
 
 import (
 	"fmt"
@@ -59,13 +59,13 @@ func (w *world) obey(t *testing.T, d *datadriven.TestData) {
 	case "retire":
 		w.retire(lease())
 	case "lazy":
-		lease().lazy, lease().claims.wallet.lose = true, true
+		lease().lazy, lease().claims.wallet.Lose = true, true
 	case "end":
 		w.end()
 	case "fork":
-		w.s.fork(n("transactions", 1), d.HasArg("back"))
+		w.s.Fork(n("transactions", 1), d.HasArg("back"))
 	case "buyer":
-		w.buyer.wallet.down, w.buyer.wallet.lose = d.HasArg("down"), d.HasArg("lose")
+		w.buyer.wallet.Down, w.buyer.wallet.Lose = d.HasArg("down"), d.HasArg("lose")
 	case "crash":
 		w.buyer.crash = n("write", 1)
 	case "accounts":
@@ -89,9 +89,9 @@ func (w *world) news(told map[string]int) string {
 		}
 		told[name] = len(r.log)
 	}
-	fmt.Fprintf(&out, "slot %d", w.s.slot)
-	for _, e := range w.s.tip.Escrows {
-		fmt.Fprintf(&out, ": outstanding %d, free %d, fees %d, tranches %d, closed %d", e.Outstanding, w.s.tip.Tokens[e.Vault].Amount-e.Outstanding-e.Fee,
+	fmt.Fprintf(&out, "slot %d", w.s.Slot)
+	for _, e := range w.s.Tip.Escrows {
+		fmt.Fprintf(&out, ": outstanding %d, free %d, fees %d, tranches %d, closed %d", e.Outstanding, w.s.Tip.Tokens[e.Vault].Amount-e.Outstanding-e.Fee,
 			e.Fee, e.Tranches, e.Closed)
 	}
 	if reason := w.buyer.m.Reason(); reason != "" {

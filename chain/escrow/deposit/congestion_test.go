@@ -1,37 +1,34 @@
-package escrow_test
+package deposit_test
 
 import (
 	"testing"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 )
 
 // patient is a network whose providers have so many slots to claim in.
-func patient(t fataler, response uint32) escrow.Net {
+func patient(t escrowtest.T, response uint32) escrow.Net {
 	t.Helper()
-	p := params()
+	p := escrowtest.Params()
 	p.ResponseSlots = response
-	n, err := escrow.NewNet(key("program"), program.NewNetwork(p), key("mint"))
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	return n
+	return escrowtest.Net(t, p)
 }
 
 // A buyer takes its money back, and outbids every claim that bids the least: its provider bids twice as much for each claim that is lost,
 // and is paid before the response slots end. A claim that bids nothing never lands.
 func TestAttackCongestionKeepsClaimsOut(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, patient(t, 600), keySet(t, 1, "buyer"))
+	w := newWorld(t, patient(t, 600), escrowtest.KeySet(t, 1, "buyer"))
 	if err := w.fund(3000, 0, w.lease(60, 100)); err != nil {
 		t.Fatal(err)
 	}
 	r := w.leases[0]
 	w.until("funded", 20, func() bool { return r.claims != nil })
-	w.s.price = 20 * chain.DefaultFees().Least
+	w.s.Price = 20 * chain.DefaultFees().Least
 	w.voucher(r, 60)
 	w.pass(60, always)
 	w.retire(r)
@@ -46,21 +43,21 @@ func TestAttackCongestionKeepsClaimsOut(t *testing.T) {
 // Bids stop at what is at stake: a claim on next to nothing costs no more than a signature does, however full the blocks are.
 func TestAttackCongestionDrainsBidder(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, patient(t, 600), keySet(t, 1, "buyer"))
+	w := newWorld(t, patient(t, 600), escrowtest.KeySet(t, 1, "buyer"))
 	if err := w.fund(3000, 0, w.lease(60, 100)); err != nil {
 		t.Fatal(err)
 	}
 	r := w.leases[0]
 	w.until("funded", 20, func() bool { return r.claims != nil })
-	w.s.price = 1 << 62
+	w.s.Price = 1 << 62
 	w.voucher(r, 60)
 	w.pass(550, always)
 	most, tries := uint64(0), 0
-	for _, x := range w.s.signed {
-		if x.claims() == (market.LeaseID{}) {
+	for _, x := range w.s.Made {
+		if x.Claims() == (market.LeaseID{}) {
 			continue
 		}
-		_, units, price, ok := program.SplitBudget(x.in)
+		_, units, price, ok := program.SplitBudget(x.In)
 		if !ok {
 			t.Fatal("a claim without a bid")
 		}
@@ -70,6 +67,6 @@ func TestAttackCongestionDrainsBidder(t *testing.T) {
 	if tries < 5 || most > 5000 || most < 1000 {
 		t.Errorf("%d claims bid up to %d lamports, with 600 base units at stake", tries, most)
 	}
-	w.s.price = 0
+	w.s.Price = 0
 	w.until("claimed", 100, func() bool { return w.paid(r) > 0 })
 }

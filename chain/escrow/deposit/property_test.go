@@ -1,4 +1,4 @@
-package escrow_test
+package deposit_test
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
@@ -36,17 +37,17 @@ func TestFairMoney(t *testing.T) {
 const lifeDeadline = 2500
 
 func life(t *rapid.T, fair bool) *world {
-	net := network(t)
-	w := newWorld(t, net, keySet(t, 1, "buyer"))
+	net := escrowtest.Net(t, escrowtest.Params())
+	w := newWorld(t, net, escrowtest.KeySet(t, 1, "buyer"))
 	guardians := []string{"guardian 1", "guardian 2", "guardian 3", "guardian 4", "guardian 5"}
 	switch rapid.IntRange(0, 2).Draw(t, "guardians") {
 	case 1:
-		w = newWorld(t, net, keySet(t, 2, guardians[:3]...), guardians[:3]...)
+		w = newWorld(t, net, escrowtest.KeySet(t, 2, guardians[:3]...), guardians[:3]...)
 		if rapid.Bool().Draw(t, "many standbys") {
 			w.crowded()
 		}
 	case 2: // no claim fits without a lookup table
-		w = newWorld(t, net, keySet(t, 5, guardians...), guardians...)
+		w = newWorld(t, net, escrowtest.KeySet(t, 5, guardians...), guardians...)
 	}
 	u := &trouble{world: w, t: t, fair: fair}
 	u.fund()
@@ -118,8 +119,8 @@ func (u *trouble) supervisor() *supervisor {
 func (u *trouble) one() *rental { return u.leases[u.n("lease", 0, len(u.leases)-1)] }
 
 // wallets are of everybody who is there.
-func (u *trouble) wallets() []*wallet {
-	out := []*wallet{u.buyer.wallet}
+func (u *trouble) wallets() []*escrowtest.Wallet {
+	out := []*escrowtest.Wallet{u.buyer.wallet}
 	for _, r := range u.leases {
 		if r.claims != nil {
 			out = append(out, r.claims.wallet)
@@ -134,22 +135,22 @@ func (u *trouble) wallets() []*wallet {
 func (u *trouble) step() {
 	switch u.n("what", 0, 17) {
 	case 0:
-		u.s.fork(u.n("blocks", 1, 4), rapid.Bool().Draw(u.t, "come back"))
+		u.s.Fork(u.n("blocks", 1, 4), rapid.Bool().Draw(u.t, "come back"))
 	case 1:
 		w := rapid.SampledFrom(u.wallets()).Draw(u.t, "whose")
 		switch u.n("trouble", 0, 3) {
 		case 0:
-			w.down = true
+			w.Down = true
 		case 1:
-			w.lose = true
+			w.Lose = true
 		case 2:
-			w.old = u.n("moments", 1, 60)
+			w.Old = u.n("moments", 1, 60)
 		case 3:
-			w.slow = true
+			w.Slow = true
 		}
 		u.pass(u.n("slots", 1, u.most(4, 80)), u.land)
 		if u.fair || rapid.Bool().Draw(u.t, "well again") {
-			w.down, w.lose, w.slow, w.old = false, false, false, 0
+			w.Down, w.Lose, w.Slow, w.Old = false, false, false, 0
 		}
 	case 2:
 		at := u.n("write", 1, 3) * (2*u.n("after", 0, 1) - 1)
@@ -183,7 +184,7 @@ func (u *trouble) step() {
 	case 12:
 		u.hire()
 	case 13: // guardians are away, and come back
-		u.s.away = map[sign.Key]bool{key("guardian " + string(rune('1'+u.n("who", 0, 2)))): rapid.Bool().Draw(u.t, "away")}
+		u.s.Away = map[sign.Key]bool{escrowtest.Key("guardian " + string(rune('1'+u.n("who", 0, 2)))): rapid.Bool().Draw(u.t, "away")}
 	case 14:
 		if len(u.supervisors) > 0 && u.n("end", 0, 4) == 0 {
 			u.leave(u.supervisor())
@@ -204,7 +205,7 @@ func (u *trouble) most(fair, unfair int) int {
 // finale: the chain works again, every lease ends one way or another, and so must everything.
 func (u *trouble) finale() {
 	for _, w := range u.wallets() {
-		w.down, w.lose, w.slow, w.old = false, false, false, 0
+		w.Down, w.Lose, w.Slow, w.Old = false, false, false, 0
 	}
 	for _, r := range u.leases {
 		if rapid.Bool().Draw(u.t, "final receipt") {
@@ -212,12 +213,12 @@ func (u *trouble) finale() {
 		}
 		u.stop(r)
 	}
-	u.s.away = nil
+	u.s.Away = nil
 	for _, s := range u.supervisors {
 		u.leave(s)
 	}
 	u.world.end()
-	u.until("everything over", lifeDeadline+margin+400, func() bool {
+	u.until("everything over", lifeDeadline+escrowtest.Margin+400, func() bool {
 		for _, r := range u.leases {
 			if r.claims == nil || r.lazy {
 				continue
@@ -233,7 +234,7 @@ func (u *trouble) finale() {
 		}
 		return u.closed
 	})
-	u.pass(lag+1, always)
+	u.pass(escrowtest.Lag+1, always)
 	u.accounts()
 	u.until("every lookup table closed", program.TableCooldown+400, u.tidy)
 	for _, r := range u.leases {

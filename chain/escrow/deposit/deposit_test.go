@@ -1,4 +1,4 @@
-package escrow_test
+package deposit_test
 
 import (
 	"bytes"
@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -14,7 +16,9 @@ import (
 )
 
 // simple is a world in which the buyer signs the vouchers.
-func simple(t fataler) *world { return newWorld(t, network(t), keySet(t, 1, "buyer")) }
+func simple(t escrowtest.T) *world {
+	return newWorld(t, escrowtest.Net(t, escrowtest.Params()), escrowtest.KeySet(t, 1, "buyer"))
+}
 
 // A job from the first lease to the last lamport.
 func TestWholeLife(t *testing.T) {
@@ -47,8 +51,8 @@ func TestWholeLife(t *testing.T) {
 	w.stop(a)
 	w.end()
 	w.until("closed", 400, func() bool { return w.closed })
-	if a.settled == nil || b.settled == nil || c.settled == nil || w.s.opens != 1 || w.s.adds != 2 {
-		t.Errorf("a %+v, b %+v, c %+v, %d openings, %d tranches", a.settled, b.settled, c.settled, w.s.opens, w.s.adds)
+	if a.settled == nil || b.settled == nil || c.settled == nil || w.s.Opens != 1 || w.s.Adds != 2 {
+		t.Errorf("a %+v, b %+v, c %+v, %d openings, %d tranches", a.settled, b.settled, c.settled, w.s.Opens, w.s.Adds)
 	}
 	w.accounts()
 	var last escrow.Effect
@@ -65,7 +69,7 @@ func TestEndOfNothing(t *testing.T) {
 	t.Parallel()
 	w := simple(t)
 	w.end()
-	if w.until("closed", 5, func() bool { return w.closed }); len(w.s.signed) > 0 {
+	if w.until("closed", 5, func() bool { return w.closed }); len(w.s.Made) > 0 {
 		t.Error("something was signed")
 	}
 }
@@ -78,21 +82,21 @@ func TestVoidThenAnother(t *testing.T) {
 	if err := w.fund(3000, 0, w.lease(30, 200)); err != nil {
 		t.Fatal(err)
 	}
-	w.buyer.wallet.lose = true
+	w.buyer.wallet.Lose = true
 	w.pass(45, func() bool { return false })
-	w.s.pool = nil
+	w.s.Pool = nil
 	if !w.leases[0].void {
-		t.Fatalf("not void at slot %d, activate before %d", w.s.slot, w.leases[0].core.ActivateBefore)
+		t.Fatalf("not void at slot %d, activate before %d", w.s.Slot, w.leases[0].core.ActivateBefore)
 	}
-	w.buyer.wallet.lose = false
+	w.buyer.wallet.Lose = false
 	w.pass(100, func() bool { return false })
-	w.s.pool = nil
+	w.s.Pool = nil
 	if err := w.fund(3000, 0, w.lease(100, 200)); err != nil {
 		t.Fatal(err)
 	}
 	w.until("funded", 90, func() bool { return w.leases[1].claims != nil })
-	if len(w.s.opening) != 2 {
-		t.Errorf("openings of slots %d", w.s.opening)
+	if len(w.s.Openings) != 2 {
+		t.Errorf("openings of slots %d", w.s.Openings)
 	}
 	w.end()
 	w.until("closed", 400, func() bool { return w.closed })
@@ -105,7 +109,7 @@ func TestShortWorkIsFundedAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	for _, owed := range []market.Amount{0, 50} {
 		w := simple(t)
-		w.buyer.wallet.lose = true
+		w.buyer.wallet.Lose = true
 		if err := w.fund(2000, 0, w.lease(60, 100), w.lease(60, 100)); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +118,7 @@ func TestShortWorkIsFundedAfterItsEnd(t *testing.T) {
 		core := verify.ReceiptCore{Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1,
 			Lease: r.core.ID(), Seq: 1, Provider: r.core.Provider, Buyer: r.core.Buyer, From: r.core.Start,
 			To: r.core.Start + market.Slot(owed/10), Cumulative: owed}
-		sig, err := core.Sign(w.s.net.Domain(), private(r.by))
+		sig, err := core.Sign(w.s.Net.Domain(), escrowtest.Private(r.by))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,8 +126,8 @@ func TestShortWorkIsFundedAfterItsEnd(t *testing.T) {
 		w.retire(r)
 		w.end()
 		w.pass(10, always)
-		w.s.pool = nil
-		w.buyer.wallet.lose = false
+		w.s.Pool = nil
+		w.buyer.wallet.Lose = false
 		if owed > 0 {
 			w.until("funded", 40, func() bool { return r.claims != nil })
 			closing := w.sign(r, verify.Voucher{Flags: verify.VoucherFinal, Seq: 1, Cumulative: owed, Horizon: core.To})
@@ -132,8 +136,8 @@ func TestShortWorkIsFundedAfterItsEnd(t *testing.T) {
 			w.until("claimed", 100, func() bool { return r.settled != nil })
 		}
 		w.until("closed", 400, func() bool { return w.closed })
-		if w.s.opens != min(int(owed), 1) || r.void != (owed == 0) {
-			t.Errorf("owed %d: %d openings, void: %t", owed, w.s.opens, r.void)
+		if w.s.Opens != min(int(owed), 1) || r.void != (owed == 0) {
+			t.Errorf("owed %d: %d openings, void: %t", owed, w.s.Opens, r.void)
 		}
 		w.accounts()
 	}
@@ -143,7 +147,7 @@ func TestShortWorkIsFundedAfterItsEnd(t *testing.T) {
 // the deadline. One that is back in time is paid.
 func TestLazyProvider(t *testing.T) {
 	t.Parallel()
-	for name, away := range map[string]int{"for ever": 0, "back in time": response + response/2} {
+	for name, away := range map[string]int{"for ever": 0, "back in time": escrowtest.Response + escrowtest.Response/2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := simple(t)
@@ -155,17 +159,17 @@ func TestLazyProvider(t *testing.T) {
 			r.lazy = true
 			w.voucher(r, 50)
 			w.pass(50, always)
-			r.claims.wallet.down = true
+			r.claims.wallet.Down = true
 			w.finish(r)
-			ended := w.s.slot
+			ended := w.s.Slot
 			w.end()
 			if away > 0 {
 				w.pass(away, always)
-				r.lazy, r.claims.wallet.down = false, false
+				r.lazy, r.claims.wallet.Down = false, false
 			}
 			w.until("closed", 1500, func() bool { return w.closed })
-			if w.s.slot >= 1500 || away == 0 && w.s.slot <= ended+2*response {
-				t.Errorf("ended in slot %d, closed in slot %d", ended, w.s.slot)
+			if w.s.Slot >= 1500 || away == 0 && w.s.Slot <= ended+2*escrowtest.Response {
+				t.Errorf("ended in slot %d, closed in slot %d", ended, w.s.Slot)
 			}
 			if got := w.paid(r); away == 0 && got != 0 || away > 0 && (got != r.owed || r.settled == nil) {
 				t.Errorf("paid %d of %d", got, r.owed)
@@ -183,10 +187,10 @@ func TestDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("funded", 20, func() bool { return w.leases[0].claims != nil })
-	w.buyer.wallet.down = true
+	w.buyer.wallet.Down = true
 	w.end()
-	w.pass(1500+margin-int(w.s.slot), always)
-	w.buyer.wallet.down = false
+	w.pass(1500+escrowtest.Margin-int(w.s.Slot), always)
+	w.buyer.wallet.Down = false
 	w.until("closed", 100, func() bool { return w.closed })
 	w.accounts()
 }
@@ -196,14 +200,14 @@ func TestDeadline(t *testing.T) {
 func TestBusyEndpointsAreSpared(t *testing.T) {
 	t.Parallel()
 	w := simple(t)
-	w.buyer.wallet.lose = true
+	w.buyer.wallet.Lose = true
 	if err := w.fund(2000, 0, w.lease(60, 200)); err != nil {
 		t.Fatal(err)
 	}
 	m, now := w.buyer.m, w.now
 	asked := func(answer escrow.Pushed) (n int) {
 		for range 96 {
-			now = now.Add(timing().PollEvery)
+			now = now.Add(escrowtest.Timing().PollEvery)
 			events := []escrow.Event{escrow.Ticked{}}
 			for len(events) > 0 {
 				next, effects, err := m.Step(now, events[0])
@@ -244,10 +248,10 @@ func TestFundRefuses(t *testing.T) {
 	}{
 		"no leases":    {nil, escrow.Fund{Deadline: 2000}, escrow.ErrEvent},
 		"other order":  {func(c *market.LeaseCore) { c.Order[0]++ }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
-		"other buyer":  {func(c *market.LeaseCore) { c.Buyer = key("x") }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
+		"other buyer":  {func(c *market.LeaseCore) { c.Buyer = escrowtest.Key("x") }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
 		"other keys":   {func(c *market.LeaseCore) { c.VoucherKeys[0]++ }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
 		"malformed":    {func(c *market.LeaseCore) { c.Units = 0 }, escrow.Fund{Deadline: 2000}, escrow.ErrLease},
-		"early":        {func(c *market.LeaseCore) {}, escrow.Fund{Deadline: good.End + margin - 1}, escrow.ErrDeadline},
+		"early":        {func(c *market.LeaseCore) {}, escrow.Fund{Deadline: good.End + escrowtest.Margin - 1}, escrow.ErrDeadline},
 		"endless":      {func(c *market.LeaseCore) { c.Start, c.End = 1<<64-20, 1<<64-1 }, escrow.Fund{Deadline: 1<<64 - 1}, escrow.ErrDeadline},
 		"too much":     {func(c *market.LeaseCore) { c.Cap = 1<<64 - 1 }, escrow.Fund{Deadline: 2000, Leases: []market.LeaseCore{good}}, market.ErrOverflow},
 		"twice":        {func(c *market.LeaseCore) {}, escrow.Fund{Deadline: 2000, Leases: []market.LeaseCore{good}}, escrow.ErrLease},
@@ -268,7 +272,7 @@ func TestFundRefuses(t *testing.T) {
 }
 
 // checkRefused asks that an event is refused with an error, and changes nothing.
-func checkRefused(t *testing.T, d escrow.Deposit, name string, ev escrow.Event, want error) {
+func checkRefused(t *testing.T, d deposit.Deposit, name string, ev escrow.Event, want error) {
 	t.Helper()
 	next, effects, err := d.Step(time.Unix(0, 0), ev)
 	if !errors.Is(err, want) || len(effects) > 0 || !bytes.Equal(next.Marshal(), d.Marshal()) {
@@ -282,8 +286,8 @@ func TestNumberTaken(t *testing.T) {
 	t.Parallel()
 	w := simple(t)
 	deal := w.buyer.m.Deal()
-	deal.Standbys = []program.Standby{{Provider: key("standby"), Payout: key("standby"), MaxRate: 10 * market.RateScale, Budget: 1000}}
-	d, err := escrow.NewDeposit(w.s.net, deal, timing())
+	deal.Standbys = []program.Standby{{Provider: escrowtest.Key("standby"), Payout: escrowtest.Key("standby"), MaxRate: 10 * market.RateScale, Budget: 1000}}
+	d, err := deposit.New(w.s.Net, deal, escrowtest.Timing())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,28 +296,28 @@ func TestNumberTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("funded", 20, func() bool { return w.leases[0].claims != nil })
-	w.pass(lag+2, always)
-	w.buyer.wallet.lose = true
+	w.pass(escrowtest.Lag+2, always)
+	w.buyer.wallet.Lose = true
 	if err := w.fund(1400, 0, w.lease(100, 150)); err != nil {
 		t.Fatal(err)
 	}
 	at, _ := w.buyer.m.Escrow()
-	start := market.Slot(w.s.slot)
-	w.s.inject(t, program.AddStandbyTranche{Payer: key("guardian"), Escrow: at, Vault: program.VaultAddress(w.s.net.Program, at), Signers: []sign.Key{key("buyer")},
-		Tranche: program.TrancheAddress(w.s.net.Program, at, 1), Index: 1, Leaves: []program.StandbyLeaf{{Lease: market.LeaseID{7},
+	start := market.Slot(w.s.Slot)
+	w.s.Inject(t, program.AddStandbyTranche{Payer: escrowtest.Key("guardian"), Escrow: at, Vault: program.VaultAddress(w.s.Net.Program, at), Signers: []sign.Key{escrowtest.Key("buyer")},
+		Tranche: program.TrancheAddress(w.s.Net.Program, at, 1), Index: 1, Leaves: []program.StandbyLeaf{{Lease: market.LeaseID{7},
 			Rate: market.RateScale, Cap: 1000, Start: start, End: start + 50}}})
-	w.buyer.wallet.lose = false
+	w.buyer.wallet.Lose = false
 	w.until("funded by the next tranche", 60, func() bool { return w.leases[1].claims != nil })
 	if f := w.leases[1].funding; f.Tranche != 2 {
 		t.Errorf("funded in tranche %d", f.Tranche)
 	}
-	if e := w.s.tip.Escrows[at]; e.Deposited != 3500 { // what was short, and nothing more
+	if e := w.s.Tip.Escrows[at]; e.Deposited != 3500 { // what was short, and nothing more
 		t.Errorf("%d deposited", e.Deposited)
 	}
 	w.end()
 	w.until("closed", 700, func() bool { return w.closed })
-	if w.s.slot <= 1400+margin || w.s.topUps != 1 {
-		t.Errorf("closed at slot %d after %d top-ups", w.s.slot, w.s.topUps)
+	if w.s.Slot <= 1400+escrowtest.Margin || w.s.TopUps != 1 {
+		t.Errorf("closed at slot %d after %d top-ups", w.s.Slot, w.s.TopUps)
 	}
 	w.accounts()
 }

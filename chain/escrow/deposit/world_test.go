@@ -1,4 +1,4 @@
-package escrow_test
+package deposit_test
 
 import (
 	"bytes"
@@ -8,33 +8,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/escrow/claims"
+	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
 )
 
-const slotTime = 400 * time.Millisecond
-
-func timing() escrow.Params {
-	return escrow.Params{PollEvery: slotTime, LookEvery: 4 * slotTime, RetryAfter: 2 * slotTime}
-}
-
-// fataler is a test, or one run of a property.
-type fataler interface {
-	Helper()
-	Fatalf(format string, args ...any)
-	Logf(format string, args ...any)
-}
-
 var errCrash = errors.New("crash")
 
 // actor drives a machine, and dies at a write when it is told to.
 type actor[M escrow.Machine[M]] struct {
-	t       fataler
+	t       escrowtest.T
 	m       M
-	wallet  *wallet
+	wallet  *escrowtest.Wallet
 	others  []sign.Signer
 	journal []byte
 	restore func([]byte) (M, error)
@@ -69,7 +59,7 @@ func (a *actor[M]) save(_ M, state []byte) error {
 func (a *actor[M]) tell(now time.Time, ev escrow.Event) error {
 	for {
 		err := a.step(now, ev)
-		if err == nil && !a.wallet.slow {
+		if err == nil && !a.wallet.Slow {
 			err = a.carry(now)
 		}
 		if !errors.Is(err, errCrash) {
@@ -155,7 +145,7 @@ func (a *actor[M]) live(now time.Time) {
 		}
 	}
 	a.ask()
-	if !a.wallet.slow && a.answer != nil {
+	if !a.wallet.Slow && a.answer != nil {
 		ev := a.answer
 		a.answer = nil
 		if err := a.tell(now, ev); err != nil {
@@ -166,13 +156,13 @@ func (a *actor[M]) live(now time.Time) {
 
 // world is a chain, a buyer, and the providers of its leases.
 type world struct {
-	t      fataler
-	s      *sim
+	t      escrowtest.T
+	s      *escrowtest.Chain
 	now    time.Time
 	keys   market.KeySet
 	names  sign.Key // as the buyer in leases
 	voters []sign.Signer
-	buyer  *actor[escrow.Deposit]
+	buyer  *actor[deposit.Deposit]
 	// supervisors hire standbys while the buyer is away: guardians, each by itself.
 	supervisors []*supervisor
 	leases      []*rental
@@ -188,7 +178,7 @@ type rental struct {
 	hirer   *supervisor // who hired it; nil: the buyer
 	funding *escrow.Funding
 	tranche sign.Key // that of the funding
-	claims  *actor[escrow.Claims]
+	claims  *actor[claims.Claims]
 	log     []escrow.Effect
 	void    bool
 	moved   bool // forked away, and its number went to another: its provider looks for it where it was
@@ -207,32 +197,32 @@ type rental struct {
 	early   bool // lost before it was retired
 }
 
-func newWorld(t fataler, net escrow.Net, keys market.KeySet, voters ...string) *world {
-	w := &world{t: t, s: newSim(net), now: time.Unix(1000, 0), keys: keys, names: key("buyer")}
+func newWorld(t escrowtest.T, net escrow.Net, keys market.KeySet, voters ...string) *world {
+	w := &world{t: t, s: escrowtest.New(net), now: time.Unix(1000, 0), keys: keys, names: escrowtest.Key("buyer")}
 	for _, v := range voters {
-		w.voters = append(w.voters, private(v))
+		w.voters = append(w.voters, escrowtest.Private(v))
 	}
-	deal := escrow.Deal{Order: market.OrderID{9}, Buyer: key("buyer"), Source: key("source"), RefundOwner: key("owner"), Referrer: key("referrer"), Keys: keys}
+	deal := deposit.Deal{Order: market.OrderID{9}, Buyer: escrowtest.Key("buyer"), Source: escrowtest.Key("source"), RefundOwner: escrowtest.Key("owner"), Referrer: escrowtest.Key("referrer"), Keys: keys}
 	if len(keys.Keys) > 1 { // guardians
-		w.names = key("job")
+		w.names = escrowtest.Key("job")
 		deal.LeaseBuyer = w.names
 		deal.Standbys = standbys()
 		if len(keys.Keys) == program.MaxVoucherKeys { // with so many signatures no more fit into the opening
 			deal.Standbys = deal.Standbys[:1]
 		}
 	}
-	d, err := escrow.NewDeposit(net, deal, timing())
+	d, err := deposit.New(net, deal, escrowtest.Timing())
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	w.buyer = &actor[escrow.Deposit]{t: t, m: d, wallet: &wallet{s: w.s, by: private("buyer")}, others: w.voters, journal: d.Marshal(), hear: func(e escrow.Effect) {
+	w.buyer = &actor[deposit.Deposit]{t: t, m: d, wallet: &escrowtest.Wallet{Chain: w.s, By: escrowtest.Private("buyer")}, others: w.voters, journal: d.Marshal(), hear: func(e escrow.Effect) {
 		w.heard(e)
 		if _, ok := e.(escrow.Closed); ok {
 			w.closed = true
 		}
 	},
-		restore: func(b []byte) (escrow.Deposit, error) { return escrow.RestoreDeposit(b, net, timing()) },
-		next:    escrow.Deposit.Next}
+		restore: func(b []byte) (deposit.Deposit, error) { return deposit.Restore(b, net, escrowtest.Timing()) },
+		next:    deposit.Deposit.Next}
 	return w
 }
 
@@ -250,10 +240,10 @@ func (w *world) heard(e escrow.Effect) {
 			}
 			r.moved = r.moved || r.claims != nil && l.Funding.Tranche != r.funding.Tranche
 			r.funding = &l.Funding
-			if at := w.s.net.EscrowOf(r.core, l.Funding); at != e.Escrow {
+			if at := w.s.Net.EscrowOf(r.core, l.Funding); at != e.Escrow {
 				w.t.Fatalf("funded by %s, not %s", e.Escrow, at)
 			}
-			r.tranche = program.TrancheAddress(w.s.net.Program, e.Escrow, r.funding.Tranche) // finding an address takes longer than a slot's other work
+			r.tranche = program.TrancheAddress(w.s.Net.Program, e.Escrow, r.funding.Tranche) // finding an address takes longer than a slot's other work
 		}
 	case escrow.Void:
 		for _, l := range e.Leases {
@@ -274,8 +264,8 @@ func (w *world) rental(id market.LeaseID) *rental {
 
 // lease makes one that starts now.
 func (w *world) lease(before, length uint64) market.LeaseCore {
-	start := market.Slot(w.s.slot)
-	core := leaseCore(len(w.leases), w.keys, start, start+market.Slot(before), start+market.Slot(length))
+	start := market.Slot(w.s.Slot)
+	core := escrowtest.Lease(len(w.leases), w.keys, start, start+market.Slot(before), start+market.Slot(length))
 	core.Rank, core.Nonce[0], core.Buyer = uint32(len(w.leases)), byte(len(w.leases)), w.names
 	w.leases = append(w.leases, &rental{core: core, by: "provider" + string(rune('a'+len(w.leases)))})
 	return core
@@ -290,21 +280,21 @@ func (w *world) accept(r *rental) {
 	if r.funding == nil || r.claims != nil || r.void {
 		return
 	}
-	l := &wallet{s: w.s, by: private(r.by)}
-	view, err := l.Look(context.Background(), w.s.net.EscrowOf(r.core, *r.funding), []uint16{r.funding.Tranche}, escrow.Confirmed)
+	l := &escrowtest.Wallet{Chain: w.s, By: escrowtest.Private(r.by)}
+	view, err := l.Look(context.Background(), w.s.Net.EscrowOf(r.core, *r.funding), []uint16{r.funding.Tranche}, escrow.Confirmed)
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
-	if _, err := escrow.CheckFunding(w.s.net, view, r.core, w.keys, *r.funding); err != nil {
+	if _, err := escrow.CheckFunding(w.s.Net, view, r.core, w.keys, *r.funding); err != nil {
 		return
 	}
 	when := escrow.When{Amount: 300, Slots: 60}
-	c, err := escrow.NewClaims(w.s.net, r.core, w.keys, *r.funding, when, timing())
+	c, err := claims.New(w.s.Net, r.core, w.keys, *r.funding, when, escrowtest.Timing())
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
-	r.claims = &actor[escrow.Claims]{t: w.t, m: c, wallet: l, journal: c.Marshal(), tick: true, next: escrow.Claims.Next,
-		restore: func(b []byte) (escrow.Claims, error) { return escrow.RestoreClaims(b, w.s.net, when, timing()) },
+	r.claims = &actor[claims.Claims]{t: w.t, m: c, wallet: l, journal: c.Marshal(), tick: true, next: claims.Claims.Next,
+		restore: func(b []byte) (claims.Claims, error) { return claims.Restore(b, w.s.Net, when, escrowtest.Timing()) },
 		hear: func(e escrow.Effect) {
 			switch e := e.(type) {
 			case escrow.Settled:
@@ -332,8 +322,8 @@ func (w *world) voucher(r *rental, slots uint64) {
 }
 
 func (w *world) sign(r *rental, v verify.Voucher) verify.SignedVoucher {
-	v.Version, v.Lease, v.Escrow = verify.VoucherVersion, r.core.ID(), w.s.net.EscrowOf(r.core, *r.funding)
-	s, err := verify.SignVoucher(w.s.net.Domain(), v, w.keys, w.signers()...)
+	v.Version, v.Lease, v.Escrow = verify.VoucherVersion, r.core.ID(), w.s.Net.EscrowOf(r.core, *r.funding)
+	s, err := verify.SignVoucher(w.s.Net.Domain(), v, w.keys, w.signers()...)
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
@@ -342,7 +332,7 @@ func (w *world) sign(r *rental, v verify.Voucher) verify.SignedVoucher {
 
 func (w *world) signers() []sign.Signer {
 	var out []sign.Signer
-	for _, s := range append([]sign.Signer{private("buyer")}, w.voters...) {
+	for _, s := range append([]sign.Signer{escrowtest.Private("buyer")}, w.voters...) {
 		for _, k := range w.keys.Keys {
 			if s.Key() == k {
 				out = append(out, s)
@@ -367,7 +357,7 @@ func (w *world) finish(r *rental) {
 	to := w.worked(r)
 	core := verify.ReceiptCore{Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, Lease: r.core.ID(), Seq: 1, Provider: r.core.Provider,
 		Buyer: r.core.Buyer, From: r.core.Start, To: to, Cumulative: market.Amount(10 * uint64(to-r.core.Start))}
-	sig, err := core.Sign(w.s.net.Domain(), r.claims.wallet.by)
+	sig, err := core.Sign(w.s.Net.Domain(), r.claims.wallet.By)
 	if err != nil {
 		w.t.Fatalf("%v", err)
 	}
@@ -393,7 +383,7 @@ func (w *world) retire(r *rental) {
 
 // worked is the slot up to which a provider worked and was promised to be paid.
 func (w *world) worked(r *rental) market.Slot {
-	to := min(market.Slot(w.s.slot), r.best.Horizon)
+	to := min(market.Slot(w.s.Slot), r.best.Horizon)
 	if r.retired { // it stopped then
 		to = min(to, r.until)
 	}
@@ -403,7 +393,7 @@ func (w *world) worked(r *rental) market.Slot {
 // stops notes that a lease is retired without a final receipt.
 func (w *world) stops(r *rental) {
 	if !r.retired && r.receipt == nil {
-		r.retired, r.until = true, market.Slot(w.s.slot)
+		r.retired, r.until = true, market.Slot(w.s.Slot)
 	}
 }
 
@@ -443,11 +433,11 @@ func (w *world) end() {
 // pass lets slots pass, one by one; what was sent lands when land says so.
 func (w *world) pass(slots int, land func() bool) {
 	for range slots {
-		w.s.advance(1)
-		w.now = w.now.Add(slotTime)
-		for i := len(w.s.pool) - 1; i >= 0; i-- {
+		w.s.Advance(1)
+		w.now = w.now.Add(escrowtest.SlotTime)
+		for i := len(w.s.Pool) - 1; i >= 0; i-- {
 			if land() {
-				w.s.land(i)
+				w.s.Land(i)
 			}
 		}
 		w.buyer.live(w.now)
@@ -484,7 +474,7 @@ func (w *world) retires(r *rental) bool {
 	if r.funding == nil {
 		return false
 	}
-	t, ok := w.s.tip.Tranches[r.tranche]
+	t, ok := w.s.Tip.Tranches[r.tranche]
 	return ok && int(r.funding.Index) < len(t.Leaves) && t.Leaves[r.funding.Index].Window != 0
 }
 
@@ -499,13 +489,13 @@ func (w *world) until(what string, most int, so func() bool) {
 		}
 		w.pass(1, always)
 	}
-	w.t.Fatalf("%s: not within %d slots; slot %d, buyer waits: %s\n%s", what, most, w.s.slot, w.buyer.m.Reason(), w.describe())
+	w.t.Fatalf("%s: not within %d slots; slot %d, buyer waits: %s\n%s", what, most, w.s.Slot, w.buyer.m.Reason(), w.describe())
 }
 
 func (w *world) describe() (out string) {
-	for _, e := range w.s.tip.Escrows {
+	for _, e := range w.s.Tip.Escrows {
 		out += fmt.Sprintf("escrow state %d outstanding %d fee %d tranches %d closed %d vault %d\n", e.State, e.Outstanding, e.Fee, e.Tranches, e.Closed,
-			w.s.tip.Tokens[e.Vault].Amount)
+			w.s.Tip.Tokens[e.Vault].Amount)
 	}
 	for _, r := range w.leases {
 		out += fmt.Sprintf("lease %d void %v lazy %v owed %d", r.core.Rank, r.void, r.lazy, r.owed)
@@ -519,14 +509,14 @@ func (w *world) describe() (out string) {
 
 // safe is what holds at every moment.
 func (w *world) safe() {
-	if w.s.wrong != "" {
-		w.t.Fatalf("%s", w.s.wrong)
+	if w.s.Wrong != "" {
+		w.t.Fatalf("%s", w.s.Wrong)
 	}
-	if len(w.s.tip.Escrows) > 1 || w.s.opens > 1 {
-		w.t.Fatalf("%d escrows, %d opened", len(w.s.tip.Escrows), w.s.opens)
+	if len(w.s.Tip.Escrows) > 1 || w.s.Opens > 1 {
+		w.t.Fatalf("%d escrows, %d opened", len(w.s.Tip.Escrows), w.s.Opens)
 	}
-	if w.s.tokens() != w.s.tip.Mints[w.s.net.Mint].Supply {
-		w.t.Fatalf("%d tokens of a supply of %d", w.s.tokens(), w.s.tip.Mints[w.s.net.Mint].Supply)
+	if w.s.Tokens() != w.s.Tip.Mints[w.s.Net.Mint].Supply {
+		w.t.Fatalf("%d tokens of a supply of %d", w.s.Tokens(), w.s.Tip.Mints[w.s.Net.Mint].Supply)
 	}
 }
 
@@ -535,7 +525,7 @@ func (w *world) paid(r *rental) market.Amount {
 	if r.funding == nil {
 		return 0
 	}
-	return w.s.paid[place{r.tranche, r.core.ID()}]
+	return w.s.Paid[escrowtest.Place{Tranche: r.tranche, Lease: r.core.ID()}]
 }
 
 // tidy reports whether nothing of the providers is left on chain, but for those that are lazy.
@@ -547,13 +537,13 @@ func (w *world) tidy() bool {
 			return false
 		}
 	}
-	for _, table := range w.s.final.Tables {
+	for _, table := range w.s.Final.Tables {
 		if !lazy[table.Authority] {
 			w.t.Fatalf("a lookup table of %s is left", table.Authority)
 		}
 	}
 	for provider := range lazy {
-		if rent := w.s.final.Rent[provider]; rent != 0 && !lazy[provider] {
+		if rent := w.s.Final.Rent[provider]; rent != 0 && !lazy[provider] {
 			w.t.Fatalf("%d lamports of rent of %s are left", rent, provider)
 		}
 	}
@@ -579,20 +569,20 @@ func (w *world) accounts() {
 		}
 	}
 	for wallet, want := range wallets {
-		if got := w.s.balance(wallet); got != want {
+		if got := w.s.Balance(wallet); got != want {
 			w.t.Fatalf("a provider has %d, want %d\n%s", got, want, w.describe())
 		}
 	}
-	back := w.s.balance(key("owner")) + w.s.tip.Tokens[key("source")].Amount
-	if back != wealth-uint64(paid) {
-		w.t.Fatalf("the buyer has %d, want all %d but %d", back, wealth, paid)
+	back := w.s.Balance(escrowtest.Key("owner")) + w.s.Tip.Tokens[escrowtest.Key("source")].Amount
+	if back != escrowtest.Wealth-uint64(paid) {
+		w.t.Fatalf("the buyer has %d, want all %d but %d", back, escrowtest.Wealth, paid)
 	}
 	for _, s := range w.supervisors {
-		if rent := w.s.tip.Rent[s.wallet.by.Key()]; rent != 0 {
+		if rent := w.s.Tip.Rent[s.wallet.By.Key()]; rent != 0 {
 			w.t.Fatalf("%d lamports of a supervisor's rent are left", rent)
 		}
 	}
-	if rent := w.s.tip.Rent[key("buyer")]; rent != 0 || len(w.s.tip.Escrows)+len(w.s.tip.Tranches) > 0 {
-		w.t.Fatalf("%d lamports of rent are left, %d escrows, %d tranches", rent, len(w.s.tip.Escrows), len(w.s.tip.Tranches))
+	if rent := w.s.Tip.Rent[escrowtest.Key("buyer")]; rent != 0 || len(w.s.Tip.Escrows)+len(w.s.Tip.Tranches) > 0 {
+		w.t.Fatalf("%d lamports of rent are left, %d escrows, %d tranches", rent, len(w.s.Tip.Escrows), len(w.s.Tip.Tranches))
 	}
 }

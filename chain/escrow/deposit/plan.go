@@ -1,0 +1,266 @@
+package deposit
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/chain/escrow"
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/market"
+)
+
+const (
+	openingSpare = 15 // of the opening slots: later no opening is signed
+	closeAtOnce  = 6  // tranches that one transaction closes
+)
+
+// finalDepth is the longest path with which a final receipt that frees a leaf leaves room for a bid. Longer ones go
+// without: the freed amount is the buyer's anyhow, after the response slots.
+const finalDepth = 7
+
+// plan is the transactions that bring the chain nearer to the wanted state, by one confirmed view of it.
+type plan struct {
+	*books
+	now   time.Time
+	view  escrow.View
+	apart bool // the opening and the first tranches do not fit together
+
+	change  bool // of the journalled state
+	effects []escrow.Effect
+	orders  []escrow.SignOrder
+	asks    uint16 // tranches from the first that the next look must ask for
+	waits   string // the event that is awaited
+}
+
+// run requests all transactions that can be signed now.
+func (p *plan) run() {
+	if p.view.Escrow == nil {
+		p.open()
+	} else {
+		if p.hires() {
+			p.hire()
+		} else {
+			p.add()
+		}
+		p.retire()
+		p.reclaim()
+		comes := slices.ContainsFunc(p.batches, func(b batch) bool { return p.comes(&b) })
+		if p.ending && !comes || p.over(p.view) {
+			if p.hires() {
+				p.leave()
+			} else {
+				p.end()
+			}
+		}
+	}
+	if len(p.orders) > 0 {
+		p.effects = append(p.effects, escrow.Sign{Orders: p.orders})
+	}
+}
+
+// ask begins a transaction for a task with so much at stake, unless one is under way or it is too soon after a failure.
+func (p *plan) ask(t escrow.Task, stake market.Amount, instructions func(fails uint8) []program.Instruction) {
+	if fails, ok := p.queue.May(p.now, t); ok {
+		o := p.queue.Ask(p.now, t, stake, instructions(fails)...)
+		o.Full = t.Kind == escrow.TaskFinal && p.batches.deepest(t.Tranche) > finalDepth
+		p.orders = append(p.orders, o)
+	}
+}
+
+// next is the first batch that should be on chain, is not, and could be there in time; -1: none.
+func (p *plan) next() int {
+	opening := p.queue.UnderKind(escrow.TaskOpen) && (p.view.Escrow == nil || !p.apart)
+	if opening || p.queue.UnderKind(escrow.TaskAdd) {
+		return -1
+	}
+	return slices.IndexFunc(p.batches, func(b batch) bool {
+		first, _ := b.before()
+		_, landed := b.landedIn(p.view)
+		return !landed && p.view.Slot < first && p.comes(&b)
+	})
+}
+
+// open decides the escrow's address, once, and opens it. The address is in the journal before anything is signed; it is
+// changed only when no escrow can come to be there any more.
+func (p *plan) open() {
+	i := p.next()
+	if i < 0 || p.seen || p.view.Slot == 0 || p.hires() {
+		return
+	}
+	if p.opened == 0 {
+		p.account = p.named(uint64(p.view.Slot))
+		p.change, p.effects = true, append(p.effects, escrow.Opening{Escrow: p.at, Opened: p.opened})
+	}
+	if uint64(p.view.Slot) > p.opened+program.OpeningSlots-openingSpare {
+		p.waits = fmt.Sprintf("too late to open the escrow of slot %d, too early to open another", p.opened)
+		return
+	}
+	b := &p.batches[i]
+	p.ask(escrow.Task{Kind: escrow.TaskOpen, Tranche: uint16(i)}, b.caps(), func(uint8) []program.Instruction {
+		p.change = true
+		open := []program.Instruction{p.account.open(max(b.deposit, b.caps()), p.deadline)}
+		if p.apart { // its tranches follow when it is seen
+			return open
+		}
+		return append(open, p.addTranches(b, 0)...)
+	})
+}
+
+// addTranches sets money aside for a batch, from a number on.
+func (p *plan) addTranches(b *batch, first uint16) (out []program.Instruction) {
+	p.number(b, first)
+	for k, tree := range b.trees {
+		out = append(out, p.addTranche(first+uint16(k), tree.Root()))
+	}
+	return out
+}
+
+// number gives a batch the numbers of its tranches, in a transaction that is about to be signed.
+func (p *plan) number(b *batch, first uint16) {
+	b.number(first)
+	p.asks = max(p.asks, first+uint16(len(b.trees)))
+}
+
+// add adds a batch to an escrow that is there, with as many tokens as it lacks. The next tranche has one number, so
+// that of two transactions with the same only one can take effect, and its tokens move once.
+func (p *plan) add() {
+	e := p.view.Escrow
+	i := p.next()
+	if i < 0 || e.State != program.EscrowOpen || uint64(p.view.Slot) >= e.Deadline {
+		return
+	}
+	b := &p.batches[i]
+	p.ask(escrow.Task{Kind: escrow.TaskAdd, Tranche: uint16(i)}, b.caps(), func(uint8) (out []program.Instruction) {
+		p.change = true
+		if short := b.caps() - min(b.caps(), p.view.Free()); short > 0 {
+			out = append(out, p.topUp(short))
+		}
+		return append(out, p.addTranches(b, e.Tranches)...)
+	})
+}
+
+// retire frees the amounts that retired leases can no longer earn.
+func (p *plan) retire() {
+	if p.over(p.view) {
+		return
+	}
+	for i := range p.batches {
+		b := &p.batches[i]
+		for j := range b.leases {
+			e := &b.leases[j]
+			s, ok := b.leafIn(p.view, j)
+			late := ok && market.Slot(p.view.Tranches[b.trancheOf(j)].Opened) > e.before
+			if ok && e.left(s) > 0 && (p.ending || e.retire || late) {
+				p.retireLeaf(b, j, s)
+			}
+		}
+	}
+}
+
+// retireLeaf frees a leaf: by its final receipt, or after the response slots.
+func (p *plan) retireLeaf(b *batch, j int, s program.LeafState) {
+	e, k := &b.leases[j], b.trancheOf(j)
+	if e.final == nil || e.gain(s) > 0 {
+		e.freed = 0
+	} else if e.freed == 0 {
+		e.freed = p.view.Slot
+	}
+	t, left := escrow.Task{Tranche: k, Leaf: e.leaf.Index}, market.Amount(e.left(s))
+	switch over := p.view.Tranches[k].Opened + uint64(s.Window); {
+	case s.Window != 0 && uint64(p.view.Slot) > over: // also the rest of a final receipt, if nobody claimed that
+		t.Kind = escrow.TaskFinish
+		p.ask(t, left, func(uint8) []program.Instruction {
+			return []program.Instruction{p.retireFinish(k, e.leaf, b.proof(j))}
+		})
+	case e.final != nil && e.freed == 0:
+		t.Kind = escrow.TaskFinal
+		p.ask(t, left, func(uint8) []program.Instruction { return p.retireFinal(k, e.leaf, b.proof(j), *e.final) })
+	case s.Window == 0 && uint64(p.view.Slot) < uint64(e.freed)+p.patience(e):
+		p.waits = "providers have yet to claim"
+	case s.Window == 0:
+		t.Kind = escrow.TaskBegin
+		p.ask(t, left, func(fails uint8) []program.Instruction {
+			return []program.Instruction{p.retireBegin(k, e.leaf.Index, fails)}
+		})
+	default:
+		p.waits = fmt.Sprintf("providers may claim until slot %d", over)
+	}
+}
+
+// patience is the number of slots in which a provider may claim the rest of its final receipt before the response slots
+// begin. Most claim at once, and cost no transaction.
+func (p *plan) patience(e *entry) uint64 {
+	if e.final == nil {
+		return 0
+	}
+	return uint64(p.net.Account.Rules.ResponseSlots)
+}
+
+// end takes back free money, hands out the fees, and closes everything, as far as possible now.
+func (p *plan) end() {
+	e := p.view.Escrow
+	retires := func(t escrow.Task) bool {
+		return t.Kind == escrow.TaskBegin || t.Kind == escrow.TaskFinish || t.Kind == escrow.TaskFinal
+	}
+	ends := e.State == program.EscrowOpen && p.over(p.view)
+	// The refund of amounts that confirmed transactions freed is sent beside them. If they are forked away, it returns
+	// the amount that is free then, and another the rest.
+	if ends || p.view.Free() > 0 && !p.queue.Unseen(retires) {
+		p.ask(escrow.Task{Kind: escrow.TaskRefund}, p.view.Free(), func(fails uint8) []program.Instruction {
+			return append(p.openToken(p.deal.RefundOwner, fails), p.refund(p.deal.RefundOwner, p.deal.Buyer))
+		})
+	}
+	if ends || e.State == program.EscrowOpen && (p.queue.Under(retires) || p.batches.flying()) {
+		return
+	}
+	if p.settled(e.Outstanding) && e.Fee > 0 {
+		p.ask(escrow.Task{Kind: escrow.TaskSweep}, 0, func(fails uint8) []program.Instruction {
+			return p.sweep(*e, fails)
+		})
+	}
+	p.closeTranches()
+	if !p.settled(e.Outstanding) || e.Closed != e.Tranches || e.Fee > 0 {
+		return
+	}
+	if uint64(p.view.Slot) <= e.Opened+program.OpeningSlots {
+		p.waits = fmt.Sprintf("the escrow can be closed after slot %d", e.Opened+program.OpeningSlots)
+		return
+	}
+	p.ask(escrow.Task{Kind: escrow.TaskCloseEscrow}, 0, func(fails uint8) []program.Instruction {
+		return append(p.openToken(p.deal.RefundOwner, fails), p.closeEscrow(e.RentPayer))
+	})
+}
+
+// settled reports whether an outstanding amount keeps nothing open: it is 0, or was refunded.
+func (p *plan) settled(outstanding uint64) bool {
+	return outstanding == 0 || p.view.Escrow.State == program.EscrowRefunded
+}
+
+// closeTranches closes tranches of which nothing is outstanding, also such as the voucher keys added; of a Hire those
+// for which the hirer paid the rent.
+func (p *plan) closeTranches() {
+	if p.queue.UnderKind(escrow.TaskCloseTranche) {
+		return
+	}
+	var out []program.Instruction
+	var first uint16
+	for k := range p.view.Escrow.Tranches {
+		if t, ok := p.view.Tranches[k]; ok && p.settled(t.Outstanding) && len(out) < closeAtOnce &&
+			(!p.hires() || t.RentPayer == p.hirer) {
+			if len(out) == 0 {
+				first = k
+			}
+			out = append(out, p.closeTranche(k, t.RentPayer))
+		}
+	}
+	if len(out) > 0 {
+		t := escrow.Task{Kind: escrow.TaskCloseTranche, Tranche: first}
+		p.ask(t, 0, func(fails uint8) []program.Instruction {
+			if fails > 0 {
+				return out[:1] // perhaps another was closed meanwhile
+			}
+			return out
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package escrow
+
+import (
+	"time"
+
+	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/market"
+)
+
+// TaskKind is the purpose of a transaction. Its number is in journals.
+type TaskKind uint8
+
+// Kinds of a deposit's transactions, and after them of claims'.
+const (
+	TaskOpen   TaskKind = iota + 1 // OpenEscrow and the first tranches; Tranche is the batch
+	TaskAdd                        // TopUp and more tranches; Tranche is the batch
+	TaskBegin                      // RetireBegin of a leaf
+	TaskFinish                     // RetireFinish of a leaf
+	TaskFinal                      // RetireFinal of a leaf
+	TaskRefund
+	TaskSweep
+	TaskCloseTranche
+	TaskCloseEscrow
+	TaskClaim     // Amount is the voucher's cumulative
+	TaskOpenToken // of the lease's payout
+	TaskMakeTable // by which claims name accounts
+	TaskDisableTable
+	TaskCloseTable
+)
+
+// again reports whether another transaction for the same may be signed while one could still land. It may not for
+// claims, since payments are known by their results, nor for funding, which takes one transaction at a time.
+func (k TaskKind) again() bool { return k >= TaskBegin && k <= TaskCloseEscrow }
+
+// Task is the purpose of a transaction. Two of one task are never under way at once. Transactions of one escrow may be
+// sent any number of times: the program refuses to do anything twice.
+type Task struct {
+	Kind    TaskKind
+	Tranche uint16
+	Leaf    uint16
+	Amount  market.Amount
+}
+
+// QueuedTx is one transaction under way. Without an id it is being signed, and lives in memory only.
+type QueuedTx struct {
+	No       uint32
+	Task     Task
+	Prepared chain.Prepared
+	State    chain.TxState
+
+	next    time.Time // when to send and poll again; not kept over a restart
+	rejects uint8     // how often an endpoint judged that it would fail; not kept either
+	deaf    uint8     // fruitless polls in a row, as of endpoints that are down or busy; not kept either
+}
+
+// signed reports whether the transaction exists.
+func (x QueuedTx) signed() bool { return x.Prepared.ID != "" }
+
+// loss counts the transactions for a task that expired without a trace, in memory only. After a restart bids begin
+// anew, and journalled transactions are sent unchanged.
+type loss struct {
+	task  Task // its amount is 0
+	times uint8
+	at    time.Time // of the last one
+}
+
+// try remembers that a task failed, in memory only.
+type try struct {
+	task  Task
+	fails uint8
+	at    time.Time // not before
+}
