@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
@@ -169,7 +170,7 @@ func (d *desk) lamports(k sign.Key) uint64 {
 // size is that of a transaction that the signer alone pays for and signs.
 func (d *desk) size(in []solana.Instruction, signer sign.Signer) int {
 	d.Helper()
-	_, raw, err := solana.SignTransaction(in, nil, sign.Sum([]byte("blockhash")), signer)
+	_, raw, err := transaction.Sign(in, nil, sign.Sum([]byte("blockhash")), signer)
 	if err != nil {
 		d.Fatal(err)
 	}

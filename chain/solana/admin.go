@@ -12,27 +12,28 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
 // Admin sets up tokens and wallets: for local networks, and for an owner that delegates to a peer.
 type Admin struct {
-	pool   *pool
-	payer  sign.Signer // pays every fee and rent
-	ledger *Ledger     // of the payer, for no mint
+	cluster *cluster.Cluster
+	payer   sign.Signer // pays every fee and rent
+	ledger  *Ledger     // of the payer, for no mint
 }
 
 // NewAdmin makes one that pays with the key. It connects to nothing.
 func NewAdmin(rpcURL string, genesis sign.Hash, payer sign.Signer) (*Admin, error) {
-	p, err := newPool([]string{rpcURL}, genesis, nil)
+	c, err := cluster.New([]string{rpcURL}, genesis, nil)
 	if err != nil {
 		return nil, err
 	}
-	// no mint to check
-	l := &Ledger{cfg: Config{Key: payer, Fees: chain.DefaultFees()}, pool: p, payer: solanago.PublicKey(payer.Key()),
-		mintOK: true}
-	return &Admin{pool: p, payer: payer, ledger: l}, nil
+	l := newLedgerOf(Config{Key: payer, Fees: chain.DefaultFees()}, c)
+	l.mintOK = true // no mint to check
+	return &Admin{cluster: c, payer: payer, ledger: l}, nil
 }
 
 // CreateMint makes a token under the address of mint's key, which is of no use afterwards. The payer's key is the mint
@@ -128,8 +129,8 @@ func (a *Admin) Approve(
 
 // Supply is how much of a token there is, in base units, confirmed.
 func (a *Admin) Supply(ctx context.Context, mint sign.Key) (market.Amount, error) {
-	return ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (market.Amount, error) {
-		_, accounts, err := readAccounts(ctx, c, rpc.CommitmentConfirmed,
+	return cluster.Ask(ctx, a.cluster, func(ctx context.Context, c *rpc.Client) (market.Amount, error) {
+		_, accounts, err := cluster.ReadAccounts(ctx, c, rpc.CommitmentConfirmed,
 			[]solanago.PublicKey{solanago.PublicKey(mint)})
 		if err != nil {
 			return 0, err
@@ -148,7 +149,7 @@ func (a *Admin) run(ctx context.Context, instructions []solanago.Instruction, si
 		if err != nil {
 			return chain.Prepared{}, err
 		}
-		now, err := ask(ctx, a.pool, latest)
+		now, err := cluster.Ask(ctx, a.cluster, latest)
 		if err != nil {
 			return chain.Prepared{}, err
 		}
@@ -175,15 +176,15 @@ func (a *Admin) budget(
 		}
 	}
 	if retries == 0 {
-		units := program.Units(a.ledger.cfg.Program, ours)
-		return slices.Concat(instructions, library(program.Budget(units,
-			a.ledger.cfg.Fees.Price(0, 0, units, a.ledger.cfg.Fees.Most)))), nil
+		units := program.Units(a.ledger.Wallet.cfg.Program, ours)
+		return slices.Concat(instructions, transaction.Library(program.Budget(units,
+			a.ledger.Wallet.cfg.Fees.Price(0, 0, units, a.ledger.Wallet.cfg.Fees.Most)))), nil
 	}
-	bid, err := a.ledger.bid(ctx, ours, a.ledger.cfg.Fees.Most, retries)
+	bid, err := a.ledger.bid(ctx, ours, a.ledger.Wallet.cfg.Fees.Most, retries)
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(instructions, library(bid[len(ours):])), nil
+	return slices.Concat(instructions, transaction.Library(bid[len(ours):])), nil
 }
 
 // rawTransaction is the wire form in the text that RPC servers take.

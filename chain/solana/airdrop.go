@@ -7,13 +7,15 @@ import (
 
 	solanago "github.com/gagliardetto/solana-go"
 	"github.com/gagliardetto/solana-go/rpc"
+
+	"github.com/starling-network/starling/chain/solana/cluster"
 )
 
 // Airdrop asks a test cluster's faucet for lamports for the payer and waits until it has them. A cluster without a
 // faucet refuses.
 func (a *Admin) Airdrop(ctx context.Context, lamports uint64) error {
 	payer := solanago.PublicKey(a.payer.Key())
-	if _, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (solanago.Signature, error) {
+	if _, err := cluster.Ask(ctx, a.cluster, func(ctx context.Context, c *rpc.Client) (solanago.Signature, error) {
 		return c.RequestAirdrop(ctx, payer, lamports, rpc.CommitmentConfirmed)
 	}); err != nil {
 		return fmt.Errorf("asking the faucet for lamports: %w", err)
@@ -21,7 +23,9 @@ func (a *Admin) Airdrop(ctx context.Context, lamports uint64) error {
 	tick := time.NewTicker(confirmFirst)
 	defer tick.Stop()
 	for {
-		have, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (*rpc.GetBalanceResult, error) {
+		have, err := cluster.Ask(ctx, a.cluster, func(
+			ctx context.Context, c *rpc.Client,
+		) (*rpc.GetBalanceResult, error) {
 			return c.GetBalance(ctx, payer, rpc.CommitmentConfirmed)
 		})
 		if err == nil && have != nil && have.Value >= lamports {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 )
 
@@ -16,14 +17,14 @@ import (
 const maxPriced = 128
 
 // Bid implements escrow.Ledger.
-func (l *Ledger) Bid(
+func (l *Wallet) Bid(
 	ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8,
 ) ([]program.Instruction, error) {
 	return l.bid(ctx, instructions, l.cfg.Fees.Ceiling(stake, l.cfg.Decimals), retries)
 }
 
 // bid adds the budget of a transaction that bids at most so many lamports.
-func (l *Ledger) bid(
+func (l *Wallet) bid(
 	ctx context.Context, instructions []program.Instruction, ceiling uint64, retries uint8,
 ) ([]program.Instruction, error) {
 	if program.Budgeted(instructions) {
@@ -40,7 +41,7 @@ func (l *Ledger) bid(
 
 // recentPrice is the upper quartile of the prices of the last 150 blocks' cheapest transactions that wrote all these
 // accounts. It is the median over the endpoints that answer; 0 when none does.
-func (l *Ledger) recentPrice(ctx context.Context, instructions []program.Instruction) (uint64, error) {
+func (l *Wallet) recentPrice(ctx context.Context, instructions []program.Instruction) (uint64, error) {
 	var written solanago.PublicKeySlice
 	for _, in := range instructions {
 		for _, m := range in.Accounts {
@@ -49,14 +50,14 @@ func (l *Ledger) recentPrice(ctx context.Context, instructions []program.Instruc
 			}
 		}
 	}
-	enough := min(2, len(l.pool.endpoints))
-	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (uint64, error) {
+	enough := l.cluster.Need()
+	answers := cluster.Everyone(ctx, l.cluster, func(ctx context.Context, c *rpc.Client) (uint64, error) {
 		return priceAt(ctx, c, written)
 	},
-		func(now []answer[uint64]) bool {
+		func(now []cluster.Answer[uint64]) bool {
 			n := 0
 			for _, a := range now {
-				if a.err == nil {
+				if a.Err == nil {
 					n++
 				}
 			}
@@ -67,8 +68,8 @@ func (l *Ledger) recentPrice(ctx context.Context, instructions []program.Instruc
 	}
 	var told []uint64
 	for _, a := range answers {
-		if a.err == nil {
-			told = append(told, a.value)
+		if a.Err == nil {
+			told = append(told, a.Value)
 		}
 	}
 	if len(told) == 0 {

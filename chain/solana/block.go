@@ -8,6 +8,7 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -16,26 +17,26 @@ var _ chain.Blocks = (*Ledger)(nil)
 
 // Block is the first final block of slot from or later, by its blockhash. Two endpoints must agree on it, unless only
 // one is configured: a single one could choose the draws made from it.
-func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
-	need := min(2, len(l.pool.endpoints))
-	agreed := func(all []answer[chain.Block]) (chain.Block, bool) {
+func (l *Clock) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
+	need := l.cluster.Need()
+	agreed := func(all []cluster.Answer[chain.Block]) (chain.Block, bool) {
 		for i, a := range all {
 			same := 0
 			for _, b := range all[i:] {
-				if a.err == nil && b.err == nil && a.value == b.value {
+				if a.Err == nil && b.Err == nil && a.Value == b.Value {
 					same++
 				}
 			}
 			if same >= need {
-				return a.value, true
+				return a.Value, true
 			}
 		}
 		return chain.Block{}, false
 	}
-	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (chain.Block, error) {
+	answers := cluster.Everyone(ctx, l.cluster, func(ctx context.Context, c *rpc.Client) (chain.Block, error) {
 		return blockFrom(ctx, c, from)
 	},
-		func(now []answer[chain.Block]) bool { _, ok := agreed(now); return ok })
+		func(now []cluster.Answer[chain.Block]) bool { _, ok := agreed(now); return ok })
 	if b, ok := agreed(answers); ok {
 		return b, nil
 	}
@@ -44,7 +45,7 @@ func (l *Ledger) Block(ctx context.Context, from market.Slot) (chain.Block, erro
 	}
 	failures, none := make([]error, len(answers)), 0
 	for i, a := range answers {
-		if failures[i] = a.err; errors.Is(a.err, rpc.ErrNotFound) {
+		if failures[i] = a.Err; errors.Is(a.Err, rpc.ErrNotFound) {
 			none++
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/calls"
+	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -26,7 +28,7 @@ var tokenRent = program.Rent(program.TokenSize)
 
 // SignMemo implements chain.MemoLedger. The transaction has the memo's bytes as the data of the memo program, and no
 // accounts.
-func (l *Ledger) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, error) {
+func (l *Wallet) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, error) {
 	if err := chain.CheckMemo(memo); err != nil {
 		return chain.Prepared{}, err
 	}
@@ -34,30 +36,30 @@ func (l *Ledger) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, err
 }
 
 // Send hands the transaction to every endpoint; one that takes it is enough.
-func (l *Ledger) Send(ctx context.Context, tx chain.Prepared) error {
-	parsed, err := parseTransaction(tx.Raw)
+func (l *Wallet) Send(ctx context.Context, tx chain.Prepared) error {
+	parsed, err := transaction.Parse(tx.Raw)
 	if err != nil || chain.TxID(parsed.Signatures[0].String()) != tx.ID {
 		return fmt.Errorf("transaction %s: %w", tx.ID, chain.ErrMalformed)
 	}
 	encoded := rawTransaction(tx.Raw)
-	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (struct{}, error) {
+	answers := cluster.Everyone(ctx, l.cluster, func(ctx context.Context, c *rpc.Client) (struct{}, error) {
 		_, err := c.SendEncodedTransactionWithOpts(ctx, encoded, rpc.TransactionOpts{
 			Encoding: solanago.EncodingBase64, PreflightCommitment: rpc.CommitmentConfirmed})
 		return struct{}{}, rejection(err, l.cfg.Program)
 	}, nil)
 	var failures []error
 	for _, a := range answers {
-		if a.err == nil {
+		if a.Err == nil {
 			return nil
 		}
-		failures = append(failures, a.err)
+		failures = append(failures, a.Err)
 	}
 	for _, err := range failures {
 		if errors.Is(err, chain.ErrRejected) {
 			return fmt.Errorf("sending %s: %w", tx.ID, err)
 		}
 	}
-	return noAnswer(ctx, failures)
+	return cluster.NoAnswer(ctx, failures)
 }
 
 // rejection reads the answer to sendTransaction. A transaction that is already there was sent. A blockhash that the
@@ -85,12 +87,12 @@ func rejection(err error, starling sign.Key) error {
 		return fmt.Errorf("%w: %w", chain.ErrRejected, code)
 	case has("insufficient lamports", "insufficientfundsfor", "insufficient funds for fee",
 		"insufficient funds for rent"):
-		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, said(remote), chain.ErrFees)
+		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, cluster.Said(remote), chain.ErrFees)
 	// the token program's InsufficientFunds
 	case has("insufficient funds") || strings.HasSuffix(remote.Message, "custom program error: 0x1"):
-		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, said(remote), chain.ErrAllowance)
+		return fmt.Errorf("%w: %s: %w", chain.ErrRejected, cluster.Said(remote), chain.ErrAllowance)
 	}
-	return fmt.Errorf("%w: %s", chain.ErrRejected, said(remote))
+	return fmt.Errorf("%w: %s", chain.ErrRejected, cluster.Said(remote))
 }
 
 // logsOf finds the transaction's log in the data of an RPC error.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	solanago "github.com/gagliardetto/solana-go"
+	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -15,28 +15,28 @@ import (
 // Deployed reads the code of the network's program and its upgrade authority, confirmed, as two endpoints agree if two
 // are configured. It returns chain.ErrNotFound if there is no such program, and chain.ErrMalformed if the upgradeable
 // loader did not deploy it.
-func (l *Ledger) Deployed(ctx context.Context) (program.Deployed, error) {
+func (l *Accounts) Deployed(ctx context.Context) (program.Deployed, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Deployed{}, errProgram
 	}
 	return l.deployed(ctx, l.cfg.Program)
 }
 
-func (l *Ledger) deployed(ctx context.Context, id sign.Key) (program.Deployed, error) {
-	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(id),
+func (l *Accounts) deployed(ctx context.Context, id sign.Key) (program.Deployed, error) {
+	s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(id),
 		solanago.PublicKey(program.DataAddress(id))})
 	if err != nil {
 		return program.Deployed{}, fmt.Errorf("reading program %s: %w", id, err)
 	}
-	account, data := s.accounts[0], s.accounts[1]
+	account, data := s.Accounts[0], s.Accounts[1]
 	switch {
-	case account.data == nil:
+	case account.Data == nil:
 		return program.Deployed{}, fmt.Errorf("program %s: %w", id, chain.ErrNotFound)
-	case account.owner != program.LoaderProgram || data.owner != program.LoaderProgram:
+	case account.Owner != program.LoaderProgram || data.Owner != program.LoaderProgram:
 		return program.Deployed{}, fmt.Errorf("program %s belongs to %s, not to the upgradeable loader: %w",
-			id, account.owner, chain.ErrMalformed)
+			id, account.Owner, chain.ErrMalformed)
 	}
-	d, err := program.ParseDeployed(id, account.data, data.data)
+	d, err := program.ParseDeployed(id, account.Data, data.Data)
 	if err != nil {
 		return d, fmt.Errorf("%w: %w", chain.ErrMalformed, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -80,7 +81,7 @@ func (b *busy) take(encoded json.RawMessage) string {
 	}
 	id := tx.Signatures[0].String()
 	message, _ := tx.Message.MarshalBinary()
-	_, in, err := ParseMessage(message)
+	_, in, err := transaction.ParseMessage(message)
 	_, units, price, ok := program.SplitBudget(in)
 	if err == nil && ok && !b.seen[id] {
 		b.bids, b.prices = append(b.bids, chain.BidLamports(price, units)), append(b.prices, price)
@@ -111,13 +112,13 @@ func TestAttackCongestionOutbid(t *testing.T) {
 		srv := httptest.NewServer(b)
 		t.Cleanup(srv.Close)
 		l := newLedger(t, srv.URL)
-		l.cfg.Program, l.cfg.Network = sign.Key{7}, sign.Key{8}
-		call := program.RetireBegin{Escrow: sign.Key{1}, Tranche: sign.Key{2}, Network: sign.Key{8}, Signers: []sign.Key{l.cfg.Key.Key()}}.Instruction(l.cfg.Program)
+		l.Wallet.cfg.Program, l.Wallet.cfg.Network = sign.Key{7}, sign.Key{8}
+		call := program.RetireBegin{Escrow: sign.Key{1}, Tranche: sign.Key{2}, Network: sign.Key{8}, Signers: []sign.Key{l.Wallet.cfg.Key.Key()}}.Instruction(l.Wallet.cfg.Program)
 		_, err := l.Run(t.Context(), []program.Instruction{call})
 		if (err == nil) != c.lands || len(b.bids) != c.tries {
 			t.Errorf("%s: %d transactions, %v", name, len(b.bids), err)
 		}
-		most := l.cfg.Fees.Most
+		most := l.Wallet.cfg.Fees.Most
 		for i, lamports := range b.bids {
 			if lamports > most || i > 0 && b.prices[i] != 2*b.prices[i-1] && lamports < most-1 {
 				t.Errorf("%s: bids of %d lamports, prices %d", name, b.bids, b.prices)

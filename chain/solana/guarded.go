@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -20,7 +21,7 @@ import (
 // Guarded reads a claim of this network that is final and was paid under a voucher of several keys, as long as an
 // endpoint remembers its transaction: escrow and tranche may have been closed since. chain.ErrNotFound: there is none;
 // chain.ErrMalformed: the transaction is something else.
-func (l *Ledger) Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
+func (l *History) Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
 	if l.cfg.Program.IsZero() {
 		return rewards.Guarded{}, errProgram
 	}
@@ -38,13 +39,15 @@ func (l *Ledger) Guarded(ctx context.Context, id sign.Signature) (rewards.Guarde
 
 // Naming are the final transactions that did not fail and name an account, from slot from on, the newest first, at most
 // so many: an endpoint remembers them when the account is gone.
-func (l *Ledger) Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error) {
+func (l *History) Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error) {
 	const page = 1000
 	limit := page
 	var out []sign.Signature
 	var before solanago.Signature
 	for {
-		found, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) ([]*rpc.TransactionSignature, error) {
+		found, err := cluster.Ask(ctx, l.cluster, func(
+			ctx context.Context, c *rpc.Client,
+		) ([]*rpc.TransactionSignature, error) {
 			return c.GetSignaturesForAddressWithOpts(ctx, solanago.PublicKey(account),
 				&rpc.GetSignaturesForAddressOpts{Limit: &limit, Before: before, Commitment: rpc.CommitmentFinalized})
 		})

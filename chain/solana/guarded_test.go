@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -44,7 +45,7 @@ func guardedCalls(t testing.TB, keys int) []program.Instruction {
 
 func guardedRaw(t testing.TB, calls []program.Instruction) []byte {
 	t.Helper()
-	_, raw, err := SignTransaction(calls, nil, sign.Hash{9}, sign.NewPrivate([32]byte{99}))
+	_, raw, err := transaction.Sign(calls, nil, sign.Hash{9}, sign.NewPrivate([32]byte{99}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestGuardedIn(t *testing.T) {
 		"no voucher":                  {[]program.Instruction{two[0], two[0], two[2]}, sign.Key{4}, sign.Key{6}, 1000, 902, false},
 		"a voucher of another escrow": {[]program.Instruction{two[0], other, two[2]}, sign.Key{4}, sign.Key{6}, 1000, 902, false},
 	} {
-		tx, err := parseTransaction(guardedRaw(t, c.calls))
+		tx, err := transaction.Parse(guardedRaw(t, c.calls))
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
@@ -104,7 +105,7 @@ func TestGuardedIn(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, g, err)
 		}
 	}
-	tx, err := parseTransaction(guardedRaw(t, two))
+	tx, err := transaction.Parse(guardedRaw(t, two))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func FuzzGuarded(f *testing.F) {
 	f.Add(guardedRaw(f, guardedCalls(f, 3)), uint16(4), uint64(1000), uint64(902))
 	f.Add([]byte{}, uint16(0), uint64(0), uint64(0))
 	f.Fuzz(func(t *testing.T, raw []byte, vault uint16, before, after uint64) {
-		tx, err := parseTransaction(raw)
+		tx, err := transaction.Parse(raw)
 		if err != nil {
 			return
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -67,7 +68,7 @@ type remote struct {
 }
 
 func (r remote) Sign(message []byte) (sign.Signature, error) {
-	payer, in, err := solana.ParseMessage(message)
+	payer, in, err := transaction.ParseMessage(message)
 	if err != nil {
 		return sign.Signature{}, err
 	}
@@ -282,7 +283,7 @@ func TestHireFits(t *testing.T) {
 					Tranche: program.TrancheAddress(sign.Key{9}, at, uint16(i)), Signers: keys, Index: uint16(i), Leaves: make([]program.StandbyLeaf, n)}.Instruction(sign.Key{9}))
 			}
 		}
-		_, raw, err := solana.SignTransaction(calls, nil, sign.Hash{1}, signers...)
+		_, raw, err := transaction.Sign(calls, nil, sign.Hash{1}, signers...)
 		if name := fmt.Sprintf("%d signers, own %v, %v leaves", c.signers, c.own, c.leaves); err != nil || len(raw) != c.bytes {
 			t.Errorf("%s: %d bytes, %v", name, len(raw), err)
 		}
@@ -291,7 +292,7 @@ func TestHireFits(t *testing.T) {
 
 func FuzzParseMessage(f *testing.F) {
 	payer, other := sign.NewPrivate([32]byte{1}), sign.NewPrivate([32]byte{2})
-	_, raw, err := solana.SignTransaction([]program.Instruction{program.AddStandbyTranche{Payer: payer.Key(), Signers: []sign.Key{other.Key()},
+	_, raw, err := transaction.Sign([]program.Instruction{program.AddStandbyTranche{Payer: payer.Key(), Signers: []sign.Key{other.Key()},
 		Leaves: make([]program.StandbyLeaf, 1)}.Instruction(sign.Key{9})}, nil, sign.Hash{1}, payer, other)
 	if err != nil {
 		f.Fatal(err)
@@ -299,7 +300,7 @@ func FuzzParseMessage(f *testing.F) {
 	f.Add(raw[1+2*64:])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, message []byte) {
-		_, in, err := solana.ParseMessage(message)
+		_, in, err := transaction.ParseMessage(message)
 		if err != nil && !errors.Is(err, chain.ErrMalformed) {
 			t.Errorf("refused with %v", err)
 		}

@@ -12,12 +12,17 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
+// History reads transactions that are final, as long as an endpoint remembers them.
+type History struct{ *base }
+
 // Memo reads the first memo of a final transaction that did not fail, from the first endpoint that answers.
-func (l *Ledger) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error) {
+func (l *History) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, error) {
 	tx, slot, err := l.landed(ctx, id)
 	if err != nil {
 		return nil, 0, err
@@ -32,7 +37,7 @@ func (l *Ledger) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot, 
 // AnchorIn reads the first root that a final transaction which did not fail had the program write down, as long as an
 // endpoint remembers the transaction: the account may have been closed since. chain.ErrNotFound: there is no such
 // transaction or root.
-func (l *Ledger) AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error) {
+func (l *History) AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Anchored{}, errProgram
 	}
@@ -85,7 +90,7 @@ func static(m solanago.Message, in solanago.CompiledInstruction) (out program.In
 }
 
 // landed reads a final transaction that did not fail, and its slot.
-func (l *Ledger) landed(ctx context.Context, id chain.TxID) (*solanago.Transaction, market.Slot, error) {
+func (l *History) landed(ctx context.Context, id chain.TxID) (*solanago.Transaction, market.Slot, error) {
 	tx, out, err := l.final(ctx, id)
 	if err != nil {
 		return nil, 0, err
@@ -95,13 +100,15 @@ func (l *Ledger) landed(ctx context.Context, id chain.TxID) (*solanago.Transacti
 
 // final reads a final transaction that did not fail, from the first endpoint that answers. The endpoint is trusted only
 // for the landing and for account states: the signatures must hold, and the first be the requested one.
-func (l *Ledger) final(ctx context.Context, id chain.TxID) (*solanago.Transaction, *rpc.GetTransactionResult, error) {
+func (l *History) final(ctx context.Context, id chain.TxID) (*solanago.Transaction, *rpc.GetTransactionResult, error) {
 	signature, err := solanago.SignatureFromBase58(string(id))
 	if err != nil {
 		return nil, nil, fmt.Errorf("transaction id %q: %w", id, chain.ErrNotFound)
 	}
 	version := uint64(0)
-	out, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (*rpc.GetTransactionResult, error) {
+	out, err := cluster.Ask(ctx, l.cluster, func(
+		ctx context.Context, c *rpc.Client,
+	) (*rpc.GetTransactionResult, error) {
 		return c.GetTransaction(ctx, signature, &rpc.GetTransactionOpts{Encoding: solanago.EncodingBase64,
 			Commitment: rpc.CommitmentFinalized, MaxSupportedTransactionVersion: &version})
 	})
@@ -114,40 +121,9 @@ func (l *Ledger) final(ctx context.Context, id chain.TxID) (*solanago.Transactio
 	if out.Meta == nil || out.Meta.Err != nil || out.Transaction == nil {
 		return nil, nil, fmt.Errorf("transaction %s had no effect: %w", id, chain.ErrNotFound)
 	}
-	tx, err := signedAs(out.Transaction.GetBinary(), signature)
+	tx, err := transaction.ParseSigned(out.Transaction.GetBinary(), signature)
 	if err != nil {
 		return nil, nil, fmt.Errorf("transaction %s: %w", id, err)
 	}
 	return tx, out, nil
-}
-
-// signedAs parses the transaction with the first signature id, and checks all its signatures.
-func signedAs(raw []byte, id solanago.Signature) (*solanago.Transaction, error) {
-	tx, err := parseTransaction(raw)
-	if err != nil {
-		return nil, err
-	}
-	if tx.Signatures[0] != id || tx.VerifySignatures() != nil {
-		return nil, fmt.Errorf("signatures do not hold: %w", chain.ErrMalformed)
-	}
-	return tx, nil
-}
-
-// parseTransaction reads a wire form of at most chain.MaxRaw bytes. The library indexes before it checks, hence the
-// recover.
-func parseTransaction(raw []byte) (tx *solanago.Transaction, err error) {
-	defer func() {
-		if recover() != nil {
-			tx, err = nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
-		}
-	}()
-	if len(raw) > chain.MaxRaw {
-		return nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
-	}
-	tx, err = solanago.TransactionFromBytes(raw)
-	if err != nil || len(tx.Signatures) == 0 || len(tx.Signatures) != int(tx.Message.Header.NumRequiredSignatures) ||
-		len(tx.Message.AccountKeys) < len(tx.Signatures) {
-		return nil, fmt.Errorf("transaction of %d bytes: %w", len(raw), chain.ErrMalformed)
-	}
-	return tx, nil
 }

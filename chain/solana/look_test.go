@@ -19,6 +19,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -98,7 +100,7 @@ func TestLook(t *testing.T) {
 		"two of three":         {[]string{answerAt(500, here...), "", answerAt(502, here...)}, 500, true, nil},
 		"a liar of three":      {[]string{answerAt(500, richer...), answerAt(501, here...), answerAt(502, here...)}, 501, true, nil},
 		"a liar of two":        {[]string{answerAt(500, richer...), answerAt(500, here...)}, 0, false, chain.ErrDown},
-		"one is far behind":    {[]string{answerAt(500, here...), answerAt(500+maxLag+1, here...)}, 0, false, chain.ErrDown},
+		"one is far behind":    {[]string{answerAt(500, here...), answerAt(500+cluster.MaxLag+1, here...)}, 0, false, chain.ErrDown},
 		"one knows the future": {[]string{answerAt(1<<62, here...), answerAt(500, here...), answerAt(501, here...)}, 500, true, nil},
 		"nothing there":        {[]string{answerAt(500, "null", "null", "null")}, 500, false, nil},
 		"lamports alone":       {[]string{answerAt(500, lamports, lamports, lamports), answerAt(500, "null", "null", "null")}, 500, false, nil},
@@ -159,7 +161,7 @@ func TestOneEndpointHangs(t *testing.T) {
 		}
 		began = time.Now()
 		id := solanago.Signature{1}.String()
-		if s, err := l.Status(t.Context(), chain.Prepared{ID: chain.TxID(id), LastValid: 100}); err != nil || s.State != chain.Finalized || time.Since(began) > straggle {
+		if s, err := l.Status(t.Context(), chain.Prepared{ID: chain.TxID(id), LastValid: 100}); err != nil || s.State != chain.Finalized || time.Since(began) > cluster.Straggle {
 			t.Errorf("a status took %v: %+v, %v", time.Since(began), s, err)
 		}
 	})
@@ -190,27 +192,6 @@ func TestLookIsNeverOlder(t *testing.T) {
 	}
 	if err := look(501, escrow.Confirmed); err != nil {
 		t.Errorf("caught up: %v", err)
-	}
-}
-
-// TestAgreement: endpoints that see a busy escrow at different slots agree on what both saw, whenever that was.
-func TestAgreement(t *testing.T) {
-	t.Parallel()
-	at := func(slot market.Slot, state byte) sight {
-		return sight{slot, []held{{owner: sign.Key{1}, data: []byte{state}}}}
-	}
-	for name, c := range map[string]struct {
-		heard [][]sight
-		want  market.Slot // 0: none
-	}{
-		"a round later":        {[][]sight{{at(10, 'a'), at(11, 'b')}, {at(11, 'b'), at(12, 'c')}}, 11},
-		"the newer agreement":  {[][]sight{{at(10, 'a'), at(12, 'b')}, {at(10, 'a'), at(13, 'b')}}, 12},
-		"with oneself is none": {[][]sight{{at(10, 'a'), at(11, 'a')}, {at(11, 'b')}}, 0},
-		"never":                {[][]sight{{at(10, 'a')}, {at(10, 'b')}, nil}, 0},
-	} {
-		if got, ok := agreement(c.heard, 2); ok != (c.want > 0) || got.slot != c.want {
-			t.Errorf("%s: %d, %v", name, got.slot, ok)
-		}
 	}
 }
 
@@ -284,7 +265,7 @@ func TestForgedEscrow(t *testing.T) {
 	}
 	w := newLookedAt()
 	l := w.ledger(t, answerAt(500, w.accounts()...))
-	l.cfg.Network = sign.Key{99}
+	l.Wallet.cfg.Network = sign.Key{99}
 	if _, err := l.Look(t.Context(), w.at, []uint16{0}, escrow.Confirmed); !errors.Is(err, chain.ErrMalformed) || !strings.Contains(err.Error(), "another network") {
 		t.Errorf("an escrow of another network: %v", err)
 	}
@@ -338,7 +319,7 @@ func TestRefusedByTheProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		txID, raw, err := SignTransaction([]Instruction{{Program: id}}, nil, sign.Hash{1}, l.cfg.Key)
+		txID, raw, err := transaction.Sign([]Instruction{{Program: id}}, nil, sign.Hash{1}, l.Wallet.cfg.Key)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,16 +11,10 @@ import (
 	solanago "github.com/gagliardetto/solana-go"
 	"github.com/gagliardetto/solana-go/rpc"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-)
-
-// Instruction and Meta are those of chain/program, as most calls are its own.
-type (
-	Instruction = program.Instruction
-	Meta        = program.Meta
 )
 
 // Programs and sysvars that instructions name.
@@ -29,41 +23,6 @@ var (
 	TokenProgram       = program.TokenProgram
 	InstructionsSysvar = program.InstructionsSysvar
 )
-
-// SignTransaction builds a transaction, has every signer sign it, and returns its wire form and id. The payer is the
-// first signer.
-func SignTransaction(
-	instructions []Instruction, tables []program.Table, blockhash sign.Hash, signers ...sign.Signer,
-) (chain.TxID, []byte, error) {
-	if len(signers) == 0 {
-		return "", nil, fmt.Errorf("%w: a transaction without a payer", chain.ErrPayment)
-	}
-	return signTransaction(library(instructions), tables, solanago.Hash(blockhash),
-		solanago.PublicKey(signers[0].Key()), signers...)
-}
-
-// library converts instructions to the client library's. Permissions on an account hold for the whole transaction, so
-// each place gets all of them: the library sorts accounts before it joins duplicates. An account that signs in one
-// place and is written in another would end up as not written.
-func library(instructions []Instruction) []solanago.Instruction {
-	joined := map[sign.Key]Meta{}
-	for _, in := range instructions {
-		for _, m := range in.Accounts {
-			j := joined[m.Key]
-			joined[m.Key] = Meta{Key: m.Key, Signer: j.Signer || m.Signer, Writable: j.Writable || m.Writable}
-		}
-	}
-	out := make([]solanago.Instruction, len(instructions))
-	for i, in := range instructions {
-		metas := make(solanago.AccountMetaSlice, len(in.Accounts))
-		for j, m := range in.Accounts {
-			m = joined[m.Key]
-			metas[j] = solanago.NewAccountMeta(solanago.PublicKey(m.Key), m.Writable, m.Signer)
-		}
-		out[i] = solanago.NewInstruction(solanago.PublicKey(in.Program), metas, in.Data)
-	}
-	return out
-}
 
 // ProgramAddress is the canonical address that the program signs for with these seeds, and its bump.
 func ProgramAddress(program sign.Key, seeds ...[]byte) (sign.Key, uint8, error) {
@@ -172,12 +131,12 @@ func (a *Admin) nextSlot(ctx context.Context) error {
 
 // CreateNetwork creates the account of a network with these parameters, its mints' pools, the treasury's token
 // accounts, and that of the emission, as far as they are not there. The ledger must be configured for it.
-func (l *Ledger) CreateNetwork(ctx context.Context, p program.Params) error {
+func (l *Wallet) CreateNetwork(ctx context.Context, p program.Params) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
 	if l.cfg.Program.IsZero() || program.NetworkAddress(l.cfg.Program, p) != l.cfg.Network {
-		return fmt.Errorf("solana: %w: account %s is not that of these parameters", errConfig, l.cfg.Network)
+		return fmt.Errorf("solana: %w: account %s is not that of these parameters", cluster.ErrConfig, l.cfg.Network)
 	}
 	payer := l.cfg.Key.Key()
 	missing := []program.Instruction{program.InitNetwork{Payer: payer,
@@ -246,7 +205,7 @@ func loaderData(number uint32) []byte { return binary.LittleEndian.AppendUint32(
 func (a *Admin) createAccount(
 	ctx context.Context, address solanago.PublicKey, size uint64, owner solanago.PublicKey,
 ) (solanago.Instruction, error) {
-	rent, err := ask(ctx, a.pool, func(ctx context.Context, c *rpc.Client) (uint64, error) {
+	rent, err := cluster.Ask(ctx, a.cluster, func(ctx context.Context, c *rpc.Client) (uint64, error) {
 		return c.GetMinimumBalanceForRentExemption(ctx, size, rpc.CommitmentConfirmed)
 	})
 	if err != nil {

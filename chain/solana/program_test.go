@@ -6,6 +6,7 @@ import (
 	solanago "github.com/gagliardetto/solana-go"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -18,7 +19,7 @@ func TestJoinedAccounts(t *testing.T) {
 		"signs first":  {signs, {Key: other.Key(), Signer: true}, writes},
 		"writes first": {writes, {Key: other.Key(), Signer: true}, signs},
 	} {
-		_, raw, err := SignTransaction([]Instruction{{Program: sign.Key{9}, Accounts: accounts}}, nil, sign.Hash{1}, payer, buyer, other)
+		_, raw, err := transaction.Sign([]Instruction{{Program: sign.Key{9}, Accounts: accounts}}, nil, sign.Hash{1}, payer, buyer, other)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,32 +11,32 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
 // Provider reads the registration of a provider by the peer key that it first had, and the slot in which it stood so,
 // confirmed. chain.ErrNotFound: it never registered on this network.
-func (l *Ledger) Provider(ctx context.Context, peer sign.Key) (program.Provider, market.Slot, error) {
+func (l *Accounts) Provider(ctx context.Context, peer sign.Key) (program.Provider, market.Slot, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Provider{}, 0, errProgram
 	}
 	at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, peer)
-	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(at)})
+	s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(at)})
 	if err != nil {
 		return program.Provider{}, 0, fmt.Errorf("reading the registration of %s: %w", peer, err)
 	}
-	a := s.accounts[0]
-	if a.data == nil {
-		return program.Provider{}, s.slot, fmt.Errorf("the registration of %s: %w", peer, chain.ErrNotFound)
+	a := s.Accounts[0]
+	if a.Data == nil {
+		return program.Provider{}, s.Slot, fmt.Errorf("the registration of %s: %w", peer, chain.ErrNotFound)
 	}
-	p, err := program.UnmarshalProvider(a.data)
-	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.Peer != peer {
+	p, err := program.UnmarshalProvider(a.Data)
+	if err != nil || a.Owner != l.cfg.Program || p.Network != l.cfg.Network || p.Peer != peer {
 		return program.Provider{}, 0, fmt.Errorf("the registration of %s: %w", peer, chain.ErrMalformed)
 	}
-	return p, s.slot, nil
+	return p, s.Slot, nil
 }
 
 // Found is an escrow and where it is.
@@ -53,7 +53,7 @@ const (
 
 // Escrows are all of a buyer on this network, in the order of opening, as one endpoint shows them: it may hide some,
 // and none can be made up but as Look would refuse it too. Many public endpoints do not answer this.
-func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
+func (l *Accounts) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
@@ -64,7 +64,7 @@ func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 	}
 	var found []Found
 	for _, a := range accounts {
-		e, err := l.escrowAt(a.at, a.held)
+		e, err := l.escrowAt(a.at, a.Held)
 		if err == nil && e.Buyer == buyer { // another kind of account may have these bytes there
 			found = append(found, Found{a.at, e})
 		}
@@ -77,21 +77,21 @@ func (l *Ledger) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 
 // Anchored reads the anchor of a batch root of receipts by an authority, confirmed. It returns chain.ErrNotFound if
 // there is none.
-func (l *Ledger) Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error) {
+func (l *Accounts) Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error) {
 	if l.cfg.Program.IsZero() {
 		return program.Anchored{}, errProgram
 	}
 	at := program.AnchorAddress(l.cfg.Program, authority, root)
-	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(at)})
+	s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(at)})
 	if err != nil {
 		return program.Anchored{}, fmt.Errorf("reading the anchor of %s by %s: %w", root.Short(), authority, err)
 	}
-	a := s.accounts[0]
-	if a.data == nil {
+	a := s.Accounts[0]
+	if a.Data == nil {
 		return program.Anchored{}, fmt.Errorf("an anchor of %s by %s: %w", root.Short(), authority, chain.ErrNotFound)
 	}
-	anchored, err := program.UnmarshalAnchored(a.data)
-	if err != nil || a.owner != l.cfg.Program || anchored.Authority != authority || anchored.Root != root {
+	anchored, err := program.UnmarshalAnchored(a.Data)
+	if err != nil || a.Owner != l.cfg.Program || anchored.Authority != authority || anchored.Root != root {
 		return program.Anchored{}, fmt.Errorf("the anchor of %s by %s: %w", root.Short(), authority, chain.ErrMalformed)
 	}
 	return anchored, nil
@@ -100,7 +100,7 @@ func (l *Ledger) Anchored(ctx context.Context, authority sign.Key, root sign.Has
 // Providers returns all final registrations on this network, in the order of their addresses, as one endpoint shows
 // them: it may hide some, and cannot make one up at an address that is not its own. Committees and rewards are drawn
 // from them, so peers must not count a bond that a fork takes back. Many public endpoints do not answer this.
-func (l *Ledger) Providers(ctx context.Context) ([]program.Provider, error) {
+func (l *Accounts) Providers(ctx context.Context) ([]program.Provider, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
@@ -110,9 +110,9 @@ func (l *Ledger) Providers(ctx context.Context) ([]program.Provider, error) {
 	}
 	var out []program.Provider
 	for _, a := range accounts {
-		p, err := program.UnmarshalProvider(a.data)
+		p, err := program.UnmarshalProvider(a.Data)
 		at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, p.Peer)
-		if err == nil && a.at == at && a.owner == l.cfg.Program && p.Network == l.cfg.Network {
+		if err == nil && a.at == at && a.Owner == l.cfg.Program && p.Network == l.cfg.Network {
 			out = append(out, p)
 		}
 	}
@@ -122,13 +122,15 @@ func (l *Ledger) Providers(ctx context.Context) ([]program.Provider, error) {
 // listed is an account that an endpoint listed.
 type listed struct {
 	at sign.Key
-	held
+	cluster.Held
 }
 
 // list returns those accounts of the program that name this network and pass a filter, in the order of their addresses,
 // as one endpoint lists them. The caller checks content and owner.
-func (l *Ledger) list(ctx context.Context, level rpc.CommitmentType, filter rpc.RPCFilter) ([]listed, error) {
-	all, err := ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (rpc.GetProgramAccountsResult, error) {
+func (l *Accounts) list(ctx context.Context, level rpc.CommitmentType, filter rpc.RPCFilter) ([]listed, error) {
+	all, err := cluster.Ask(ctx, l.cluster, func(
+		ctx context.Context, c *rpc.Client,
+	) (rpc.GetProgramAccountsResult, error) {
 		return c.GetProgramAccountsWithOpts(ctx, solanago.PublicKey(l.cfg.Program), &rpc.GetProgramAccountsOpts{
 			Encoding: solanago.EncodingBase64, Commitment: level, Filters: []rpc.RPCFilter{
 				{Memcmp: &rpc.RPCFilterMemcmp{Offset: networkAt, Bytes: l.cfg.Network[:]}}, filter,
@@ -142,7 +144,8 @@ func (l *Ledger) list(ctx context.Context, level rpc.CommitmentType, filter rpc.
 		if a == nil || a.Account == nil || a.Account.Data == nil {
 			return nil, chain.ErrMalformed
 		}
-		out[i] = listed{sign.Key(a.Pubkey), held{owner: sign.Key(a.Account.Owner), data: a.Account.Data.GetBinary()}}
+		out[i] = listed{sign.Key(a.Pubkey),
+			cluster.Held{Owner: sign.Key(a.Account.Owner), Data: a.Account.Data.GetBinary()}}
 	}
 	slices.SortFunc(out, func(a, b listed) int { return slices.Compare(a.at[:], b.at[:]) })
 	return out, nil

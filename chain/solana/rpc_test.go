@@ -15,6 +15,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -103,7 +105,7 @@ func TestConfig(t *testing.T) {
 		"not a URL":   {RPC: []string{"a:b:c"}, Key: key, Mint: mint},
 		"a file":      {RPC: []string{"file:///etc"}, Key: key, Mint: mint},
 	} {
-		if _, err := New(cfg); !errors.Is(err, errConfig) {
+		if _, err := New(cfg); !errors.Is(err, cluster.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -151,7 +153,7 @@ func TestStatusAt(t *testing.T) {
 func TestConfirmRefusedAgain(t *testing.T) {
 	t.Parallel()
 	key := sign.NewPrivate([32]byte{1})
-	id, raw, err := SignTransaction([]Instruction{program.TransferTokens(chaintest.RandomKey(), chaintest.RandomKey(), chaintest.RandomKey(), key.Key(), 1, 6)}, nil, sign.Hash{3}, key)
+	id, raw, err := transaction.Sign([]Instruction{program.TransferTokens(chaintest.RandomKey(), chaintest.RandomKey(), chaintest.RandomKey(), key.Key(), 1, 6)}, nil, sign.Hash{3}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,12 +211,12 @@ func TestCombine(t *testing.T) {
 		{[]chain.TxState{f, f, x}, u, chain.ErrDisagree},
 		{[]chain.TxState{down, down}, u, chain.ErrDown},
 	} {
-		var answers []answer[chain.TxStatus]
+		var answers []cluster.Answer[chain.TxStatus]
 		for _, s := range test.said {
 			if s == down {
-				answers = append(answers, answer[chain.TxStatus]{err: chain.ErrDown})
+				answers = append(answers, cluster.Answer[chain.TxStatus]{Err: chain.ErrDown})
 			} else {
-				answers = append(answers, answer[chain.TxStatus]{value: chain.TxStatus{State: s}})
+				answers = append(answers, cluster.Answer[chain.TxStatus]{Value: chain.TxStatus{State: s}})
 			}
 		}
 		got, err := combine(t.Context(), answers)
@@ -241,7 +243,7 @@ func TestRejection(t *testing.T) {
 	}
 	for result, want := range sent {
 		l := newLedger(t, fake(t, map[string]string{"sendTransaction": result}))
-		id, raw, err := SignTransaction([]Instruction{memoInstruction("x")}, nil, sign.Hash{1}, l.cfg.Key)
+		id, raw, err := transaction.Sign([]Instruction{memoInstruction("x")}, nil, sign.Hash{1}, l.Wallet.cfg.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,9 +306,9 @@ func FuzzTransaction(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	anchor := program.Anchor{Authority: l.cfg.Key.Key(), Anchor: program.AnchorAddress(sign.Key{7}, l.cfg.Key.Key(), sign.Hash{8}), Root: sign.Hash{8}, Count: 3}
-	for _, in := range []Instruction{memoInstruction("memo"), program.OpenTokenAccount(l.cfg.Key.Key(), sign.Key{5}, sign.Key{3}), anchor.Instruction(sign.Key{7})} {
-		_, raw, err := SignTransaction([]Instruction{in}, nil, sign.Hash{9}, l.cfg.Key)
+	anchor := program.Anchor{Authority: l.Wallet.cfg.Key.Key(), Anchor: program.AnchorAddress(sign.Key{7}, l.Wallet.cfg.Key.Key(), sign.Hash{8}), Root: sign.Hash{8}, Count: 3}
+	for _, in := range []Instruction{memoInstruction("memo"), program.OpenTokenAccount(l.Wallet.cfg.Key.Key(), sign.Key{5}, sign.Key{3}), anchor.Instruction(sign.Key{7})} {
+		_, raw, err := transaction.Sign([]Instruction{in}, nil, sign.Hash{9}, l.Wallet.cfg.Key)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -314,7 +316,7 @@ func FuzzTransaction(f *testing.F) {
 	}
 	f.Add([]byte{0x80})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tx, err := parseTransaction(b)
+		tx, err := transaction.Parse(b)
 		if err != nil {
 			return
 		}
@@ -322,10 +324,10 @@ func FuzzTransaction(f *testing.F) {
 		if err != nil {
 			return // the library reads forms that it cannot write
 		}
-		if second, err := parseTransaction(again); err != nil || second.Signatures[0] != tx.Signatures[0] {
+		if second, err := transaction.Parse(again); err != nil || second.Signatures[0] != tx.Signatures[0] {
 			t.Fatalf("what was parsed once is refused: %v", err)
 		}
-		_, _ = signedAs(b, tx.Signatures[0])
+		_, _ = transaction.ParseSigned(b, tx.Signatures[0])
 		_, _ = memoIn(tx)
 		if a, ok := anchorIn(tx, sign.Key{7}); ok && a.Anchor != program.AnchorAddress(sign.Key{7}, a.Authority, a.Root) {
 			t.Fatalf("an anchor of no address: %+v", a)

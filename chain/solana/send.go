@@ -13,6 +13,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -46,17 +48,19 @@ func latest(ctx context.Context, c *rpc.Client) (recent, error) {
 }
 
 // latestAnd reads a blockhash and accounts from one endpoint, at once.
-func (l *Ledger) latestAnd(
+func (l *Wallet) latestAnd(
 	ctx context.Context, keys []solanago.PublicKey,
 ) (now recent, accounts []*rpc.Account, err error) {
-	accounts, err = ask(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (accounts []*rpc.Account, err error) {
+	accounts, err = cluster.Ask(ctx, l.cluster, func(
+		ctx context.Context, c *rpc.Client,
+	) (accounts []*rpc.Account, err error) {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() (err error) {
 			now, err = latest(ctx, c)
 			return err
 		})
 		g.Go(func() (err error) {
-			_, accounts, err = readAccounts(ctx, c, rpc.CommitmentConfirmed, keys)
+			_, accounts, err = cluster.ReadAccounts(ctx, c, rpc.CommitmentConfirmed, keys)
 			return err
 		})
 		err = g.Wait()
@@ -66,10 +70,10 @@ func (l *Ledger) latestAnd(
 }
 
 // sign makes a transaction that the ledger's key pays for and signs, beside the others.
-func (l *Ledger) sign(
+func (l *Wallet) sign(
 	now recent, instructions []solanago.Instruction, tables []program.Table, others []sign.Signer,
 ) (chain.Prepared, error) {
-	id, raw, err := signTransaction(instructions, tables, now.blockhash, l.payer,
+	id, raw, err := transaction.SignLibrary(instructions, tables, now.blockhash, l.payer,
 		append(slices.Clone(others), l.cfg.Key)...)
 	if err != nil {
 		return chain.Prepared{}, err
@@ -79,7 +83,7 @@ func (l *Ledger) sign(
 
 // Sign implements escrow.Ledger. The key must hold the fee, with the budget's bid, the rent of all accounts that the
 // instructions make at its cost, and its own rent. Otherwise it returns chain.ErrFees.
-func (l *Ledger) Sign(
+func (l *Wallet) Sign(
 	ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer,
 ) (chain.Prepared, error) {
 	if len(instructions) == 0 {
@@ -108,11 +112,11 @@ func (l *Ledger) Sign(
 			"%d bid for a place in a block, %d rent of new accounts, %d for its own: %w",
 			l.payer, held, fee+bid+rent+walletRent, fee, signatures, bid, rent, uint64(walletRent), chain.ErrFees)
 	}
-	return l.sign(now, library(instructions), tables, others)
+	return l.sign(now, transaction.Library(instructions), tables, others)
 }
 
 // opens are the token accounts that the instructions open at the key's cost where they are missing.
-func (l *Ledger) opens(instructions []program.Instruction) []solanago.PublicKey {
+func (l *Wallet) opens(instructions []program.Instruction) []solanago.PublicKey {
 	var keys []solanago.PublicKey
 	for _, in := range instructions {
 		if k, ok := in.Opens(); ok && in.Accounts[0].Key == l.cfg.Key.Key() &&
@@ -124,7 +128,7 @@ func (l *Ledger) opens(instructions []program.Instruction) []solanago.PublicKey 
 }
 
 // rent of all accounts that calls of the program, and lookup tables that are made, cost the key.
-func (l *Ledger) rent(instructions []program.Instruction) (lamports uint64) {
+func (l *Wallet) rent(instructions []program.Instruction) (lamports uint64) {
 	for _, in := range instructions {
 		payer := 0
 		if in.Program == program.TableProgram {
@@ -138,7 +142,7 @@ func (l *Ledger) rent(instructions []program.Instruction) (lamports uint64) {
 }
 
 // signatures that the chain charges for: the transaction's own, and those that the precompile checks.
-func (l *Ledger) signatures(instructions []program.Instruction) (n uint64) {
+func (l *Wallet) signatures(instructions []program.Instruction) (n uint64) {
 	signers := map[sign.Key]bool{l.cfg.Key.Key(): true}
 	for _, in := range instructions {
 		if in.Program == program.Ed25519Program && len(in.Data) > 0 {
@@ -157,7 +161,7 @@ func (l *Ledger) signatures(instructions []program.Instruction) (n uint64) {
 // anew with twice the bid. It bids the recent price, at most this peer's limit for any transaction. It is for callers
 // that wait for one call; state that must survive a crash is journalled after Sign. If the program refused a call, the
 // error is its program.Code. After any other error the named transaction may have landed.
-func (l *Ledger) Run(
+func (l *Wallet) Run(
 	ctx context.Context, instructions []program.Instruction, others ...sign.Signer,
 ) (chain.TxID, error) {
 	return l.run(ctx, func(retries uint8) (chain.Prepared, error) {
@@ -169,7 +173,7 @@ func (l *Ledger) Run(
 	})
 }
 
-func (l *Ledger) run(ctx context.Context, sign func(retries uint8) (chain.Prepared, error)) (chain.TxID, error) {
+func (l *Wallet) run(ctx context.Context, sign func(retries uint8) (chain.Prepared, error)) (chain.TxID, error) {
 	for attempt := 1; ; attempt++ {
 		tx, err := sign(uint8(attempt - 1))
 		if err != nil {
@@ -188,7 +192,7 @@ func (l *Ledger) run(ctx context.Context, sign func(retries uint8) (chain.Prepar
 }
 
 // Confirm sends a transaction until it is confirmed, or has expired and can land no more.
-func (l *Ledger) Confirm(ctx context.Context, tx chain.Prepared) (landed bool, err error) {
+func (l *Wallet) Confirm(ctx context.Context, tx chain.Prepared) (landed bool, err error) {
 	sent := false // perhaps, where no endpoint answered
 	for wait := confirmFirst; ; wait = min(wait*5/4, confirmMost) {
 		// An RPC server that has not seen the blockhash yet drops the transaction silently, so it is sent each time. A

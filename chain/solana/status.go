@@ -5,89 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	solanago "github.com/gagliardetto/solana-go"
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 )
 
-// answer of one endpoint.
-type answer[T any] struct {
-	value T
-	err   error
-}
-
-// straggle is how long the other endpoints are waited for once as many have answered as must agree.
-const straggle = 2 * time.Second
-
-// everyone requests answers from all endpoints at once. It waits until enough (if not nil) accepts the answers, or all
-// have answered, or the last ones are late; a late answer is an error.
-func everyone[T any](
-	ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error), enough func([]answer[T]) bool,
-) []answer[T] {
-	type numbered struct {
-		i int
-		answer[T]
-	}
-	answers, got := make([]answer[T], len(p.endpoints)), make(chan numbered, len(p.endpoints))
-	ctx, cancel := context.WithCancel(ctx)
-	for i, e := range p.endpoints {
-		answers[i].err = fmt.Errorf("%s: it answers later than the others: %w", e.name, chain.ErrDown)
-		go func() { got <- numbered{i, askOne(ctx, p, e, question)} }()
-	}
-	left, heard := len(answers), 0
-	defer func() {
-		cancel() // which ends every call
-		for ; left > 0; left-- {
-			<-got
-		}
-	}()
-	var late <-chan time.Time
-	for left > 0 {
-		select {
-		case <-late:
-			return answers
-		case a := <-got:
-			left--
-			answers[a.i] = a.answer
-			if a.err != nil {
-				continue
-			}
-			if heard++; enough != nil && enough(answers) {
-				return answers
-			}
-			if late == nil && heard >= min(2, len(answers)) {
-				late = time.After(straggle)
-			}
-		}
-	}
-	return answers
-}
-
-func askOne[T any](
-	ctx context.Context, p *pool, e *endpoint, question func(context.Context, *rpc.Client) (T, error),
-) (a answer[T]) {
-	if a.err = e.checked(ctx, p.genesis); a.err != nil {
-		return a
-	}
-	a.value, a.err = question(ctx, e.client)
-	if a.err != nil && !errors.Is(a.err, chain.ErrRejected) && !errors.Is(a.err, chain.ErrHistory) {
-		a.err = e.fail(ctx, a.err)
-	}
-	return a
-}
-
 // Status asks every endpoint. A permanent state (final, failed, expired) counts if two endpoints report it, or the only
 // one configured.
-func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error) {
+func (l *Wallet) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error) {
 	signature, err := solanago.SignatureFromBase58(string(tx.ID))
 	if err != nil {
 		return chain.TxStatus{}, fmt.Errorf("transaction id: %w", chain.ErrMalformed)
 	}
-	answers := everyone(ctx, l.pool, func(ctx context.Context, c *rpc.Client) (chain.TxStatus, error) {
+	answers := cluster.Everyone(ctx, l.cluster, func(ctx context.Context, c *rpc.Client) (chain.TxStatus, error) {
 		return statusAt(ctx, c, signature, tx)
 	}, nil)
 	status, err := combine(ctx, answers)
@@ -193,17 +127,17 @@ func statusOf(s *rpc.SignatureStatusesResult) chain.TxStatus {
 }
 
 // combine weighs the endpoints' views.
-func combine(ctx context.Context, answers []answer[chain.TxStatus]) (chain.TxStatus, error) {
+func combine(ctx context.Context, answers []cluster.Answer[chain.TxStatus]) (chain.TxStatus, error) {
 	var count [chain.Expired + 1]int
 	var sample [chain.Expired + 1]chain.TxStatus
 	var failures []error
 	for _, a := range answers {
-		if a.err != nil {
-			failures = append(failures, a.err)
+		if a.Err != nil {
+			failures = append(failures, a.Err)
 			continue
 		}
-		count[a.value.State]++
-		sample[a.value.State] = a.value
+		count[a.Value.State]++
+		sample[a.Value.State] = a.Value
 	}
 	if len(failures) == len(answers) {
 		for _, err := range failures {
@@ -211,7 +145,7 @@ func combine(ctx context.Context, answers []answer[chain.TxStatus]) (chain.TxSta
 				return chain.TxStatus{}, err
 			}
 		}
-		return chain.TxStatus{}, noAnswer(ctx, failures)
+		return chain.TxStatus{}, cluster.NoAnswer(ctx, failures)
 	}
 	landed := count[chain.Pending] + count[chain.Confirmed] + count[chain.Finalized] + count[chain.Failed]
 	if count[chain.Finalized] > 0 && count[chain.Failed] > 0 || count[chain.Expired] > 0 && landed > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -40,7 +41,7 @@ func claimsOf(n, keys, path int) (in []program.Instruction, holds []sign.Key) {
 func size(t *testing.T, in []program.Instruction, tables ...program.Table) int {
 	t.Helper()
 	payer := sign.NewPrivate([32]byte{1})
-	_, raw, err := solana.SignTransaction(in, tables, sign.Hash{1}, payer)
+	_, raw, err := transaction.Sign(in, tables, sign.Hash{1}, payer)
 	if guess := chaintest.Size(payer.Key(), in, tables...); err == nil && len(raw) != guess || err != nil && guess <= chain.MaxRaw {
 		t.Errorf("%d bytes, where chaintest counts %d: %v", len(raw), guess, err)
 	}

@@ -9,34 +9,44 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 )
+
+// Clock is the chain's progress: its newest slots, and its blocks.
+type Clock struct{ *base }
+
+// Slot returns the confirmed slot of Tip.
+func (l *Clock) Slot(ctx context.Context) (market.Slot, error) {
+	tip, err := l.Tip(ctx)
+	return tip.Confirmed, err
+}
 
 // Tip asks every endpoint and returns the median of their confirmed and of their final slots, the lower one of two
 // middle ones. Where several endpoints are configured, two must answer and be within 150 slots of each other:
 // everything else is chain.ErrDown. So one endpoint that lies moves the tip by no more than 150 slots; of two endpoints
 // it can only keep the tip from being known.
-func (l *Ledger) Tip(ctx context.Context) (chain.Tip, error) {
-	answers := everyone(ctx, l.pool, tipAt, nil)
+func (l *Clock) Tip(ctx context.Context) (chain.Tip, error) {
+	answers := cluster.Everyone(ctx, l.cluster, tipAt, nil)
 	var confirmed, final []market.Slot
 	var failures []error
 	for _, a := range answers {
-		if a.err != nil {
-			failures = append(failures, a.err)
+		if a.Err != nil {
+			failures = append(failures, a.Err)
 			continue
 		}
-		confirmed, final = append(confirmed, a.value.Confirmed), append(final, a.value.Final)
+		confirmed, final = append(confirmed, a.Value.Confirmed), append(final, a.Value.Final)
 	}
 	need := min(2, len(answers))
 	switch {
 	case len(confirmed) == 0:
 		for _, err := range failures {
-			var said answered
+			var said cluster.Answered
 			if errors.As(err, &said) {
-				return chain.Tip{}, said.error
+				return chain.Tip{}, said.Err
 			}
 		}
-		return chain.Tip{}, noAnswer(ctx, failures)
+		return chain.Tip{}, cluster.NoAnswer(ctx, failures)
 	case len(confirmed) < need:
 		return chain.Tip{}, fmt.Errorf("%d of %d Solana RPC endpoints tell the slot, %d must; "+
 			"check that they run, or name others with --solana-rpc: %w: %w",
@@ -61,13 +71,14 @@ func tipAt(ctx context.Context, c *rpc.Client) (chain.Tip, error) {
 	return chain.Tip{Confirmed: market.Slot(confirmed), Final: market.Slot(final)}, err
 }
 
-// median returns the lower median. It reports whether at least need slots, itself included, are within maxLag of it.
+// median returns the lower median. It reports whether at least need slots, itself included, are within cluster.MaxLag
+// of it.
 func median(slots []market.Slot, need int) (market.Slot, bool) {
 	slices.Sort(slots)
 	m := slots[(len(slots)-1)/2]
 	near := 0
 	for _, s := range slots {
-		if max(s, m)-min(s, m) <= maxLag {
+		if max(s, m)-min(s, m) <= cluster.MaxLag {
 			near++
 		}
 	}

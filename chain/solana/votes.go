@@ -8,15 +8,15 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
 // Ballots are all of this network, by address, as one endpoint shows them: it may hide some, and none can be
 // made up but as Ballot would refuse it too. Many public endpoints do not answer this.
-func (l *Ledger) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, error) {
+func (l *Accounts) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
@@ -26,7 +26,7 @@ func (l *Ledger) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, erro
 	}
 	out := map[sign.Key]program.Ballot{}
 	for _, a := range accounts {
-		if b, err := l.ballotAt(a.at, a.held); err == nil {
+		if b, err := l.ballotAt(a.at, a.Held); err == nil {
 			out[a.at] = b
 		}
 	}
@@ -35,7 +35,7 @@ func (l *Ledger) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, erro
 
 // Ballot reads a ballot of this network and the slot in which it stood so, confirmed. chain.ErrNotFound: it is not
 // there, or not any more.
-func (l *Ledger) Ballot(ctx context.Context, at sign.Key) (program.Ballot, market.Slot, error) {
+func (l *Accounts) Ballot(ctx context.Context, at sign.Key) (program.Ballot, market.Slot, error) {
 	a, slot, err := l.account(ctx, at)
 	if err != nil {
 		return program.Ballot{}, slot, fmt.Errorf("reading ballot %s: %w", at, err)
@@ -48,9 +48,9 @@ func (l *Ledger) Ballot(ctx context.Context, at sign.Key) (program.Ballot, marke
 }
 
 // ballotAt parses a ballot of this network, and checks that its address follows from its content.
-func (l *Ledger) ballotAt(at sign.Key, a held) (program.Ballot, error) {
-	b, err := program.UnmarshalBallot(a.data)
-	if err != nil || a.owner != l.cfg.Program || b.Network != l.cfg.Network ||
+func (l *Accounts) ballotAt(at sign.Key, a cluster.Held) (program.Ballot, error) {
+	b, err := program.UnmarshalBallot(a.Data)
+	if err != nil || a.Owner != l.cfg.Program || b.Network != l.cfg.Network ||
 		program.BallotAddress(l.cfg.Program, b.Network, b.Proposer, b.Opened) != at {
 		return program.Ballot{}, chain.ErrMalformed
 	}
@@ -59,14 +59,14 @@ func (l *Ledger) ballotAt(at sign.Key, a held) (program.Ballot, error) {
 
 // Voted reads the vote of a provider, by its registration's address, on a topic, confirmed. It returns
 // chain.ErrNotFound if there is none, or its note no longer exists.
-func (l *Ledger) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error) {
+func (l *Accounts) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error) {
 	at := program.VoteAddress(l.cfg.Program, topic, provider)
 	a, _, err := l.account(ctx, at)
 	if err != nil {
 		return program.Vote{}, fmt.Errorf("reading the vote of %s: %w", provider, err)
 	}
-	v, err := program.UnmarshalVote(a.data)
-	if err != nil || a.owner != l.cfg.Program || v.Provider != provider {
+	v, err := program.UnmarshalVote(a.Data)
+	if err != nil || a.Owner != l.cfg.Program || v.Provider != provider {
 		return program.Vote{}, fmt.Errorf("reading the vote of %s: %w", provider, chain.ErrMalformed)
 	}
 	return v, nil
@@ -74,7 +74,7 @@ func (l *Ledger) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) 
 
 // Payout reads the accepted payout of a source for an epoch, and the slot of that state, confirmed. It returns
 // chain.ErrNotFound if there is none, or it is over.
-func (l *Ledger) Payout(ctx context.Context, source uint8, epoch uint64) (program.Payout, market.Slot, error) {
+func (l *Accounts) Payout(ctx context.Context, source uint8, epoch uint64) (program.Payout, market.Slot, error) {
 	a, slot, err := l.account(ctx, program.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch))
 	if err != nil {
 		return program.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
@@ -88,7 +88,7 @@ func (l *Ledger) Payout(ctx context.Context, source uint8, epoch uint64) (progra
 
 // Payouts reads the accepted payouts of a source for the epochs from one to another, confirmed; epochs without one are
 // left out.
-func (l *Ledger) Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error) {
+func (l *Accounts) Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
@@ -98,12 +98,12 @@ func (l *Ledger) Payouts(ctx context.Context, source uint8, from, to uint64) (ma
 		for epoch := from; epoch <= to && len(keys) < lookPage; epoch++ {
 			keys = append(keys, solanago.PublicKey(program.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch)))
 		}
-		s, err := l.agreed(ctx, escrow.Confirmed, keys)
+		s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, keys)
 		if err != nil {
 			return nil, fmt.Errorf("reading the rewards of epochs from %d: %w", from, err)
 		}
-		for i, a := range s.accounts {
-			if a.data == nil {
+		for i, a := range s.Accounts {
+			if a.Data == nil {
 				continue
 			}
 			epoch := from + uint64(i)
@@ -118,16 +118,16 @@ func (l *Ledger) Payouts(ctx context.Context, source uint8, from, to uint64) (ma
 }
 
 // payoutAt parses the accepted payout of a source for an epoch.
-func (l *Ledger) payoutAt(a held, source uint8, epoch uint64) (program.Payout, error) {
-	p, err := program.UnmarshalPayout(a.data)
-	if err != nil || a.owner != l.cfg.Program || p.Network != l.cfg.Network || p.Source != source || p.Epoch != epoch {
+func (l *Accounts) payoutAt(a cluster.Held, source uint8, epoch uint64) (program.Payout, error) {
+	p, err := program.UnmarshalPayout(a.Data)
+	if err != nil || a.Owner != l.cfg.Program || p.Network != l.cfg.Network || p.Source != source || p.Epoch != epoch {
 		return program.Payout{}, chain.ErrMalformed
 	}
 	return p, nil
 }
 
 // Holds is the balance of the token account at an address, confirmed; 0 when there is none.
-func (l *Ledger) Holds(ctx context.Context, at sign.Key) (uint64, error) {
+func (l *Accounts) Holds(ctx context.Context, at sign.Key) (uint64, error) {
 	accounts, err := l.accounts(ctx, solanago.PublicKey(at))
 	if err != nil || accounts[0] == nil || accounts[0].Owner != solanago.TokenProgramID {
 		return 0, err
@@ -137,16 +137,16 @@ func (l *Ledger) Holds(ctx context.Context, at sign.Key) (uint64, error) {
 }
 
 // account reads one that the endpoints agree on, confirmed: chain.ErrNotFound.
-func (l *Ledger) account(ctx context.Context, at sign.Key) (held, market.Slot, error) {
+func (l *Accounts) account(ctx context.Context, at sign.Key) (cluster.Held, market.Slot, error) {
 	if l.cfg.Program.IsZero() {
-		return held{}, 0, errProgram
+		return cluster.Held{}, 0, errProgram
 	}
-	s, err := l.agreed(ctx, escrow.Confirmed, []solanago.PublicKey{solanago.PublicKey(at)})
+	s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(at)})
 	if err != nil {
-		return held{}, 0, err
+		return cluster.Held{}, 0, err
 	}
-	if s.accounts[0].data == nil {
-		return held{}, s.slot, chain.ErrNotFound
+	if s.Accounts[0].Data == nil {
+		return cluster.Held{}, s.Slot, chain.ErrNotFound
 	}
-	return s.accounts[0], s.slot, nil
+	return s.Accounts[0], s.Slot, nil
 }

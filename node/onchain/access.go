@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/solana/forward"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/settle"
@@ -44,7 +45,7 @@ func Dial(rpc []string, fees chain.Fees, g market.Genesis, key sign.Private, own
 // Forward returns a function that passes a JSON-RPC call of a light client to the chain. Answers are at most so many
 // bytes.
 func Forward(rpc []string, most int64) (func(ctx context.Context, call []byte) ([]byte, error), error) {
-	f, err := solana.NewForwarder(rpc, most)
+	f, err := forward.New(rpc, most)
 	return f.Call, err
 }
 

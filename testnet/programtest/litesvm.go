@@ -18,6 +18,7 @@ import (
 	"github.com/mr-tron/base58"
 
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
 )
@@ -198,7 +199,7 @@ func signed(instructions []solana.Instruction, blockhash string, signers []sign.
 	if err != nil || len(hash) != sign.HashSize {
 		return nil, fmt.Errorf("blockhash %q is none", blockhash)
 	}
-	_, raw, err := solana.SignTransaction(instructions, nil, sign.Hash(hash), signers...)
+	_, raw, err := transaction.Sign(instructions, nil, sign.Hash(hash), signers...)
 	return raw, err
 }
 

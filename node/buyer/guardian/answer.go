@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
@@ -435,7 +435,7 @@ func (s *Service) witness(
 		return nil, err
 	}
 	// If it were a preimage (market/sign), it would be of at least 115 signers, which fit none.
-	payer, in, err := solana.ParseMessage(message)
+	payer, in, err := transaction.ParseMessage(message)
 	if err != nil {
 		return nil, malformed("%v", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/p2p/stream"
@@ -501,7 +501,7 @@ func messageOf(t testing.TB, payer sign.Key, in ...program.Instruction) (message
 			}
 		}
 	}
-	_, _, err := solana.SignTransaction(in, nil, sign.Hash{1}, signers...)
+	_, _, err := transaction.Sign(in, nil, sign.Hash{1}, signers...)
 	must(t, err)
 	return message
 }
@@ -514,7 +514,7 @@ func TestWitnessRules(t *testing.T) {
 	self, payer := w.Keys.Keys[0], w.Owner
 	open, hire := calls(w)
 	witness := func(w Ward, message []byte) ([]sign.Key, error) {
-		by, in, err := solana.ParseMessage(message)
+		by, in, err := transaction.ParseMessage(message)
 		must(t, err)
 		return w.Witness(g, self, by, in)
 	}
@@ -567,7 +567,7 @@ func TestWitnessRules(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	by, in, err := solana.ParseMessage(message(open.Instruction(at)))
+	by, in, err := transaction.ParseMessage(message(open.Instruction(at)))
 	must(t, err)
 	if _, err := w.Witness(network, self, by, in); !refused(err, CodeWitness) {
 		t.Errorf("on a network without escrows: %v", err)

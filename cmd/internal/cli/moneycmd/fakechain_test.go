@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/solana/transaction"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/config"
@@ -233,7 +233,7 @@ func (c *fakeChain) take(encoded json.RawMessage) (result, failure string) {
 	if err != nil || len(raw) < 1+64*int(raw[0]) {
 		return "", `{"code":-32602,"message":"not a transaction"}`
 	}
-	_, in, err := solana.ParseMessage(raw[1+64*int(raw[0]):])
+	_, in, err := transaction.ParseMessage(raw[1+64*int(raw[0]):])
 	if err != nil {
 		return "", `{"code":-32602,"message":"not a message"}`
 	}

@@ -1,4 +1,5 @@
-package solana
+// Package forward passes calls of others on to Solana's RPC servers: an entry peer does it for light clients.
+package forward
 
 import (
 	"bytes"
@@ -10,6 +11,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/starling-network/starling/chain/solana/cluster"
 )
 
 // forwarded are the methods that are passed on for others: those that a Ledger itself needs.
@@ -54,10 +57,10 @@ type Forwarder struct {
 	max    int64
 }
 
-// NewForwarder checks the servers' URLs; they are asked in order until one answers. Answers beyond max bytes are not
+// New checks the servers' URLs; they are asked in order until one answers. Answers beyond max bytes are not
 // passed on.
-func NewForwarder(rpc []string, max int64) (*Forwarder, error) {
-	if _, err := newPool(rpc, [32]byte{}, nil); err != nil {
+func New(rpc []string, max int64) (*Forwarder, error) {
+	if _, err := cluster.New(rpc, [32]byte{}, nil); err != nil {
 		return nil, err
 	}
 	return &Forwarder{urls: rpc, client: &http.Client{Timeout: forwardTime}, max: max}, nil

@@ -1,4 +1,7 @@
-package solana
+// Package cluster is the RPC endpoints of one Solana cluster, of which two must agree before their answer is believed.
+// One that serves another cluster is never asked. Endpoints appear in errors by host only, since their paths often hold
+// secrets.
+package cluster
 
 import (
 	"context"
@@ -25,8 +28,8 @@ const (
 	maxEndpoints = 8
 )
 
-// errConfig: the configuration cannot work. It wraps the reason.
-var errConfig = errors.New("configuration")
+// ErrConfig: the configuration cannot work. It wraps the reason.
+var ErrConfig = errors.New("configuration")
 
 // endpoint is one RPC server.
 type endpoint struct {
@@ -37,22 +40,27 @@ type endpoint struct {
 	genesis sign.Hash // as it said; zero: not asked yet
 }
 
-// pool is the endpoints of one cluster.
-type pool struct {
+// Cluster is the endpoints of one cluster. It is safe for concurrent use.
+type Cluster struct {
 	endpoints []*endpoint
 	genesis   sign.Hash
 	meter     *calls.Meter
+
+	mu   sync.Mutex
+	seen map[rpc.CommitmentType]market.Slot // newest slot that was believed, by level
 }
 
-func newPool(urls []string, genesis sign.Hash, transport http.RoundTripper) (*pool, error) {
+// New returns the cluster with a genesis hash, zero for any, behind these URLs. Transport carries the calls; nil means
+// HTTP. It connects to nothing.
+func New(urls []string, genesis sign.Hash, transport http.RoundTripper) (*Cluster, error) {
 	if len(urls) == 0 || len(urls) > maxEndpoints {
-		return nil, fmt.Errorf("solana: %w: %d RPC endpoints, want 1 to %d", errConfig, len(urls), maxEndpoints)
+		return nil, fmt.Errorf("solana: %w: %d RPC endpoints, want 1 to %d", ErrConfig, len(urls), maxEndpoints)
 	}
-	p := &pool{genesis: genesis, meter: calls.New()}
+	p := &Cluster{genesis: genesis, meter: calls.New(), seen: map[rpc.CommitmentType]market.Slot{}}
 	for i, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, fmt.Errorf("solana: %w: an RPC endpoint is not an http or https URL", errConfig)
+			return nil, fmt.Errorf("solana: %w: an RPC endpoint is not an http or https URL", ErrConfig)
 		}
 		by := transport
 		if by == nil {
@@ -64,6 +72,12 @@ func newPool(urls []string, genesis sign.Hash, transport http.RoundTripper) (*po
 	}
 	return p, nil
 }
+
+// Meter counts the cluster's calls.
+func (c *Cluster) Meter() *calls.Meter { return c.meter }
+
+// Need is the number of endpoints that must agree: two, or the only one.
+func (c *Cluster) Need() int { return min(2, len(c.endpoints)) }
 
 // bounded cuts answers off at maxResponse.
 type bounded struct{ next http.RoundTripper }
@@ -106,13 +120,17 @@ func (e *endpoint) checked(ctx context.Context, want sign.Hash) error {
 	return nil
 }
 
-// answered marks an error that is the endpoint's considered answer, as opposed to no answer.
-type answered struct{ error }
+// Answered marks an error that is the endpoint's considered answer, as opposed to no answer.
+type Answered struct{ Err error }
 
-func (a answered) Unwrap() error { return a.error }
+// Error returns the endpoint's error.
+func (a Answered) Error() string { return a.Err.Error() }
 
-// said is an endpoint's error message; a light client's endpoint is a stranger's peer.
-func said(err *jsonrpc.RPCError) string { return market.Clean(err.Message, maxSaid) }
+// Unwrap returns the endpoint's error.
+func (a Answered) Unwrap() error { return a.Err }
+
+// Said is an endpoint's error message; a light client's endpoint is a stranger's peer.
+func Said(err *jsonrpc.RPCError) string { return market.Clean(err.Message, maxSaid) }
 
 // maxSaid bounds the quoted part of an endpoint's message, bytes.
 const maxSaid = 1 << 10
@@ -125,11 +143,11 @@ func (e *endpoint) fail(ctx context.Context, err error) error {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return err
 	case errors.Is(err, rpc.ErrNotFound), errors.Is(err, chain.ErrMalformed):
-		return answered{err}
+		return Answered{err}
 	case errors.As(err, &remote) && calls.IsUnwell(remote.Code):
-		return fmt.Errorf("%s: %s: %w", e.name, said(remote), chain.ErrDown)
+		return fmt.Errorf("%s: %s: %w", e.name, Said(remote), chain.ErrDown)
 	case errors.As(err, &remote):
-		return answered{fmt.Errorf("%s: RPC error %d: %s", e.name, remote.Code, said(remote))}
+		return Answered{fmt.Errorf("%s: RPC error %d: %s", e.name, remote.Code, Said(remote))}
 	case errors.As(err, &transport):
 		return fmt.Errorf("%s: %v: %w", e.name, transport.Err, chain.ErrDown)
 	}
@@ -140,8 +158,8 @@ func (e *endpoint) fail(ctx context.Context, err error) error {
 	return fmt.Errorf("%s: not an answer of a Solana RPC server: %w", e.name, chain.ErrDown)
 }
 
-// ask requests an answer from the endpoints in turn until one answers. Its answer counts, an error too.
-func ask[T any](ctx context.Context, p *pool, question func(context.Context, *rpc.Client) (T, error)) (T, error) {
+// Ask requests an answer from the endpoints in turn until one answers. Its answer counts, an error too.
+func Ask[T any](ctx context.Context, p *Cluster, question func(context.Context, *rpc.Client) (T, error)) (T, error) {
 	var zero T
 	var failures []error
 	for _, e := range p.endpoints {
@@ -155,18 +173,18 @@ func ask[T any](ctx context.Context, p *pool, question func(context.Context, *rp
 				return out, nil
 			}
 			err = e.fail(ctx, err)
-			var said answered
+			var said Answered
 			if errors.As(err, &said) {
-				return zero, said.error
+				return zero, said.Err
 			}
 		}
 		failures = append(failures, err)
 	}
-	return zero, noAnswer(ctx, failures)
+	return zero, NoAnswer(ctx, failures)
 }
 
-// noAnswer is the error when every endpoint failed.
-func noAnswer(ctx context.Context, failures []error) error {
+// NoAnswer is the error when every endpoint failed.
+func NoAnswer(ctx context.Context, failures []error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

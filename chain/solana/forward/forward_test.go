@@ -1,4 +1,4 @@
-package solana
+package forward
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ func TestForwarder(t *testing.T) {
 	defer srv.Close()
 	dead := httptest.NewServer(http.NotFoundHandler())
 	dead.Close()
-	f, err := NewForwarder([]string{dead.URL, srv.URL + "/secret"}, 100)
+	f, err := New([]string{dead.URL, srv.URL + "/secret"}, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestForwarder(t *testing.T) {
 	if got := call(`{"id":1,"method":"getSlot"}`); !strings.Contains(got, "429") {
 		t.Errorf("a busy server: %s", got)
 	}
-	if _, err := NewForwarder([]string{"ftp://x"}, 1); err == nil {
+	if _, err := New([]string{"ftp://x"}, 1); err == nil {
 		t.Error("a forwarder to no RPC server")
 	}
 }

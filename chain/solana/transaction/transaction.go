@@ -1,8 +1,9 @@
-package solana
+// Package transaction builds, signs and parses Solana's transactions as bytes. Only forms that it makes itself are
+// parsed for their content: other bytes are chain.ErrMalformed, and never a panic of the client library.
+package transaction
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 
 	bin "github.com/gagliardetto/binary"
@@ -10,30 +11,12 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Instruction numbers of the token program.
-const (
-	tokenApproveChecked  = 13
-	tokenMintToChecked   = 14
-	tokenInitializeMint2 = 20
-)
-
-// amountData is number ‖ amount u64 ‖ decimals u8.
-func amountData(number byte, amount market.Amount, decimals uint8) []byte {
-	return append(binary.LittleEndian.AppendUint64([]byte{number}, uint64(amount)), decimals)
-}
-
-// openTokenAccount opens the wallet's associated token account, or does nothing when it is there.
-func openTokenAccount(payer, wallet, mint solanago.PublicKey) solanago.Instruction {
-	return library([]Instruction{program.OpenTokenAccount(sign.Key(payer), sign.Key(wallet), sign.Key(mint))})[0]
-}
-
-// signTransaction builds the message, has every signer sign it, and returns the wire form and its id. With lookup
+// SignLibrary builds the message, has every signer sign it, and returns the wire form and its id. With lookup
 // tables the message is of version 0.
-func signTransaction(
+func SignLibrary(
 	instructions []solanago.Instruction, tables []program.Table, blockhash solanago.Hash, payer solanago.PublicKey,
 	signers ...sign.Signer,
 ) (chain.TxID, []byte, error) {
@@ -66,10 +49,45 @@ func signTransaction(
 	return chain.TxID(tx.Signatures[0].String()), raw, nil
 }
 
+// Sign builds a transaction, has every signer sign it, and returns its wire form and id. The payer is the
+// first signer.
+func Sign(
+	instructions []program.Instruction, tables []program.Table, blockhash sign.Hash, signers ...sign.Signer,
+) (chain.TxID, []byte, error) {
+	if len(signers) == 0 {
+		return "", nil, fmt.Errorf("%w: a transaction without a payer", chain.ErrPayment)
+	}
+	return SignLibrary(Library(instructions), tables, solanago.Hash(blockhash),
+		solanago.PublicKey(signers[0].Key()), signers...)
+}
+
+// Library converts instructions to the client library's. Permissions on an account hold for the whole transaction, so
+// each place gets all of them: the library sorts accounts before it joins duplicates. An account that signs in one
+// place and is written in another would end up as not written.
+func Library(instructions []program.Instruction) []solanago.Instruction {
+	joined := map[sign.Key]program.Meta{}
+	for _, in := range instructions {
+		for _, m := range in.Accounts {
+			j := joined[m.Key]
+			joined[m.Key] = program.Meta{Key: m.Key, Signer: j.Signer || m.Signer, Writable: j.Writable || m.Writable}
+		}
+	}
+	out := make([]solanago.Instruction, len(instructions))
+	for i, in := range instructions {
+		metas := make(solanago.AccountMetaSlice, len(in.Accounts))
+		for j, m := range in.Accounts {
+			m = joined[m.Key]
+			metas[j] = solanago.NewAccountMeta(solanago.PublicKey(m.Key), m.Writable, m.Signer)
+		}
+		out[i] = solanago.NewInstruction(solanago.PublicKey(in.Program), metas, in.Data)
+	}
+	return out
+}
+
 // ParseMessage parses the message that a transaction's signatures cover. It returns the payer and the instructions,
-// whose accounts have the permissions of the whole transaction. Only the form that SignTransaction makes is accepted;
+// whose accounts have the permissions of the whole transaction. Only the form that Sign makes is accepted;
 // others return chain.ErrMalformed.
-func ParseMessage(message []byte) (payer sign.Key, in []Instruction, err error) {
+func ParseMessage(message []byte) (payer sign.Key, in []program.Instruction, err error) {
 	malformed := fmt.Errorf("transaction's message of %d bytes: %w", len(message), chain.ErrMalformed)
 	defer func() {
 		if recover() != nil { // the library's, on bytes that make no sense
@@ -97,13 +115,13 @@ func ParseMessage(message []byte) (payer sign.Key, in []Instruction, err error) 
 		if int(c.ProgramIDIndex) >= accounts {
 			return sign.Key{}, nil, malformed
 		}
-		x := Instruction{Program: sign.Key(m.AccountKeys[c.ProgramIDIndex]), Data: c.Data}
+		x := program.Instruction{Program: sign.Key(m.AccountKeys[c.ProgramIDIndex]), Data: c.Data}
 		for _, i := range c.Accounts {
 			if int(i) >= accounts {
 				return sign.Key{}, nil, malformed
 			}
 			signer := int(i) < signers
-			x.Accounts = append(x.Accounts, Meta{Key: sign.Key(m.AccountKeys[i]), Signer: signer,
+			x.Accounts = append(x.Accounts, program.Meta{Key: sign.Key(m.AccountKeys[i]), Signer: signer,
 				Writable: signer && int(i) < signers-reads || !signer && int(i) < accounts-others})
 		}
 		in = append(in, x)
