@@ -9,9 +9,12 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
+// audits are the calls that write down statements of audits, or slash by them.
+type audits struct{ *tx }
+
 // state: a statement of an audit that somebody signed on this network is written down.
-func (t *tx) state(c program.State) error {
-	n, ok := find(t, t.Networks, c.Network)
+func (t audits) state(c program.State) error {
+	n, ok := find(t.tx, t.Networks, c.Network)
 	tag, size := c.What.Form()
 	t.no(size == 0, program.ErrEvidenceKind)
 	t.no(int(c.Ed) > len(t.beside), program.ErrNoInstruction)
@@ -53,8 +56,8 @@ func isStatement(what program.Statement, b []byte, signer sign.Key) bool {
 }
 
 // closeStated: the reporter of a statement takes the rent back.
-func (t *tx) closeStated(c program.CloseStated) error {
-	s, ok := find(t, t.Stated, c.Stated)
+func (t audits) closeStated(c program.CloseStated) error {
+	s, ok := find(t.tx, t.Stated, c.Stated)
 	t.no(ok && s.Reporter != c.Reporter, program.ErrNotReporter)
 	if err := t.refused(); err != nil {
 		return err
@@ -66,10 +69,10 @@ func (t *tx) closeStated(c program.CloseStated) error {
 
 // slashAudit: a provider that lied in an audit loses everything. At least half burns, the reporter gets an eighth, and
 // the rest burns too.
-func (t *tx) slashAudit(c program.SlashAudit) error {
-	p, okP := find(t, t.Providers, c.Provider)
+func (t audits) slashAudit(c program.SlashAudit) error {
+	p, okP := find(t.tx, t.Providers, c.Provider)
 	n, okN := t.networkOf(p, okP, c.Network)
-	a, okA := find(t, t.Stated, c.A)
+	a, okA := find(t.tx, t.Stated, c.A)
 	t.no(okP && c.Vault != program.StakeAddress(t.Program, c.Provider), program.ErrAddress)
 	if !okP || !okN || !okA {
 		return t.refused()
@@ -110,14 +113,14 @@ func (t *tx) slashAudit(c program.SlashAudit) error {
 }
 
 // product multiplies, and notes when it does not fit.
-func (t *tx) product(a, b uint64) uint64 {
+func (t audits) product(a, b uint64) uint64 {
 	t.no(b != 0 && a > ^uint64(0)/b, program.ErrOverflow)
 	return a * b
 }
 
 // twoAnswers: to one question, with two roots, the lower first.
-func (t *tx) twoAnswers(c program.SlashAudit, a program.Stated) (w audit.Window) {
-	b, ok := find(t, t.Stated, c.B)
+func (t audits) twoAnswers(c program.SlashAudit, a program.Stated) (w audit.Window) {
+	b, ok := find(t.tx, t.Stated, c.B)
 	if !ok {
 		return 0
 	}
@@ -138,7 +141,7 @@ func (t *tx) twoAnswers(c program.SlashAudit, a program.Stated) (w audit.Window)
 
 // wrongValue: an opening under the root that was shown, or passed, has a value that is not the product's; and a member
 // had to compute that one.
-func (t *tx) wrongValue(c program.SlashAudit, a program.Stated) {
+func (t audits) wrongValue(c program.SlashAudit, a program.Stated) {
 	must := program.StatementShown
 	if c.Kind == audit.FalsePass {
 		must = program.StatementVerdict

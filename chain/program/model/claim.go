@@ -12,8 +12,11 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
+// claims are the calls that pay out of an escrow, or back.
+type claims struct{ escrows }
+
 // leaf adds the reasons why a leaf is not one of the tranche's; ok is true without any.
-func (t *tx) leaf(n program.Tranche, l tranche.Leaf, p tranche.Proof) (ok bool) {
+func (t claims) leaf(n program.Tranche, l tranche.Leaf, p tranche.Proof) (ok bool) {
 	l.Version = tranche.LeafVersion
 	err := p.Verify(tranche.Root{Hash: n.Root, Sum: market.Amount(n.Sum), Count: uint16(len(n.Leaves))}, l)
 	for is, rule := range map[error]program.Code{
@@ -27,15 +30,15 @@ func (t *tx) leaf(n program.Tranche, l tranche.Leaf, p tranche.Proof) (ok bool) 
 }
 
 // within reads a tranche of an escrow that still pays.
-func (t *tx) within(escrow, at sign.Key) (e program.Escrow, n program.Tranche, ok bool) {
+func (t claims) within(escrow, at sign.Key) (e program.Escrow, n program.Tranche, ok bool) {
 	e, okE := t.openOne(escrow)
-	n, okN := find(t, t.Tranches, at)
+	n, okN := find(t.tx, t.Tranches, at)
 	t.no(okN && n.Escrow != escrow, program.ErrAddress)
 	return e, n, okE && okN
 }
 
 // networkAt reads the escrow's network.
-func (t *tx) networkAt(e program.Escrow, at sign.Key) (program.Network, bool) {
+func (t claims) networkAt(e program.Escrow, at sign.Key) (program.Network, bool) {
 	t.no(at != e.Network, program.ErrAddress)
 	n, ok := t.Networks[at]
 	return n, ok
@@ -43,7 +46,7 @@ func (t *tx) networkAt(e program.Escrow, at sign.Key) (program.Network, bool) {
 
 // claim: a provider gets min(voucher, cap, rate × slots passed), less earlier payments and the fee; only at the leaf's
 // payout, in its associated token account, and nothing once a window closed or the escrow was refunded.
-func (t *tx) claim(c program.Claim) error {
+func (t claims) claim(c program.Claim) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {
 		return t.refused()
@@ -105,7 +108,7 @@ func floor(amount uint64, bps uint16) uint64 {
 }
 
 // setLeaf writes the state of a leaf; so much less of the tranche is outstanding.
-func (t *tx) setLeaf(at sign.Key, i uint16, state program.LeafState, less uint64) {
+func (t claims) setLeaf(at sign.Key, i uint16, state program.LeafState, less uint64) {
 	n := t.Tranches[at]
 	n.Leaves = slices.Clone(n.Leaves)
 	n.Leaves[i] = state
@@ -114,7 +117,7 @@ func (t *tx) setLeaf(at sign.Key, i uint16, state program.LeafState, less uint64
 }
 
 // retireBegin: the buyer, or the voucher keys, give a leaf's provider the response slots to claim, and no more.
-func (t *tx) retireBegin(c program.RetireBegin) error {
+func (t claims) retireBegin(c program.RetireBegin) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {
 		return t.refused()
@@ -140,7 +143,7 @@ func (t *tx) retireBegin(c program.RetireBegin) error {
 }
 
 // retireFinish: after the window the unclaimed rest is free.
-func (t *tx) retireFinish(c program.RetireFinish) error {
+func (t claims) retireFinish(c program.RetireFinish) error {
 	_, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok || !t.leaf(n, c.Leaf, c.Proof) {
 		return t.refused()
@@ -154,7 +157,7 @@ func (t *tx) retireFinish(c program.RetireFinish) error {
 func left(l tranche.Leaf, s program.LeafState) uint64 { return uint64(l.Cap) - s.Freed - s.Paid }
 
 // freed frees so much of a leaf.
-func (t *tx) freed(escrow, at sign.Key, l tranche.Leaf, amount uint64) error {
+func (t claims) freed(escrow, at sign.Key, l tranche.Leaf, amount uint64) error {
 	t.no(amount == 0, program.ErrNothingDue)
 	if err := t.refused(); err != nil {
 		return err
@@ -169,7 +172,7 @@ func (t *tx) freed(escrow, at sign.Key, l tranche.Leaf, amount uint64) error {
 }
 
 // retireFinal: a provider's own signature under its final receipt gives up everything beyond it, at once.
-func (t *tx) retireFinal(c program.RetireFinal) error {
+func (t claims) retireFinal(c program.RetireFinal) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {
 		return t.refused()
@@ -198,8 +201,8 @@ func (t *tx) retireFinal(c program.RetireFinal) error {
 
 // refund: before the deadline and its margin the buyer takes back the free money; after that anybody sends everything
 // but fees back, and nobody claims any more.
-func (t *tx) refund(c program.Refund) error {
-	e, ok := find(t, t.Escrows, c.Escrow)
+func (t claims) refund(c program.Refund) error {
+	e, ok := find(t.tx, t.Escrows, c.Escrow)
 	if !ok {
 		return t.refused()
 	}
@@ -232,8 +235,8 @@ func (t *tx) refund(c program.Refund) error {
 }
 
 // sweep: fees go to the pool, the treasury and the referrer; the rest, and the shares without a receiver, burn.
-func (t *tx) sweep(c program.Sweep) error {
-	e, ok := find(t, t.Escrows, c.Escrow)
+func (t claims) sweep(c program.Sweep) error {
+	e, ok := find(t.tx, t.Escrows, c.Escrow)
 	if !ok {
 		return t.refused()
 	}
@@ -276,7 +279,7 @@ func (t *tx) sweep(c program.Sweep) error {
 }
 
 // give moves an amount above zero.
-func (t *tx) give(from, to sign.Key, amount uint64) {
+func (t claims) give(from, to sign.Key, amount uint64) {
 	if amount > 0 {
 		t.moved(from, to, amount)
 	}

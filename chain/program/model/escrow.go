@@ -10,10 +10,13 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
+// escrows are the calls that open, fill and close an escrow.
+type escrows struct{ *tx }
+
 // openEscrow: the deposit is in the vault before anything else. The slot of opening is part of the address and must be
 // recent, and the escrow stays longer than that, so the address never returns.
-func (t *tx) openEscrow(c program.OpenEscrow) error {
-	n, ok := find(t, t.Networks, c.Network)
+func (t escrows) openEscrow(c program.OpenEscrow) error {
+	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && (int(c.MintIndex) >= len(n.Params.Mints) || n.Params.Mints[c.MintIndex].Mint != c.Mint), program.ErrMint)
 	t.no(!lawful(c.Keys), program.ErrKeySet)
 	t.no(len(c.Standbys) > program.MaxStandbys, program.ErrStandby)
@@ -53,19 +56,19 @@ func lawful(ks market.KeySet) bool {
 }
 
 // openOne reads an escrow that still pays.
-func (t *tx) openOne(at sign.Key) (program.Escrow, bool) {
-	e, ok := find(t, t.Escrows, at)
+func (t escrows) openOne(at sign.Key) (program.Escrow, bool) {
+	e, ok := find(t.tx, t.Escrows, at)
 	t.no(ok && e.State != program.EscrowOpen, program.ErrRefunded)
 	return e, ok
 }
 
 // free is the vault's balance beyond its debts.
-func (t *tx) free(e program.Escrow) uint64 {
+func (t escrows) free(e program.Escrow) uint64 {
 	return t.Tokens[e.Vault].Amount - e.Outstanding - e.Fee
 }
 
 // signedBy notes that fewer voucher keys are there than must, or others, or out of order.
-func (t *tx) signedBy(e program.Escrow, keys []sign.Key) {
+func (t escrows) signedBy(e program.Escrow, keys []sign.Key) {
 	next := 0
 	for _, k := range keys {
 		i := slices.Index(e.Keys.Keys[next:], k)
@@ -79,7 +82,7 @@ func (t *tx) signedBy(e program.Escrow, keys []sign.Key) {
 }
 
 // addTranche: the buyer sets a part of the free money aside.
-func (t *tx) addTranche(c program.AddTranche) error {
+func (t escrows) addTranche(c program.AddTranche) error {
 	e, ok := t.openOne(c.Escrow)
 	if !ok {
 		return t.refused()
@@ -96,7 +99,7 @@ type opening struct {
 }
 
 // setAside opens a tranche of an escrow: the next one, before the deadline, within the free money.
-func (t *tx) setAside(e program.Escrow, n program.Tranche, o opening) error {
+func (t escrows) setAside(e program.Escrow, n program.Tranche, o opening) error {
 	t.no(o.index != e.Tranches, program.ErrLeaf)
 	t.no(e.Tranches == 1<<16-1, program.ErrOverflow)
 	t.no(t.now >= e.Deadline, program.ErrDeadline)
@@ -121,7 +124,7 @@ func (t *tx) setAside(e program.Escrow, n program.Tranche, o opening) error {
 
 // addStandbyTranche: the voucher keys put money aside without the buyer, only for the buyer's standbys, at no more than
 // the buyer's price, within the budget the buyer set, and for time that is still to pass.
-func (t *tx) addStandbyTranche(c program.AddStandbyTranche) error {
+func (t escrows) addStandbyTranche(c program.AddStandbyTranche) error {
 	e, ok := t.openOne(c.Escrow)
 	if !ok {
 		return t.refused()
@@ -194,7 +197,7 @@ func le64(v uint64) []byte {
 }
 
 // topUp: anybody adds to the deposit.
-func (t *tx) topUp(c program.TopUp) error {
+func (t escrows) topUp(c program.TopUp) error {
 	e, ok := t.openOne(c.Escrow)
 	t.no(ok && c.Vault != e.Vault, program.ErrAddress)
 	t.no(c.Source == c.Vault, program.ErrDuplicate)
@@ -212,9 +215,9 @@ func (t *tx) topUp(c program.TopUp) error {
 }
 
 // closeTranche: of which nothing is owed any more; the rent goes back.
-func (t *tx) closeTranche(c program.CloseTranche) error {
-	e, okE := find(t, t.Escrows, c.Escrow)
-	n, okN := find(t, t.Tranches, c.Tranche)
+func (t escrows) closeTranche(c program.CloseTranche) error {
+	e, okE := find(t.tx, t.Escrows, c.Escrow)
+	n, okN := find(t.tx, t.Tranches, c.Tranche)
 	t.no(okN && n.Escrow != c.Escrow, program.ErrAddress)
 	t.no(okN && n.RentPayer != c.RentPayer, program.ErrAddress)
 	t.no(okE && okN && e.State == program.EscrowOpen && n.Outstanding > 0, program.ErrOutstanding)
@@ -230,8 +233,8 @@ func (t *tx) closeTranche(c program.CloseTranche) error {
 
 // closeEscrow: nothing owed, fees handed out, tranches closed, and later than any transaction that could open it again.
 // Before the deadline of an escrow that was not refunded only with the buyer.
-func (t *tx) closeEscrow(c program.CloseEscrow) error {
-	e, ok := find(t, t.Escrows, c.Escrow)
+func (t escrows) closeEscrow(c program.CloseEscrow) error {
+	e, ok := find(t.tx, t.Escrows, c.Escrow)
 	if !ok {
 		return t.refused()
 	}
@@ -261,7 +264,7 @@ func (t *tx) closeEscrow(c program.CloseEscrow) error {
 }
 
 // payBack adds the reasons against a payment from the vault to the refund owner.
-func (t *tx) payBack(e program.Escrow, to, mint, payee sign.Key, amount uint64) {
+func (t escrows) payBack(e program.Escrow, to, mint, payee sign.Key, amount uint64) {
 	t.no(to == e.Vault, program.ErrDuplicate)
 	t.no(mint != e.Mint, program.ErrMint)
 	t.payee(to, mint, e.RefundOwner)

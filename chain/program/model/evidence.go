@@ -11,6 +11,9 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
+// evidence are the calls that write down receipts, or slash by them.
+type evidence struct{ *tx }
+
 // signed reads the precompile's checks in instruction number i of the transaction: keys, signatures, and the layout of
 // size bytes that is signed under the tag on this network. ok is false when there is none.
 func (t *tx) signed(i uint8, n program.Network, tag sign.Tag, size int) (s program.Signed, layout []byte, ok bool) {
@@ -36,8 +39,8 @@ func (t *tx) signed(i uint8, n program.Network, tag sign.Tag, size int) (s progr
 }
 
 // attest: a receipt that provider and buyer signed on this network is written down.
-func (t *tx) attest(c program.Attest) error {
-	n, ok := find(t, t.Networks, c.Network)
+func (t evidence) attest(c program.Attest) error {
+	n, ok := find(t.tx, t.Networks, c.Network)
 	if !ok {
 		return t.refused()
 	}
@@ -59,8 +62,8 @@ func (t *tx) attest(c program.Attest) error {
 }
 
 // closeAttested: the reporter of a receipt takes the rent back.
-func (t *tx) closeAttested(c program.CloseAttested) error {
-	a, ok := find(t, t.Attested, c.Attested)
+func (t evidence) closeAttested(c program.CloseAttested) error {
+	a, ok := find(t.tx, t.Attested, c.Attested)
 	t.no(ok && a.Reporter != c.Reporter, program.ErrNotReporter)
 	if err := t.refused(); err != nil {
 		return err
@@ -73,11 +76,11 @@ func (t *tx) closeAttested(c program.CloseAttested) error {
 // slash: a provider that sold one unit twice at one time loses everything. At least half burns. The two buyers come
 // first with their payments, the reporter gets at most a quarter of the rest, and the remainder burns too, as do
 // amounts that cannot be paid.
-func (t *tx) slash(c program.Slash) error {
-	p, okP := find(t, t.Providers, c.Provider)
+func (t evidence) slash(c program.Slash) error {
+	p, okP := find(t.tx, t.Providers, c.Provider)
 	n, okN := t.networkOf(p, okP, c.Network)
-	a, okA := find(t, t.Attested, c.A)
-	b, okB := find(t, t.Attested, c.B)
+	a, okA := find(t.tx, t.Attested, c.A)
+	b, okB := find(t.tx, t.Attested, c.B)
 	t.no(okP && c.Vault != program.StakeAddress(t.Program, c.Provider), program.ErrAddress)
 	if !okP || !okN || !okA || !okB {
 		return t.refused()
@@ -122,7 +125,7 @@ func (t *tx) slash(c program.Slash) error {
 }
 
 // conflict: one provider, two leases in order, a slot in common, and the unit in both.
-func (t *tx) conflict(a, b verify.ReceiptCore, c program.Slash) {
+func (t evidence) conflict(a, b verify.ReceiptCore, c program.Slash) {
 	order := bytes.Compare(a.Lease[:], b.Lease[:])
 	t.no(a.Provider != b.Provider, program.ErrParties)
 	t.no(order == 0, program.ErrOneLease)
@@ -132,7 +135,7 @@ func (t *tx) conflict(a, b verify.ReceiptCore, c program.Slash) {
 	t.unit(b, c.Unit, c.InB)
 }
 
-func (t *tx) unit(r verify.ReceiptCore, unit market.UnitID, in market.UnitProof) {
+func (t evidence) unit(r verify.ReceiptCore, unit market.UnitID, in market.UnitProof) {
 	t.no(in.Units != r.Units, program.ErrUnitCount)
 	t.path(r.UnitsRoot, unit[:], uint64(in.Index), uint64(in.Units), in.Path)
 }
@@ -154,7 +157,7 @@ func (t *tx) path(root sign.Hash, data []byte, index, count uint64, path merkle.
 }
 
 // anchor: anybody writes a root down, once.
-func (t *tx) anchor(c program.Anchor) error {
+func (t evidence) anchor(c program.Anchor) error {
 	t.no(c.Count == 0 || c.Count > program.MaxAnchored, program.ErrIndex)
 	t.create(c.Anchor, program.AnchorAddress(t.Program, c.Authority, c.Root))
 	if err := t.refused(); err != nil {
@@ -166,8 +169,8 @@ func (t *tx) anchor(c program.Anchor) error {
 }
 
 // prove succeeds for leaves under an anchor, and changes nothing.
-func (t *tx) prove(c program.Prove) error {
-	a, ok := find(t, t.Anchors, c.Anchor)
+func (t evidence) prove(c program.Prove) error {
+	a, ok := find(t.tx, t.Anchors, c.Anchor)
 	if ok {
 		t.path(a.Root, c.Receipt[:], c.Index, a.Count, c.Path)
 	}
@@ -175,8 +178,8 @@ func (t *tx) prove(c program.Prove) error {
 }
 
 // closeAnchor: its author takes the rent back.
-func (t *tx) closeAnchor(c program.CloseAnchor) error {
-	a, ok := find(t, t.Anchors, c.Anchor)
+func (t evidence) closeAnchor(c program.CloseAnchor) error {
+	a, ok := find(t.tx, t.Anchors, c.Anchor)
 	t.no(ok && a.Authority != c.Authority, program.ErrAddress)
 	if err := t.refused(); err != nil {
 		return err

@@ -84,44 +84,44 @@ func (s *State) Apply(slot uint64, call program.Call, beside ...program.Signed) 
 			return ErrSignature
 		}
 	}
-	t := tx{State: s, now: slot, beside: beside}
+	t := &tx{State: s, now: slot, beside: beside}
 	switch c := call.(type) {
 	case program.InitNetwork:
-		return t.initNetwork(c)
+		return networks{t}.initNetwork(c)
 	case program.SetAuthority:
-		return t.setAuthority(c)
+		return networks{t}.setAuthority(c)
 	case program.InitPool:
-		return t.initPool(c)
+		return networks{t}.initPool(c)
 	case program.Register:
-		return t.register(c)
+		return providers{t}.register(c)
 	case program.Update:
-		return t.update(c)
+		return providers{t}.update(c)
 	case program.Stake:
-		return t.stake(c)
+		return providers{t}.stake(c)
 	case program.RequestUnstake:
-		return t.requestUnstake(c)
+		return providers{t}.requestUnstake(c)
 	case program.Withdraw:
-		return t.withdraw(c)
+		return providers{t}.withdraw(c)
 	case program.Attest:
-		return t.attest(c)
+		return evidence{t}.attest(c)
 	case program.CloseAttested:
-		return t.closeAttested(c)
+		return evidence{t}.closeAttested(c)
 	case program.Slash:
-		return t.slash(c)
+		return evidence{t}.slash(c)
 	case program.State:
-		return t.state(c)
+		return audits{t}.state(c)
 	case program.CloseStated:
-		return t.closeStated(c)
+		return audits{t}.closeStated(c)
 	case program.SlashAudit:
-		return t.slashAudit(c)
+		return audits{t}.slashAudit(c)
 	case program.Anchor:
-		return t.anchor(c)
+		return evidence{t}.anchor(c)
 	case program.Prove:
-		return t.prove(c)
+		return evidence{t}.prove(c)
 	case program.CloseAnchor:
-		return t.closeAnchor(c)
+		return evidence{t}.closeAnchor(c)
 	case program.DrawPool:
-		return t.drawPool(c)
+		return networks{t}.drawPool(c)
 	}
 	return t.applyVote(call)
 }
@@ -130,29 +130,29 @@ func (s *State) Apply(slot uint64, call program.Call, beside ...program.Signed) 
 func (t *tx) applyVote(call program.Call) error {
 	switch c := call.(type) {
 	case program.Bond:
-		return t.bond(c)
+		return votes{t}.bond(c)
 	case program.Release:
-		return t.release(c)
+		return votes{t}.release(c)
 	case program.ProposeRules:
-		return t.proposeRules(c)
+		return votes{t}.proposeRules(c)
 	case program.ProposeRewards:
-		return t.proposeRewards(c)
+		return votes{t}.proposeRewards(c)
 	case program.CastVote:
-		return t.castVote(c)
+		return votes{t}.castVote(c)
 	case program.CloseVote:
-		return t.closeVote(c)
+		return votes{t}.closeVote(c)
 	case program.Enact:
-		return t.enact(c)
+		return votes{t}.enact(c)
 	case program.CloseBallot:
-		return t.closeBallot(c)
+		return votes{t}.closeBallot(c)
 	case program.InitEmission:
-		return t.initEmission(c)
+		return payouts{t}.initEmission(c)
 	case program.Accept:
-		return t.accept(c)
+		return payouts{t}.accept(c)
 	case program.ClaimReward:
-		return t.claimReward(c)
+		return payouts{t}.claimReward(c)
 	case program.ClosePayout:
-		return t.closePayout(c)
+		return payouts{t}.closePayout(c)
 	}
 	return t.applyEscrow(call)
 }
@@ -161,29 +161,29 @@ func (t *tx) applyVote(call program.Call) error {
 func (t *tx) applyEscrow(call program.Call) error {
 	switch c := call.(type) {
 	case program.OpenEscrow:
-		return t.openEscrow(c)
+		return escrows{t}.openEscrow(c)
 	case program.AddTranche:
-		return t.addTranche(c)
+		return escrows{t}.addTranche(c)
 	case program.AddStandbyTranche:
-		return t.addStandbyTranche(c)
+		return escrows{t}.addStandbyTranche(c)
 	case program.TopUp:
-		return t.topUp(c)
+		return escrows{t}.topUp(c)
 	case program.Claim:
-		return t.claim(c)
+		return claims{escrows{t}}.claim(c)
 	case program.RetireBegin:
-		return t.retireBegin(c)
+		return claims{escrows{t}}.retireBegin(c)
 	case program.RetireFinish:
-		return t.retireFinish(c)
+		return claims{escrows{t}}.retireFinish(c)
 	case program.RetireFinal:
-		return t.retireFinal(c)
+		return claims{escrows{t}}.retireFinal(c)
 	case program.Refund:
-		return t.refund(c)
+		return claims{escrows{t}}.refund(c)
 	case program.Sweep:
-		return t.sweep(c)
+		return claims{escrows{t}}.sweep(c)
 	case program.CloseTranche:
-		return t.closeTranche(c)
+		return escrows{t}.closeTranche(c)
 	case program.CloseEscrow:
-		return t.closeEscrow(c)
+		return escrows{t}.closeEscrow(c)
 	}
 	return program.ErrInstruction
 }

@@ -5,8 +5,11 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
+// networks are the calls about a network, and its pools.
+type networks struct{ *tx }
+
 // initNetwork: anybody creates a network of any lawful parameters, at the address that they make.
-func (t *tx) initNetwork(c program.InitNetwork) error {
+func (t networks) initNetwork(c program.InitNetwork) error {
 	p := c.Params
 	t.no(p.Validate() != nil, program.ErrParams)
 	t.create(c.Network, program.NetworkAddress(t.Program, p))
@@ -38,8 +41,8 @@ func (t *tx) mint(at sign.Key) Mint {
 }
 
 // setAuthority: only the authority hands itself on; given up, it is for ever.
-func (t *tx) setAuthority(c program.SetAuthority) error {
-	n, _ := find(t, t.Networks, c.Network)
+func (t networks) setAuthority(c program.SetAuthority) error {
+	n, _ := find(t.tx, t.Networks, c.Network)
 	t.no(c.Authority != n.Authority || n.Authority.IsZero(), program.ErrAuthority)
 	if err := t.refused(); err != nil {
 		return err
@@ -50,8 +53,8 @@ func (t *tx) setAuthority(c program.SetAuthority) error {
 }
 
 // initPool: anybody opens the pool of a mint that the network takes.
-func (t *tx) initPool(c program.InitPool) error {
-	n, ok := find(t, t.Networks, c.Network)
+func (t networks) initPool(c program.InitPool) error {
+	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && (int(c.Index) >= len(n.Params.Mints) || n.Params.Mints[c.Index].Mint != c.Mint), program.ErrMint)
 	t.create(c.Pool, program.PoolAddress(t.Program, c.Network, c.Mint))
 	if err := t.refused(); err != nil {
@@ -68,12 +71,12 @@ func (t *tx) open(payer, at, mint, owner sign.Key) {
 }
 
 // drawPool: the authority pays a provider that has the least stake, and only its payout wallet.
-func (t *tx) drawPool(c program.DrawPool) error {
-	n, ok := find(t, t.Networks, c.Network)
+func (t networks) drawPool(c program.DrawPool) error {
+	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(c.Amount == 0, program.ErrAmount)
 	t.no(ok && (c.Authority != n.Authority || n.Authority.IsZero()), program.ErrAuthority)
 	t.no(c.Pool != program.PoolAddress(t.Program, c.Network, c.Mint), program.ErrAddress)
-	p, ok := find(t, t.Providers, c.Provider)
+	p, ok := find(t.tx, t.Providers, c.Provider)
 	if ok {
 		t.no(p.Network != c.Network, program.ErrAddress)
 		t.no(p.Stake < n.Rules.MinStake, program.ErrMinStake)

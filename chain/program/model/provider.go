@@ -5,9 +5,12 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
+// providers are the calls about a registration and its stake.
+type providers struct{ *tx }
+
 // register: owner and peer key agree; the account stays for ever.
-func (t *tx) register(c program.Register) error {
-	n, ok := find(t, t.Networks, c.Network)
+func (t providers) register(c program.Register) error {
+	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && c.Mint != n.Params.StakeMint, program.ErrAddress)
 	t.no(c.Payout.IsZero(), program.ErrZeroKey)
 	t.create(c.Provider, program.ProviderAddress(t.Program, c.Network, c.Peer))
@@ -27,8 +30,8 @@ func (t *tx) register(c program.Register) error {
 }
 
 // update: the owner changes anything, the peer key the inventory alone.
-func (t *tx) update(c program.Update) error {
-	p, ok := find(t, t.Providers, c.Provider)
+func (t providers) update(c program.Update) error {
+	p, ok := find(t.tx, t.Providers, c.Provider)
 	t.no(c.Payout == nil && c.Inventory == nil && c.Owner == nil, program.ErrData)
 	delegate := c.Signer == p.Peer && c.Payout == nil && c.Owner == nil
 	t.no(ok && c.Signer != p.Owner && !delegate, program.ErrNotOwner)
@@ -68,9 +71,9 @@ func (t *tx) networkOf(p program.Provider, ok bool, network sign.Key) (program.N
 }
 
 // stake: anybody adds.
-func (t *tx) stake(c program.Stake) error {
+func (t providers) stake(c program.Stake) error {
 	t.no(c.Amount == 0, program.ErrAmount)
-	p, ok := find(t, t.Providers, c.Provider)
+	p, ok := find(t.tx, t.Providers, c.Provider)
 	t.no(ok && c.Vault != program.StakeAddress(t.Program, c.Provider), program.ErrAddress)
 	t.sum(t.sum(p.Stake, c.Amount), p.Unbonding)
 	t.mint(c.Mint)
@@ -86,9 +89,9 @@ func (t *tx) stake(c program.Stake) error {
 
 // requestUnstake: stake that is not bonded can be requested back, and waits longer than evidence is admissible; another
 // request lets all of it wait anew.
-func (t *tx) requestUnstake(c program.RequestUnstake) error {
+func (t providers) requestUnstake(c program.RequestUnstake) error {
 	t.no(c.Amount == 0, program.ErrAmount)
-	p, ok := find(t, t.Providers, c.Provider)
+	p, ok := find(t.tx, t.Providers, c.Provider)
 	t.ownedBy(p, ok, c.Owner)
 	n, _ := t.networkOf(p, ok, c.Network)
 	t.no(ok && c.Amount > p.Stake, program.ErrStakeShort)
@@ -103,8 +106,8 @@ func (t *tx) requestUnstake(c program.RequestUnstake) error {
 }
 
 // withdraw: the owner takes the stake that has waited.
-func (t *tx) withdraw(c program.Withdraw) error {
-	p, ok := find(t, t.Providers, c.Provider)
+func (t providers) withdraw(c program.Withdraw) error {
+	p, ok := find(t.tx, t.Providers, c.Provider)
 	t.ownedBy(p, ok, c.Owner)
 	t.no(ok && c.Vault != program.StakeAddress(t.Program, c.Provider), program.ErrAddress)
 	t.no(c.Destination == c.Vault, program.ErrDuplicate)

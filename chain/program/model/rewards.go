@@ -7,9 +7,12 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
+// payouts are the calls about the rewards of an epoch.
+type payouts struct{ *tx }
+
 // initEmission: anybody opens the account that the emission is paid from, where there is an emission.
-func (t *tx) initEmission(c program.InitEmission) error {
-	n, ok := find(t, t.Networks, c.Network)
+func (t payouts) initEmission(c program.InitEmission) error {
+	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && n.Params.Votes.Emission == 0, program.ErrNoVotes)
 	t.no(ok && c.Mint != n.Params.StakeMint, program.ErrMint)
 	t.create(c.Emission, program.EmissionAddress(t.Program, c.Network))
@@ -21,7 +24,7 @@ func (t *tx) initEmission(c program.InitEmission) error {
 }
 
 // source adds the reasons why an account is not the source of rewards, or the one they return to.
-func (t *tx) source(n program.Network, network sign.Key, source uint8, at, mint sign.Key) {
+func (t payouts) source(n program.Network, network sign.Key, source uint8, at, mint sign.Key) {
 	of, must := n.Params.StakeMint, program.EmissionAddress(t.Program, network)
 	if source > 0 {
 		of, must = n.Params.Mints[source-1].Mint, program.PoolAddress(t.Program, network, mint)
@@ -31,15 +34,15 @@ func (t *tx) source(n program.Network, network sign.Key, source uint8, at, mint 
 }
 
 // accept: an amount that more than two thirds of all bonded stake confirmed is set aside, once for an epoch.
-func (t *tx) accept(c program.Accept) error {
-	b, ok := find(t, t.Ballots, c.Ballot)
+func (t payouts) accept(c program.Accept) error {
+	b, ok := find(t.tx, t.Ballots, c.Ballot)
 	if !ok {
 		return t.refused()
 	}
 	t.no(c.Network != b.Network, program.ErrAddress)
 	t.no(b.Done, program.ErrOver)
 	t.no(b.Subject != program.SubjectRewards, program.ErrSubject)
-	n, ok := find(t, t.Networks, c.Network)
+	n, ok := find(t.tx, t.Networks, c.Network)
 	if !ok || b.Subject != program.SubjectRewards || c.Network != b.Network {
 		return t.refused()
 	}
@@ -73,8 +76,8 @@ func (t *tx) accept(c program.Accept) error {
 }
 
 // claimReward: each payee once, into its associated token account, out of the amount set aside.
-func (t *tx) claimReward(c program.ClaimReward) error {
-	p, ok := find(t, t.Payouts, c.Payout)
+func (t payouts) claimReward(c program.ClaimReward) error {
+	p, ok := find(t.tx, t.Payouts, c.Payout)
 	if !ok {
 		return t.refused()
 	}
@@ -101,14 +104,14 @@ func (t *tx) claimReward(c program.ClaimReward) error {
 }
 
 // closePayout: after its time the unclaimed rest goes back to its source.
-func (t *tx) closePayout(c program.ClosePayout) error {
-	p, ok := find(t, t.Payouts, c.Payout)
+func (t payouts) closePayout(c program.ClosePayout) error {
+	p, ok := find(t.tx, t.Payouts, c.Payout)
 	if !ok {
 		return t.refused()
 	}
 	t.no(c.Vault != program.RewardsAddress(t.Program, c.Payout) || c.RentPayer != p.RentPayer || c.Network != p.Network,
 		program.ErrAddress)
-	if n, ok := find(t, t.Networks, c.Network); ok && c.Network == p.Network {
+	if n, ok := find(t.tx, t.Networks, c.Network); ok && c.Network == p.Network {
 		t.source(n, c.Network, p.Source, c.Source, c.Mint)
 	}
 	t.no(t.now <= p.Stays, program.ErrEarly)

@@ -5,10 +5,13 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
+// votes are the calls about bonds and ballots.
+type votes struct{ *tx }
+
 // bond: an owner lets part of the stake vote, in all at least the least stake.
-func (t *tx) bond(c program.Bond) error {
+func (t votes) bond(c program.Bond) error {
 	t.no(c.Amount == 0, program.ErrAmount)
-	p, ok := find(t, t.Providers, c.Provider)
+	p, ok := find(t.tx, t.Providers, c.Provider)
 	t.ownedBy(p, ok, c.Owner)
 	n, isNetwork := t.networkOf(p, ok, c.Network)
 	t.no(isNetwork && !n.Params.Votes.On(), program.ErrNoVotes)
@@ -26,9 +29,9 @@ func (t *tx) bond(c program.Bond) error {
 }
 
 // release: bonded stake becomes plain stake, but not during a vote that it took part in.
-func (t *tx) release(c program.Release) error {
+func (t votes) release(c program.Release) error {
 	t.no(c.Amount == 0, program.ErrAmount)
-	p, ok := find(t, t.Providers, c.Provider)
+	p, ok := find(t.tx, t.Providers, c.Provider)
 	t.ownedBy(p, ok, c.Owner)
 	t.networkOf(p, ok, c.Network)
 	t.no(ok && c.Amount > p.Bonded, program.ErrNotBonded)
@@ -50,7 +53,7 @@ func (t *tx) unbonded(network sign.Key, amount uint64) {
 }
 
 // proposeRules: an owner with the least bond proposes rules within the bounds.
-func (t *tx) proposeRules(c program.ProposeRules) error {
+func (t votes) proposeRules(c program.ProposeRules) error {
 	b := program.Ballot{Subject: program.SubjectRules, Rules: c.Rules}
 	return t.propose(b, c.Opened, c.Payer, c.Owner, c.Network, c.Provider, c.Ballot, func(n program.Network) {
 		t.no(n.Params.Allows(c.Rules) != nil, program.ErrParams)
@@ -59,7 +62,7 @@ func (t *tx) proposeRules(c program.ProposeRules) error {
 }
 
 // proposeRewards: an owner with the least bond proposes an epoch's rewards, of no more than the epoch may give.
-func (t *tx) proposeRewards(c program.ProposeRewards) error {
+func (t votes) proposeRewards(c program.ProposeRewards) error {
 	b := program.Ballot{Subject: program.SubjectRewards, Rewards: c.Rewards}
 	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(n program.Network) {
 		w, v := c.Rewards, n.Params.Votes
@@ -81,10 +84,10 @@ func (t *tx) inTime(n program.Network, w program.Rewards) {
 	t.no(t.now < end || t.now > add(end, v.Month()), program.ErrEpoch)
 }
 
-func (t *tx) propose(
+func (t votes) propose(
 	b program.Ballot, opened uint64, payer, signer, network, provider, ballot sign.Key, about func(program.Network),
 ) error {
-	p, ok := find(t, t.Providers, provider)
+	p, ok := find(t.tx, t.Providers, provider)
 	t.speaks(p, ok, signer, b.Subject)
 	n, isNetwork := t.networkOf(p, ok, network)
 	t.no(ok && isNetwork && p.Bonded < n.Params.Votes.LeastBond, program.ErrNotBonded)
@@ -111,15 +114,15 @@ func (t *tx) propose(
 }
 
 // speaks: the owner decides; rewards are counted by its machine, so the peer key may speak of them too.
-func (t *tx) speaks(p program.Provider, ok bool, signer sign.Key, s program.Subject) {
+func (t votes) speaks(p program.Provider, ok bool, signer sign.Key, s program.Subject) {
 	t.no(ok && signer != p.Owner && (s == program.SubjectRules || signer != p.Peer), program.ErrNotOwner)
 }
 
 // castVote: once on a topic, with all that was bonded before the ballot was opened, which stays bonded until the vote
 // is over.
-func (t *tx) castVote(c program.CastVote) error {
-	b, isBallot := find(t, t.Ballots, c.Ballot)
-	p, ok := find(t, t.Providers, c.Provider)
+func (t votes) castVote(c program.CastVote) error {
+	b, isBallot := find(t.tx, t.Ballots, c.Ballot)
+	p, ok := find(t.tx, t.Providers, c.Provider)
 	t.no(isBallot && (b.Done || t.now > b.Ends), program.ErrOver)
 	if !isBallot || !ok {
 		return t.refused()
@@ -158,19 +161,19 @@ func (t *tx) castVote(c program.CastVote) error {
 
 // leaves: of rewards a vote moves from one ballot to another on the same epoch, as long as the first has not taken
 // effect.
-func (t *tx) leaves(c program.CastVote, b program.Ballot) (program.Vote, program.Ballot) {
+func (t votes) leaves(c program.CastVote, b program.Ballot) (program.Vote, program.Ballot) {
 	t.no(c.Vote != program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider), program.ErrAddress)
-	v, ok := find(t, t.Votes, c.Vote)
+	v, ok := find(t.tx, t.Votes, c.Vote)
 	t.no(ok && v.Ballot == c.Ballot, program.ErrExists)
 	t.no(ok && v.Ballot != c.Former, program.ErrAddress)
-	former, ok := find(t, t.Ballots, c.Former)
+	former, ok := find(t.tx, t.Ballots, c.Former)
 	t.no(ok && former.Done, program.ErrOver)
 	return v, former
 }
 
 // closeVote: once the vote is over the rent goes back.
-func (t *tx) closeVote(c program.CloseVote) error {
-	v, ok := find(t, t.Votes, c.Vote)
+func (t votes) closeVote(c program.CloseVote) error {
+	v, ok := find(t.tx, t.Votes, c.Vote)
 	t.no(ok && v.RentPayer != c.RentPayer, program.ErrAddress)
 	t.no(ok && t.now <= v.Ends, program.ErrEarly)
 	if err := t.refused(); err != nil {
@@ -183,13 +186,13 @@ func (t *tx) closeVote(c program.CloseVote) error {
 
 // enact: rules that were voted for hold, after the lock and not for ever after it, and only if they were voted on in
 // view of those that they replace.
-func (t *tx) enact(c program.Enact) error {
-	b, ok := find(t, t.Ballots, c.Ballot)
+func (t votes) enact(c program.Enact) error {
+	b, ok := find(t.tx, t.Ballots, c.Ballot)
 	if !ok {
 		return t.refused()
 	}
 	t.no(c.Network != b.Network, program.ErrAddress)
-	n, ok := find(t, t.Networks, c.Network)
+	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(b.Done || t.now > b.Dead, program.ErrOver)
 	t.no(b.Subject != program.SubjectRules, program.ErrSubject)
 	t.no(t.now < b.Ripe, program.ErrEarly)
@@ -206,8 +209,8 @@ func (t *tx) enact(c program.Enact) error {
 }
 
 // closeBallot: once nothing can come of it the rent goes back.
-func (t *tx) closeBallot(c program.CloseBallot) error {
-	b, ok := find(t, t.Ballots, c.Ballot)
+func (t votes) closeBallot(c program.CloseBallot) error {
+	b, ok := find(t.tx, t.Ballots, c.Ballot)
 	t.no(ok && b.RentPayer != c.RentPayer, program.ErrAddress)
 	t.no(ok && (t.now <= b.Dead || t.now <= add(b.Opened, program.OpeningSlots)), program.ErrEarly)
 	if err := t.refused(); err != nil {

@@ -11,6 +11,9 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
+// auditCalls makes the calls about statements of audits of a world.
+type auditCalls struct{ *World }
+
 // auditSlots is the length of a window of audits.
 const auditSlots = 5
 
@@ -52,7 +55,7 @@ func audited(peer sign.Key, w audit.Window, root byte, lie bool) shown {
 }
 
 // statement is the call that reports a statement, with its signature instruction.
-func (w *World) statement(
+func (w auditCalls) statement(
 	network sign.Key, by sign.Key, what program.Statement, layout []byte, signer sign.Key, s shown,
 ) (program.State, program.Signed) {
 	tag, _ := what.Form()
@@ -63,14 +66,14 @@ func (w *World) statement(
 }
 
 // firstLie is shown by the first provider.
-func (w *World) firstLie(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
+func (w auditCalls) firstLie(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
 	peer := w.Providers[provider].Peer
 	s := audited(peer, audit.WindowOf(market.Slot(w.Slot), auditSlots)-1, 1, true)
 	layout := audit.Show(s.answer, s.openings).Marshal()
 	do(w.statement(network, w.people[1].Key(), program.StatementShown, layout[:], peer, s))
 }
 
-func (w *World) state() (program.Call, []program.Signed) {
+func (w auditCalls) state() (program.Call, []program.Signed) {
 	_, p, ok := w.staked()
 	if !ok || w.Slot < 4*auditSlots {
 		return nil, nil
@@ -103,15 +106,15 @@ func (w *World) state() (program.Call, []program.Signed) {
 	return c, []program.Signed{signed}
 }
 
-func (w *World) closeStated() (program.Call, []program.Signed) {
-	at, s, ok := pick(w, w.Stated)
+func (w auditCalls) closeStated() (program.Call, []program.Signed) {
+	at, s, ok := pick(w.World, w.Stated)
 	if !ok || !w.oneIn(4) {
 		return nil, nil
 	}
 	return program.CloseStated{Reporter: s.Reporter, Stated: at}, nil
 }
 
-func (w *World) slashAudit() (program.Call, []program.Signed) {
+func (w auditCalls) slashAudit() (program.Call, []program.Signed) {
 	at, p, ok := w.staked()
 	if !ok {
 		return nil, nil
@@ -125,7 +128,7 @@ func (w *World) slashAudit() (program.Call, []program.Signed) {
 	if len(of) == 0 && w.oneIn(10) {
 		of = w.Stated
 	}
-	k, s, ok := pick(w, of)
+	k, s, ok := pick(w.World, of)
 	if !ok {
 		return nil, nil
 	}

@@ -8,6 +8,9 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
+// escrowCalls makes the calls about one escrow of a world.
+type escrowCalls struct{ *World }
+
 // guardians are 2 of 3.
 func (w *World) guardians() market.KeySet {
 	ks, err := market.NewKeySet(2, w.people[4].Key(), w.people[5].Key(), w.people[6].Key())
@@ -17,15 +20,15 @@ func (w *World) guardians() market.KeySet {
 	return ks
 }
 
-func (w *World) openEscrow() (program.Call, []program.Signed) {
-	network, n, ok := pick(w, w.Networks)
+func (w escrowCalls) openEscrow() (program.Call, []program.Signed) {
+	network, n, ok := pick(w.World, w.Networks)
 	if !ok || len(w.Escrows) > 2 && !w.oneIn(6) {
 		return nil, nil
 	}
 	buyer := w.people[w.upTo(2)].Key()
 	c := program.OpenEscrow{
 		Payer: w.person(), Buyer: buyer, Network: network, Order: market.OrderID(sign.Sum([]byte{byte(w.upTo(3))})),
-		Opened: w.Slot, Deadline: w.Slot + one(w, []uint64{1, 30, 200, 200, 1000}), Deposit: 1 + w.amount(40_000),
+		Opened: w.Slot, Deadline: w.Slot + one(w.World, []uint64{1, 30, 200, 200, 1000}), Deposit: 1 + w.amount(40_000),
 		RefundOwner: w.person(), MintIndex: uint8(w.choice(len(n.Params.Mints))),
 	}
 	if w.oneIn(4) {
@@ -51,23 +54,23 @@ func (w *World) openEscrow() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) free(e program.Escrow) uint64 {
+func (w escrowCalls) free(e program.Escrow) uint64 {
 	return w.Tokens[e.Vault].Amount - e.Outstanding - e.Fee
 }
 
-func (w *World) addTranche() (program.Call, []program.Signed) {
-	at, e, ok := pick(w, w.Escrows)
+func (w escrowCalls) addTranche() (program.Call, []program.Signed) {
+	at, e, ok := pick(w.World, w.Escrows)
 	if !ok {
 		return nil, nil
 	}
 	free := w.free(e)
-	n := int(one(w, []uint64{1, 1, 2, 3, 5, 8}))
+	n := int(one(w.World, []uint64{1, 1, 2, 3, 5, 8}))
 	leaves := make([]tranche.Leaf, n)
 	for i := range leaves {
 		start := w.between(w.Slot-5, w.Slot+5)
 		leaves[i] = tranche.Leaf{
 			Version: tranche.LeafVersion, Index: uint16(i), Provider: w.person(), Lease: market.LeaseID(w.next()),
-			Payout: w.person(), Rate: one(w, []market.Rate{0, 333_333, 1_000_000, 40_000_000, 1 << 62}),
+			Payout: w.person(), Rate: one(w.World, []market.Rate{0, 333_333, 1_000_000, 40_000_000, 1 << 62}),
 			Cap: amountOf(w.amount(free / uint64(n))), Start: market.Slot(start),
 			End: market.Slot(start + 1 + w.upTo(100)),
 		}
@@ -93,7 +96,7 @@ func has[V any](m map[sign.Key]V, k sign.Key) bool {
 }
 
 // keys are as many voucher keys as must sign, sometimes one more or less.
-func (w *World) keys(e program.Escrow) []sign.Key {
+func (w escrowCalls) keys(e program.Escrow) []sign.Key {
 	n := int(e.Keys.Threshold)
 	if w.oneIn(10) {
 		n = int(w.upTo(uint64(len(e.Keys.Keys))))
@@ -105,8 +108,8 @@ func (w *World) keys(e program.Escrow) []sign.Key {
 	return e.Keys.Keys[skip : skip+n]
 }
 
-func (w *World) addStandbyTranche() (program.Call, []program.Signed) {
-	at, e, ok := pick(w, w.Escrows)
+func (w escrowCalls) addStandbyTranche() (program.Call, []program.Signed) {
+	at, e, ok := pick(w.World, w.Escrows)
 	if !ok || len(e.Standbys) == 0 {
 		return nil, nil
 	}
@@ -133,8 +136,8 @@ func (w *World) addStandbyTranche() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) topUp() (program.Call, []program.Signed) {
-	at, e, ok := pick(w, w.Escrows)
+func (w escrowCalls) topUp() (program.Call, []program.Signed) {
+	at, e, ok := pick(w.World, w.Escrows)
 	if !ok {
 		return nil, nil
 	}
@@ -144,20 +147,20 @@ func (w *World) topUp() (program.Call, []program.Signed) {
 }
 
 // retiring is a leaf with an open window, if there is one in the tranche.
-func (w *World) retiring(n program.Tranche, leaves []tranche.Leaf) tranche.Leaf {
+func (w escrowCalls) retiring(n program.Tranche, leaves []tranche.Leaf) tranche.Leaf {
 	for i, s := range n.Leaves {
 		if s.Window != 0 && s.Freed == 0 {
 			return leaves[i]
 		}
 	}
-	return one(w, leaves)
+	return one(w.World, leaves)
 }
 
 // someLeaf is a leaf of a tranche that is there, with its proof.
-func (w *World) someLeaf(
+func (w escrowCalls) someLeaf(
 	which func(program.Tranche, []tranche.Leaf) tranche.Leaf,
 ) (at sign.Key, e program.Escrow, l tranche.Leaf, p tranche.Proof, ok bool) {
-	at, n, ok := pick(w, w.Tranches)
+	at, n, ok := pick(w.World, w.Tranches)
 	made, known := w.trees[at]
 	if !ok || !known ||
 		made.tree.Root() != (tranche.Root{Hash: n.Root, Sum: amountOf(n.Sum), Count: uint16(len(n.Leaves))}) {
@@ -171,8 +174,8 @@ func (w *World) someLeaf(
 	return at, w.Escrows[n.Escrow], l, p, true
 }
 
-func (w *World) claim() (program.Call, []program.Signed) {
-	at, e, l, p, ok := w.someLeaf(func(_ program.Tranche, of []tranche.Leaf) tranche.Leaf { return one(w, of) })
+func (w escrowCalls) claim() (program.Call, []program.Signed) {
+	at, e, l, p, ok := w.someLeaf(func(_ program.Tranche, of []tranche.Leaf) tranche.Leaf { return one(w.World, of) })
 	if !ok {
 		return nil, nil
 	}
@@ -226,8 +229,8 @@ func (w *World) signed(d sign.Domain, tag sign.Tag, layout []byte, keys ...sign.
 	return s
 }
 
-func (w *World) retireBegin() (program.Call, []program.Signed) {
-	at, n, ok := pick(w, w.Tranches)
+func (w escrowCalls) retireBegin() (program.Call, []program.Signed) {
+	at, n, ok := pick(w.World, w.Tranches)
 	if !ok || !w.oneIn(3) {
 		return nil, nil
 	}
@@ -240,7 +243,7 @@ func (w *World) retireBegin() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) retireFinish() (program.Call, []program.Signed) {
+func (w escrowCalls) retireFinish() (program.Call, []program.Signed) {
 	at, _, l, p, ok := w.someLeaf(w.retiring)
 	if !ok {
 		return nil, nil
@@ -248,8 +251,8 @@ func (w *World) retireFinish() (program.Call, []program.Signed) {
 	return program.RetireFinish{Escrow: w.Tranches[at].Escrow, Tranche: at, Leaf: l, Proof: p}, nil
 }
 
-func (w *World) retireFinal() (program.Call, []program.Signed) {
-	at, e, l, p, ok := w.someLeaf(func(_ program.Tranche, of []tranche.Leaf) tranche.Leaf { return one(w, of) })
+func (w escrowCalls) retireFinal() (program.Call, []program.Signed) {
+	at, e, l, p, ok := w.someLeaf(func(_ program.Tranche, of []tranche.Leaf) tranche.Leaf { return one(w.World, of) })
 	if !ok || !w.oneIn(3) {
 		return nil, nil
 	}
@@ -268,8 +271,8 @@ func (w *World) retireFinal() (program.Call, []program.Signed) {
 		[]program.Signed{w.sign(e.Network, sign.TagReceipt, layout[:], by)}
 }
 
-func (w *World) refund() (program.Call, []program.Signed) {
-	at, e, ok := pick(w, w.Escrows)
+func (w escrowCalls) refund() (program.Call, []program.Signed) {
+	at, e, ok := pick(w.World, w.Escrows)
 	if !ok || w.Slot <= e.Deadline && !w.oneIn(3) {
 		return nil, nil
 	}
@@ -281,8 +284,8 @@ func (w *World) refund() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) sweep() (program.Call, []program.Signed) {
-	at, e, ok := pick(w, w.Escrows)
+func (w escrowCalls) sweep() (program.Call, []program.Signed) {
+	at, e, ok := pick(w.World, w.Escrows)
 	if !ok || e.Fee == 0 && !w.oneIn(5) {
 		return nil, nil
 	}
@@ -300,16 +303,16 @@ func (w *World) sweep() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) closeTranche() (program.Call, []program.Signed) {
-	at, n, ok := pick(w, w.Tranches)
+func (w escrowCalls) closeTranche() (program.Call, []program.Signed) {
+	at, n, ok := pick(w.World, w.Tranches)
 	if !ok || n.Outstanding > 0 && w.Escrows[n.Escrow].State == program.EscrowOpen && !w.oneIn(5) {
 		return nil, nil
 	}
 	return program.CloseTranche{Escrow: n.Escrow, Tranche: at, RentPayer: n.RentPayer}, nil
 }
 
-func (w *World) closeEscrow() (program.Call, []program.Signed) {
-	at, e, ok := pick(w, w.Escrows)
+func (w escrowCalls) closeEscrow() (program.Call, []program.Signed) {
+	at, e, ok := pick(w.World, w.Escrows)
 	if !ok {
 		return nil, nil
 	}

@@ -11,9 +11,12 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
+// providerCalls makes the calls about networks, registrations, stake, receipts and anchors of a world.
+type providerCalls struct{ *World }
+
 // networks are made, ruled and given pools.
-func (w *World) networks() (program.Call, []program.Signed) {
-	at, n, ok := pick(w, w.Networks)
+func (w providerCalls) networks() (program.Call, []program.Signed) {
+	at, n, ok := pick(w.World, w.Networks)
 	if !ok {
 		return nil, nil
 	}
@@ -32,7 +35,7 @@ func (w *World) networks() (program.Call, []program.Signed) {
 		return program.InitPool{Payer: w.person(), Network: at, Mint: mint,
 			Pool: program.PoolAddress(w.Program, at, mint), Index: uint8(i)}, nil
 	}
-	p := w.params(one(w, []string{"ruled", "third", "fourth"}), w.person(), w.person())
+	p := w.params(one(w.World, []string{"ruled", "third", "fourth"}), w.person(), w.person())
 	switch w.choice(15) {
 	case 7:
 		p.Votes.LockSlots = 0
@@ -66,20 +69,20 @@ func (w *World) registration(network, peer, owner sign.Key) program.Register {
 		Inventory: sign.Hash{1}}
 }
 
-func (w *World) register() (program.Call, []program.Signed) {
-	network, _, ok := pick(w, w.Networks)
+func (w providerCalls) register() (program.Call, []program.Signed) {
+	network, _, ok := pick(w.World, w.Networks)
 	if !ok {
 		return nil, nil
 	}
 	return w.registration(network, w.person(), w.person()), nil
 }
 
-func (w *World) update() (program.Call, []program.Signed) {
-	at, p, ok := pick(w, w.Providers)
+func (w providerCalls) update() (program.Call, []program.Signed) {
+	at, p, ok := pick(w.World, w.Providers)
 	if !ok {
 		return nil, nil
 	}
-	c := program.Update{Signer: one(w, []sign.Key{p.Owner, p.Peer, p.Owner}), Provider: at}
+	c := program.Update{Signer: one(w.World, []sign.Key{p.Owner, p.Peer, p.Owner}), Provider: at}
 	which := w.choice(8)
 	if payout := w.person(); which&1 != 0 {
 		c.Payout = &payout
@@ -99,24 +102,24 @@ func (w *World) stakeOf(at, who sign.Key, amount uint64) program.Stake {
 		Vault: program.StakeAddress(w.Program, at), Mint: mint, Amount: amount}
 }
 
-func (w *World) stake() (program.Call, []program.Signed) {
-	at, _, ok := pick(w, w.Providers)
+func (w providerCalls) stake() (program.Call, []program.Signed) {
+	at, _, ok := pick(w.World, w.Providers)
 	if !ok {
 		return nil, nil
 	}
 	return w.stakeOf(at, w.person(), w.amount(10_000)), nil
 }
 
-func (w *World) requestUnstake() (program.Call, []program.Signed) {
-	at, p, ok := pick(w, w.Providers)
+func (w providerCalls) requestUnstake() (program.Call, []program.Signed) {
+	at, p, ok := pick(w.World, w.Providers)
 	if !ok {
 		return nil, nil
 	}
 	return program.RequestUnstake{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Stake + 1)}, nil
 }
 
-func (w *World) withdraw() (program.Call, []program.Signed) {
-	at, p, ok := pick(w, w.Providers)
+func (w providerCalls) withdraw() (program.Call, []program.Signed) {
+	at, p, ok := pick(w.World, w.Providers)
 	if !ok || p.Unbonding == 0 && !w.oneIn(5) {
 		return nil, nil
 	}
@@ -141,12 +144,12 @@ func (w *World) staked() (at sign.Key, p program.Provider, ok bool) {
 	return pick(w, with)
 }
 
-func (w *World) attest() (program.Call, []program.Signed) {
+func (w providerCalls) attest() (program.Call, []program.Signed) {
 	_, p, ok := w.staked()
 	if !ok {
 		return nil, nil
 	}
-	units := one(w, unitSets)
+	units := one(w.World, unitSets)
 	by := p.Peer
 	to := w.Slot - w.upTo(3)
 	switch w.choice(8) {
@@ -184,7 +187,7 @@ func (w *World) attest() (program.Call, []program.Signed) {
 
 // slash: any two receipts that were shown; now and then there is a conflict among them, and then it is more likely
 // taken.
-func (w *World) slash() (program.Call, []program.Signed) {
+func (w providerCalls) slash() (program.Call, []program.Signed) {
 	at, p, ok := w.staked()
 	if !ok || len(w.Attested) < 2 {
 		return nil, nil
@@ -200,9 +203,9 @@ func (w *World) slash() (program.Call, []program.Signed) {
 			}
 		}
 	}
-	pair := [2]sign.Key{one(w, keys), one(w, keys)}
+	pair := [2]sign.Key{one(w.World, keys), one(w.World, keys)}
 	if len(found) > 0 && !w.oneIn(6) {
-		pair = one(w, found)
+		pair = one(w.World, found)
 	} else if !w.oneIn(3) {
 		return nil, nil
 	}
@@ -215,7 +218,7 @@ func (w *World) slash() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) unitProof(core verify.ReceiptCore) market.UnitProof {
+func (w providerCalls) unitProof(core verify.ReceiptCore) market.UnitProof {
 	for _, units := range unitSets {
 		if market.UnitsRoot(units) == core.UnitsRoot {
 			p, err := market.ProveUnit(units, market.UnitID{2})
@@ -228,15 +231,15 @@ func (w *World) unitProof(core verify.ReceiptCore) market.UnitProof {
 	return market.UnitProof{}
 }
 
-func (w *World) closeAttested() (program.Call, []program.Signed) {
-	at, a, ok := pick(w, w.Attested)
+func (w providerCalls) closeAttested() (program.Call, []program.Signed) {
+	at, a, ok := pick(w.World, w.Attested)
 	if !ok || !w.oneIn(4) {
 		return nil, nil
 	}
 	return program.CloseAttested{Reporter: a.Reporter, Attested: at}, nil
 }
 
-func (w *World) drawPool() (program.Call, []program.Signed) {
+func (w providerCalls) drawPool() (program.Call, []program.Signed) {
 	at, p, ok := w.staked()
 	n := w.Networks[p.Network]
 	if !ok || n.Authority.IsZero() {
@@ -252,7 +255,7 @@ func (w *World) drawPool() (program.Call, []program.Signed) {
 	return nil, nil
 }
 
-func (w *World) anchor() (program.Call, []program.Signed) {
+func (w providerCalls) anchor() (program.Call, []program.Signed) {
 	n := int(w.between(1, 9))
 	var receipts [][]byte
 	for range n {
@@ -265,8 +268,8 @@ func (w *World) anchor() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) prove() (program.Call, []program.Signed) {
-	at, _, ok := pick(w, w.Anchors)
+func (w providerCalls) prove() (program.Call, []program.Signed) {
+	at, _, ok := pick(w.World, w.Anchors)
 	if !ok {
 		return nil, nil
 	}
@@ -279,8 +282,8 @@ func (w *World) prove() (program.Call, []program.Signed) {
 	return program.Prove{Anchor: at, Receipt: sign.Hash(receipts[i]), Index: uint64(i), Path: path}, nil
 }
 
-func (w *World) closeAnchor() (program.Call, []program.Signed) {
-	at, a, ok := pick(w, w.Anchors)
+func (w providerCalls) closeAnchor() (program.Call, []program.Signed) {
+	at, a, ok := pick(w.World, w.Anchors)
 	if !ok || !w.oneIn(3) {
 		return nil, nil
 	}

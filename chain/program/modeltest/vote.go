@@ -8,6 +8,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
+// voteCalls makes the calls about bonds, ballots and rewards of a world.
+type voteCalls struct{ *World }
+
 // Votes of these worlds: short, so that a few steps cross them.
 var votes = program.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, LeastBond: 150, Emission: 90_000_000,
 	FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 4}
@@ -28,7 +31,7 @@ func (p payees) leaves() [][]byte {
 
 // firstVote has the first provider bond, fills the emission's account, accepts rewards of an epoch and pays one. It
 // votes for other rules, which do not hold yet, and for rewards of the pool, which are not accepted yet.
-func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
+func (w voteCalls) firstVote(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
 	p := w.Providers[provider]
 	mint := w.Mints[1]
 	emission := program.EmissionAddress(w.Program, network)
@@ -68,7 +71,7 @@ func (w *World) firstVote(network, provider sign.Key, do func(program.Call, ...p
 }
 
 // rewardsOf opens a ballot on the rewards of the last epoch.
-func (w *World) rewardsOf(network, provider sign.Key, source uint8, sum uint64) program.ProposeRewards {
+func (w voteCalls) rewardsOf(network, provider sign.Key, source uint8, sum uint64) program.ProposeRewards {
 	p := w.Providers[provider]
 	v := w.Networks[network].Params.Votes
 	r := program.Rewards{Source: source, Sum: sum, Count: uint32(1 + w.choice(9))}
@@ -88,12 +91,12 @@ func (w *World) rewardsOf(network, provider sign.Key, source uint8, sum uint64) 
 	}
 	r.Root, r.Table = merkle.Root(paid.leaves()), sign.Sum([]byte("table"))
 	w.paid[r.Root] = paid
-	return program.ProposeRewards{Payer: p.Owner, Signer: one(w, []sign.Key{p.Owner, p.Peer}), Network: network,
+	return program.ProposeRewards{Payer: p.Owner, Signer: one(w.World, []sign.Key{p.Owner, p.Peer}), Network: network,
 		Provider: provider, Ballot: program.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot,
 		Rewards: r}
 }
 
-func (w *World) acceptance(ballot, payer sign.Key) program.Accept {
+func (w voteCalls) acceptance(ballot, payer sign.Key) program.Accept {
 	b := w.Ballots[ballot]
 	c := program.Accept{Payer: payer, Network: b.Network, Ballot: ballot,
 		Payout: program.PayoutAddress(w.Program, b.Network, b.Rewards.Source, b.Rewards.Epoch)}
@@ -102,7 +105,7 @@ func (w *World) acceptance(ballot, payer sign.Key) program.Accept {
 	return c
 }
 
-func (w *World) sourceOf(network sign.Key, source uint8) (at, mint sign.Key) {
+func (w voteCalls) sourceOf(network sign.Key, source uint8) (at, mint sign.Key) {
 	n := w.Networks[network]
 	if source == 0 || int(source) > len(n.Params.Mints) {
 		return program.EmissionAddress(w.Program, network), n.Params.StakeMint
@@ -111,7 +114,7 @@ func (w *World) sourceOf(network sign.Key, source uint8) (at, mint sign.Key) {
 	return program.PoolAddress(w.Program, network, mint), mint
 }
 
-func (w *World) rewardClaim(payout sign.Key, i uint32) program.ClaimReward {
+func (w voteCalls) rewardClaim(payout sign.Key, i uint32) program.ClaimReward {
 	p := w.Payouts[payout]
 	paid := w.paid[p.Root]
 	path, err := merkle.New(paid.leaves()).Prove(int(i))
@@ -124,7 +127,7 @@ func (w *World) rewardClaim(payout sign.Key, i uint32) program.ClaimReward {
 }
 
 // bonded is a provider, more often one that votes.
-func (w *World) bonded() (at sign.Key, p program.Provider, ok bool) {
+func (w voteCalls) bonded() (at sign.Key, p program.Provider, ok bool) {
 	with := map[sign.Key]program.Provider{}
 	for k, p := range w.Providers {
 		if p.Bonded > 0 {
@@ -134,10 +137,10 @@ func (w *World) bonded() (at sign.Key, p program.Provider, ok bool) {
 	if len(with) == 0 || w.oneIn(8) {
 		return w.staked()
 	}
-	return pick(w, with)
+	return pick(w.World, with)
 }
 
-func (w *World) bond() (program.Call, []program.Signed) {
+func (w voteCalls) bond() (program.Call, []program.Signed) {
 	at, p, ok := w.staked()
 	if !ok {
 		return nil, nil
@@ -145,7 +148,7 @@ func (w *World) bond() (program.Call, []program.Signed) {
 	return program.Bond{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Stake - p.Bonded + 1)}, nil
 }
 
-func (w *World) release() (program.Call, []program.Signed) {
+func (w voteCalls) release() (program.Call, []program.Signed) {
 	at, p, ok := w.bonded()
 	if !ok || !w.oneIn(3) {
 		return nil, nil
@@ -153,7 +156,7 @@ func (w *World) release() (program.Call, []program.Signed) {
 	return program.Release{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Bonded + 1)}, nil
 }
 
-func (w *World) proposeRules() (program.Call, []program.Signed) {
+func (w voteCalls) proposeRules() (program.Call, []program.Signed) {
 	at, p, ok := w.bonded()
 	if !ok {
 		return nil, nil
@@ -180,7 +183,7 @@ func (w *World) proposeRules() (program.Call, []program.Signed) {
 		Ballot: program.BallotAddress(w.Program, p.Network, at, w.Slot), Opened: w.Slot, Rules: r}, nil
 }
 
-func (w *World) proposeRewards() (program.Call, []program.Signed) {
+func (w voteCalls) proposeRewards() (program.Call, []program.Signed) {
 	at, p, ok := w.bonded()
 	if !ok {
 		return nil, nil
@@ -200,7 +203,7 @@ func (w *World) proposeRewards() (program.Call, []program.Signed) {
 }
 
 // openBallot is a ballot, more often one that can still be voted on.
-func (w *World) openBallot() (at sign.Key, b program.Ballot, ok bool) {
+func (w voteCalls) openBallot() (at sign.Key, b program.Ballot, ok bool) {
 	with := map[sign.Key]program.Ballot{}
 	for k, b := range w.Ballots {
 		if !b.Done && w.Slot <= b.Ends {
@@ -208,12 +211,12 @@ func (w *World) openBallot() (at sign.Key, b program.Ballot, ok bool) {
 		}
 	}
 	if len(with) == 0 || w.oneIn(8) {
-		return pick(w, w.Ballots)
+		return pick(w.World, w.Ballots)
 	}
-	return pick(w, with)
+	return pick(w.World, with)
 }
 
-func (w *World) castVote() (program.Call, []program.Signed) {
+func (w voteCalls) castVote() (program.Call, []program.Signed) {
 	ballot, b, ok := w.openBallot()
 	at, p, some := w.bonded()
 	if !ok || !some {
@@ -230,8 +233,8 @@ func (w *World) castVote() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w *World) closeVote() (program.Call, []program.Signed) {
-	at, v, ok := pick(w, w.Votes)
+func (w voteCalls) closeVote() (program.Call, []program.Signed) {
+	at, v, ok := pick(w.World, w.Votes)
 	if !ok || w.Slot <= v.Ends && !w.oneIn(5) {
 		return nil, nil
 	}
@@ -239,7 +242,7 @@ func (w *World) closeVote() (program.Call, []program.Signed) {
 }
 
 // carried is a ballot about a subject, more often one with enough votes that has not taken effect.
-func (w *World) carried(s program.Subject) (at sign.Key, b program.Ballot, ok bool) {
+func (w voteCalls) carried(s program.Subject) (at sign.Key, b program.Ballot, ok bool) {
 	with, all := map[sign.Key]program.Ballot{}, map[sign.Key]program.Ballot{}
 	for k, b := range w.Ballots {
 		if b.Subject == s {
@@ -253,12 +256,12 @@ func (w *World) carried(s program.Subject) (at sign.Key, b program.Ballot, ok bo
 		return at, b, false
 	}
 	if len(with) == 0 || w.oneIn(8) {
-		return pick(w, all)
+		return pick(w.World, all)
 	}
-	return pick(w, with)
+	return pick(w.World, with)
 }
 
-func (w *World) enact() (program.Call, []program.Signed) {
+func (w voteCalls) enact() (program.Call, []program.Signed) {
 	at, b, ok := w.carried(program.SubjectRules)
 	if !ok {
 		return nil, nil
@@ -269,7 +272,7 @@ func (w *World) enact() (program.Call, []program.Signed) {
 	return program.Enact{Network: b.Network, Ballot: at}, nil
 }
 
-func (w *World) accept() (program.Call, []program.Signed) {
+func (w voteCalls) accept() (program.Call, []program.Signed) {
 	at, _, ok := w.carried(program.SubjectRewards)
 	if !ok {
 		return nil, nil
@@ -277,15 +280,15 @@ func (w *World) accept() (program.Call, []program.Signed) {
 	return w.acceptance(at, w.person()), nil
 }
 
-func (w *World) closeBallot() (program.Call, []program.Signed) {
-	at, b, ok := pick(w, w.Ballots)
+func (w voteCalls) closeBallot() (program.Call, []program.Signed) {
+	at, b, ok := pick(w.World, w.Ballots)
 	if !ok || w.Slot <= b.Dead && !w.oneIn(6) {
 		return nil, nil
 	}
 	return program.CloseBallot{Ballot: at, RentPayer: b.RentPayer}, nil
 }
 
-func (w *World) initEmission() (program.Call, []program.Signed) {
+func (w voteCalls) initEmission() (program.Call, []program.Signed) {
 	without := map[sign.Key]program.Network{}
 	for at, n := range w.Networks {
 		if _, there := w.Tokens[program.EmissionAddress(w.Program, at)]; !there && n.Params.Votes.On() {
@@ -295,7 +298,7 @@ func (w *World) initEmission() (program.Call, []program.Signed) {
 	if len(without) == 0 && w.oneIn(6) {
 		without = w.Networks
 	}
-	at, n, ok := pick(w, without)
+	at, n, ok := pick(w.World, without)
 	if !ok {
 		return nil, nil
 	}
@@ -303,16 +306,16 @@ func (w *World) initEmission() (program.Call, []program.Signed) {
 		Emission: program.EmissionAddress(w.Program, at)}, nil
 }
 
-func (w *World) claimReward() (program.Call, []program.Signed) {
-	at, p, ok := pick(w, w.Payouts)
+func (w voteCalls) claimReward() (program.Call, []program.Signed) {
+	at, p, ok := pick(w.World, w.Payouts)
 	if !ok || w.paid[p.Root] == nil {
 		return nil, nil
 	}
 	return w.rewardClaim(at, uint32(w.choice(len(w.paid[p.Root])))), nil
 }
 
-func (w *World) closePayout() (program.Call, []program.Signed) {
-	at, p, ok := pick(w, w.Payouts)
+func (w voteCalls) closePayout() (program.Call, []program.Signed) {
+	at, p, ok := pick(w.World, w.Payouts)
 	if !ok || !w.oneIn(3) {
 		return nil, nil
 	}

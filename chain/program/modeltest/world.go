@@ -230,8 +230,8 @@ func (w *World) Begin(see func(before *model.State, s Step)) {
 		provider := program.ProviderAddress(w.Program, network, w.people[4].Key())
 		do(w.stakeOf(provider, w.people[3].Key(), 1001))
 		w.firstEscrow(network, do)
-		w.firstVote(network, provider, do)
-		w.firstLie(network, provider, do)
+		voteCalls{w}.firstVote(network, provider, do)
+		auditCalls{w}.firstLie(network, provider, do)
 		for i, units := range unitSets {
 			core := verify.ReceiptCore{Version: verify.ReceiptVersion, Units: uint16(len(units)),
 				Lease: market.LeaseID{byte(i)}, Seq: 1, Provider: w.people[4].Key(), Buyer: w.people[i].Key(),
@@ -371,23 +371,6 @@ func (w *World) wait() uint64 {
 		}
 	}
 	return 0
-}
-
-// makers make one kind of call each; nil where there is nothing to call about. The more likely stand more than once.
-var makers = []func(*World) (program.Call, []program.Signed){
-	(*World).openEscrow, (*World).openEscrow, (*World).addTranche, (*World).addTranche, (*World).addStandbyTranche,
-	(*World).addStandbyTranche, (*World).topUp,
-	(*World).claim, (*World).claim, (*World).claim, (*World).claim, (*World).retireBegin, (*World).retireFinish,
-	(*World).retireFinish, (*World).retireFinal,
-	(*World).refund, (*World).refund, (*World).sweep, (*World).closeTranche, (*World).closeTranche,
-	(*World).closeEscrow, (*World).register, (*World).update, (*World).stake, (*World).requestUnstake,
-	(*World).withdraw, (*World).withdraw, (*World).attest, (*World).attest, (*World).attest, (*World).slash,
-	(*World).slash, (*World).closeAttested, (*World).drawPool, (*World).drawPool, (*World).anchor, (*World).prove,
-	(*World).closeAnchor, (*World).networks, (*World).networks, (*World).bond, (*World).bond, (*World).release,
-	(*World).proposeRules, (*World).proposeRewards, (*World).proposeRewards, (*World).castVote, (*World).castVote,
-	(*World).castVote, (*World).closeVote, (*World).enact, (*World).enact, (*World).accept, (*World).accept,
-	(*World).closeBallot, (*World).initEmission, (*World).claimReward, (*World).claimReward, (*World).closePayout,
-	(*World).state, (*World).state, (*World).state, (*World).closeStated, (*World).slashAudit,
 }
 
 // Describe is a step for people.
