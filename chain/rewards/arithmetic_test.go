@@ -35,6 +35,19 @@ func TestExactQuotients(t *testing.T) {
 	})
 }
 
+// A quotient of 2⁶⁴ or just above is the largest integer.
+func TestShareAtTheEdge(t *testing.T) {
+	t.Parallel()
+	for k := uint64(1); k < 1<<62; k *= 3 {
+		if got := share(1<<63, 2*k, k); got != 1<<64-1 {
+			t.Errorf("2⁶³ · %d / %d is %d", 2*k, k, got)
+		}
+		if got := share(1<<64-1, k, k); got != 1<<64-1 {
+			t.Errorf("the largest · %d / %d is %d", k, k, got)
+		}
+	}
+}
+
 // A pool is divided but for less than a sixteenth, the same whether a verifier reads it once or twice, and never less
 // for more.
 func TestDivisibleProperty(t *testing.T) {
