@@ -133,16 +133,16 @@ func ParseKeypair(text []byte) (Private, error) {
 	if len(text) > maxKeypairText {
 		return Private{}, ErrKeypair
 	}
-	var numbers []uint16 // of bytes, encoding/json would also take base64
+	var numbers []*uint16 // of bytes, encoding/json would also take base64, and for a number null
 	if err := json.Unmarshal(text, &numbers); err != nil || len(numbers) != 64 {
 		return Private{}, ErrKeypair
 	}
 	var raw [64]byte
 	for i, n := range numbers {
-		if n > 255 {
+		if n == nil || *n > 255 {
 			return Private{}, ErrKeypair
 		}
-		raw[i] = byte(n)
+		raw[i] = byte(*n)
 	}
 	p := NewPrivate([32]byte(raw[:32]))
 	if p.Key() != Key(raw[32:]) {

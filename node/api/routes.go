@@ -23,8 +23,7 @@ const (
 	maxPing    = 4 << 10
 )
 
-// ShellProtocol is the protocol that a connection to a running program is upgraded to: the frames of node/live, or the
-// bytes of a forwarded port.
+// ShellProtocol is the protocol that a connection to a running program is upgraded to: the frames of node/live.
 const ShellProtocol = "starling-shell"
 
 const (
@@ -90,7 +89,7 @@ var (
 	})
 	ForwardPort = declare(route.Raw[Forward]{
 		Pattern: "POST /v1/jobs/{id}/forward",
-		Summary: "Connect to a TCP port of a rank; the connection then has its bytes",
+		Summary: "Connect to a TCP port of a rank; the connection then has its bytes in the frames of node/live",
 		Access:  keys, Limit: MaxProgram, Upgrade: ShellProtocol,
 	})
 	GetFiles = declare(route.Raw[Files]{

@@ -2,11 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
-	"time"
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/live"
@@ -28,20 +27,43 @@ const HintAway = "the provider may be back in a moment; a job whose provider sta
 
 // Attach runs a program beside that of a rank. The frames on the connection are those of node/live.
 func (c *Client) Attach(ctx context.Context, id string, rank int, p buyer.Program) (live.Conn, error) {
-	return upgrade(ctx, func(ctx context.Context) (*http.Response, error) {
+	conn, err := upgrade(ctx, func(ctx context.Context) (*http.Response, error) {
 		return ExecProgram.Do(ctx, c, Exec{ID: id, Rank: rank, Body: p})
 	})
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
 }
 
-// Forward connects to a TCP port of a rank's program.
+// Forward connects to a TCP port of a rank's program. Read returns io.EOF when the program closed its half, and an
+// *Error where the connection broke.
 func (c *Client) Forward(ctx context.Context, id string, rank int, port uint16) (live.Conn, error) {
-	return upgrade(ctx, func(ctx context.Context) (*http.Response, error) {
+	conn, err := upgrade(ctx, func(ctx context.Context) (*http.Response, error) {
 		return ForwardPort.Do(ctx, c, Forward{ID: id, Rank: rank, Port: int(port)})
 	})
+	if err != nil {
+		return nil, err
+	}
+	return forwarded{live.DialTunnel(conn), conn}, nil
+}
+
+// forwarded gives a tunnel's failure the form of the API's errors.
+type forwarded struct {
+	live.Conn
+	way *upgraded
+}
+
+func (f forwarded) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	if failed, ok := errors.AsType[*live.Error](err); ok {
+		err = f.way.lost(failed.Text)
+	}
+	return n, err
 }
 
 // upgrade makes the connection of a request a stream, which ends with ctx.
-func upgrade(ctx context.Context, ask func(context.Context) (*http.Response, error)) (live.Conn, error) {
+func upgrade(ctx context.Context, ask func(context.Context) (*http.Response, error)) (*upgraded, error) {
 	resp, err := ask(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
@@ -55,59 +77,36 @@ func upgrade(ctx context.Context, ask func(context.Context) (*http.Response, err
 	return &upgraded{Conn: conn, ctx: ctx, relayed: live.Clean(resp.Header.Get(RelayedHeader)), stop: stop}, nil
 }
 
+// upgraded is a connection of frames. Readers of frames stop at the last one, so that an end which they come to is a
+// break.
 type upgraded struct {
 	live.Conn
 	ctx     context.Context
 	relayed string // the error when it breaks; "": it goes over no relay
 	stop    func() bool
-
-	mu    sync.Mutex // one write at a time
-	wrote error      // why the last one failed
 }
 
-// Read distinguishes a broken connection from its end: of two calls under way one gets the system's error, and the
-// other of an end.
 func (u *upgraded) Read(p []byte) (int, error) {
 	n, err := u.Conn.Read(p)
-	if err == io.EOF {
-		wrote := make(chan error, 1)
-		go func() {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			wrote <- u.wrote
-		}()
-		select {
-		case failed := <-wrote:
-			if failed != nil {
-				err = failed
-			}
-		case <-time.After(breakTime): // it writes on: an end it was
-		case <-u.ctx.Done():
-		}
-	}
 	return n, u.broken(err)
 }
 
-// breakTime is how long a write takes at the most to fail on a connection that broke.
-const breakTime = time.Second
-
 func (u *upgraded) Write(p []byte) (int, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	n, err := u.Conn.Write(p)
-	if err != nil {
-		u.wrote = err
-	}
 	return n, u.broken(err)
 }
 
 // broken gives a stream that broke the reason that is likely.
 func (u *upgraded) broken(err error) error {
-	if err == nil || err == io.EOF || u.ctx.Err() != nil {
+	if err == nil || u.ctx.Err() != nil {
 		return err
 	}
-	e := &Error{Status: http.StatusBadGateway, Code: CodeUnreachable, Message: "the connection was reset",
-		Hint: HintAway}
+	return u.lost("the connection was reset")
+}
+
+// lost is the error of a connection that broke for a reason; a relay that it went over is the likelier one.
+func (u *upgraded) lost(why string) error {
+	e := &Error{Status: http.StatusBadGateway, Code: CodeUnreachable, Message: why, Hint: HintAway}
 	if u.relayed != "" {
 		e.Message, e.Hint = u.relayed, stream.RelayAdvice
 	}

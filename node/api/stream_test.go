@@ -22,6 +22,7 @@ import (
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -46,7 +47,11 @@ func upgrades(t *testing.T, header string, serve func(net.Conn)) *Client {
 // The bytes of a forwarded port go both ways, and an end is an end.
 func TestForward(t *testing.T) {
 	t.Parallel()
-	c := upgrades(t, "", func(conn net.Conn) { _, _ = io.CopyN(conn, conn, 5) })
+	c := upgrades(t, "", func(conn net.Conn) {
+		end := live.AcceptTunnel(conn)
+		_, _ = io.CopyN(end, end, 5)
+		_ = end.CloseWrite()
+	})
 	conn, err := c.Forward(t.Context(), "j1", 2, 8080)
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +90,29 @@ func TestForwardReset(t *testing.T) {
 		if !ok || e.Status != want.Status || e.Code != want.Code || e.Hint != want.Hint || !strings.HasPrefix(e.Message, want.Message) ||
 			strings.ContainsAny(e.Message, "\x1b\u009b") {
 			t.Errorf("got %+v (%v), want %+v", e, err, want)
+		}
+		conn.Close()
+	}
+}
+
+// A stream that the peer gave up has the peer's reason; one that ends without a last frame broke.
+func TestForwardBreaks(t *testing.T) {
+	t.Parallel()
+	for want, end := range map[string]func(net.Conn){
+		"the provider reset it":    func(conn net.Conn) { live.AcceptTunnel(conn).Fail(errors.New("the provider reset it")) },
+		"the connection was reset": func(conn net.Conn) { _ = conn.Close() },
+	} {
+		c := upgrades(t, "", func(conn net.Conn) {
+			_, _ = live.AcceptTunnel(conn).Write([]byte("a part"))
+			end(conn)
+		})
+		conn, err := c.Forward(t.Context(), "j1", 0, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(conn)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != CodeUnreachable || e.Message != want || string(b) != "a part" {
+			t.Errorf("%q, %v, want %s", b, err, want)
 		}
 		conn.Close()
 	}

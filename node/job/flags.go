@@ -202,6 +202,9 @@ func parseInput(text string) (Input, error) {
 			return Input{Source: rest[:i], Path: rest[i+len(",dst="):]}, nil
 		}
 	} else if i := strings.LastIndex(text, ":/"); i > 0 {
+		if strings.HasSuffix(text, ":ro") || strings.HasSuffix(text, ":rw") {
+			return Input{}, fmt.Errorf("%.80q: an input is a copy, it has no mode: want %s", text, text[:len(text)-3])
+		}
 		return Input{Source: text[:i], Path: text[i+1:]}, nil
 	}
 	return Input{}, fmt.Errorf("%.80q is not an input: want SRC:DST, such as data.bin:/data/data.bin", text)

@@ -121,7 +121,7 @@ func TestParseInput(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want %+v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "a", ":/b", "a:b", "src=a", "src=a:/b", "dst=/a,src=b"} {
+	for _, text := range []string{"", "a", ":/b", "a:b", "src=a", "src=a:/b", "dst=/a,src=b", "a:/b:ro", "a:/b:rw"} {
 		if got, err := parseInput(text); err == nil {
 			t.Errorf("%s: got %+v, want a refusal", text, got)
 		}

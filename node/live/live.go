@@ -14,7 +14,8 @@
 //	6 exit      back       code i32; the last frame
 //	7 error     back       text for a person: it could not be done; the last frame
 //
-// Files travel as a tar archive in stdout or stdin frames. A stream without an exit or error frame at its end was cut.
+// Files travel as a tar archive in stdout or stdin frames, the bytes of a port at the local API as stdin and stdout.
+// A stream without an exit or error frame at its end was cut.
 package live
 
 import (
@@ -140,6 +141,7 @@ type Writer struct {
 	mu  sync.Mutex
 	w   io.Writer
 	buf []byte
+	err error // of the write that failed: a part of its frame may be sent, and no other frame can follow
 }
 
 // NewWriter writes frames to w, each with one Write.
@@ -152,9 +154,11 @@ func (w *Writer) Write(k Kind, body []byte) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.buf = Append(w.buf[:0], Frame{k, body})
-	_, err := w.w.Write(w.buf)
-	return err
+	if w.err == nil {
+		w.buf = Append(w.buf[:0], Frame{k, body})
+		_, w.err = w.w.Write(w.buf)
+	}
+	return w.err
 }
 
 // Stream is a writer. The bytes become frames of one kind.

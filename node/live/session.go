@@ -1,9 +1,7 @@
 package live
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"io"
 	"sync"
 	"time"
@@ -112,35 +110,4 @@ func receive(conn io.Reader, stdin *io.PipeWriter, sizes chan runtime.Size) {
 			return
 		}
 	}
-}
-
-// Input is the content of stdin frames until an eof frame, for a side that only takes.
-func Input(conn io.Reader) io.Reader { return &input{frames: NewReader(conn)} }
-
-type input struct {
-	frames *Reader
-	rest   bytes.Reader
-	ended  bool
-}
-
-func (in *input) Read(p []byte) (int, error) {
-	for in.rest.Len() == 0 {
-		if in.ended {
-			return 0, io.EOF
-		}
-		f, err := in.frames.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return 0, ErrCut
-		case err != nil:
-			return 0, err
-		case f.Kind == EOF:
-			in.ended = true
-		case f.Kind == Stdin:
-			in.rest.Reset(f.Body)
-		default:
-			return 0, ErrFrame
-		}
-	}
-	return in.rest.Read(p)
 }

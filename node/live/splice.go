@@ -24,12 +24,14 @@ func Splice(ctx context.Context, a, b io.ReadWriteCloser) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(inner, func() {
 		defer close(ended)
-		end := io.Closer.Close
-		if errors.Is(context.Cause(inner), errBroken) {
-			end = abort
+		broken, ok := errors.AsType[*brokenError](context.Cause(inner))
+		if !ok {
+			_ = a.Close()
+			_ = b.Close()
+			return
 		}
-		_ = end(a)
-		_ = end(b)
+		abort(b, broken)
+		abort(a, broken)
 	})
 	defer func() {
 		if !stop() {
@@ -56,7 +58,7 @@ func Splice(ctx context.Context, a, b io.ReadWriteCloser) error {
 			if fromB == (w.err == nil) && ctx.Err() == nil {
 				why = err
 			}
-			cancel(errBroken)
+			cancel(&brokenError{err})
 		})
 	}
 	wg.Go(func() { copyHalf(a, b, true) })
@@ -65,18 +67,22 @@ func Splice(ctx context.Context, a, b io.ReadWriteCloser) error {
 	return why
 }
 
-var errBroken = errors.New("one of the two connections broke")
+// brokenError is why one of the two connections broke.
+type brokenError struct{ error }
 
 // abort ends a connection so that its other end sees that it is no orderly end, where that can be.
-func abort(c io.Closer) error {
+func abort(c io.Closer, why *brokenError) {
 	switch c := c.(type) {
+	case interface{ Fail(error) }:
+		c.Fail(why.error)
+		return
 	case interface{ Abort() }:
 		c.Abort()
-		return nil
+		return
 	case interface{ SetLinger(sec int) error }:
 		_ = c.SetLinger(0) // TCP: a reset
 	}
-	return c.Close()
+	_ = c.Close()
 }
 
 // sink remembers that it was the writing that failed. It has none of the shortcuts of io.Copy, which some connections

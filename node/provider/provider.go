@@ -73,6 +73,8 @@ type credits interface {
 	Unpaid(e lease.Unpaid, b *journal.Batch) (done func())
 	// Backing returns the security behind an order, nil if none is required, or refuses the order.
 	Backing(ctx context.Context, o market.Order, standing admit.Standing, from netip.Prefix) (*lease.Backing, error)
+	// Recent returns the security behind an order of a buyer that paid here, as it was a minute ago at most, or nil.
+	Recent(o market.Order) *lease.Backing
 }
 
 // Provider sells the units of one peer. New starts nothing; Run does.

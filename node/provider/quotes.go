@@ -73,13 +73,9 @@ func (q *quotes) quote(ctx context.Context, o market.Order, direct bool) (quote,
 	if _, no := p.ledger.Book().Quote(at, o, nil); no != nil {
 		return nil, nil, no
 	}
-	backing, err := q.backing(ctx, o, direct)
+	can, backing, err := q.backed(ctx, at, o, direct)
 	if err != nil {
 		return nil, nil, err
-	}
-	can, no := p.ledger.Book().Quote(at, o, backing)
-	if no != nil {
-		return nil, nil, no
 	}
 	if id, err := p2p.PeerIDFromKey(o.Peer()); backing != nil && err == nil {
 		p.cfg.Host.Fund(id)
@@ -97,6 +93,27 @@ func (q *quotes) quote(ctx context.Context, o market.Order, direct bool) (quote,
 	}
 	quote, err = answer.Encode(p.domain, p.cfg.Key)
 	return quote, current.Envelope, err
+}
+
+// backed returns what can be sold to an order with the security behind it. A hold looks at the chain again: where a
+// moment ago there was enough, a quote does not wait for that.
+func (q *quotes) backed(ctx context.Context, at lease.Now, o market.Order, direct bool) (lease.Quoted, *lease.Backing,
+	error) {
+	book := q.p.ledger.Book()
+	if recent := q.p.pay.Recent(o); recent != nil {
+		if can, no := book.Quote(at, o, recent); no == nil {
+			return can, recent, nil
+		}
+	}
+	backing, err := q.backing(ctx, o, direct)
+	if err != nil {
+		return lease.Quoted{}, nil, err
+	}
+	can, no := q.p.ledger.Book().Quote(at, o, backing)
+	if no != nil {
+		return lease.Quoted{}, nil, no
+	}
+	return can, backing, nil
 }
 
 // backing returns the security behind an order: nil on a free network, which requires only membership.

@@ -247,11 +247,9 @@ func TestExactArgs(t *testing.T) {
 // One value in each format: the table for people, the other two with the names and numbers of JSON.
 func TestShow(t *testing.T) {
 	t.Parallel()
-	v := map[string]any{"name": "a <b> \x1b", "amount": uint64(1<<64 - 1)}
-	for format, want := range map[string]string{
-		"table": "name  a <b>  \n", "json": "{\n  \"amount\": 18446744073709551615,\n  \"name\": \"a <b> \\u001b\"\n}\n",
-		"yaml": "{\n  \"amount\": 18446744073709551615,\n  \"name\": \"a \\u003cb\\u003e \\u001b\"\n}\n",
-	} {
+	v := map[string]any{"name": "a <é> \x1b\x7f\u009b", "amount": uint64(1<<64 - 1)}
+	const asJSON = "{\n  \"amount\": 18446744073709551615,\n  \"name\": \"a <é> \\u001b\\u007f\\u009b\"\n}\n"
+	for format, want := range map[string]string{"table": "name  a <é>    \n", "json": asJSON, "yaml": asJSON} {
 		_, out, _ := runLine(t, func(a *App) *cobra.Command {
 			return &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error {
 				return a.Show(v, func(t *Table) { t.Row("name", v["name"]) })

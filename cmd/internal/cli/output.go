@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"golang.org/x/term"
@@ -56,19 +57,37 @@ func SaveJSON(path string, v any) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
+// indented returns v as lines of JSON. Of its texts, some of which come from other peers, those characters are escaped
+// that could drive a terminal.
 func indented(v any) ([]byte, error) {
-	b, err := json.MarshalIndent(v, "", "  ")
-	return append(b, '\n'), err
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil || !bytes.ContainsFunc(b.Bytes(), unprintable) {
+		return b.Bytes(), err
+	}
+	var out []byte
+	for _, c := range b.String() {
+		if unprintable(c) {
+			out = fmt.Appendf(out, "\\u%04x", c)
+		} else {
+			out = utf8.AppendRune(out, c)
+		}
+	}
+	return out, nil
 }
 
 // Show prints v in the format the user asked for: as JSON or YAML by its json tags, or as the table that table fills.
 func (a *App) Show(v any, table func(t *Table)) error {
 	switch a.Output {
 	case outputJSON:
-		enc := json.NewEncoder(a.Out)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		return enc.Encode(v)
+		text, err := indented(v)
+		if err != nil {
+			return err
+		}
+		_, err = a.Out.Write(text)
+		return err
 	case outputYAML:
 		b, err := json.Marshal(v)
 		if err != nil {
@@ -117,8 +136,8 @@ func (t *Table) Row(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// unprintable reports whether YAML does not allow a character as it is.
-func unprintable(c rune) bool { return c < ' ' && c != '\n' && c != '\t' || c == 0x7f }
+// unprintable reports whether a character can drive a terminal. YAML does not allow it as it is.
+func unprintable(c rune) bool { return c < ' ' && c != '\n' && c != '\t' || c >= 0x7f && c < 0xa0 }
 
 // cell keeps text from outside from breaking the table or driving the terminal.
 func cell(text string) string {

@@ -34,10 +34,8 @@ func BindPrograms(of Programs, log *slog.Logger) []route.Bound {
 			if len(q.Body.Args) == 0 {
 				return route.BadRequest("bad_request", "args: no program is named")
 			}
-			return upgrade(w, r, log, func(ctx context.Context) (live.Conn,
-				error) {
-				return of.Attach(ctx, q.ID, q.Rank, q.Body)
-			})
+			open := func(ctx context.Context) (live.Conn, error) { return of.Attach(ctx, q.ID, q.Rank, q.Body) }
+			return upgrade(w, r, log, open, func(caller hijacked) io.ReadWriteCloser { return caller })
 		}),
 		api.ForwardPort.Bind(func(w http.ResponseWriter, r *http.Request, q api.Forward) error {
 			if q.Port < 1 || q.Port > 65535 {
@@ -46,10 +44,11 @@ func BindPrograms(of Programs, log *slog.Logger) []route.Bound {
 			if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, api.MaxProgram)); err != nil {
 				return err
 			}
-			return upgrade(w, r, log, func(ctx context.Context) (live.Conn,
-				error) {
+			open := func(ctx context.Context) (live.Conn, error) {
 				return of.Forward(ctx, q.ID, q.Rank, uint16(q.Port))
-			})
+			}
+			tunnel := func(caller hijacked) io.ReadWriteCloser { return live.AcceptTunnel(caller) }
+			return upgrade(w, r, log, open, tunnel)
 		}),
 		api.GetFiles.Bind(func(w http.ResponseWriter, r *http.Request,
 			q api.Files) error {
@@ -80,9 +79,9 @@ func BindLifetimes(of Lifetimes) []route.Bound {
 	}
 }
 
-// upgrade opens the stream and joins it with the caller's connection. The body has been read.
+// upgrade opens the stream and joins it with the caller's connection, in frames. The body has been read.
 func upgrade(w http.ResponseWriter, r *http.Request, log *slog.Logger,
-	open func(context.Context) (live.Conn, error)) error {
+	open func(context.Context) (live.Conn, error), framed func(hijacked) io.ReadWriteCloser) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), api.ShellProtocol) {
 		return &api.Error{
 			Status: http.StatusUpgradeRequired, Code: "upgrade",
@@ -110,7 +109,7 @@ func upgrade(w http.ResponseWriter, r *http.Request, log *slog.Logger,
 	if _, err := io.WriteString(raw, head+"\r\n"); err != nil {
 		return nil // the caller is gone
 	}
-	if err := live.Splice(ctx, hijacked{raw, buffered.Reader}, conn); err != nil {
+	if err := live.Splice(ctx, framed(hijacked{raw, buffered.Reader}), conn); err != nil {
 		log.Info("a stream to a program broke off", "job", r.PathValue("id"), "err", err)
 	}
 	return nil

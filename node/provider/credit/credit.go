@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
+	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
@@ -86,13 +87,9 @@ func (c *Credit) Backing(
 	if until, why := c.lapses.wait(peer, now); why != "" {
 		return nil, market.Refuse(market.ReasonUnpaid, "%s; ask again in %v", why, until.Sub(now).Round(time.Second))
 	}
-	payer := c.payers.has(o.Buyer, now) || c.payers.has(peer, now)
+	payer := c.paid(o, now)
 	with := &lease.Backing{Newcomer: !payer, Wary: c.lapses.wary(now)}
-	accounts := []sign.Key{program.TokenAccount(peer, c.mint)}
-	if !o.Funds.IsZero() && o.Funds != accounts[0] {
-		accounts = append(accounts, o.Funds)
-	}
-	found, err := c.purses.get(ctx, standing, from, accounts...)
+	found, err := c.purses.get(ctx, standing, from, c.accounts(o)...)
 	switch {
 	case err != nil && (payer || standing >= admit.Counterparty):
 		with.Funds = math.MaxUint64 // it is known here: the chain's absence does not keep it out
@@ -103,8 +100,42 @@ func (c *Credit) Backing(
 		return nil, market.Refuse(market.ReasonUnseen,
 			"what your account holds could not be seen: %v; ask again", chain.ErrDown)
 	}
-	for _, f := range found {
-		with.Funds = with.Funds.Plus(f.Spendable(peer)).Plus(f.Hires(peer, c.self))
-	}
+	with.Funds = c.spendable(peer, found)
 	return with, nil
+}
+
+// Recent returns the security behind an order of a buyer that paid here, as it was a minute ago at most, and has the
+// chain asked again. It returns nil where none is known. It is good enough for a quote, and does not wait.
+func (c *Credit) Recent(o market.Order) *lease.Backing {
+	peer, now := o.Peer(), time.Now()
+	if _, why := c.lapses.wait(peer, now); why != "" || !c.paid(o, now) {
+		return nil
+	}
+	found := c.purses.recent(c.accounts(o)...)
+	if found == nil {
+		return nil
+	}
+	return &lease.Backing{Wary: c.lapses.wary(now), Funds: c.spendable(peer, found)}
+}
+
+// paid reports whether the buyer or the peer of an order paid here before.
+func (c *Credit) paid(o market.Order, now time.Time) bool {
+	return c.payers.has(o.Buyer, now) || c.payers.has(o.Peer(), now)
+}
+
+// accounts returns the accounts that may back an order.
+func (c *Credit) accounts(o market.Order) []sign.Key {
+	out := []sign.Key{program.TokenAccount(o.Peer(), c.mint)}
+	if !o.Funds.IsZero() && o.Funds != out[0] {
+		out = append(out, o.Funds)
+	}
+	return out
+}
+
+// spendable returns how much of accounts a peer can pay leases of this provider with.
+func (c *Credit) spendable(peer sign.Key, in []escrow.Purse) (sum market.Amount) {
+	for _, f := range in {
+		sum = sum.Plus(f.Spendable(peer)).Plus(f.Hires(peer, c.self))
+	}
+	return sum
 }

@@ -124,6 +124,44 @@ func TestAttackUnfundedOrders(t *testing.T) {
 	})
 }
 
+// Recent funds are enough for a quote to a buyer that paid here, for a minute, and the chain is asked meanwhile.
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		payer, newcomer := someKey(1), someKey(2)
+		h := &holdings{accounts: map[sign.Key]escrow.Purse{
+			purseOf(payer): {Owner: payer, Amount: 500}, purseOf(newcomer): {Owner: newcomer, Amount: 500}}}
+		x := funded(t, h)
+		is := func(what string, who sign.Key, want market.Amount, requests int) {
+			t.Helper()
+			b := x.Recent(market.Order{Buyer: who})
+			synctest.Wait()
+			if got := b != nil && b.Funds == want && !b.Newcomer; got != (want > 0) || h.requests != requests {
+				t.Errorf("%s: %+v after %d requests, want %d", what, b, h.requests, requests)
+			}
+		}
+		if err := x.payers.add(t.Context(), payer, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		is("nothing is known", payer, 0, 0)
+		for _, k := range []sign.Key{payer, newcomer} {
+			if _, err := x.backing(t.Context(), market.Order{Buyer: k}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		is("fresh", payer, 500, 2)
+		is("a newcomer", newcomer, 0, 2)
+		time.Sleep(fundsFresh)
+		h.mu.Lock()
+		h.accounts[purseOf(payer)] = escrow.Purse{Owner: payer, Amount: 7}
+		h.mu.Unlock()
+		is("not fresh", payer, 500, 3)
+		is("asked again", payer, 7, 3)
+		time.Sleep(fundsKept)
+		is("too old", payer, 0, 3)
+	})
+}
+
 // An order is backed by no account that its peer does not own or is not the delegate of, and by no escrow that does not
 // name this provider and has no word of its peer.
 func TestAttackOthersFunds(t *testing.T) {

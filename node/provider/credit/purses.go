@@ -19,8 +19,10 @@ import (
 // few: they wait for one another, and one request to the chain answers all that wait.
 
 const (
-	// fundsFresh is how long an answer counts, and fundsWait how long one may take.
+	// fundsFresh is how long an answer counts, and fundsWait how long one may take. For a quote to a buyer that paid
+	// here it counts for fundsKept, and the chain is asked meanwhile.
 	fundsFresh = 3 * time.Second
+	fundsKept  = time.Minute
 	fundsWait  = 2 * time.Second
 	// fundsPerSecond is how many requests there are to the chain in a second, and fundsBurst at once.
 	fundsPerSecond, fundsBurst = 5, 5
@@ -111,6 +113,32 @@ func (s *purses) get(
 		out[i] = w.Purse
 	}
 	return out, nil
+}
+
+// recent returns accounts, in order, as they were fundsKept ago at most, or nil. It does not wait: answers that are not
+// fresh are asked for again, unless so many are wanted already.
+func (s *purses) recent(accounts ...sign.Key) []escrow.Purse {
+	out := make([]escrow.Purse, len(accounts))
+	fresh, now := true, time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, a := range accounts {
+		p, ok := s.known[a]
+		if !ok || now.Sub(p.at) >= fundsKept {
+			return nil
+		}
+		out[i], fresh = p.Purse, fresh && now.Sub(p.at) < fundsFresh
+	}
+	if fresh {
+		return out
+	}
+	for _, a := range accounts {
+		if s.wanted[a] == nil && len(s.wanted) < maxFundsWaiting {
+			s.wanted[a] = &asked{done: make(chan struct{})}
+		}
+	}
+	s.wake()
+	return out
 }
 
 // wake lets run ask the chain.

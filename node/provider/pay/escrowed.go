@@ -332,3 +332,6 @@ func (x *Escrowed) Backing(
 ) (*lease.Backing, error) {
 	return x.Credit.Backing(ctx, o, standing, from)
 }
+
+// Recent returns the security behind an order of a buyer that paid here, as it was a moment ago, or nil.
+func (x *Escrowed) Recent(o market.Order) *lease.Backing { return x.Credit.Recent(o) }

@@ -52,3 +52,6 @@ func (Free) Unpaid(lease.Unpaid, *journal.Batch) (done func()) { return nil }
 func (Free) Backing(context.Context, market.Order, admit.Standing, netip.Prefix) (*lease.Backing, error) {
 	return nil, nil
 }
+
+// Recent returns nothing.
+func (Free) Recent(market.Order) *lease.Backing { return nil }
