@@ -110,17 +110,16 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 		return nil, err
 	}
 	var escrows *buyer.Escrows
-	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
-	var stake func(context.Context, sign.Key) (market.Amount, error)
+	var stakes buyer.Stakes
 	if n.network != nil {
-		stake, bond = n.chain.Stake, n.chain.Bond
+		stakes = n.chain
 		escrows = &buyer.Escrows{
 			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.Bids(),
 		}
 	}
 	return buyer.New(ctx, buyer.Config{
-		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: m.Neighbours,
-		Carries: carries, Filed: n.receipts.file, Blocks: n.p.Blocks(), Bond: bond, Dissent: n.proofs.KeepDispute,
+		Escrows: escrows, Guardian: n.guardian, Stakes: stakes, Peers: m.Neighbours,
+		Carries: carries, Filed: n.receipts.file, Blocks: n.p.Blocks(), Disputes: n.proofs,
 		Reputation: seen{n.reputation, n}, Weights: n.p.Config.Buy.Weights(n.p.Genesis), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Uploaded: n.files.Uploaded,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
@@ -158,9 +159,9 @@ func (b *Buyer) drop(s *supervisor) {
 func (s *supervisor) moved(now time.Time) (archive.Job, []store.Put, error) {
 	s.mu.Lock()
 	s.closed = true
-	j := s.job.clone()
+	j := s.job.Clone()
 	s.mu.Unlock()
-	to, puts := s.b.archived(j), []store.Put{{Kind: kindJob, Key: j.ID}}
+	to, puts := s.b.archived(j), []store.Put{{Kind: record.Records.Kind(), Key: j.ID}}
 	for _, l := range s.bought() {
 		record, payer, err := l.Marshal()
 		if err != nil {
@@ -198,7 +199,7 @@ func (b *Buyer) archived(j Job) archive.Job {
 	return archive.Job{
 		Entry: archive.Entry{
 			ID: j.ID, State: string(j.State), Name: j.Spec.Name, Key: j.Key, Created: j.Created.UnixNano(),
-			Spent: b.spent(j), Fees: j.took().Fees, Tx: string(j.anchoredIn()),
+			Spent: b.spent(j), Fees: took(j).Fees, Tx: string(j.AnchoredIn()),
 		},
 		Full: j, Leases: map[string]archive.Lease{}, Blobs: blobsOf(j),
 	}
@@ -287,7 +288,7 @@ func (r *removal) run(ctx context.Context) error {
 		return err
 	}
 	r.LogBytes = work.DiskUse(r.b.jobDir(id))
-	j.eachLeft(func(text string) {
+	j.EachLeft(func(text string) {
 		if c, err := cid.Parse(text); err == nil {
 			r.Left = append(r.Left, c)
 		}

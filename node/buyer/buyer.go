@@ -34,6 +34,7 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/archive"
+	"github.com/starling-network/starling/node/buyer/checks"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
@@ -41,16 +42,15 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/buyer/trust"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 var (
@@ -102,16 +102,11 @@ type Config struct {
 	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
 	Guardian *guardian.Service
 	// Peers are peers that this one knows of beside those that sell, and where they may be reached.
-	Peers func() []peer.AddrInfo
-	// Stake returns a peer's stake; nil: stakes are not known.
-	Stake func(ctx context.Context, peer sign.Key) (market.Amount, error)
+	Peers  func() []peer.AddrInfo
+	Stakes Stakes // optional; if nil, nobody has a stake
 
-	// Blocks tells the hashes by which is drawn whose results are checked; nil: no job's can be.
-	Blocks chain.Blocks
-	// Bond returns a provider's wallet and its stake there; zero: none. Nil: nobody has a stake.
-	Bond func(ctx context.Context, provider sign.Key) (owner sign.Key, stake market.Amount, err error)
-	// Dissent journals a proof that providers signed different results, once, and returns its id.
-	Dissent func(ctx context.Context, d replica.Dissent) (string, error)
+	Blocks   chain.Blocks // by whose hashes is drawn which results are checked; nil: no job's can be
+	Disputes checks.Disputes
 
 	Limits      Limits        // on the spending of all keys together
 	PrivateHook bool          // webhooks may be at addresses that are not public
@@ -150,7 +145,7 @@ type Buyer struct {
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
 	hooks    *webhook.Queue
-	trust    *trust.Book
+	checks   *checks.Checker
 	archive  *archive.Archive
 	secret   [32]byte // hold ids derive from it
 
@@ -205,7 +200,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	if b.hooks, err = webhook.Open(ctx, webhook.Config{Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log}); err != nil {
 		return nil, err
 	}
-	if b.trust, err = trust.Load(ctx, cfg.Store); err != nil {
+	if b.checks, err = newChecks(ctx, b); err != nil {
 		return nil, err
 	}
 	if err := b.loadSecret(ctx); err != nil {
@@ -247,8 +242,8 @@ func (b *Buyer) load(ctx context.Context) error {
 	if b.archive, err = archive.Open(ctx, b.cfg.Store); err != nil {
 		return err
 	}
-	var all []jobRecord
-	if err := jobTable.List(ctx, b.cfg.Store, "", func(_ string, rec jobRecord) error {
+	var all []record.Record
+	if err := record.Records.List(ctx, b.cfg.Store, "", func(_ string, rec record.Record) error {
 		all = append(all, rec)
 		return nil
 	}); err != nil {
@@ -352,15 +347,16 @@ func (s *supervisor) shown() Job {
 	if escrows := s.b.pay.Escrows(j.ID); len(escrows) > 0 { // a past job brings its own from the journal
 		j.Escrows = escrows
 	}
-	return j.shown()
+	return withMoney(j)
 }
 
-func (j Job) shown() Job {
+// withMoney returns a job with the sums over its escrows, and without the box of its key.
+func withMoney(j Job) Job {
 	if len(j.Escrows) > 0 {
 		j.Paid, j.Held = pay.Claimed(j.Escrows)
-		j.Lamports = j.took()
+		j.Lamports = took(j)
 	}
-	if d := j.Detached; d != nil { // nobody can open them who looks at it
+	if d := j.Detached; d != nil {
 		d.Box = nil
 	}
 	return j

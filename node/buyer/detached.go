@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
@@ -27,40 +28,6 @@ import (
 
 // errSuperseded ends the work of a job that another peer supervises from now on.
 var errSuperseded = errors.New("another peer supervises the job now")
-
-// Detached is the part of a job that its guardians need. It is journalled with the job and sent to them.
-type Detached struct {
-	Owner     sign.Key          `json:"owner"`         // the peer that submitted it, whose escrow pays
-	Key       sign.Key          `json:"key"`           // in whose name its leases are bought
-	Terms     sign.Hash         `json:"terms"`         // its name in leases and for its guardians
-	Box       []byte            `json:"box,omitempty"` // the secret of Key, sealed to this peer
-	Guardians []guardian.Member `json:"guardians,omitempty"`
-	Engaged   bool              `json:"engaged,omitempty"` // all of them have it
-	Epoch     uint64            `json:"epoch,omitempty"`   // under which it is supervised, as far as this peer knows
-	Grant     []byte            `json:"grant,omitempty"`   // proof of that; empty: the first
-	Escrow    *Place            `json:"escrow,omitempty"`
-	Standbys  []Standby         `json:"standbys,omitempty"`
-	// Wages say where each guardian's wage lies (escrow.Funding), by guardian.
-	Wages map[string][]byte `json:"wages,omitempty"`
-	// Held says that the guardians know of all leases: the owner may leave.
-	Held bool `json:"held,omitempty"`
-}
-
-// Standby is a provider that may be hired for a rank that was lost.
-type Standby struct {
-	Quote  market.Quote  `json:"quote"` // of the job's first order
-	Addrs  []string      `json:"addrs,omitempty"`
-	Budget market.Amount `json:"budget"` // for all that it is hired for
-}
-
-// clone is a copy whose changes do not reach d.
-func (d *Detached) clone() *Detached {
-	if d == nil {
-		return nil
-	}
-	out := *d
-	return &out // the value is replaced, never changed
-}
 
 // owned reports whether the job is the peer's own to settle.
 func (b *Buyer) owned(j Job) bool { return j.Detached == nil || j.Detached.Owner == b.self }
@@ -162,7 +129,7 @@ func (b *Buyer) detachedFor(id string, spec job.Job) (*Detached, error) {
 	_, _ = rand.Read(seed[:]) // never fails
 	defer clear(seed[:])
 	k := sign.NewPrivate(seed).Key()
-	terms, err := termsOf(spec, k[:])
+	terms, err := record.Terms(spec, k[:])
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +169,7 @@ func (b *Buyer) voiceOf(j Job) (*guarded, error) {
 
 // guardedBy gives the job its guardians: panel speaks to them, or is made.
 func (g *guarded) guardedBy(d *Detached, panel *guardian.Panel) error {
-	charter, err := d.charter()
+	charter, err := charterOf(d)
 	if err == nil {
 		err = charter.Check(g.b.cfg.Genesis)
 	}
@@ -211,7 +178,7 @@ func (g *guarded) guardedBy(d *Detached, panel *guardian.Panel) error {
 	}
 	if panel == nil {
 		panel = guardian.NewPanel(guardian.PanelConfig{
-			Host: g.b.cfg.Host, Genesis: g.b.cfg.Genesis, Key: g.b.cfg.Key, Charter: charter, Members: d.Guardians, Local: g.b.cfg.Guardian,
+			Host: g.b.cfg.Host, Genesis: g.b.cfg.Genesis, Key: g.b.cfg.Key, Charter: charter, Members: membersOf(d.Guardians), Local: g.b.cfg.Guardian,
 			Slots: func() (market.Slot, error) { return g.b.cfg.Slots.Now(time.Now()) }, Epoch: d.Epoch, Grant: d.Grant,
 		})
 	}
@@ -224,8 +191,26 @@ func (g *guarded) guardedBy(d *Detached, panel *guardian.Panel) error {
 	return nil
 }
 
-// charter says whose the job is and who guards it.
-func (d *Detached) charter() (guardian.Charter, error) {
+// membersOf returns the guardians of a job as package guardian has them.
+func membersOf(guardians []record.Guardian) []guardian.Member {
+	out := make([]guardian.Member, len(guardians))
+	for i, g := range guardians {
+		out[i] = guardian.Member(g)
+	}
+	return out
+}
+
+// guardiansOf is the reverse of membersOf.
+func guardiansOf(members []guardian.Member) []record.Guardian {
+	out := make([]record.Guardian, len(members))
+	for i, m := range members {
+		out[i] = record.Guardian(m)
+	}
+	return out
+}
+
+// charterOf returns the guardians and the owner of a detached job.
+func charterOf(d *Detached) (guardian.Charter, error) {
 	keys := make([]sign.Key, len(d.Guardians))
 	for i, m := range d.Guardians {
 		keys[i] = m.Key
@@ -315,7 +300,7 @@ func (s *supervisor) placedAt(ctx context.Context, at pay.Placement) error {
 		wages[g.Key.String()] = f
 	}
 	return s.save(ctx, func(j *Job) {
-		d := j.Detached.clone()
+		d := j.Detached.Clone()
 		d.Escrow, d.Wages = &at.Place, wages
 		d.Standbys = slices.DeleteFunc(slices.Clone(d.Standbys), func(sb Standby) bool {
 			return !slices.Contains(at.Standbys, sb.Quote.Provider)
@@ -331,7 +316,7 @@ func (s *supervisor) prepare(ctx context.Context, o market.Order, spares []sign.
 		return err
 	}
 	return s.save(ctx, func(j *Job) {
-		d := j.Detached.clone()
+		d := j.Detached.Clone()
 		d.Standbys = standbys
 		j.Detached = d
 	})

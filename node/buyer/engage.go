@@ -16,9 +16,9 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p"
 )
@@ -38,7 +38,7 @@ func (d *command) engage() {
 			d.post(jobs.EngagementFailed{Reason: err.Error()})
 		default:
 			d.report(event{ev: jobs.GuardiansEngaged{Epoch: 1}, amend: &amendment{change: func(j *Job) {
-				j.Detached = j.Detached.clone()
+				j.Detached = j.Detached.Clone()
 				j.Detached.Engaged, j.Detached.Epoch = true, 1
 			}}})
 		}
@@ -72,8 +72,8 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 			return err
 		}
 		if err := s.save(ctx, func(j *Job) {
-			j.Detached = j.Detached.clone()
-			j.Detached.Guardians = members
+			j.Detached = j.Detached.Clone()
+			j.Detached.Guardians = guardiansOf(members)
 		}); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (s *supervisor) complete(ctx context.Context) bool {
 // anew has a job look for other guardians. Nothing was signed in its name yet. It gets another key, since the guardians
 // that accepted it did so for the old one.
 func (s *supervisor) anew(ctx context.Context, j Job, why error) error {
-	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + executions.Clean(why.Error())})
+	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + record.Clean(why.Error())})
 	call, done := context.WithTimeout(ctx, findGuardians)
 	_ = s.guard.guardians().Dismiss(call)
 	done()
@@ -238,9 +238,9 @@ func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) 
 	})
 	n := int(j.Spec.Guardians)
 	stakes := map[sign.Key]market.Amount{}
-	if b.cfg.Stake != nil {
+	if b.cfg.Stakes != nil {
 		for _, o := range offers {
-			if stake, err := b.cfg.Stake(asked, o.Key); err == nil {
+			if stake, err := b.cfg.Stakes.Stake(asked, o.Key); err == nil {
 				stakes[o.Key] = stake
 			}
 		}
@@ -286,8 +286,8 @@ const maxShare = 1_000_000 / job.WagePart / 5
 // and is paid for the time that it guards.
 func (b *Buyer) pledge(j Job, members []guardian.Member, offers []guardian.Offered) error {
 	d := *j.Detached
-	d.Guardians = members
-	charter, err := d.charter()
+	d.Guardians = guardiansOf(members)
+	charter, err := charterOf(&d)
 	if err != nil {
 		return err
 	}

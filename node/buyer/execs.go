@@ -7,10 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/nodepb"
+	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -84,7 +88,7 @@ func (x *execs) follow(f *following, start bool) {
 
 // workload returns the program of rank i for its provider. An error comes with the code of the job's failure.
 func (x *execs) workload(ctx context.Context, j Job, i int, l *leases.Lease) (*nodepb.Workload, jobs.Code, error) {
-	w, err := workload(j, i)
+	w, err := record.Workload(j, i)
 	if err != nil {
 		return nil, jobs.CodeInput, err
 	}
@@ -166,7 +170,7 @@ func (x *execs) exited(f *following, l *leases.Lease, ex *nodepb.Execution) bool
 	for _, o := range ex.Outputs {
 		if size := o.GetBlob().GetSize(); exit.Reason == "" && size > uint64(x.b.cfg.MaxOutput) {
 			exit.Reason = "output"
-			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", executions.Clean(o.GetPath()), size, x.b.cfg.MaxOutput)
+			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", record.Clean(o.GetPath()), size, x.b.cfg.MaxOutput)
 		}
 	}
 	x.post(jobs.ExecutionExited{Exec: f.exec, Exit: exit})
@@ -310,7 +314,7 @@ func (o observer) Reached(stage jobs.Stage, detail string) {
 func (s *supervisor) see(i int, ex *nodepb.Execution) {
 	s.mu.Lock()
 	changed := false
-	if live := liveOf(ex); i < len(s.job.Ranks) && !live.equal(s.job.Ranks[i].Live) {
+	if live := record.LiveOf(ex); i < len(s.job.Ranks) && !live.Equal(s.job.Ranks[i].Live) {
 		ranks := slices.Clone(s.job.Ranks)
 		ranks[i].Live = live
 		s.job.Ranks, changed = ranks, true
@@ -320,4 +324,19 @@ func (s *supervisor) see(i int, ex *nodepb.Execution) {
 		s.trace.Poke()
 	}
 	s.bring(i, ex)
+}
+
+// grantInputs lets a provider read the inputs of its workload.
+func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
+	grant := func(bl *nodepb.Blob) {
+		if c, err := work.CID(bl); err == nil {
+			b.cfg.Grant(to, c)
+		}
+	}
+	if w.Module != nil {
+		grant(w.Module)
+	}
+	for _, in := range w.Inputs {
+		grant(in.Blob)
+	}
 }

@@ -62,7 +62,7 @@ func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget 
 	defer s.extending.Unlock()
 	j := s.snapshot()
 	if j.State == Settling || j.State.Ended() || j.Stopping {
-		return Extension{}, fmt.Errorf("%w: the job has %s; `starling job rerun` runs it again", ErrNotRunning, j.State.was())
+		return Extension{}, fmt.Errorf("%w: the job has %s; `starling job rerun` runs it again", ErrNotRunning, j.State.Past())
 	}
 	longer, err := b.longer(ctx, j, by, budget)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 )
@@ -50,7 +51,7 @@ func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	last := append(money, store.Put{Kind: kindJob, Key: id})
+	last := append(money, store.Put{Kind: record.Records.Kind(), Key: id})
 	var ids []string
 	for _, l := range s.bought() {
 		ids = append(ids, l.ID.String())

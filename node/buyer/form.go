@@ -17,7 +17,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 const (
@@ -62,7 +61,7 @@ func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choo
 		own.terms = j.Cluster.Terms
 	}
 	if !j.Nonce.IsZero() { // the hash of its terms is not one that somebody could guess, to see whether it is a replica
-		own = apart{nonce: replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders))), salt: j.Nonce[:]}
+		own = apart{nonce: j.OrderNonce(), salt: j.Nonce[:]}
 	}
 	own.asked, own.valid = asked, valid
 	if s.guard != nil && !(j.Started.IsZero() && s.mine) && j.Detached.Escrow != nil { // it hires standbys
@@ -221,8 +220,8 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	return no
 }
 
-// record describes a provider's reputation at the time of a choice.
-func record(c *match.Candidate) string {
+// reputationOf describes a provider's reputation at the time of a choice.
+func reputationOf(c *match.Candidate) string {
 	text := fmt.Sprintf("reputation %.4f", float64(c.Reputation)/1e6)
 	switch {
 	case c.Newcomer:
@@ -255,7 +254,7 @@ func (s *supervisor) choose(
 		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route, Detail: r.Detail})
 	}
 	if r := s.snapshot().Replica; r != nil {
-		res = b.draw(ctx, *r, res)
+		res = b.checks.Draw(ctx, *r, res)
 	}
 	var picked []match.Assignment
 	var spare []sign.Key
@@ -279,7 +278,7 @@ func (s *supervisor) choose(
 	}
 	records := map[sign.Key]string{}
 	for i := range cands {
-		records[cands[i].Offer.Provider] = record(&cands[i])
+		records[cands[i].Offer.Provider] = reputationOf(&cands[i])
 	}
 	for _, a := range picked {
 		rank := ranks[a.Rank]

@@ -15,9 +15,9 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/stream"
@@ -363,7 +363,7 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 }
 
 func (f *forming) release(ctx context.Context, e gang.Release) {
-	req := &marketpb.Release{Of: &marketpb.Release_Hold{Hold: e.Hold[:]}, Reason: executions.Clean(e.Reason)}
+	req := &marketpb.Release{Of: &marketpb.Release_Hold{Hold: e.Hold[:]}, Reason: record.Clean(e.Reason)}
 	f.mu.Lock()
 	d := f.drafts[e.Hold]
 	f.mu.Unlock()

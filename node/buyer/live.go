@@ -119,19 +119,11 @@ func (s *supervisor) running(rank int) (*leases.Lease, uint64, error) {
 	r, l := j.Ranks[rank], s.leases[rank]
 	switch {
 	case j.State.Ended() || j.State == Settling:
-		return nil, 0, fmt.Errorf("%w: the job has %s; `starling get` fetches its outputs, `starling logs` its log", ErrNotRunning, j.State.was())
+		return nil, 0, fmt.Errorf("%w: the job has %s; `starling get` fetches its outputs, `starling logs` its log", ErrNotRunning, j.State.Past())
 	case r.State != RankRunning || l == nil:
 		return nil, 0, fmt.Errorf("%w: rank %d of the job is %s", ErrNotRunning, rank, r.State)
 	}
 	return l, r.Seq, nil
-}
-
-// was returns a job's final state in the past tense.
-func (s State) was() string {
-	if s == Settling {
-		return "ended"
-	}
-	return string(s)
 }
 
 // Pause freezes the programs of all ranks until Resume: of those that run, and of those that begin meanwhile. It

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
 )
@@ -21,7 +22,7 @@ func (f *forming) measure(ctx context.Context, e gang.Measure) gang.Event {
 	began := time.Now()
 	all := f.finalists(e.Seats)
 	unfit := f.paths.Measure(ctx, all)
-	sum := mesh.SpanOf(f.paths.Between(all))
+	sum := record.SpanOf(f.paths.Between(all))
 	f.s.trace.Add(Step{At: time.Now(), Kind: StepMeasured, Took: time.Since(began),
 		Detail: fmt.Sprintf("%d finalists: %v", len(e.Seats), sum)})
 	for _, u := range unfit {

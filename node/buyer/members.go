@@ -18,34 +18,6 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// projectCluster updates the view of a cluster to a state of its machine.
-func projectCluster(j *Job, st jobs.State) {
-	c, plan := j.Cluster, st.Plan
-	j.Spec.Count = st.Params.Count
-	size := uint32(0)
-	c.Members = nil
-	for i := range st.Ranks {
-		r := &st.Ranks[i]
-		if r.Joining {
-			continue
-		}
-		size++
-		if !r.Lease.IsZero() {
-			c.Members = append(c.Members, Seat{Rank: uint32(i), Epoch: r.Epoch, Lease: r.Lease})
-		}
-	}
-	c.Size, c.Version, c.Ready, c.Idle, c.Epochs = size, plan.Version, plan.Ready, plan.Idle, plan.Epochs
-	if c.Generation != int(plan.Generation) {
-		c.Generation, c.Begun = int(plan.Generation), size
-	}
-	c.Target, c.Before = 0, 0
-	if s := st.Scale; s != nil && s.Target < s.From {
-		c.Target = s.Target
-	} else if s != nil {
-		c.Before = s.Budget
-	}
-}
-
 // resizeLocked makes room for the state of n ranks. The supervisor's mu is held.
 func (d *driver) resizeLocked(n int) {
 	s := d.s
@@ -131,17 +103,15 @@ func (d *driver) scale(n int, budget market.Amount) error {
 	case budget > 0 && budget < has:
 		return fmt.Errorf("%w: a budget of %s is less than the cluster has, %s", ErrRefused, format(budget), format(has))
 	}
-	if err := j.engine().CheckScale(j.Spec.Cluster.Options, j.Cluster.Begun, uint32(n)); err != nil && n != from {
+	if err := j.Engine().CheckScale(j.Spec.Cluster.Options, j.Cluster.Begun, uint32(n)); err != nil && n != from {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	spec, err := j.size(n)
+	spec, err := j.Resized(n)
 	if err == nil && budget > 0 {
-		if spec, err = spec.With(job.Changes{Budget: &budget}); err != nil {
-			err = fmt.Errorf("%w: %w", ErrRefused, err)
-		}
+		spec, err = spec.With(job.Changes{Budget: &budget})
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if n >= from {
 		if err := d.affordScale(spec, n); err != nil {
@@ -222,16 +192,6 @@ func (s *supervisor) look(ctx context.Context, i int) {
 			s.heard(i, ex)
 		}
 	}
-}
-
-// size is the job with another number of members. Its budget follows when it was the most that the job could cost.
-func (j Job) size(n int) (job.Job, error) {
-	count := uint32(n)
-	spec, err := j.Spec.With(job.Changes{Count: &count})
-	if err != nil {
-		return spec, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	return spec, nil
 }
 
 // use returns the cluster's use as seen now.

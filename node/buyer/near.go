@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 )
 
@@ -31,13 +31,13 @@ func (s *supervisor) chooseCluster(o market.Order, res match.Result, n int, spre
 	switch {
 	case err == nil:
 		if got.Diameter > 0 {
-			s.trace.Add(Step{At: time.Now(), Kind: StepChosen, Detail: fmt.Sprintf("%d of %d providers for a cluster on a %s, by their coordinates up to %v apart", n, len(res.Ranked), wanted, mesh.Round(got.Diameter))})
+			s.trace.Add(Step{At: time.Now(), Kind: StepChosen, Detail: fmt.Sprintf("%d of %d providers for a cluster on a %s, by their coordinates up to %v apart", n, len(res.Ranked), wanted, record.RoundTrip(got.Diameter))})
 		}
 		return got.Chosen, got.Spares, nil, nil
 	case errors.As(err, &none):
 		return nil, nil, none, nil
 	case errors.As(err, &far) && far.Apart > 0:
-		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: s.unlivable(far.Apart) + fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, mesh.Round(far.Apart))}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: s.unlivable(far.Apart) + fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, record.RoundTrip(far.Apart))}
 	case errors.As(err, &far):
 		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: fmt.Sprintf("a %s is wanted, under %v: fewer than %d of %d providers are that near to the cluster's members", wanted, wanted.RTT(), far.Need, far.Of)}
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
-	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -143,7 +143,7 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 		l := f.leases[seat.Rank]
 		formed.Leases = append(formed.Leases, factOf(l))
 		q := f.quote(l.Core.Provider)
-		o.offers[l.ID] = offered{q.Route, unitsOf(q.Quote)}
+		o.offers[l.ID] = offered{q.Route, record.UnitsOf(q.Quote)}
 	}
 	o.s.mu.Unlock()
 	defer func() { // the machine knows the leases before it may be told of their loss
@@ -181,7 +181,7 @@ func (o *orders) formedNear(formed jobs.GangFormed, f *forming) error {
 	if err != nil {
 		return err
 	}
-	sum := mesh.SpanOf(paths)
+	sum := record.SpanOf(paths)
 	o.s.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
 	ev := event{ev: formed, puts: append(slices.Clone(f.puts), put), amend: &amendment{change: func(j *Job) { j.Network = &sum }}}
 	if _, err := o.ask(run, ev); err != nil {

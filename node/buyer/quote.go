@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
 )
@@ -112,7 +113,7 @@ func (b *Buyer) quoteOnce(
 	for _, q := range got.Quotes {
 		p := q.Quote.Provider
 		out.Quotes = append(out.Quotes, QuotedOffer{
-			Units:    unitsOf(q.Quote),
+			Units:    record.UnitsOf(q.Quote),
 			Provider: p, Region: string(q.Quote.Region), Price: q.Quote.Price, Leases: q.Quote.Leases, Route: q.Route, Took: q.Took,
 			Ranks: ranks[p], Misfit: misfit[p],
 		})

@@ -7,15 +7,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
 )
@@ -23,15 +22,12 @@ import (
 // reduceLimits bound the reduce step, which runs on the user's own machine.
 var reduceLimits = runtime.Limits{MemoryMiB: 2048, DiskMiB: 4096, WallTime: time.Hour}
 
-// reduceOut is the directory that the reduce program fills.
-const reduceOut = "/out"
-
 // reduce runs the job's reduce program here: it finds what each rank left at
 // /in/<rank>, and its /out is the next round's carry.
 func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 	red := j.Spec.Rounds.Reduce
 	rt := s.b.cfg.Runtimes[job.RuntimeWasm] // whatever the ranks run in
-	w, err := reduceWorkload(j)
+	w, err := record.ReduceWorkload(j)
 	if err != nil {
 		return Blob{}, failed(CodeInput, "reduce: %v", err)
 	}
@@ -93,46 +89,6 @@ func (s *supervisor) reduceDir(id string) (string, error) {
 		return "", fmt.Errorf("making the reduce directory: %w", err)
 	}
 	return dir, nil
-}
-
-func reduceWorkload(j Job) (*nodepb.Workload, error) {
-	red := j.Spec.Rounds.Reduce
-	w := &nodepb.Workload{Runtime: job.RuntimeWasm, Env: map[string]string{}, Outputs: []string{reduceOut}}
-	for k, v := range j.Spec.Env {
-		w.Env[k] = v
-	}
-	w.Env[EnvJob], w.Env[EnvCount], w.Env[EnvRound] = j.ID, strconv.Itoa(len(j.Ranks)), strconv.Itoa(j.Round)
-	w.Env[EnvRounds] = strconv.Itoa(j.Spec.RoundCount())
-	add := func(b Blob, path string) error {
-		pb, err := pbBlob(b)
-		if err == nil {
-			w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: path})
-		}
-		return err
-	}
-	for i, r := range j.Ranks {
-		if len(r.Outputs) == 0 {
-			return nil, fmt.Errorf("rank %d left no output", i)
-		}
-		if err := add(r.Outputs[0].Blob, "/in/"+strconv.Itoa(i)); err != nil {
-			return nil, err
-		}
-	}
-	for _, in := range red.Inputs {
-		b, ok := j.Spec.Blobs[in.For(0)]
-		if !ok {
-			return nil, fmt.Errorf("input %s was not uploaded", in.Source)
-		}
-		if err := add(Blob(b), in.Path); err != nil {
-			return nil, err
-		}
-	}
-	if j.Carry != nil {
-		if err := add(*j.Carry, j.Spec.Rounds.Carry); err != nil {
-			return nil, err
-		}
-	}
-	return w, nil
 }
 
 // copyReduceLog adds the reduce program's output to the job's log, under rank 0.

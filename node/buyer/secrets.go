@@ -74,7 +74,7 @@ func (b *Buyer) values(ctx context.Context, j Job) (job.Values, error) {
 
 // sealFor seals what the program of a job may know to the provider that runs it; nil when there is nothing.
 func (b *Buyer) sealFor(ctx context.Context, j Job, l *leases.Lease) ([]byte, error) {
-	token := j.Cluster != nil && j.engine().Program(j.task(0)).Token
+	token := j.Cluster != nil && j.Engine().Program(j.Task(0)).Token
 	if len(j.Spec.Secrets) == 0 && j.Spec.Registry == nil && !token {
 		return nil, nil
 	}

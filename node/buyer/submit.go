@@ -3,15 +3,15 @@ package buyer
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base32"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/ipfs/go-cid"
 
+	"github.com/starling-network/starling/node/buyer/checks"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
@@ -73,7 +73,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if err := b.within(spec, sub.Key, time.Now()); err != nil {
 		return Job{}, err
 	}
-	j := Job{ID: newID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued, Created: time.Now(), Ranks: make([]Rank, spec.Count)}
+	j := Job{ID: record.NewID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued, Created: time.Now(), Ranks: make([]Rank, spec.Count)}
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
 	}
@@ -91,7 +91,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 		}
 		j.Carry = &c
 	}
-	if j.Cluster, err = newCluster(j.ID, spec); err != nil {
+	if j.Cluster, err = record.NewCluster(j.ID, spec); err != nil {
 		return Job{}, err
 	}
 	if spec.Guardians > 0 {
@@ -140,9 +140,9 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 		}
 		more = append(more, p)
 	}
-	p, err := paramsOf(j, b.cfg.Genesis, b.cfg.LostAfter)
+	p, err := j.Params(b.cfg.Genesis, b.cfg.LostAfter)
 	if err != nil {
-		return Job{}, err
+		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if err := b.begin(ctx, s, beginning{p, true, j.Created}, more); err != nil {
 		return Job{}, err
@@ -163,9 +163,6 @@ func (b *Buyer) begin(ctx context.Context, s *supervisor, g beginning, more []st
 	return nil
 }
 
-// errRoom says that a job is refused because of those that run, and may be taken when one of them has ended.
-var errRoom = errors.New("no room")
-
 // room reports whether one more job may run. b.mu is held.
 func (b *Buyer) room() error {
 	running := 0
@@ -175,7 +172,7 @@ func (b *Buyer) room() error {
 		}
 	}
 	if running >= b.cfg.MaxJobs {
-		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, errRoom, running, b.cfg.MaxJobs)
+		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, checks.ErrRoom, running, b.cfg.MaxJobs)
 	}
 	return nil
 }
@@ -281,18 +278,6 @@ func (b *Buyer) checkHeld(spec job.Job, key string) error {
 
 func notUploaded(source, c string) error {
 	return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
-}
-
-// isID reports whether a text is an id of newID.
-func isID(id string) bool {
-	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(strings.TrimPrefix(id, "j")))
-	return err == nil && len(raw) == 10 && strings.HasPrefix(id, "j") && id == strings.ToLower(id)
-}
-
-func newID() string {
-	var raw [10]byte
-	_, _ = rand.Read(raw[:]) // never fails
-	return "j" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(raw[:]))
 }
 
 // checkModules refuses programs that no provider could run, where this peer can tell.

@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	kindJob = "job"
 	// journalRetry is how often a journal that fails is tried again.
 	journalRetry = time.Second
 )
@@ -105,7 +104,7 @@ func (s *supervisor) ranklogs() []*ranklog.Log {
 func (s *supervisor) snapshot() Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.job.clone()
+	return s.job.Clone()
 }
 
 // peek is snapshot without copies of slices and maps, for reads of the job's own fields.
@@ -113,17 +112,6 @@ func (s *supervisor) peek() Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.job
-}
-
-func (j Job) clone() Job {
-	j.Ranks = append([]Rank(nil), j.Ranks...)
-	j.Lost = append(j.Lost[:0:0], j.Lost...)
-	j.Orders = append(j.Orders[:0:0], j.Orders...)
-	j.Transactions = append(j.Transactions[:0:0], j.Transactions...)
-	j.Detached = j.Detached.clone()
-	j.Verified = append(j.Verified[:0:0], j.Verified...)
-	j.Cluster = j.Cluster.clone()
-	return j
 }
 
 // save changes the job's state beside its machine's, and journals it with more.

@@ -23,7 +23,7 @@ func (b *Buyer) Totals() (t Totals) {
 		j := s.snapshot()
 		j.Escrows = b.pay.Escrows(j.ID)
 		paid, held := pay.Claimed(j.Escrows)
-		t.Paid, t.Held, t.Fees = t.Paid+paid, t.Held+held, t.Fees+j.took().Fees
+		t.Paid, t.Held, t.Fees = t.Paid+paid, t.Held+held, t.Fees+took(j).Fees
 	}
 	archived := b.archive.Sums()
 	t.Paid, t.Fees = t.Paid+archived.Paid, t.Fees+archived.Fees
