@@ -176,7 +176,7 @@ func (s *supervisor) fetchFrom(ctx context.Context, guardians []record.Guardian,
 			id, err := exchange.Remember(s.b.cfg.Host, m.Key, m.Addrs)
 			if err == nil {
 				call, done := context.WithTimeout(ctx, s.b.cfg.LostAfter)
-				err = s.b.cfg.Fetch(call, id, f.CID, f.Size)
+				err = s.b.cfg.Files.Fetch(call, id, f.CID, f.Size)
 				done()
 			}
 			if err == nil {
@@ -184,7 +184,8 @@ func (s *supervisor) fetchFrom(ctx context.Context, guardians []record.Guardian,
 			}
 			failed = errors.Join(failed, err)
 		}
-		s.b.cfg.Log.Warn("no guardian gives a file of a job; asking again", "job", s.trace.Job, "file", f.CID, "err", failed)
+		s.b.cfg.Log.Warn("no guardian gives a file of a job; asking again", "job", s.trace.Job, "file", f.CID,
+			"err", failed)
 		if pause(ctx, grantRetry) != nil {
 			return ctx.Err()
 		}

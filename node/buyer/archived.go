@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 	work "github.com/starling-network/starling/node/workload"
 )
@@ -103,7 +104,7 @@ func (s *supervisor) settled() bool {
 // leave takes jobs out of memory that have ended, those of them whose money is settled for good.
 func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 	now := time.Now()
-	var puts []store.Put
+	var writes journal.Batch
 	var gone []*supervisor
 	var moves []archive.Job
 	var ends []func(bool)
@@ -118,13 +119,14 @@ func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.trace.Job, "err", err)
 			continue
 		}
-		puts = append(append(puts, money...), moved...)
+		writes.Add(money...)
+		writes.Add(moved...)
 		gone, moves, ends = append(gone, s), append(moves, j), append(ends, end)
 	}
 	if len(gone) == 0 {
 		return nil
 	}
-	err := b.cfg.Store.Write(ctx, puts...)
+	err := writes.Commit(ctx, b.cfg.Store)
 	if err == nil {
 		b.mu.Lock()
 		for i, s := range gone {

@@ -46,7 +46,7 @@ func newPastWorld(t testing.TB, st store.Store) *pastWorld {
 	g := testGenesis
 	g.Free = true
 	return &pastWorld{t, Config{
-		Host: p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)}), Genesis: g, Key: sign.NewPrivate([32]byte{1}), Store: st,
+		Host: p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)}), Genesis: g, Key: sign.NewPrivate([32]byte{1}), Store: st, Files: uploads{},
 		Slots: slots.New(nil, g.SlotMillis, time.Second, p2ptest.Quiet()), Dir: t.TempDir(), Log: p2ptest.Quiet(),
 	}, time.Now().Add(-time.Hour).Truncate(time.Millisecond)}
 }
@@ -309,7 +309,7 @@ func TestPastJobs(t *testing.T) {
 	running := w.ended(jobs)
 	running.ID, running.State, running.Created = pastID(jobs), Running, w.began.Add(-time.Hour)
 	w.journal(running)
-	if err := w.cfg.Store.Write(t.Context(), store.Put{Kind: record.Records.Kind(), Key: running.ID, Value: w.running(running)}, store.Put{Kind: kindKey, Key: "ci/again", Value: []byte(pastID(3))}); err != nil {
+	if err := w.cfg.Store.Write(t.Context(), store.Put{Kind: record.Records.Kind(), Key: running.ID, Value: w.running(running)}, submissions.Encode("ci/again", []byte(pastID(3)))); err != nil {
 		t.Fatal(err)
 	}
 	b := w.start()

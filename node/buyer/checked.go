@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/checks"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
@@ -17,13 +16,6 @@ import (
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
 )
-
-// Stakes has the stakes of peers; node/onchain implements it.
-type Stakes interface {
-	checks.Stakes
-	// Stake returns the stake of a peer.
-	Stake(ctx context.Context, peer sign.Key) (market.Amount, error)
-}
 
 // checking is the buyer as the checks of results see it.
 type checking struct{ *Buyer }

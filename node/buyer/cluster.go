@@ -14,13 +14,14 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 )
 
-// planFor returns a job's plan in force, as sent to one rank. lease returns the lease with an id, paths are the measured
-// ones between any of its members.
+// planFor returns a job's plan in force, as sent to one rank. lease returns the lease with an id, paths are the
+// measured ones between any of its members.
 func planFor(
 	j Job, rank int, lease func(market.LeaseID) *leases.Lease, paths []cluster.Path,
 ) (cluster.Plan, error) {
 	c := j.Cluster
-	p := cluster.Plan{ID: j.ID, Rank: uint32(rank), Size: c.Size, Version: c.Version, MTU: cluster.MaxMTU, Engine: j.Spec.Cluster.Engine}
+	p := cluster.Plan{ID: j.ID, Rank: uint32(rank), Size: c.Size, Version: c.Version, MTU: cluster.MaxMTU,
+		Engine: j.Spec.Cluster.Engine}
 	for _, seat := range c.Members {
 		l := lease(seat.Lease)
 		if l == nil {
@@ -36,11 +37,13 @@ func planFor(
 		}
 		t := j.Task(int(seat.Rank))
 		m := cluster.Member{
-			Rank: seat.Rank, Epoch: seat.Epoch, Lease: signed, Hold: rec.Member.Hold, Key: rec.Member.Key, GPUs: t.GPUs, Slots: j.Engine().Slots(t),
-			MilliCPU: record.Times(rec.PerUnit.MilliCPU, uint32(signed.Core.Units)), MemoryMiB: record.Times(rec.PerUnit.MemoryMiB, uint32(signed.Core.Units)),
+			Rank: seat.Rank, Epoch: seat.Epoch, Lease: signed, Hold: rec.Member.Hold, Key: rec.Member.Key, GPUs: t.GPUs,
+			Slots: j.Engine().Slots(t), MilliCPU: record.Times(rec.PerUnit.MilliCPU, uint32(signed.Core.Units)),
+			MemoryMiB: record.Times(rec.PerUnit.MemoryMiB, uint32(signed.Core.Units)),
 		}
 		for _, text := range rec.Addrs {
-			if a, err := ma.NewMultiaddr(text); err == nil && len(a.String()) <= cluster.MaxAddrSize && len(m.Addrs) < cluster.MaxAddrs {
+			if a, err := ma.NewMultiaddr(text); err == nil && len(a.String()) <= cluster.MaxAddrSize &&
+				len(m.Addrs) < cluster.MaxAddrs {
 				m.Addrs = append(m.Addrs, a)
 			}
 		}
@@ -130,7 +133,8 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 			continue
 		}
 		if ctx.Err() == nil {
-			s.b.cfg.Log.Debug("a member of a cluster was not told of the others", "job", s.trace.Job, "rank", i, "err", err)
+			s.b.cfg.Log.Debug("a member of a cluster was not told of the others", "job", s.trace.Job, "rank", i,
+				"err", err)
 		}
 		if pause(ctx, wait) != nil {
 			return

@@ -239,7 +239,8 @@ func (d *command) held(ctx context.Context) {
 	if j.Detached.Held || j.State != Running || j.Detached.Escrow == nil || !s.b.owned(j) {
 		return
 	}
-	if !slices.ContainsFunc(s.b.pay.Escrows(j.ID), func(e Escrow) bool { return e.Address == j.Detached.Escrow.Address && e.Deposited > 0 }) {
+	filled := func(e Escrow) bool { return e.Address == j.Detached.Escrow.Address && e.Deposited > 0 }
+	if !slices.ContainsFunc(s.b.pay.Escrows(j.ID), filled) {
 		return
 	}
 	switch d.handing.Load() {
@@ -302,7 +303,8 @@ func (d *command) dismiss() {
 		call, done := context.WithTimeout(d.b.desk.ctx, d.b.cfg.LostAfter)
 		defer done()
 		if err := panel.Dismiss(call); err != nil {
-			d.b.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", d.s.trace.Job, "err", err)
+			d.b.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", d.s.trace.Job,
+				"err", err)
 		}
 	})
 }

@@ -133,34 +133,21 @@ func (b *Buyer) detachedFor(id string, spec job.Job) (*Detached, error) {
 	if err != nil {
 		return nil, err
 	}
-	box, err := b.sealKey(id, seed)
+	box, err := b.secrets.SealKey(id, seed)
 	if err != nil {
 		return nil, err
 	}
 	return &Detached{Owner: b.self, Key: k, Terms: terms, Box: box}, nil
 }
 
-// sealKey seals a job's key to this peer.
-func (b *Buyer) sealKey(id string, seed [32]byte) ([]byte, error) {
-	box, err := b.cfg.Boxes.Seal(b.self, boxKey, id, seed[:])
-	if err != nil {
-		return nil, fmt.Errorf("sealing the job's key: %w", err)
-	}
-	return box, nil
-}
-
 // voiceOf is the voice of a detached job that was read from the journal, or is new.
 func (b *Buyer) voiceOf(j Job) (*guarded, error) {
 	d := j.Detached
-	seed, err := b.cfg.Boxes.Open(boxKey, j.ID, d.Box)
-	if err != nil || len(seed) != 32 {
-		return nil, fmt.Errorf("opening the key of job %s: it is not what was written", j.ID)
+	key, err := b.secrets.Key(j.ID, d.Box, d.Key)
+	if err != nil {
+		return nil, err
 	}
-	g := &guarded{b: b, job: j.ID, secret: sign.NewPrivate([32]byte(seed)), hash: d.Terms}
-	clear(seed)
-	if g.secret.Key() != d.Key {
-		return nil, fmt.Errorf("opening the key of job %s: it is another one", j.ID)
-	}
+	g := &guarded{b: b, job: j.ID, secret: key, hash: d.Terms}
 	if len(d.Guardians) > 0 {
 		err = g.guardedBy(d, nil)
 	}
@@ -178,7 +165,8 @@ func (g *guarded) guardedBy(d *Detached, panel *guardian.Panel) error {
 	}
 	if panel == nil {
 		panel = guardian.NewPanel(guardian.PanelConfig{
-			Host: g.b.cfg.Host, Genesis: g.b.cfg.Genesis, Key: g.b.cfg.Key, Charter: charter, Members: membersOf(d.Guardians), Local: g.b.cfg.Guardian,
+			Host: g.b.cfg.Host, Genesis: g.b.cfg.Genesis, Key: g.b.cfg.Key, Charter: charter,
+			Members: membersOf(d.Guardians), Local: g.b.cfg.Guardian,
 			Slots: func() (market.Slot, error) { return g.b.cfg.Slots.Now(time.Now()) }, Epoch: d.Epoch, Grant: d.Grant,
 		})
 	}
@@ -229,7 +217,9 @@ func (g *guarded) witnesses() []sign.Signer {
 
 // standbysOf picks the standbys among the quotes that were not chosen, best first: each may be hired for as long as the
 // leases last that were ordered.
-func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sign.Key]exchange.Quoted) ([]Standby, error) {
+func (s *supervisor) standbysOf(
+	o market.Order, spare []sign.Key, quotes map[sign.Key]exchange.Quoted,
+) ([]Standby, error) {
 	var out []Standby
 	for _, k := range spare {
 		q, ok := quotes[k]
@@ -244,7 +234,8 @@ func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sig
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Standby{Quote: q.Quote, Addrs: append(slices.Clone(q.Quote.Addrs), q.Offer.Addrs...), Budget: budget})
+		addrs := append(slices.Clone(q.Quote.Addrs), q.Offer.Addrs...)
+		out = append(out, Standby{Quote: q.Quote, Addrs: addrs, Budget: budget})
 	}
 	return out, nil
 }
@@ -310,7 +301,9 @@ func (s *supervisor) placedAt(ctx context.Context, at pay.Placement) error {
 }
 
 // prepare journals the standbys of the order that a job's first leases are taken by.
-func (s *supervisor) prepare(ctx context.Context, o market.Order, spares []sign.Key, quotes map[sign.Key]exchange.Quoted) error {
+func (s *supervisor) prepare(
+	ctx context.Context, o market.Order, spares []sign.Key, quotes map[sign.Key]exchange.Quoted,
+) error {
 	standbys, err := s.standbysOf(o, spares, quotes)
 	if err != nil {
 		return err
@@ -346,13 +339,17 @@ func (s *supervisor) standbySlots(most uint64) (uint64, error) {
 // word moves it.
 func (s *supervisor) hire(ctx context.Context, o market.Order, env []byte, ranks []uint32) (*forming, error) {
 	if len(ranks) > pay.MaxStandbyLeaves {
-		return nil, &unplaced{reason: fmt.Sprintf("%d ranks need standbys at once, at most %d are hired", len(ranks), pay.MaxStandbyLeaves)}
+		return nil, &unplaced{reason: fmt.Sprintf(
+			"%d ranks need standbys at once, at most %d are hired", len(ranks), pay.MaxStandbyLeaves)}
 	}
 	quotes := s.standbys(o)
 	if len(quotes) < len(ranks) {
-		return nil, &unplaced{raced: true, reason: fmt.Sprintf("%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)", len(ranks), len(quotes))}
+		return nil, &unplaced{raced: true, reason: fmt.Sprintf(
+			"%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)",
+			len(ranks), len(quotes))}
 	}
-	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]exchange.Quoted{}, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]exchange.Quoted{},
+		drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
 	defer f.uncommit()
 	var chosen []gang.Member
 	var spares []sign.Key

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -26,6 +27,8 @@ type driver struct {
 	guards *command
 	loaded *jobs.State // as the journal has it, until the machine is made
 
+	extending sync.Mutex // one extension, or scaling, at a time; taken before the buyer's mu
+
 	// Under the supervisor's mu:
 	phase      jobs.Phase
 	bases      []base   // by rank
@@ -46,7 +49,8 @@ type driver struct {
 
 func newDriver(s *supervisor, j Job) *driver {
 	n := len(j.Ranks)
-	d := &driver{s: s, b: s.b, bases: make([]base, n), reasons: make([]string, n), deliveries: map[State][]webhook.Delivery{}, waiting: map[jobs.Req]chan<- error{}}
+	d := &driver{s: s, b: s.b, bases: make([]base, n), reasons: make([]string, n),
+		deliveries: map[State][]webhook.Delivery{}, waiting: map[jobs.Req]chan<- error{}}
 	d.execs = &execs{driver: d, following: make([]*following, n)}
 	d.orders = &orders{driver: d, gangs: map[jobs.GangID]context.CancelFunc{}, offers: map[market.LeaseID]offered{}}
 	d.chains, d.guards = chains{d}, &command{driver: d}
@@ -79,8 +83,8 @@ func (d *command) baseLocked(st jobs.State, i int) int64 {
 	return d.s.logs[i].Len()
 }
 
-// projectLocked returns the job as its user sees it in a state of its machine. The values that the machine does not have
-// stay. The supervisor's mu is held.
+// projectLocked returns the job as its user sees it in a state of its machine. The values that the machine does not
+// have stay. The supervisor's mu is held.
 func (d *driver) projectLocked(st jobs.State) Job {
 	d.resizeLocked(len(st.Ranks))
 	was := d.s.job.Ranks
@@ -186,7 +190,8 @@ func (d *driver) changed(st jobs.State) {
 	}
 	d.execs.goneLocked(n)
 	for i, f := range d.execs.following {
-		if r := &st.Ranks[i]; f != nil && (r.State != jobs.RankRunning || f.exec.Lease != r.Lease || f.exec.Seq != r.Seq) {
+		r := &st.Ranks[i]
+		if f != nil && (r.State != jobs.RankRunning || f.exec.Lease != r.Lease || f.exec.Seq != r.Seq) {
 			f.cancel()
 			d.execs.following[i] = nil
 		}
@@ -264,7 +269,8 @@ func (d *driver) settleWork(ctx context.Context) error {
 	total, receipts := due.counted()
 	if total > 0 {
 		amount := d.b.cfg.Genesis.FormatAmount(paid)
-		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: amount + " are the providers', claimed or to be claimed"})
+		detail := amount + " are the providers', claimed or to be claimed"
+		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: detail})
 	}
 	d.s.mu.Lock()
 	d.s.job.Transactions = anchored

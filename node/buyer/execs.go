@@ -77,7 +77,8 @@ func (x *execs) follow(f *following, start bool) {
 	}
 	if away, _, unpaid := l.Outage(); away > 0 && !unpaid && x.s.back(i) {
 		detail := fmt.Sprintf("this peer was away for %v; its program ran on", away)
-		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.Core.Provider.String(), Detail: detail})
+		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.Core.Provider.String(),
+			Detail: detail})
 	}
 	if j.Cluster != nil {
 		defer x.s.attached(f.ctx, i)()
@@ -92,7 +93,7 @@ func (x *execs) workload(ctx context.Context, j Job, i int, l *leases.Lease) (*n
 	if err != nil {
 		return nil, jobs.CodeInput, err
 	}
-	if w.Sealed, err = x.b.sealFor(ctx, j, l); err != nil {
+	if w.Sealed, err = x.b.secrets.SealFor(ctx, j, l.Core.Provider, l.First); err != nil {
 		return nil, jobs.CodePeer, fmt.Errorf("its secrets could not be sealed to the provider: %w", err)
 	}
 	if j.Cluster != nil {
@@ -105,8 +106,8 @@ func (x *execs) workload(ctx context.Context, j Job, i int, l *leases.Lease) (*n
 	return w, 0, nil
 }
 
-// attend keeps in touch with the provider of an execution until it has ended. It first has it run a program, unless that
-// is nil.
+// attend keeps in touch with the provider of an execution until it has ended. It first has it run a program, unless
+// that is nil.
 func (x *execs) attend(f *following, l *leases.Lease, e *executions.Follower, program *nodepb.Workload) {
 	silent := false
 	for {
@@ -170,7 +171,8 @@ func (x *execs) exited(f *following, l *leases.Lease, ex *nodepb.Execution) bool
 	for _, o := range ex.Outputs {
 		if size := o.GetBlob().GetSize(); exit.Reason == "" && size > uint64(x.b.cfg.MaxOutput) {
 			exit.Reason = "output"
-			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", record.Clean(o.GetPath()), size, x.b.cfg.MaxOutput)
+			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", record.Clean(o.GetPath()), size,
+				x.b.cfg.MaxOutput)
 		}
 	}
 	x.post(jobs.ExecutionExited{Exec: f.exec, Exit: exit})
@@ -195,7 +197,8 @@ func (x *execs) gather(fx jobs.GatherOutputs) {
 		switch {
 		case f.ctx.Err() != nil:
 		case err != nil:
-			x.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: "this peer could not go on with the job: " + err.Error()})
+			reason := "this peer could not go on with the job: " + err.Error()
+			x.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: reason})
 		case res.Lost != "":
 			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseBroken, Reason: res.Lost})
 		default:
@@ -323,14 +326,14 @@ func (s *supervisor) see(i int, ex *nodepb.Execution) {
 	if changed {
 		s.trace.Poke()
 	}
-	s.bring(i, ex)
+	s.pauses.bring(i, ex)
 }
 
 // grantInputs lets a provider read the inputs of its workload.
 func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
 	grant := func(bl *nodepb.Blob) {
 		if c, err := work.CID(bl); err == nil {
-			b.cfg.Grant(to, c)
+			b.cfg.Files.Grant(to, c)
 		}
 	}
 	if w.Module != nil {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
@@ -76,24 +75,12 @@ func (b *Buyer) States() map[State]int {
 	return out
 }
 
-// Anchored is a job of this peer's own whose receipts are anchored.
-type Anchored struct {
-	Job string
-	Tx  chain.TxID
-}
-
 // Anchored returns the ended jobs whose receipts are anchored, newest first. Detached jobs are not among them: they
 // have keys of their own.
 func (b *Buyer) Anchored() (out []Anchored) {
 	for _, e := range b.entries(func(j Job) bool { return j.State.Ended() }) {
-		tx := chain.TxID("")
-		if e.s == nil {
-			tx = chain.TxID(e.tx)
-		} else {
-			tx = e.s.peek().AnchoredIn()
-		}
-		if tx != "" {
-			out = append(out, Anchored{e.at.ID, tx})
+		if e.anchored.Tx != "" {
+			out = append(out, e.anchored)
 		}
 	}
 	return out
@@ -101,9 +88,9 @@ func (b *Buyer) Anchored() (out []Anchored) {
 
 // listed is a job of the list.
 type listed struct {
-	at record.Cursor
-	s  *supervisor // nil for an archived job
-	tx string      // anchors the receipts of an archived job
+	at       record.Cursor
+	s        *supervisor // nil for an archived job
+	anchored Anchored
 }
 
 // entries are the jobs of this peer's own that match, newest first. An archived one has no more than a Query needs.
@@ -113,12 +100,12 @@ func (b *Buyer) entries(is func(Job) bool) []listed {
 	var out []listed
 	for _, s := range b.jobs {
 		if j := s.peek(); b.owned(j) && is(j) {
-			out = append(out, listed{j.Cursor(), s, ""})
+			out = append(out, listed{j.Cursor(), s, Anchored{Job: j.ID, Tx: j.AnchoredIn()}})
 		}
 	}
 	for e := range b.archive.Entries() {
 		if j := matched(e); is(j) {
-			out = append(out, listed{j.Cursor(), nil, e.Tx})
+			out = append(out, listed{j.Cursor(), nil, Anchored{Job: j.ID, Tx: j.AnchoredIn()}})
 		}
 	}
 	slices.SortFunc(out, func(x, y listed) int { return x.at.Compare(y.at) })
@@ -127,7 +114,11 @@ func (b *Buyer) entries(is func(Job) bool) []listed {
 
 // matched is the part of an archived job that a Query looks at.
 func matched(e archive.Entry) Job {
-	return Job{ID: e.ID, State: State(e.State), Key: e.Key, Created: time.Unix(0, e.Created), Spec: job.Job{Name: e.Name}}
+	j := Job{ID: e.ID, State: State(e.State), Key: e.Key, Created: time.Unix(0, e.Created), Spec: job.Job{Name: e.Name}}
+	if e.Tx != "" {
+		j.Transactions = []string{e.Tx}
+	}
+	return j
 }
 
 // shownOf is a job of the list as it is shown.

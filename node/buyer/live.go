@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"sync"
 	"time"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
@@ -31,9 +32,10 @@ type Program struct {
 
 // Attach runs a program beside that of a rank, and returns the stream to it, which speaks the frames of node/live.
 func (b *Buyer) Attach(ctx context.Context, id string, rank int, p Program) (live.Conn, error) {
-	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Attach_{Attach: &nodepb.LiveRequest_Attach{
-		Args: p.Args, Env: p.Env, WorkDir: p.WorkDir, Tty: p.TTY, Rows: uint32(p.Rows), Cols: uint32(p.Cols),
-	}}})
+	conn, _, err := b.reach(ctx, id, rank,
+		&nodepb.LiveRequest{Op: &nodepb.LiveRequest_Attach_{Attach: &nodepb.LiveRequest_Attach{
+			Args: p.Args, Env: p.Env, WorkDir: p.WorkDir, Tty: p.TTY, Rows: uint32(p.Rows), Cols: uint32(p.Cols),
+		}}})
 	return b.opened(id, conn, err)
 }
 
@@ -45,7 +47,8 @@ func (b *Buyer) Forward(ctx context.Context, id string, rank int, port uint16) (
 
 // forward is Forward for this peer itself, whose streams are nobody's use of a job.
 func (b *Buyer) forward(ctx context.Context, id string, rank int, port uint16) (*stream.Conn, error) {
-	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Forward_{Forward: &nodepb.LiveRequest_Forward{Port: uint32(port)}}})
+	conn, _, err := b.reach(ctx, id, rank,
+		&nodepb.LiveRequest{Op: &nodepb.LiveRequest_Forward_{Forward: &nodepb.LiveRequest_Forward{Port: uint32(port)}}})
 	return conn, err
 }
 
@@ -65,7 +68,8 @@ func (b *Buyer) opened(id string, c *stream.Conn, err error) (live.Conn, error) 
 // CopyOut writes a tar archive of a file or directory of a rank's program to w: its first element is called as the
 // path's last. The provider sends no more than the lease has disk.
 func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w io.Writer) error {
-	conn, l, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyOut_{CopyOut: &nodepb.LiveRequest_CopyOut{Path: file}}})
+	conn, l, err := b.reach(ctx, id, rank,
+		&nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyOut_{CopyOut: &nodepb.LiveRequest_CopyOut{Path: file}}})
 	if err != nil {
 		return err
 	}
@@ -82,7 +86,10 @@ func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w
 // closed, which must end a Read that waits.
 func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, directory bool, r io.ReadCloser) error {
 	defer r.Close()
-	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyIn_{CopyIn: &nodepb.LiveRequest_CopyIn{Path: file, Directory: directory}}})
+	conn, _, err := b.reach(ctx, id, rank,
+		&nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyIn_{CopyIn: &nodepb.LiveRequest_CopyIn{
+			Path: file, Directory: directory,
+		}}})
 	if err != nil {
 		return err
 	}
@@ -95,7 +102,9 @@ func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, di
 }
 
 // reach opens a stream into a rank's running program.
-func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.LiveRequest) (*stream.Conn, *leases.Lease, error) {
+func (b *Buyer) reach(
+	ctx context.Context, id string, rank int, req *nodepb.LiveRequest,
+) (*stream.Conn, *leases.Lease, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +128,8 @@ func (s *supervisor) running(rank int) (*leases.Lease, uint64, error) {
 	r, l := j.Ranks[rank], s.leases[rank]
 	switch {
 	case j.State.Ended() || j.State == Settling:
-		return nil, 0, fmt.Errorf("%w: the job has %s; `starling get` fetches its outputs, `starling logs` its log", ErrNotRunning, j.State.Past())
+		return nil, 0, fmt.Errorf("%w: the job has %s; `starling get` fetches its outputs, `starling logs` its log",
+			ErrNotRunning, j.State.Past())
 	case r.State != RankRunning || l == nil:
 		return nil, 0, fmt.Errorf("%w: rank %d of the job is %s", ErrNotRunning, rank, r.State)
 	}
@@ -128,44 +138,54 @@ func (s *supervisor) running(rank int) (*leases.Lease, uint64, error) {
 
 // Pause freezes the programs of all ranks until Resume: of those that run, and of those that begin meanwhile. It
 // returns the job when every provider has done so. Units stay held and are paid for, and timeouts.run goes on.
-func (b *Buyer) Pause(ctx context.Context, id string) (Job, error) { return b.setPaused(ctx, id, true) }
-
-// Resume lets the programs of a paused job go on.
-func (b *Buyer) Resume(ctx context.Context, id string) (Job, error) {
-	return b.setPaused(ctx, id, false)
-}
-
-func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, error) {
+func (b *Buyer) Pause(ctx context.Context, id string) (Job, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return Job{}, err
 	}
-	s.pausing.Lock()
-	defer s.pausing.Unlock()
-	j := s.snapshot()
+	return s.pauses.set(ctx, true)
+}
+
+// Resume lets the programs of a paused job go on.
+func (b *Buyer) Resume(ctx context.Context, id string) (Job, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return Job{}, err
+	}
+	return s.pauses.set(ctx, false)
+}
+
+// pauses freezes the programs of a job and lets them go on, one change at a time.
+type pauses struct {
+	s  *supervisor
+	mu sync.Mutex // taken before the supervisor's
+}
+
+// set is Pause or Resume.
+func (p *pauses) set(ctx context.Context, paused bool) (Job, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j := p.s.snapshot()
 	if j.State != Running {
 		return j, fmt.Errorf("%w: the job is %s", ErrNotRunning, j.State)
 	}
-	if err := s.driver.pause(ctx, paused); err != nil {
+	if err := p.s.driver.pause(ctx, paused); err != nil {
 		return j, err
 	}
-	if err := s.freeze(ctx, paused); err != nil {
-		// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is
-		// back.
-		var no *stream.Refused
-		if !errors.As(err, &no) {
-			return s.snapshot(), err
-		}
+	err := p.freeze(ctx, paused)
+	// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is
+	// back.
+	var no *stream.Refused
+	if errors.As(err, &no) {
 		back := context.WithoutCancel(ctx)
-		if undone := s.driver.pause(back, !paused); undone == nil {
-			_ = s.freeze(back, !paused)
+		if undone := p.s.driver.pause(back, !paused); undone == nil {
+			_ = p.freeze(back, !paused)
 		}
-		return s.snapshot(), err
 	}
-	return s.snapshot(), nil
+	return p.s.snapshot(), err
 }
 
-// pause notes that the programs are to be paused, or let go on. The caller, or bring, tells the providers.
+// pause notes that the programs are to be paused, or let go on. The caller, or bring, requests it of the providers.
 func (d *driver) pause(ctx context.Context, paused bool) error {
 	err := d.request(ctx, func(req jobs.Req) error {
 		_, err := d.ask(context.WithoutCancel(ctx), event{ev: jobs.PauseRequested{Req: req, Pause: paused}})
@@ -177,8 +197,9 @@ func (d *driver) pause(ctx context.Context, paused bool) error {
 	return err
 }
 
-// freeze tells all providers.
-func (s *supervisor) freeze(ctx context.Context, paused bool) error {
+// freeze requests it of all providers.
+func (p *pauses) freeze(ctx context.Context, paused bool) error {
+	s := p.s
 	n := len(s.snapshot().Ranks)
 	errs := make(chan error, n)
 	for i := range n {
@@ -205,13 +226,14 @@ func (s *supervisor) freeze(ctx context.Context, paused bool) error {
 
 // bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its
 // provider or this peer was away then.
-func (s *supervisor) bring(i int, ex *nodepb.Execution) {
+func (p *pauses) bring(i int, ex *nodepb.Execution) {
+	s := p.s
 	if ex.State != nodepb.ExecState_EXEC_STATE_RUNNING || ex.Paused == s.snapshot().Paused {
 		return
 	}
 	s.b.wg.Go(func() {
-		s.pausing.Lock()
-		defer s.pausing.Unlock()
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		paused := s.snapshot().Paused
 		l, seq, err := s.running(i)
 		if err != nil || seq != ex.Seq || ex.Paused == paused {
@@ -220,7 +242,8 @@ func (s *supervisor) bring(i int, ex *nodepb.Execution) {
 		ctx, cancel := context.WithTimeout(l.Context(), freezeTime)
 		defer cancel()
 		if err := s.b.executions.Pause(ctx, on(l, seq), paused); err != nil {
-			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.ID, "rank", i, "paused", paused, "err", err)
+			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.ID, "rank", i, "paused", paused,
+				"err", err)
 		}
 	})
 }

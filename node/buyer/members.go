@@ -101,7 +101,8 @@ func (d *driver) scale(n int, budget market.Amount) error {
 	case n < from && budget > 0:
 		return fmt.Errorf("%w: a smaller cluster needs no more money; leave the budget out", ErrRefused)
 	case budget > 0 && budget < has:
-		return fmt.Errorf("%w: a budget of %s is less than the cluster has, %s", ErrRefused, format(budget), format(has))
+		return fmt.Errorf("%w: a budget of %s is less than the cluster has, %s", ErrRefused, format(budget),
+			format(has))
 	}
 	if err := j.Engine().CheckScale(j.Spec.Cluster.Options, j.Cluster.Begun, uint32(n)); err != nil && n != from {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -121,7 +122,8 @@ func (d *driver) scale(n int, budget market.Amount) error {
 	err = d.scaleTo(spec, n >= from)
 	switch {
 	case errors.Is(err, jobs.ErrBusy):
-		return fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done", ErrRefused)
+		return fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done",
+			ErrRefused)
 	case errors.Is(err, jobs.ErrNotRunning):
 		return fmt.Errorf("%w: the cluster is %s", ErrNotRunning, d.s.snapshot().State)
 	case errors.Is(err, jobs.ErrBudget):
@@ -220,7 +222,7 @@ func (s *supervisor) use(ctx context.Context) mesh.Use {
 func (s *supervisor) rayIdle(ctx context.Context) bool {
 	ctx, done := context.WithTimeout(ctx, tellTime)
 	defer done()
-	token := clusterToken(s.b.secret, s.trace.Job)
+	token := s.b.secrets.Token(s.trace.Job)
 	return !mesh.RayBusy(ctx, token, func(ctx context.Context) (*stream.Conn, error) {
 		return s.b.forward(ctx, s.trace.Job, 0, cluster.PortRayDashboard)
 	})

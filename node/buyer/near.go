@@ -17,7 +17,9 @@ import (
 const coordinateSlack = 5 * time.Millisecond
 
 // chooseCluster proposes members for ranks of a cluster, near to one another and to the members that it has.
-func (s *supervisor) chooseCluster(o market.Order, res match.Result, n int, spread bool, wanted cluster.Class) ([]match.Assignment, []sign.Key, *match.Unschedulable, error) {
+func (s *supervisor) chooseCluster(
+	o market.Order, res match.Result, n int, spread bool, wanted cluster.Class,
+) ([]match.Assignment, []sign.Key, *match.Unschedulable, error) {
 	var near match.Near
 	if wanted.RTT() > 0 {
 		near.Within = wanted.RTT() + coordinateSlack
@@ -31,15 +33,20 @@ func (s *supervisor) chooseCluster(o market.Order, res match.Result, n int, spre
 	switch {
 	case err == nil:
 		if got.Diameter > 0 {
-			s.trace.Add(Step{At: time.Now(), Kind: StepChosen, Detail: fmt.Sprintf("%d of %d providers for a cluster on a %s, by their coordinates up to %v apart", n, len(res.Ranked), wanted, record.RoundTrip(got.Diameter))})
+			s.trace.Add(Step{At: time.Now(), Kind: StepChosen,
+				Detail: fmt.Sprintf("%d of %d providers for a cluster on a %s, by their coordinates up to %v apart", n,
+					len(res.Ranked), wanted, record.RoundTrip(got.Diameter))})
 		}
 		return got.Chosen, got.Spares, nil, nil
 	case errors.As(err, &none):
 		return nil, nil, none, nil
 	case errors.As(err, &far) && far.Apart > 0:
-		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: s.unlivable(far.Apart) + fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, record.RoundTrip(far.Apart))}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: s.unlivable(far.Apart) +
+			fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, record.RoundTrip(far.Apart))}
 	case errors.As(err, &far):
-		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, reason: fmt.Sprintf("a %s is wanted, under %v: fewer than %d of %d providers are that near to the cluster's members", wanted, wanted.RTT(), far.Need, far.Of)}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll,
+			reason: fmt.Sprintf("a %s is wanted, under %v: fewer than %d of %d providers are that near to the "+
+				"cluster's members", wanted, wanted.RTT(), far.Need, far.Of)}
 	}
 	return nil, nil, nil, err
 }

@@ -50,7 +50,8 @@ func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 	if err != nil {
 		return Blob{}, failed(CodeInput, "reduce: %v", err)
 	}
-	h, err := rt.Start(ctx, runtime.Spec{ID: j.ID + "-reduce", Module: program, Args: red.Args, Env: w.Env, Mounts: mounts, Limits: reduceLimits, Dir: st.Run()})
+	h, err := rt.Start(ctx, runtime.Spec{ID: j.ID + "-reduce", Module: program, Args: red.Args, Env: w.Env,
+		Mounts: mounts, Limits: reduceLimits, Dir: st.Run()})
 	if err != nil {
 		return Blob{}, failed(CodeProgram, "reduce: %v", err)
 	}
@@ -61,7 +62,9 @@ func (s *supervisor) reduce(ctx context.Context, j Job) (Blob, error) {
 	}
 	s.copyReduceLog(ctx, rt, h)
 	if !exit.OK() {
-		return Blob{}, failed(CodeProgram, "reduce of round %d ended with exit code %d %s; `starling logs` shows what it said", j.Round, exit.Code, exit.Reason)
+		return Blob{}, failed(CodeProgram,
+			"reduce of round %d ended with exit code %d %s; `starling logs` shows what it said",
+			j.Round, exit.Code, exit.Reason)
 	}
 	outs, err := st.Collect(ctx, w.Outputs, s.b.cfg.Blobs, int64(reduceLimits.DiskMiB)<<20)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/node/buyer/checks"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
@@ -73,7 +74,8 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if err := b.within(spec, sub.Key, time.Now()); err != nil {
 		return Job{}, err
 	}
-	j := Job{ID: record.NewID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued, Created: time.Now(), Ranks: make([]Rank, spec.Count)}
+	j := Job{ID: record.NewID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued,
+		Created: time.Now(), Ranks: make([]Rank, spec.Count)}
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
 	}
@@ -107,12 +109,12 @@ func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err
 	if once == "" {
 		return j, false, nil
 	}
-	id, err := b.cfg.Store.Get(ctx, kindKey, once)
+	id, err := submissions.Get(ctx, b.cfg.Store, once)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return j, false, nil
 	case err != nil:
-		return j, false, fmt.Errorf("reading an idempotency key: %w", err)
+		return j, false, err
 	case b.jobs[string(id)] != nil:
 		return b.jobs[string(id)].snapshot(), true, nil
 	}
@@ -131,10 +133,10 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	}
 	var more []store.Put
 	if once != "" {
-		more = append(more, store.Put{Kind: kindKey, Key: once, Value: []byte(j.ID)})
+		more = append(more, submissions.Encode(once, []byte(j.ID)))
 	}
 	if j.Spec.NeedsValues() {
-		p, err := b.sealOwn(j.ID, v)
+		p, err := b.secrets.Seal(j.ID, v)
 		if err != nil {
 			return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
@@ -167,12 +169,14 @@ func (b *Buyer) begin(ctx context.Context, s *supervisor, g beginning, more []st
 func (b *Buyer) room() error {
 	running := 0
 	for _, s := range b.jobs {
-		if j := s.peek(); b.owned(j) && j.State != Settling && !j.State.Ended() { // one that only waits for the chain holds nothing
+		// One that only waits for the chain holds nothing.
+		if j := s.peek(); b.owned(j) && j.State != Settling && !j.State.Ended() {
 			running++
 		}
 	}
 	if running >= b.cfg.MaxJobs {
-		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, checks.ErrRoom, running, b.cfg.MaxJobs)
+		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, checks.ErrRoom, running,
+			b.cfg.MaxJobs)
 	}
 	return nil
 }
@@ -188,7 +192,7 @@ func (b *Buyer) Rerun(ctx context.Context, id string, c job.Changes, once, key s
 	if err != nil {
 		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	v, err := b.values(ctx, old)
+	v, err := b.secrets.Values(ctx, old)
 	if err != nil {
 		return Job{}, err
 	}
@@ -216,21 +220,26 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	}
 	if free := b.cfg.Genesis.Free; free != spec.Payment.Free {
 		if free {
-			return fmt.Errorf("%w: network %s is free, nothing is paid on it; leave payment.maxPrice and payment.budget out", ErrRefused, b.cfg.Genesis.Network)
+			return fmt.Errorf("%w: network %s is free, nothing is paid on it; leave payment.maxPrice and "+
+				"payment.budget out", ErrRefused, b.cfg.Genesis.Network)
 		}
-		return fmt.Errorf("%w: payment.maxPrice is missing: network %s is paid in %s", ErrRefused, b.cfg.Genesis.Network, b.cfg.Genesis.Symbol)
+		return fmt.Errorf("%w: payment.maxPrice is missing: network %s is paid in %s", ErrRefused,
+			b.cfg.Genesis.Network, b.cfg.Genesis.Symbol)
 	}
 	if spec.Verify == job.VerifyReplicate && b.cfg.Genesis.Free {
-		return fmt.Errorf("%w: verify: replicate draws by a chain's blocks, and network %s is free; leave it out", ErrRefused, b.cfg.Genesis.Network)
+		return fmt.Errorf("%w: verify: replicate draws by a chain's blocks, and network %s is free; leave it out",
+			ErrRefused, b.cfg.Genesis.Network)
 	}
 	if spec.Verify == job.VerifyReplicate && b.cfg.Blocks == nil {
 		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer sees none", ErrRefused)
 	}
 	if spec.Guardians > 0 && b.cfg.Escrows == nil {
-		return fmt.Errorf("%w: guardians pay from an escrow, and network %s is free; leave them out", ErrRefused, b.cfg.Genesis.Network)
+		return fmt.Errorf("%w: guardians pay from an escrow, and network %s is free; leave them out", ErrRefused,
+			b.cfg.Genesis.Network)
 	}
 	if spec.Guardians > 0 && (len(spec.Secrets) > 0 || spec.Registry != nil) {
-		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, and could have it tell them; leave out one of the two (--guardians 0)", ErrRefused)
+		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, "+
+			"and could have it tell them; leave out one of the two (--guardians 0)", ErrRefused)
 	}
 	if !spec.Uploaded() {
 		return fmt.Errorf("%w: its files are not uploaded yet", ErrRefused)
@@ -307,4 +316,18 @@ func (b *Buyer) checkModules(spec job.Job) error {
 		}
 	}
 	return nil
+}
+
+// checkCarry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell
+// only of a light client, all of whose connections go through its entries.
+func (b *Buyer) checkCarry(spec job.Job) (warning string, err error) {
+	if b.cfg.Carries == nil {
+		return "", nil
+	}
+	text, refused := exchange.OverRelay(brought(spec), b.cfg.Carries())
+	if refused {
+		return "", fmt.Errorf("%w: %s (with --direct, providers that can be dialled; or name another entry peer with "+
+			"--peer)", ErrRefused, text)
+	}
+	return text, nil
 }

@@ -58,10 +58,8 @@ type supervisor struct {
 	bell   chan struct{}   // closes when something of a cluster changes; nil: nobody waits
 	paths  *[]cluster.Path // between its members, as the journal has them; nil: it was not read yet
 
-	pausing   sync.Mutex   // taken before mu: one pause or resume at a time
-	extending sync.Mutex   // taken before the buyer's mu: one extension at a time
-	measuring sync.Mutex   // taken before mu: one change of paths at a time
-	streams   atomic.Int64 // that somebody has open into the job's programs
+	pauses  *pauses
+	streams atomic.Int64 // that somebody has open into the job's programs
 }
 
 func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
@@ -76,7 +74,7 @@ func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 		}
 		s.guard, s.as = guard, guard
 	}
-	s.driver = newDriver(s, j)
+	s.driver, s.pauses = newDriver(s, j), &pauses{s: s}
 	for i := range j.Ranks {
 		l, err := ranklog.Open(filepath.Join(b.jobDir(j.ID), fmt.Sprintf("rank-%d.log", i)))
 		if err != nil {

@@ -75,7 +75,8 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 // guardedJob is a guarded job as this peer has it, or a new one, which is journalled. b.mu is held.
 func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f charterFile) (*supervisor, error) {
 	j := Job{ID: f.ID, Spec: publicSpec(f.Spec), State: Queued, Created: f.Created, Ranks: make([]Rank, f.Spec.Count)}
-	j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Engaged: true, Guardians: guardiansOf(t.Panel.Members())}
+	j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Engaged: true,
+		Guardians: guardiansOf(t.Panel.Members())}
 	p, err := j.Params(b.cfg.Genesis, b.cfg.LostAfter)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -92,7 +93,7 @@ func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f charterFile)
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
 	}
-	if j.Detached.Box, err = b.sealKey(j.ID, t.Key.Seed()); err != nil {
+	if j.Detached.Box, err = b.secrets.SealKey(j.ID, t.Key.Seed()); err != nil {
 		return nil, err
 	}
 	s, err := b.newSupervisor(j, trace.New(b.cfg.Store, j.ID))

@@ -107,7 +107,8 @@ type desk struct {
 func newDesk(ctx context.Context, b *Buyer) (d *desk, err error) {
 	d = &desk{b: b}
 	d.runner, err = machine.New(ctx, d, machine.Config[event]{
-		Name: "job", Store: b.cfg.Store, Clock: d.now, Resume: event{resume: true}, Tick: event{ev: jobs.Ticked{}}, Log: b.cfg.Log,
+		Name: "job", Store: b.cfg.Store, Clock: d.now, Resume: event{resume: true}, Tick: event{ev: jobs.Ticked{}},
+		Log: b.cfg.Log,
 	})
 	return d, err
 }

@@ -52,6 +52,7 @@ type (
 	Replica   = record.Replica
 	Query     = record.Query
 	Page      = record.Page
+	Anchored  = record.Anchored
 )
 
 // The states of a job and of its ranks, and why a job failed.

@@ -23,7 +23,7 @@ func (b *Buyer) Uses(c cid.Cid) bool {
 
 // Holds reports whether an API key may have a blob: it uploaded it, or a job of its own reads it or left it.
 func (b *Buyer) Holds(key string, c cid.Cid) bool {
-	if b.cfg.Uploaded != nil && b.cfg.Uploaded(key, c) {
+	if b.cfg.Files.Uploaded(key, c) {
 		return true
 	}
 	text := c.String()
@@ -31,7 +31,9 @@ func (b *Buyer) Holds(key string, c cid.Cid) bool {
 		return true
 	}
 	holds := false
-	err := b.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) { holds = holds || of.Key == key })
+	err := b.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) {
+		holds = holds || of.Key == key
+	})
 	return holds && err == nil
 }
 

@@ -90,6 +90,9 @@ type Disputes interface {
 	KeepDispute(ctx context.Context, d replica.Dissent) (string, error)
 }
 
+// Blocks has the blocks of the chain.
+type Blocks interface{ chain.Blocks }
+
 // Clock has the chain's slot at a time.
 type Clock interface {
 	Now(t time.Time) (market.Slot, error)
@@ -101,7 +104,7 @@ type Config struct {
 	Buyer    replica.Party // this peer, and its owner
 	Store    journal.Store // has the trust in providers
 	Clock    Clock
-	Blocks   chain.Blocks // by whose hashes the results are drawn; nil where no job is checked
+	Blocks   Blocks // by whose hashes the results are drawn; nil where no job is checked
 	Jobs     Jobs
 	Stakes   Stakes // optional; if nil, nobody has a stake
 	Disputes Disputes

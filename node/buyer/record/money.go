@@ -43,3 +43,9 @@ type Place struct {
 	Opened   uint64         `json:"opened"`
 	Deadline market.Slot    `json:"deadline"`
 }
+
+// Anchored is a job of this peer's own whose receipts are anchored.
+type Anchored struct {
+	Job string
+	Tx  chain.TxID
+}
