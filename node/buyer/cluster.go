@@ -3,6 +3,7 @@ package buyer
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	ma "github.com/multiformats/go-multiaddr"
@@ -13,6 +14,39 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
 )
+
+// plans keeps the providers of a cluster at the plan in force.
+type plans struct {
+	s *supervisor
+
+	mu       sync.Mutex      // taken after the supervisor's
+	observed []observedPlan  // of each rank: which plan its provider goes by
+	bell     chan struct{}   // closes when something of the cluster changes; nil: nobody waits
+	paths    *[]cluster.Path // between its members, as the journal has them; nil: it was not read yet
+}
+
+// grow makes room for n ranks.
+func (p *plans) grow(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.observed) < n {
+		p.observed = append(p.observed, observedPlan{})
+	}
+}
+
+// trim drops all ranks but n.
+func (p *plans) trim(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observed = p.observed[:n:n]
+}
+
+// observedPlan is the plan that a rank follows, by its provider's word.
+type observedPlan struct {
+	lease market.LeaseID
+	seq   uint64
+	plan  uint64 // version; 0: it has said nothing
+}
 
 // planFor returns a job's plan in force, as sent to one rank. lease returns the lease with an id, paths are the
 // measured ones between any of its members.
@@ -53,50 +87,60 @@ func planFor(
 	return p, p.Validate()
 }
 
-// planOf is the plan in force as one rank is told it.
-func (s *supervisor) planOf(ctx context.Context, rank int) (cluster.Plan, error) {
-	j := s.snapshot() // before the paths: what is between members is there when they are
-	paths, err := s.pathsNow(ctx)
+// of returns the plan in force, as sent to one rank.
+func (p *plans) of(ctx context.Context, rank int) (cluster.Plan, error) {
+	j := p.s.snapshot() // before the paths: what is between members is there when they are
+	paths, err := p.pathsNow(ctx)
 	if err != nil {
 		return cluster.Plan{}, err
 	}
-	return planFor(j, rank, s.b.leases.Get, paths)
+	return planFor(j, rank, p.s.b.leases.Get, paths)
 }
 
-// told is the plan that a rank follows, by its provider's word.
-type told struct {
-	lease market.LeaseID
-	seq   uint64
-	plan  uint64 // version; 0: it has said nothing
+// attached keeps a member's provider at the plan in force, and knows its ways to the others, until the caller calls
+// back.
+func (p *plans) attached(ctx context.Context, i int) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { p.tell(ctx, i) })
+	wg.Go(func() { p.look(ctx, i) })
+	return func() {
+		cancel()
+		wg.Wait()
+	}
 }
 
 // heard takes in which plan a rank's execution goes by.
-func (s *supervisor) heard(i int, ex *nodepb.Execution) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.job.Cluster == nil || i >= len(s.told) || s.leases[i] == nil {
+func (p *plans) heard(i int, ex *nodepb.Execution) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if p.s.job.Cluster == nil || i >= len(p.s.leases) || p.s.leases[i] == nil {
 		return
 	}
-	s.told[i] = told{s.leases[i].First, ex.Seq, ex.PlanVersion}
-	s.ringLocked()
+	p.mu.Lock()
+	p.observed[i] = observedPlan{p.s.leases[i].First, ex.Seq, ex.PlanVersion}
+	p.mu.Unlock()
+	p.ring()
 }
 
-// ringLocked wakes who waits for a change of the cluster.
-func (s *supervisor) ringLocked() {
-	if s.bell != nil {
-		close(s.bell)
-		s.bell = nil
+// ring wakes who waits for a change of the cluster.
+func (p *plans) ring() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bell != nil {
+		close(p.bell)
+		p.bell = nil
 	}
 }
 
 // rung closes when something of the cluster changes after this call.
-func (s *supervisor) rung() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.bell == nil {
-		s.bell = make(chan struct{})
+func (p *plans) rung() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bell == nil {
+		p.bell = make(chan struct{})
 	}
-	return s.bell
+	return p.bell
 }
 
 const (
@@ -109,11 +153,11 @@ const (
 
 // tell sends one rank's provider the plan in force until ctx ends: each version until the provider has accepted it, and
 // again if it returns with an older one. A program that starts has the plan with its workload.
-func (s *supervisor) tell(ctx context.Context, i int) {
+func (p *plans) tell(ctx context.Context, i int) {
 	wait := tellFirst
 	for ctx.Err() == nil {
-		bell := s.rung()
-		l, seq, due := s.behind(i)
+		bell := p.rung()
+		l, seq, due := p.behind(i)
 		if !due {
 			wait = tellFirst
 			select {
@@ -122,18 +166,18 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 			}
 			continue
 		}
-		version, err := s.tellOne(ctx, i, l, seq)
+		version, err := p.tellOne(ctx, i, l, seq)
 		if err == nil {
-			s.mu.Lock()
-			if i < len(s.told) && s.told[i].lease == l.First && s.told[i].seq == seq {
-				s.told[i].plan = max(s.told[i].plan, version)
+			p.mu.Lock()
+			if i < len(p.observed) && p.observed[i].lease == l.First && p.observed[i].seq == seq {
+				p.observed[i].plan = max(p.observed[i].plan, version)
 			}
-			s.mu.Unlock()
+			p.mu.Unlock()
 			wait = tellFirst
 			continue
 		}
 		if ctx.Err() == nil {
-			s.b.cfg.Log.Debug("a member of a cluster was not told of the others", "job", s.trace.Job, "rank", i,
+			p.s.b.cfg.Log.Debug("a member of a cluster was not told of the others", "job", p.s.trace.Job, "rank", i,
 				"err", err)
 		}
 		if pause(ctx, wait) != nil {
@@ -144,13 +188,16 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 }
 
 // behind reports whether a rank's provider goes by an older plan than the one in force.
-func (s *supervisor) behind(i int) (*leases.Lease, uint64, bool) {
+func (p *plans) behind(i int) (*leases.Lease, uint64, bool) {
+	s := p.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i >= len(s.told) || i >= len(s.job.Ranks) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i >= len(p.observed) || i >= len(s.leases) || i >= len(s.job.Ranks) {
 		return nil, 0, false
 	}
-	l, r, t := s.leases[i], s.job.Ranks[i], s.told[i]
+	l, r, t := s.leases[i], s.job.Ranks[i], p.observed[i]
 	if l == nil || r.State != RankRunning || t.lease != l.First || t.seq != r.Seq || t.plan == 0 {
 		return nil, 0, false // it starts with the plan in force, or has not answered yet
 	}
@@ -158,12 +205,61 @@ func (s *supervisor) behind(i int) (*leases.Lease, uint64, bool) {
 }
 
 // tellOne tells one provider the plan in force, and returns its version.
-func (s *supervisor) tellOne(ctx context.Context, i int, l *leases.Lease, seq uint64) (uint64, error) {
-	p, err := s.planOf(ctx, i)
+func (p *plans) tellOne(ctx context.Context, i int, l *leases.Lease, seq uint64) (uint64, error) {
+	plan, err := p.of(ctx, i)
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	return p.Version, s.b.executions.Join(ctx, on(l, seq), p.Proto())
+	return plan.Version, p.s.b.executions.Join(ctx, on(l, seq), plan.Proto())
+}
+
+// lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
+const lookEvery = 3 * time.Second
+
+// look updates a member's paths to the others until ctx ends.
+func (p *plans) look(ctx context.Context, i int) {
+	for pause(ctx, jitter(lookEvery)) == nil {
+		l, seq, err := p.s.running(i)
+		if err != nil {
+			continue
+		}
+		ex, err := p.s.b.executions.Status(ctx, on(l, seq))
+		if err != nil || ex.Seq != seq || ex.State.Ended() { // its end is for who watches it
+			continue
+		}
+		if again, now, err := p.s.running(i); err == nil && again == l && now == seq {
+			p.s.see(i, ex)
+			p.heard(i, ex)
+		}
+	}
+}
+
+// pathsNow are the paths between the members of the job's cluster, none for another one.
+func (p *plans) pathsNow(ctx context.Context) ([]cluster.Path, error) {
+	p.mu.Lock()
+	known := p.paths
+	p.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	// A job that is being stopped does not fail for it.
+	read, err := p.s.b.Paths(context.WithoutCancel(ctx), p.s.trace.Job)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paths == nil { // else a gang formed meanwhile
+		p.paths = &read
+	}
+	return *p.paths, nil
+}
+
+// setPaths sets them; nil: they are to be read again.
+func (p *plans) setPaths(paths *[]cluster.Path) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paths = paths
 }

@@ -182,7 +182,8 @@ func (d *driver) changed(st jobs.State) {
 	before := d.s.job.State
 	d.s.job, d.phase = d.projectLocked(st), st.Phase
 	n := len(st.Ranks)
-	d.s.leases, d.s.told = d.s.leases[:n:n], d.s.told[:n:n]
+	d.s.leases = d.s.leases[:n:n]
+	d.s.plans.trim(n)
 	for i := range d.s.leases {
 		if d.s.leases[i] = nil; !st.Ranks[i].Lease.IsZero() && st.Phase < jobs.Settling {
 			d.s.leases[i] = d.chains.chainLocked(st.Ranks[i].Lease)
@@ -201,7 +202,7 @@ func (d *driver) changed(st jobs.State) {
 		d.reducing = nil
 	}
 	if d.s.job.Cluster != nil {
-		d.s.ringLocked()
+		d.s.plans.ring()
 	}
 	d.watchUseLocked(st)
 	d.guards.followLocked(st)

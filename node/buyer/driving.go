@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
-	"github.com/starling-network/starling/node/store"
 )
 
 // post reports events to the job's machine. A runner that is stopping takes none: the next process finds out anew.
@@ -42,12 +41,6 @@ func (d *driver) reduceRound(fx jobs.Reduce) {
 			d.post(jobs.Reduced{Round: fx.Round, Carry: jobs.File{CID: c.CID, Bytes: c.Size, Tree: c.Tree}})
 		}
 	})
-}
-
-// save changes the job's state beside its machine's, and journals it with more.
-func (d *driver) save(ctx context.Context, change func(*Job), more []store.Put) error {
-	_, err := d.ask(ctx, event{puts: more, amend: &amendment{change: change}})
-	return err
 }
 
 // ask sends an event to the job's machine, and returns its effects once they are journalled.

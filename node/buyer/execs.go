@@ -81,7 +81,7 @@ func (x *execs) follow(f *following, start bool) {
 			Detail: detail})
 	}
 	if j.Cluster != nil {
-		defer x.s.attached(f.ctx, i)()
+		defer x.s.plans.attached(f.ctx, i)()
 	}
 	defer x.s.probing(f.ctx, i, l, f.exec.Seq)()
 	x.attend(f, l, x.follower(f.exec, l, j.Ranks[i], true), program)
@@ -97,7 +97,7 @@ func (x *execs) workload(ctx context.Context, j Job, i int, l *leases.Lease) (*n
 		return nil, jobs.CodePeer, fmt.Errorf("its secrets could not be sealed to the provider: %w", err)
 	}
 	if j.Cluster != nil {
-		p, err := x.s.planOf(ctx, i)
+		p, err := x.s.plans.of(ctx, i)
 		if err != nil {
 			return nil, jobs.CodePeer, fmt.Errorf("the cluster's plan: %w", err)
 		}
@@ -302,7 +302,7 @@ func (x *execs) follower(e jobs.Exec, l *leases.Lease, r Rank, progress bool) *e
 func (o observer) Seen(ex *nodepb.Execution) {
 	s, i := o.x.s, int(o.exec.Rank)
 	s.see(i, ex)
-	s.heard(i, ex)
+	s.plans.heard(i, ex)
 	s.examine(i, o.lease, ex)
 }
 

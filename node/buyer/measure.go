@@ -75,30 +75,3 @@ func (f *forming) putPaths(seats []gang.Seat, old []cluster.Path) ([]cluster.Pat
 func (b *Buyer) Paths(ctx context.Context, job string) ([]cluster.Path, error) {
 	return mesh.Paths(ctx, b.cfg.Store, job)
 }
-
-// pathsNow are the paths between the members of the job's cluster, none for another one.
-func (s *supervisor) pathsNow(ctx context.Context) ([]cluster.Path, error) {
-	s.mu.Lock()
-	known := s.paths
-	s.mu.Unlock()
-	if known != nil {
-		return *known, nil
-	}
-	read, err := s.b.Paths(context.WithoutCancel(ctx), s.trace.Job) // a job that is being stopped does not fail for it
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.paths == nil { // else a gang formed meanwhile
-		s.paths = &read
-	}
-	return *s.paths, nil
-}
-
-// setPaths sets them; nil: they are to be read again.
-func (s *supervisor) setPaths(paths *[]cluster.Path) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.paths = paths
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -28,21 +27,9 @@ func (d *driver) resizeLocked(n int) {
 		d.execs.following = append(d.execs.following, nil)
 	}
 	for len(s.leases) < n {
-		s.leases, s.told = append(s.leases, nil), append(s.told, told{})
+		s.leases = append(s.leases, nil)
 	}
-}
-
-// attached keeps a member's provider at the plan in force, and knows its ways to the others, until the caller calls
-// back.
-func (s *supervisor) attached(ctx context.Context, i int) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { s.tell(ctx, i) })
-	wg.Go(func() { s.look(ctx, i) })
-	return func() {
-		cancel()
-		wg.Wait()
-	}
+	s.plans.grow(n)
 }
 
 // poll asks the provider of an execution whether it is there, until it has answered.
@@ -173,27 +160,6 @@ func (x *execs) goneLocked(n int) {
 		}
 	}
 	x.following = slices.Clip(x.following[:min(n, len(x.following))])
-}
-
-// lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
-const lookEvery = 3 * time.Second
-
-// look updates a member's paths to the others until ctx ends.
-func (s *supervisor) look(ctx context.Context, i int) {
-	for pause(ctx, jitter(lookEvery)) == nil {
-		l, seq, err := s.running(i)
-		if err != nil {
-			continue
-		}
-		ex, err := s.b.executions.Status(ctx, on(l, seq))
-		if err != nil || ex.Seq != seq || ex.State.Ended() { // its end is for who watches it
-			continue
-		}
-		if again, now, err := s.running(i); err == nil && again == l && now == seq {
-			s.see(i, ex)
-			s.heard(i, ex)
-		}
-	}
 }
 
 // use returns the cluster's use as seen now.

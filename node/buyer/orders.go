@@ -175,7 +175,7 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 // formedNear reports the leases of a cluster's gang, with the paths between its members. measuring is held.
 func (o *orders) formedNear(formed jobs.GangFormed, f *forming) error {
 	run := o.b.desk.ctx
-	old, err := o.s.pathsNow(run)
+	old, err := o.s.plans.pathsNow(run)
 	if err != nil {
 		return err
 	}
@@ -184,11 +184,11 @@ func (o *orders) formedNear(formed jobs.GangFormed, f *forming) error {
 		return err
 	}
 	sum := record.SpanOf(paths)
-	o.s.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
+	o.s.plans.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
 	ev := event{ev: formed, puts: append(slices.Clone(f.puts), put),
 		amend: &amendment{change: func(j *Job) { j.Network = &sum }}}
 	if _, err := o.ask(run, ev); err != nil {
-		o.s.setPaths(nil) // the journal has it
+		o.s.plans.setPaths(nil) // the journal has it
 		return err
 	}
 	return nil

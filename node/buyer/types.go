@@ -27,32 +27,30 @@ type (
 
 // The record of a job and its parts, see package record.
 type (
-	Job       = record.Job
-	State     = record.State
-	Code      = record.Code
-	Rank      = record.Rank
-	RankState = record.RankState
-	Units     = record.Units
-	Live      = record.Live
-	Snapshot  = record.Snapshot
-	Blob      = record.Blob
-	Output    = record.Output
-	Cluster   = record.Cluster
-	Seat      = record.Seat
-	Span      = record.Span
-	Ways      = record.Ways
-	Way       = record.Way
-	Path      = record.Path
-	Escrow    = record.Escrow
-	Lamports  = record.Lamports
-	Place     = record.Place
-	Detached  = record.Detached
-	Standby   = record.Standby
-	Verified  = record.Verified
-	Replica   = record.Replica
-	Query     = record.Query
-	Page      = record.Page
-	Anchored  = record.Anchored
+	Job      = record.Job
+	State    = record.State
+	Code     = record.Code
+	Rank     = record.Rank
+	Units    = record.Units
+	Live     = record.Live
+	Snapshot = record.Snapshot
+	Blob     = record.Blob
+	Output   = record.Output
+	Cluster  = record.Cluster
+	Span     = record.Span
+	Ways     = record.Ways
+	Way      = record.Way
+	Path     = record.Path
+	Escrow   = record.Escrow
+	Lamports = record.Lamports
+	Place    = record.Place
+	Detached = record.Detached
+	Standby  = record.Standby
+	Verified = record.Verified
+	Replica  = record.Replica
+	Query    = record.Query
+	Page     = record.Page
+	Anchored = record.Anchored
 )
 
 // The states of a job and of its ranks, and why a job failed.
@@ -82,19 +80,15 @@ const (
 	CodePeer    = record.CodePeer
 )
 
-// The number of jobs of a page, see record.Query.
-const (
-	PageDefault = record.PageDefault
-	PageMax     = record.PageMax
-)
+// PageMax is the most jobs of a page, see record.Query.
+const PageMax = record.PageMax
 
 // The environment of a program, see package record.
 const (
-	EnvJob    = record.EnvJob
-	EnvRank   = record.EnvRank
-	EnvCount  = record.EnvCount
-	EnvRound  = record.EnvRound
-	EnvRounds = record.EnvRounds
+	EnvJob   = record.EnvJob
+	EnvRank  = record.EnvRank
+	EnvCount = record.EnvCount
+	EnvRound = record.EnvRound
 )
 
 // Errors of the rooms below this package.
@@ -124,19 +118,14 @@ const (
 	StepStarted    = trace.Started
 	StepExited     = trace.Exited
 	StepRestarted  = trace.Restarted
-	StepExtended   = trace.Extended
-	StepUnextended = trace.Unextended
 	StepLost       = trace.Lost
 	StepAway       = trace.Away
-	StepVerified   = trace.Verified
 	StepProbed     = trace.Probed
 	StepRound      = trace.Round
 	StepGuarded    = trace.Guarded
 	StepSupervised = trace.Supervised
 	StepFunded     = trace.Funded
-	StepRefunded   = trace.Refunded
 	StepPaid       = trace.Paid
-	StepReady      = trace.Ready
 	StepScaled     = trace.Scaled
 	StepEnded      = trace.Ended
 )
