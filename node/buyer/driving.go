@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/reduce"
+	"github.com/starling-network/starling/node/job"
 )
 
 // post reports events to the job's machine. A runner that is stopping takes none: the next process finds out anew.
@@ -26,14 +28,13 @@ func (d *driver) reduceRound(fx jobs.Reduce) {
 	d.s.mu.Unlock()
 	d.b.wg.Go(func() {
 		defer cancel()
-		c, err := d.s.reduce(ctx, d.s.snapshot())
-		var out *outcome
+		r := reduce.Reducer{Runtime: d.b.cfg.Runtimes[job.RuntimeWasm], Blobs: d.b.cfg.Blobs}
+		c, err := r.Run(ctx, d.s.snapshot(), d.b.jobDir(d.s.trace.Job), d.s.ranklogs()[0])
+		var own *reduce.Error
 		switch {
 		case ctx.Err() != nil:
-		case errors.As(err, &out) && out.code == CodeProgram:
-			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodeProgram, Reason: out.reason})
-		case errors.As(err, &out):
-			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodeInput, Reason: out.reason})
+		case errors.As(err, &own):
+			d.post(jobs.ReduceFailed{Round: fx.Round, Code: own.Code, Reason: own.Reason})
 		case err != nil:
 			reason := "this peer could not go on with the job: " + err.Error()
 			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodePeer, Reason: reason})

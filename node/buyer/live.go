@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"sync"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
-	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -20,101 +19,64 @@ import (
 // ErrNotRunning says that a job's rank has no program that runs now; its text says where it stands instead.
 var ErrNotRunning = errors.New("no program runs")
 
-// Program is one more program to run beside a rank's own, in its sandbox.
-type Program struct {
-	Args    []string          `json:"args"`
-	Env     map[string]string `json:"env,omitempty"`     // on top of the rank's own
-	WorkDir string            `json:"workDir,omitempty"` // empty: the rank's own
-	TTY     bool              `json:"tty,omitempty"`     // a terminal of so many rows and columns
-	Rows    uint16            `json:"rows,omitempty"`
-	Cols    uint16            `json:"cols,omitempty"`
-}
-
 // Attach runs a program beside that of a rank, and returns the stream to it, which speaks the frames of node/live.
-func (b *Buyer) Attach(ctx context.Context, id string, rank int, p Program) (live.Conn, error) {
-	conn, _, err := b.reach(ctx, id, rank,
-		&nodepb.LiveRequest{Op: &nodepb.LiveRequest_Attach_{Attach: &nodepb.LiveRequest_Attach{
-			Args: p.Args, Env: p.Env, WorkDir: p.WorkDir, Tty: p.TTY, Rows: uint32(p.Rows), Cols: uint32(p.Cols),
-		}}})
-	return b.opened(id, conn, err)
-}
-
-// Forward connects to a TCP port of a rank's program. The stream carries its bytes as they are.
-func (b *Buyer) Forward(ctx context.Context, id string, rank int, port uint16) (live.Conn, error) {
-	conn, err := b.forward(ctx, id, rank, port)
-	return b.opened(id, conn, err)
-}
-
-// forward is Forward for this peer itself, whose streams are nobody's use of a job.
-func (b *Buyer) forward(ctx context.Context, id string, rank int, port uint16) (*stream.Conn, error) {
-	conn, _, err := b.reach(ctx, id, rank,
-		&nodepb.LiveRequest{Op: &nodepb.LiveRequest_Forward_{Forward: &nodepb.LiveRequest_Forward{Port: uint32(port)}}})
-	return conn, err
-}
-
-// opened keeps a stream that is not there from being an interface that is, and counts it for as long as it is open.
-func (b *Buyer) opened(id string, c *stream.Conn, err error) (live.Conn, error) {
+func (b *Buyer) Attach(ctx context.Context, id string, rank int, p Program) (executions.Conn, error) {
+	s, x, _, err := b.reach(id, rank)
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.get(id)
+	conn, err := b.executions.Attach(ctx, x, p)
+	return s.opened(conn, err)
+}
+
+// Forward connects to a TCP port of a rank's program. The stream carries its bytes as they are.
+func (b *Buyer) Forward(ctx context.Context, id string, rank int, port uint16) (executions.Conn, error) {
+	s, x, _, err := b.reach(id, rank)
 	if err != nil {
-		c.Abort()
+		return nil, err
+	}
+	conn, err := b.executions.Forward(ctx, x, port)
+	return s.opened(conn, err)
+}
+
+// opened keeps a stream that is not there from being an interface that is, and counts it for as long as it is open.
+func (s *supervisor) opened(c *stream.Conn, err error) (executions.Conn, error) {
+	if err != nil {
 		return nil, err
 	}
 	return mesh.Count(c, &s.streams), nil
 }
 
-// CopyOut writes a tar archive of a file or directory of a rank's program to w: its first element is called as the
-// path's last. The provider sends no more than the lease has disk.
+// CopyOut writes a tar archive of a file or directory of a rank's program to w, see executions.Client.
 func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w io.Writer) error {
-	conn, l, err := b.reach(ctx, id, rank,
-		&nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyOut_{CopyOut: &nodepb.LiveRequest_CopyOut{Path: file}}})
+	_, x, l, err := b.reach(id, rank)
 	if err != nil {
 		return err
 	}
-	defer conn.Abort()
-	err = live.Receive(conn, w, live.MaxArchive(l.Disk()))
-	if err != nil {
-		return fmt.Errorf("copying %s: %w", path.Clean(file), err)
-	}
-	return nil
+	return b.executions.CopyOut(ctx, x, l, file, w)
 }
 
-// CopyIn unpacks a tar archive beneath a path of a rank's program. A path that is a directory gets what is in the
-// archive; one that is none becomes the archive's one first element, unless directory says that it must be one. r is
-// closed, which must end a Read that waits.
+// CopyIn unpacks a tar archive beneath a path of a rank's program, see executions.Client. It closes r.
 func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, directory bool, r io.ReadCloser) error {
-	defer r.Close()
-	conn, _, err := b.reach(ctx, id, rank,
-		&nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyIn_{CopyIn: &nodepb.LiveRequest_CopyIn{
-			Path: file, Directory: directory,
-		}}})
+	_, x, _, err := b.reach(id, rank)
 	if err != nil {
+		r.Close()
 		return err
 	}
-	defer conn.Abort()
-	err = live.Send(conn, r)
-	if err != nil {
-		return fmt.Errorf("copying to %s: %w", path.Clean(file), err)
-	}
-	return nil
+	return b.executions.CopyIn(ctx, x, file, directory, r)
 }
 
-// reach opens a stream into a rank's running program.
-func (b *Buyer) reach(
-	ctx context.Context, id string, rank int, req *nodepb.LiveRequest,
-) (*stream.Conn, *leases.Lease, error) {
+// reach returns a rank's running program, with its job and lease.
+func (b *Buyer) reach(id string, rank int) (*supervisor, executions.Execution, *leases.Lease, error) {
 	s, err := b.get(id)
 	if err != nil {
-		return nil, nil, err
+		return nil, executions.Execution{}, nil, err
 	}
 	l, seq, err := s.running(rank)
 	if err != nil {
-		return nil, nil, err
+		return nil, executions.Execution{}, nil, err
 	}
-	conn, err := b.executions.Open(ctx, on(l, seq), req)
-	return conn, l, err
+	return s, on(l, seq), l, nil
 }
 
 // running is the lease and execution of a rank that runs.

@@ -190,6 +190,10 @@ func (s *supervisor) rayIdle(ctx context.Context) bool {
 	defer done()
 	token := s.b.secrets.Token(s.trace.Job)
 	return !mesh.RayBusy(ctx, token, func(ctx context.Context) (*stream.Conn, error) {
-		return s.b.forward(ctx, s.trace.Job, 0, cluster.PortRayDashboard)
+		l, seq, err := s.running(0)
+		if err != nil {
+			return nil, err
+		}
+		return s.b.executions.Forward(ctx, on(l, seq), cluster.PortRayDashboard)
 	})
 }

@@ -2,6 +2,7 @@ package buyer
 
 import (
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/ranklog"
@@ -21,6 +22,8 @@ type (
 	Step     = trace.Step
 	StepKind = trace.Kind
 	Escrows  = pay.Escrows
+	// Program is one more program to run beside a rank's own, in its sandbox.
+	Program = executions.Program
 	// LeaseAccount is one lease of a job with the proofs of its cost.
 	LeaseAccount = leases.Account
 )

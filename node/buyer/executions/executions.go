@@ -153,14 +153,6 @@ func (c *Client) Await(ctx context.Context, x Execution) (*nodepb.Execution, err
 	}
 }
 
-// Open opens a stream into a running program.
-func (c *Client) Open(ctx context.Context, x Execution, req *nodepb.LiveRequest) (*stream.Conn, error) {
-	req.Lease, req.Seq = x.Lease[:], x.Seq
-	c.cfg.Host.Forgive(x.Peer)
-	_, conn, err := protocol.Live.Open(ctx, c.cfg.Host, c.cfg.Tag, x.Peer, req)
-	return conn, err
-}
-
 // ExitOf returns the end of an execution as its provider reports it. refused is the reason of a provider that could not
 // run the program, else empty.
 func ExitOf(ex *nodepb.Execution) (exit jobs.Exit, refused string) {
