@@ -7,8 +7,10 @@
 // carries out their effects, each journalled before anything that depends on it
 // leaves the peer. After a crash, Run takes every job up where the journal has it.
 //
-// Package leases has the leases, from their signatures to their settlement; package executions reaches the programs on
-// them; package trust has the record of providers whose results were checked.
+// Its rooms: record has a job as it is journalled and shown, archive those that ended long ago, secrets the values that
+// they keep to themselves. exchange is the market, leases has the leases from their signatures to their settlement, pay
+// the money behind them, spend the limits on it. executions reaches the programs on the leases, mesh measures the paths
+// between them, probe looks whether their units are shared, checks has results computed again, and reduce reduces them.
 //
 // What happens to a job is decided by its machine, node/buyer/jobs; a driver carries out the effects, with the job's
 // orders, executions and chains of leases. The command of a job with guardians supervises it: it engages them, gets the
