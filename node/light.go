@@ -81,11 +81,11 @@ func (e entries) Health() *service.Problem {
 	return nil
 }
 
-// Size implements marketplace: the size of a class is not known.
+// Size implements buyer.Market: the size of a class is not known.
 func (e entries) Size(market.Class) int { return e.Light.Size() }
 
-// Shard implements marketplace. An entry publishes to the whole class if it does not reach the shard.
+// Shard implements buyer.Market. An entry publishes to the whole class if it does not reach the shard.
 func (entries) Shard(market.Class) uint32 { return 1 + rand.Uint32N(market.Shards) }
 
-// Neighbours implements marketplace.
+// Neighbours implements buyer.Market.
 func (e entries) Neighbours() []peer.AddrInfo { return e.Peers() }

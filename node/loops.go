@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/block"
@@ -84,22 +82,8 @@ const (
 	maxOutput = 64 << 30
 )
 
-// marketplace is the market that a buyer orders from: the exchange, or a light peer's entries.
-type marketplace interface {
-	// Find returns offers of a class, at most so many.
-	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
-	// Publish sends an order to its providers and returns how many neighbours hear it.
-	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
-	// Size estimates how many peers take part in a class.
-	Size(c market.Class) int
-	// Shard returns the shard of an order of a class, or 0.
-	Shard(c market.Class) uint32
-	// Neighbours returns known peers that may guard jobs.
-	Neighbours() []peer.AddrInfo
-}
-
 // newBuyer makes the buying loop, which orders from m. A connection carries so many bytes if carries is not nil.
-func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64) (*buyer.Buyer, error) {
+func (n *Node) newBuyer(ctx context.Context, m buyer.Market, carries func() int64) (*buyer.Buyer, error) {
 	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	limits, err := n.p.Config.Buy.Limits.Amounts(n.p.Genesis.Decimals)
 	if err != nil {
@@ -110,20 +94,19 @@ func (n *Node) newBuyer(ctx context.Context, m marketplace, carries func() int64
 		return nil, err
 	}
 	var escrows *buyer.Escrows
-	var bond func(context.Context, sign.Key) (sign.Key, market.Amount, error)
-	var stake func(context.Context, sign.Key) (market.Amount, error)
+	var stakes buyer.Stakes
 	if n.network != nil {
-		stake, bond = n.chain.Stake, n.chain.Bond
+		stakes = n.chain
 		escrows = &buyer.Escrows{
 			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.Bids(),
 		}
 	}
 	return buyer.New(ctx, buyer.Config{
-		Escrows: escrows, Guardian: n.guardian, Stake: stake, Peers: m.Neighbours,
-		Carries: carries, Filed: n.receipts.file, Blocks: n.p.Blocks(), Bond: bond, Dissent: n.proofs.KeepDispute,
+		Escrows: escrows, Guardian: n.guardian, Stakes: stakes,
+		Carries: carries, Filed: n.receipts.file, Blocks: n.p.Blocks(), Disputes: n.proofs,
 		Reputation: seen{n.reputation, n}, Weights: n.p.Config.Buy.Weights(n.p.Genesis), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
-		Blobs: n.p.Blobs, Fetch: n.files.Fetch, Grant: n.files.Grant, Uploaded: n.files.Uploaded,
+		Blobs: n.p.Blobs, Files: n.files,
 		Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
 		Market: m, Registries: registries, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Boxes:       sealed.Boxes{Key: n.p.Key, Network: n.p.Genesis.Tag()},

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/anchored"
 	"github.com/starling-network/starling/node/auditing"
+	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/inventory"
@@ -56,7 +57,7 @@ func (n *Node) buy(ctx context.Context) error {
 }
 
 // order composes the buying loop, which orders from m.
-func (n *Node) order(ctx context.Context, m marketplace, carries func() int64) (err error) {
+func (n *Node) order(ctx context.Context, m buyer.Market, carries func() int64) (err error) {
 	if n.buyer, err = n.newBuyer(ctx, m, carries); err != nil {
 		return fmt.Errorf("setting up the buyer: %w", err)
 	}

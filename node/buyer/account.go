@@ -6,7 +6,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
@@ -20,7 +19,8 @@ func (s *supervisor) bought() []*leases.Lease {
 	all := slices.Clone(s.paid)
 	s.mu.Unlock()
 	slices.SortFunc(all, func(x, y *leases.Lease) int {
-		return cmp.Or(cmp.Compare(x.Core.Rank, y.Core.Rank), cmp.Compare(x.Core.RankEpoch, y.Core.RankEpoch), bytes.Compare(x.ID[:], y.ID[:]))
+		return cmp.Or(cmp.Compare(x.Core.Rank, y.Core.Rank), cmp.Compare(x.Core.RankEpoch, y.Core.RankEpoch),
+			bytes.Compare(x.ID[:], y.ID[:]))
 	})
 	return all
 }
@@ -64,12 +64,36 @@ func (s *supervisor) owed(ctx context.Context, of []*leases.Lease) (out pay.Anch
 	if err != nil {
 		return out, 0, err
 	}
-	hashes := leases.Hashes(accounts)
-	out.Root, out.Receipts = chain.RootOf(hashes), uint64(len(hashes))
+	out = pay.AnchoringOf(leases.Hashes(accounts))
 	for _, l := range of {
 		if total, err = total.Add(l.Owed()); err != nil {
 			return out, 0, err
 		}
 	}
 	return out, total, nil
+}
+
+// Totals are the sums over all of this peer's own jobs. Paid and Fees never become less.
+type Totals struct {
+	Paid market.Amount // claimed by providers, with the network's fees
+	Held market.Amount // in escrows now
+	Fees uint64        // lamports that transactions took, about
+}
+
+// Totals sums up all jobs, archived and removed ones too.
+func (b *Buyer) Totals() (t Totals) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.jobs {
+		if !b.owned(s.peek()) {
+			continue
+		}
+		j := s.snapshot()
+		j.Escrows = b.pay.Escrows(j.ID)
+		paid, held := pay.Claimed(j.Escrows)
+		t.Paid, t.Held, t.Fees = t.Paid+paid, t.Held+held, t.Fees+took(j).Fees
+	}
+	archived := b.archive.Sums()
+	t.Paid, t.Fees = t.Paid+archived.Paid, t.Fees+archived.Fees
+	return t
 }

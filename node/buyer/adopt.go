@@ -13,32 +13,26 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/journal"
 )
 
 // granted is the command of a job that its guardians have given to this peer.
 type granted struct {
 	epoch  uint64
-	grant  []byte     // of the epoch
-	state  jobs.State // of the job, as its last supervisor left it or as this peer has it
-	public *standing  // the last supervisor's news beside it; nil: none
+	grant  []byte           // of the epoch
+	state  jobs.State       // of the job, as its last supervisor left it or as this peer has it
+	public *record.Standing // the last supervisor's news beside it; nil: none
 	leases []*leases.Lease
 }
 
 // amend brings the part of a job up that its machine does not know. Where its money is its owner knows best.
 func (g granted) amend(j *Job, mine bool) {
-	d := j.Detached.clone()
-	d.Epoch, d.Grant = g.epoch, g.grant
-	if p := g.public; p != nil {
-		j.Orders, j.Carry = p.Orders, p.Carry
-		for i := range min(len(j.Ranks), len(p.Ranks)) {
-			k, r := &j.Ranks[i], p.Ranks[i]
-			k.Route, k.Units, k.Log, k.Exclusive = r.Route, r.Units, r.Log, r.Exclusive
-		}
-		if !mine {
-			d.Escrow, d.Wages, d.Standbys = p.Detached.Escrow, p.Detached.Wages, p.Detached.Standbys
-		}
+	if g.public != nil {
+		g.public.Amend(j, mine)
 	}
+	d := j.Detached.Clone()
+	d.Epoch, d.Grant = g.epoch, g.grant
 	j.Detached = d
 }
 
@@ -93,7 +87,7 @@ func (d *command) merge(g *granted, state *guardian.State) error {
 		return nil
 	}
 	j := d.s.snapshot()
-	merged, public, err := acceptStanding(j, g.state, state.Bytes)
+	merged, public, err := record.AcceptStanding(j, g.state, state.Bytes)
 	switch {
 	case err == nil && public != nil:
 		g.state, g.public = merged, public
@@ -175,14 +169,14 @@ func (s *supervisor) fetchReceipts(ctx context.Context, l *leases.Lease) error {
 const fetchBackTime = time.Hour
 
 // fetchFrom brings a file from the first guardian that has it.
-func (s *supervisor) fetchFrom(ctx context.Context, guardians []guardian.Member, f guardian.File) error {
+func (s *supervisor) fetchFrom(ctx context.Context, guardians []record.Guardian, f guardian.File) error {
 	for {
 		var failed error
 		for _, m := range guardians {
 			id, err := exchange.Remember(s.b.cfg.Host, m.Key, m.Addrs)
 			if err == nil {
 				call, done := context.WithTimeout(ctx, s.b.cfg.LostAfter)
-				err = s.b.cfg.Fetch(call, id, f.CID, f.Size)
+				err = s.b.cfg.Files.Fetch(call, id, f.CID, f.Size)
 				done()
 			}
 			if err == nil {
@@ -190,7 +184,8 @@ func (s *supervisor) fetchFrom(ctx context.Context, guardians []guardian.Member,
 			}
 			failed = errors.Join(failed, err)
 		}
-		s.b.cfg.Log.Warn("no guardian gives a file of a job; asking again", "job", s.trace.Job, "file", f.CID, "err", failed)
+		s.b.cfg.Log.Warn("no guardian gives a file of a job; asking again", "job", s.trace.Job, "file", f.CID,
+			"err", failed)
 		if pause(ctx, grantRetry) != nil {
 			return ctx.Err()
 		}

@@ -13,8 +13,10 @@ import (
 
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 	work "github.com/starling-network/starling/node/workload"
 )
@@ -102,7 +104,7 @@ func (s *supervisor) settled() bool {
 // leave takes jobs out of memory that have ended, those of them whose money is settled for good.
 func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 	now := time.Now()
-	var puts []store.Put
+	var writes journal.Batch
 	var gone []*supervisor
 	var moves []archive.Job
 	var ends []func(bool)
@@ -117,13 +119,14 @@ func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.trace.Job, "err", err)
 			continue
 		}
-		puts = append(append(puts, money...), moved...)
+		writes.Add(money...)
+		writes.Add(moved...)
 		gone, moves, ends = append(gone, s), append(moves, j), append(ends, end)
 	}
 	if len(gone) == 0 {
 		return nil
 	}
-	err := b.cfg.Store.Write(ctx, puts...)
+	err := writes.Commit(ctx, b.cfg.Store)
 	if err == nil {
 		b.mu.Lock()
 		for i, s := range gone {
@@ -158,9 +161,9 @@ func (b *Buyer) drop(s *supervisor) {
 func (s *supervisor) moved(now time.Time) (archive.Job, []store.Put, error) {
 	s.mu.Lock()
 	s.closed = true
-	j := s.job.clone()
+	j := s.job.Clone()
 	s.mu.Unlock()
-	to, puts := s.b.archived(j), []store.Put{{Kind: kindJob, Key: j.ID}}
+	to, puts := s.b.archived(j), []store.Put{{Kind: record.Records.Kind(), Key: j.ID}}
 	for _, l := range s.bought() {
 		record, payer, err := l.Marshal()
 		if err != nil {
@@ -198,7 +201,7 @@ func (b *Buyer) archived(j Job) archive.Job {
 	return archive.Job{
 		Entry: archive.Entry{
 			ID: j.ID, State: string(j.State), Name: j.Spec.Name, Key: j.Key, Created: j.Created.UnixNano(),
-			Spent: b.spent(j), Fees: j.took().Fees, Tx: string(j.anchoredIn()),
+			Spent: b.spent(j), Fees: took(j).Fees, Tx: string(j.AnchoredIn()),
 		},
 		Full: j, Leases: map[string]archive.Lease{}, Blobs: blobsOf(j),
 	}
@@ -287,7 +290,7 @@ func (r *removal) run(ctx context.Context) error {
 		return err
 	}
 	r.LogBytes = work.DiskUse(r.b.jobDir(id))
-	j.eachLeft(func(text string) {
+	j.EachLeft(func(text string) {
 		if c, err := cid.Parse(text); err == nil {
 			r.Left = append(r.Left, c)
 		}

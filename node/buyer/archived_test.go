@@ -22,6 +22,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
@@ -45,7 +46,7 @@ func newPastWorld(t testing.TB, st store.Store) *pastWorld {
 	g := testGenesis
 	g.Free = true
 	return &pastWorld{t, Config{
-		Host: p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)}), Genesis: g, Key: sign.NewPrivate([32]byte{1}), Store: st,
+		Host: p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)}), Genesis: g, Key: sign.NewPrivate([32]byte{1}), Store: st, Files: uploads{},
 		Slots: slots.New(nil, g.SlotMillis, time.Second, p2ptest.Quiet()), Dir: t.TempDir(), Log: p2ptest.Quiet(),
 	}, time.Now().Add(-time.Hour).Truncate(time.Millisecond)}
 }
@@ -86,7 +87,7 @@ func (w *pastWorld) ended(i int) Job {
 
 // running is the record of a job whose programs run.
 func (w *pastWorld) running(j Job) []byte {
-	p, err := paramsOf(j, w.cfg.Genesis, time.Second)
+	p, err := j.Params(w.cfg.Genesis, time.Second)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -97,7 +98,7 @@ func (w *pastWorld) running(j Job) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return encoded(w.t, jobRecord{Job: j, Work: work})
+	return encoded(w.t, record.Record{Job: j, Work: work})
 }
 
 func (w *pastWorld) left(i int) cid.Cid  { return blob.Sum(fmt.Append(nil, "out", i)) }
@@ -147,7 +148,7 @@ func (w *pastWorld) journal(jobs ...Job) {
 		puts := []store.Put{
 			{Kind: leases.Payers.Kind(), Key: core.ID().String(), Value: state},
 			{Kind: trace.Records.Kind(), Key: fmt.Sprintf("%s/%06d", j.ID, 0), Value: encoded(w.t, Step{At: j.Created, Kind: StepOrdered, Detail: "of " + j.ID})},
-			{Kind: kindJob, Key: j.ID, Value: encoded(w.t, j)}, {Kind: leases.Records.Kind(), Key: core.ID().String(), Value: encoded(w.t, rec)},
+			{Kind: record.Records.Kind(), Key: j.ID, Value: encoded(w.t, j)}, {Kind: leases.Records.Kind(), Key: core.ID().String(), Value: encoded(w.t, rec)},
 		}
 		if err := w.cfg.Store.Write(w.t.Context(), puts...); err != nil {
 			w.t.Fatal(err)
@@ -308,7 +309,7 @@ func TestPastJobs(t *testing.T) {
 	running := w.ended(jobs)
 	running.ID, running.State, running.Created = pastID(jobs), Running, w.began.Add(-time.Hour)
 	w.journal(running)
-	if err := w.cfg.Store.Write(t.Context(), store.Put{Kind: kindJob, Key: running.ID, Value: w.running(running)}, store.Put{Kind: kindKey, Key: "ci/again", Value: []byte(pastID(3))}); err != nil {
+	if err := w.cfg.Store.Write(t.Context(), store.Put{Kind: record.Records.Kind(), Key: running.ID, Value: w.running(running)}, submissions.Encode("ci/again", []byte(pastID(3)))); err != nil {
 		t.Fatal(err)
 	}
 	b := w.start()

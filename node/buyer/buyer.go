@@ -7,8 +7,10 @@
 // carries out their effects, each journalled before anything that depends on it
 // leaves the peer. After a crash, Run takes every job up where the journal has it.
 //
-// Package leases has the leases, from their signatures to their settlement; package executions reaches the programs on
-// them; package trust has the record of providers whose results were checked.
+// Its rooms: record has a job as it is journalled and shown, archive those that ended long ago, secrets the values that
+// they keep to themselves. exchange is the market, leases has the leases from their signatures to their settlement, pay
+// the money behind them, spend the limits on it. executions reaches the programs on the leases, mesh measures the paths
+// between them, probe looks whether their units are shared, checks has results computed again, and reduce reduces them.
 //
 // What happens to a job is decided by its machine, node/buyer/jobs; a driver carries out the effects, with the job's
 // orders, executions and chains of leases. The command of a job with guardians supervises it: it engages them, gets the
@@ -17,40 +19,29 @@ package buyer
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/ipfs/go-cid"
-	"github.com/libp2p/go-libp2p/core/peer"
-
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/archive"
+	"github.com/starling-network/starling/node/buyer/checks"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/executions"
-	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
-	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/secrets"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/buyer/trust"
-	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/webhook"
-	work "github.com/starling-network/starling/node/workload"
-	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/verify"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 var (
@@ -59,77 +50,6 @@ var (
 	// ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
 	ErrUnfinished = errors.New("the peer stopped before the job ended; the job goes on when the peer runs again")
 )
-
-// Config has the settings and services of a Buyer. All are required.
-type Config struct {
-	Host    *p2p.Host
-	Genesis market.Genesis
-	Key     sign.Signer
-	Owner   sign.Key // pays
-
-	Escrows *Escrows // nil on a free network
-	Store   store.Store
-	Blobs   work.Blobs
-	Fetch   work.Fetcher
-	Grant   func(to peer.ID, c cid.Cid)
-	// Uploaded reports whether an API key uploaded a blob; nil: none did.
-	Uploaded func(key string, c cid.Cid) bool
-	Runtimes map[string]runtime.Runtime // for the reduce step
-	Slots    probe.Clock
-	Dir      string
-	Log      *slog.Logger
-
-	Market     exchange.Network // as this peer reaches it
-	Registries runtime.Registries
-
-	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
-	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
-
-	// Carries is how many bytes a connection to any provider carries before a relay cuts it; 0: no limit is known. Nil
-	// where connections differ.
-	Carries func() int64
-
-	// Reputation is this peer's record of others.
-	Reputation Reputation
-	// Proofs has the proven properties of units on offer; nil on a network without audits, and if this peer cannot
-	// check them.
-	Proofs Proofs
-
-	Boxes Boxes
-	// Blocked reports whether a provider is not wanted, and why.
-	Blocked func(p sign.Key) (reason string, blocked bool)
-
-	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
-	Guardian *guardian.Service
-	// Peers are peers that this one knows of beside those that sell, and where they may be reached.
-	Peers func() []peer.AddrInfo
-	// Stake returns a peer's stake; nil: stakes are not known.
-	Stake func(ctx context.Context, peer sign.Key) (market.Amount, error)
-
-	// Blocks tells the hashes by which is drawn whose results are checked; nil: no job's can be.
-	Blocks chain.Blocks
-	// Bond returns a provider's wallet and its stake there; zero: none. Nil: nobody has a stake.
-	Bond func(ctx context.Context, provider sign.Key) (owner sign.Key, stake market.Amount, err error)
-	// Dissent journals a proof that providers signed different results, once, and returns its id.
-	Dissent func(ctx context.Context, d replica.Dissent) (string, error)
-
-	Limits      Limits        // on the spending of all keys together
-	PrivateHook bool          // webhooks may be at addresses that are not public
-	Weights     match.Weights // zero means match.DefaultWeights
-	QuoteWindow time.Duration // quotes for an order are waited for at the most so long
-	LostAfter   time.Duration // a provider that is silent for so long is lost
-	MaxOutput   int64         // bytes of one output
-	MaxJobs     int           // jobs at a time, settling ones not counted
-	MaxAsked    int           // known providers asked at once for an order, beside 3 for each lease wanted; zero means 48
-}
-
-// Reputation has the reputation of other peers; node/reputation implements it.
-type Reputation interface {
-	exchange.Ratings
-	probe.Facts
-	// Failed reports that the provider of a lease broke it, and the loss. The report may repeat.
-	Failed(c market.LeaseCore, lost market.Amount)
-}
 
 // Buyer buys for one peer. New starts nothing; Run does.
 type Buyer struct {
@@ -150,9 +70,9 @@ type Buyer struct {
 	// fundTime is how long pay may take to set money aside.
 	fundTime time.Duration
 	hooks    *webhook.Queue
-	trust    *trust.Book
+	checks   *checks.Checker
 	archive  *archive.Archive
-	secret   [32]byte // hold ids derive from it
+	secrets  *secrets.Keeper
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
@@ -166,10 +86,8 @@ type Buyer struct {
 	removals chan *removal // to tidying
 }
 
-const (
-	kindKey    = "jobkey" // idempotency key → job id
-	kindSecret = "secret"
-)
+// submissions has the ids of jobs by their idempotency keys.
+var submissions = journal.DefineRaw("jobkey")
 
 // New checks the configuration and restores the journalled jobs.
 func New(ctx context.Context, cfg Config) (*Buyer, error) {
@@ -183,10 +101,11 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		ended: make(chan struct{}, 1), removals: make(chan *removal),
 	}
 	b.leases = leases.New(leases.Config{
-		Host: cfg.Host, Genesis: cfg.Genesis, Store: cfg.Store, Clock: cfg.Slots, Observer: keeping{b}, Tasks: &b.wg, Log: cfg.Log,
+		Host: cfg.Host, Genesis: cfg.Genesis, Store: cfg.Store, Clock: cfg.Slots, Observer: keeping{b}, Tasks: &b.wg,
+		Log: cfg.Log,
 	})
 	b.executions = executions.New(executions.Config{
-		Host: cfg.Host, Tag: b.tag, Fetch: cfg.Fetch, LostAfter: cfg.LostAfter, MaxOutput: cfg.MaxOutput,
+		Host: cfg.Host, Tag: b.tag, Fetch: cfg.Files.Fetch, LostAfter: cfg.LostAfter, MaxOutput: cfg.MaxOutput,
 	})
 	var err error
 	if b.own, err = newOwn(b); err != nil {
@@ -202,18 +121,21 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		}
 		b.fundTime = pay.FundTime
 	}
-	if b.hooks, err = webhook.Open(ctx, webhook.Config{Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log}); err != nil {
+	if b.hooks, err = webhook.Open(ctx, webhook.Config{
+		Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log,
+	}); err != nil {
 		return nil, err
 	}
-	if b.trust, err = trust.Load(ctx, cfg.Store); err != nil {
+	if b.checks, err = newChecks(ctx, b); err != nil {
 		return nil, err
 	}
-	if err := b.loadSecret(ctx); err != nil {
+	if b.secrets, err = secrets.Open(ctx, cfg.Store, cfg.Boxes, b.self); err != nil {
 		return nil, err
 	}
 	b.exchange = exchange.New(exchange.Config{
-		Host: cfg.Host, Genesis: cfg.Genesis, Self: b.self, Secret: b.secret, Network: cfg.Market, Ratings: cfg.Reputation,
-		Proofs: cfg.Proofs, Blocked: cfg.Blocked, Weights: cfg.Weights, Window: cfg.QuoteWindow, MaxAsked: cfg.MaxAsked,
+		Host: cfg.Host, Genesis: cfg.Genesis, Self: b.self, Secret: b.secrets.Seed(), Network: cfg.Market,
+		Ratings: cfg.Reputation, Proofs: cfg.Proofs, Blocked: cfg.Blocked, Weights: cfg.Weights,
+		Window: cfg.QuoteWindow, MaxAsked: cfg.MaxAsked,
 		Log: cfg.Log,
 	})
 	if b.Ledger, err = spend.Load(ctx, cfg.Store, cfg.Genesis, cfg.Limits, spending{b}); err != nil {
@@ -226,29 +148,14 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	return b, err
 }
 
-func (b *Buyer) loadSecret(ctx context.Context) error {
-	v, err := b.cfg.Store.Get(ctx, kindSecret, "hold")
-	switch {
-	case err == nil && len(v) == len(b.secret):
-		copy(b.secret[:], v)
-		return nil
-	case err != nil && !errors.Is(err, store.ErrNotFound):
-		return fmt.Errorf("reading the buyer's secret: %w", err)
-	}
-	if _, err := rand.Read(b.secret[:]); err != nil {
-		return err
-	}
-	return b.cfg.Store.Write(ctx, store.Put{Kind: kindSecret, Key: "hold", Value: b.secret[:]})
-}
-
 // load reads the jobs and their leases. Of an archived job it reads the entry alone.
 func (b *Buyer) load(ctx context.Context) error {
 	var err error
 	if b.archive, err = archive.Open(ctx, b.cfg.Store); err != nil {
 		return err
 	}
-	var all []jobRecord
-	if err := jobTable.List(ctx, b.cfg.Store, "", func(_ string, rec jobRecord) error {
+	var all []record.Record
+	if err := record.Records.List(ctx, b.cfg.Store, "", func(_ string, rec record.Record) error {
 		all = append(all, rec)
 		return nil
 	}); err != nil {
@@ -287,7 +194,8 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.wg.Go(func() { b.pay.Run(ctx) }) // it tells of leases, which end with b.ctx
 	for _, l := range b.leases.All() {
 		// Those of a job with guardians are taken up once it is certain that this peer supervises it.
-		if s, err := b.get(l.Job); !l.Done() && err == nil && (s.guard == nil || s.mine && s.snapshot().State == Settling) {
+		if s, err := b.get(l.Job); !l.Done() && err == nil &&
+			(s.guard == nil || s.mine && s.snapshot().State == Settling) {
 			b.leases.Watch(l)
 		}
 	}
@@ -352,15 +260,16 @@ func (s *supervisor) shown() Job {
 	if escrows := s.b.pay.Escrows(j.ID); len(escrows) > 0 { // a past job brings its own from the journal
 		j.Escrows = escrows
 	}
-	return j.shown()
+	return withMoney(j)
 }
 
-func (j Job) shown() Job {
+// withMoney returns a job with the sums over its escrows, and without the box of its key.
+func withMoney(j Job) Job {
 	if len(j.Escrows) > 0 {
 		j.Paid, j.Held = pay.Claimed(j.Escrows)
-		j.Lamports = j.took()
+		j.Lamports = took(j)
 	}
-	if d := j.Detached; d != nil { // nobody can open them who looks at it
+	if d := j.Detached; d != nil {
 		d.Box = nil
 	}
 	return j

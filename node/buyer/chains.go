@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // chains are the leases of a job, each with the successors that make it longer.
@@ -128,7 +128,7 @@ func (c chains) renew(fx jobs.RenewLease) {
 			return // the journal has it
 		}
 		if err != nil {
-			c.post(jobs.RenewalRefused{Of: fx.Of, Reason: executions.Clean(err.Error())})
+			c.post(jobs.RenewalRefused{Of: fx.Of, Reason: record.Clean(err.Error())})
 			return
 		}
 		c.post(jobs.LeaseRenewed{Of: fx.Of, Next: factOf(before.Find(core.ID()))})

@@ -3,135 +3,59 @@ package buyer
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
+	"sync"
 	"time"
 
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 )
 
-// Cluster is the state of a job whose ranks form one cluster. Members and Version are the plan that every member gets.
-// They change together, in one write of the journal with the cause, so that no version has two contents.
-//
-//	leases of all ranks ─▶ version 1 ─▶ each rank starts with it
-//	a rank is lost ─▶ version n+1 without it ─▶ a new lease, a higher epoch ─▶ version n+2 ─▶ sent to each member until it has it
-//	scale up: new ranks are ordered, all or none ─▶ version n+1     scale down: the highest end ─▶ version n+1 without them
-type Cluster struct {
-	Version uint64 `json:"version"` // of the plan; 0: there is none yet
-	Size    uint32 `json:"size"`    // ranks 0 to Size-1
-	Members []Seat `json:"members,omitempty"`
-	// Terms is its name in all its leases, however its job is changed later: members with the same one are of one
-	// cluster.
-	Terms sign.Hash `json:"terms"`
-	// Begun is the size that its engine was told when it began, Generation how often it has begun again since.
-	Begun      uint32 `json:"begun"`
-	Generation int    `json:"generation,omitempty"`
-	// Ready is when its head's engine answered first in this generation; zero: not yet.
-	Ready time.Time `json:"ready,omitzero"`
-	// Target is a smaller size that it is being brought to; 0: none.
-	Target uint32 `json:"target,omitempty"`
-	// Before is the budget that the job had before it was last made larger, and has again if the new members do not
-	// join.
-	Before market.Amount `json:"before,omitempty"`
-	// Epochs are those of ranks that were scaled away, by rank: whoever has such a rank again gets a higher one.
-	Epochs []uint32 `json:"epochs,omitempty"`
-	// Idle is since when nothing was asked of it; zero: it is in use, or nobody wants to know.
-	Idle time.Time `json:"idle,omitzero"`
+// plans keeps the providers of a cluster at the plan in force.
+type plans struct {
+	s *supervisor
+
+	mu       sync.Mutex      // taken after the supervisor's
+	observed []observedPlan  // of each rank: which plan its provider goes by
+	bell     chan struct{}   // closes when something of the cluster changes; nil: nobody waits
+	paths    *[]cluster.Path // between its members, as the journal has them; nil: it was not read yet
 }
 
-// Seat is one member of a cluster's plan.
-type Seat struct {
-	Rank  uint32         `json:"rank"`
-	Epoch uint32         `json:"epoch"`
-	Lease market.LeaseID `json:"lease"` // the first of its line
+// grow makes room for n ranks.
+func (p *plans) grow(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.observed) < n {
+		p.observed = append(p.observed, observedPlan{})
+	}
 }
 
-func (c *Cluster) clone() *Cluster {
-	if c == nil {
-		return nil
-	}
-	out := *c
-	out.Members, out.Epochs = slices.Clone(c.Members), slices.Clone(c.Epochs)
-	return &out
+// trim drops all ranks but n.
+func (p *plans) trim(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observed = p.observed[:n:n]
 }
 
-// newCluster is the state of a job that is a cluster; nil for another one.
-func newCluster(id string, spec job.Job) (*Cluster, error) {
-	if spec.Cluster == nil {
-		return nil, nil
-	}
-	terms, err := termsOf(spec, []byte(id))
-	if err != nil {
-		return nil, err
-	}
-	return &Cluster{Size: spec.Count, Begun: spec.Count, Terms: terms}, nil
+// observedPlan is the plan that a rank follows, by its provider's word.
+type observedPlan struct {
+	lease market.LeaseID
+	seq   uint64
+	plan  uint64 // version; 0: it has said nothing
 }
 
-// engine is the software that runs on a cluster.
-func (j Job) engine() cluster.Engine {
-	e, err := cluster.LookUp(j.Spec.Cluster.Engine)
-	if err != nil {
-		return cluster.Engine{} // the job was checked
-	}
-	return e.With(j.Spec.Cluster.Options)
-}
-
-// task is what the template of its engine makes rank's program of.
-func (j Job) task(rank int) cluster.Task {
-	per, units, c := j.Spec.Resources.PerUnit, j.Spec.Resources.Units, j.Spec.Cluster
-	t := cluster.Task{
-		ID: j.ID, Rank: uint32(rank), Size: j.Cluster.Size, Begun: j.Cluster.Begun, Class: c.Network, Options: c.Options, Command: c.Command,
-		MilliCPU: times(per.MilliCPU, units), MemoryMiB: times(per.MemoryMiB, units),
-	}
-	if j.Network != nil {
-		t.RTT = time.Duration(j.Network.RTTMicros) * time.Microsecond
-	}
-	if cls := string(j.Spec.Resources.Class); cls == "gpu" || strings.HasPrefix(cls, "gpu/") {
-		t.GPUs = units
-	}
-	return t
-}
-
-// times multiplies, up to the highest number there is.
-func times(a, b uint32) uint32 { return uint32(min(uint64(a)*uint64(b), 1<<32-1)) }
-
-// readyEvery is how often the head is asked whether it does its work.
-const readyEvery = job.Span(time.Second)
-
-// clustered makes a workload that of a cluster's rank.
-func (j Job) clustered(rank int, w *nodepb.Workload) (token bool) {
-	p := j.engine().Program(j.task(rank))
-	w.Entrypoint, w.Args = p.Entrypoint, p.Args
-	for k, v := range p.Env {
-		if _, own := w.Env[k]; !own { // who says so himself knows better
-			w.Env[k] = v
-		}
-	}
-	if r := p.Ready; r != nil {
-		// An image that is slow to begin is not ill: for so long its checks only say whether it is ready.
-		h := &job.Health{Interval: readyEvery, Timeout: job.Span(5 * time.Second), Retries: 30, StartPeriod: job.Span(10 * time.Minute)}
-		if h.TCP = r.Port; r.Path != "" {
-			h.TCP, h.HTTP = 0, &job.HTTPGet{Port: r.Port, Path: r.Path}
-		}
-		w.Health = pbHealth(h)
-	}
-	return p.Token
-}
-
-// planFor returns a job's plan in force, as sent to one rank. lease returns the lease with an id, paths are the measured
-// ones between any of its members.
-func (j Job) planFor(
-	rank int, lease func(market.LeaseID) *leases.Lease, paths []cluster.Path,
+// planFor returns a job's plan in force, as sent to one rank. lease returns the lease with an id, paths are the
+// measured ones between any of its members.
+func planFor(
+	j Job, rank int, lease func(market.LeaseID) *leases.Lease, paths []cluster.Path,
 ) (cluster.Plan, error) {
 	c := j.Cluster
-	p := cluster.Plan{ID: j.ID, Rank: uint32(rank), Size: c.Size, Version: c.Version, MTU: cluster.MaxMTU, Engine: j.Spec.Cluster.Engine}
+	p := cluster.Plan{ID: j.ID, Rank: uint32(rank), Size: c.Size, Version: c.Version, MTU: cluster.MaxMTU,
+		Engine: j.Spec.Cluster.Engine}
 	for _, seat := range c.Members {
 		l := lease(seat.Lease)
 		if l == nil {
@@ -145,13 +69,15 @@ func (j Job) planFor(
 		if err != nil {
 			return p, fmt.Errorf("lease %s of rank %d: %w", seat.Lease.Short(), seat.Rank, err)
 		}
-		t := j.task(int(seat.Rank))
+		t := j.Task(int(seat.Rank))
 		m := cluster.Member{
-			Rank: seat.Rank, Epoch: seat.Epoch, Lease: signed, Hold: rec.Member.Hold, Key: rec.Member.Key, GPUs: t.GPUs, Slots: j.engine().Slots(t),
-			MilliCPU: times(rec.PerUnit.MilliCPU, uint32(signed.Core.Units)), MemoryMiB: times(rec.PerUnit.MemoryMiB, uint32(signed.Core.Units)),
+			Rank: seat.Rank, Epoch: seat.Epoch, Lease: signed, Hold: rec.Member.Hold, Key: rec.Member.Key, GPUs: t.GPUs,
+			Slots: j.Engine().Slots(t), MilliCPU: record.Times(rec.PerUnit.MilliCPU, uint32(signed.Core.Units)),
+			MemoryMiB: record.Times(rec.PerUnit.MemoryMiB, uint32(signed.Core.Units)),
 		}
 		for _, text := range rec.Addrs {
-			if a, err := ma.NewMultiaddr(text); err == nil && len(a.String()) <= cluster.MaxAddrSize && len(m.Addrs) < cluster.MaxAddrs {
+			if a, err := ma.NewMultiaddr(text); err == nil && len(a.String()) <= cluster.MaxAddrSize &&
+				len(m.Addrs) < cluster.MaxAddrs {
 				m.Addrs = append(m.Addrs, a)
 			}
 		}
@@ -161,50 +87,60 @@ func (j Job) planFor(
 	return p, p.Validate()
 }
 
-// planOf is the plan in force as one rank is told it.
-func (s *supervisor) planOf(ctx context.Context, rank int) (cluster.Plan, error) {
-	j := s.snapshot() // before the paths: what is between members is there when they are
-	paths, err := s.pathsNow(ctx)
+// of returns the plan in force, as sent to one rank.
+func (p *plans) of(ctx context.Context, rank int) (cluster.Plan, error) {
+	j := p.s.snapshot() // before the paths: what is between members is there when they are
+	paths, err := p.pathsNow(ctx)
 	if err != nil {
 		return cluster.Plan{}, err
 	}
-	return j.planFor(rank, s.b.leases.Get, paths)
+	return planFor(j, rank, p.s.b.leases.Get, paths)
 }
 
-// told is the plan that a rank follows, by its provider's word.
-type told struct {
-	lease market.LeaseID
-	seq   uint64
-	plan  uint64 // version; 0: it has said nothing
+// attached keeps a member's provider at the plan in force, and knows its ways to the others, until the caller calls
+// back.
+func (p *plans) attached(ctx context.Context, i int) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { p.tell(ctx, i) })
+	wg.Go(func() { p.look(ctx, i) })
+	return func() {
+		cancel()
+		wg.Wait()
+	}
 }
 
 // heard takes in which plan a rank's execution goes by.
-func (s *supervisor) heard(i int, ex *nodepb.Execution) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.job.Cluster == nil || i >= len(s.told) || s.leases[i] == nil {
+func (p *plans) heard(i int, ex *nodepb.Execution) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if p.s.job.Cluster == nil || i >= len(p.s.leases) || p.s.leases[i] == nil {
 		return
 	}
-	s.told[i] = told{s.leases[i].First, ex.Seq, ex.PlanVersion}
-	s.ringLocked()
+	p.mu.Lock()
+	p.observed[i] = observedPlan{p.s.leases[i].First, ex.Seq, ex.PlanVersion}
+	p.mu.Unlock()
+	p.ring()
 }
 
-// ringLocked wakes who waits for a change of the cluster.
-func (s *supervisor) ringLocked() {
-	if s.bell != nil {
-		close(s.bell)
-		s.bell = nil
+// ring wakes who waits for a change of the cluster.
+func (p *plans) ring() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bell != nil {
+		close(p.bell)
+		p.bell = nil
 	}
 }
 
 // rung closes when something of the cluster changes after this call.
-func (s *supervisor) rung() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.bell == nil {
-		s.bell = make(chan struct{})
+func (p *plans) rung() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bell == nil {
+		p.bell = make(chan struct{})
 	}
-	return s.bell
+	return p.bell
 }
 
 const (
@@ -217,11 +153,11 @@ const (
 
 // tell sends one rank's provider the plan in force until ctx ends: each version until the provider has accepted it, and
 // again if it returns with an older one. A program that starts has the plan with its workload.
-func (s *supervisor) tell(ctx context.Context, i int) {
+func (p *plans) tell(ctx context.Context, i int) {
 	wait := tellFirst
 	for ctx.Err() == nil {
-		bell := s.rung()
-		l, seq, due := s.behind(i)
+		bell := p.rung()
+		l, seq, due := p.behind(i)
 		if !due {
 			wait = tellFirst
 			select {
@@ -230,18 +166,19 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 			}
 			continue
 		}
-		version, err := s.tellOne(ctx, i, l, seq)
+		version, err := p.tellOne(ctx, i, l, seq)
 		if err == nil {
-			s.mu.Lock()
-			if i < len(s.told) && s.told[i].lease == l.First && s.told[i].seq == seq {
-				s.told[i].plan = max(s.told[i].plan, version)
+			p.mu.Lock()
+			if i < len(p.observed) && p.observed[i].lease == l.First && p.observed[i].seq == seq {
+				p.observed[i].plan = max(p.observed[i].plan, version)
 			}
-			s.mu.Unlock()
+			p.mu.Unlock()
 			wait = tellFirst
 			continue
 		}
 		if ctx.Err() == nil {
-			s.b.cfg.Log.Debug("a member of a cluster was not told of the others", "job", s.trace.Job, "rank", i, "err", err)
+			p.s.b.cfg.Log.Debug("a member of a cluster was not told of the others", "job", p.s.trace.Job, "rank", i,
+				"err", err)
 		}
 		if pause(ctx, wait) != nil {
 			return
@@ -251,13 +188,16 @@ func (s *supervisor) tell(ctx context.Context, i int) {
 }
 
 // behind reports whether a rank's provider goes by an older plan than the one in force.
-func (s *supervisor) behind(i int) (*leases.Lease, uint64, bool) {
+func (p *plans) behind(i int) (*leases.Lease, uint64, bool) {
+	s := p.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i >= len(s.told) || i >= len(s.job.Ranks) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i >= len(p.observed) || i >= len(s.leases) || i >= len(s.job.Ranks) {
 		return nil, 0, false
 	}
-	l, r, t := s.leases[i], s.job.Ranks[i], s.told[i]
+	l, r, t := s.leases[i], s.job.Ranks[i], p.observed[i]
 	if l == nil || r.State != RankRunning || t.lease != l.First || t.seq != r.Seq || t.plan == 0 {
 		return nil, 0, false // it starts with the plan in force, or has not answered yet
 	}
@@ -265,12 +205,61 @@ func (s *supervisor) behind(i int) (*leases.Lease, uint64, bool) {
 }
 
 // tellOne tells one provider the plan in force, and returns its version.
-func (s *supervisor) tellOne(ctx context.Context, i int, l *leases.Lease, seq uint64) (uint64, error) {
-	p, err := s.planOf(ctx, i)
+func (p *plans) tellOne(ctx context.Context, i int, l *leases.Lease, seq uint64) (uint64, error) {
+	plan, err := p.of(ctx, i)
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	return p.Version, s.b.executions.Join(ctx, on(l, seq), p.Proto())
+	return plan.Version, p.s.b.executions.Join(ctx, on(l, seq), plan.Proto())
+}
+
+// lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
+const lookEvery = 3 * time.Second
+
+// look updates a member's paths to the others until ctx ends.
+func (p *plans) look(ctx context.Context, i int) {
+	for pause(ctx, jitter(lookEvery)) == nil {
+		l, seq, err := p.s.running(i)
+		if err != nil {
+			continue
+		}
+		ex, err := p.s.b.executions.Status(ctx, on(l, seq))
+		if err != nil || ex.Seq != seq || ex.State.Ended() { // its end is for who watches it
+			continue
+		}
+		if again, now, err := p.s.running(i); err == nil && again == l && now == seq {
+			p.s.see(i, ex)
+			p.heard(i, ex)
+		}
+	}
+}
+
+// pathsNow are the paths between the members of the job's cluster, none for another one.
+func (p *plans) pathsNow(ctx context.Context) ([]cluster.Path, error) {
+	p.mu.Lock()
+	known := p.paths
+	p.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	// A job that is being stopped does not fail for it.
+	read, err := p.s.b.Paths(context.WithoutCancel(ctx), p.s.trace.Job)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paths == nil { // else a gang formed meanwhile
+		p.paths = &read
+	}
+	return *p.paths, nil
+}
+
+// setPaths sets them; nil: they are to be read again.
+func (p *plans) setPaths(paths *[]cluster.Path) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paths = paths
 }

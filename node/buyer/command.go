@@ -13,10 +13,10 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
@@ -61,7 +61,7 @@ func (d *command) acquire() {
 			}
 			if text := err.Error(); text != said {
 				said = text
-				detail := "waiting for the job's guardians: " + executions.Clean(text)
+				detail := "waiting for the job's guardians: " + record.Clean(text)
 				d.s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: detail})
 				d.s.trace.Poke()
 			}
@@ -125,7 +125,7 @@ func (d *command) standing(st jobs.State) (guardian.State, error) {
 	d.s.mu.Lock()
 	j := d.projectLocked(st)
 	d.s.mu.Unlock()
-	b, err := json.Marshal(standingOf(j, work))
+	b, err := json.Marshal(record.StandingOf(j, work))
 	return guardian.State{Bytes: b, Over: st.Phase >= jobs.Settling, Files: keptOf(j)}, err
 }
 
@@ -239,7 +239,8 @@ func (d *command) held(ctx context.Context) {
 	if j.Detached.Held || j.State != Running || j.Detached.Escrow == nil || !s.b.owned(j) {
 		return
 	}
-	if !slices.ContainsFunc(s.b.pay.Escrows(j.ID), func(e Escrow) bool { return e.Address == j.Detached.Escrow.Address && e.Deposited > 0 }) {
+	filled := func(e Escrow) bool { return e.Address == j.Detached.Escrow.Address && e.Deposited > 0 }
+	if !slices.ContainsFunc(s.b.pay.Escrows(j.ID), filled) {
 		return
 	}
 	switch d.handing.Load() {
@@ -259,7 +260,7 @@ func (d *command) held(ctx context.Context) {
 	}
 	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "from now on the job goes on without this peer"})
 	if err := s.save(ctx, func(j *Job) {
-		j.Detached = j.Detached.clone()
+		j.Detached = j.Detached.Clone()
 		j.Detached.Held = true
 	}); err != nil {
 		s.b.cfg.Log.Warn("a job that is held by its guardians was not journalled", "err", err)
@@ -302,7 +303,8 @@ func (d *command) dismiss() {
 		call, done := context.WithTimeout(d.b.desk.ctx, d.b.cfg.LostAfter)
 		defer done()
 		if err := panel.Dismiss(call); err != nil {
-			d.b.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", d.s.trace.Job, "err", err)
+			d.b.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", d.s.trace.Job,
+				"err", err)
 		}
 	})
 }

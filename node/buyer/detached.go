@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
@@ -27,40 +28,6 @@ import (
 
 // errSuperseded ends the work of a job that another peer supervises from now on.
 var errSuperseded = errors.New("another peer supervises the job now")
-
-// Detached is the part of a job that its guardians need. It is journalled with the job and sent to them.
-type Detached struct {
-	Owner     sign.Key          `json:"owner"`         // the peer that submitted it, whose escrow pays
-	Key       sign.Key          `json:"key"`           // in whose name its leases are bought
-	Terms     sign.Hash         `json:"terms"`         // its name in leases and for its guardians
-	Box       []byte            `json:"box,omitempty"` // the secret of Key, sealed to this peer
-	Guardians []guardian.Member `json:"guardians,omitempty"`
-	Engaged   bool              `json:"engaged,omitempty"` // all of them have it
-	Epoch     uint64            `json:"epoch,omitempty"`   // under which it is supervised, as far as this peer knows
-	Grant     []byte            `json:"grant,omitempty"`   // proof of that; empty: the first
-	Escrow    *Place            `json:"escrow,omitempty"`
-	Standbys  []Standby         `json:"standbys,omitempty"`
-	// Wages say where each guardian's wage lies (escrow.Funding), by guardian.
-	Wages map[string][]byte `json:"wages,omitempty"`
-	// Held says that the guardians know of all leases: the owner may leave.
-	Held bool `json:"held,omitempty"`
-}
-
-// Standby is a provider that may be hired for a rank that was lost.
-type Standby struct {
-	Quote  market.Quote  `json:"quote"` // of the job's first order
-	Addrs  []string      `json:"addrs,omitempty"`
-	Budget market.Amount `json:"budget"` // for all that it is hired for
-}
-
-// clone is a copy whose changes do not reach d.
-func (d *Detached) clone() *Detached {
-	if d == nil {
-		return nil
-	}
-	out := *d
-	return &out // the value is replaced, never changed
-}
 
 // owned reports whether the job is the peer's own to settle.
 func (b *Buyer) owned(j Job) bool { return j.Detached == nil || j.Detached.Owner == b.self }
@@ -162,38 +129,25 @@ func (b *Buyer) detachedFor(id string, spec job.Job) (*Detached, error) {
 	_, _ = rand.Read(seed[:]) // never fails
 	defer clear(seed[:])
 	k := sign.NewPrivate(seed).Key()
-	terms, err := termsOf(spec, k[:])
+	terms, err := record.Terms(spec, k[:])
 	if err != nil {
 		return nil, err
 	}
-	box, err := b.sealKey(id, seed)
+	box, err := b.secrets.SealKey(id, seed)
 	if err != nil {
 		return nil, err
 	}
 	return &Detached{Owner: b.self, Key: k, Terms: terms, Box: box}, nil
 }
 
-// sealKey seals a job's key to this peer.
-func (b *Buyer) sealKey(id string, seed [32]byte) ([]byte, error) {
-	box, err := b.cfg.Boxes.Seal(b.self, boxKey, id, seed[:])
-	if err != nil {
-		return nil, fmt.Errorf("sealing the job's key: %w", err)
-	}
-	return box, nil
-}
-
 // voiceOf is the voice of a detached job that was read from the journal, or is new.
 func (b *Buyer) voiceOf(j Job) (*guarded, error) {
 	d := j.Detached
-	seed, err := b.cfg.Boxes.Open(boxKey, j.ID, d.Box)
-	if err != nil || len(seed) != 32 {
-		return nil, fmt.Errorf("opening the key of job %s: it is not what was written", j.ID)
+	key, err := b.secrets.Key(j.ID, d.Box, d.Key)
+	if err != nil {
+		return nil, err
 	}
-	g := &guarded{b: b, job: j.ID, secret: sign.NewPrivate([32]byte(seed)), hash: d.Terms}
-	clear(seed)
-	if g.secret.Key() != d.Key {
-		return nil, fmt.Errorf("opening the key of job %s: it is another one", j.ID)
-	}
+	g := &guarded{b: b, job: j.ID, secret: key, hash: d.Terms}
 	if len(d.Guardians) > 0 {
 		err = g.guardedBy(d, nil)
 	}
@@ -202,7 +156,7 @@ func (b *Buyer) voiceOf(j Job) (*guarded, error) {
 
 // guardedBy gives the job its guardians: panel speaks to them, or is made.
 func (g *guarded) guardedBy(d *Detached, panel *guardian.Panel) error {
-	charter, err := d.charter()
+	charter, err := charterOf(d)
 	if err == nil {
 		err = charter.Check(g.b.cfg.Genesis)
 	}
@@ -211,7 +165,8 @@ func (g *guarded) guardedBy(d *Detached, panel *guardian.Panel) error {
 	}
 	if panel == nil {
 		panel = guardian.NewPanel(guardian.PanelConfig{
-			Host: g.b.cfg.Host, Genesis: g.b.cfg.Genesis, Key: g.b.cfg.Key, Charter: charter, Members: d.Guardians, Local: g.b.cfg.Guardian,
+			Host: g.b.cfg.Host, Genesis: g.b.cfg.Genesis, Key: g.b.cfg.Key, Charter: charter,
+			Members: membersOf(d.Guardians), Local: g.b.cfg.Guardian,
 			Slots: func() (market.Slot, error) { return g.b.cfg.Slots.Now(time.Now()) }, Epoch: d.Epoch, Grant: d.Grant,
 		})
 	}
@@ -224,8 +179,26 @@ func (g *guarded) guardedBy(d *Detached, panel *guardian.Panel) error {
 	return nil
 }
 
-// charter says whose the job is and who guards it.
-func (d *Detached) charter() (guardian.Charter, error) {
+// membersOf returns the guardians of a job as package guardian has them.
+func membersOf(guardians []record.Guardian) []guardian.Member {
+	out := make([]guardian.Member, len(guardians))
+	for i, g := range guardians {
+		out[i] = guardian.Member(g)
+	}
+	return out
+}
+
+// guardiansOf is the reverse of membersOf.
+func guardiansOf(members []guardian.Member) []record.Guardian {
+	out := make([]record.Guardian, len(members))
+	for i, m := range members {
+		out[i] = record.Guardian(m)
+	}
+	return out
+}
+
+// charterOf returns the guardians and the owner of a detached job.
+func charterOf(d *Detached) (guardian.Charter, error) {
 	keys := make([]sign.Key, len(d.Guardians))
 	for i, m := range d.Guardians {
 		keys[i] = m.Key
@@ -244,7 +217,9 @@ func (g *guarded) witnesses() []sign.Signer {
 
 // standbysOf picks the standbys among the quotes that were not chosen, best first: each may be hired for as long as the
 // leases last that were ordered.
-func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sign.Key]exchange.Quoted) ([]Standby, error) {
+func (s *supervisor) standbysOf(
+	o market.Order, spare []sign.Key, quotes map[sign.Key]exchange.Quoted,
+) ([]Standby, error) {
 	var out []Standby
 	for _, k := range spare {
 		q, ok := quotes[k]
@@ -259,7 +234,8 @@ func (s *supervisor) standbysOf(o market.Order, spare []sign.Key, quotes map[sig
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Standby{Quote: q.Quote, Addrs: append(slices.Clone(q.Quote.Addrs), q.Offer.Addrs...), Budget: budget})
+		addrs := append(slices.Clone(q.Quote.Addrs), q.Offer.Addrs...)
+		out = append(out, Standby{Quote: q.Quote, Addrs: addrs, Budget: budget})
 	}
 	return out, nil
 }
@@ -315,7 +291,7 @@ func (s *supervisor) placedAt(ctx context.Context, at pay.Placement) error {
 		wages[g.Key.String()] = f
 	}
 	return s.save(ctx, func(j *Job) {
-		d := j.Detached.clone()
+		d := j.Detached.Clone()
 		d.Escrow, d.Wages = &at.Place, wages
 		d.Standbys = slices.DeleteFunc(slices.Clone(d.Standbys), func(sb Standby) bool {
 			return !slices.Contains(at.Standbys, sb.Quote.Provider)
@@ -325,13 +301,15 @@ func (s *supervisor) placedAt(ctx context.Context, at pay.Placement) error {
 }
 
 // prepare journals the standbys of the order that a job's first leases are taken by.
-func (s *supervisor) prepare(ctx context.Context, o market.Order, spares []sign.Key, quotes map[sign.Key]exchange.Quoted) error {
+func (s *supervisor) prepare(
+	ctx context.Context, o market.Order, spares []sign.Key, quotes map[sign.Key]exchange.Quoted,
+) error {
 	standbys, err := s.standbysOf(o, spares, quotes)
 	if err != nil {
 		return err
 	}
 	return s.save(ctx, func(j *Job) {
-		d := j.Detached.clone()
+		d := j.Detached.Clone()
 		d.Standbys = standbys
 		j.Detached = d
 	})
@@ -361,13 +339,17 @@ func (s *supervisor) standbySlots(most uint64) (uint64, error) {
 // word moves it.
 func (s *supervisor) hire(ctx context.Context, o market.Order, env []byte, ranks []uint32) (*forming, error) {
 	if len(ranks) > pay.MaxStandbyLeaves {
-		return nil, &unplaced{reason: fmt.Sprintf("%d ranks need standbys at once, at most %d are hired", len(ranks), pay.MaxStandbyLeaves)}
+		return nil, &unplaced{reason: fmt.Sprintf(
+			"%d ranks need standbys at once, at most %d are hired", len(ranks), pay.MaxStandbyLeaves)}
 	}
 	quotes := s.standbys(o)
 	if len(quotes) < len(ranks) {
-		return nil, &unplaced{raced: true, reason: fmt.Sprintf("%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)", len(ranks), len(quotes))}
+		return nil, &unplaced{raced: true, reason: fmt.Sprintf(
+			"%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)",
+			len(ranks), len(quotes))}
 	}
-	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]exchange.Quoted{}, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
+	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]exchange.Quoted{},
+		drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
 	defer f.uncommit()
 	var chosen []gang.Member
 	var spares []sign.Key

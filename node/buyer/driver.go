@@ -3,14 +3,14 @@ package buyer
 import (
 	"context"
 	"crypto/sha256"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
@@ -26,6 +26,8 @@ type driver struct {
 	chains chains
 	guards *command
 	loaded *jobs.State // as the journal has it, until the machine is made
+
+	extending sync.Mutex // one extension, or scaling, at a time; taken before the buyer's mu
 
 	// Under the supervisor's mu:
 	phase      jobs.Phase
@@ -47,7 +49,8 @@ type driver struct {
 
 func newDriver(s *supervisor, j Job) *driver {
 	n := len(j.Ranks)
-	d := &driver{s: s, b: s.b, bases: make([]base, n), reasons: make([]string, n), deliveries: map[State][]webhook.Delivery{}, waiting: map[jobs.Req]chan<- error{}}
+	d := &driver{s: s, b: s.b, bases: make([]base, n), reasons: make([]string, n),
+		deliveries: map[State][]webhook.Delivery{}, waiting: map[jobs.Req]chan<- error{}}
 	d.execs = &execs{driver: d, following: make([]*following, n)}
 	d.orders = &orders{driver: d, gangs: map[jobs.GangID]context.CancelFunc{}, offers: map[market.LeaseID]offered{}}
 	d.chains, d.guards = chains{d}, &command{driver: d}
@@ -62,32 +65,6 @@ func (d *driver) load(record []byte) error {
 	st, err := jobs.Decode(record)
 	d.loaded = &st
 	return err
-}
-
-// stateOf is the state of a job as its user sees it.
-func stateOf(st jobs.State) State {
-	switch st.Phase {
-	case jobs.Engaging:
-		return Queued
-	case jobs.Placing:
-		if st.Gang > 0 {
-			return Matching
-		}
-		return Queued
-	case jobs.Working, jobs.Reducing, jobs.Stopping: // a program that is stopped still runs
-		return Running
-	case jobs.Settling:
-		return Settling
-	case jobs.Ended:
-		return outcomeOf(st.Outcome.Result)
-	}
-	return ""
-}
-
-func outcomeOf(r jobs.Result) State {
-	return map[jobs.Result]State{
-		jobs.ResultSucceeded: Succeeded, jobs.ResultFailed: Failed, jobs.ResultStopped: Stopped,
-	}[r]
 }
 
 // base is where the log of an execution begins in its rank's log.
@@ -106,88 +83,33 @@ func (d *command) baseLocked(st jobs.State, i int) int64 {
 	return d.s.logs[i].Len()
 }
 
-// projectLocked returns the job as its user sees it in a state of its machine. What the machine does not know stays as
-// it is. The supervisor's mu is held.
+// projectLocked returns the job as its user sees it in a state of its machine. The values that the machine does not
+// have stay. The supervisor's mu is held.
 func (d *driver) projectLocked(st jobs.State) Job {
-	j := d.s.job.clone()
-	j.State, j.Started, j.Ended, j.Round = stateOf(st), st.Started, st.Ended, int(st.Round)
-	j.Spec.Timeouts.Run, j.Spec.Payment.Budget = st.Params.Run, st.Params.Budget
-	j.Extended, j.Paused, j.Lost = int(st.Extended), st.Paused, st.Avoid
-	j.Stopping = st.WantStop || st.Outcome.Result == jobs.ResultStopped
-	if st.Carry.CID != "" {
-		j.Carry = &Blob{CID: st.Carry.CID, Size: st.Carry.Bytes, Tree: st.Carry.Tree}
-	}
-	if st.Phase >= jobs.Settling {
-		j.Outcome, j.Reason = outcomeOf(st.Outcome.Result), reasonOf(d.b.cfg.Genesis, j.Spec.Payment, st)
-		if j.Code = ""; st.Outcome.Code != 0 {
-			j.Code = Code(st.Outcome.Code.String())
-		}
-	}
-	if st.Account.Counted {
-		j.Owed, j.Receipts = st.Account.Owed, int(st.Account.Receipts)
-	}
-	if st.Account.Released {
-		j.Paid = st.Account.Paid
-	}
 	d.resizeLocked(len(st.Ranks))
-	for len(j.Ranks) < len(st.Ranks) {
-		j.Ranks = append(j.Ranks, Rank{})
-	}
-	j.Ranks = slices.Clip(j.Ranks[:len(st.Ranks)])
-	if j.Cluster != nil {
-		projectCluster(&j, st)
-	}
+	was := d.s.job.Ranks
+	j := d.s.job.Clone()
+	j.Follow(d.b.cfg.Genesis, st, d.reasons)
 	for i := range j.Ranks {
-		d.projectRankLocked(&j.Ranks[i], i, &st.Ranks[i])
-	}
-	return j
-}
-
-// projectRankLocked brings rank i up to the state of its machine. The supervisor's mu is held.
-func (d *driver) projectRankLocked(k *Rank, i int, r *jobs.Rank) {
-	if !r.Lease.IsZero() && r.Lease != k.Lease {
-		if o, ok := d.orders.offers[r.Lease]; ok {
+		k, before := &j.Ranks[i], Rank{}
+		if i < len(was) {
+			before = was[i]
+		}
+		if o, ok := d.orders.offers[k.Lease]; ok && k.Lease != before.Lease {
 			k.Route, k.Units = o.route, o.units
 		}
-		k.Lease = r.Lease
-	}
-	if x := (jobs.Exec{Rank: uint32(i), Lease: r.Lease, Seq: r.Seq}); r.State == jobs.RankRunning {
-		if k.State != RankRunning || k.Seq != r.Seq || d.bases[i].exec != x {
-			if k.Live = (Live{}); d.bases[i].exec != x {
+		if k.State != RankRunning {
+			continue
+		}
+		x := jobs.Exec{Rank: uint32(i), Lease: st.Ranks[i].Lease, Seq: k.Seq}
+		if fresh := d.bases[i].exec != x; fresh || before.State != RankRunning || before.Seq != k.Seq {
+			if k.Live = (Live{}); fresh {
 				d.bases[i] = base{x, d.s.logs[i].Len()}
 			}
 		}
 		k.LogBase = d.bases[i].at
 	}
-	if k.State = RankState(r.State.String()); r.Joining {
-		k.State = RankJoining
-	}
-	k.Epoch, k.Provider, k.Seq, k.Generation = r.Epoch, r.Provider, r.Seq, int(r.Generation)
-	k.Restarts, k.Retries, k.Begun, k.Unextended = int(r.Losses), int(r.Restarts), r.Begun, r.Unextended
-	k.Exit, k.Detail = r.Exit.Code, r.Exit.Detail
-	k.After = time.Time{}
-	if r.State == jobs.RankLeased {
-		k.After = r.NotBefore
-	}
-	if fresh := r.State == jobs.RankWaiting || r.State == jobs.RankLeased && r.Seq == 0; !fresh {
-		k.Reason = r.Exit.Reason
-	} else if d.reasons[i] != "" { // why the last lease was lost
-		k.Reason = d.reasons[i]
-	}
-	k.Outputs = nil
-	for _, f := range r.Outputs {
-		k.Outputs = append(k.Outputs, Output{f.Path, Blob{CID: f.CID, Size: f.Bytes, Tree: f.Tree}})
-	}
-}
-
-// reasonOf returns why a job ended, with advice where money was short.
-func reasonOf(g market.Genesis, p job.Payment, st jobs.State) string {
-	o := st.Outcome
-	if o.Code != jobs.CodePayment {
-		return o.Reason
-	}
-	return o.Reason + "; raise payment.budget, which is " + g.FormatAmount(st.Params.Budget) +
-		", or lower payment.maxPrice, which is " + g.FormatAmount(market.Amount(p.MaxPrice)) + " per unit-hour"
+	return j
 }
 
 // record notes a step for the journal: the job as its user sees it, the machine's state, and new lines of the trace.
@@ -202,7 +124,7 @@ func (d *driver) record(b *journal.Batch, old, next task, effects []any) {
 			more = more || len(f) > 0
 		case *amendment:
 			if more = true; !f.made { // else the write of it failed, and is repeated
-				j := d.s.job.clone()
+				j := d.s.job.Clone()
 				f.change(&j)
 				d.s.job, f.made = j, true
 			}
@@ -224,12 +146,12 @@ func (d *driver) record(b *journal.Batch, old, next task, effects []any) {
 		return
 	}
 	j := d.projectLocked(next.State)
-	rec := jobRecord{Job: j}
+	rec := record.Record{Job: j}
 	if next.Phase != jobs.Ended {
 		rec.Work = state
 	}
-	jobTable.Put(b, j.ID, rec)
-	if j.State != stateOf(old.State) {
+	record.Records.Put(b, j.ID, rec)
+	if j.State != record.StateOf(old.State) {
 		told, puts := d.b.tellHooks(j)
 		d.deliveries[j.State] = told
 		b.Add(puts...)
@@ -260,7 +182,8 @@ func (d *driver) changed(st jobs.State) {
 	before := d.s.job.State
 	d.s.job, d.phase = d.projectLocked(st), st.Phase
 	n := len(st.Ranks)
-	d.s.leases, d.s.told = d.s.leases[:n:n], d.s.told[:n:n]
+	d.s.leases = d.s.leases[:n:n]
+	d.s.plans.trim(n)
 	for i := range d.s.leases {
 		if d.s.leases[i] = nil; !st.Ranks[i].Lease.IsZero() && st.Phase < jobs.Settling {
 			d.s.leases[i] = d.chains.chainLocked(st.Ranks[i].Lease)
@@ -268,7 +191,8 @@ func (d *driver) changed(st jobs.State) {
 	}
 	d.execs.goneLocked(n)
 	for i, f := range d.execs.following {
-		if r := &st.Ranks[i]; f != nil && (r.State != jobs.RankRunning || f.exec.Lease != r.Lease || f.exec.Seq != r.Seq) {
+		r := &st.Ranks[i]
+		if f != nil && (r.State != jobs.RankRunning || f.exec.Lease != r.Lease || f.exec.Seq != r.Seq) {
 			f.cancel()
 			d.execs.following[i] = nil
 		}
@@ -278,7 +202,7 @@ func (d *driver) changed(st jobs.State) {
 		d.reducing = nil
 	}
 	if d.s.job.Cluster != nil {
-		d.s.ringLocked()
+		d.s.plans.ring()
 	}
 	d.watchUseLocked(st)
 	d.guards.followLocked(st)
@@ -346,7 +270,8 @@ func (d *driver) settleWork(ctx context.Context) error {
 	total, receipts := due.counted()
 	if total > 0 {
 		amount := d.b.cfg.Genesis.FormatAmount(paid)
-		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: amount + " are the providers', claimed or to be claimed"})
+		detail := amount + " are the providers', claimed or to be claimed"
+		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: detail})
 	}
 	d.s.mu.Lock()
 	d.s.job.Transactions = anchored

@@ -2,12 +2,15 @@ package buyer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/buyer/reduce"
+	"github.com/starling-network/starling/node/job"
 )
 
 // post reports events to the job's machine. A runner that is stopping takes none: the next process finds out anew.
@@ -27,14 +30,13 @@ func (d *driver) reduceRound(fx jobs.Reduce) {
 	d.s.mu.Unlock()
 	d.b.wg.Go(func() {
 		defer cancel()
-		c, err := d.s.reduce(ctx, d.s.snapshot())
-		var out *outcome
+		r := reduce.Reducer{Runtime: d.b.cfg.Runtimes[job.RuntimeWasm], Blobs: d.b.cfg.Blobs}
+		c, err := r.Run(ctx, d.s.snapshot(), d.b.jobDir(d.s.trace.Job), d.s.ranklogs()[0])
+		var own *reduce.Error
 		switch {
 		case ctx.Err() != nil:
-		case errors.As(err, &out) && out.code == CodeProgram:
-			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodeProgram, Reason: out.reason})
-		case errors.As(err, &out):
-			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodeInput, Reason: out.reason})
+		case errors.As(err, &own):
+			d.post(jobs.ReduceFailed{Round: fx.Round, Code: own.Code, Reason: own.Reason})
 		case err != nil:
 			reason := "this peer could not go on with the job: " + err.Error()
 			d.post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodePeer, Reason: reason})
@@ -42,12 +44,6 @@ func (d *driver) reduceRound(fx jobs.Reduce) {
 			d.post(jobs.Reduced{Round: fx.Round, Carry: jobs.File{CID: c.CID, Bytes: c.Size, Tree: c.Tree}})
 		}
 	})
-}
-
-// save changes the job's state beside its machine's, and journals it with more.
-func (d *driver) save(ctx context.Context, change func(*Job), more []store.Put) error {
-	_, err := d.ask(ctx, event{puts: more, amend: &amendment{change: change}})
-	return err
 }
 
 // ask sends an event to the job's machine, and returns its effects once they are journalled.
@@ -130,4 +126,23 @@ func (d *command) leave() {
 	for _, l := range leases {
 		l.Leave()
 	}
+}
+
+// pause returns after d, or with the error of a context that ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// jitter spreads retries, so that two buyers that blocked each other do not meet again.
+func jitter(d time.Duration) time.Duration {
+	var b [2]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return d/2 + d*time.Duration(uint16(b[0])<<8|uint16(b[1]))/(1<<16)
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p"
 )
@@ -38,7 +38,7 @@ func (d *command) engage() {
 			d.post(jobs.EngagementFailed{Reason: err.Error()})
 		default:
 			d.report(event{ev: jobs.GuardiansEngaged{Epoch: 1}, amend: &amendment{change: func(j *Job) {
-				j.Detached = j.Detached.clone()
+				j.Detached = j.Detached.Clone()
 				j.Detached.Engaged, j.Detached.Epoch = true, 1
 			}}})
 		}
@@ -54,7 +54,8 @@ func (s *supervisor) engage(ctx context.Context) error {
 			return errors.Join(err, ctx.Err())
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("no %d peers guard the job: %w (guard.accept of their configuration lets peers do so; --guardians 0 does without)", s.snapshot().Spec.Guardians, err)
+			return fmt.Errorf("no %d peers guard the job: %w (guard.accept of their configuration lets peers do so; "+
+				"--guardians 0 does without)", s.snapshot().Spec.Guardians, err)
 		}
 		if err := pause(ctx, grantRetry); err != nil {
 			return err
@@ -64,7 +65,8 @@ func (s *supervisor) engage(ctx context.Context) error {
 
 func (s *supervisor) engageOnce(ctx context.Context) error {
 	j := s.snapshot()
-	ctx, cancel := context.WithTimeout(ctx, j.Spec.Timeouts.Queue/2) // its files may be large, and one that never has them is not the last
+	// Its files may be large, and one that never has them is not the last.
+	ctx, cancel := context.WithTimeout(ctx, j.Spec.Timeouts.Queue/2)
 	defer cancel()
 	if len(j.Detached.Guardians) == 0 {
 		members, err := s.b.findGuardians(ctx, j, s.driver.guards.unwilling)
@@ -72,8 +74,8 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 			return err
 		}
 		if err := s.save(ctx, func(j *Job) {
-			j.Detached = j.Detached.clone()
-			j.Detached.Guardians = members
+			j.Detached = j.Detached.Clone()
+			j.Detached.Guardians = guardiansOf(members)
 		}); err != nil {
 			return err
 		}
@@ -97,13 +99,15 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 	for _, m := range j.Detached.Guardians {
 		names = append(names, m.Key.Short())
 	}
-	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: fmt.Sprintf("by %v, %d of whom decide", names, s.guard.keys().Threshold)})
+	detail := fmt.Sprintf("by %v, %d of whom decide", names, s.guard.keys().Threshold)
+	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: detail})
 	return nil
 }
 
 // engagement is the job as handed to its guardians, who may read its files from then on.
 func (s *supervisor) engagement(j Job) (e guardian.Engagement, err error) {
-	e = guardian.Engagement{Key: s.guard.secret, Until: j.Created.Add(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + guardedAfter)}
+	until := j.Created.Add(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + guardedAfter)
+	e = guardian.Engagement{Key: s.guard.secret, Until: until}
 	if e.Files, err = filesOf(j.Spec.Blobs); err != nil {
 		return e, err
 	}
@@ -116,7 +120,7 @@ func (s *supervisor) engagement(j Job) (e guardian.Engagement, err error) {
 			return e, err
 		}
 		for _, f := range e.Files {
-			s.b.cfg.Grant(id, f.CID)
+			s.b.cfg.Files.Grant(id, f.CID)
 		}
 	}
 	for _, a := range s.b.cfg.Host.Addrs() {
@@ -142,7 +146,7 @@ func (s *supervisor) complete(ctx context.Context) bool {
 // anew has a job look for other guardians. Nothing was signed in its name yet. It gets another key, since the guardians
 // that accepted it did so for the old one.
 func (s *supervisor) anew(ctx context.Context, j Job, why error) error {
-	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + executions.Clean(why.Error())})
+	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + record.Clean(why.Error())})
 	call, done := context.WithTimeout(ctx, findGuardians)
 	_ = s.guard.guardians().Dismiss(call)
 	done()
@@ -202,7 +206,8 @@ func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) 
 	var candidates []guardian.Candidate
 	add := func(p sign.Key, addrs []string) {
 		known := slices.ContainsFunc(candidates, func(c guardian.Candidate) bool { return c.Key == p })
-		if _, no := b.exchange.Blocked(p); no || known || p == b.self || slices.Contains(j.Spec.Placement.Exclude, p) || len(candidates) >= guardsAsked {
+		if _, no := b.exchange.Blocked(p); no || known || p == b.self || slices.Contains(j.Spec.Placement.Exclude, p) ||
+			len(candidates) >= guardsAsked {
 			return
 		}
 		candidates = append(candidates, guardian.Candidate{Key: p, Addrs: addrs})
@@ -211,7 +216,7 @@ func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) 
 	for _, k := range b.exchange.Book.Class(j.Spec.Resources.Class, time.Now()) {
 		sells[k.Offer.Provider] = true
 	}
-	for _, info := range b.cfg.Peers() {
+	for _, info := range b.cfg.Market.Neighbours() {
 		k, err := p2p.KeyFromPeerID(info.ID)
 		p := sign.Key(k)
 		if err != nil || sells[p] {
@@ -234,20 +239,22 @@ func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) 
 		size += bl.Size
 	}
 	offers = slices.DeleteFunc(offers, func(o guardian.Offered) bool {
-		return o.ShareMillionths > maxShare || o.MaxBytes < size || o.Longest < j.Spec.Timeouts.Queue+j.Spec.Timeouts.Run+guardedAfter
+		return o.ShareMillionths > maxShare || o.MaxBytes < size ||
+			o.Longest < j.Spec.Timeouts.Queue+j.Spec.Timeouts.Run+guardedAfter
 	})
 	n := int(j.Spec.Guardians)
 	stakes := map[sign.Key]market.Amount{}
-	if b.cfg.Stake != nil {
+	if b.cfg.Stakes != nil {
 		for _, o := range offers {
-			if stake, err := b.cfg.Stake(asked, o.Key); err == nil {
+			if stake, err := b.cfg.Stakes.Stake(asked, o.Key); err == nil {
 				stakes[o.Key] = stake
 			}
 		}
 	}
 	slices.SortFunc(offers, func(x, y guardian.Offered) int {
 		no := func(k sign.Key) int { return bit(slices.Contains(unwilling, k)) }
-		return cmp.Or(cmp.Compare(no(x.Key), no(y.Key)), cmp.Compare(stakes[y.Key], stakes[x.Key]), cmp.Compare(bit(sells[x.Key]), bit(sells[y.Key])),
+		return cmp.Or(cmp.Compare(no(x.Key), no(y.Key)), cmp.Compare(stakes[y.Key], stakes[x.Key]),
+			cmp.Compare(bit(sells[x.Key]), bit(sells[y.Key])),
 			cmp.Compare(x.RTT, y.RTT))
 	})
 	// Who guards the job does not work for it: enough must be left that can.
@@ -262,7 +269,8 @@ func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) 
 		return sells[o.Key] && spare < 0
 	})
 	if len(offers) < n {
-		return nil, fmt.Errorf("%d of %d peers that were asked would, beside those needed to run it", len(offers), len(candidates))
+		return nil, fmt.Errorf("%d of %d peers that were asked would, beside those needed to run it",
+			len(offers), len(candidates))
 	}
 	var out []guardian.Member
 	for _, o := range offers[:n] {
@@ -286,8 +294,8 @@ const maxShare = 1_000_000 / job.WagePart / 5
 // and is paid for the time that it guards.
 func (b *Buyer) pledge(j Job, members []guardian.Member, offers []guardian.Offered) error {
 	d := *j.Detached
-	d.Guardians = members
-	charter, err := d.charter()
+	d.Guardians = guardiansOf(members)
+	charter, err := charterOf(&d)
 	if err != nil {
 		return err
 	}
@@ -303,21 +311,24 @@ func (b *Buyer) pledge(j Job, members []guardian.Member, offers []guardian.Offer
 	}
 	g := b.cfg.Genesis
 	slots := max(g.SlotsIn(j.Spec.Timeouts.Queue+j.Spec.Timeouts.Run), 2)
+	order := market.OrderID(sign.Sum([]byte("starling/wage/order/v1"), d.Terms[:]))
 	for i, m := range members {
 		o := offers[slices.IndexFunc(offers, func(o guardian.Offered) bool { return o.Key == m.Key })]
 		if o.ShareMillionths == 0 {
 			continue
 		}
-		hi, lo := bits.Mul64(uint64(cost), uint64(o.ShareMillionths)) // a millionth of a base unit is what rates are given in
+		// Rates are in millionths of a base unit.
+		hi, lo := bits.Mul64(uint64(cost), uint64(o.ShareMillionths))
 		if hi >= slots {
 			return fmt.Errorf("the wage of guardian %s: %w", m.Key.Short(), market.ErrOverflow)
 		}
 		rate, _ := bits.Div64(hi, lo, slots)
 		unit := market.UnitID(sign.Sum([]byte("starling/wage/v1"), d.Terms[:], m.Key[:]))
 		core := market.LeaseCore{
-			Version: market.LeaseVersion, Units: 1, Order: market.OrderID(sign.Sum([]byte("starling/wage/order/v1"), d.Terms[:])), Buyer: d.Key,
-			Provider: m.Key, Payout: o.Payout, UnitsRoot: market.UnitsRoot([]market.UnitID{unit}), Terms: d.Terms, VoucherKeys: charter.Keys.Hash(),
-			Rate: market.Rate(max(rate, 1)), Start: slot, ActivateBefore: slot + market.Slot(slots-1), End: slot + market.Slot(slots),
+			Version: market.LeaseVersion, Units: 1, Order: order, Buyer: d.Key,
+			Provider: m.Key, Payout: o.Payout, UnitsRoot: market.UnitsRoot([]market.UnitID{unit}), Terms: d.Terms,
+			VoucherKeys: charter.Keys.Hash(), Rate: market.Rate(max(rate, 1)),
+			Start: slot, ActivateBefore: slot + market.Slot(slots-1), End: slot + market.Slot(slots),
 		}
 		if core.Cap, err = core.Rate.Owed(slots); err != nil {
 			return fmt.Errorf("the wage of guardian %s: %w", m.Key.Short(), err)

@@ -7,10 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+
 	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/nodepb"
+	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -73,10 +77,11 @@ func (x *execs) follow(f *following, start bool) {
 	}
 	if away, _, unpaid := l.Outage(); away > 0 && !unpaid && x.s.back(i) {
 		detail := fmt.Sprintf("this peer was away for %v; its program ran on", away)
-		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.Core.Provider.String(), Detail: detail})
+		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.Core.Provider.String(),
+			Detail: detail})
 	}
 	if j.Cluster != nil {
-		defer x.s.attached(f.ctx, i)()
+		defer x.s.plans.attached(f.ctx, i)()
 	}
 	defer x.s.probing(f.ctx, i, l, f.exec.Seq)()
 	x.attend(f, l, x.follower(f.exec, l, j.Ranks[i], true), program)
@@ -84,15 +89,15 @@ func (x *execs) follow(f *following, start bool) {
 
 // workload returns the program of rank i for its provider. An error comes with the code of the job's failure.
 func (x *execs) workload(ctx context.Context, j Job, i int, l *leases.Lease) (*nodepb.Workload, jobs.Code, error) {
-	w, err := workload(j, i)
+	w, err := record.Workload(j, i)
 	if err != nil {
 		return nil, jobs.CodeInput, err
 	}
-	if w.Sealed, err = x.b.sealFor(ctx, j, l); err != nil {
+	if w.Sealed, err = x.b.secrets.SealFor(ctx, j, l.Core.Provider, l.First); err != nil {
 		return nil, jobs.CodePeer, fmt.Errorf("its secrets could not be sealed to the provider: %w", err)
 	}
 	if j.Cluster != nil {
-		p, err := x.s.planOf(ctx, i)
+		p, err := x.s.plans.of(ctx, i)
 		if err != nil {
 			return nil, jobs.CodePeer, fmt.Errorf("the cluster's plan: %w", err)
 		}
@@ -101,8 +106,8 @@ func (x *execs) workload(ctx context.Context, j Job, i int, l *leases.Lease) (*n
 	return w, 0, nil
 }
 
-// attend keeps in touch with the provider of an execution until it has ended. It first has it run a program, unless that
-// is nil.
+// attend keeps in touch with the provider of an execution until it has ended. It first has it run a program, unless
+// that is nil.
 func (x *execs) attend(f *following, l *leases.Lease, e *executions.Follower, program *nodepb.Workload) {
 	silent := false
 	for {
@@ -166,7 +171,8 @@ func (x *execs) exited(f *following, l *leases.Lease, ex *nodepb.Execution) bool
 	for _, o := range ex.Outputs {
 		if size := o.GetBlob().GetSize(); exit.Reason == "" && size > uint64(x.b.cfg.MaxOutput) {
 			exit.Reason = "output"
-			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", executions.Clean(o.GetPath()), size, x.b.cfg.MaxOutput)
+			exit.Detail = fmt.Sprintf("output %s has %d bytes, at most %d are taken", record.Clean(o.GetPath()), size,
+				x.b.cfg.MaxOutput)
 		}
 	}
 	x.post(jobs.ExecutionExited{Exec: f.exec, Exit: exit})
@@ -191,7 +197,8 @@ func (x *execs) gather(fx jobs.GatherOutputs) {
 		switch {
 		case f.ctx.Err() != nil:
 		case err != nil:
-			x.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: "this peer could not go on with the job: " + err.Error()})
+			reason := "this peer could not go on with the job: " + err.Error()
+			x.post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: reason})
 		case res.Lost != "":
 			x.post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseBroken, Reason: res.Lost})
 		default:
@@ -295,7 +302,7 @@ func (x *execs) follower(e jobs.Exec, l *leases.Lease, r Rank, progress bool) *e
 func (o observer) Seen(ex *nodepb.Execution) {
 	s, i := o.x.s, int(o.exec.Rank)
 	s.see(i, ex)
-	s.heard(i, ex)
+	s.plans.heard(i, ex)
 	s.examine(i, o.lease, ex)
 }
 
@@ -310,7 +317,7 @@ func (o observer) Reached(stage jobs.Stage, detail string) {
 func (s *supervisor) see(i int, ex *nodepb.Execution) {
 	s.mu.Lock()
 	changed := false
-	if live := liveOf(ex); i < len(s.job.Ranks) && !live.equal(s.job.Ranks[i].Live) {
+	if live := record.LiveOf(ex); i < len(s.job.Ranks) && !live.Equal(s.job.Ranks[i].Live) {
 		ranks := slices.Clone(s.job.Ranks)
 		ranks[i].Live = live
 		s.job.Ranks, changed = ranks, true
@@ -319,5 +326,20 @@ func (s *supervisor) see(i int, ex *nodepb.Execution) {
 	if changed {
 		s.trace.Poke()
 	}
-	s.bring(i, ex)
+	s.pauses.bring(i, ex)
+}
+
+// grantInputs lets a provider read the inputs of its workload.
+func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
+	grant := func(bl *nodepb.Blob) {
+		if c, err := work.CID(bl); err == nil {
+			b.cfg.Files.Grant(to, c)
+		}
+	}
+	if w.Module != nil {
+		grant(w.Module)
+	}
+	for _, in := range w.Inputs {
+		grant(in.Blob)
+	}
 }

@@ -24,11 +24,12 @@ type ExtendState string
 
 // The results of an extension.
 const (
-	Extended    ExtendState = "extended" // its lease was made longer
-	Extending   ExtendState = "asked"    // it has not answered yet, and is asked on until its lease ends
-	NotExtended ExtendState = "refused"  // it will not: the rank is taken elsewhere when its lease ends, as restart.max allows
-	LongEnough  ExtendState = "enough"   // its lease lasts until then anyway, or the rank is done
-	NoLease     ExtendState = "waiting"  // it has no lease now; the next one is for the new time
+	Extended  ExtendState = "extended" // its lease was made longer
+	Extending ExtendState = "asked"    // it has not answered yet, and is asked on until its lease ends
+	// It will not: the rank is taken elsewhere when its lease ends, as restart.max allows.
+	NotExtended ExtendState = "refused"
+	LongEnough  ExtendState = "enough"  // its lease lasts until then anyway, or the rank is done
+	NoLease     ExtendState = "waiting" // it has no lease now; the next one is for the new time
 )
 
 // ExtendedRank is the result for one rank.
@@ -58,11 +59,12 @@ func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget 
 	if err != nil {
 		return Extension{}, err
 	}
-	s.extending.Lock()
-	defer s.extending.Unlock()
+	s.driver.extending.Lock()
+	defer s.driver.extending.Unlock()
 	j := s.snapshot()
 	if j.State == Settling || j.State.Ended() || j.Stopping {
-		return Extension{}, fmt.Errorf("%w: the job has %s; `starling job rerun` runs it again", ErrNotRunning, j.State.was())
+		return Extension{}, fmt.Errorf("%w: the job has %s; `starling job rerun` runs it again", ErrNotRunning,
+			j.State.Past())
 	}
 	longer, err := b.longer(ctx, j, by, budget)
 	if err != nil {
@@ -102,7 +104,8 @@ func (b *Buyer) longer(ctx context.Context, j Job, by time.Duration, budget mark
 
 // timeOf is when a slot begins, by the nominal length of slots.
 func (s *supervisor) timeOf(now, slot market.Slot) time.Time {
-	return time.Now().Add(time.Duration(int64(slot)-int64(now)) * time.Duration(s.b.cfg.Genesis.SlotMillis) * time.Millisecond).Round(time.Second)
+	one := time.Duration(s.b.cfg.Genesis.SlotMillis) * time.Millisecond
+	return time.Now().Add(time.Duration(int64(slot)-int64(now)) * one).Round(time.Second)
 }
 
 // refused ends a successor that its provider does not follow with. One that was paid for is retired when it is settled:
@@ -160,9 +163,10 @@ func (s *supervisor) sign(ctx context.Context, before *leases.Lease, core market
 			return err
 		}
 		raw := core.Marshal()
-		reply, err := b.leaseCall(ctx, before, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Extend{Extend: &marketpb.Extend{
-			Lease: before.ID[:], Core: raw[:], Signature: sig[:],
-		}}})
+		reply, err := b.leaseCall(ctx, before,
+			&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Extend{Extend: &marketpb.Extend{
+				Lease: before.ID[:], Core: raw[:], Signature: sig[:],
+			}}})
 		if err != nil {
 			return err
 		}
@@ -202,7 +206,9 @@ func (s *supervisor) sign(ctx context.Context, before *leases.Lease, core market
 	return n.Save(ctx, func(r *leases.Record) { r.Active = true })
 }
 
-func (b *Buyer) leaseCall(ctx context.Context, l *leases.Lease, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
+func (b *Buyer) leaseCall(
+	ctx context.Context, l *leases.Lease, req *marketpb.LeaseRequest,
+) (*marketpb.LeaseReply, error) {
 	b.cfg.Host.Forgive(l.Peer)
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()

@@ -5,17 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/secrets"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 )
 
-// eraseBatch bounds how many records one write removes.
+// eraseBatch is how many records one write removes, about.
 const eraseBatch = 1000
 
 // forget removes jobs of others that this peer supervised and guards no more: their owners have them, or their time is
@@ -50,15 +51,17 @@ func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	last := append(money, store.Put{Kind: kindJob, Key: id})
+	var last journal.Batch
+	last.Add(money...)
+	record.Records.Delete(&last, id)
 	var ids []string
 	for _, l := range s.bought() {
 		ids = append(ids, l.ID.String())
-		last = append(last, leases.Forget(l.ID)...)
+		last.Add(leases.Forget(l.ID)...)
 	}
 	err := b.erase(ctx, id, ids)
 	if err == nil {
-		err = b.cfg.Store.Write(ctx, last...)
+		err = last.Commit(ctx, b.cfg.Store)
 	}
 	if err == nil {
 		b.mu.Lock()
@@ -73,24 +76,25 @@ func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
 // erase deletes the job's logs and what the journal has of it, but neither the job nor its leases: the caller deletes
 // those afterwards, so that a crash in between leaves a job, which can be erased again.
 func (b *Buyer) erase(ctx context.Context, id string, bought []string) error {
-	puts := []store.Put{{Kind: mesh.Records.Kind(), Key: id}, {Kind: kindSecrets, Key: id}}
-	all := func(kind, prefix string) error {
-		return b.cfg.Store.List(ctx, kind, prefix, func(key string, _ []byte) error {
-			puts = append(puts, store.Put{Kind: kind, Key: key})
-			return nil
-		})
-	}
-	err := all(trace.Records.Kind(), id+"/")
-	for _, l := range bought {
-		err = errors.Join(err, all(leases.Receipts.Kind(), l+"/"), all(probe.Records.Kind(), l+"/"))
-	}
-	if err != nil {
+	var gone journal.Batch
+	st := b.cfg.Store
+	mesh.Records.Delete(&gone, id)
+	secrets.Records.Delete(&gone, id)
+	if err := trace.Records.Clear(ctx, st, &gone, id+"/"); err != nil {
 		return err
 	}
-	for batch := range slices.Chunk(puts, eraseBatch) {
-		if err := b.cfg.Store.Write(ctx, batch...); err != nil {
+	for _, l := range bought {
+		err := errors.Join(leases.Receipts.Clear(ctx, st, &gone, l+"/"), probe.Records.Clear(ctx, st, &gone, l+"/"))
+		if err == nil && gone.Len() >= eraseBatch {
+			err = gone.Commit(ctx, st)
+			gone = journal.Batch{}
+		}
+		if err != nil {
 			return err
 		}
+	}
+	if err := gone.Commit(ctx, st); err != nil {
+		return err
 	}
 	return os.RemoveAll(b.jobDir(id))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/store"
@@ -28,14 +29,14 @@ func (w *pastWorld) stranger(i int, guardians market.KeySet) Job {
 	j.State, j.Outcome, j.Key = Settling, Succeeded, ""
 	j.Detached = &Detached{Owner: sign.NewPrivate([32]byte{150}).Key(), Key: key.Key(), Terms: sign.Hash{9, byte(i)}, Box: box, Engaged: true}
 	for _, k := range guardians.Keys {
-		j.Detached.Guardians = append(j.Detached.Guardians, guardian.Member{Key: k})
+		j.Detached.Guardians = append(j.Detached.Guardians, record.Guardian{Key: k})
 	}
 	return j
 }
 
 // supervised is the record of a job that this peer supervised for another to its end.
 func (w *pastWorld) supervised(j Job) []byte {
-	p, err := paramsOf(j, w.cfg.Genesis, time.Second)
+	p, err := j.Params(w.cfg.Genesis, time.Second)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func (w *pastWorld) supervised(j Job) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return encoded(w.t, jobRecord{Job: j, Work: work})
+	return encoded(w.t, record.Record{Job: j, Work: work})
 }
 
 // TestAttackEndlessGuardedJobs: of a stranger's job that this peer guards no more nothing stays, in memory, in the journal or on the disk,
@@ -67,11 +68,11 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 			j := w.stranger(i, set)
 			w.journal(j)
 			ward := guardian.Ward{
-				Charter: guardian.Charter{Job: j.Detached.Terms, Owner: j.Detached.Owner, Buyer: j.Detached.Key, Keys: set}, Members: j.Detached.Guardians,
+				Charter: guardian.Charter{Job: j.Detached.Terms, Owner: j.Detached.Owner, Buyer: j.Detached.Key, Keys: set}, Members: membersOf(j.Detached.Guardians),
 				Until: time.Now().Add(time.Hour), Epoch: 1, Dismissed: i == dismissed,
 			}
 			puts := []store.Put{
-				{Kind: leases.Receipts.Kind(), Key: fmt.Sprintf("%s/%020d", w.core(i).ID(), 1), Value: []byte{1}}, {Kind: kindJob, Key: j.ID, Value: w.supervised(j)},
+				{Kind: leases.Receipts.Kind(), Key: fmt.Sprintf("%s/%020d", w.core(i).ID(), 1), Value: []byte{1}}, {Kind: record.Records.Kind(), Key: j.ID, Value: w.supervised(j)},
 			}
 			if i != gone {
 				puts = append(puts, store.Put{Kind: "ward", Key: ward.Job.String(), Value: encoded(t, ward)})
@@ -100,7 +101,7 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 		for i := range mine + 1 {
 			id, stays := pastID(i), i >= guarded
 			lease := w.core(i).ID().String()
-			for kind, prefix := range map[string]string{kindJob: id, leases.Records.Kind(): lease, leases.Payers.Kind(): lease, trace.Records.Kind(): id + "/", leases.Receipts.Kind(): lease + "/"} {
+			for kind, prefix := range map[string]string{record.Records.Kind(): id, leases.Records.Kind(): lease, leases.Payers.Kind(): lease, trace.Records.Kind(): id + "/", leases.Receipts.Kind(): lease + "/"} {
 				there := kind == leases.Receipts.Kind() && i == mine // it has none
 				if err := disk.List(t.Context(), kind, prefix, func(string, []byte) error { there = true; return nil }); err != nil || there != stays {
 					t.Errorf("job %d: its %s is there: %v, want %v: %v", i, kind, there, stays, err)

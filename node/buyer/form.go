@@ -16,13 +16,11 @@ import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 const (
-	kindOrder = "order" // the envelope of every order that was sent, by order id
-
 	// stepTimeout is how long one provider may take to reserve, sign or activate.
 	stepTimeout = 2 * time.Second
 	// formTimeout bounds forming one gang, quotes and setting money aside not counted.
@@ -32,6 +30,9 @@ const (
 	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
 	orderValidity = time.Minute
 )
+
+// ordersSent has the envelope of every order that was sent, by its id.
+var ordersSent = journal.DefineRaw("order")
 
 // unplaced says that an order found no n providers.
 type unplaced struct {
@@ -44,7 +45,9 @@ type unplaced struct {
 func (u *unplaced) Error() string { return u.reason }
 
 // compose writes an order for so many ranks, and its envelope.
-func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choosy bool, asked int, valid time.Duration) (market.Order, []byte, error) {
+func (s *supervisor) compose(
+	ranks int, slots uint64, budget market.Amount, choosy bool, asked int, valid time.Duration,
+) (market.Order, []byte, error) {
 	j := s.snapshot()
 	exclude := j.Spec.Placement.Exclude
 	if j.Detached != nil { // who guards a job does not work for it
@@ -62,7 +65,7 @@ func (s *supervisor) compose(ranks int, slots uint64, budget market.Amount, choo
 		own.terms = j.Cluster.Terms
 	}
 	if !j.Nonce.IsZero() { // the hash of its terms is not one that somebody could guess, to see whether it is a replica
-		own = apart{nonce: replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders))), salt: j.Nonce[:]}
+		own = apart{nonce: j.OrderNonce(), salt: j.Nonce[:]}
 	}
 	own.asked, own.valid = asked, valid
 	if s.guard != nil && !(j.Started.IsZero() && s.mine) && j.Detached.Escrow != nil { // it hires standbys
@@ -86,13 +89,15 @@ func (b *Buyer) affordable(j Job, n, among int, committed market.Amount) (uint64
 	}
 	budget := j.Spec.Payment.Budget
 	if rate > 0 && committed >= budget {
-		return 0, 0, failed(CodePayment, "the budget of %s is used up; raise payment.budget", b.cfg.Genesis.FormatAmount(budget))
+		return 0, 0, failed(CodePayment, "the budget of %s is used up; raise payment.budget",
+			b.cfg.Genesis.FormatAmount(budget))
 	}
 	// The money may last for less; the ceiling may be higher than the quotes.
 	slots = min(slots, slotsFor(rate, (budget-committed)/market.Amount(among)))
 	if slots < b.cfg.Genesis.IntervalSlots {
-		return 0, 0, failed(CodePayment, "the %s left of the budget do not pay %d leases for one interval; raise payment.budget",
-			b.cfg.Genesis.FormatAmount(budget-committed), among)
+		left := b.cfg.Genesis.FormatAmount(budget - committed)
+		return 0, 0, failed(CodePayment,
+			"the %s left of the budget do not pay %d leases for one interval; raise payment.budget", left, among)
 	}
 	cost, err := rate.Owed(slots)
 	if err == nil {
@@ -123,12 +128,15 @@ func mostCost(spec job.Job) (market.Amount, error) {
 // take publishes an order that is journalled, and takes all its leases or none. An order that found nobody is an
 // *unplaced. With a time until which it may recruit, an order of no cluster keeps its holds and collects further quotes
 // until then.
-func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks []uint32, until time.Time) (*forming, error) {
+func (s *supervisor) take(
+	ctx context.Context, o market.Order, env []byte, ranks []uint32, until time.Time,
+) (*forming, error) {
 	b, j := s.b, s.snapshot()
 	if j.Spec.Cluster != nil || s.guard != nil || j.Replica != nil {
 		until = time.Time{}
 	}
-	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack, Settle: exchange.SettleQuotes}
+	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack,
+		Settle: exchange.SettleQuotes}
 	if j.Spec.Cluster != nil {
 		how.Settle, how.Cluster = exchange.SettleCluster, true
 	}
@@ -150,7 +158,8 @@ func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks
 			return nil, err
 		}
 	}
-	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16), until: until, how: how}
+	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{},
+		events: make(chan gang.Event, 4*len(ranks)+16), until: until, how: how}
 	if c := j.Spec.Cluster; c != nil {
 		f.overlay, f.near, f.paths = true, c.Network, mesh.NewSurvey(b.cfg.Host, b.tag, c.Network)
 	}
@@ -160,7 +169,9 @@ func (s *supervisor) take(ctx context.Context, o market.Order, env []byte, ranks
 
 // candidates are quotes as matching sees them, without those of providers that got what they may get today, or to which
 // the job's files cannot be brought.
-func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []exchange.Quoted) (map[sign.Key]exchange.Quoted, []match.Candidate, []match.Refusal) {
+func (b *Buyer) candidates(
+	spec job.Job, o market.Order, quotes []exchange.Quoted,
+) (map[sign.Key]exchange.Quoted, []match.Candidate, []match.Refusal) {
 	byKey := map[sign.Key]exchange.Quoted{}
 	var cands []match.Candidate
 	var over []match.Refusal
@@ -172,7 +183,8 @@ func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []exchange.Quote
 			continue
 		}
 		if spec.Cluster != nil && q.Offer.NoClusters {
-			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonRuntime, Detail: "it takes part in no clusters"})
+			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonRuntime,
+				Detail: "it takes part in no clusters"})
 			continue
 		}
 		if no := Runs(spec, q.Offer); no != nil {
@@ -183,7 +195,8 @@ func (b *Buyer) candidates(spec job.Job, o market.Order, quotes []exchange.Quote
 			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
 			continue
 		}
-		c := match.Candidate{Offer: q.Offer, RTT: b.exchange.Book.RTT(p), Shown: b.exchange.Shown(q.Offer), Quote: &q.Quote, Route: q.Route}
+		c := match.Candidate{Offer: q.Offer, RTT: b.exchange.Book.RTT(p), Shown: b.exchange.Shown(q.Offer),
+			Quote: &q.Quote, Route: q.Route}
 		cands = append(cands, c)
 	}
 	b.exchange.Rate(cands)
@@ -221,8 +234,8 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	return no
 }
 
-// record describes a provider's reputation at the time of a choice.
-func record(c *match.Candidate) string {
+// reputationOf describes a provider's reputation at the time of a choice.
+func reputationOf(c *match.Candidate) string {
 	text := fmt.Sprintf("reputation %.4f", float64(c.Reputation)/1e6)
 	switch {
 	case c.Newcomer:
@@ -242,7 +255,8 @@ func (s *supervisor) choose(
 	byKey, cands, over := b.candidates(s.snapshot().Spec, o, got.Quotes)
 	now := time.Now()
 	for _, r := range over {
-		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route, Detail: r.Detail})
+		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route,
+			Detail: r.Detail})
 	}
 	declined := append(got.Declined, over...)
 	weights := b.cfg.Weights
@@ -252,10 +266,11 @@ func (s *supervisor) choose(
 	}
 	res := match.Rank(o, cands, now, weights)
 	for _, r := range res.Refused {
-		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route, Detail: r.Detail})
+		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route,
+			Detail: r.Detail})
 	}
 	if r := s.snapshot().Replica; r != nil {
-		res = b.draw(ctx, *r, res)
+		res = b.checks.Draw(ctx, *r, res)
 	}
 	var picked []match.Assignment
 	var spare []sign.Key
@@ -275,11 +290,12 @@ func (s *supervisor) choose(
 	}
 	if none != nil {
 		unseen := slices.ContainsFunc(declined, func(r match.Refusal) bool { return r.Reason == market.ReasonUnseen })
-		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, raced: unseen, reason: b.exchange.Explain(ctx, o, none, byKey, declined)}
+		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, raced: unseen,
+			reason: b.exchange.Explain(ctx, o, none, byKey, declined)}
 	}
 	records := map[sign.Key]string{}
 	for i := range cands {
-		records[cands[i].Offer.Provider] = record(&cands[i])
+		records[cands[i].Offer.Provider] = reputationOf(&cands[i])
 	}
 	for _, a := range picked {
 		rank := ranks[a.Rank]
@@ -293,4 +309,17 @@ func (s *supervisor) choose(
 		members = append(members, gang.Member{Rank: rank}) // a recruit takes it
 	}
 	return members, spare, byKey, nil
+}
+
+// brought is how many bytes of files the rank that needs most has to be brought.
+func brought(spec job.Job) int64 {
+	var most int64
+	for rank := range int(spec.Count) {
+		size := spec.Blobs[spec.Module].Size
+		for _, in := range spec.Inputs {
+			size += spec.Blobs[in.For(rank)].Size
+		}
+		most = max(most, size)
+	}
+	return most
 }

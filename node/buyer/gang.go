@@ -15,7 +15,6 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/cluster"
@@ -77,8 +76,10 @@ func (f *forming) run(ctx context.Context, chosen []gang.Member, spares []sign.K
 		measuring, more = mesh.MeasureTimeout+stepTimeout/2, 2*mesh.MeasureTimeout // one replaced, perhaps
 	}
 	params := gang.Params{
-		Secret: f.s.b.secret, Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime, ReleaseTimeout: leases.ReleaseTimeout,
-		Deadline: now.Add(formTimeout + more + f.s.b.fundTime), FundingSlots: 1, Overlay: f.overlay, MeasureTimeout: measuring,
+		Secret: f.s.b.secrets.Seed(), Started: now, StepTimeout: stepTimeout, FundTimeout: f.s.b.fundTime,
+		ReleaseTimeout: leases.ReleaseTimeout,
+		Deadline:       now.Add(formTimeout + more + f.s.b.fundTime), FundingSlots: 1, Overlay: f.overlay,
+		MeasureTimeout: measuring,
 	}
 	if params.Deadline.Before(f.until) {
 		params.Deadline = f.until
@@ -199,31 +200,14 @@ func (f *forming) call(ctx context.Context, p sign.Key, req *marketpb.LeaseReque
 	return f.again(ctx, id, req)
 }
 
-// wrong turns a failed call into the event that tells the gang.
-func (f *forming) wrong(rank uint32, hold market.HoldID, p sign.Key, err error) gang.Event {
-	r := int(rank)
-	var no *stream.Refused
-	if errors.As(err, &no) {
-		f.s.trace.Add(Step{At: time.Now(), Kind: StepRefused, Rank: &r, Provider: p.String(), Detail: no.Reason})
-		return gang.Refused{Rank: rank, Hold: hold, Reason: &market.Refusal{Reason: market.Reason(no.Code), Detail: no.Reason}}
-	}
-	f.s.trace.Add(Step{At: time.Now(), Kind: StepSilent, Rank: &r, Provider: p.String(), Detail: err.Error()})
-	return gang.Lost{Rank: rank, Hold: hold, Reason: market.Refuse(market.ReasonLost, "%v", err)}
-}
-
-// took notes that a provider answered, and how long it took.
-func (f *forming) took(kind StepKind, rank uint32, p sign.Key, start time.Time) {
-	r := int(rank)
-	f.s.trace.Add(Step{At: time.Now(), Kind: kind, Rank: &r, Provider: p.String(), Took: time.Since(start)})
-}
-
 func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	start := time.Now()
-	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
-		Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer,
-		Price: uint64(f.quote(e.Provider).Quote.Price), Class: string(f.quote(e.Provider).Quote.Class),
-		Overlay: f.overlay, Image: f.s.snapshot().Spec.Image,
-	}}})
+	reply, err := f.call(ctx, e.Provider,
+		&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Reserve{Reserve: &marketpb.Reserve{
+			Hold: e.Hold[:], Order: f.envelope, Rank: e.Rank, Units: f.order.UnitsPer,
+			Price: uint64(f.quote(e.Provider).Quote.Price), Class: string(f.quote(e.Provider).Quote.Class),
+			Overlay: f.overlay, Image: f.s.snapshot().Spec.Image,
+		}}})
 	if err == nil && reply.GetHeld() == nil {
 		err = stream.ErrBadReply
 	}
@@ -240,11 +224,14 @@ func (f *forming) reserve(ctx context.Context, e gang.Reserve) gang.Event {
 	}
 	r := int(e.Rank)
 	if err := f.s.b.exchange.CheckUnits(ctx, f.order, f.quote(e.Provider), units); err != nil {
-		f.s.trace.Add(Step{At: time.Now(), Kind: StepInfeasible, Rank: &r, Provider: e.Provider.String(), Detail: err.Error()})
-		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)} // its holds are released
+		f.s.trace.Add(Step{At: time.Now(), Kind: StepInfeasible, Rank: &r, Provider: e.Provider.String(),
+			Detail: err.Error()})
+		// its holds are released
+		return gang.Lost{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonUnproven, "%v", err)}
 	}
 	f.took(StepHeld, e.Rank, e.Provider, start)
-	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units, Overlay: key, Until: heldUntil(start, reply.GetHeld().Expires)}
+	return gang.Held{Rank: e.Rank, Hold: e.Hold, Units: units, Overlay: key,
+		Until: heldUntil(start, reply.GetHeld().Expires)}
 }
 
 // activateWithin is how many slots a lease of so many leaves for its first payment: half of a short one.
@@ -278,8 +265,9 @@ func (f *forming) sign(ctx context.Context, e gang.Sign) gang.Event {
 	}
 	q := f.quote(e.Provider)
 	rec := leases.Record{
-		Job: f.s.trace.Job, Units: e.Units, Proven: b.exchange.ProvenRate(e.Provider, e.Units), PerUnit: q.Quote.PerUnit,
-		Addrs: append(q.Quote.Addrs, q.Offer.Addrs...), Route: q.Route, Hired: q.Route == exchange.RouteStandby,
+		Job: f.s.trace.Job, Units: e.Units, Proven: b.exchange.ProvenRate(e.Provider, e.Units),
+		PerUnit: q.Quote.PerUnit, Addrs: append(q.Quote.Addrs, q.Offer.Addrs...), Route: q.Route,
+		Hired: q.Route == exchange.RouteStandby,
 	}
 	if !e.Overlay.IsZero() {
 		rec.Member = &leases.Member{Lease: l.Marshal(), Hold: e.Hold, Key: e.Overlay}
@@ -311,8 +299,9 @@ func (f *forming) draft(ctx context.Context, e gang.Sign) (*draft, error) {
 	keys := f.s.as.keys()
 	epoch := f.s.snapshot().Ranks[e.Rank].Epoch
 	core := lease.Draft{
-		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch, Price: q.Price,
-		SlotMillis: b.cfg.Genesis.SlotMillis, Keys: keys, Start: slot, ActivateBefore: slot + b.activateWithin(f.order.Slots),
+		Order: f.order, Provider: e.Provider, Payout: q.Payout, Units: e.Units, Rank: e.Rank, RankEpoch: epoch,
+		Price: q.Price, SlotMillis: b.cfg.Genesis.SlotMillis, Keys: keys, Start: slot,
+		ActivateBefore: slot + b.activateWithin(f.order.Slots),
 	}
 	if f.overlay {
 		core.Nonce = market.OverlayNonce(e.Hold, e.Overlay)
@@ -340,7 +329,8 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	f.mu.Unlock()
 	<-funded.done // fund has a deadline
 	if funded.err != nil {
-		f.s.trace.Add(Step{At: time.Now(), Kind: StepFunded, Detail: "the leases' money could not be set aside: " + funded.err.Error()})
+		detail := "the leases' money could not be set aside: " + funded.err.Error()
+		f.s.trace.Add(Step{At: time.Now(), Kind: StepFunded, Detail: detail})
 		return gang.Cancelled{Reason: funded.err.Error()} // no other provider would change that
 	}
 	start := time.Now()
@@ -351,7 +341,8 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	if err != nil {
 		return f.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	reply, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: activate}})
+	reply, err := f.call(ctx, e.Provider,
+		&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: activate}})
 	if err == nil && reply.GetActivated() == nil {
 		err = stream.ErrBadReply
 	}
@@ -360,23 +351,6 @@ func (f *forming) activate(ctx context.Context, e gang.Activate) gang.Event {
 	}
 	f.took(StepActivated, e.Rank, e.Provider, start)
 	return gang.Activated{Rank: e.Rank, Hold: e.Hold}
-}
-
-func (f *forming) release(ctx context.Context, e gang.Release) {
-	req := &marketpb.Release{Of: &marketpb.Release_Hold{Hold: e.Hold[:]}, Reason: executions.Clean(e.Reason)}
-	f.mu.Lock()
-	d := f.drafts[e.Hold]
-	f.mu.Unlock()
-	if d != nil && d.lease != nil {
-		f.s.b.forgo(ctx, d.lease, e.Reason)
-	}
-	ctx, cancel := context.WithTimeout(ctx, leases.ReleaseTimeout)
-	defer cancel()
-	if _, err := f.call(ctx, e.Provider, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{Release: req}}); err != nil {
-		f.s.b.cfg.Log.Debug("a release was not confirmed; the hold ends by itself", "provider", e.Provider, "err", err)
-	}
-	r := int(e.Rank)
-	f.s.trace.Add(Step{At: time.Now(), Kind: StepReleased, Rank: &r, Provider: e.Provider.String(), Detail: e.Reason})
 }
 
 // formed keeps the leases of all ranks, and their records for the journal.

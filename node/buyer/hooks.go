@@ -34,8 +34,8 @@ func (b *Buyer) tellHooks(j Job) ([]webhook.Delivery, []store.Put) {
 		return nil, nil
 	}
 	about := hookJob{
-		ID: j.ID, Name: j.Spec.Name, Labels: j.Spec.Labels, State: j.State, Outcome: j.Outcome, Code: j.Code, Reason: j.Reason,
-		Ranks: len(j.Ranks), Created: j.Created, Started: j.Started, Ended: j.Ended,
+		ID: j.ID, Name: j.Spec.Name, Labels: j.Spec.Labels, State: j.State, Outcome: j.Outcome, Code: j.Code,
+		Reason: j.Reason, Ranks: len(j.Ranks), Created: j.Created, Started: j.Started, Ended: j.Ended,
 		Owed: b.cfg.Genesis.FormatAmount(j.Owed), Paid: b.cfg.Genesis.FormatAmount(j.Paid),
 	}
 	for _, r := range j.Ranks {
@@ -73,7 +73,7 @@ func (b *Buyer) hookSecret(ctx context.Context, id string, hook int) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	v, err := b.values(ctx, s.snapshot())
+	v, err := b.secrets.Values(ctx, s.snapshot())
 	if err != nil {
 		return nil, err
 	}

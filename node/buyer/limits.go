@@ -50,7 +50,7 @@ func (b *Buyer) counted(since string) []spend.Job {
 		j = s.snapshot()
 		j.Escrows = b.pay.Escrows(j.ID)
 		out = append(out, spend.Job{
-			ID: j.ID, Key: j.Key, Created: j.Created, Ended: j.State.Ended(), Cost: b.counts(j), Fees: j.took().Fees,
+			ID: j.ID, Key: j.Key, Created: j.Created, Ended: j.State.Ended(), Cost: b.counts(j), Fees: took(j).Fees,
 		})
 	}
 	for e := range b.archive.Entries() {

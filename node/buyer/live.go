@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
+	"sync"
 	"time"
 
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
-	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -19,93 +19,64 @@ import (
 // ErrNotRunning says that a job's rank has no program that runs now; its text says where it stands instead.
 var ErrNotRunning = errors.New("no program runs")
 
-// Program is one more program to run beside a rank's own, in its sandbox.
-type Program struct {
-	Args    []string          `json:"args"`
-	Env     map[string]string `json:"env,omitempty"`     // on top of the rank's own
-	WorkDir string            `json:"workDir,omitempty"` // empty: the rank's own
-	TTY     bool              `json:"tty,omitempty"`     // a terminal of so many rows and columns
-	Rows    uint16            `json:"rows,omitempty"`
-	Cols    uint16            `json:"cols,omitempty"`
-}
-
 // Attach runs a program beside that of a rank, and returns the stream to it, which speaks the frames of node/live.
-func (b *Buyer) Attach(ctx context.Context, id string, rank int, p Program) (live.Conn, error) {
-	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Attach_{Attach: &nodepb.LiveRequest_Attach{
-		Args: p.Args, Env: p.Env, WorkDir: p.WorkDir, Tty: p.TTY, Rows: uint32(p.Rows), Cols: uint32(p.Cols),
-	}}})
-	return b.opened(id, conn, err)
-}
-
-// Forward connects to a TCP port of a rank's program. The stream carries its bytes as they are.
-func (b *Buyer) Forward(ctx context.Context, id string, rank int, port uint16) (live.Conn, error) {
-	conn, err := b.forward(ctx, id, rank, port)
-	return b.opened(id, conn, err)
-}
-
-// forward is Forward for this peer itself, whose streams are nobody's use of a job.
-func (b *Buyer) forward(ctx context.Context, id string, rank int, port uint16) (*stream.Conn, error) {
-	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Forward_{Forward: &nodepb.LiveRequest_Forward{Port: uint32(port)}}})
-	return conn, err
-}
-
-// opened keeps a stream that is not there from being an interface that is, and counts it for as long as it is open.
-func (b *Buyer) opened(id string, c *stream.Conn, err error) (live.Conn, error) {
+func (b *Buyer) Attach(ctx context.Context, id string, rank int, p Program) (executions.Conn, error) {
+	s, x, _, err := b.reach(id, rank)
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.get(id)
+	conn, err := b.executions.Attach(ctx, x, p)
+	return s.opened(conn, err)
+}
+
+// Forward connects to a TCP port of a rank's program. The stream carries its bytes as they are.
+func (b *Buyer) Forward(ctx context.Context, id string, rank int, port uint16) (executions.Conn, error) {
+	s, x, _, err := b.reach(id, rank)
 	if err != nil {
-		c.Abort()
+		return nil, err
+	}
+	conn, err := b.executions.Forward(ctx, x, port)
+	return s.opened(conn, err)
+}
+
+// opened keeps a stream that is not there from being an interface that is, and counts it for as long as it is open.
+func (s *supervisor) opened(c *stream.Conn, err error) (executions.Conn, error) {
+	if err != nil {
 		return nil, err
 	}
 	return mesh.Count(c, &s.streams), nil
 }
 
-// CopyOut writes a tar archive of a file or directory of a rank's program to w: its first element is called as the
-// path's last. The provider sends no more than the lease has disk.
+// CopyOut writes a tar archive of a file or directory of a rank's program to w, see executions.Client.
 func (b *Buyer) CopyOut(ctx context.Context, id string, rank int, file string, w io.Writer) error {
-	conn, l, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyOut_{CopyOut: &nodepb.LiveRequest_CopyOut{Path: file}}})
+	_, x, l, err := b.reach(id, rank)
 	if err != nil {
 		return err
 	}
-	defer conn.Abort()
-	err = live.Receive(conn, w, live.MaxArchive(l.Disk()))
-	if err != nil {
-		return fmt.Errorf("copying %s: %w", path.Clean(file), err)
-	}
-	return nil
+	return b.executions.CopyOut(ctx, x, l, file, w)
 }
 
-// CopyIn unpacks a tar archive beneath a path of a rank's program. A path that is a directory gets what is in the
-// archive; one that is none becomes the archive's one first element, unless directory says that it must be one. r is
-// closed, which must end a Read that waits.
+// CopyIn unpacks a tar archive beneath a path of a rank's program, see executions.Client. It closes r.
 func (b *Buyer) CopyIn(ctx context.Context, id string, rank int, file string, directory bool, r io.ReadCloser) error {
-	defer r.Close()
-	conn, _, err := b.reach(ctx, id, rank, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyIn_{CopyIn: &nodepb.LiveRequest_CopyIn{Path: file, Directory: directory}}})
+	_, x, _, err := b.reach(id, rank)
 	if err != nil {
+		r.Close()
 		return err
 	}
-	defer conn.Abort()
-	err = live.Send(conn, r)
-	if err != nil {
-		return fmt.Errorf("copying to %s: %w", path.Clean(file), err)
-	}
-	return nil
+	return b.executions.CopyIn(ctx, x, file, directory, r)
 }
 
-// reach opens a stream into a rank's running program.
-func (b *Buyer) reach(ctx context.Context, id string, rank int, req *nodepb.LiveRequest) (*stream.Conn, *leases.Lease, error) {
+// reach returns a rank's running program, with its job and lease.
+func (b *Buyer) reach(id string, rank int) (*supervisor, executions.Execution, *leases.Lease, error) {
 	s, err := b.get(id)
 	if err != nil {
-		return nil, nil, err
+		return nil, executions.Execution{}, nil, err
 	}
 	l, seq, err := s.running(rank)
 	if err != nil {
-		return nil, nil, err
+		return nil, executions.Execution{}, nil, err
 	}
-	conn, err := b.executions.Open(ctx, on(l, seq), req)
-	return conn, l, err
+	return s, on(l, seq), l, nil
 }
 
 // running is the lease and execution of a rank that runs.
@@ -119,61 +90,64 @@ func (s *supervisor) running(rank int) (*leases.Lease, uint64, error) {
 	r, l := j.Ranks[rank], s.leases[rank]
 	switch {
 	case j.State.Ended() || j.State == Settling:
-		return nil, 0, fmt.Errorf("%w: the job has %s; `starling get` fetches its outputs, `starling logs` its log", ErrNotRunning, j.State.was())
+		return nil, 0, fmt.Errorf("%w: the job has %s; `starling get` fetches its outputs, `starling logs` its log",
+			ErrNotRunning, j.State.Past())
 	case r.State != RankRunning || l == nil:
 		return nil, 0, fmt.Errorf("%w: rank %d of the job is %s", ErrNotRunning, rank, r.State)
 	}
 	return l, r.Seq, nil
 }
 
-// was returns a job's final state in the past tense.
-func (s State) was() string {
-	if s == Settling {
-		return "ended"
-	}
-	return string(s)
-}
-
 // Pause freezes the programs of all ranks until Resume: of those that run, and of those that begin meanwhile. It
 // returns the job when every provider has done so. Units stay held and are paid for, and timeouts.run goes on.
-func (b *Buyer) Pause(ctx context.Context, id string) (Job, error) { return b.setPaused(ctx, id, true) }
-
-// Resume lets the programs of a paused job go on.
-func (b *Buyer) Resume(ctx context.Context, id string) (Job, error) {
-	return b.setPaused(ctx, id, false)
-}
-
-func (b *Buyer) setPaused(ctx context.Context, id string, paused bool) (Job, error) {
+func (b *Buyer) Pause(ctx context.Context, id string) (Job, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return Job{}, err
 	}
-	s.pausing.Lock()
-	defer s.pausing.Unlock()
-	j := s.snapshot()
+	return s.pauses.set(ctx, true)
+}
+
+// Resume lets the programs of a paused job go on.
+func (b *Buyer) Resume(ctx context.Context, id string) (Job, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return Job{}, err
+	}
+	return s.pauses.set(ctx, false)
+}
+
+// pauses freezes the programs of a job and lets them go on, one change at a time.
+type pauses struct {
+	s  *supervisor
+	mu sync.Mutex // taken before the supervisor's
+}
+
+// set is Pause or Resume.
+func (p *pauses) set(ctx context.Context, paused bool) (Job, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j := p.s.snapshot()
 	if j.State != Running {
 		return j, fmt.Errorf("%w: the job is %s", ErrNotRunning, j.State)
 	}
-	if err := s.driver.pause(ctx, paused); err != nil {
+	if err := p.s.driver.pause(ctx, paused); err != nil {
 		return j, err
 	}
-	if err := s.freeze(ctx, paused); err != nil {
-		// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is
-		// back.
-		var no *stream.Refused
-		if !errors.As(err, &no) {
-			return s.snapshot(), err
-		}
+	err := p.freeze(ctx, paused)
+	// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is
+	// back.
+	var no *stream.Refused
+	if errors.As(err, &no) {
 		back := context.WithoutCancel(ctx)
-		if undone := s.driver.pause(back, !paused); undone == nil {
-			_ = s.freeze(back, !paused)
+		if undone := p.s.driver.pause(back, !paused); undone == nil {
+			_ = p.freeze(back, !paused)
 		}
-		return s.snapshot(), err
 	}
-	return s.snapshot(), nil
+	return p.s.snapshot(), err
 }
 
-// pause notes that the programs are to be paused, or let go on. The caller, or bring, tells the providers.
+// pause notes that the programs are to be paused, or let go on. The caller, or bring, requests it of the providers.
 func (d *driver) pause(ctx context.Context, paused bool) error {
 	err := d.request(ctx, func(req jobs.Req) error {
 		_, err := d.ask(context.WithoutCancel(ctx), event{ev: jobs.PauseRequested{Req: req, Pause: paused}})
@@ -185,8 +159,9 @@ func (d *driver) pause(ctx context.Context, paused bool) error {
 	return err
 }
 
-// freeze tells all providers.
-func (s *supervisor) freeze(ctx context.Context, paused bool) error {
+// freeze requests it of all providers.
+func (p *pauses) freeze(ctx context.Context, paused bool) error {
+	s := p.s
 	n := len(s.snapshot().Ranks)
 	errs := make(chan error, n)
 	for i := range n {
@@ -213,13 +188,14 @@ func (s *supervisor) freeze(ctx context.Context, paused bool) error {
 
 // bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its
 // provider or this peer was away then.
-func (s *supervisor) bring(i int, ex *nodepb.Execution) {
+func (p *pauses) bring(i int, ex *nodepb.Execution) {
+	s := p.s
 	if ex.State != nodepb.ExecState_EXEC_STATE_RUNNING || ex.Paused == s.snapshot().Paused {
 		return
 	}
 	s.b.wg.Go(func() {
-		s.pausing.Lock()
-		defer s.pausing.Unlock()
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		paused := s.snapshot().Paused
 		l, seq, err := s.running(i)
 		if err != nil || seq != ex.Seq || ex.Paused == paused {
@@ -228,7 +204,8 @@ func (s *supervisor) bring(i int, ex *nodepb.Execution) {
 		ctx, cancel := context.WithTimeout(l.Context(), freezeTime)
 		defer cancel()
 		if err := s.b.executions.Pause(ctx, on(l, seq), paused); err != nil {
-			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.ID, "rank", i, "paused", paused, "err", err)
+			s.b.cfg.Log.Warn("a program could not be paused or resumed", "lease", l.ID, "rank", i, "paused", paused,
+				"err", err)
 		}
 	})
 }

@@ -64,15 +64,18 @@ func (d *driver) unextended(no error, ask jobs.ExtendRequested) error {
 	case errors.Is(no, jobs.ErrNotRunning):
 		return fmt.Errorf("%w: the job has ended; `starling job rerun` runs it again", ErrNotRunning)
 	case errors.Is(no, jobs.ErrBusy):
-		return fmt.Errorf("%w: providers are still being asked for the last extension; try again when they have answered", ErrRefused)
+		return fmt.Errorf("%w: providers are still being asked for the last extension; try again when they have "+
+			"answered", ErrRefused)
 	case errors.Is(no, jobs.ErrBudget):
 		w, _, err := d.b.desk.runner.Get(d.s)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrRefused, no)
 		}
 		more, have, total := w.extra(d.b.desk, ask), w.Promised(), max(w.Params.Budget, ask.Budget)
-		return fmt.Errorf("%w: the longer leases can cost %s more, and of payment.budget %s are %s left; say --budget %s or more", ErrRefused,
-			g.FormatAmount(more), g.FormatAmount(total), g.FormatAmount(total-min(have, total)), g.FormatAmount(have.Plus(more)))
+		return fmt.Errorf("%w: the longer leases can cost %s more, and of payment.budget %s are %s left; say "+
+			"--budget %s or more", ErrRefused,
+			g.FormatAmount(more), g.FormatAmount(total), g.FormatAmount(total-min(have, total)),
+			g.FormatAmount(have.Plus(more)))
 	}
 	return no
 }

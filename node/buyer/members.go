@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -18,34 +17,6 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// projectCluster updates the view of a cluster to a state of its machine.
-func projectCluster(j *Job, st jobs.State) {
-	c, plan := j.Cluster, st.Plan
-	j.Spec.Count = st.Params.Count
-	size := uint32(0)
-	c.Members = nil
-	for i := range st.Ranks {
-		r := &st.Ranks[i]
-		if r.Joining {
-			continue
-		}
-		size++
-		if !r.Lease.IsZero() {
-			c.Members = append(c.Members, Seat{Rank: uint32(i), Epoch: r.Epoch, Lease: r.Lease})
-		}
-	}
-	c.Size, c.Version, c.Ready, c.Idle, c.Epochs = size, plan.Version, plan.Ready, plan.Idle, plan.Epochs
-	if c.Generation != int(plan.Generation) {
-		c.Generation, c.Begun = int(plan.Generation), size
-	}
-	c.Target, c.Before = 0, 0
-	if s := st.Scale; s != nil && s.Target < s.From {
-		c.Target = s.Target
-	} else if s != nil {
-		c.Before = s.Budget
-	}
-}
-
 // resizeLocked makes room for the state of n ranks. The supervisor's mu is held.
 func (d *driver) resizeLocked(n int) {
 	s := d.s
@@ -56,21 +27,9 @@ func (d *driver) resizeLocked(n int) {
 		d.execs.following = append(d.execs.following, nil)
 	}
 	for len(s.leases) < n {
-		s.leases, s.told = append(s.leases, nil), append(s.told, told{})
+		s.leases = append(s.leases, nil)
 	}
-}
-
-// attached keeps a member's provider at the plan in force, and knows its ways to the others, until the caller calls
-// back.
-func (s *supervisor) attached(ctx context.Context, i int) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() { s.tell(ctx, i) })
-	wg.Go(func() { s.look(ctx, i) })
-	return func() {
-		cancel()
-		wg.Wait()
-	}
+	s.plans.grow(n)
 }
 
 // poll asks the provider of an execution whether it is there, until it has answered.
@@ -129,19 +88,18 @@ func (d *driver) scale(n int, budget market.Amount) error {
 	case n < from && budget > 0:
 		return fmt.Errorf("%w: a smaller cluster needs no more money; leave the budget out", ErrRefused)
 	case budget > 0 && budget < has:
-		return fmt.Errorf("%w: a budget of %s is less than the cluster has, %s", ErrRefused, format(budget), format(has))
+		return fmt.Errorf("%w: a budget of %s is less than the cluster has, %s", ErrRefused, format(budget),
+			format(has))
 	}
-	if err := j.engine().CheckScale(j.Spec.Cluster.Options, j.Cluster.Begun, uint32(n)); err != nil && n != from {
+	if err := j.Engine().CheckScale(j.Spec.Cluster.Options, j.Cluster.Begun, uint32(n)); err != nil && n != from {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	spec, err := j.size(n)
+	spec, err := j.Resized(n)
 	if err == nil && budget > 0 {
-		if spec, err = spec.With(job.Changes{Budget: &budget}); err != nil {
-			err = fmt.Errorf("%w: %w", ErrRefused, err)
-		}
+		spec, err = spec.With(job.Changes{Budget: &budget})
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if n >= from {
 		if err := d.affordScale(spec, n); err != nil {
@@ -151,7 +109,8 @@ func (d *driver) scale(n int, budget market.Amount) error {
 	err = d.scaleTo(spec, n >= from)
 	switch {
 	case errors.Is(err, jobs.ErrBusy):
-		return fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done", ErrRefused)
+		return fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done",
+			ErrRefused)
 	case errors.Is(err, jobs.ErrNotRunning):
 		return fmt.Errorf("%w: the cluster is %s", ErrNotRunning, d.s.snapshot().State)
 	case errors.Is(err, jobs.ErrBudget):
@@ -203,37 +162,6 @@ func (x *execs) goneLocked(n int) {
 	x.following = slices.Clip(x.following[:min(n, len(x.following))])
 }
 
-// lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
-const lookEvery = 3 * time.Second
-
-// look updates a member's paths to the others until ctx ends.
-func (s *supervisor) look(ctx context.Context, i int) {
-	for pause(ctx, jitter(lookEvery)) == nil {
-		l, seq, err := s.running(i)
-		if err != nil {
-			continue
-		}
-		ex, err := s.b.executions.Status(ctx, on(l, seq))
-		if err != nil || ex.Seq != seq || ex.State.Ended() { // its end is for who watches it
-			continue
-		}
-		if again, now, err := s.running(i); err == nil && again == l && now == seq {
-			s.see(i, ex)
-			s.heard(i, ex)
-		}
-	}
-}
-
-// size is the job with another number of members. Its budget follows when it was the most that the job could cost.
-func (j Job) size(n int) (job.Job, error) {
-	count := uint32(n)
-	spec, err := j.Spec.With(job.Changes{Count: &count})
-	if err != nil {
-		return spec, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	return spec, nil
-}
-
 // use returns the cluster's use as seen now.
 func (s *supervisor) use(ctx context.Context) mesh.Use {
 	j := s.snapshot()
@@ -260,8 +188,12 @@ func (s *supervisor) use(ctx context.Context) mesh.Use {
 func (s *supervisor) rayIdle(ctx context.Context) bool {
 	ctx, done := context.WithTimeout(ctx, tellTime)
 	defer done()
-	token := clusterToken(s.b.secret, s.trace.Job)
+	token := s.b.secrets.Token(s.trace.Job)
 	return !mesh.RayBusy(ctx, token, func(ctx context.Context) (*stream.Conn, error) {
-		return s.b.forward(ctx, s.trace.Job, 0, cluster.PortRayDashboard)
+		l, seq, err := s.running(0)
+		if err != nil {
+			return nil, err
+		}
+		return s.b.executions.Forward(ctx, on(l, seq), cluster.PortRayDashboard)
 	})
 }

@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
-	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/store"
 )
 
 // orders are the orders of leases for a job.
 type orders struct {
 	*driver
+	measuring sync.Mutex // one change of the paths between members at a time; taken before the supervisor's mu
 
 	// Under the supervisor's mu:
 	gangs  map[jobs.GangID]context.CancelFunc
@@ -117,7 +119,7 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	}
 	placed := event{
 		ev:    jobs.OrderPlaced{Gang: fx.Gang, Order: order.ID},
-		puts:  []store.Put{{Kind: kindOrder, Key: order.ID.String(), Value: env}},
+		puts:  []store.Put{ordersSent.Encode(order.ID.String(), env)},
 		amend: &amendment{change: func(j *Job) { j.Orders = append(slices.Clip(j.Orders), order.ID) }},
 	}
 	if _, err := o.ask(ctx, placed); err != nil {
@@ -143,7 +145,7 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 		l := f.leases[seat.Rank]
 		formed.Leases = append(formed.Leases, factOf(l))
 		q := f.quote(l.Core.Provider)
-		o.offers[l.ID] = offered{q.Route, unitsOf(q.Quote)}
+		o.offers[l.ID] = offered{q.Route, record.UnitsOf(q.Quote)}
 	}
 	o.s.mu.Unlock()
 	defer func() { // the machine knows the leases before it may be told of their loss
@@ -155,25 +157,25 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 		o.report(event{ev: formed, puts: f.puts})
 		return
 	}
-	o.s.measuring.Lock()
-	defer o.s.measuring.Unlock()
+	o.measuring.Lock()
+	defer o.measuring.Unlock()
 	for {
 		err := o.formedNear(formed, f)
 		if err == nil || o.b.desk.ctx.Err() != nil {
 			return
 		}
-		o.b.cfg.Log.Error("the paths between members are not journalled; trying again", "job", o.s.trace.Job, "err", err)
+		o.b.cfg.Log.Error("the paths between members are not journalled; trying again", "job", o.s.trace.Job,
+			"err", err)
 		if pause(o.b.desk.ctx, journalRetry) != nil {
 			return
 		}
 	}
 }
 
-// formedNear reports the leases of a cluster's gang, with the paths between its members. The supervisor's measuring is
-// held.
+// formedNear reports the leases of a cluster's gang, with the paths between its members. measuring is held.
 func (o *orders) formedNear(formed jobs.GangFormed, f *forming) error {
 	run := o.b.desk.ctx
-	old, err := o.s.pathsNow(run)
+	old, err := o.s.plans.pathsNow(run)
 	if err != nil {
 		return err
 	}
@@ -181,11 +183,12 @@ func (o *orders) formedNear(formed jobs.GangFormed, f *forming) error {
 	if err != nil {
 		return err
 	}
-	sum := mesh.SpanOf(paths)
-	o.s.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
-	ev := event{ev: formed, puts: append(slices.Clone(f.puts), put), amend: &amendment{change: func(j *Job) { j.Network = &sum }}}
+	sum := record.SpanOf(paths)
+	o.s.plans.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
+	ev := event{ev: formed, puts: append(slices.Clone(f.puts), put),
+		amend: &amendment{change: func(j *Job) { j.Network = &sum }}}
 	if _, err := o.ask(run, ev); err != nil {
-		o.s.setPaths(nil) // the journal has it
+		o.s.plans.setPaths(nil) // the journal has it
 		return err
 	}
 	return nil

@@ -51,8 +51,8 @@ type deposits interface {
 // closing ends the payments of jobs.
 type closing interface {
 	// Settle takes back the money that was set aside for a job and costs nothing, and has the receipts anchored. It
-	// returns the amount that was paid and the transactions of the anchors. All of that is final when it returns. Leases
-	// can become void meanwhile, so the bill is counted again.
+	// returns the amount that was paid and the transactions of the anchors. All of that is final when it returns.
+	// Leases can become void meanwhile, so the bill is counted again.
 	Settle(ctx context.Context, job string, leases []pay.Lease, bill pay.Bill) (market.Amount, []string, error)
 	// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false where
 	// some of the money can still move, or is still being taken back. The caller calls end with the journal's answer:

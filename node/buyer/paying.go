@@ -195,4 +195,4 @@ func (x *bill) counted() (market.Amount, uint64) {
 }
 
 // took returns the SOL that a job has taken so far.
-func (j Job) took() Lamports { return pay.Took(j.Escrows, len(j.Transactions), j.Spec.Count) }
+func took(j Job) Lamports { return pay.Took(j.Escrows, len(j.Transactions), j.Spec.Count) }

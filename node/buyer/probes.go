@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
@@ -64,14 +65,14 @@ func (s *supervisor) examine(i int, l *leases.Lease, ex *nodepb.Execution) {
 }
 
 // begun is the record of a lease without results.
-func (p probed) begun() probe.Exclusive {
-	x := probe.Exclusive{Lease: p.l.First}
+func (p probed) begun() record.Exclusive {
+	x := record.Exclusive{Lease: p.l.First}
 	x.Budget.Lease = time.Duration(p.l.Core.Slots()*p.s.b.cfg.Genesis.SlotMillis) * time.Millisecond
 	return x
 }
 
 // Record returns the rank's record under the lease.
-func (p probed) Record() probe.Exclusive {
+func (p probed) Record() record.Exclusive {
 	ranks := p.s.snapshot().Ranks
 	if p.i < len(ranks) && ranks[p.i].Exclusive != nil && ranks[p.i].Exclusive.Lease == p.l.First {
 		return *ranks[p.i].Exclusive
@@ -80,7 +81,7 @@ func (p probed) Record() probe.Exclusive {
 }
 
 // Update changes the record under the lease and journals it with more.
-func (p probed) Update(ctx context.Context, change func(*probe.Exclusive), more ...store.Put) error {
+func (p probed) Update(ctx context.Context, change func(*record.Exclusive), more ...store.Put) error {
 	return p.s.save(ctx, func(j *Job) {
 		if p.i >= len(j.Ranks) { // a cluster was scaled down
 			return

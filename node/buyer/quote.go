@@ -11,8 +11,9 @@ import (
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/journal"
 )
 
 // QuotedOffer is one provider's price for a job.
@@ -85,13 +86,16 @@ func (b *Buyer) quoteOnce(
 	if err != nil {
 		return Quotation{}, 0, err
 	}
-	if err := b.cfg.Store.Write(ctx, store.Put{Kind: kindOrder, Key: o.ID.String(), Value: env}); err != nil {
+	var sent journal.Batch
+	ordersSent.Put(&sent, o.ID.String(), env)
+	if err := sent.Commit(ctx, b.cfg.Store); err != nil {
 		return Quotation{}, 0, fmt.Errorf("journalling an order: %w", err)
 	}
 	began := time.Now()
 	how := exchange.Ask{Direct: !spec.Placement.GossipOnly, Spread: !spec.Placement.Pack, Settle: exchange.SettleQuotes}
 	got := b.exchange.Collect(ctx, exchange.Silence{}, o, env, how)
-	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, MaxCost: most, Took: time.Since(began)}
+	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, MaxCost: most,
+		Took: time.Since(began)}
 	out.Lamports = b.pay.Lamports(spec.Count, out.MaxCost)
 	byKey, cands, over := b.candidates(spec, o, got.Quotes)
 	declined := append(got.Declined, over...)
@@ -112,8 +116,9 @@ func (b *Buyer) quoteOnce(
 	for _, q := range got.Quotes {
 		p := q.Quote.Provider
 		out.Quotes = append(out.Quotes, QuotedOffer{
-			Units:    unitsOf(q.Quote),
-			Provider: p, Region: string(q.Quote.Region), Price: q.Quote.Price, Leases: q.Quote.Leases, Route: q.Route, Took: q.Took,
+			Units:    record.UnitsOf(q.Quote),
+			Provider: p, Region: string(q.Quote.Region), Price: q.Quote.Price, Leases: q.Quote.Leases, Route: q.Route,
+			Took:  q.Took,
 			Ranks: ranks[p], Misfit: misfit[p],
 		})
 		if err := out.add(spec, b.cfg.Genesis.SlotMillis, slots, q.Quote.Price, ranks[p]); err != nil {
@@ -171,7 +176,9 @@ type apart struct {
 }
 
 // write makes the order for n leases of a job.
-func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market.Amount, exclude []sign.Key, own apart) (market.Order, []byte, error) {
+func (b *Buyer) write(
+	as voice, spec job.Job, n int, slots uint64, budget market.Amount, exclude []sign.Key, own apart,
+) (market.Order, []byte, error) {
 	terms, err := as.terms(spec, own.salt)
 	if err != nil {
 		return market.Order{}, nil, err
@@ -182,9 +189,11 @@ func (b *Buyer) write(as voice, spec job.Job, n int, slots uint64, budget market
 	draw, shard := b.exchange.Draw(spec.Resources.Class, uint32(n), own.asked)
 	o := market.Order{
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
-		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven, Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
+		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven,
+		Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires:  time.Now().Add(own.valid),
-		ReplyKey: b.exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms, Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
+		ReplyKey: b.exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms,
+		Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
 	}
 	if o.Funds.IsZero() {
 		o.Funds = b.pay.Account()

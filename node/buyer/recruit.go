@@ -18,6 +18,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -156,7 +157,8 @@ func (f *forming) failed(ctx context.Context, e gang.FailedWith) error {
 	if short != nil {
 		text += "; " + f.s.b.exchange.Explain(ctx, f.order, short, quotes, declined)
 	}
-	far := f.near != "" && slices.ContainsFunc(e.Details, func(d gang.Failure) bool { return d.Refusal.Reason == market.ReasonDistance })
+	far := f.near != "" &&
+		slices.ContainsFunc(e.Details, func(d gang.Failure) bool { return d.Refusal.Reason == market.ReasonDistance })
 	if far && f.paths.Unsettled() {
 		return &unplaced{unsettled: true, reason: text}
 	}
@@ -164,4 +166,41 @@ func (f *forming) failed(ctx context.Context, e gang.FailedWith) error {
 		text = f.s.unlivable(f.paths.Longest()) + text
 	}
 	return &unplaced{raced: !far, reason: text}
+}
+
+func (f *forming) release(ctx context.Context, e gang.Release) {
+	req := &marketpb.Release{Of: &marketpb.Release_Hold{Hold: e.Hold[:]}, Reason: record.Clean(e.Reason)}
+	f.mu.Lock()
+	d := f.drafts[e.Hold]
+	f.mu.Unlock()
+	if d != nil && d.lease != nil {
+		f.s.b.forgo(ctx, d.lease, e.Reason)
+	}
+	ctx, cancel := context.WithTimeout(ctx, leases.ReleaseTimeout)
+	defer cancel()
+	if _, err := f.call(ctx, e.Provider,
+		&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{Release: req}}); err != nil {
+		f.s.b.cfg.Log.Debug("a release was not confirmed; the hold ends by itself", "provider", e.Provider, "err", err)
+	}
+	r := int(e.Rank)
+	f.s.trace.Add(Step{At: time.Now(), Kind: StepReleased, Rank: &r, Provider: e.Provider.String(), Detail: e.Reason})
+}
+
+// wrong turns a failed call into the event that tells the gang.
+func (f *forming) wrong(rank uint32, hold market.HoldID, p sign.Key, err error) gang.Event {
+	r := int(rank)
+	var no *stream.Refused
+	if errors.As(err, &no) {
+		f.s.trace.Add(Step{At: time.Now(), Kind: StepRefused, Rank: &r, Provider: p.String(), Detail: no.Reason})
+		return gang.Refused{Rank: rank, Hold: hold, Reason: &market.Refusal{Reason: market.Reason(no.Code),
+			Detail: no.Reason}}
+	}
+	f.s.trace.Add(Step{At: time.Now(), Kind: StepSilent, Rank: &r, Provider: p.String(), Detail: err.Error()})
+	return gang.Lost{Rank: rank, Hold: hold, Reason: market.Refuse(market.ReasonLost, "%v", err)}
+}
+
+// took notes that a provider answered, and how long it took.
+func (f *forming) took(kind StepKind, rank uint32, p sign.Key, start time.Time) {
+	r := int(rank)
+	f.s.trace.Add(Step{At: time.Now(), Kind: kind, Rank: &r, Provider: p.String(), Took: time.Since(start)})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 )
@@ -154,7 +155,7 @@ func (w *pastWorld) nothingOf(disk store.Store, jobs int) {
 	for i := range jobs {
 		id, lease := pastID(i), w.core(i).ID().String()
 		for kind, prefix := range map[string]string{
-			kindJob: id, "past": id, "pastjob": id, "pastlease": id + "/", "pastblob": w.left(i).String(),
+			record.Records.Kind(): id, "past": id, "pastjob": id, "pastlease": id + "/", "pastblob": w.left(i).String(),
 			leases.Records.Kind(): lease, leases.Payers.Kind(): lease, trace.Records.Kind(): id + "/", leases.Receipts.Kind(): lease + "/",
 		} {
 			if err := disk.List(w.t.Context(), kind, prefix, func(key string, _ []byte) error {

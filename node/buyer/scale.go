@@ -33,18 +33,19 @@ func (b *Buyer) ScaleWithin(ctx context.Context, id string, n uint32, budget mar
 	if n < 1 || n > cluster.MaxMembers {
 		return Job{}, fmt.Errorf("%w: a cluster has 1 to %d members, not %d", ErrRefused, cluster.MaxMembers, n)
 	}
-	if !s.extending.TryLock() {
-		return Job{}, fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done", ErrRefused)
+	if !s.driver.extending.TryLock() {
+		return Job{}, fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done",
+			ErrRefused)
 	}
 	done := make(chan error, 1)
 	b.mu.Lock()
 	if b.ctx == nil || b.closing {
 		b.mu.Unlock()
-		s.extending.Unlock()
+		s.driver.extending.Unlock()
 		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
 	}
 	b.wg.Go(func() { // who asked may go away meanwhile
-		defer s.extending.Unlock()
+		defer s.driver.extending.Unlock()
 		done <- s.driver.scale(int(n), budget)
 	})
 	b.mu.Unlock()
@@ -70,4 +71,17 @@ func (s *supervisor) makeRoom(n int) error {
 	}
 	s.logs = logs
 	return nil
+}
+
+// ClusterToken returns the secret that a cluster's engine shares, see secrets.Keeper. It returns ErrNoJob, and
+// ErrRefused for a plain job.
+func (b *Buyer) ClusterToken(id string) (string, error) {
+	j, err := b.Job(id)
+	if err != nil {
+		return "", err
+	}
+	if j.Spec.Cluster == nil {
+		return "", fmt.Errorf("%w: job %s is no cluster", ErrRefused, j.ID)
+	}
+	return b.secrets.Token(j.ID), nil
 }

@@ -3,15 +3,16 @@ package buyer
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base32"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/ipfs/go-cid"
 
+	"github.com/starling-network/starling/node/buyer/checks"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
@@ -73,7 +74,8 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if err := b.within(spec, sub.Key, time.Now()); err != nil {
 		return Job{}, err
 	}
-	j := Job{ID: newID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued, Created: time.Now(), Ranks: make([]Rank, spec.Count)}
+	j := Job{ID: record.NewID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued,
+		Created: time.Now(), Ranks: make([]Rank, spec.Count)}
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
 	}
@@ -91,7 +93,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 		}
 		j.Carry = &c
 	}
-	if j.Cluster, err = newCluster(j.ID, spec); err != nil {
+	if j.Cluster, err = record.NewCluster(j.ID, spec); err != nil {
 		return Job{}, err
 	}
 	if spec.Guardians > 0 {
@@ -107,12 +109,12 @@ func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err
 	if once == "" {
 		return j, false, nil
 	}
-	id, err := b.cfg.Store.Get(ctx, kindKey, once)
+	id, err := submissions.Get(ctx, b.cfg.Store, once)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return j, false, nil
 	case err != nil:
-		return j, false, fmt.Errorf("reading an idempotency key: %w", err)
+		return j, false, err
 	case b.jobs[string(id)] != nil:
 		return b.jobs[string(id)].snapshot(), true, nil
 	}
@@ -131,18 +133,18 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	}
 	var more []store.Put
 	if once != "" {
-		more = append(more, store.Put{Kind: kindKey, Key: once, Value: []byte(j.ID)})
+		more = append(more, submissions.Encode(once, []byte(j.ID)))
 	}
 	if j.Spec.NeedsValues() {
-		p, err := b.sealOwn(j.ID, v)
+		p, err := b.secrets.Seal(j.ID, v)
 		if err != nil {
 			return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 		more = append(more, p)
 	}
-	p, err := paramsOf(j, b.cfg.Genesis, b.cfg.LostAfter)
+	p, err := j.Params(b.cfg.Genesis, b.cfg.LostAfter)
 	if err != nil {
-		return Job{}, err
+		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if err := b.begin(ctx, s, beginning{p, true, j.Created}, more); err != nil {
 		return Job{}, err
@@ -163,19 +165,18 @@ func (b *Buyer) begin(ctx context.Context, s *supervisor, g beginning, more []st
 	return nil
 }
 
-// errRoom says that a job is refused because of those that run, and may be taken when one of them has ended.
-var errRoom = errors.New("no room")
-
 // room reports whether one more job may run. b.mu is held.
 func (b *Buyer) room() error {
 	running := 0
 	for _, s := range b.jobs {
-		if j := s.peek(); b.owned(j) && j.State != Settling && !j.State.Ended() { // one that only waits for the chain holds nothing
+		// One that only waits for the chain holds nothing.
+		if j := s.peek(); b.owned(j) && j.State != Settling && !j.State.Ended() {
 			running++
 		}
 	}
 	if running >= b.cfg.MaxJobs {
-		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, errRoom, running, b.cfg.MaxJobs)
+		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, checks.ErrRoom, running,
+			b.cfg.MaxJobs)
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func (b *Buyer) Rerun(ctx context.Context, id string, c job.Changes, once, key s
 	if err != nil {
 		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	v, err := b.values(ctx, old)
+	v, err := b.secrets.Values(ctx, old)
 	if err != nil {
 		return Job{}, err
 	}
@@ -219,21 +220,26 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	}
 	if free := b.cfg.Genesis.Free; free != spec.Payment.Free {
 		if free {
-			return fmt.Errorf("%w: network %s is free, nothing is paid on it; leave payment.maxPrice and payment.budget out", ErrRefused, b.cfg.Genesis.Network)
+			return fmt.Errorf("%w: network %s is free, nothing is paid on it; leave payment.maxPrice and "+
+				"payment.budget out", ErrRefused, b.cfg.Genesis.Network)
 		}
-		return fmt.Errorf("%w: payment.maxPrice is missing: network %s is paid in %s", ErrRefused, b.cfg.Genesis.Network, b.cfg.Genesis.Symbol)
+		return fmt.Errorf("%w: payment.maxPrice is missing: network %s is paid in %s", ErrRefused,
+			b.cfg.Genesis.Network, b.cfg.Genesis.Symbol)
 	}
 	if spec.Verify == job.VerifyReplicate && b.cfg.Genesis.Free {
-		return fmt.Errorf("%w: verify: replicate draws by a chain's blocks, and network %s is free; leave it out", ErrRefused, b.cfg.Genesis.Network)
+		return fmt.Errorf("%w: verify: replicate draws by a chain's blocks, and network %s is free; leave it out",
+			ErrRefused, b.cfg.Genesis.Network)
 	}
 	if spec.Verify == job.VerifyReplicate && b.cfg.Blocks == nil {
 		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer sees none", ErrRefused)
 	}
 	if spec.Guardians > 0 && b.cfg.Escrows == nil {
-		return fmt.Errorf("%w: guardians pay from an escrow, and network %s is free; leave them out", ErrRefused, b.cfg.Genesis.Network)
+		return fmt.Errorf("%w: guardians pay from an escrow, and network %s is free; leave them out", ErrRefused,
+			b.cfg.Genesis.Network)
 	}
 	if spec.Guardians > 0 && (len(spec.Secrets) > 0 || spec.Registry != nil) {
-		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, and could have it tell them; leave out one of the two (--guardians 0)", ErrRefused)
+		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, "+
+			"and could have it tell them; leave out one of the two (--guardians 0)", ErrRefused)
 	}
 	if !spec.Uploaded() {
 		return fmt.Errorf("%w: its files are not uploaded yet", ErrRefused)
@@ -283,18 +289,6 @@ func notUploaded(source, c string) error {
 	return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
 }
 
-// isID reports whether a text is an id of newID.
-func isID(id string) bool {
-	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ToUpper(strings.TrimPrefix(id, "j")))
-	return err == nil && len(raw) == 10 && strings.HasPrefix(id, "j") && id == strings.ToLower(id)
-}
-
-func newID() string {
-	var raw [10]byte
-	_, _ = rand.Read(raw[:]) // never fails
-	return "j" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(raw[:]))
-}
-
 // checkModules refuses programs that no provider could run, where this peer can tell.
 func (b *Buyer) checkModules(spec job.Job) error {
 	c, ok := b.cfg.Runtimes[job.RuntimeWasm].(runtime.Checker)
@@ -322,4 +316,18 @@ func (b *Buyer) checkModules(spec job.Job) error {
 		}
 	}
 	return nil
+}
+
+// checkCarry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell
+// only of a light client, all of whose connections go through its entries.
+func (b *Buyer) checkCarry(spec job.Job) (warning string, err error) {
+	if b.cfg.Carries == nil {
+		return "", nil
+	}
+	text, refused := exchange.OverRelay(brought(spec), b.cfg.Carries())
+	if refused {
+		return "", fmt.Errorf("%w: %s (with --direct, providers that can be dialled; or name another entry peer with "+
+			"--peer)", ErrRefused, text)
+	}
+	return text, nil
 }

@@ -11,19 +11,16 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/store"
 )
 
 const (
-	kindJob = "job"
 	// journalRetry is how often a journal that fails is tried again.
 	journalRetry = time.Second
 )
 
-// outcome is how the work of a job ended, as an error that unwinds its ranks.
+// outcome is why the work of a job failed.
 type outcome struct {
-	state  State
 	code   Code
 	reason string
 }
@@ -31,7 +28,7 @@ type outcome struct {
 func (o *outcome) Error() string { return o.reason }
 
 func failed(code Code, format string, args ...any) error {
-	return &outcome{Failed, code, fmt.Sprintf(format, args...)}
+	return &outcome{code, fmt.Sprintf(format, args...)}
 }
 
 // supervisor is one job as this peer keeps it. Its driver carries out what the job's machine decides.
@@ -55,20 +52,16 @@ type supervisor struct {
 	job    Job
 	leases []*leases.Lease // of each rank, or nil
 	paid   []*leases.Lease // every lease the job ever activated
-	told   []told          // of each rank of a cluster: which plan its provider goes by
-	bell   chan struct{}   // closes when something of a cluster changes; nil: nobody waits
-	paths  *[]cluster.Path // between its members, as the journal has them; nil: it was not read yet
 
-	pausing   sync.Mutex   // taken before mu: one pause or resume at a time
-	extending sync.Mutex   // taken before the buyer's mu: one extension at a time
-	measuring sync.Mutex   // taken before mu: one change of paths at a time
-	streams   atomic.Int64 // that somebody has open into the job's programs
+	pauses  *pauses
+	plans   *plans       // if it is a cluster
+	streams atomic.Int64 // that somebody has open into the job's programs
 }
 
 func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 	s := &supervisor{
 		b: b, as: b.own, mine: b.owned(j), trace: t, job: j,
-		leases: make([]*leases.Lease, len(j.Ranks)), told: make([]told, len(j.Ranks)), done: make(chan struct{}),
+		leases: make([]*leases.Lease, len(j.Ranks)), done: make(chan struct{}),
 	}
 	if j.Detached != nil {
 		guard, err := b.voiceOf(j)
@@ -77,7 +70,8 @@ func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 		}
 		s.guard, s.as = guard, guard
 	}
-	s.driver = newDriver(s, j)
+	s.driver, s.pauses = newDriver(s, j), &pauses{s: s}
+	s.plans = &plans{s: s, observed: make([]observedPlan, len(j.Ranks))}
 	for i := range j.Ranks {
 		l, err := ranklog.Open(filepath.Join(b.jobDir(j.ID), fmt.Sprintf("rank-%d.log", i)))
 		if err != nil {
@@ -105,7 +99,7 @@ func (s *supervisor) ranklogs() []*ranklog.Log {
 func (s *supervisor) snapshot() Job {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.job.clone()
+	return s.job.Clone()
 }
 
 // peek is snapshot without copies of slices and maps, for reads of the job's own fields.
@@ -115,20 +109,10 @@ func (s *supervisor) peek() Job {
 	return s.job
 }
 
-func (j Job) clone() Job {
-	j.Ranks = append([]Rank(nil), j.Ranks...)
-	j.Lost = append(j.Lost[:0:0], j.Lost...)
-	j.Orders = append(j.Orders[:0:0], j.Orders...)
-	j.Transactions = append(j.Transactions[:0:0], j.Transactions...)
-	j.Detached = j.Detached.clone()
-	j.Verified = append(j.Verified[:0:0], j.Verified...)
-	j.Cluster = j.Cluster.clone()
-	return j
-}
-
 // save changes the job's state beside its machine's, and journals it with more.
 func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.Put) error {
-	return s.driver.save(ctx, change, more)
+	_, err := s.driver.ask(ctx, event{puts: more, amend: &amendment{change: change}})
+	return err
 }
 
 // close lets those go on who wait for the end of the job's run in this process.

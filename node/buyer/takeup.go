@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 )
 
@@ -20,8 +20,8 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 	if err := json.Unmarshal(t.File, &f); err != nil {
 		return fmt.Errorf("reading a job that is guarded: %w", err)
 	}
-	if !isID(f.ID) {
-		return fmt.Errorf("reading a job that is guarded: %q is no id", executions.Clean(f.ID))
+	if !record.IsID(f.ID) {
+		return fmt.Errorf("reading a job that is guarded: %q is no id", record.Clean(f.ID))
 	}
 	if err := f.Spec.Check(); err != nil {
 		return fmt.Errorf("reading a job that is guarded: %w", err)
@@ -75,13 +75,14 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 // guardedJob is a guarded job as this peer has it, or a new one, which is journalled. b.mu is held.
 func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f charterFile) (*supervisor, error) {
 	j := Job{ID: f.ID, Spec: publicSpec(f.Spec), State: Queued, Created: f.Created, Ranks: make([]Rank, f.Spec.Count)}
-	j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Engaged: true, Guardians: t.Panel.Members()}
-	p, err := paramsOf(j, b.cfg.Genesis, b.cfg.LostAfter)
+	j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Engaged: true,
+		Guardians: guardiansOf(t.Panel.Members())}
+	p, err := j.Params(b.cfg.Genesis, b.cfg.LostAfter)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if old := b.jobs[j.ID]; old != nil && !old.has(t.Job) || b.archive.Has(j.ID) {
-		j.ID = idOf(t.Job) // whoever knows a job's id can have this peer guard another one of that id
+		j.ID = record.IDOf(t.Job) // whoever knows a job's id can have this peer guard another one of that id
 	}
 	if old := b.jobs[j.ID]; old != nil {
 		if !old.has(t.Job) {
@@ -92,7 +93,7 @@ func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f charterFile)
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
 	}
-	if j.Detached.Box, err = b.sealKey(j.ID, t.Key.Seed()); err != nil {
+	if j.Detached.Box, err = b.secrets.SealKey(j.ID, t.Key.Seed()); err != nil {
 		return nil, err
 	}
 	s, err := b.newSupervisor(j, trace.New(b.cfg.Store, j.ID))
@@ -102,7 +103,7 @@ func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f charterFile)
 	g := beginning{params: p, created: f.Created}
 	if t.State != nil { // the job is not begun anew where its standing cannot be read
 		own, _ := g.state(jobs.Now{Time: time.Now()})
-		if _, _, err := acceptStanding(s.job, own, t.State.Bytes); err != nil {
+		if _, _, err := record.AcceptStanding(s.job, own, t.State.Bytes); err != nil {
 			return nil, fmt.Errorf("reading job %s as its guardians keep it: %w", j.ID, err)
 		}
 	}

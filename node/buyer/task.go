@@ -2,68 +2,16 @@ package buyer
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"hash/fnv"
 	"sync/atomic"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
-	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/machine"
 	"github.com/starling-network/starling/node/store"
 )
-
-// jobRecord is a job in the journal.
-type jobRecord struct {
-	Job
-	Work json.RawMessage `json:"work,omitempty"` // jobs.State of a job that has not ended
-}
-
-// jobTable has the jobs that have not left memory.
-var jobTable = journal.Define[string, jobRecord](kindJob)
-
-// paramsOf returns the values of a job that its state machine decides by. It returns ErrRefused for values that no
-// machine takes.
-func paramsOf(j Job, g market.Genesis, lostAfter time.Duration) (jobs.Params, error) {
-	spec := j.Spec
-	rate, err := market.RateOf(spec.Payment.MaxPrice, int(spec.Resources.Units), g.SlotMillis)
-	if err != nil {
-		return jobs.Params{}, fmt.Errorf("%w: payment.maxPrice: %w", ErrRefused, err)
-	}
-	seed := fnv.New64a()
-	_, _ = seed.Write([]byte(j.ID)) // never fails
-	re := spec.Restart
-	p := jobs.Params{
-		Count: spec.Count, Rounds: uint32(spec.RoundCount()), Reduce: spec.Rounds != nil && spec.Rounds.Reduce != nil,
-		Restart: jobs.Restart{
-			Max: uint32(re.Max), OnFailure: re.Policy == job.RestartOnFailure, Always: re.Policy == job.RestartAlways,
-			Backoff: time.Duration(re.Backoff), MostBackoff: job.MaxBackoff,
-		},
-		Queue: spec.Timeouts.Queue, Pull: spec.Timeouts.Pull, Start: spec.Timeouts.Start, Run: spec.Timeouts.Run,
-		Grace: spec.Timeouts.Grace(), LostAfter: lostAfter, Rate: rate, Budget: spec.Payment.Budget,
-		SlotMillis: g.SlotMillis, Interval: g.IntervalSlots, Seed: seed.Sum64(),
-	}
-	if p.Guarded = j.Detached != nil; p.Guarded {
-		p.Standbys = spec.Standbys
-	}
-	p.Checked = spec.Verify == job.VerifyReplicate && j.Replica == nil
-	if spec.Cluster != nil {
-		e := j.engine()
-		p.Cluster = &jobs.Engine{
-			HeadEnds: e.Ends == cluster.EndsHead, Binds: e.Binds, HeadFirst: e.HeadFirst,
-			Autostop: time.Duration(spec.Cluster.Autostop),
-		}
-	}
-	if err := p.Validate(); err != nil {
-		return p, fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	return p, nil
-}
 
 // task is a job as a machine of the buyer's runner. The zero value is a job that was not accepted yet.
 type task struct {
@@ -159,7 +107,8 @@ type desk struct {
 func newDesk(ctx context.Context, b *Buyer) (d *desk, err error) {
 	d = &desk{b: b}
 	d.runner, err = machine.New(ctx, d, machine.Config[event]{
-		Name: "job", Store: b.cfg.Store, Clock: d.now, Resume: event{resume: true}, Tick: event{ev: jobs.Ticked{}}, Log: b.cfg.Log,
+		Name: "job", Store: b.cfg.Store, Clock: d.now, Resume: event{resume: true}, Tick: event{ev: jobs.Ticked{}},
+		Log: b.cfg.Log,
 	})
 	return d, err
 }
@@ -224,7 +173,7 @@ func (d *desk) Carry(s *supervisor, f any) func(context.Context) []event {
 	case jobs.PollProvider:
 		s.driver.execs.poll(f)
 	case jobs.CheckResults:
-		s.driver.check()
+		d.b.wg.Go(func() { d.b.checks.Check(d.ctx, checked{s}) })
 	case jobs.OrderGang:
 		s.driver.orders.place(f)
 	case jobs.CancelGang:

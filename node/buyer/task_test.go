@@ -3,17 +3,15 @@ package buyer
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/machine"
-	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
 )
 
@@ -21,7 +19,7 @@ import (
 func accepted(t *testing.T, ranks uint32) (*driver, task, []any) {
 	t.Helper()
 	b := newPastWorld(t, store.NewMemory()).start()
-	j := Job{ID: newID(), Spec: pastSpec("train"), State: Queued, Created: time.Now(), Ranks: make([]Rank, ranks)}
+	j := Job{ID: record.NewID(), Spec: pastSpec("train"), State: Queued, Created: time.Now(), Ranks: make([]Rank, ranks)}
 	j.Spec.Count = ranks
 	s, err := b.newSupervisor(j, trace.New(b.cfg.Store, j.ID))
 	if err != nil {
@@ -32,7 +30,7 @@ func accepted(t *testing.T, ranks uint32) (*driver, task, []any) {
 			l.End()
 		}
 	})
-	p, err := paramsOf(j, b.cfg.Genesis, time.Second)
+	p, err := j.Params(b.cfg.Genesis, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +128,7 @@ func TestJobRecord(t *testing.T) {
 	if err := b.Commit(ctx, d.b.cfg.Store); err != nil {
 		t.Fatal(err)
 	}
-	rec, err := jobTable.Get(ctx, d.b.cfg.Store, d.s.trace.Job)
+	rec, err := record.Records.Get(ctx, d.b.cfg.Store, d.s.trace.Job)
 	if err != nil || rec.ID != d.s.trace.Job || rec.State != Matching {
 		t.Fatalf("%+v, %v", rec.Job, err)
 	}
@@ -139,35 +137,6 @@ func TestJobRecord(t *testing.T) {
 	}
 	if err := d.load([]byte(`{"version":99}`)); err == nil {
 		t.Error("a state of another version was read")
-	}
-}
-
-// Users see the phases of a job as its states: a program that is being stopped still runs.
-func TestStateOf(t *testing.T) {
-	t.Parallel()
-	failed := jobs.Outcome{Result: jobs.ResultFailed, Code: jobs.CodeLost}
-	for want, st := range map[State]jobs.State{
-		"": {}, Queued: {Phase: jobs.Engaging}, Matching: {Phase: jobs.Placing, Gang: 1}, Running: {Phase: jobs.Stopping, Outcome: failed},
-		Settling: {Phase: jobs.Settling, Outcome: failed}, Failed: {Phase: jobs.Ended, Outcome: failed},
-	} {
-		if got := stateOf(st); got != want {
-			t.Errorf("phase %s is %q, want %q", st.Phase, got, want)
-		}
-	}
-}
-
-// A job that lacks money says how much it has, and what to change.
-func TestReasonOf(t *testing.T) {
-	t.Parallel()
-	st := jobs.State{Params: jobs.Params{Budget: 2_000_000}, Outcome: jobs.Outcome{Result: jobs.ResultFailed, Code: jobs.CodePayment, Reason: "rank 0 used up its lease"}}
-	got := reasonOf(testGenesis, job.Payment{MaxPrice: 500_000}, st)
-	for _, want := range []string{"rank 0 used up its lease; ", "payment.budget, which is 2.00 ", "payment.maxPrice, which is 0.50 "} {
-		if !strings.Contains(got, want) {
-			t.Errorf("%q does not say %q", got, want)
-		}
-	}
-	if st.Outcome.Code = jobs.CodeLost; reasonOf(testGenesis, job.Payment{}, st) != st.Outcome.Reason {
-		t.Errorf("%q", reasonOf(testGenesis, job.Payment{}, st))
 	}
 }
 
@@ -192,18 +161,5 @@ func TestFailureOf(t *testing.T) {
 		if got := failureOf(c.ctx, 4, c.err); got.Why != c.want || got.Gang != 4 || got.Reason == "" && name != "raced" && name != "thin" && name != "far" {
 			t.Errorf("%s: %+v, want %v", name, got, c.want)
 		}
-	}
-}
-
-// A provider's texts about a running program cannot control a terminal.
-func TestAttackLiveTexts(t *testing.T) {
-	t.Parallel()
-	const evil = "\x1b]0;owned\x07\x1b[2J\u009b31mhello\nhint: run this"
-	v := liveOf(&nodepb.Execution{
-		State: nodepb.ExecState_EXEC_STATE_RUNNING, Health: nodepb.Health_HEALTH_UNHEALTHY, HealthMessage: evil,
-		Devices: []string{evil},
-	})
-	if text := v.Message + strings.Join(v.Devices, ""); text == "" || strings.ContainsAny(text, "\x1b\x07\u009b\n") {
-		t.Errorf("%q", text)
 	}
 }

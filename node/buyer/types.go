@@ -2,11 +2,11 @@ package buyer
 
 import (
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/leases"
-	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/pay"
-	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 )
@@ -19,25 +19,86 @@ type (
 	Key      = spend.Key
 	Spend    = spend.Report
 	DaySpend = spend.Day
-	Snapshot = probe.Snapshot
 	Step     = trace.Step
 	StepKind = trace.Kind
-	Span     = mesh.Span
-	Ways     = mesh.Ways
-	Way      = mesh.Way
-	Path     = mesh.Path
 	Escrows  = pay.Escrows
-	Escrow   = pay.Escrow
-	Lamports = pay.Lamports
-	Place    = pay.Place
+	// Program is one more program to run beside a rank's own, in its sandbox.
+	Program = executions.Program
 	// LeaseAccount is one lease of a job with the proofs of its cost.
 	LeaseAccount = leases.Account
+)
+
+// The record of a job and its parts, see package record.
+type (
+	Job      = record.Job
+	State    = record.State
+	Code     = record.Code
+	Rank     = record.Rank
+	Units    = record.Units
+	Live     = record.Live
+	Snapshot = record.Snapshot
+	Blob     = record.Blob
+	Output   = record.Output
+	Cluster  = record.Cluster
+	Span     = record.Span
+	Ways     = record.Ways
+	Way      = record.Way
+	Path     = record.Path
+	Escrow   = record.Escrow
+	Lamports = record.Lamports
+	Place    = record.Place
+	Detached = record.Detached
+	Standby  = record.Standby
+	Verified = record.Verified
+	Replica  = record.Replica
+	Query    = record.Query
+	Page     = record.Page
+	Anchored = record.Anchored
+)
+
+// The states of a job and of its ranks, and why a job failed.
+const (
+	Queued    = record.Queued
+	Matching  = record.Matching
+	Running   = record.Running
+	Settling  = record.Settling
+	Succeeded = record.Succeeded
+	Failed    = record.Failed
+	Stopped   = record.Stopped
+
+	RankWaiting = record.RankWaiting
+	RankLeased  = record.RankLeased
+	RankRunning = record.RankRunning
+	RankDone    = record.RankDone
+	RankFailed  = record.RankFailed
+	RankJoining = record.RankJoining
+
+	CodeProgram = record.CodeProgram
+	CodeNoMatch = record.CodeNoMatch
+	CodePayment = record.CodePayment
+	CodeTimeout = record.CodeTimeout
+	CodeLost    = record.CodeLost
+	CodeInput   = record.CodeInput
+	CodeVerify  = record.CodeVerify
+	CodePeer    = record.CodePeer
+)
+
+// PageMax is the most jobs of a page, see record.Query.
+const PageMax = record.PageMax
+
+// The environment of a program, see package record.
+const (
+	EnvJob   = record.EnvJob
+	EnvRank  = record.EnvRank
+	EnvCount = record.EnvCount
+	EnvRound = record.EnvRound
 )
 
 // Errors of the rooms below this package.
 var (
 	ErrLimit, ErrKey     = spend.ErrLimit, spend.ErrKey
-	ErrRefused, ErrFunds = pay.ErrRefused, pay.ErrFunds
+	ErrFunds             = pay.ErrFunds
+	ErrRefused, ErrQuery = record.ErrRefused, record.ErrQuery
 )
 
 // The kinds of steps, see package trace.
@@ -60,19 +121,14 @@ const (
 	StepStarted    = trace.Started
 	StepExited     = trace.Exited
 	StepRestarted  = trace.Restarted
-	StepExtended   = trace.Extended
-	StepUnextended = trace.Unextended
 	StepLost       = trace.Lost
 	StepAway       = trace.Away
-	StepVerified   = trace.Verified
 	StepProbed     = trace.Probed
 	StepRound      = trace.Round
 	StepGuarded    = trace.Guarded
 	StepSupervised = trace.Supervised
 	StepFunded     = trace.Funded
-	StepRefunded   = trace.Refunded
 	StepPaid       = trace.Paid
-	StepReady      = trace.Ready
 	StepScaled     = trace.Scaled
 	StepEnded      = trace.Ended
 )
@@ -81,8 +137,8 @@ const (
 const (
 	RouteDirect = exchange.RouteDirect
 	RouteGossip = exchange.RouteGossip
-	PathDirect  = mesh.PathDirect
-	PathRelayed = mesh.PathRelayed
+	PathDirect  = record.PathDirect
+	PathRelayed = record.PathRelayed
 )
 
 // LogQuery selects a part of a rank's log.

@@ -13,7 +13,7 @@ import (
 // Uses reports whether a job of this peer needs a blob: as input or program of a running one, or as an output.
 func (b *Buyer) Uses(c cid.Cid) bool {
 	text := c.String()
-	if b.any(func(j Job) bool { return j.left(text) || !j.State.Ended() && j.reads(text) }) {
+	if b.any(func(j Job) bool { return j.Left(text) || !j.State.Ended() && j.Reads(text) }) {
 		return true
 	}
 	used := false
@@ -23,15 +23,17 @@ func (b *Buyer) Uses(c cid.Cid) bool {
 
 // Holds reports whether an API key may have a blob: it uploaded it, or a job of its own reads it or left it.
 func (b *Buyer) Holds(key string, c cid.Cid) bool {
-	if b.cfg.Uploaded != nil && b.cfg.Uploaded(key, c) {
+	if b.cfg.Files.Uploaded(key, c) {
 		return true
 	}
 	text := c.String()
-	if b.any(func(j Job) bool { return j.Key == key && (j.left(text) || j.reads(text)) }) {
+	if b.any(func(j Job) bool { return j.Key == key && (j.Left(text) || j.Reads(text)) }) {
 		return true
 	}
 	holds := false
-	err := b.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) { holds = holds || of.Key == key })
+	err := b.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) {
+		holds = holds || of.Key == key
+	})
 	return holds && err == nil
 }
 
@@ -51,7 +53,7 @@ func blobsOf(j Job) map[string]archive.Blob {
 			put(bl.CID, archive.Blob{Key: j.Key, Ended: j.Ended})
 		}
 	}
-	j.eachLeft(func(c string) { put(c, archive.Blob{Key: j.Key, Left: true, Ended: j.Ended}) })
+	j.EachLeft(func(c string) { put(c, archive.Blob{Key: j.Key, Left: true, Ended: j.Ended}) })
 	return out
 }
 
@@ -70,7 +72,7 @@ func (b *Buyer) Blobs() (map[cid.Cid]bool, error) {
 		if j.State.Ended() && time.Since(j.Ended) > resultsFor {
 			return false
 		}
-		j.eachLeft(add)
+		j.EachLeft(add)
 		if !j.State.Ended() {
 			for _, bl := range j.Spec.Blobs {
 				add(bl.CID)
@@ -88,35 +90,4 @@ func (b *Buyer) Blobs() (map[cid.Cid]bool, error) {
 // any reports whether f holds for one of the jobs.
 func (b *Buyer) any(f func(Job) bool) bool {
 	return slices.ContainsFunc(b.supervisors(), func(s *supervisor) bool { return f(s.snapshot()) })
-}
-
-// reads reports whether a blob is an input or program of the job.
-func (j Job) reads(c string) bool {
-	for _, bl := range j.Spec.Blobs {
-		if bl.CID == c {
-			return true
-		}
-	}
-	return false
-}
-
-// left reports whether a blob is an output of the job.
-func (j Job) left(c string) (found bool) {
-	j.eachLeft(func(text string) { found = found || text == c })
-	return found
-}
-
-// eachLeft calls f with the CIDs of the job's outputs.
-func (j Job) eachLeft(f func(c string)) {
-	if j.Carry != nil {
-		f(j.Carry.CID)
-	}
-	for _, r := range j.Ranks {
-		if r.Log != nil {
-			f(r.Log.CID)
-		}
-		for _, o := range r.Outputs {
-			f(o.CID)
-		}
-	}
 }

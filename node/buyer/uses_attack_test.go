@@ -1,21 +1,32 @@
 package buyer
 
 import (
+	"context"
 	"errors"
 	"testing"
 
 	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
 )
 
+// uploads has the one file that each API key uploaded.
+type uploads map[string]cid.Cid
+
+func (u uploads) Uploaded(key string, c cid.Cid) bool { return u[key] == c }
+func (uploads) Grant(peer.ID, cid.Cid)                {}
+func (uploads) Fetch(context.Context, peer.ID, cid.Cid, int64) error {
+	return errors.New("no file")
+}
+
 // A key cannot have another's file mounted in a job of its own by naming its CID.
 func TestAttackKeyMountsOthersFiles(t *testing.T) {
 	t.Parallel()
 	mine, theirs, left := blob.Sum([]byte("mine")), blob.Sum([]byte("theirs")), blob.Sum([]byte("left"))
-	b := &Buyer{cfg: Config{Uploaded: func(key string, c cid.Cid) bool { return key == "ci" && c == mine }}, jobs: map[string]*supervisor{}, archive: &archive.Archive{}}
+	b := &Buyer{cfg: Config{Files: uploads{"ci": mine}}, jobs: map[string]*supervisor{}, archive: &archive.Archive{}}
 	for id, key := range map[string]string{"j1": "ci", "j2": "other"} {
 		out := map[string]cid.Cid{"ci": left, "other": theirs}[key]
 		b.jobs[id] = &supervisor{job: Job{ID: id, Key: key, Ranks: []Rank{{Outputs: []Output{{Path: "/out", Blob: Blob{CID: out.String()}}}}}}}

@@ -6,6 +6,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
@@ -38,17 +39,8 @@ func (o *own) Epoch() uint64       { return 0 }
 
 func (o *own) Changed(context.Context, *leases.Lease) {}
 
-func (o *own) terms(spec job.Job, salt []byte) (sign.Hash, error) { return termsOf(spec, salt) }
+func (o *own) terms(spec job.Job, salt []byte) (sign.Hash, error) { return record.Terms(spec, salt) }
 
 func (o *own) Voucher(_ context.Context, _ *leases.Lease, v verify.Voucher) (verify.SignedVoucher, error) {
 	return verify.SignVoucher(o.b.domain, v, o.set, o.b.cfg.Key)
-}
-
-// termsOf commits to a job, and to the key that sets a detached one apart from an equal one.
-func termsOf(spec job.Job, apart ...[]byte) (sign.Hash, error) {
-	b, err := job.Marshal(spec)
-	if err != nil {
-		return sign.Hash{}, err
-	}
-	return sign.Sum(append([][]byte{[]byte("starling/terms/v1"), b}, apart...)...), nil
 }

@@ -302,10 +302,47 @@ func TestRaw(t *testing.T) {
 	if want := []string{`b/1="{"`, `b/2="\x00\xff"`}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
+	if v, err := raw.Get(t.Context(), s, "b/1"); err != nil || string(v) != "{" {
+		t.Errorf("read %q, %v", v, err)
+	}
+	var b journal.Batch
+	raw.Put(&b, "a", []byte("x"))
+	raw.Delete(&b, "b/1")
+	if err := b.Commit(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	_, gone := raw.Get(t.Context(), s, "b/1")
+	if v, err := raw.Get(t.Context(), s, "a"); err != nil || string(v) != "x" || !errors.Is(gone, store.ErrNotFound) {
+		t.Errorf("read %q, %v, and of a removed record %v", v, err, gone)
+	}
 	defer func() {
 		if recover() == nil {
 			t.Error("a kind is defined twice")
 		}
 	}()
 	journal.DefineRaw("test account")
+}
+
+// Clear removes the records under a prefix, those too that cannot be read, and no others.
+func TestClear(t *testing.T) {
+	t.Parallel()
+	s := store.NewMemory()
+	var b journal.Batch
+	for _, k := range []string{"a/1", "a/2", "ab", "b/1"} {
+		accounts.Put(&b, k, account{})
+	}
+	b.Add(store.Put{Kind: accounts.Kind(), Key: "a/3", Value: []byte("{")})
+	if err := b.Commit(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	var clear journal.Batch
+	if err := accounts.Clear(t.Context(), s, &clear, "a/"); err != nil || clear.Len() != 3 {
+		t.Fatalf("%d records, %v", clear.Len(), err)
+	}
+	if err := clear.Commit(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if got := all(t, s, accounts, ""); !slices.Equal(got, []string{"ab={ 0}", "b/1={ 0}"}) {
+		t.Errorf("left are %v", got)
+	}
 }

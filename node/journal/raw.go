@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/starling-network/starling/node/store"
 )
@@ -26,4 +27,27 @@ func (r Raw) Encode(key string, value []byte) store.Put {
 // error.
 func (r Raw) List(ctx context.Context, s Store, prefix string, fn func(key string, value []byte) error) error {
 	return s.List(ctx, r.kind, prefix, fn)
+}
+
+// Put adds a record to the batch.
+func (r Raw) Put(b *Batch, key string, value []byte) { b.Add(r.Encode(key, value)) }
+
+// Delete adds the removal of a record to the batch. A record that does not exist may be removed.
+func (r Raw) Delete(b *Batch, key string) { b.Add(r.Encode(key, nil)) }
+
+// Get returns a record. It returns store.ErrNotFound if there is none.
+func (r Raw) Get(ctx context.Context, s Store, key string) ([]byte, error) {
+	value, err := s.Get(ctx, r.kind, key)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s %s: %w", r.kind, key, err)
+	}
+	return value, nil
+}
+
+// Clear adds the removal of all records with a key that begins with prefix to the batch.
+func (r Raw) Clear(ctx context.Context, s Store, b *Batch, prefix string) error {
+	return r.List(ctx, s, prefix, func(key string, _ []byte) error {
+		r.Delete(b, key)
+		return nil
+	})
 }

@@ -105,7 +105,9 @@ func (n *Net) lies(t *testing.T, p *Peer, j buyer.Job, lie func(said, work map[s
 		t.Fatal(err)
 	}
 	host := n.net.Restart(p.i, n.host(p.i))
+	var members []guardian.Member
 	for _, g := range j.Detached.Guardians {
+		members = append(members, guardian.Member(g))
 		if g.Key != p.Key.Key() {
 			if err := host.Connect(t.Context(), n.net.Addr(n.peer(g.Key).i)); err != nil {
 				t.Fatal(err)
@@ -113,7 +115,7 @@ func (n *Net) lies(t *testing.T, p *Peer, j buyer.Job, lie func(said, work map[s
 		}
 	}
 	panel := guardian.NewPanel(guardian.PanelConfig{
-		Host: host, Genesis: n.Genesis, Key: p.Key, Members: j.Detached.Guardians,
+		Host: host, Genesis: n.Genesis, Key: p.Key, Members: members,
 		Charter: guardian.Charter{Job: j.Detached.Terms, Owner: j.Detached.Owner, Buyer: j.Detached.Key, Keys: set},
 	})
 	defer panel.Close()

@@ -22,6 +22,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -36,8 +37,6 @@ const (
 	Redial = 200 * time.Millisecond
 	// CallTime bounds a call that a running program does not wait for.
 	CallTime = 10 * time.Second
-	// maxText bounds a provider's texts, in bytes.
-	maxText = 800
 )
 
 // Config is the configuration of a Client. All of it is required.
@@ -79,14 +78,6 @@ func Final(err error) *stream.Refused {
 		return no
 	}
 	return nil
-}
-
-// Clean bounds and cleans a text that came from a peer.
-func Clean(s string) string {
-	if len(s) > maxText {
-		return market.Clean(s, maxText) + "…"
-	}
-	return market.Clean(s, maxText)
 }
 
 // call sends a request about an execution.
@@ -162,22 +153,14 @@ func (c *Client) Await(ctx context.Context, x Execution) (*nodepb.Execution, err
 	}
 }
 
-// Open opens a stream into a running program.
-func (c *Client) Open(ctx context.Context, x Execution, req *nodepb.LiveRequest) (*stream.Conn, error) {
-	req.Lease, req.Seq = x.Lease[:], x.Seq
-	c.cfg.Host.Forgive(x.Peer)
-	_, conn, err := protocol.Live.Open(ctx, c.cfg.Host, c.cfg.Tag, x.Peer, req)
-	return conn, err
-}
-
 // ExitOf returns the end of an execution as its provider reports it. refused is the reason of a provider that could not
 // run the program, else empty.
 func ExitOf(ex *nodepb.Execution) (exit jobs.Exit, refused string) {
 	failed := ex.State == nodepb.ExecState_EXEC_STATE_FAILED
 	if failed && ex.Reason == protocol.ReasonStart {
-		refused = "the provider could not run it: " + Clean(ex.Message)
+		refused = "the provider could not run it: " + record.Clean(ex.Message)
 	}
-	exit = jobs.Exit{Code: int(ex.ExitCode), Reason: Clean(ex.Reason), Detail: Clean(ex.Message)}
+	exit = jobs.Exit{Code: int(ex.ExitCode), Reason: record.Clean(ex.Reason), Detail: record.Clean(ex.Message)}
 	switch ex.Reason {
 	case protocol.ReasonImage, protocol.ReasonProgram, protocol.ReasonCredentials:
 		exit.Hopeless = true
@@ -204,7 +187,7 @@ func (c *Client) Gather(
 ) (res Result, err error) {
 	if runtime.Reason(ex.Reason) == runtime.ReasonLost {
 		// The buyer did not end it: the lease ended, or the provider's peer did.
-		res.Lost = "the provider ended it: " + strings.TrimSuffix(Clean(ex.Reason+": "+ex.Message), ": ")
+		res.Lost = "the provider ended it: " + strings.TrimSuffix(record.Clean(ex.Reason+": "+ex.Message), ": ")
 		if why := l.LostReason(); why != "" {
 			res.Lost = why
 		}
@@ -218,13 +201,13 @@ func (c *Client) Gather(
 	for _, o := range ex.Outputs {
 		if !slices.Contains(wanted, job.Output{Path: o.GetPath()}) || seen[o.Path] {
 			res.Lost = fmt.Sprintf("the provider named an output %q that the job did not ask for, or one twice",
-				Clean(o.GetPath()))
+				record.Clean(o.GetPath()))
 			return res, nil
 		}
 		seen[o.Path] = true
 		id, err := work.CID(o.GetBlob())
 		if err != nil {
-			res.Lost = fmt.Sprintf("the provider named a malformed output %q", Clean(o.Path))
+			res.Lost = fmt.Sprintf("the provider named a malformed output %q", record.Clean(o.Path))
 			return res, nil
 		}
 		if o.Blob.Size > math.MaxInt64 || int64(o.Blob.Size) > c.cfg.MaxOutput { // the job fails for it

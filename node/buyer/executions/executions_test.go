@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -90,7 +91,7 @@ func TestAttackTerminalTexts(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, res.Lost, err)
 		}
 	}
-	if got := Clean(strings.Repeat("x", maxText+1)); !strings.HasSuffix(got, "…") {
+	if got := record.Clean(strings.Repeat("x", 801)); !strings.HasSuffix(got, "…") {
 		t.Errorf("a long text ends with %q", got[len(got)-3:])
 	}
 	failed := &nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_FAILED, Reason: "oom"}
@@ -191,7 +192,7 @@ func TestFollower(t *testing.T) {
 	}
 	want := []string{
 		fmt.Sprint(jobs.StagePulling), fmt.Sprint(jobs.StagePulled), fmt.Sprint(jobs.StageHealthy),
-		fmt.Sprint(jobs.StageUnhealthy) + " unhealthy: " + Clean("no\x1b answer"),
+		fmt.Sprint(jobs.StageUnhealthy) + " unhealthy: " + record.Clean("no\x1b answer"),
 		fmt.Sprint(jobs.StageUnhealthy) + " unhealthy",
 	}
 	if !slices.Equal(n.stages, want) || n.states != len(reports) {
@@ -212,7 +213,7 @@ func TestExitOf(t *testing.T) {
 		"lost":     {&nodepb.Execution{Reason: "lost"}, jobs.Exit{Reason: "lost", Broken: true}},
 		"killed":   {&nodepb.Execution{Reason: "killed", ExitCode: 137}, jobs.Exit{Code: 137, Reason: "killed", Broken: true}},
 		"failed":   {&nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_FAILED}, jobs.Exit{Reason: "failed"}},
-		"terminal": {&nodepb.Execution{Message: "\x1b[31mred"}, jobs.Exit{Detail: Clean("\x1b[31mred")}},
+		"terminal": {&nodepb.Execution{Message: "\x1b[31mred"}, jobs.Exit{Detail: record.Clean("\x1b[31mred")}},
 	} {
 		if got, _ := ExitOf(c.ex); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

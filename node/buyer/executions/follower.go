@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
@@ -130,7 +131,7 @@ func (f *Follower) note(ex *nodepb.Execution) {
 		detail string
 	}{
 		{pulling, jobs.StagePulling, ""}, {first, jobs.StagePulled, ""}, {up, jobs.StageHealthy, ""},
-		{fell, jobs.StageUnhealthy, strings.TrimSuffix("unhealthy: "+Clean(ex.HealthMessage), ": ")},
+		{fell, jobs.StageUnhealthy, strings.TrimSuffix("unhealthy: "+record.Clean(ex.HealthMessage), ": ")},
 	} {
 		if seen.now {
 			f.observer.Reached(seen.stage, seen.detail)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/link"
 	"github.com/starling-network/starling/node/nodepb"
@@ -120,24 +121,6 @@ func TestUnsettled(t *testing.T) {
 	}
 }
 
-func TestSpan(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		paths []cluster.Path
-		want  string
-	}{
-		{nil, "0 paths, the longest round trip 0s: a lan"},
-		{[]cluster.Path{{RTTMicros: 300, Mbit: 5000}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 5000 Mbit/s: a lan"},
-		{[]cluster.Path{{RTTMicros: 300, Mbit: 499}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 499 Mbit/s: a metro"},
-		{[]cluster.Path{{RTTMicros: 14_999}, {RTTMicros: 300, Relayed: true}}, "2 paths, the longest round trip 15ms, 1 over relays: a wan"},
-		{[]cluster.Path{{RTTMicros: 300, Mbit: 49}, {RTTMicros: 12_000, Mbit: 400}}, "2 paths, the longest round trip 12ms, the least rate seen 49 Mbit/s: a wan"},
-	} {
-		if got := SpanOf(c.paths).String(); got != c.want {
-			t.Errorf("%s, want %s", got, c.want)
-		}
-	}
-}
-
 // everywhere is a provider that holds units for whoever asks.
 type everywhere struct{}
 
@@ -174,7 +157,7 @@ func BenchmarkSurvey(b *testing.B) {
 				last = NewSurvey(hosts[0], p2ptest.Network, wanted)
 				last.Measure(context.Background(), all)
 			}
-			b.Log(SpanOf(last.Between(all)))
+			b.Log(record.SpanOf(last.Between(all)))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 )
 
@@ -42,14 +43,14 @@ func (x *Payments) deposited(name string, ev escrow.Effect) {
 	case escrow.Refunded:
 		note(trace.Refunded, "%s are back", g.FormatAmount(ev.Amount))
 	case escrow.Closed:
-		x.views.change(name, func(e *Escrow) {
+		x.views.change(name, func(e *record.Escrow) {
 			e.Closed, e.Waiting = true, ""
 			e.Refunded = max(e.Refunded, e.Deposited-min(e.Deposited, e.Paid))
 		})
 		note(trace.Refunded, "the escrow is closed, its rent is back")
 	case escrow.Waiting:
 		again := false
-		x.views.change(name, func(e *Escrow) { again, e.Waiting = e.Waiting == ev.Reason, ev.Reason })
+		x.views.change(name, func(e *record.Escrow) { again, e.Waiting = e.Waiting == ev.Reason, ev.Reason })
 		if !again {
 			note(trace.Funded, "the escrow waits: %s", ev.Reason)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // FundTime bounds the time in which the money of leases is set aside: until its transaction is ready to be sent.
@@ -86,7 +87,7 @@ func (d *Guard) placement(s Source, deal deposit.Deal, m deposit.Deposit) (Place
 		return Placement{}, err
 	}
 	out := Placement{
-		Place: Place{Address: s.Escrow, Order: deal.Order, Opened: f.Opened, Deadline: m.Deadline()},
+		Place: record.Place{Address: s.Escrow, Order: deal.Order, Opened: f.Opened, Deadline: m.Deadline()},
 		Wages: map[market.LeaseID][]byte{},
 	}
 	for _, wage := range d.Wages {

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 const fundsTimeout = 2 * time.Second
@@ -70,23 +71,15 @@ func (x *Payments) waiting(job string) (sum market.Amount, lamports uint64) {
 	return sum, lamports
 }
 
-// Lamports is the SOL that a job takes from the peer's key besides tokens: fees for its transactions, and rent for its
-// accounts, which comes back when they are closed.
-type Lamports struct {
-	Fees uint64 `json:"fees"`               // paid for ever, about
-	Most uint64 `json:"mostFees,omitempty"` // where others bid for places in blocks; 0 of a job that was submitted
-	Rent uint64 `json:"rent"`               // out while its accounts are open
-}
-
 // Lamports estimates the SOL for a job of so many ranks with so much set aside, if it is ordered once: the escrow is
 // opened, funded, each lease retired, the rest refunded, all swept and closed, and the receipts are anchored.
-func (x *Payments) Lamports(ranks uint32, stake market.Amount) Lamports {
+func (x *Payments) Lamports(ranks uint32, stake market.Amount) record.Lamports {
 	at, g := x.cfg.Genesis.Program, x.cfg.Genesis
 	fees := x.cfg.Fees
 	if fees == (chain.Fees{}) {
 		fees = chain.DefaultFees()
 	}
-	l := Lamports{Rent: program.EscrowRent(1, 0) + tranchesRent(ranks)}
+	l := record.Lamports{Rent: program.EscrowRent(1, 0) + tranchesRent(ranks)}
 	tranches := (uint64(ranks) + program.MaxLeaves - 1) / program.MaxLeaves
 	for _, tx := range []struct {
 		times, signatures uint64
@@ -114,7 +107,7 @@ func (x *Payments) Lamports(ranks uint32, stake market.Amount) Lamports {
 }
 
 // Took returns the SOL that a job of so many ranks has taken so far, by its anchors' transactions and by its escrows.
-func Took(escrows []Escrow, transactions int, ranks uint32) (l Lamports) {
+func Took(escrows []record.Escrow, transactions int, ranks uint32) (l record.Lamports) {
 	l.Fees = uint64(transactions) * chain.SignatureFee
 	for _, e := range escrows {
 		for _, tx := range e.Transactions {
@@ -159,7 +152,7 @@ func (e *fundsError) Error() string {
 		"lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have, forOthers(e.others))
 }
 
-func (e *fundsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }
+func (e *fundsError) Unwrap() []error { return []error{record.ErrRefused, ErrFunds} }
 
 // lamportsError says that the peer's key cannot pay the rent of a job's escrow and anchor.
 type lamportsError struct {
@@ -173,7 +166,7 @@ func (e *lamportsError) Error() string {
 		"the peer's key %s holds %d%s; send it some SOL", e.need, e.rent, e.key, e.have, forOthers(e.others))
 }
 
-func (e *lamportsError) Unwrap() []error { return []error{ErrRefused, ErrFunds} }
+func (e *lamportsError) Unwrap() []error { return []error{record.ErrRefused, ErrFunds} }
 
 func forOthers(amount string) string {
 	if amount == "" {

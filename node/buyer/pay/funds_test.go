@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/settle"
 )
 
@@ -64,7 +65,7 @@ func TestAfford(t *testing.T) {
 	first := program.EscrowRent(1, 0) + anchorRent + program.TrancheRent(2) + fees(600)
 	beside := fmt.Sprintf("of which %d are for jobs", first)
 	longer := first - program.EscrowRent(1, 0)
-	opened := map[string]map[string]Escrow{"b": {"o": {Deposited: 500, Refunded: 100}}}
+	opened := map[string]map[string]record.Escrow{"b": {"o": {Deposited: 500, Refunded: 100}}}
 	for name, c := range map[string]struct {
 		before   bool // job a was taken and has set nothing aside
 		set      bool // job b has set money aside

@@ -28,6 +28,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/settle"
@@ -36,8 +37,6 @@ import (
 )
 
 var (
-	// ErrRefused says that a job cannot be taken; its text says why.
-	ErrRefused = errors.New("job refused")
 	// ErrFunds says that a job was refused because its wallet cannot pay for it.
 	ErrFunds = errors.New("not enough funds")
 	// ErrNoPlace is returned for standbys of a job that has no escrow.
@@ -120,7 +119,7 @@ type Guard struct {
 	Owner    sign.Key // the peer that submitted the job; its escrow pays
 	Key      sign.Key // buyer in the job's leases
 	Keys     market.KeySet
-	Place    *Place // nil before the first order was funded
+	Place    *record.Place // nil before the first order was funded
 	Standbys []Standby
 	Wages    []market.LeaseCore // of the guardians
 }
@@ -140,17 +139,9 @@ type Waiting struct {
 	Most  market.Amount // the most that it can cost
 }
 
-// Place is the escrow of a detached job.
-type Place struct {
-	Address  sign.Key       `json:"address"`
-	Order    market.OrderID `json:"order"`
-	Opened   uint64         `json:"opened"`
-	Deadline market.Slot    `json:"deadline"`
-}
-
 // Placement is the escrow of a guarded job, and the shares of others in it.
 type Placement struct {
-	Place
+	record.Place
 	Standbys []sign.Key                // with money for them
 	Wages    map[market.LeaseID][]byte // encoded escrow.Funding, by the lease that is a guardian's wage
 }
@@ -236,7 +227,7 @@ func (x *Payments) Run(ctx context.Context) {
 }
 
 // Escrows returns the escrows of a job, the first one first.
-func (x *Payments) Escrows(job string) []Escrow { return x.views.of(job) }
+func (x *Payments) Escrows(job string) []record.Escrow { return x.views.of(job) }
 
 // Account returns the token account of the owner if the peer spends another's money, and else zero. Orders name it
 // beside the peer's own account.
@@ -271,10 +262,10 @@ func (Free) Afford(context.Context, string, market.Amount, uint32) error { retur
 func (Free) Account() sign.Key { return sign.Key{} }
 
 // Lamports returns zero.
-func (Free) Lamports(uint32, market.Amount) Lamports { return Lamports{} }
+func (Free) Lamports(uint32, market.Amount) record.Lamports { return record.Lamports{} }
 
 // Escrows returns none.
-func (Free) Escrows(string) []Escrow { return nil }
+func (Free) Escrows(string) []record.Escrow { return nil }
 
 // Fund returns a zero source for each lease.
 func (Free) Fund(_ context.Context, _ string, leases []Lease) ([]Source, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
 )
@@ -62,7 +63,7 @@ func pays(ctx context.Context, w *world, x *Payments, leases []Lease) error {
 func settled(ctx context.Context, w *world, x *Payments) {
 	w.t.Helper()
 	open := func() bool {
-		return slices.ContainsFunc(x.Escrows("job"), func(e Escrow) bool { return !e.Closed }) ||
+		return slices.ContainsFunc(x.Escrows("job"), func(e record.Escrow) bool { return !e.Closed }) ||
 			slices.ContainsFunc(x.of("job"), func(name string) bool {
 				m, _, err := x.deposits.Get(name)
 				return err == nil && !m.Closed()
@@ -221,7 +222,7 @@ func TestUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.Retire(l)
-		w.peer.guard = &Guard{Running: true, Place: &Place{Order: l.Core.Order}}
+		w.peer.guard = &Guard{Running: true, Place: &record.Place{Order: l.Core.Order}}
 		x.Unused("job", l.Core.Order)
 		if m, _, err := x.deposits.Get(nameOf("job", l.Core.Order)); err != nil || m.Ending() {
 			t.Errorf("an escrow for standbys is wound up: %v", err)

@@ -142,6 +142,11 @@ type Anchoring struct {
 	Receipts uint64    // the number of them
 }
 
+// AnchoringOf returns the commitment to receipts, by their hashes.
+func AnchoringOf(receipts []sign.Hash) Anchoring {
+	return Anchoring{Root: chain.RootOf(receipts), Receipts: uint64(len(receipts))}
+}
+
 // anchored is the transaction that anchors a job's receipts, and the root that it anchors.
 type anchored struct {
 	chain.Prepared

@@ -13,28 +13,14 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 )
 
-// Escrow is the escrow of one of a job's orders, as the chain showed it last. Amounts are base units.
-type Escrow struct {
-	Address   sign.Key      `json:"address"`
-	Deposited market.Amount `json:"deposited"`
-	Paid      market.Amount `json:"paid"` // to providers and guardians, with the network's fees
-	Fees      market.Amount `json:"fees"` // of that
-	Refunded  market.Amount `json:"refunded"`
-	Opened    market.Slot   `json:"opened,omitempty"`
-	Deadline  market.Slot   `json:"deadline,omitempty"` // after it and a margin, anybody can have all sent back
-	Closed    bool          `json:"closed,omitempty"`   // nothing is left on chain, and all rent is back
-	Waiting   string        `json:"waiting,omitempty"`  // reason for a wait
-	// Transactions are those that a supermajority voted for, in order.
-	Transactions []settle.Landed `json:"transactions,omitempty"`
-}
-
 // Claimed returns the amounts that were claimed from escrows, and those that lie in them still.
-func Claimed(all []Escrow) (paid, held market.Amount) {
+func Claimed(all []record.Escrow) (paid, held market.Amount) {
 	for _, e := range all {
 		paid += e.Paid
 		if !e.Closed {
@@ -45,58 +31,60 @@ func Claimed(all []Escrow) (paid, held market.Amount) {
 }
 
 // escrowTable has an Escrow by job and order.
-var escrowTable = journal.Define[string, Escrow]("escrow")
+var escrowTable = journal.Define[string, record.Escrow]("escrow")
 
 // views has the escrows of all jobs, as the chain showed them last.
 type views struct {
 	cfg Config
 
 	mu    sync.Mutex
-	shown map[string]map[string]Escrow // by job, by order
+	shown map[string]map[string]record.Escrow // by job, by order
 }
 
-func newViews(cfg Config) *views { return &views{cfg: cfg, shown: map[string]map[string]Escrow{}} }
+func newViews(cfg Config) *views {
+	return &views{cfg: cfg, shown: map[string]map[string]record.Escrow{}}
+}
 
 // load reads the views of an earlier process.
 func (x *views) load(ctx context.Context) error {
-	return escrowTable.List(ctx, x.cfg.Store, "", func(name string, v Escrow) error {
+	return escrowTable.List(ctx, x.cfg.Store, "", func(name string, v record.Escrow) error {
 		x.put(name, v)
 		return nil
 	})
 }
 
 // of returns the escrows of a job, the first one first.
-func (x *views) of(job string) []Escrow {
+func (x *views) of(job string) []record.Escrow {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	of := x.shown[job]
-	var out []Escrow
+	var out []record.Escrow
 	for _, order := range slices.Sorted(maps.Keys(of)) {
 		e := of[order]
 		e.Transactions = slices.Clone(e.Transactions)
 		out = append(out, e)
 	}
-	slices.SortStableFunc(out, func(a, b Escrow) int { return cmp.Compare(a.Opened, b.Opened) })
+	slices.SortStableFunc(out, func(a, b record.Escrow) int { return cmp.Compare(a.Opened, b.Opened) })
 	return out
 }
 
 // get returns the view of a deposit's escrow. x.mu is held.
-func (x *views) get(name string) Escrow {
+func (x *views) get(name string) record.Escrow {
 	job, order, _ := strings.Cut(name, "/")
 	return x.shown[job][order]
 }
 
 // put keeps the view of a deposit's escrow. x.mu is held, or nobody else has x.
-func (x *views) put(name string, e Escrow) {
+func (x *views) put(name string, e record.Escrow) {
 	job, order, _ := strings.Cut(name, "/")
 	if x.shown[job] == nil {
-		x.shown[job] = map[string]Escrow{}
+		x.shown[job] = map[string]record.Escrow{}
 	}
 	x.shown[job][order] = e
 }
 
 // change changes the view of a deposit's escrow, and journals it. A lost view costs nothing: the chain has it.
-func (x *views) change(name string, change func(*Escrow)) {
+func (x *views) change(name string, change func(*record.Escrow)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	before := x.get(name)
@@ -142,7 +130,7 @@ func (x *views) looked(name string, v escrow.View) {
 	}
 	at := program.EscrowAddress(
 		x.cfg.Genesis.Program, v.Escrow.Network, v.Escrow.Buyer, sign.Hash(v.Escrow.Order), v.Escrow.Opened)
-	x.change(name, func(e *Escrow) {
+	x.change(name, func(e *record.Escrow) {
 		e.Address = at
 		e.Deposited = max(e.Deposited, market.Amount(v.Escrow.Deposited))
 		e.Paid = max(e.Paid, market.Amount(v.Escrow.Paid))
@@ -154,9 +142,9 @@ func (x *views) looked(name string, v escrow.View) {
 
 // landed implements settle.Observer.
 func (x *views) landed(name string, l settle.Landed) {
-	x.change(name, func(e *Escrow) {
-		if !slices.ContainsFunc(e.Transactions, func(o settle.Landed) bool { return o.Tx == l.Tx }) {
-			e.Transactions = append(e.Transactions, l)
+	x.change(name, func(e *record.Escrow) {
+		if !slices.ContainsFunc(e.Transactions, func(o record.Landed) bool { return o.Tx == l.Tx }) {
+			e.Transactions = append(e.Transactions, record.Landed(l))
 		}
 	})
 }

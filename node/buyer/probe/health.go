@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	rules "github.com/starling-network/starling/verify/exclusive"
@@ -25,7 +26,7 @@ func (p *Prober) Examine(ex *nodepb.Execution) (deliver []func()) {
 		of   *nodepb.SignedSnapshot
 	}{{rules.Before, ex.Before}, {rules.After, ex.After}} {
 		known := p.Rank.Record()
-		if len(got.of.GetSnapshot()) == 0 || known.has(ex.Seq, got.when) {
+		if len(got.of.GetSnapshot()) == 0 || known.Has(ex.Seq, got.when) {
 			continue
 		}
 		snap, err := p.countersign(ex.Seq, got.when, got.of)
@@ -42,7 +43,7 @@ func (p *Prober) Examine(ex *nodepb.Execution) (deliver []func()) {
 }
 
 // countersign checks and signs a snapshot.
-func (p *Prober) countersign(seq uint64, when rules.When, of *nodepb.SignedSnapshot) (*Snapshot, error) {
+func (p *Prober) countersign(seq uint64, when rules.When, of *nodepb.SignedSnapshot) (*record.Snapshot, error) {
 	snap, err := rules.UnmarshalSnapshot(of.Snapshot)
 	if err != nil {
 		return nil, err
@@ -51,7 +52,7 @@ func (p *Prober) countersign(seq uint64, when rules.When, of *nodepb.SignedSnaps
 		return nil, fmt.Errorf("%w: it is of execution %d of %s, %s",
 			rules.ErrRecord, snap.Execution, snap.Lease.Short(), snap.When)
 	}
-	out := &Snapshot{Snapshot: snap, ProviderSig: sign.Signature(of.Signature)}
+	out := &record.Snapshot{Snapshot: snap, ProviderSig: sign.Signature(of.Signature)}
 	if err := snap.Verify(p.Domain, p.Lease.Core.Provider, out.ProviderSig); err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func (p *Prober) countersign(seq uint64, when rules.When, of *nodepb.SignedSnaps
 
 // strangers are the devices of a snapshot that are not the units that were leased, and audited: a unit's id is made of
 // its UUID.
-func (p *Prober) strangers(s *Snapshot) (out []rules.Change) {
+func (p *Prober) strangers(s *record.Snapshot) (out []rules.Change) {
 	for _, d := range s.Devices {
 		if market.NewUnitID(p.Lease.Core.Provider, p.Class, d.UUID, 0) != d.Unit {
 			text := fmt.Sprintf("%s, %s, is not the unit that was leased", d.Model, d.UUID)
@@ -77,11 +78,11 @@ func (p *Prober) strangers(s *Snapshot) (out []rules.Change) {
 }
 
 // note journals a snapshot and reports the changes.
-func (p *Prober) note(seq uint64, snap *Snapshot) error {
+func (p *Prober) note(seq uint64, snap *record.Snapshot) error {
 	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
 	defer cancel()
 	changes := p.strangers(snap)
-	if err := p.Rank.Update(ctx, func(x *Exclusive) { changes = x.add(seq, snap, changes) }); err != nil {
+	if err := p.Rank.Update(ctx, func(x *record.Exclusive) { changes = x.Add(seq, snap, changes) }); err != nil {
 		return fmt.Errorf("journalling it: %w", err)
 	}
 	fault := false
@@ -96,7 +97,7 @@ func (p *Prober) note(seq uint64, snap *Snapshot) error {
 }
 
 // deliver gives the provider the buyer's signature under a snapshot.
-func (p *Prober) deliver(seq uint64, snap *Snapshot) {
+func (p *Prober) deliver(seq uint64, snap *record.Snapshot) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthTime)
 	defer cancel()
 	first, hash := p.id(), sign.Sum(snap.Marshal())

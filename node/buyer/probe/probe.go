@@ -17,6 +17,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/exclusive"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -42,9 +43,9 @@ const (
 // Rank is the rank that a Prober works for.
 type Rank interface {
 	// Record returns the rank's record under the lease.
-	Record() Exclusive
+	Record() record.Exclusive
 	// Update changes the record under the lease and journals it with more.
-	Update(ctx context.Context, change func(*Exclusive), more ...store.Put) error
+	Update(ctx context.Context, change func(*record.Exclusive), more ...store.Put) error
 	// Ready reports whether the program runs and may be probed.
 	Ready() bool
 	// Note adds a finding to the job's trace.
@@ -100,7 +101,7 @@ func (p *Prober) Run(ctx context.Context, seq uint64) {
 			continue
 		}
 		// The estimated cost is journalled before it is spent, and corrected afterwards.
-		if err := p.Rank.Update(ctx, func(x *Exclusive) {
+		if err := p.Rank.Update(ctx, func(x *record.Exclusive) {
 			x.Asked, x.Budget.Spent = x.Asked+1, x.Budget.Spent+cost
 		}); err != nil {
 			p.Log.Warn("a probe is not asked, for it would not be journalled", "err", err)
@@ -114,7 +115,7 @@ func (p *Prober) Run(ctx context.Context, seq uint64) {
 		if got.took > 0 {
 			cost = got.took
 		}
-		paid := func(x *Exclusive) {
+		paid := func(x *record.Exclusive) {
 			x.Budget.Spent = max(x.Budget.Spent+cost-guess, 0)
 			x.Watch.Proven = got.proven
 		}
@@ -144,7 +145,7 @@ type probed struct {
 }
 
 // question asks one of every device of the lease.
-func (p *Prober) question(ctx context.Context, seq uint64, x Exclusive) (got probed, err error) {
+func (p *Prober) question(ctx context.Context, seq uint64, x record.Exclusive) (got probed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	got.proven = x.Watch.Proven
@@ -206,11 +207,11 @@ func (e *unanswered) Unwrap() error { return e.err }
 
 // take judges the result of a question by the slowest of the lease's devices, because a shared device makes the lease a
 // shared one. A wrong answer of any is wrong. It returns err if that says nothing about the units.
-func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, paid func(*Exclusive)) error {
+func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, paid func(*record.Exclusive)) error {
 	if err != nil {
-		return errors.Join(err, p.Rank.Update(ctx, func(x *Exclusive) {
+		return errors.Join(err, p.Rank.Update(ctx, func(x *record.Exclusive) {
 			paid(x)
-			x.missed(err)
+			missed(x, err)
 		}))
 	}
 	r := slices.MaxFunc(got, func(x, y exclusive.Probed) int {
@@ -228,7 +229,7 @@ func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, pa
 	if err != nil {
 		return err
 	}
-	if err := p.Rank.Update(ctx, func(x *Exclusive) {
+	if err := p.Rank.Update(ctx, func(x *record.Exclusive) {
 		paid(x)
 		x.Watch, x.Note = watch, ""
 		if wrong {
@@ -257,7 +258,7 @@ func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, pa
 }
 
 // missed counts a question without an answer.
-func (x *Exclusive) missed(err error) {
+func missed(x *record.Exclusive, err error) {
 	var missing *unanswered
 	var no *stream.Refused
 	switch {

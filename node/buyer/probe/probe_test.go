@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/exclusive"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -32,7 +33,7 @@ var (
 
 // rank is a Rank with a journal in memory.
 type rank struct {
-	Exclusive
+	record.Exclusive
 	journal *store.Memory
 	broken  bool // the journal takes nothing
 	ready   atomic.Bool
@@ -42,9 +43,9 @@ type rank struct {
 	shared  int
 }
 
-func (r *rank) Record() Exclusive { return r.Exclusive }
+func (r *rank) Record() record.Exclusive { return r.Exclusive }
 
-func (r *rank) Update(ctx context.Context, change func(*Exclusive), more ...store.Put) error {
+func (r *rank) Update(ctx context.Context, change func(*record.Exclusive), more ...store.Put) error {
 	if r.updates++; r.broken {
 		return store.ErrFull
 	}
@@ -80,31 +81,17 @@ func newProber() (*Prober, *rank, *facts) {
 	}, r, f
 }
 
-// The record is summed up in a line that leaves out what did not happen.
-func TestText(t *testing.T) {
-	t.Parallel()
-	for want, x := range map[string]*Exclusive{
-		"":                                nil,
-		"1 wrong answers; 2 not answered": {Wrong: 1, Unanswered: 2},
-		"3 not possible beside the program, which had filled the devices' memory; its provider: busy": {Full: 3, Note: "its provider: busy"},
-	} {
-		if got := x.Text(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}
-
 // Records of interest keep their places; the others share the latest 64, and all are listed in their order.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	p, r, f := newProber()
 	probe := func(n uint64, wrong bool) {
-		record := rules.Record{Lease: p.Lease, Question: rules.Question{Lease: p.id(), Execution: 1, Number: n, Shape: rules.Fit(rules.CPU, 0)}, Elapsed: time.Second}
-		got := exclusive.Probed{Record: record}
+		rec := rules.Record{Lease: p.Lease, Question: rules.Question{Lease: p.id(), Execution: 1, Number: n, Shape: rules.Fit(rules.CPU, 0)}, Elapsed: time.Second}
+		got := exclusive.Probed{Record: rec}
 		if wrong {
 			got.Wrong = rules.ErrWrong
 		}
-		if err := p.take(t.Context(), []exclusive.Probed{got}, nil, func(*Exclusive) {}); err != nil {
+		if err := p.take(t.Context(), []exclusive.Probed{got}, nil, func(*record.Exclusive) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,20 +116,20 @@ func TestMissed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err        error
-		want       func(x Exclusive) bool
+		want       func(x record.Exclusive) bool
 		neverAgain bool
 	}{
-		"unanswered": {&unanswered{errors.New("cut")}, func(x Exclusive) bool { return x.Unanswered == 1 }, false},
-		"full":       {exclusive.ErrMemory, func(x Exclusive) bool { return x.Full == 1 }, false},
-		"full, too":  {stream.Refuse(exclusive.CodeMemory, "full"), func(x Exclusive) bool { return x.Full == 1 }, false},
-		"paused":     {stream.Refuse("paused", "frozen"), func(x Exclusive) bool { return x.Note == "its provider: frozen" }, false},
-		"busy":       {stream.Refuse(stream.CodeBusy, "busy"), func(x Exclusive) bool { return x.Note != "" }, false},
-		"refused":    {stream.Refuse("never", "\x1b[2Jno"), func(x Exclusive) bool { return !strings.Contains(x.Note, "\x1b") }, true},
-		"malformed":  {&stream.Malformed{Reason: "what"}, func(x Exclusive) bool { return x.Note == "" }, true},
-		"lost":       {stream.ErrUnreachable, func(x Exclusive) bool { return x.Note == "" && x.Unanswered == 0 }, false},
+		"unanswered": {&unanswered{errors.New("cut")}, func(x record.Exclusive) bool { return x.Unanswered == 1 }, false},
+		"full":       {exclusive.ErrMemory, func(x record.Exclusive) bool { return x.Full == 1 }, false},
+		"full, too":  {stream.Refuse(exclusive.CodeMemory, "full"), func(x record.Exclusive) bool { return x.Full == 1 }, false},
+		"paused":     {stream.Refuse("paused", "frozen"), func(x record.Exclusive) bool { return x.Note == "its provider: frozen" }, false},
+		"busy":       {stream.Refuse(stream.CodeBusy, "busy"), func(x record.Exclusive) bool { return x.Note != "" }, false},
+		"refused":    {stream.Refuse("never", "\x1b[2Jno"), func(x record.Exclusive) bool { return !strings.Contains(x.Note, "\x1b") }, true},
+		"malformed":  {&stream.Malformed{Reason: "what"}, func(x record.Exclusive) bool { return x.Note == "" }, true},
+		"lost":       {stream.ErrUnreachable, func(x record.Exclusive) bool { return x.Note == "" && x.Unanswered == 0 }, false},
 	} {
 		p, r, _ := newProber()
-		err := p.take(t.Context(), nil, c.err, func(x *Exclusive) { x.Asked = 5 })
+		err := p.take(t.Context(), nil, c.err, func(x *record.Exclusive) { x.Asked = 5 })
 		if !errors.Is(err, c.err) || !c.want(r.Exclusive) || r.Asked != 5 || final(err) != c.neverAgain {
 			t.Errorf("%s: %+v, %v, final %v", name, r.Exclusive, err, final(err))
 		}
@@ -264,6 +251,6 @@ func TestRun(t *testing.T) {
 		if ctx.Err() != nil || int(asked.Load()) != len(answers) || r.Asked != uint64(len(answers)) || r.Exclusive.Note != "its provider: no probes" {
 			t.Errorf("asked %d times: %+v, %v", asked.Load(), r.Exclusive, ctx.Err())
 		}
-		p.deliver(1, &Snapshot{}) // the provider does not take it
+		p.deliver(1, &record.Snapshot{}) // the provider does not take it
 	})
 }

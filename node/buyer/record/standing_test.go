@@ -1,4 +1,4 @@
-package buyer
+package record
 
 import (
 	"encoding/json"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/job"
 )
@@ -23,13 +22,14 @@ func another(t *testing.T) (j Job, own, theirs jobs.State) {
 		Count: 2, Guardians: 3, Resources: job.Resources{Class: "cpu", Units: 1},
 		Payment: job.Payment{MaxPrice: 1000, Budget: 1000}, Timeouts: job.Timeouts{Queue: time.Minute, Run: time.Hour},
 	}
-	j = Job{ID: newID(), Spec: spec, State: Running, Created: time.Now(), Ranks: make([]Rank, 2)}
+	j = Job{ID: NewID(), Spec: spec, State: Running, Created: time.Now(), Ranks: make([]Rank, 2)}
 	j.Detached = &Detached{Terms: sign.Hash{1}, Escrow: &Place{}}
-	p, err := paramsOf(j, testGenesis, time.Second)
+	p, err := j.Params(genesis, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, _ = beginning{p, true, j.Created}.state(jobs.Now{Time: time.Now()})
+	own, _ = jobs.New(p, true, jobs.Now{Time: time.Now()})
+	own.Created = j.Created.Round(0).UTC()
 	own.Phase, own.Started, own.Command.Epoch = jobs.Working, own.Created, 2
 	own.Ranks[0] = jobs.Rank{State: jobs.RankRunning, Epoch: 4, Lease: market.LeaseID{1}, Seq: 1}
 	own.Ranks[1] = jobs.Rank{
@@ -47,13 +47,13 @@ func another(t *testing.T) (j Job, own, theirs jobs.State) {
 }
 
 // left is a job as its guardians keep it.
-func left(t *testing.T, j Job, st jobs.State, change func(*standing)) []byte {
+func left(t *testing.T, j Job, st jobs.State, change func(*Standing)) []byte {
 	t.Helper()
 	work, err := st.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := standingOf(j, work)
+	p := StandingOf(j, work)
 	if change != nil {
 		change(&p)
 	}
@@ -72,7 +72,7 @@ func TestToldByAnotherSupervisor(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		work   func(*jobs.State)
-		public func(*standing)
+		public func(*Standing)
 	}{
 		"another job":        {work: func(s *jobs.State) { s.Created = s.Created.Add(1) }},
 		"more ranks":         {work: func(s *jobs.State) { s.Ranks = append(s.Ranks, jobs.Rank{State: jobs.RankWaiting}) }},
@@ -89,17 +89,17 @@ func TestToldByAnotherSupervisor(t *testing.T) {
 		"a negative file":    {work: output(jobs.File{Path: "/out", CID: otherFile, Bytes: -1})},
 		"a path elsewhere":   {work: output(jobs.File{Path: "../out", CID: otherFile})},
 		"too many files":     {work: func(s *jobs.State) { s.Ranks[0].Outputs = make([]jobs.File, 17) }},
-		"no work":            {public: func(p *standing) { p.Work = nil }},
-		"no escrow":          {public: func(p *standing) { p.Detached.Escrow = nil }},
-		"nothing of a rank":  {public: func(p *standing) { p.Ranks = p.Ranks[:1] }},
-		"a carry of no name": {public: func(p *standing) { p.Carry = &Blob{CID: "x"} }},
+		"no work":            {public: func(p *Standing) { p.Work = nil }},
+		"no escrow":          {public: func(p *Standing) { p.Detached.Escrow = nil }},
+		"nothing of a rank":  {public: func(p *Standing) { p.Ranks = p.Ranks[:1] }},
+		"a carry of no name": {public: func(p *Standing) { p.Carry = &Blob{CID: "x"} }},
 	} {
 		j, own, theirs := another(t)
 		own.Command.Owner = false
 		if c.work != nil {
 			c.work(&theirs)
 		}
-		if _, p, err := acceptStanding(j, own, left(t, j, theirs, c.public)); err == nil || p != nil {
+		if _, p, err := AcceptStanding(j, own, left(t, j, theirs, c.public)); err == nil || p != nil {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
@@ -111,7 +111,7 @@ func TestStandingKeepsOwn(t *testing.T) {
 	j, own, theirs := another(t)
 	theirs.Ranks[0].Epoch, theirs.Ranks[1] = 1, jobs.Rank{State: jobs.RankWaiting, Epoch: 9}
 	theirs.Params.LostAfter++ // another peer, another configuration
-	st, p, err := acceptStanding(j, own, left(t, j, theirs, func(p *standing) {
+	st, p, err := AcceptStanding(j, own, left(t, j, theirs, func(p *Standing) {
 		p.Ranks[0].Log, p.Ranks[1].Log = &Blob{CID: "x"}, &Blob{CID: otherFile}
 		p.Ranks[0].Route, p.Ranks[0].Units.Model = "\x1b[31mred", "\x1b[31mred"
 	}))
@@ -124,40 +124,40 @@ func TestStandingKeepsOwn(t *testing.T) {
 	if st.Params != own.Params {
 		t.Errorf("params %+v, own %+v", st.Params, own.Params)
 	}
-	red := executions.Clean("\x1b[31mred")
+	red := Clean("\x1b[31mred")
 	if k := p.Ranks[0]; k.Log != nil || p.Ranks[1].Log == nil || k.Route != red || k.Units.Model != red {
 		t.Errorf("of rank 0 it says %+v", k)
 	}
 
 	theirs.Command.Epoch = own.Command.Epoch
-	if _, p, err := acceptStanding(j, own, left(t, j, theirs, nil)); p != nil || err != nil {
+	if _, p, err := AcceptStanding(j, own, left(t, j, theirs, nil)); p != nil || err != nil {
 		t.Errorf("what this peer said itself is news to it: %v", err)
 	}
-	if _, p, err := acceptStanding(j, own, []byte("{")); err == nil || p != nil {
+	if _, p, err := AcceptStanding(j, own, []byte("{")); err == nil || p != nil {
 		t.Error("no JSON")
 	}
 }
 
 // An owner keeps where its money is; a guardian learns it from the last supervisor.
-func TestGrantedAmends(t *testing.T) {
+func TestStandingAmends(t *testing.T) {
 	t.Parallel()
-	for _, mine := range []bool{true, false} {
+	for _, owner := range []bool{true, false} {
 		j, own, theirs := another(t)
-		raw := left(t, j, theirs, func(p *standing) {
+		raw := left(t, j, theirs, func(p *Standing) {
 			p.Detached.Escrow = &Place{Opened: 7}
 			p.Ranks[1].Log, p.Orders = &Blob{CID: otherFile}, []market.OrderID{{5}}
 		})
-		st, p, err := acceptStanding(j, own, raw)
+		_, p, err := AcceptStanding(j, own, raw)
 		if err != nil {
 			t.Fatal(err)
 		}
 		before := j.Detached
-		granted{epoch: 6, grant: []byte{1}, state: st, public: p}.amend(&j, mine)
-		if d := j.Detached; d.Epoch != 6 || len(d.Grant) != 1 || (d.Escrow.Opened == 7) == mine || before.Epoch != 0 {
-			t.Errorf("mine %v: %+v", mine, d)
+		p.Amend(&j, owner)
+		if d := j.Detached; (d.Escrow.Opened == 7) == owner || before.Escrow.Opened != 0 {
+			t.Errorf("owner %v: %+v", owner, d)
 		}
 		if j.Ranks[1].Log == nil || len(j.Orders) != 1 {
-			t.Errorf("mine %v: %+v, orders %v", mine, j.Ranks[1], j.Orders)
+			t.Errorf("owner %v: %+v, orders %v", owner, j.Ranks[1], j.Orders)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package mesh
+package record
 
 import (
 	"encoding/json"
@@ -16,7 +16,8 @@ func TestWays(t *testing.T) {
 		return &nodepb.Link{Rank: rank, Path: path, RttMicros: micros, Mtu: 1420}
 	}
 	w := WaysOf(&nodepb.Execution{PlanVersion: 3, Links: []*nodepb.Link{
-		link(0, nodepb.LinkPath_LINK_PATH_RELAYED, 41_500), link(1, nodepb.LinkPath_LINK_PATH_DIRECT, 7), link(3, nodepb.LinkPath_LINK_PATH_UNSPECIFIED, 0), link(4, 99, 0),
+		link(0, nodepb.LinkPath_LINK_PATH_RELAYED, 41_500), link(1, nodepb.LinkPath_LINK_PATH_DIRECT, 7),
+		link(3, nodepb.LinkPath_LINK_PATH_UNSPECIFIED, 0), link(4, 99, 0),
 	}})
 	if b, err := json.Marshal(w); err != nil || string(b) != `{"plan":3,"head":{"path":"relayed","rttMillis":41.5,"mtu":1420},"direct":1,"relayed":1,"cut":2}` {
 		t.Errorf("%s, %v", b, err)
@@ -44,5 +45,23 @@ func TestWaysEqual(t *testing.T) {
 	relayed.Head.Path = PathRelayed
 	if of(10).Equal(relayed) {
 		t.Error("a change of the path")
+	}
+}
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		paths []cluster.Path
+		want  string
+	}{
+		{nil, "0 paths, the longest round trip 0s: a lan"},
+		{[]cluster.Path{{RTTMicros: 300, Mbit: 5000}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 5000 Mbit/s: a lan"},
+		{[]cluster.Path{{RTTMicros: 300, Mbit: 499}, {RTTMicros: 912}}, "2 paths, the longest round trip 910µs, the least rate seen 499 Mbit/s: a metro"},
+		{[]cluster.Path{{RTTMicros: 14_999}, {RTTMicros: 300, Relayed: true}}, "2 paths, the longest round trip 15ms, 1 over relays: a wan"},
+		{[]cluster.Path{{RTTMicros: 300, Mbit: 49}, {RTTMicros: 12_000, Mbit: 400}}, "2 paths, the longest round trip 12ms, the least rate seen 49 Mbit/s: a wan"},
+	} {
+		if got := SpanOf(c.paths).String(); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
 	}
 }

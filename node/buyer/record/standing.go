@@ -1,28 +1,24 @@
-package buyer
+package record
 
 import (
-	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
-	"strings"
 
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
-	"github.com/starling-network/starling/node/buyer/probe"
 )
 
-// What another supervisor says of a job carries its signature, and it may lie. What is here holds it to what this peer
-// itself could have journalled, so that a lie costs no more than the work it is about.
+// A statement of another supervisor about a job carries its signature, and it may lie. This file holds it to values
+// that this peer itself could have journalled, so that a lie costs no more than the work it is about.
 
-// standing is a job as its guardians keep it for the next supervisor: the state of its machine, and what else a
+// Standing is a job as its guardians keep it for the next supervisor: the state of its machine, and what else a
 // supervisor needs.
-type standing struct {
+type Standing struct {
 	Work     json.RawMessage  `json:"work"` // jobs.State
 	Detached standingMoney    `json:"detached"`
 	Orders   []market.OrderID `json:"orders,omitempty"`
@@ -39,14 +35,15 @@ type standingMoney struct {
 
 // standingRank is a rank's state beside its job's machine.
 type standingRank struct {
-	Route     string           `json:"route,omitempty"`
-	Units     Units            `json:"units,omitzero"`
-	Log       *Blob            `json:"log,omitempty"`
-	Exclusive *probe.Exclusive `json:"exclusive,omitempty"` // the spending on probes counts on
+	Route     string     `json:"route,omitempty"`
+	Units     Units      `json:"units,omitzero"`
+	Log       *Blob      `json:"log,omitempty"`
+	Exclusive *Exclusive `json:"exclusive,omitempty"` // the spending on probes counts on
 }
 
-func standingOf(j Job, work []byte) standing {
-	p := standing{Work: work, Orders: j.Orders, Carry: j.Carry}
+// StandingOf returns the standing of a job. work is the encoded state of its machine.
+func StandingOf(j Job, work []byte) Standing {
+	p := Standing{Work: work, Orders: j.Orders, Carry: j.Carry}
 	p.Detached = standingMoney{j.Detached.Escrow, j.Detached.Standbys, j.Detached.Wages}
 	for _, r := range j.Ranks {
 		k := standingRank{Route: r.Route, Units: r.Units, Log: r.Log}
@@ -59,10 +56,10 @@ func standingOf(j Job, work []byte) standing {
 	return p
 }
 
-// acceptStanding validates what another supervisor left of a job, which this peer has as j with its machine own. It
+// AcceptStanding validates what another supervisor left of a job, which this peer has as j with its machine own. It
 // returns the machine that follows. The standing is nil if it is no news.
-func acceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *standing, error) {
-	var p standing
+func AcceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *Standing, error) {
+	var p Standing
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return own, nil, err
 	}
@@ -81,7 +78,8 @@ func acceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *standing, e
 	if len(p.Ranks) != len(st.Ranks) {
 		return own, nil, fmt.Errorf("it says of %d ranks of %d where they run", len(p.Ranks), len(st.Ranks))
 	}
-	if c := st.Carry; c != (jobs.File{}) && !sound(Blob{CID: c.CID, Size: c.Bytes}) || p.Carry != nil && !sound(*p.Carry) {
+	c := st.Carry
+	if c != (jobs.File{}) && !sound(Blob{CID: c.CID, Size: c.Bytes}) || p.Carry != nil && !sound(*p.Carry) {
 		return own, nil, errors.New("what its rounds carry is no file")
 	}
 	for i := range st.Ranks {
@@ -93,7 +91,7 @@ func acceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *standing, e
 		if k.Log != nil && !sound(*k.Log) {
 			k.Log = nil
 		}
-		k.Route, k.Units.Model = executions.Clean(k.Route), executions.Clean(k.Units.Model)
+		k.Route, k.Units.Model = Clean(k.Route), Clean(k.Units.Model)
 	}
 	spec := j.Spec // of which only this changes, when a job is made longer
 	spec.Timeouts.Run, spec.Payment.Budget = st.Params.Run, st.Params.Budget
@@ -109,7 +107,19 @@ func sound(f Blob) bool {
 	return err == nil && f.Size >= 0
 }
 
-// idOf is an id for a job whose own is taken here.
-func idOf(terms sign.Hash) string {
-	return "j" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(terms[:10]))
+// fit reports whether a path that a peer names is absolute and can be printed.
+func fit(p string) bool { return path.IsAbs(p) && market.Clean(p, len(p)) == p }
+
+// Amend brings a job up to the standing, beside its machine. An owner knows best where its money is.
+func (p *Standing) Amend(j *Job, owner bool) {
+	j.Orders, j.Carry = p.Orders, p.Carry
+	for i := range min(len(j.Ranks), len(p.Ranks)) {
+		k, r := &j.Ranks[i], p.Ranks[i]
+		k.Route, k.Units, k.Log, k.Exclusive = r.Route, r.Units, r.Log, r.Exclusive
+	}
+	if !owner {
+		d := j.Detached.Clone()
+		d.Escrow, d.Wages, d.Standbys = p.Detached.Escrow, p.Detached.Wages, p.Detached.Standbys
+		j.Detached = d
+	}
 }

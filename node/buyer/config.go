@@ -1,0 +1,111 @@
+package buyer
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/checks"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/secrets"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/store"
+	work "github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/verify"
+)
+
+// Config has the settings and services of a Buyer. All are required.
+type Config struct {
+	Host    *p2p.Host
+	Genesis market.Genesis
+	Key     sign.Signer
+	Owner   sign.Key // pays
+
+	Escrows  *Escrows // nil on a free network
+	Store    store.Store
+	Blobs    work.Blobs
+	Files    Files
+	Runtimes map[string]runtime.Runtime // for the reduce step
+	Slots    probe.Clock
+	Dir      string
+	Log      *slog.Logger
+
+	Market     Market
+	Registries runtime.Registries
+
+	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
+	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
+
+	// Carries is how many bytes a connection to any provider carries before a relay cuts it; 0: no limit is known. Nil
+	// where connections differ.
+	Carries func() int64
+
+	// Reputation is this peer's record of others.
+	Reputation Reputation
+	// Proofs has the proven properties of units on offer; nil on a network without audits, and if this peer cannot
+	// check them.
+	Proofs Proofs
+
+	Boxes secrets.Boxes
+	// Blocked reports whether a provider is not wanted, and why.
+	Blocked func(p sign.Key) (reason string, blocked bool)
+
+	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
+	Guardian *guardian.Service
+	Stakes   Stakes // optional; if nil, nobody has a stake
+
+	Blocks   checks.Blocks // by whose hashes is drawn which results are checked; nil: no job's can be
+	Disputes checks.Disputes
+
+	Limits      Limits        // on the spending of all keys together
+	PrivateHook bool          // webhooks may be at addresses that are not public
+	Weights     match.Weights // zero means match.DefaultWeights
+	QuoteWindow time.Duration // quotes for an order are waited for at the most so long
+	LostAfter   time.Duration // a provider that is silent for so long is lost
+	MaxOutput   int64         // bytes of one output
+	MaxJobs     int           // jobs at a time, settling ones not counted
+	// MaxAsked is how many known providers are asked at once for an order, beside 3 for each lease wanted; zero means
+	// 48.
+	MaxAsked int
+}
+
+// Files has the files that this peer exchanges with others; node/files implements it.
+type Files interface {
+	// Fetch brings a blob of at most so many bytes from a peer into the store.
+	Fetch(ctx context.Context, from peer.ID, c cid.Cid, most int64) error
+	// Grant lets a peer read a blob here.
+	Grant(to peer.ID, c cid.Cid)
+	// Uploaded reports whether an API key brought a blob.
+	Uploaded(key string, c cid.Cid) bool
+}
+
+// Market is the market as this peer reaches it.
+type Market interface {
+	exchange.Network
+	// Neighbours returns known peers that may guard jobs, beside the providers, and their addresses.
+	Neighbours() []peer.AddrInfo
+}
+
+// Stakes has the stakes of peers; node/onchain implements it.
+type Stakes interface {
+	checks.Stakes
+	// Stake returns the stake of a peer.
+	Stake(ctx context.Context, peer sign.Key) (market.Amount, error)
+}
+
+// Reputation has the reputation of other peers; node/reputation implements it.
+type Reputation interface {
+	exchange.Ratings
+	probe.Facts
+	// Failed reports that the provider of a lease broke it, and the loss. The report may repeat.
+	Failed(c market.LeaseCore, lost market.Amount)
+}

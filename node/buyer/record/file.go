@@ -1,0 +1,45 @@
+package record
+
+// Blob names a content-addressed file of a job.
+type Blob struct {
+	CID  string `json:"cid"`
+	Size int64  `json:"size,omitempty"` // bytes
+	Tree bool   `json:"tree,omitempty"` // a deterministic tar of a directory
+}
+
+// Output is a file or folder that a rank left at a path.
+type Output struct {
+	Path string `json:"path"`
+	Blob
+}
+
+// Reads reports whether a blob, by its CID, is an input or program of the job.
+func (j Job) Reads(c string) bool {
+	for _, bl := range j.Spec.Blobs {
+		if bl.CID == c {
+			return true
+		}
+	}
+	return false
+}
+
+// Left reports whether a blob, by its CID, is an output of the job.
+func (j Job) Left(c string) (found bool) {
+	j.EachLeft(func(text string) { found = found || text == c })
+	return found
+}
+
+// EachLeft calls f with the CIDs of the job's outputs.
+func (j Job) EachLeft(f func(c string)) {
+	if j.Carry != nil {
+		f(j.Carry.CID)
+	}
+	for _, r := range j.Ranks {
+		if r.Log != nil {
+			f(r.Log.CID)
+		}
+		for _, o := range r.Outputs {
+			f(o.CID)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package record
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/nodepb"
+)
+
+// The environment that tells a program which part of the job it is.
+const (
+	EnvJob   = "STARLING_JOB"
+	EnvRank  = "STARLING_RANK"
+	EnvCount = "STARLING_COUNT"
+	EnvRound = "STARLING_ROUND"
+	// EnvRounds is how many rounds there are.
+	EnvRounds = "STARLING_ROUNDS"
+)
+
+// Workload returns a rank's program in the job's current round.
+func Workload(j Job, rank int) (*nodepb.Workload, error) {
+	spec := j.Spec
+	w := &nodepb.Workload{
+		Runtime: spec.Runtime, Image: spec.Image, Entrypoint: spec.Entrypoint, Args: spec.Args, WorkDir: spec.WorkDir,
+		Network: string(spec.Network), Env: map[string]string{}, Health: pbHealth(spec.Health),
+		PullMillis: millis(job.Span(spec.Timeouts.Pull)), KeepMillis: millis(spec.Keep),
+	}
+	if spec.Module != "" {
+		module, err := pbBlob(Blob(spec.Blobs[spec.Module]))
+		if err != nil {
+			return nil, fmt.Errorf("module: %w", err)
+		}
+		w.Module = module
+	}
+	for k, v := range spec.Env {
+		w.Env[k] = v
+	}
+	w.Env[EnvJob], w.Env[EnvRank], w.Env[EnvCount] = j.ID, strconv.Itoa(rank), strconv.Itoa(len(j.Ranks))
+	w.Env[EnvRound], w.Env[EnvRounds] = strconv.Itoa(j.Round), strconv.Itoa(spec.RoundCount())
+	if spec.Verify == job.VerifyReplicate {
+		determined(j, rank, w)
+	}
+	if j.Cluster != nil {
+		clustered(j, rank, w)
+	}
+	for _, in := range spec.Inputs {
+		b, ok := spec.Blobs[in.For(rank)]
+		if !ok {
+			return nil, fmt.Errorf("input %s was not uploaded", in.For(rank))
+		}
+		pb, err := pbBlob(Blob(b))
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", in.For(rank), err)
+		}
+		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: in.Path})
+	}
+	if spec.Rounds != nil && j.Carry != nil {
+		pb, err := pbBlob(*j.Carry)
+		if err != nil {
+			return nil, err
+		}
+		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: spec.Rounds.Carry})
+	}
+	for _, out := range spec.Outputs {
+		w.Outputs = append(w.Outputs, out.Path)
+	}
+	return w, nil
+}
+
+// determined makes a workload one whose result depends on nothing but itself: the clock and the randomness that its
+// program sees follow from the job and the rank, and its limits are those that the job asks for, whatever more a
+// provider has. A replica's is the same to the byte.
+func determined(j Job, rank int, w *nodepb.Workload) {
+	id, count := j.ID, len(j.Ranks)
+	if r := j.Replica; r != nil {
+		id, rank, count = r.Job, r.Rank, r.Count
+	}
+	w.Env[EnvJob], w.Env[EnvRank], w.Env[EnvCount] = id, strconv.Itoa(rank), strconv.Itoa(count)
+	w.Env[EnvRound] = "0" // there is one, also when it is over
+	h := sign.Sum([]byte("starling/job/seed/v1"), []byte(id), binary.LittleEndian.AppendUint32(nil, uint32(rank)))
+	w.Seed = max(binary.LittleEndian.Uint64(h[:8]), 1)
+	per := j.Spec.Resources
+	w.MemoryMib, w.DiskMib = per.PerUnit.MemoryMiB*per.Units, per.PerUnit.DiskMiB*per.Units
+}
+
+// readyEvery is how often the head is asked whether it does its work.
+const readyEvery = job.Span(time.Second)
+
+// clustered makes a workload that of a cluster's rank.
+func clustered(j Job, rank int, w *nodepb.Workload) {
+	p := j.Engine().Program(j.Task(rank))
+	w.Entrypoint, w.Args = p.Entrypoint, p.Args
+	for k, v := range p.Env {
+		if _, own := w.Env[k]; !own { // the job's own comes first
+			w.Env[k] = v
+		}
+	}
+	if r := p.Ready; r != nil {
+		// An image that is slow to begin is not ill: for so long its checks only say whether it is ready.
+		h := &job.Health{
+			Interval: readyEvery, Timeout: job.Span(5 * time.Second), Retries: 30,
+			StartPeriod: job.Span(10 * time.Minute),
+		}
+		if h.TCP = r.Port; r.Path != "" {
+			h.TCP, h.HTTP = 0, &job.HTTPGet{Port: r.Port, Path: r.Path}
+		}
+		w.Health = pbHealth(h)
+	}
+}
+
+func pbBlob(b Blob) (*nodepb.Blob, error) {
+	c, err := cid.Parse(b.CID)
+	if err != nil {
+		return nil, fmt.Errorf("digest %q: %w", b.CID, err)
+	}
+	return &nodepb.Blob{Cid: c.Bytes(), Size: uint64(b.Size), Tree: b.Tree}, nil
+}
+
+// pbHealth is a job's health check on the wire.
+func pbHealth(h *job.Health) *nodepb.HealthCheck {
+	if h == nil {
+		return nil
+	}
+	out := &nodepb.HealthCheck{
+		IntervalMillis: millis(h.Interval), TimeoutMillis: millis(h.Timeout),
+		Retries: h.Retries, StartMillis: millis(h.StartPeriod),
+	}
+	switch {
+	case h.HTTP != nil:
+		out.Check = &nodepb.HealthCheck_Http{Http: &nodepb.HTTPGet{Port: uint32(h.HTTP.Port), Path: h.HTTP.Path}}
+	case h.TCP != 0:
+		out.Check = &nodepb.HealthCheck_TcpPort{TcpPort: uint32(h.TCP)}
+	default:
+		out.Check = &nodepb.HealthCheck_Command{Command: &nodepb.Command{Args: h.Command}}
+	}
+	return out
+}
+
+func millis(s job.Span) uint64 { return uint64(time.Duration(s).Milliseconds()) }
+
+// ReduceOut is the directory that the reduce program fills.
+const ReduceOut = "/out"
+
+// ReduceWorkload returns the reduce program of the job's current round: it finds the output of each rank at /in/<rank>,
+// and leaves the next round's carry at ReduceOut.
+func ReduceWorkload(j Job) (*nodepb.Workload, error) {
+	red := j.Spec.Rounds.Reduce
+	w := &nodepb.Workload{Runtime: job.RuntimeWasm, Env: map[string]string{}, Outputs: []string{ReduceOut}}
+	for k, v := range j.Spec.Env {
+		w.Env[k] = v
+	}
+	w.Env[EnvJob], w.Env[EnvCount], w.Env[EnvRound] = j.ID, strconv.Itoa(len(j.Ranks)), strconv.Itoa(j.Round)
+	w.Env[EnvRounds] = strconv.Itoa(j.Spec.RoundCount())
+	add := func(b Blob, path string) error {
+		pb, err := pbBlob(b)
+		if err == nil {
+			w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: path})
+		}
+		return err
+	}
+	for i, r := range j.Ranks {
+		if len(r.Outputs) == 0 {
+			return nil, fmt.Errorf("rank %d left no output", i)
+		}
+		if err := add(r.Outputs[0].Blob, "/in/"+strconv.Itoa(i)); err != nil {
+			return nil, err
+		}
+	}
+	for _, in := range red.Inputs {
+		b, ok := j.Spec.Blobs[in.For(0)]
+		if !ok {
+			return nil, fmt.Errorf("input %s was not uploaded", in.Source)
+		}
+		if err := add(Blob(b), in.Path); err != nil {
+			return nil, err
+		}
+	}
+	if j.Carry != nil {
+		if err := add(*j.Carry, j.Spec.Rounds.Carry); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// ReplicaSpec returns the spec of a job that does the work of rank i of j once more.
+func ReplicaSpec(j Job, i int) (job.Job, error) {
+	spec := j.Spec
+	spec.Count, spec.Webhooks, spec.Restart.Max = 1, nil, 0
+	spec.Inputs = append([]job.Input(nil), spec.Inputs...)
+	for k := range spec.Inputs {
+		spec.Inputs[k].Source = spec.Inputs[k].For(i)
+	}
+	blobs := map[string]job.Blob{}
+	for _, source := range spec.Sources() {
+		b, ok := j.Spec.Blobs[source]
+		if !ok {
+			return spec, fmt.Errorf("its input %s is not there any more", source)
+		}
+		blobs[source] = b
+	}
+	spec.Blobs = blobs
+	single := spec
+	single.Verify = job.VerifyNone
+	cost, err := single.MaxCost()
+	spec.Payment.Budget = min(cost, spec.Payment.Budget)
+	return spec, err
+}
