@@ -1,4 +1,6 @@
-package discovery
+// Package providers holds the provider records of a DHT in memory, bounded for each provider, each key and each
+// network: an attacker with any number of identities fills no peer's memory and pushes out no other's records.
+package providers
 
 import (
 	"cmp"
@@ -17,8 +19,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// bounds limit the provider records of other peers.
-type bounds struct {
+// Bounds limit the provider records of other peers.
+type Bounds struct {
 	all        int // records in all
 	key        int // records under one key of the DHT
 	keyNetwork int // records under one key of the DHT, of providers of one network
@@ -27,8 +29,8 @@ type bounds struct {
 	network    int // records of providers in one IPv4 /24 or IPv6 /56
 }
 
-// defaultBounds are for a peer of a network of thousands of providers.
-var defaultBounds = bounds{
+// DefaultBounds are for a peer of a network of thousands of providers.
+var DefaultBounds = Bounds{
 	// A record takes about 300 bytes, and 600 if it is the only one of its provider and of its key: 20 to 40 MiB in
 	// all.
 	all: 65536,
@@ -37,8 +39,8 @@ var defaultBounds = bounds{
 	key: 2048,
 	// One network cannot take more than an eighth of a key.
 	keyNetwork: 256,
-	// A record has at most MaxTopics topics, each under two keys in an epoch, which is 64 near the change of epochs. A
-	// provider whose topics change has the old ones too until they expire.
+	// A peer has at most 16 topics, each under two keys in an epoch, which is 64 near the change of epochs. A provider
+	// whose topics change has the old ones too until they expire.
 	provider: 128,
 	// Four providers with all the records that they may have, or sixteen with all that they need.
 	address: 512,
@@ -56,10 +58,10 @@ const (
 	maxCallers = 4096
 )
 
-// providerRoot is the part of a datastore in which the DHT's library stores provider records.
-const providerRoot = "/providers"
+// root is the part of a datastore in which the DHT's library stores provider records.
+const root = "/providers"
 
-// A providerStore holds provider records in memory for the DHT's library, bounded for each provider, each key and each
+// A Store holds provider records in memory for the DHT's library, bounded for each provider, each key and each
 // network. A record says that a peer is a provider for a key; its value is the time at which it was received:
 //
 //	/providers/<base32 of the DHT's key>/<base32 of the provider's ID> → varint of Unix nanoseconds
@@ -85,36 +87,36 @@ const providerRoot = "/providers"
 //   - The addresses of providers, which the DHT's library gives to the peerstore, also those of refused records.
 //
 // A provider belongs to the network from which its first record came, until its last record is gone.
-type providerStore struct {
+type Store struct {
 	self     string // base32 of this peer's ID
 	validity time.Duration
-	most     bounds
+	most     Bounds
 
 	mu      sync.Mutex
-	byName  map[string]*providerRecord // by the whole key in the datastore
-	keys    map[string]*providerKey    // by base32 of the DHT's key
-	order   []*providerKey             // all of keys
-	shares  map[any]*share             // of providers by base32 of their ID, and of networks and addresses by origin
-	own     *share                     // of this peer, in no other share
-	all     *share                     // of everybody else
-	callers map[string]*caller         // by base32 of their ID
-	called  []string                   // those of callers, the first one first
+	byName  map[string]*record // by the whole key in the datastore
+	keys    map[string]*dhtKey // by base32 of the DHT's key
+	order   []*dhtKey          // all of keys
+	shares  map[any]*share     // of providers by base32 of their ID, and of networks and addresses by origin
+	own     *share             // of this peer, in no other share
+	all     *share             // of everybody else
+	callers map[string]*caller // by base32 of their ID
+	called  []string           // those of callers, the first one first
 }
 
-// A providerRecord is one record, with its key and value in the datastore.
-type providerRecord struct {
+// A record is one record, with its key and value in the datastore.
+type record struct {
 	name     string
 	value    []byte
 	received int64 // Unix nanoseconds
-	under    *providerKey
+	under    *dhtKey
 	of       *share
 }
 
-// A providerKey is a key of the DHT and its records, the oldest first.
-type providerKey struct {
+// A dhtKey is a key of the DHT and its records, the oldest first.
+type dhtKey struct {
 	name    string // base32
-	records []*providerRecord
-	place   int // in providerStore.order
+	records []*record
+	place   int // in Store.order
 }
 
 // A caller is a peer that sent ADD_PROVIDER.
@@ -123,11 +125,11 @@ type caller struct {
 	adding *rate.Limiter
 }
 
-// newProviderStore returns an empty store of the peer self. A record expires after validity.
-func newProviderStore(self peer.ID, validity time.Duration, most bounds) *providerStore {
-	return &providerStore{
+// New returns an empty store of the peer self. A record expires after validity.
+func New(self peer.ID, validity time.Duration, most Bounds) *Store {
+	return &Store{
 		self: encodeName(string(self)), validity: validity, most: most,
-		byName: map[string]*providerRecord{}, keys: map[string]*providerKey{}, shares: map[any]*share{},
+		byName: map[string]*record{}, keys: map[string]*dhtKey{}, shares: map[any]*share{},
 		own: &share{most: math.MaxInt}, all: &share{most: most.all}, callers: map[string]*caller{},
 	}
 }
@@ -137,9 +139,9 @@ func encodeName(raw string) string {
 	return base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString([]byte(raw))
 }
 
-// allow remembers where a peer that sends ADD_PROVIDER is connected from. It reports whether the peer is within its
+// Allow remembers where a peer that sends ADD_PROVIDER is connected from. It reports whether the peer is within its
 // rate.
-func (s *providerStore) allow(p peer.ID, from ma.Multiaddr) bool {
+func (s *Store) Allow(p peer.ID, from ma.Multiaddr) bool {
 	name, at := encodeName(string(p)), originOf(from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +159,8 @@ func (s *providerStore) allow(p peer.ID, from ma.Multiaddr) bool {
 	return c.adding.Allow()
 }
 
-// under returns how many records there are under a key of the DHT.
-func (s *providerStore) under(key []byte) int {
+// Under returns how many records there are under a key of the DHT.
+func (s *Store) Under(key []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.keys[encodeName(string(key))]; k != nil {
@@ -167,10 +169,20 @@ func (s *providerStore) under(key []byte) int {
 	return 0
 }
 
+// Held returns the number of records of other peers, and of those of providers in the network of an address.
+func (s *Store) Held(at ma.Multiaddr) (all, network int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if of := s.shares[origin{network: originOf(at).network}]; of != nil {
+		network = of.count
+	}
+	return s.all.count, network
+}
+
 // Put implements datastore.Datastore. It returns no error for a record that is refused, because the DHT's library would
 // put it again, and all others of its batch with it.
-func (s *providerStore) Put(_ context.Context, k datastore.Key, value []byte) error {
-	under, provider, ok := parseProviderName(k.String())
+func (s *Store) Put(_ context.Context, k datastore.Key, value []byte) error {
+	under, provider, ok := parseName(k.String())
 	received, n := binary.Varint(value)
 	if !ok || provider == "" || n <= 0 {
 		return nil // the DHT's library writes no such record
@@ -187,9 +199,9 @@ func (s *providerStore) Put(_ context.Context, k datastore.Key, value []byte) er
 		return nil
 	}
 	of := s.shareOf(provider)
-	r := &providerRecord{name: k.String(), value: value, received: received, under: s.keys[under], of: of}
+	r := &record{name: k.String(), value: value, received: received, under: s.keys[under], of: of}
 	if r.under == nil {
-		r.under = &providerKey{name: under, place: len(s.order)}
+		r.under = &dhtKey{name: under, place: len(s.order)}
 		s.keys[under] = r.under
 		s.order = append(s.order, r.under)
 	}
@@ -205,7 +217,7 @@ func (s *providerStore) Put(_ context.Context, k datastore.Key, value []byte) er
 }
 
 // networkOf returns the key of the network's share that a provider's records are counted in; s.mu is held.
-func (s *providerStore) networkOf(provider string) origin {
+func (s *Store) networkOf(provider string) origin {
 	if of := s.shares[provider]; of != nil {
 		return of.network().key.(origin)
 	}
@@ -213,7 +225,7 @@ func (s *providerStore) networkOf(provider string) origin {
 }
 
 // origin returns where a provider is connected from; s.mu is held.
-func (s *providerStore) origin(provider string) origin {
+func (s *Store) origin(provider string) origin {
 	if c := s.callers[provider]; c != nil {
 		return c.at
 	}
@@ -221,7 +233,7 @@ func (s *providerStore) origin(provider string) origin {
 }
 
 // shareOf returns the share of a provider. If the provider has no records, the caller adds one; s.mu is held.
-func (s *providerStore) shareOf(provider string) *share {
+func (s *Store) shareOf(provider string) *share {
 	if provider == s.self {
 		return s.own
 	}
@@ -239,7 +251,7 @@ func (s *providerStore) shareOf(provider string) *share {
 }
 
 // group returns the part of a share that has a key; s.mu is held.
-func (s *providerStore) group(within *share, key any, most int) *share {
+func (s *Store) group(within *share, key any, most int) *share {
 	if s.shares[key] == nil {
 		s.shares[key] = within.part(key, most)
 	}
@@ -247,11 +259,11 @@ func (s *providerStore) group(within *share, key any, most int) *share {
 }
 
 // forget removes a share that has no records; s.mu is held.
-func (s *providerStore) forget(key any) { delete(s.shares, key) }
+func (s *Store) forget(key any) { delete(s.shares, key) }
 
 // room reports whether a key of the DHT has room for one more record of a network. It makes room where it may; s.mu is
 // held.
-func (s *providerStore) room(under string, network origin) bool {
+func (s *Store) room(under string, network origin) bool {
 	k := s.keys[under]
 	if k == nil || len(k.records) < min(s.most.key, s.most.keyNetwork) {
 		return true
@@ -278,14 +290,14 @@ func (s *providerStore) room(under string, network origin) bool {
 	case largest <= has+1:
 		return false
 	}
-	s.remove(k.records[slices.IndexFunc(k.records, func(r *providerRecord) bool {
+	s.remove(k.records[slices.IndexFunc(k.records, func(r *record) bool {
 		return counts[r.of.network()] == largest
 	})])
 	return true
 }
 
 // remove takes a record out of everything; s.mu is held.
-func (s *providerStore) remove(r *providerRecord) {
+func (s *Store) remove(r *record) {
 	delete(s.byName, r.name)
 	r.under.records, r.of.records = removeRecord(r.under.records, r), removeRecord(r.of.records, r)
 	r.of.grow(-1, s.forget)
@@ -300,18 +312,18 @@ func (s *providerStore) remove(r *providerRecord) {
 }
 
 // insertRecord adds r in the order of time.
-func insertRecord(to []*providerRecord, r *providerRecord) []*providerRecord {
+func insertRecord(to []*record, r *record) []*record {
 	at, _ := slices.BinarySearchFunc(to, r, compareRecords)
 	return slices.Insert(to, at, r)
 }
 
 // removeRecord takes r out.
-func removeRecord(from []*providerRecord, r *providerRecord) []*providerRecord {
+func removeRecord(from []*record, r *record) []*record {
 	at, _ := slices.BinarySearchFunc(from, r, compareRecords)
 	return slices.Delete(from, at, at+1)
 }
 
 // compareRecords orders records by time, then by name.
-func compareRecords(a, b *providerRecord) int {
+func compareRecords(a, b *record) int {
 	return cmp.Or(cmp.Compare(a.received, b.received), strings.Compare(a.name, b.name))
 }

@@ -1,4 +1,6 @@
-package p2p
+// Package portmap is libp2p's port mapper, except that it does not give up: libp2p looks for a router once, when the
+// host starts, and after a power cut a router takes longer than a peer.
+package portmap
 
 import (
 	"sync"
@@ -9,16 +11,15 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// When a router is looked for again that did not answer; the pause doubles up to the second. libp2p's own search takes
-// ten seconds.
+// The pauses between searches for a router that did not answer: they double from the first to the last. libp2p's own
+// search takes ten seconds.
 const (
-	firstRouterSearch = time.Minute
-	lastRouterSearch  = 16 * time.Minute
+	firstPause = time.Minute
+	lastPause  = 16 * time.Minute
 )
 
-// portMaps is libp2p's port mapper, except that it does not give up: libp2p looks for a router once, when the host
-// starts, and after a power cut a router takes longer than a peer.
-type portMaps struct {
+// Mapper maps the ports of one host. The zero Mapper maps none.
+type Mapper struct {
 	wg sync.WaitGroup
 
 	mu     sync.Mutex
@@ -26,18 +27,18 @@ type portMaps struct {
 	closed chan struct{}
 }
 
-// manager is the port mapper for a host, which closes it.
-func (p *portMaps) manager(n network.Network) basichost.NATManager {
+// Start begins to look for a router. The host of n closes the Mapper.
+func (p *Mapper) Start(n network.Network) basichost.NATManager {
 	return p.start(func() basichost.NATManager { return basichost.NewNATManager(n) })
 }
 
-func (p *portMaps) start(search func() basichost.NATManager) *portMaps {
+func (p *Mapper) start(search func() basichost.NATManager) *Mapper {
 	closed := make(chan struct{})
 	p.mu.Lock()
 	p.m, p.closed = search(), closed
 	p.mu.Unlock()
 	p.wg.Go(func() {
-		for pause := firstRouterSearch; ; pause = min(2*pause, lastRouterSearch) {
+		for pause := firstPause; ; pause = min(2*pause, lastPause) {
 			select {
 			case <-closed:
 				return
@@ -56,7 +57,7 @@ func (p *portMaps) start(search func() basichost.NATManager) *portMaps {
 }
 
 // GetMapping is where the router forwards to a listening address from, or nil.
-func (p *portMaps) GetMapping(listening ma.Multiaddr) ma.Multiaddr {
+func (p *Mapper) GetMapping(listening ma.Multiaddr) ma.Multiaddr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.m == nil {
@@ -66,14 +67,14 @@ func (p *portMaps) GetMapping(listening ma.Multiaddr) ma.Multiaddr {
 }
 
 // HasDiscoveredNAT reports whether a router was found.
-func (p *portMaps) HasDiscoveredNAT() bool {
+func (p *Mapper) HasDiscoveredNAT() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.m != nil && p.m.HasDiscoveredNAT()
 }
 
 // Close gives the ports back.
-func (p *portMaps) Close() error {
+func (p *Mapper) Close() error {
 	p.mu.Lock()
 	closed := p.closed
 	p.closed = nil
@@ -86,8 +87,8 @@ func (p *portMaps) Close() error {
 	return p.m.Close()
 }
 
-// addrs are the addresses that the router forwards to those listened on.
-func (p *portMaps) addrs(listening []ma.Multiaddr) map[string]bool {
+// Addrs are the addresses that the router forwards to those listened on.
+func (p *Mapper) Addrs(listening []ma.Multiaddr) map[string]bool {
 	out := make(map[string]bool)
 	for _, l := range listening {
 		if a := p.GetMapping(l); a != nil {

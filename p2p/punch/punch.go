@@ -1,14 +1,19 @@
-package p2p
+// Package punch turns relayed connections into direct ones, through the NATs at both ends. libp2p punches a hole once,
+// when a relayed connection is opened. A path may open later: a router was restarted, a firewall's rule went, the
+// addresses that others see were not known yet. So relayed connections are tried again.
+package punch
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/util"
@@ -17,37 +22,40 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/multiformats/go-multistream"
 	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/starling-network/starling/p2p/addr"
+	"github.com/starling-network/starling/p2p/conns"
 )
 
-// libp2p punches a hole once, when a relayed connection is opened. A path may open later: a router was restarted, a
-// firewall's rule went, the addresses that others see were not known yet. So relayed connections are tried again.
 const (
-	// punchFirst is how long after a relayed connection was opened it is tried again; the pause grows by half up to
-	// punchMost.
-	punchFirst = 10 * time.Second
-	punchMost  = 15 * time.Minute
-	// punchEvery is how often it is looked which connections are due.
-	punchEvery = 5 * time.Second
-	// punchTime bounds one attempt.
-	punchTime = 10 * time.Second
-	// punchAtOnce bounds the attempts of one round.
-	punchAtOnce = 8
-	// maxPunchMessage bounds one message of the protocol, as in libp2p.
-	maxPunchMessage = 4 << 10
+	// firstPause is how long after a relayed connection was opened it is tried again; the pause grows by half up to
+	// lastPause.
+	firstPause = 10 * time.Second
+	lastPause  = 15 * time.Minute
+	// roundEvery is the interval of rounds, in which the due connections are tried.
+	roundEvery = 5 * time.Second
+	// tryTime bounds one attempt.
+	tryTime = 10 * time.Second
+	// triesAtOnce bounds the attempts of one round.
+	triesAtOnce = 8
+	// maxMessage bounds one message of the protocol, as in libp2p.
+	maxMessage = 4 << 10
 	// maxSeen is how many addresses are remembered at which others see us.
 	maxSeen = 8
 )
 
-// puncher tries again to turn relayed connections into direct ones.
-type puncher struct {
-	h *Host
+// Puncher tries again to turn the relayed connections of a host into direct ones.
+type Puncher struct {
+	h   host.Host
+	log *slog.Logger
 
 	mu   sync.Mutex
-	seen []ma.Multiaddr         // public addresses at which others see us, latest last
-	due  map[peer.ID]*punchTurn // relayed peers
+	seen []ma.Multiaddr    // public addresses at which others see us, latest last
+	due  map[peer.ID]*turn // relayed peers
 }
 
-type punchTurn struct {
+// turn is the next attempt for a peer.
+type turn struct {
 	at    time.Time
 	pause time.Duration
 	tries int
@@ -60,11 +68,14 @@ type attempt struct {
 	first bool
 }
 
-func newPuncher(h *Host) *puncher { return &puncher{h: h, due: make(map[peer.ID]*punchTurn)} }
+// New returns the Puncher of a host.
+func New(h host.Host, log *slog.Logger) *Puncher {
+	return &Puncher{h: h, log: log, due: make(map[peer.ID]*turn)}
+}
 
-// observed notes at which address a peer sees us.
-func (p *puncher) observed(c network.Conn, at ma.Multiaddr) {
-	if at == nil || has(c.RemoteMultiaddr(), ma.P_CIRCUIT) || ClassOf(at) != ClassPublic {
+// Observed notes the address at which the peer of a connection sees this host.
+func (p *Puncher) Observed(c network.Conn, at ma.Multiaddr) {
+	if at == nil || conns.Relayed(c) || addr.ClassOf(at) != addr.Public {
 		return
 	}
 	p.mu.Lock()
@@ -74,9 +85,9 @@ func (p *puncher) observed(c network.Conn, at ma.Multiaddr) {
 	p.seen = p.seen[max(0, len(p.seen)-maxSeen):]
 }
 
-// run tries until ctx ends.
-func (p *puncher) run(ctx context.Context) {
-	t := time.NewTicker(punchEvery)
+// Run tries until ctx ends.
+func (p *Puncher) Run(ctx context.Context) {
+	t := time.NewTicker(roundEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -88,7 +99,7 @@ func (p *puncher) run(ctx context.Context) {
 		for _, c := range p.pick(time.Now()) {
 			wg.Go(func() {
 				if err := p.punch(ctx, c); err != nil && ctx.Err() == nil {
-					p.h.log.Debug("no direct path yet", "peer", c.RemotePeer(), "err", err)
+					p.log.Debug("no direct path yet", "peer", c.RemotePeer(), "err", err)
 				}
 			})
 		}
@@ -97,10 +108,10 @@ func (p *puncher) run(ctx context.Context) {
 }
 
 // pick selects the relayed connections to try now. The dialled side tries, as the protocol requires.
-func (p *puncher) pick(now time.Time) []attempt {
+func (p *Puncher) pick(now time.Time) []attempt {
 	relayed := make(map[peer.ID]network.Conn)
 	for _, id := range p.h.Network().Peers() {
-		if p.h.direct(id) {
+		if conns.Direct(p.h, id) {
 			continue
 		}
 		for _, c := range p.h.Network().ConnsToPeer(id) {
@@ -118,19 +129,19 @@ func (p *puncher) pick(now time.Time) []attempt {
 	}
 	var out []attempt
 	for id, c := range relayed {
-		turn := p.due[id]
-		if turn == nil {
-			p.due[id] = &punchTurn{at: now.Add(punchFirst), pause: punchFirst}
+		next := p.due[id]
+		if next == nil {
+			p.due[id] = &turn{at: now.Add(firstPause), pause: firstPause}
 			continue
 		}
-		if now.Before(turn.at) || len(out) == punchAtOnce {
+		if now.Before(next.at) || len(out) == triesAtOnce {
 			continue
 		}
-		turn.pause = min(turn.pause*3/2, punchMost)
+		next.pause = min(next.pause*3/2, lastPause)
 		// Both may have been dialled by the other: they take turns by chance.
-		turn.at = now.Add(turn.pause*3/4 + rand.N(turn.pause/2))
-		turn.tries++
-		out = append(out, attempt{c, turn.tries == 1})
+		next.at = now.Add(next.pause*3/4 + rand.N(next.pause/2))
+		next.tries++
+		out = append(out, attempt{c, next.tries == 1})
 	}
 	return out
 }
@@ -138,14 +149,14 @@ func (p *puncher) pick(now time.Time) []attempt {
 // punch dials a peer that can be dialled, which may be known only through a relay. For others it is the asking side of
 // libp2p's DCUtR: both exchange their addresses over the relayed connection. Then both dial at the same time, half a
 // round trip after the last message.
-func (p *puncher) punch(ctx context.Context, c attempt) error {
-	ctx, cancel := context.WithTimeout(ctx, punchTime)
+func (p *Puncher) punch(ctx context.Context, c attempt) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
 	if c.first && slices.ContainsFunc(p.h.Peerstore().Addrs(c.RemotePeer()), func(a ma.Multiaddr) bool {
-		return ClassOf(a) == ClassPublic
+		return addr.ClassOf(a) == addr.Public
 	}) {
-		p.h.Forgive(c.RemotePeer())
-		ctx, cancel := context.WithTimeout(network.WithForceDirectDial(ctx, "punch"), punchTime/4)
+		conns.Forgive(p.h, c.RemotePeer())
+		ctx, cancel := context.WithTimeout(network.WithForceDirectDial(ctx, "punch"), tryTime/4)
 		err := p.h.Connect(ctx, peer.AddrInfo{ID: c.RemotePeer()})
 		cancel()
 		if err == nil {
@@ -158,11 +169,11 @@ func (p *puncher) punch(ctx context.Context, c attempt) error {
 		return err
 	}
 	defer func() { _ = s.Reset() }()
-	_ = s.SetDeadline(time.Now().Add(punchTime))
+	_ = s.SetDeadline(time.Now().Add(tryTime))
 	if err := multistream.SelectProtoOrFail(holepunch.Protocol, s); err != nil {
 		return err
 	}
-	own := p.addrs()
+	own := p.Addrs()
 	if len(own) == 0 {
 		return errors.New("nobody has seen a public address of this peer")
 	}
@@ -174,7 +185,7 @@ func (p *puncher) punch(ctx context.Context, c attempt) error {
 	if _, err := protodelim.MarshalTo(s, msg); err != nil {
 		return err
 	}
-	rd := util.NewDelimitedReader(s, maxPunchMessage)
+	rd := util.NewDelimitedReader(s, maxMessage)
 	defer rd.Close()
 	var answer pb.HolePunch
 	if err := rd.ReadMsg(&answer); err != nil {
@@ -194,13 +205,13 @@ func (p *puncher) punch(ctx context.Context, c attempt) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	p.h.Forgive(c.RemotePeer())
+	conns.Forgive(p.h, c.RemotePeer())
 	ctx = network.WithForceDirectDial(network.WithSimultaneousConnect(ctx, false, "punch"), "punch")
 	return p.h.Connect(ctx, peer.AddrInfo{ID: c.RemotePeer(), Addrs: theirs})
 }
 
-// addrs are where others may find us.
-func (p *puncher) addrs() []ma.Multiaddr {
+// Addrs returns the addresses at which others may find this host.
+func (p *Puncher) Addrs() []ma.Multiaddr {
 	p.mu.Lock()
 	seen := slices.Clone(p.seen)
 	p.mu.Unlock()
@@ -217,7 +228,7 @@ func guess(seen, listening []ma.Multiaddr) []ma.Multiaddr {
 		for _, l := range listening {
 			at, rest := ma.SplitFirst(l)
 			if at == nil || ip == nil || at.Protocol().Code != ip.Protocol().Code || len(rest) == 0 ||
-				has(l, ma.P_CIRCUIT) || len(out) >= 2*maxSeen {
+				addr.Circuit(l) || len(out) >= 2*maxSeen {
 				continue
 			}
 			if g := ip.Multiaddr().Encapsulate(rest); !ma.Contains(out, g) {
@@ -232,7 +243,7 @@ func guess(seen, listening []ma.Multiaddr) []ma.Multiaddr {
 func dialable(raw [][]byte) []ma.Multiaddr {
 	var out []ma.Multiaddr
 	for _, b := range raw {
-		if a, err := ma.NewMultiaddrBytes(b); err == nil && ClassOf(a) == ClassPublic && len(out) < 2*maxSeen {
+		if a, err := ma.NewMultiaddrBytes(b); err == nil && addr.ClassOf(a) == addr.Public && len(out) < 2*maxSeen {
 			out = append(out, a)
 		}
 	}

@@ -1,4 +1,4 @@
-package p2p
+package addr
 
 import (
 	"fmt"
@@ -21,13 +21,13 @@ func chosen(t *testing.T, in ...string) []string {
 		addrs = append(addrs, ma.StringCast(s))
 	}
 	var out []string
-	for _, a := range choose(addrs) {
+	for _, a := range Choose(addrs) {
 		out = append(out, a.String())
 	}
 	return out
 }
 
-// The best addresses are told, of every kind that is of use, and never more than eight.
+// The best addresses are announced, of every kind that is of use, and never more than eight.
 func TestChoose(t *testing.T) {
 	t.Parallel()
 	var private []string

@@ -1,4 +1,4 @@
-package p2p
+package portmap
 
 import (
 	"testing"
@@ -26,24 +26,24 @@ func TestPortMapSearchesAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var all []*search
-		p := (&portMaps{}).start(func() basichost.NATManager {
+		p := (&Mapper{}).start(func() basichost.NATManager {
 			all = append(all, &search{found: len(all) == 2})
 			return all[len(all)-1]
 		})
 		listening := ma.StringCast("/ip4/0.0.0.0/tcp/4001")
-		for searches, after := range []time.Duration{0, firstRouterSearch, 2 * firstRouterSearch} {
+		for searches, after := range []time.Duration{0, firstPause, 2 * firstPause} {
 			time.Sleep(after)
 			synctest.Wait()
 			if len(all) != searches+1 || p.HasDiscoveredNAT() != (searches == 2) || (p.GetMapping(listening) != nil) != (searches == 2) {
 				t.Errorf("search %d: %d searches, found: %v", searches, len(all), p.HasDiscoveredNAT())
 			}
 		}
-		time.Sleep(10 * lastRouterSearch)
+		time.Sleep(10 * lastPause)
 		synctest.Wait()
 		if len(all) != 3 || !all[0].closed || !all[1].closed || all[2].closed {
 			t.Errorf("%d searches: %+v", len(all), all)
 		}
-		if got := p.addrs([]ma.Multiaddr{listening}); len(got) != 1 || !got["/ip4/5.9.1.1/tcp/20000"] {
+		if got := p.Addrs([]ma.Multiaddr{listening}); len(got) != 1 || !got["/ip4/5.9.1.1/tcp/20000"] {
 			t.Errorf("mapped: %v", got)
 		}
 		if err := p.Close(); err != nil || !all[2].closed {
@@ -55,8 +55,8 @@ func TestPortMapSearchesAgain(t *testing.T) {
 // Without port mapping there is nothing to ask and nothing to close.
 func TestPortMapOff(t *testing.T) {
 	t.Parallel()
-	p := &portMaps{}
-	if p.HasDiscoveredNAT() || len(p.addrs([]ma.Multiaddr{ma.StringCast("/ip4/0.0.0.0/tcp/4001")})) != 0 || p.Close() != nil {
+	p := &Mapper{}
+	if p.HasDiscoveredNAT() || len(p.Addrs([]ma.Multiaddr{ma.StringCast("/ip4/0.0.0.0/tcp/4001")})) != 0 || p.Close() != nil {
 		t.Error("there is a mapping")
 	}
 }

@@ -1,4 +1,4 @@
-package discovery
+package providers
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"github.com/libp2p/go-libp2p-kad-dht/records"
 )
 
-// parseProviderName splits a key in the datastore into the DHT's key and the provider, both in base32 and "" if
+// parseName splits a key in the datastore into the DHT's key and the provider, both in base32 and "" if
 // missing. It reports whether the key is in the part of the datastore that is for provider records.
-func parseProviderName(name string) (under, provider string, ok bool) {
-	rest, ok := strings.CutPrefix(name, providerRoot)
+func parseName(name string) (under, provider string, ok bool) {
+	rest, ok := strings.CutPrefix(name, root)
 	if !ok || rest != "" && rest[0] != '/' {
 		return "", "", false
 	}
@@ -22,7 +22,7 @@ func parseProviderName(name string) (under, provider string, ok bool) {
 }
 
 // Get implements datastore.Datastore.
-func (s *providerStore) Get(_ context.Context, k datastore.Key) ([]byte, error) {
+func (s *Store) Get(_ context.Context, k datastore.Key) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.byName[k.String()]; r != nil {
@@ -32,17 +32,17 @@ func (s *providerStore) Get(_ context.Context, k datastore.Key) ([]byte, error) 
 }
 
 // Has implements datastore.Datastore.
-func (s *providerStore) Has(ctx context.Context, k datastore.Key) (bool, error) {
+func (s *Store) Has(ctx context.Context, k datastore.Key) (bool, error) {
 	return datastore.GetBackedHas(ctx, s, k)
 }
 
 // GetSize implements datastore.Datastore.
-func (s *providerStore) GetSize(ctx context.Context, k datastore.Key) (int, error) {
+func (s *Store) GetSize(ctx context.Context, k datastore.Key) (int, error) {
 	return datastore.GetBackedSize(ctx, s, k)
 }
 
 // Delete implements datastore.Datastore.
-func (s *providerStore) Delete(_ context.Context, k datastore.Key) error {
+func (s *Store) Delete(_ context.Context, k datastore.Key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.byName[k.String()]; r != nil {
@@ -53,8 +53,8 @@ func (s *providerStore) Delete(_ context.Context, k datastore.Key) error {
 
 // Query implements datastore.Datastore. Two queries occur: for the records under one key of the DHT, which costs
 // nothing for other records, and for all records.
-func (s *providerStore) Query(_ context.Context, q query.Query) (query.Results, error) {
-	under, provider, ok := parseProviderName(path.Clean("/" + q.Prefix))
+func (s *Store) Query(_ context.Context, q query.Query) (query.Results, error) {
+	under, provider, ok := parseName(path.Clean("/" + q.Prefix))
 	var found query.Results
 	switch {
 	case path.Clean("/"+q.Prefix) == "/", ok && under == "":
@@ -70,7 +70,7 @@ func (s *providerStore) Query(_ context.Context, q query.Query) (query.Results, 
 }
 
 // entries returns the records under a key of the DHT, which may be nil; the store's mu is held.
-func (k *providerKey) entries() []query.Entry {
+func (k *dhtKey) entries() []query.Entry {
 	if k == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (k *providerKey) entries() []query.Entry {
 // walk returns all records. It locks the store for one key of the DHT at a time, and copies the records of no other. It
 // goes through the keys from the last to the first: when a key is removed, the last one takes its place, so that none
 // is left out and some may occur twice. Keys that are added meanwhile are left out.
-func (s *providerStore) walk(q query.Query) query.Results {
+func (s *Store) walk(q query.Query) query.Results {
 	s.mu.Lock()
 	left := len(s.order)
 	s.mu.Unlock()
@@ -109,18 +109,18 @@ func (s *providerStore) walk(q query.Query) query.Results {
 }
 
 // Batch implements datastore.Batching, through Put and Delete.
-func (s *providerStore) Batch(context.Context) (datastore.Batch, error) {
+func (s *Store) Batch(context.Context) (datastore.Batch, error) {
 	return datastore.NewBasicBatch(s), nil
 }
 
 // Sync implements datastore.Datastore. It does nothing.
-func (s *providerStore) Sync(context.Context, datastore.Key) error { return nil }
+func (s *Store) Sync(context.Context, datastore.Key) error { return nil }
 
 // Close implements datastore.Datastore. It does nothing.
-func (s *providerStore) Close() error { return nil }
+func (s *Store) Close() error { return nil }
 
-// options returns the settings of the DHT's library for provider records.
-func (s *providerStore) options() []records.Option {
+// Options returns the settings of the DHT's library for provider records.
+func (s *Store) Options() []records.Option {
 	return []records.Option{
 		records.ProvideValidity(s.validity),
 		records.ProviderAddrTTL(s.validity),

@@ -1,4 +1,4 @@
-package discovery
+package providers
 
 import (
 	"container/heap"
@@ -21,13 +21,13 @@ import (
 // record is lost to one of another part only if that part is smaller.
 type share struct {
 	parent *share
-	key    any // in providerStore.shares: a provider or an origin
+	key    any // in Store.shares: a provider or an origin
 	most   int
 	count  int // of records
 	place  int // in parent.parts
 
-	parts   parts             // with the largest on top; empty for a provider
-	records []*providerRecord // of a provider, the oldest first; otherwise empty
+	parts   parts     // with the largest on top; empty for a provider
+	records []*record // of a provider, the oldest first; otherwise empty
 }
 
 // parts is a heap of shares, the largest first.
@@ -94,7 +94,7 @@ func (s *share) network() *share {
 
 // victim returns the record that s gives up for one that was just added for the provider newest, which is s or a part
 // of it.
-func (s *share) victim(newest *share) *providerRecord {
+func (s *share) victim(newest *share) *record {
 	for len(s.parts) > 0 {
 		largest := s.parts[0]
 		for p := newest; p != nil; p = p.parent {
