@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
 )
 
 // AloneConfig is the network of an execution that is in no overlay.
@@ -63,7 +65,7 @@ func (a *Alone) Close() (err error) {
 // gave them.
 func (a *Alone) pump() {
 	defer close(a.done)
-	raw, cut := make([]byte, largeBuffer), make([]byte, largeBuffer)
+	raw, cut := make([]byte, packet.Large), make([]byte, packet.Large)
 	list := make([][]byte, 1)
 	for {
 		n, err := a.tun.file.Read(raw)
@@ -75,17 +77,17 @@ func (a *Alone) pump() {
 			}
 			return
 		}
-		p := packet{}
-		if parsePacket(raw[:n], &p) != nil || source(p.data) != a.cfg.Address { // an interface speaks IPv6 of itself
-			continue
+		p := packet.Packet{}
+		if packet.Parse(raw[:n], &p) != nil || packet.Source(p.Data) != a.cfg.Address {
+			continue // an interface speaks IPv6 of itself
 		}
-		if p.seg == 0 || p.proto == protoTCP {
-			list[0] = p.data
+		if p.Seg == 0 || p.Proto == packet.TCP {
+			list[0] = p.Data
 			a.cfg.Outside.Deliver(list)
 			continue
 		}
-		for !p.empty() {
-			if n := p.next(cut); n > 0 {
+		for !p.Empty() {
+			if n := p.Next(cut); n > 0 {
 				list[0] = cut[:n:n]
 				a.cfg.Outside.Deliver(list)
 			}
@@ -97,7 +99,8 @@ func (a *Alone) pump() {
 func (a *Alone) write(packets [][]byte) error {
 	ok := make([][]byte, 0, len(packets))
 	for _, p := range packets {
-		if len(p) >= 20 && len(p) <= largeBuffer-virtioHead && p[0]>>4 == 4 && destination(p) == a.cfg.Address {
+		if len(p) >= 20 && len(p) <= packet.Large-packet.VirtioHead && p[0]>>4 == 4 &&
+			packet.Destination(p) == a.cfg.Address {
 			ok = append(ok, p)
 		}
 	}

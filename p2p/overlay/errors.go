@@ -11,6 +11,4 @@ var (
 	ErrClosed = errors.New("overlay device is closed")
 	// ErrFull: this host is in as many overlays as it may be, or a list has more members than one overlay holds.
 	ErrFull = errors.New("too many overlays or members")
-
-	errFrame = errors.New("malformed frame")
 )

@@ -15,6 +15,8 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 // Wire is a UDP port that a test can cut, and that it can give datagrams as if they had come.
@@ -75,8 +77,8 @@ var Protocol = (*Network).protocol
 
 // Hello and Frame are a stream's first bytes, and a packet on it.
 var (
-	Hello = hello
-	Frame = appendFrame
+	Hello = wire.Hello
+	Frame = wire.AppendFrame
 )
 
 // UDPOf is the UDP address under a multiaddress of QUIC.
@@ -135,7 +137,7 @@ func Forged(t testing.TB, to, member PublicKey) []byte {
 		t.Fatal(err)
 	}
 	b := make([]byte, device.MessageInitiationSize)
-	b[0] = kindInitiation
+	b[0] = wire.Initiation
 	copy(b[8:], pub[:])
 	aead.Seal(b[40:40], device.ZeroNonce[:], member[:], hash[:])
 	var macs device.CookieGenerator
@@ -151,7 +153,7 @@ type nowhere struct {
 	events chan tun.Event
 }
 
-func (n nowhere) MTU() (int, error)                      { return DefaultMTU, nil }
+func (n nowhere) MTU() (int, error)                      { return wire.DefaultMTU, nil }
 func (n nowhere) BatchSize() int                         { return 1 }
 func (n nowhere) Events() <-chan tun.Event               { return n.events }
 func (n nowhere) Read([][]byte, []int, int) (int, error) { <-n.closed; return 0, os.ErrClosed }
@@ -196,3 +198,5 @@ func Share(n *Network) {
 		p.share()
 	}
 }
+
+func mixHash(to *[blake2s.Size]byte, h, data []byte) { *to = blake2s.Sum256(slices.Concat(h, data)) }

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
-	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/starling-network/starling/p2p/overlay/index"
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 // port is a UDP port that is shared with QUIC.
@@ -43,17 +45,12 @@ type Network struct {
 
 	list atomic.Pointer[[]*Device]
 
-	index struct {
-		sync.RWMutex
-		byIndex map[uint32]*member // indices that devices gave out
-		byTag   map[tag]*member    // probes that members send
-	}
+	index *index.Index[*member]
 }
 
 // New makes the overlays of a host on a libp2p network. ListenUDP is for its QUIC; Attach must follow.
 func New(name string, log *slog.Logger) *Network {
-	n := &Network{name: name, log: log, devices: make(map[PublicKey]*Device)}
-	n.index.byIndex, n.index.byTag = make(map[uint32]*member), make(map[tag]*member)
+	n := &Network{name: name, log: log, devices: make(map[PublicKey]*Device), index: index.New[*member]()}
 	n.list.Store(new([]*Device))
 	n.watch = &network.NotifyBundle{ConnectedF: n.connected}
 	return n
@@ -196,86 +193,29 @@ type target struct {
 
 // whose finds the recipient of a datagram. Kind is kindOther for QUIC's.
 func (n *Network) whose(p []byte) target {
-	kind := kindOf(p)
+	kind := wire.KindOf(p)
 	switch kind {
-	case kindOther, kindJunk:
+	case wire.Other, wire.Junk:
 		return target{kind: kind, runs: true}
-	case kindInitiation:
+	case wire.Initiation:
 		for _, d := range *n.list.Load() {
 			if d.macs.CheckMAC1(p) {
 				return target{kind: kind, device: d}
 			}
 		}
 		return target{kind: kind}
-	case kindProbe:
-		n.index.RLock()
-		m := n.index.byTag[tagOf(p)]
-		n.index.RUnlock()
+	case wire.Probe:
+		m := n.index.Tagged(wire.TagOf(p))
 		if m == nil {
 			return target{kind: kind}
 		}
 		return target{kind: kind, device: m.d, member: m}
 	}
-	n.index.RLock()
-	m := n.index.byIndex[receiverOf(kind, p)]
-	n.index.RUnlock()
+	m := n.index.Given(wire.Receiver(kind, p))
 	if m == nil {
 		return target{kind: kind}
 	}
 	return target{kind: kind, device: m.d, member: m, runs: true}
-}
-
-const (
-	// indexLife is how long an index can be in use: WireGuard gives a key up after 180 s.
-	indexLife = device.RejectAfterTime + 20*time.Second
-	// maxIndices bounds those of one member: it can make us answer 50 initiations a second.
-	maxIndices = 256
-)
-
-type given struct {
-	index uint32
-	at    time.Time
-}
-
-// learn notes an index that a device gives to a member.
-func (n *Network) learn(m *member, index uint32) {
-	now := time.Now()
-	n.index.Lock()
-	defer n.index.Unlock()
-	if m.gone {
-		return
-	}
-	for len(m.given) > 0 && (now.Sub(m.given[0].at) > indexLife || len(m.given) >= maxIndices) {
-		if n.index.byIndex[m.given[0].index] == m {
-			delete(n.index.byIndex, m.given[0].index)
-		}
-		m.given = m.given[1:]
-	}
-	m.given = append(m.given, given{index, now})
-	n.index.byIndex[index] = m
-}
-
-// know makes the probes of a member known.
-func (n *Network) know(m *member) {
-	n.index.Lock()
-	defer n.index.Unlock()
-	n.index.byTag[m.theirs] = m
-}
-
-// unknow forgets all that a member could be known by.
-func (n *Network) unknow(m *member) {
-	n.index.Lock()
-	defer n.index.Unlock()
-	m.gone = true
-	if n.index.byTag[m.theirs] == m {
-		delete(n.index.byTag, m.theirs)
-	}
-	for _, g := range m.given {
-		if n.index.byIndex[g.index] == m {
-			delete(n.index.byIndex, g.index)
-		}
-	}
-	m.given = nil
 }
 
 // Close leaves every overlay. The ports stay open for QUIC.
@@ -300,4 +240,14 @@ func (n *Network) host() host.Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.h
+}
+
+// id is the host's own peer ID.
+func (n *Network) id() peer.ID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.h == nil {
+		return ""
+	}
+	return n.h.ID()
 }

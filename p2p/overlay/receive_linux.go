@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
 )
 
 const (
@@ -28,7 +30,7 @@ type mmsghdr struct {
 // receiver reads a socket for all its users.
 type receiver struct {
 	s     *socket
-	bufs  []*buffer
+	bufs  []*packet.Buffer
 	hdrs  []mmsghdr
 	iovs  []unix.Iovec
 	names []unix.RawSockaddrAny
@@ -45,11 +47,12 @@ type receiver struct {
 }
 
 func newReceiver(s *socket, gro bool) *receiver {
-	n, size := singlesAtOnce, smallBuffer
+	n, size := singlesAtOnce, packet.Small
 	if gro {
-		n, size = trainsAtOnce, largeBuffer
+		n, size = trainsAtOnce, packet.Large
 	}
-	r := &receiver{s: s, size: size, bufs: make([]*buffer, n), hdrs: make([]mmsghdr, n), iovs: make([]unix.Iovec, n),
+	r := &receiver{s: s, size: size, bufs: make([]*packet.Buffer, n), hdrs: make([]mmsghdr, n),
+		iovs:  make([]unix.Iovec, n),
 		names: make([]unix.RawSockaddrAny, n), oobs: make([][oobSize]byte, n), zones: make(map[uint32]string)}
 	r.read = func(fd uintptr) bool {
 		for {
@@ -91,17 +94,17 @@ func (r *receiver) run() {
 	defer func() {
 		for _, b := range r.bufs {
 			if b != nil {
-				b.release()
+				b.Release()
 			}
 		}
 	}()
 	for {
 		for i := range r.hdrs {
 			if r.bufs[i] == nil {
-				r.bufs[i] = newBuffer(r.size)
+				r.bufs[i] = packet.New(r.size)
 			}
-			r.iovs[i].Base = &r.bufs[i].b[0]
-			r.iovs[i].SetLen(len(r.bufs[i].b))
+			r.iovs[i].Base = &r.bufs[i].B[0]
+			r.iovs[i].SetLen(len(r.bufs[i].B))
 			h := &r.hdrs[i].hdr
 			*h = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&r.names[i])), Namelen: unix.SizeofSockaddrAny,
 				Iov: &r.iovs[i], Control: &r.oobs[i][0]}
@@ -137,14 +140,14 @@ func (r *receiver) take(i int) {
 		seg = min(size, n)
 	}
 	b := r.bufs[i]
-	if n <= smallBuffer && r.size > smallBuffer {
-		b = newBuffer(n)
-		copy(b.b, r.bufs[i].b[:n])
+	if n <= packet.Small && r.size > packet.Small {
+		b = packet.New(n)
+		copy(b.B, r.bufs[i].B[:n])
 	} else {
 		r.bufs[i] = nil
 	}
-	r.s.sort(train{buf: b, data: b.b[:n:n], seg: seg}, from, oob, r.udp)
-	b.release()
+	r.s.sort(packet.Train{Buf: b, Data: b.B[:n:n], Seg: seg}, from, oob, r.udp)
+	b.Release()
 }
 
 // udp is an address as package net writes it.

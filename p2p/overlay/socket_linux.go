@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
 )
 
 // quicQueue is the number of trains that wait for QUIC; further ones are dropped, as by the kernel when its buffer is
@@ -48,7 +50,7 @@ type socket struct {
 
 // quicTrain are datagrams of QUIC from one address.
 type quicTrain struct {
-	train
+	packet.Train
 	from *net.UDPAddr
 	oob  []byte // the kernel's data beside them: ECN, the address they were sent to
 }
@@ -145,7 +147,7 @@ func (s *socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 			return n, err
 		}
 	}
-	if len(s.rest.data) == 0 {
+	if len(s.rest.Data) == 0 {
 		select {
 		case s.rest = <-s.quic:
 		default:
@@ -161,13 +163,13 @@ func (s *socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	n := 0
 	for n < len(ms) {
 		m := &ms[n]
-		m.N = copy(m.Buffers[0], s.rest.pop())
+		m.N = copy(m.Buffers[0], s.rest.Pop())
 		m.NN, m.Addr, m.Flags = copy(m.OOB, s.rest.oob), s.rest.from, 0
 		n++
-		if len(s.rest.data) > 0 {
+		if len(s.rest.Data) > 0 {
 			continue
 		}
-		s.rest.buf.release()
+		s.rest.Buf.Release()
 		s.rest = quicTrain{}
 		if n == len(ms) {
 			break

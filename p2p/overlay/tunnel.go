@@ -1,9 +1,7 @@
 package overlay
 
 import (
-	"encoding/binary"
 	"errors"
-	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -12,6 +10,9 @@ import (
 	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/turns"
 )
 
 const (
@@ -36,7 +37,7 @@ type tunnel struct {
 // header.
 type outgoing struct {
 	bufs [][]byte
-	all  []*buffer
+	all  []*packet.Buffer
 }
 
 var _ tun.Device = (*tunnel)(nil)
@@ -45,19 +46,19 @@ func (t *tunnel) File() *os.File           { return nil }
 func (t *tunnel) MTU() (int, error)        { return t.d.cfg.MTU, nil } // the interface may be in another namespace
 func (t *tunnel) Name() (string, error)    { return t.native.Name() }
 func (t *tunnel) Events() <-chan tun.Event { return t.native.Events() }
-func (t *tunnel) BatchSize() int           { return batchSize }
+func (t *tunnel) BatchSize() int           { return turns.BatchSize }
 func (t *tunnel) Close() error             { return t.native.Close() }
 
 func (t *tunnel) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
-	return t.d.queue.get(bufs, sizes, offset)
+	return t.d.queue.Get(bufs, sizes, offset)
 }
 
 // Write writes members' packets. WireGuard has checked that the source is the member's own address; the destination
 // must be ours.
 func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
-	defer t.d.passage.leave(len(bufs))
+	defer t.d.passage.Leave(len(bufs))
 	if len(bufs) > 0 && len(bufs[0]) >= offset+20 { // all are from one member
-		if m := t.d.at(source(bufs[0][offset:])); m != nil {
+		if m := t.d.at(packet.Source(bufs[0][offset:])); m != nil {
 			m.probing.heard.Store(time.Now().UnixNano())
 		}
 	}
@@ -78,30 +79,30 @@ func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
 
 // pump reads the TUN until it is closed and sorts its packets.
 func (t *tunnel) pump() {
-	scratch := newBuffer(largeBuffer)
-	defer func() { scratch.release() }()
+	scratch := packet.New(packet.Large)
+	defer func() { scratch.Release() }()
 	own := t.d.cfg.Address
 	out := newOutside(t.d)
 	for {
-		n, err := t.file.Read(scratch.b)
+		n, err := t.file.Read(scratch.B)
 		if err != nil {
 			if !errors.Is(err, os.ErrClosed) && t.d.ctx.Err() == nil {
 				t.d.log.Debug("reading the TUN", "err", err)
 			}
 			return
 		}
-		p := &packet{}
-		if err := parsePacket(scratch.b[:n], p); err != nil {
-			if n <= virtioHead || scratch.b[virtioHead]>>4 != 6 { // an interface speaks IPv6 of itself
+		p := &packet.Packet{}
+		if err := packet.Parse(scratch.B[:n], p); err != nil {
+			if n <= packet.VirtioHead || scratch.B[packet.VirtioHead]>>4 != 6 { // an interface speaks IPv6 of itself
 				t.d.n.stats.dropped[dropMalformed].Add(1)
 			}
 			continue
 		}
-		if source(p.data) != own {
+		if packet.Source(p.Data) != own {
 			t.d.n.stats.dropped[dropSpoofed].Add(1)
 			continue
 		}
-		to := destination(p.data)
+		to := packet.Destination(p.Data)
 		if to == t.d.cfg.Service || !t.d.cfg.Prefix.Contains(to) {
 			out.deliver(p)
 			continue
@@ -111,21 +112,20 @@ func (t *tunnel) pump() {
 			t.d.n.stats.dropped[dropAstray].Add(1)
 			continue
 		}
-		if mtu := m.largest(); !p.fit(mtu) {
+		if mtu := m.largest(); !p.Fit(mtu) {
 			t.d.n.stats.dropped[dropTooBig].Add(1)
-			t.tooBig(p.data, mtu)
+			t.tooBig(p.Data, mtu)
 			continue
 		}
-		p.member = m
-		if n <= smallBuffer {
-			p.buf = newBuffer(n)
-			at := n - virtioHead
-			copy(p.buf.b, scratch.b[virtioHead:n])
-			p.data = p.buf.b[:min(at, len(p.data))]
+		if n <= packet.Small {
+			p.Buf = packet.New(n)
+			at := n - packet.VirtioHead
+			copy(p.Buf.B, scratch.B[packet.VirtioHead:n])
+			p.Data = p.Buf.B[:min(at, len(p.Data))]
 		} else {
-			p.buf, scratch = scratch, newBuffer(largeBuffer)
+			p.Buf, scratch = scratch, packet.New(packet.Large)
 		}
-		t.d.queue.put(p)
+		t.d.queue.Put(&m.outlet, p)
 	}
 }
 
@@ -137,24 +137,24 @@ type outside struct {
 }
 
 func newOutside(d *Device) *outside {
-	return &outside{d: d, mem: make([]byte, outsideAtOnce*smallBuffer), list: make([][]byte, 0, outsideAtOnce)}
+	return &outside{d: d, mem: make([]byte, outsideAtOnce*packet.Small), list: make([][]byte, 0, outsideAtOnce)}
 }
 
-func (o *outside) deliver(p *packet) {
+func (o *outside) deliver(p *packet.Packet) {
 	if o.d.cfg.Outside == nil {
 		o.d.n.stats.dropped[dropAstray].Add(1)
 		return
 	}
-	if !p.fit(o.d.cfg.MTU) {
+	if !p.Fit(o.d.cfg.MTU) {
 		o.d.n.stats.dropped[dropTooBig].Add(1)
-		o.d.tun.tooBig(p.data, o.d.cfg.MTU)
+		o.d.tun.tooBig(p.Data, o.d.cfg.MTU)
 		return
 	}
-	for !p.empty() {
+	for !p.Empty() {
 		o.list = o.list[:0]
-		for len(o.list) < outsideAtOnce && !p.empty() {
-			b := o.mem[len(o.list)*smallBuffer:][:smallBuffer]
-			if n := p.next(b); n > 0 {
+		for len(o.list) < outsideAtOnce && !p.Empty() {
+			b := o.mem[len(o.list)*packet.Small:][:packet.Small]
+			if n := p.Next(b); n > 0 {
 				o.list = append(o.list, b[:n:n])
 			}
 		}
@@ -169,12 +169,12 @@ func (t *tunnel) fromOutside(packets [][]byte) error {
 	}
 	ok := make([][]byte, 0, len(packets))
 	for _, p := range packets {
-		if len(p) < 20 || len(p) > largeBuffer-device.MessageTransportHeaderSize || p[0]>>4 != 4 ||
-			destination(p) != t.d.cfg.Address {
+		if len(p) < 20 || len(p) > packet.Large-device.MessageTransportHeaderSize || p[0]>>4 != 4 ||
+			packet.Destination(p) != t.d.cfg.Address {
 			t.d.n.stats.dropped[dropAstray].Add(1)
 			continue
 		}
-		if from := source(p); from != t.d.cfg.Service && t.d.cfg.Prefix.Contains(from) {
+		if from := packet.Source(p); from != t.d.cfg.Service && t.d.cfg.Prefix.Contains(from) {
 			t.d.n.stats.dropped[dropSpoofed].Add(1)
 			continue
 		}
@@ -194,7 +194,7 @@ func (t *tunnel) inject(packets [][]byte) error {
 	}
 	defer func() {
 		for _, b := range w.all {
-			b.release()
+			b.Release()
 		}
 		clear(w.all)
 		clear(w.bufs)
@@ -202,11 +202,11 @@ func (t *tunnel) inject(packets [][]byte) error {
 		t.write.Put(w)
 	}()
 	for len(packets) > 0 {
-		n := min(len(packets), batchSize)
+		n := min(len(packets), turns.BatchSize)
 		for _, p := range packets[:n] {
-			b := newBuffer(largeBuffer) // there is room for the next packets of the same flow
-			at := copy(b.b[device.MessageTransportHeaderSize:], p)
-			w.all, w.bufs = append(w.all, b), append(w.bufs, b.b[:device.MessageTransportHeaderSize+at])
+			b := packet.New(packet.Large) // there is room for the next packets of the same flow
+			at := copy(b.B[device.MessageTransportHeaderSize:], p)
+			w.all, w.bufs = append(w.all, b), append(w.bufs, b.B[:device.MessageTransportHeaderSize+at])
 		}
 		if _, err := t.native.Write(w.bufs, device.MessageTransportHeaderSize); err != nil {
 			return err
@@ -219,28 +219,14 @@ func (t *tunnel) inject(packets [][]byte) error {
 
 // tooBig notifies the container of the largest packet size (RFC 1191). The answer comes from the service address.
 func (t *tunnel) tooBig(p []byte, mtu int) {
-	// no errors about errors
-	if !t.errors.AllowN(time.Now(), 1) || p[9] == protoICMP && len(p) > 20 && p[int(p[0]&15)*4] != 8 {
+	if !t.errors.AllowN(time.Now(), 1) {
 		return
 	}
-	quoted := min(len(p), int(p[0]&15)*4+8)
-	b := make([]byte, 28+quoted)
-	b[0], b[8], b[9] = 0x45, 64, protoICMP
-	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
-	put4(b[12:], t.d.cfg.Service)
-	put4(b[16:], t.d.cfg.Address)
-	binary.BigEndian.PutUint16(b[10:], ^fold(sum(b[:20], 0)))
-	icmp := b[20:]
-	icmp[0], icmp[1] = 3, 4 // fragmentation needed
-	binary.BigEndian.PutUint16(icmp[6:], uint16(mtu))
-	copy(icmp[8:], p[:quoted])
-	binary.BigEndian.PutUint16(icmp[2:], ^fold(sum(icmp, 0)))
+	b := packet.TooBig(p, mtu, t.d.cfg.Service, t.d.cfg.Address)
+	if b == nil {
+		return
+	}
 	if err := t.inject([][]byte{b}); err != nil {
 		t.d.log.Debug("writing an ICMP error", "err", err)
 	}
-}
-
-func put4(b []byte, a netip.Addr) {
-	four := a.As4()
-	copy(b, four[:])
 }

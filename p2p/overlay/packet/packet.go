@@ -1,14 +1,15 @@
-package overlay
+package packet
 
 import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+	"net/netip"
 )
 
 const (
-	// virtioHead is the length of struct virtio_net_hdr, which precedes a packet read from the TUN.
-	virtioHead = 10
+	// VirtioHead is the length of struct virtio_net_hdr, which precedes a packet read from the TUN.
+	VirtioHead = 10
 
 	virtioNeedsChecksum = 1
 	virtioNone          = 0
@@ -20,15 +21,14 @@ const (
 
 var errPacket = errors.New("no IPv4 packet that the overlay can carry")
 
-// packet is an IPv4 packet as the kernel gave it to the TUN: perhaps one of many segments, perhaps without a checksum.
-type packet struct {
-	buf    *buffer
-	data   []byte // from the IP header on, or the rest of a message after its first fragments
-	member *member
+// Packet is an IPv4 packet as the kernel gave it to the TUN: perhaps one of many segments, perhaps without a checksum.
+type Packet struct {
+	Buf  *Buffer
+	Data []byte // from the IP header on, or the rest of a message after its first fragments
 
 	ip, head int    // length of the IP header, and of all headers of a segment
-	seg      int    // payload of a segment; 0: it is sent as it is
-	proto    byte   // of a packet that is cut
+	Seg      int    // payload of a segment; 0: it is sent as it is
+	Proto    byte   // of a packet that is cut
 	sum      int    // start of the transport's header for the checksum; 0: none
 	sumAt    int    // where it goes
 	off      int    // payload that was sent already
@@ -36,22 +36,22 @@ type packet struct {
 	over     bool
 }
 
-// parsePacket parses the TUN's data: a virtio header and a packet. The packet refers to raw.
-func parsePacket(raw []byte, p *packet) error {
-	if len(raw) < virtioHead+20 {
+// Parse parses the TUN's data: a virtio header and a packet. The packet refers to raw.
+func Parse(raw []byte, p *Packet) error {
+	if len(raw) < VirtioHead+20 {
 		return errPacket
 	}
 	flags, kind := raw[0], raw[1]
 	size, start := int(binary.NativeEndian.Uint16(raw[4:])), int(binary.NativeEndian.Uint16(raw[6:]))
 	at := int(binary.NativeEndian.Uint16(raw[8:]))
-	b := raw[virtioHead:]
+	b := raw[VirtioHead:]
 	p.ip = int(b[0]&15) * 4
 	if b[0]>>4 != 4 || p.ip < 20 || len(b) < p.ip || int(binary.BigEndian.Uint16(b[2:])) > len(b) ||
 		int(binary.BigEndian.Uint16(b[2:])) < p.ip {
 		return errPacket
 	}
 	b = b[:binary.BigEndian.Uint16(b[2:])]
-	p.data, p.proto = b, b[9]
+	p.Data, p.Proto = b, b[9]
 	if kind == virtioNone {
 		if flags&virtioNeedsChecksum != 0 {
 			if p.sum, p.sumAt = start, start+at; start < p.ip || start+at+2 > len(b) {
@@ -63,83 +63,86 @@ func parsePacket(raw []byte, p *packet) error {
 	switch {
 	case size == 0 || start != p.ip:
 		return errPacket
-	case kind == virtioTCP4 && p.proto == protoTCP:
+	case kind == virtioTCP4 && p.Proto == TCP:
 		return p.cut(size)
-	case kind == virtioUDP && p.proto == protoUDP && len(b) >= p.ip+8:
-		p.head, p.seg = p.ip+8, size
+	case kind == virtioUDP && p.Proto == UDP && len(b) >= p.ip+8:
+		p.head, p.Seg = p.ip+8, size
 		return nil
 	}
 	return errPacket
 }
 
 // cut makes the packet, which is of TCP, one that is sent in segments.
-func (p *packet) cut(size int) error {
-	if len(p.data) < p.ip+20 {
+func (p *Packet) cut(size int) error {
+	if len(p.Data) < p.ip+20 {
 		return errPacket
 	}
-	n := int(p.data[p.ip+12]>>4) * 4
-	if n < 20 || len(p.data) < p.ip+n {
+	n := int(p.Data[p.ip+12]>>4) * 4
+	if n < 20 || len(p.Data) < p.ip+n {
 		return errPacket
 	}
-	p.head, p.seg, p.sum = p.ip+n, size, 0
+	p.head, p.Seg, p.sum = p.ip+n, size, 0
 	return nil
 }
 
-// fit makes the packet fit a path. It reports false for one that cannot be cut.
-func (p *packet) fit(mtu int) bool {
+// Fit makes the packet fit a path. It reports false for one that cannot be cut.
+func (p *Packet) Fit(mtu int) bool {
 	switch {
-	case p.seg == 0 && len(p.data) <= mtu:
+	case p.Seg == 0 && len(p.Data) <= mtu:
 		return true
-	case p.proto == protoTCP && p.data[6]&0x3f|p.data[7] == 0:
-		if p.seg == 0 && p.cut(mtu) != nil {
+	case p.Proto == TCP && p.Data[6]&0x3f|p.Data[7] == 0:
+		if p.Seg == 0 && p.cut(mtu) != nil {
 			return false
 		}
-		if p.head+p.seg > mtu {
-			p.seg = mtu - p.head
+		if p.head+p.Seg > mtu {
+			p.Seg = mtu - p.head
 		}
-		return p.seg > 0
-	case p.seg != 0:
-		return p.head+min(p.seg, len(p.data)-p.head) <= mtu
+		return p.Seg > 0
+	case p.Seg != 0:
+		return p.head+min(p.Seg, len(p.Data)-p.head) <= mtu
 	}
 	return false
 }
 
-func (p *packet) release()    { p.buf.release() }
-func (p *packet) empty() bool { return p.over }
+// Release gives the packet's memory back.
+func (p *Packet) Release() { p.Buf.Release() }
 
-// next writes the next segment to b and says how long it is; 0 when it does not fit, and the packet is then lost.
-func (p *packet) next(b []byte) int {
-	if p.seg == 0 {
+// Empty reports whether the last segment was written.
+func (p *Packet) Empty() bool { return p.over }
+
+// Next writes the next segment to b and says how long it is; 0 when it does not fit, and the packet is then lost.
+func (p *Packet) Next(b []byte) int {
+	if p.Seg == 0 {
 		p.over = true
-		if len(b) < len(p.data) {
+		if len(b) < len(p.Data) {
 			return 0
 		}
-		n := copy(b, p.data)
+		n := copy(b, p.Data)
 		if p.sum > 0 {
 			at := b[p.sumAt:]
 			begun := binary.BigEndian.Uint16(at) // the pseudo header's
 			at[0], at[1] = 0, 0
-			binary.BigEndian.PutUint16(at, ^fold(sum(b[p.sum:n], uint64(begun))))
+			binary.BigEndian.PutUint16(at, ^Fold(Sum(b[p.sum:n], uint64(begun))))
 		}
 		return n
 	}
-	payload := p.data[p.head+p.off:]
-	size := min(p.seg, len(payload))
+	payload := p.Data[p.head+p.off:]
+	size := min(p.Seg, len(payload))
 	n := p.head + size
-	if p.over = p.off+size == len(p.data)-p.head; len(b) < n {
+	if p.over = p.off+size == len(p.Data)-p.head; len(b) < n {
 		p.over = true
 		return 0
 	}
-	copy(b, p.data[:p.head])
+	copy(b, p.Data[:p.head])
 	copy(b[p.head:], payload[:size])
 	b = b[:n]
 	binary.BigEndian.PutUint16(b[2:], uint16(n))
 	binary.BigEndian.PutUint16(b[4:], binary.BigEndian.Uint16(b[4:])+p.count)
 	b[10], b[11] = 0, 0
-	binary.BigEndian.PutUint16(b[10:], ^fold(sum(b[:p.ip], 0)))
+	binary.BigEndian.PutUint16(b[10:], ^Fold(Sum(b[:p.ip], 0)))
 	t := b[p.ip:]
 	var at []byte // the transport's checksum
-	if p.proto == protoTCP {
+	if p.Proto == TCP {
 		binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])+uint32(p.off))
 		if !p.over {
 			t[13] &^= tcpFIN | tcpPSH
@@ -150,9 +153,9 @@ func (p *packet) next(b []byte) int {
 		at = t[6:8]
 	}
 	at[0], at[1] = 0, 0
-	begun := sum(b[12:20], uint64(p.proto)+uint64(len(t)))
-	s := ^fold(sum(t, begun))
-	if s == 0 && p.proto == protoUDP {
+	begun := Sum(b[12:20], uint64(p.Proto)+uint64(len(t)))
+	s := ^Fold(Sum(t, begun))
+	if s == 0 && p.Proto == UDP {
 		s = 0xffff
 	}
 	binary.BigEndian.PutUint16(at, s)
@@ -161,8 +164,8 @@ func (p *packet) next(b []byte) int {
 	return n
 }
 
-// sum adds b as big-endian 16-bit words to a sum in one's complement, wide.
-func sum(b []byte, begun uint64) uint64 {
+// Sum adds b as big-endian 16-bit words to a sum in one's complement, wide.
+func Sum(b []byte, begun uint64) uint64 {
 	s, carry := begun, uint64(0)
 	for len(b) >= 32 {
 		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b), carry)
@@ -184,11 +187,24 @@ func sum(b []byte, begun uint64) uint64 {
 	return s + carry
 }
 
-// fold brings a wide sum to 16 bits.
-func fold(s uint64) uint16 {
+// Fold brings a wide sum to 16 bits.
+func Fold(s uint64) uint16 {
 	s = s>>32 + s&0xffffffff
 	s = s>>32 + s&0xffffffff
 	s = s>>16 + s&0xffff
 	s = s>>16 + s&0xffff
 	return uint16(s)
 }
+
+// IPv4 protocol numbers.
+const (
+	ICMP = 1
+	TCP  = 6
+	UDP  = 17
+)
+
+// Source is the address that a packet comes from.
+func Source(p []byte) netip.Addr { return netip.AddrFrom4([4]byte(p[12:16])) }
+
+// Destination is the address that a packet goes to.
+func Destination(p []byte) netip.Addr { return netip.AddrFrom4([4]byte(p[16:20])) }

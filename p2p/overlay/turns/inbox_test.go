@@ -1,103 +1,92 @@
-package overlay
+package turns
 
 import (
 	"encoding/binary"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
 )
 
+// mark is a member.
+type mark struct{ origin Origin[*mark] }
+
 // came is a train of size bytes in all from a member, marked with a number.
-func came(m *member, size, seg int, mark uint32) arrival {
-	b := newBuffer(size)
-	binary.BigEndian.PutUint32(b.b, mark)
-	return arrival{train: train{buf: b, data: b.b[:size], seg: seg}, member: m}
+func came(m *mark, size, seg int, number uint32) Arrival[*mark] {
+	b := packet.New(size)
+	binary.BigEndian.PutUint32(b.B, number)
+	a := Arrival[*mark]{Train: packet.Train{Buf: b, Data: b.B[:size], Seg: seg}, From: m}
+	if m != nil {
+		a.Origin = &m.origin
+	}
+	return a
 }
 
 // putIn puts an arrival and lets its buffer go.
-func putIn(i *inbox, a arrival) {
-	b := a.buf
-	i.put(a)
-	b.release()
+func putIn(i *Inbox[*mark], a Arrival[*mark]) {
+	b := a.Buf
+	i.Put(a)
+	b.Release()
 }
 
 func TestASmallDatagramPassesWhatItsMemberSentBefore(t *testing.T) {
 	t.Parallel()
-	i := newInbox(&Stats{})
-	m := &member{}
+	i := NewInbox[*mark](&atomic.Uint64{})
+	m := &mark{}
 	for n := range 20 {
 		putIn(i, came(m, 60000, 1452, uint32(n)))
 	}
 	putIn(i, came(m, 160, 160, 99))
-	a, _ := i.get()
-	if binary.BigEndian.Uint32(a.data) != 99 || len(a.buf.b) != smallBuffer {
-		t.Fatalf("%d bytes came first", len(a.data))
+	a, _ := i.Get()
+	if binary.BigEndian.Uint32(a.Data) != 99 || len(a.Buf.B) != packet.Small {
+		t.Fatalf("%d bytes came first", len(a.Data))
 	}
-	a.buf.release()
-}
-
-func TestASmallDatagramBehindBulkInOneTrainIsOnItsOwn(t *testing.T) {
-	t.Parallel()
-	d := &Device{inbox: newInbox(&Stats{})}
-	m := &member{}
-	b := newBuffer(largeBuffer)
-	d.take(train{buf: b, data: b.b[:10*1452+160], seg: 1452}, m, route{})
-	d.take(train{buf: b, data: b.b[:2*1452+1000], seg: 1452}, m, route{}) // its end is no small one
-	b.release()
-	var sizes []int
-	for a, ok := d.inbox.get(); ok; a, ok = d.inbox.get() {
-		sizes = append(sizes, len(a.data))
-		a.buf.release()
-	}
-	if len(sizes) != 3 || sizes[0] != 160 || sizes[1] != 10*1452 || sizes[2] != 2*1452+1000 {
-		t.Fatal("taken in this order: ", sizes)
-	}
-	if refs := b.refs.Load(); refs != 0 {
-		t.Errorf("%d hold the train", refs)
-	}
+	a.Buf.Release()
 }
 
 // TestAMemberThatFloodsLosesItsOwn: of what the others send nothing is lost, and they wait for one turn of it at most.
 func TestAMemberThatFloodsLosesItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, flood := range map[string]struct{ size, seg int }{"large": {60000, 1452}, "small": {400, 400}, "keepalives in trains": {32 * 60, 32}} {
-		stats := &Stats{}
-		i := newInbox(stats)
-		bad, good := &member{}, &member{}
-		for range 4 * maxWaiting / smallBuffer {
+		dropped := &atomic.Uint64{}
+		i := NewInbox[*mark](dropped)
+		bad, good := &mark{}, &mark{}
+		for range 4 * maxWaiting / packet.Small {
 			putIn(i, came(bad, flood.size, flood.seg, 0))
 		}
 		for n := range 10 {
 			putIn(i, came(good, 60000, 1452, uint32(n)))
 			putIn(i, came(good, 100, 100, uint32(n)))
 		}
-		if i.queued > maxWaiting || stats.Dropped()["busy"] == 0 {
-			t.Fatalf("%s: %d bytes wait, dropped %v", name, i.queued, stats.Dropped())
+		if i.queued > maxWaiting || dropped.Load() == 0 {
+			t.Fatalf("%s: %d bytes wait, dropped %v", name, i.queued, dropped.Load())
 		}
 		got, between := [2]uint32{}, 0
 		for got != [2]uint32{10, 10} {
-			a, ok := i.get()
+			a, ok := i.Get()
 			if !ok {
 				t.Fatalf("%s: lost some of who does not flood: %v", name, got)
 			}
-			if a.member == bad {
-				if between += len(a.data); between > 10*(bulkTurn+smallRun)+largeBuffer {
+			if a.From == bad {
+				if between += len(a.Data); between > 10*(bulkTurn+smallRun)+packet.Large {
 					t.Fatalf("%s: who does not flood waited for %d bytes, has had %v", name, between, got)
 				}
 			} else {
 				k := 0
-				if len(a.data) > smallDatagram {
+				if len(a.Data) > SmallDatagram {
 					k = 1
 				}
-				if binary.BigEndian.Uint32(a.data) != got[k] {
+				if binary.BigEndian.Uint32(a.Data) != got[k] {
 					t.Fatalf("%s: out of order", name)
 				}
 				got[k]++
 			}
-			a.buf.release()
+			a.Buf.Release()
 		}
-		i.close()
+		i.Close()
 		if i.queued != 0 {
 			t.Errorf("%s: %d bytes are left", name, i.queued)
 		}
@@ -108,49 +97,49 @@ func TestAMemberThatFloodsLosesItsOwn(t *testing.T) {
 func TestWhatComesIsTakenOnceInOrderOrCountedAsDropped(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		stats := &Stats{}
-		i := newInbox(stats)
-		ms := []*member{{}, {}, nil}
-		type source struct {
+		dropped := &atomic.Uint64{}
+		i := NewInbox[*mark](dropped)
+		ms := []*mark{{}, {}, nil}
+		type kind struct {
 			m     int
 			small bool
 		}
 		credit := make(chan struct{}, 1<<16)
-		next, last := map[source]uint32{}, map[source]uint32{}
+		next, last := map[kind]uint32{}, map[kind]uint32{}
 		put, got := 0, 0
 		take := func() bool {
-			a, ok := i.get()
+			a, ok := i.Get()
 			if !ok {
 				return false
 			}
 			for n, m := range ms {
-				if m != a.member {
+				if m != a.From {
 					continue
 				}
-				from, mark := source{n, len(a.data) <= smallDatagram}, binary.BigEndian.Uint32(a.data)
-				if mark < last[from] {
-					t.Fatalf("%+v: number %d came after %d", from, mark, last[from])
+				from, number := kind{n, len(a.Data) <= SmallDatagram}, binary.BigEndian.Uint32(a.Data)
+				if number < last[from] {
+					t.Fatalf("%+v: number %d came after %d", from, number, last[from])
 				}
-				last[from] = mark + 1
+				last[from] = number + 1
 			}
 			got++
-			a.buf.release()
-			a.drop()
+			a.Buf.Release()
+			a.Drop()
 			return true
 		}
 		for range rapid.IntRange(1, 400).Draw(t, "steps") {
 			if rapid.IntRange(0, 3).Draw(t, "put") > 0 {
-				from := source{m: rapid.IntRange(0, 2).Draw(t, "member")}
+				from := kind{m: rapid.IntRange(0, 2).Draw(t, "member")}
 				size := rapid.SampledFrom([]int{32, 148, 512, 1452, 20000, 60000}).Draw(t, "size")
 				if ms[from.m] == nil {
 					size = 148
 				}
-				from.small = size <= smallDatagram
+				from.small = size <= SmallDatagram
 				a := came(ms[from.m], size, min(size, 1452), next[from])
 				next[from]++
 				put++
 				credit <- struct{}{}
-				a.taken = credit
+				a.Taken = credit
 				putIn(i, a)
 			} else {
 				take()
@@ -161,8 +150,8 @@ func TestWhatComesIsTakenOnceInOrderOrCountedAsDropped(t *testing.T) {
 		}
 		for take() {
 		}
-		if dropped := int(stats.Dropped()["busy"]); put != got+dropped || i.queued != 0 || len(credit) != 0 {
-			t.Fatalf("put %d, got %d, dropped %d, %d bytes and %d credits are left", put, got, dropped, i.queued, len(credit))
+		if lost := int(dropped.Load()); put != got+lost || i.queued != 0 || len(credit) != 0 {
+			t.Fatalf("put %d, got %d, dropped %d, %d bytes and %d credits are left", put, got, lost, i.queued, len(credit))
 		}
 	})
 }

@@ -1,11 +1,16 @@
-package overlay
+// Package turns lets the packets of many flows and members share a device fairly: the queue of packets that leave, the
+// inbox of those that come, and the passage between an inbox and the TUN. Who floods waits, and loses its own; small
+// packets overtake bulk.
+package turns
 
 import (
 	"hash/maphash"
-	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
 )
 
 const (
@@ -20,13 +25,13 @@ const (
 	stuck = 100 * time.Millisecond
 )
 
-// queue is between the TUN and WireGuard, with one queue for each inner flow, served in turn (deficit round robin as in
+// Queue is between the TUN and WireGuard, with one queue for each inner flow, served in turn (deficit round robin as in
 // FQ-CoDel, RFC 8290, without its dropping by age: flows wait for themselves only). A flow that had nothing waiting is
 // served before those that always have: heartbeats pass bulk.
-type queue struct {
-	stats *Stats
-	seed  maphash.Seed
-	ready chan struct{} // 1: look again
+type Queue struct {
+	dropped *atomic.Uint64
+	seed    maphash.Seed
+	ready   chan struct{} // 1: look again
 
 	mu     sync.Mutex
 	closed bool
@@ -36,8 +41,21 @@ type queue struct {
 	queued int      // bytes of buffers
 }
 
+// Outlet is the way out of the packets for one member. Its queue guards it.
+type Outlet struct {
+	inflight int       // packets between the queue and the kernel
+	pace     pace      // how many there may be
+	lastSent time.Time // when some last left
+}
+
+// item is a packet that waits.
+type item struct {
+	*packet.Packet
+	to *Outlet
+}
+
 type flow struct {
-	items   []*packet
+	items   []item
 	deficit int
 	bytes   int // of buffers
 	active  bool
@@ -68,33 +86,34 @@ func (l *flowList) pop() *flow {
 	return f
 }
 
-func newQueue(stats *Stats) *queue {
-	return &queue{stats: stats, seed: maphash.MakeSeed(), ready: make(chan struct{}, 1)}
+// NewQueue returns an empty queue. Packets that it drops are counted in dropped.
+func NewQueue(dropped *atomic.Uint64) *Queue {
+	return &Queue{dropped: dropped, seed: maphash.MakeSeed(), ready: make(chan struct{}, 1)}
 }
 
 // flowOf is the queue of a packet: by protocol, addresses and ports.
-func (q *queue) flowOf(p []byte) *flow {
+func (q *Queue) flowOf(p []byte) *flow {
 	var key [13]byte
 	key[0] = p[9]
 	copy(key[1:9], p[12:20])
 	head := int(p[0]&15) * 4
-	if (key[0] == protoTCP || key[0] == protoUDP) && len(p) >= head+4 && p[6]&0x3f|p[7] == 0 {
+	if (key[0] == packet.TCP || key[0] == packet.UDP) && len(p) >= head+4 && p[6]&0x3f|p[7] == 0 {
 		copy(key[9:], p[head:head+4])
 	}
 	return &q.flows[maphash.Bytes(q.seed, key[:])%flows]
 }
 
-// put queues a packet and takes it over.
-func (q *queue) put(p *packet) {
+// Put queues a packet and takes it over.
+func (q *Queue) Put(to *Outlet, p *packet.Packet) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		p.release()
+		p.Release()
 		return
 	}
-	f := q.flowOf(p.data)
-	size := len(p.buf.b)
-	f.items = append(f.items, p)
+	f := q.flowOf(p.Data)
+	size := len(p.Buf.B)
+	f.items = append(f.items, item{p, to})
 	f.bytes += size
 	q.queued += size
 	if !f.active {
@@ -108,38 +127,38 @@ func (q *queue) put(p *packet) {
 }
 
 // shed drops the oldest packet of the longest flow.
-func (q *queue) shed() {
+func (q *Queue) shed() {
 	var longest *flow
 	for i := range q.flows {
 		if f := &q.flows[i]; longest == nil || f.bytes > longest.bytes {
 			longest = f
 		}
 	}
-	q.stats.dropped[dropQueue].Add(1)
+	q.dropped.Add(1)
 	q.done(longest)
 }
 
 // done removes the first packet of a flow.
-func (q *queue) done(f *flow) {
+func (q *Queue) done(f *flow) {
 	p := f.items[0]
-	f.items[0] = nil
+	f.items[0] = item{}
 	if f.items = f.items[1:]; len(f.items) == 0 {
 		f.items = nil
 	}
-	f.bytes -= len(p.buf.b)
-	q.queued -= len(p.buf.b)
-	p.release()
+	f.bytes -= len(p.Buf.B)
+	q.queued -= len(p.Buf.B)
+	p.Release()
 }
 
-func (q *queue) wake() {
+func (q *Queue) wake() {
 	select {
 	case q.ready <- struct{}{}:
 	default:
 	}
 }
 
-// get fills bufs from offset on with the next packets, and waits until there is one.
-func (q *queue) get(bufs [][]byte, sizes []int, offset int) (int, error) {
+// Get fills bufs from offset on with the next packets, and waits until there is one.
+func (q *Queue) Get(bufs [][]byte, sizes []int, offset int) (int, error) {
 	for {
 		q.mu.Lock()
 		if q.closed {
@@ -166,7 +185,7 @@ func (q *queue) get(bufs [][]byte, sizes []int, offset int) (int, error) {
 }
 
 // fill serves flows until there is no room, or none may send.
-func (q *queue) fill(bufs [][]byte, sizes []int, offset int) int {
+func (q *Queue) fill(bufs [][]byte, sizes []int, offset int) int {
 	n := 0
 	var held flowList // flows of members at their limit of packets under way
 	now := time.Now()
@@ -212,17 +231,17 @@ func (q *queue) fill(bufs [][]byte, sizes []int, offset int) int {
 }
 
 // serve takes packets of one flow as long as its turn lasts, and says how many bufs are full.
-func (q *queue) serve(f *flow, bufs [][]byte, sizes []int, offset, n int, now time.Time) int {
+func (q *Queue) serve(f *flow, bufs [][]byte, sizes []int, offset, n int, now time.Time) int {
 	for n < len(bufs) && len(f.items) > 0 && f.deficit > 0 {
 		p := f.items[0]
-		m := p.member
+		m := p.to
 		if m.inflight >= m.pace.most() {
 			if now.Sub(m.lastSent) < stuck {
 				return n
 			}
 			m.inflight, m.lastSent = 0, now
 		}
-		size := p.next(bufs[n][offset:])
+		size := p.Next(bufs[n][offset:])
 		if size > 0 {
 			sizes[n] = size
 			n++
@@ -232,15 +251,15 @@ func (q *queue) serve(f *flow, bufs [][]byte, sizes []int, offset, n int, now ti
 			}
 			m.inflight++
 		}
-		if p.empty() {
+		if p.Empty() {
 			q.done(f)
 		}
 	}
 	return n
 }
 
-// sent says that the kernel has taken packets of a member.
-func (q *queue) sent(m *member, n int) {
+// Sent notes that the kernel has taken packets for a member.
+func (q *Queue) Sent(m *Outlet, n int) {
 	if n == 0 {
 		return
 	}
@@ -254,15 +273,15 @@ func (q *queue) sent(m *member, n int) {
 	}
 }
 
-// forget drops the queue of a member.
-func (q *queue) forget(m *member) {
+// Forget drops the packets for a member.
+func (q *Queue) Forget(m *Outlet) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range q.flows {
 		f := &q.flows[i]
 		for n := len(f.items); n > 0; n-- {
 			p := f.items[0]
-			if p.member == m {
+			if p.to == m {
 				q.done(f)
 				continue
 			}
@@ -271,7 +290,8 @@ func (q *queue) forget(m *member) {
 	}
 }
 
-func (q *queue) close() {
+// Close drops everything, and ends Get.
+func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
@@ -282,13 +302,3 @@ func (q *queue) close() {
 	}
 	q.wake()
 }
-
-// IPv4 protocol numbers.
-const (
-	protoICMP = 1
-	protoTCP  = 6
-	protoUDP  = 17
-)
-
-func source(p []byte) netip.Addr      { return netip.AddrFrom4([4]byte(p[12:16])) }
-func destination(p []byte) netip.Addr { return netip.AddrFrom4([4]byte(p[16:20])) }

@@ -1,16 +1,22 @@
-package overlay
+package turns
 
-import "time"
+import (
+	"time"
+
+	"golang.zx2c4.com/wireguard/conn"
+)
 
 const (
+	// BatchSize is how many packets WireGuard handles at once.
+	BatchSize = conn.IdealBatchSize
 	// paceTime bounds the transit time of packets under way, at the rate of the last paceEvery. Others wait where
 	// heartbeats can overtake.
 	paceTime  = 3 * time.Millisecond
 	paceEvery = 10 * time.Millisecond
 	// paceLeast and paceMost bound how many packets may be under way: two batches keep the encryption of one processor
 	// busy, each further one another.
-	paceLeast = 2 * batchSize
-	paceMost  = 16 * batchSize
+	paceLeast = 2 * BatchSize
+	paceMost  = 16 * BatchSize
 )
 
 // pace says how many packets may be under way between two points.
