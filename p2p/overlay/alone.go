@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/tun"
 )
 
 // AloneConfig is the network of an execution that is in no overlay.
@@ -22,7 +23,7 @@ type AloneConfig struct {
 // Alone is the network of an execution that is in no overlay: its TUN and Outside, with nothing between them.
 type Alone struct {
 	cfg  AloneConfig
-	tun  *tunnel
+	tun  *tun.TUN
 	done chan struct{} // closed when nothing is read any more
 	once sync.Once
 	shut chan struct{}
@@ -40,11 +41,11 @@ func NewAlone(cfg AloneConfig) (*Alone, error) {
 		}
 		return nil, err
 	}
-	tun, err := openTunnel(cfg.Tun)
+	t, err := openTunnel(cfg.Tun)
 	if err != nil {
-		return nil, fmt.Errorf("taking over the TUN: %w", err)
+		return nil, err
 	}
-	a := &Alone{cfg: cfg, tun: tun, done: make(chan struct{}), shut: make(chan struct{})}
+	a := &Alone{cfg: cfg, tun: t, done: make(chan struct{}), shut: make(chan struct{})}
 	cfg.Outside.SetWriter(a.write)
 	go a.pump()
 	return a, nil
@@ -54,7 +55,7 @@ func NewAlone(cfg AloneConfig) (*Alone, error) {
 func (a *Alone) Close() (err error) {
 	a.once.Do(func() {
 		close(a.shut)
-		err = a.tun.native.Close()
+		err = a.tun.Native.Close()
 		<-a.done
 		a.cfg.Outside.SetWriter(nil)
 	})
@@ -68,7 +69,7 @@ func (a *Alone) pump() {
 	raw, cut := make([]byte, packet.Large), make([]byte, packet.Large)
 	list := make([][]byte, 1)
 	for {
-		n, err := a.tun.file.Read(raw)
+		n, err := a.tun.File.Read(raw)
 		if err != nil {
 			select {
 			case <-a.shut:
@@ -104,5 +105,5 @@ func (a *Alone) write(packets [][]byte) error {
 			ok = append(ok, p)
 		}
 	}
-	return a.tun.inject(ok)
+	return a.tun.Inject(ok)
 }

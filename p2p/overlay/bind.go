@@ -11,6 +11,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/port"
 	"github.com/starling-network/starling/p2p/overlay/turns"
 	"github.com/starling-network/starling/p2p/overlay/wire"
 )
@@ -23,7 +24,7 @@ var (
 
 // route is a UDP path: from a port of ours to an address.
 type route struct {
-	port port
+	port port.Port
 	to   netip.AddrPort
 }
 
@@ -145,7 +146,7 @@ func (b *bind) Send(packets [][]byte, ep conn.Endpoint) error {
 		return nil
 	}
 	if r := m.direct.Load(); r != nil {
-		if err := r.port.send(packets, r.to); err != nil {
+		if err := r.port.Send(packets, r.to); err != nil {
 			b.d.n.stats.dropped[dropSend].Add(1)
 			b.d.log.Debug("sending on a direct path", "member", m.Address, "err", err)
 			m.suspect()

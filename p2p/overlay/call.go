@@ -158,7 +158,7 @@ func (m *member) candidates() []candidate {
 		}
 		seen[to] = true
 		port := m.d.n.portFor(to.Addr())
-		if port == nil || told && to.Addr().IsLoopback() && !port.local().Addr().IsLoopback() {
+		if port == nil || told && to.Addr().IsLoopback() && !port.Local().Addr().IsLoopback() {
 			return // nobody else is on our loopback
 		}
 		out = append(out, candidate{route{port, to}, proven})

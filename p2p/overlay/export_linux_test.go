@@ -16,12 +16,13 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"github.com/starling-network/starling/p2p/overlay/port"
 	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 // Wire is a UDP port that a test can cut, and that it can give datagrams as if they had come.
 type Wire struct {
-	port
+	port.Port
 	Down atomic.Bool
 	Most atomic.Int64 // larger datagrams are lost; 0: none are
 
@@ -31,7 +32,7 @@ type Wire struct {
 	to   map[netip.AddrPort]int // bytes
 }
 
-func (w *Wire) send(packets [][]byte, to netip.AddrPort) error {
+func (w *Wire) Send(packets [][]byte, to netip.AddrPort) error {
 	most := int(w.Most.Load())
 	if w.Down.Load() {
 		return nil
@@ -51,7 +52,7 @@ func (w *Wire) send(packets [][]byte, to netip.AddrPort) error {
 		if most > 0 && len(p) > most {
 			continue
 		}
-		if err := w.port.send([][]byte{p}, to); err != nil {
+		if err := w.Port.Send([][]byte{p}, to); err != nil {
 			return err
 		}
 	}
@@ -64,7 +65,7 @@ func Rewire(n *Network) []*Wire {
 	defer n.mu.Unlock()
 	var out []*Wire
 	for i, p := range n.ports {
-		w := &Wire{port: p}
+		w := &Wire{Port: p}
 		n.ports[i] = w
 		rename(p, w)
 		out = append(out, w)
@@ -195,7 +196,7 @@ func Initiation(t testing.TB, to PublicKey, from PrivateKey) []byte {
 // Share makes the ports of a host sort what comes, as after the first Join.
 func Share(n *Network) {
 	for _, p := range n.ports {
-		p.share()
+		p.Share()
 	}
 }
 

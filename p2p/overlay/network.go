@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -13,18 +14,12 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
+	"golang.org/x/time/rate"
 
 	"github.com/starling-network/starling/p2p/overlay/index"
+	"github.com/starling-network/starling/p2p/overlay/port"
 	"github.com/starling-network/starling/p2p/overlay/wire"
 )
-
-// port is a UDP port that is shared with QUIC.
-type port interface {
-	share()
-	send(packets [][]byte, to netip.AddrPort) error
-	fits(to netip.Addr) bool
-	local() netip.AddrPort
-}
 
 // Network is all overlays of one host.
 type Network struct {
@@ -38,7 +33,7 @@ type Network struct {
 	mu      sync.Mutex
 	h       host.Host
 	seen    func() []ma.Multiaddr // where others see this host; nil: not known
-	ports   []port
+	ports   []port.Port
 	devices map[PublicKey]*Device
 	shared  bool
 	closed  bool
@@ -70,8 +65,22 @@ func (n *Network) Attach(h host.Host, seen func() []ma.Multiaddr) {
 	h.Network().Notify(n.watch)
 }
 
+// ListenUDP opens the ports of libp2p's QUIC.
+func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn, error) {
+	c, p, err := port.Listen(network, laddr, n.plain, sorter{n})
+	if err != nil {
+		return nil, err
+	}
+	if p != nil { // QUIC's alone otherwise
+		if err := n.open(p); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
 // open notes a port.
-func (n *Network) open(p port) error {
+func (n *Network) open(p port.Port) error {
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
@@ -81,15 +90,15 @@ func (n *Network) open(p port) error {
 	shared := n.shared
 	n.mu.Unlock()
 	if shared {
-		p.share()
+		p.Share()
 	}
 	return nil
 }
 
-func (n *Network) forget(p port) {
+func (n *Network) forget(p port.Port) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.ports = slices.DeleteFunc(n.ports, func(o port) bool { return o == p })
+	n.ports = slices.DeleteFunc(n.ports, func(o port.Port) bool { return o == p })
 }
 
 // Join makes this host a member of an overlay, at first without others.
@@ -104,11 +113,11 @@ func (n *Network) Join(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, errors.Join(err, cfg.Tun.Close())
 	}
-	tun, err := openTunnel(cfg.Tun)
+	t, err := openTunnel(cfg.Tun)
 	if err != nil {
-		return nil, fmt.Errorf("taking over the TUN: %w", err)
+		return nil, err
 	}
-	d := newDevice(n, cfg, pub, tun)
+	d := newDevice(n, cfg, pub, &tunnel{TUN: t, errors: rate.NewLimiter(errorRate, errorBurst)})
 	if err := n.add(d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -133,7 +142,7 @@ func (n *Network) add(d *Device) error {
 	n.relist()
 	n.shared = true
 	for _, p := range n.ports {
-		p.share()
+		p.Share()
 	}
 	return nil
 }
@@ -164,15 +173,15 @@ func (n *Network) find(key PublicKey) *Device {
 
 // portFor is the port from which to send to an address: a listening one before one on a single address, and those first
 // that were open first.
-func (n *Network) portFor(to netip.Addr) port {
+func (n *Network) portFor(to netip.Addr) port.Port {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var best port
+	var best port.Port
 	for _, p := range n.ports {
-		if !p.fits(to) {
+		if !p.Fits(to) {
 			continue
 		}
-		at := p.local().Addr()
+		at := p.Local().Addr()
 		if at.IsUnspecified() {
 			return p
 		}

@@ -26,6 +26,16 @@
 // answered by the same; then both send to all of them at once, which opens the routers on the way.
 //
 //	stream  /starling/overlay/1/<network>: sender's key (32) ‖ receiver's key (32) ‖ { length u16 ‖ datagram }*
+//
+// This package has the devices, their members and the paths to them. Beneath it stand
+//
+//	wire    the bytes that members exchange: kinds of datagrams, frames, sealed probes
+//	port    the UDP port that is shared with QUIC
+//	index   the member that a datagram is from
+//	turns   fair queues before and behind WireGuard
+//	packet  packets of a TUN, their segments and memory
+//	tun     a TUN that somebody else made
+//	egress  the way out for one container: an Outside
 package overlay
 
 import (

@@ -247,7 +247,7 @@ func (m *member) send(r route, b []byte) {
 		m.out.queue([][]byte{b})
 		return
 	}
-	if err := r.port.send([][]byte{b}, r.to); err != nil {
+	if err := r.port.Send([][]byte{b}, r.to); err != nil {
 		m.d.log.Debug("sending a probe", "member", m.Address, "addr", r.to, "bytes", len(b), "err", err)
 	}
 }
@@ -281,7 +281,7 @@ func (d *Device) handle(in probe) {
 			return
 		}
 		// The member looks for a path now: its packets open its side, ours must open this one.
-		if in.from.port != nil && !p.extra[in.from.to] && in.from.port.fits(in.from.to.Addr()) {
+		if in.from.port != nil && !p.extra[in.from.to] && in.from.port.Fits(in.from.to.Addr()) {
 			if p.extra == nil || len(p.extra) >= maxCandidates {
 				p.extra = make(map[netip.AddrPort]bool)
 			}

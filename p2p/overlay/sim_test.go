@@ -18,6 +18,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	ma "github.com/multiformats/go-multiaddr"
 
+	"github.com/starling-network/starling/p2p/overlay/port"
 	"github.com/starling-network/starling/p2p/overlay/turns"
 	"github.com/starling-network/starling/p2p/overlay/wire"
 )
@@ -65,10 +66,10 @@ type simPort struct {
 	at netip.AddrPort
 }
 
-func (s *simPort) share()                {}
-func (s *simPort) fits(netip.Addr) bool  { return true }
-func (s *simPort) local() netip.AddrPort { return s.at }
-func (s *simPort) send(packets [][]byte, to netip.AddrPort) error {
+func (s *simPort) Share()                {}
+func (s *simPort) Fits(netip.Addr) bool  { return true }
+func (s *simPort) Local() netip.AddrPort { return s.at }
+func (s *simPort) Send(packets [][]byte, to netip.AddrPort) error {
 	for _, b := range packets {
 		s.p.w.carry(s, append([]byte(nil), b...), to)
 	}
@@ -181,7 +182,7 @@ func newWorld(t *testing.T, a, b netip.AddrPort) *world {
 		p := &simPeer{w: w, opened: make(map[netip.AddrPort]time.Time), m: []*member{first, second}[i]}
 		p.port = &simPort{p, at}
 		n := New("sim", slog.New(slog.DiscardHandler))
-		n.h, n.ports = simHost{p: p}, []port{p.port}
+		n.h, n.ports = simHost{p: p}, []port.Port{p.port}
 		n.seen = func() (out []ma.Multiaddr) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -234,7 +235,7 @@ func (w *world) meet() {
 				b := datagram(wire.Data, 100)
 				p.m.wake()
 				if r := p.m.direct.Load(); r != nil {
-					_ = r.port.send([][]byte{b}, r.to)
+					_ = r.port.Send([][]byte{b}, r.to)
 				} else {
 					p.m.out.queue([][]byte{b})
 				}

@@ -1,36 +1,31 @@
 package overlay
 
 import (
-	"net"
 	"net/netip"
 	"sync/atomic"
 	"testing"
 
 	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/port"
 	"github.com/starling-network/starling/p2p/overlay/turns"
 )
 
 // rename makes the paths that a socket finds name another port.
-func rename(p, as port) {
-	if s, ok := p.(*socket); ok {
-		s.as = as
+func rename(p, as port.Port) {
+	if s, ok := p.(*port.Socket); ok {
+		s.Alias(as)
 	}
 }
 
-// sortFor sorts a train and says how many bytes QUIC got of it.
-func sortFor(n *Network, t packet.Train, from netip.AddrPort) int {
-	s := &socket{n: n, quic: make(chan quicTrain, quicQueue)}
-	s.sort(t, from, nil, func(a netip.AddrPort) *net.UDPAddr { return net.UDPAddrFromAddrPort(a) })
-	total := 0
-	for {
-		select {
-		case q := <-s.quic:
-			total += len(q.Data)
-			q.Buf.Release()
-		default:
-			return total
+// sortFor sorts a train and returns how many bytes of it are QUIC's.
+func sortFor(n *Network, t packet.Train, from netip.AddrPort) (total int) {
+	for len(t.Data) > 0 {
+		run, rest, quic := sorter{n}.Take(t, from, nil)
+		if t = rest; quic {
+			total += len(run.Data)
 		}
 	}
+	return total
 }
 
 func TestASmallDatagramBehindBulkInOneTrainIsOnItsOwn(t *testing.T) {

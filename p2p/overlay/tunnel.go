@@ -2,16 +2,17 @@ package overlay
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
-	"golang.zx2c4.com/wireguard/tun"
+	wgtun "golang.zx2c4.com/wireguard/tun"
 
 	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/tun"
 	"github.com/starling-network/starling/p2p/overlay/turns"
 )
 
@@ -25,29 +26,31 @@ const (
 // tunnel is the TUN as WireGuard sees it: it reads packets for members only, in fair turns, and writes those for this
 // one.
 type tunnel struct {
-	native tun.Device // writes, and puts segments together
-	file   *os.File   // of native; we read it ourselves, whole virtio packets
+	*tun.TUN
 	d      *Device
-
 	errors *rate.Limiter
-	write  sync.Pool // *outgoing
 }
 
-// outgoing is memory for packets to the TUN that are not WireGuard's. The first bytes of each are left for a virtio
-// header.
-type outgoing struct {
-	bufs [][]byte
-	all  []*packet.Buffer
+// openTunnel takes a TUN over; f is closed in any case.
+func openTunnel(f *os.File) (*tun.TUN, error) {
+	t, err := tun.Open(f)
+	if errors.Is(err, tun.ErrNotTUN) {
+		err = fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("taking over the TUN: %w", err)
+	}
+	return t, nil
 }
 
-var _ tun.Device = (*tunnel)(nil)
+var _ wgtun.Device = (*tunnel)(nil)
 
-func (t *tunnel) File() *os.File           { return nil }
-func (t *tunnel) MTU() (int, error)        { return t.d.cfg.MTU, nil } // the interface may be in another namespace
-func (t *tunnel) Name() (string, error)    { return t.native.Name() }
-func (t *tunnel) Events() <-chan tun.Event { return t.native.Events() }
-func (t *tunnel) BatchSize() int           { return turns.BatchSize }
-func (t *tunnel) Close() error             { return t.native.Close() }
+func (t *tunnel) File() *os.File             { return nil }
+func (t *tunnel) MTU() (int, error)          { return t.d.cfg.MTU, nil } // the interface may be in another namespace
+func (t *tunnel) Name() (string, error)      { return t.Native.Name() }
+func (t *tunnel) Events() <-chan wgtun.Event { return t.Native.Events() }
+func (t *tunnel) BatchSize() int             { return turns.BatchSize }
+func (t *tunnel) Close() error               { return t.Native.Close() }
 
 func (t *tunnel) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	return t.d.queue.Get(bufs, sizes, offset)
@@ -74,7 +77,7 @@ func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
 			return 0, nil
 		}
 	}
-	return t.native.Write(bufs, offset)
+	return t.Native.Write(bufs, offset)
 }
 
 // pump reads the TUN until it is closed and sorts its packets.
@@ -84,7 +87,7 @@ func (t *tunnel) pump() {
 	own := t.d.cfg.Address
 	out := newOutside(t.d)
 	for {
-		n, err := t.file.Read(scratch.B)
+		n, err := t.TUN.File.Read(scratch.B)
 		if err != nil {
 			if !errors.Is(err, os.ErrClosed) && t.d.ctx.Err() == nil {
 				t.d.log.Debug("reading the TUN", "err", err)
@@ -180,41 +183,7 @@ func (t *tunnel) fromOutside(packets [][]byte) error {
 		}
 		ok = append(ok, p)
 	}
-	return t.inject(ok)
-}
-
-// inject writes packets of ours to the TUN.
-func (t *tunnel) inject(packets [][]byte) error {
-	if len(packets) == 0 {
-		return nil
-	}
-	w, _ := t.write.Get().(*outgoing)
-	if w == nil {
-		w = &outgoing{}
-	}
-	defer func() {
-		for _, b := range w.all {
-			b.Release()
-		}
-		clear(w.all)
-		clear(w.bufs)
-		w.all, w.bufs = w.all[:0], w.bufs[:0]
-		t.write.Put(w)
-	}()
-	for len(packets) > 0 {
-		n := min(len(packets), turns.BatchSize)
-		for _, p := range packets[:n] {
-			b := packet.New(packet.Large) // there is room for the next packets of the same flow
-			at := copy(b.B[device.MessageTransportHeaderSize:], p)
-			w.all, w.bufs = append(w.all, b), append(w.bufs, b.B[:device.MessageTransportHeaderSize+at])
-		}
-		if _, err := t.native.Write(w.bufs, device.MessageTransportHeaderSize); err != nil {
-			return err
-		}
-		packets = packets[n:]
-		w.bufs = w.bufs[:0]
-	}
-	return nil
+	return t.Inject(ok)
 }
 
 // tooBig notifies the container of the largest packet size (RFC 1191). The answer comes from the service address.
@@ -226,7 +195,7 @@ func (t *tunnel) tooBig(p []byte, mtu int) {
 	if b == nil {
 		return
 	}
-	if err := t.inject([][]byte{b}); err != nil {
+	if err := t.Inject([][]byte{b}); err != nil {
 		t.d.log.Debug("writing an ICMP error", "err", err)
 	}
 }

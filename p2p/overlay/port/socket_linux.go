@@ -1,4 +1,4 @@
-package overlay
+package port
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,13 +22,13 @@ import (
 // full.
 const quicQueue = 1024
 
-// socket is a UDP port that QUIC and the overlay share. As long as no overlay was joined QUIC reads it itself, as it
+// Socket is a UDP port that QUIC and the overlay share. As long as no overlay was joined QUIC reads it itself, as it
 // would read a plain socket, and nothing is in between. From then on one goroutine reads trains of datagrams and sorts
 // them. QUIC writes past all this, with its own offloads.
-type socket struct {
+type Socket struct {
 	*net.UDPConn
-	n   *Network
-	as  port // itself, as paths name it
+	h   Handler
+	as  Port // itself, as the handler knows it
 	raw syscall.RawConn
 	six bool        // an IPv6 socket, which takes nothing else
 	gso atomic.Bool // one call may send a train
@@ -55,36 +56,33 @@ type quicTrain struct {
 	oob  []byte // the kernel's data beside them: ECN, the address they were sent to
 }
 
-// ListenUDP opens the ports of libp2p's QUIC.
-func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn, error) {
+// Listen opens a port for QUIC. Without offloads if plain is set. The port is nil on systems where it is QUIC's alone.
+func Listen(network string, laddr *net.UDPAddr, plain bool, h Handler) (net.PacketConn, Port, error) {
 	c, err := net.ListenUDP(network, laddr)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, nil, errors.Join(err, c.Close())
 	}
-	s := &socket{UDPConn: c, n: n, raw: raw, six: network == "udp6", batch: ipv4.NewPacketConn(c),
+	s := &Socket{UDPConn: c, h: h, raw: raw, six: network == "udp6", batch: ipv4.NewPacketConn(c),
 		ended: make(chan struct{})}
 	s.as = s
-	s.plain.Store(n.plain)
+	s.plain.Store(plain)
 	s.until.init()
 	err = raw.Control(func(fd uintptr) {
 		_, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 		s.gso.Store(err == nil)
 	})
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, nil, errors.Join(err, c.Close())
 	}
-	if err := n.open(s); err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return s, nil
+	return s, s, nil
 }
 
-// share begins to sort datagrams.
-func (s *socket) share() {
+// Share begins to sort datagrams.
+func (s *Socket) Share() {
 	s.start.Do(func() {
 		s.quic = make(chan quicTrain, quicQueue)
 		s.shared.Store(true)
@@ -112,10 +110,32 @@ func (s *socket) share() {
 	})
 }
 
+// sort passes the datagrams of a train to their recipients, runs of them in one go. It never waits: a recipient without
+// room loses them. The caller holds the train's buffer.
+func (s *Socket) sort(t packet.Train, from netip.AddrPort, oob []byte, udp func(netip.AddrPort) *net.UDPAddr) {
+	for len(t.Data) > 0 {
+		run, rest, quic := s.h.Take(t, from, s.as)
+		t = rest
+		if !quic {
+			continue
+		}
+		run.Buf.Hold()
+		select {
+		case s.quic <- quicTrain{Train: run, from: udp(from), oob: slices.Clone(oob)}:
+		default:
+			run.Buf.Release()
+			s.h.Lost()
+		}
+	}
+}
+
+// Alias makes the handler know the port by another one, which sends through it.
+func (s *Socket) Alias(as Port) { s.as = as }
+
 // Close closes the port and waits for its reader.
-func (s *socket) Close() error {
+func (s *Socket) Close() error {
 	s.shut.Do(func() {
-		s.n.forget(s)
+		s.h.Closed(s)
 		s.err = s.UDPConn.Close()
 		s.start.Do(func() { close(s.ended) }) // it was never shared
 		<-s.ended
@@ -124,7 +144,7 @@ func (s *socket) Close() error {
 }
 
 // SetReadDeadline bounds QUIC's reads.
-func (s *socket) SetReadDeadline(t time.Time) error {
+func (s *Socket) SetReadDeadline(t time.Time) error {
 	s.until.set(t)
 	if !s.shared.Load() {
 		return s.UDPConn.SetReadDeadline(t)
@@ -133,12 +153,12 @@ func (s *socket) SetReadDeadline(t time.Time) error {
 }
 
 // SetDeadline bounds QUIC's reads and everybody's writes.
-func (s *socket) SetDeadline(t time.Time) error {
+func (s *Socket) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }
 
 // ReadBatch reads datagrams of QUIC. It has the meaning of [ipv4.PacketConn.ReadBatch], and is called by one goroutine.
-func (s *socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
+func (s *Socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	if !s.shared.Load() {
 		s.alone.Lock()
 		n, err := s.readPlain(ms, flags)
@@ -184,7 +204,7 @@ func (s *socket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 }
 
 // readPlain reads the port itself.
-func (s *socket) readPlain(ms []ipv4.Message, flags int) (int, error) {
+func (s *Socket) readPlain(ms []ipv4.Message, flags int) (int, error) {
 	if !s.plain.Load() {
 		n, err := s.batch.ReadBatch(ms, flags)
 		if err == nil || !refused(err) {
@@ -202,7 +222,7 @@ func (s *socket) readPlain(ms []ipv4.Message, flags int) (int, error) {
 }
 
 // ReadMsgUDP reads one datagram of QUIC.
-func (s *socket) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
+func (s *Socket) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAddr, err error) {
 	m := []ipv4.Message{{Buffers: [][]byte{b}, OOB: oob}}
 	if _, err := s.ReadBatch(m, 0); err != nil {
 		return 0, 0, 0, nil, err
@@ -212,7 +232,7 @@ func (s *socket) ReadMsgUDP(b, oob []byte) (n, oobn, flags int, addr *net.UDPAdd
 }
 
 // ReadFrom reads one datagram of QUIC.
-func (s *socket) ReadFrom(b []byte) (int, net.Addr, error) {
+func (s *Socket) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, _, _, addr, err := s.ReadMsgUDP(b, nil)
 	if err != nil {
 		return 0, nil, err
@@ -220,13 +240,14 @@ func (s *socket) ReadFrom(b []byte) (int, net.Addr, error) {
 	return n, addr, nil
 }
 
-// local is where the port is open.
-func (s *socket) local() netip.AddrPort {
+// Local is where the port is open.
+func (s *Socket) Local() netip.AddrPort {
 	a, _ := s.LocalAddr().(*net.UDPAddr)
 	return a.AddrPort()
 }
 
-func (s *socket) String() string { return fmt.Sprintf("udp %s", s.local()) }
+// String is the port for logs.
+func (s *Socket) String() string { return fmt.Sprintf("udp %s", s.Local()) }
 
 // deadline is a moment that others may move.
 type deadline struct {

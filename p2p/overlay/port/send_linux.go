@@ -1,4 +1,4 @@
-package overlay
+package port
 
 import (
 	"encoding/binary"
@@ -64,9 +64,9 @@ var senders = sync.Pool{New: func() any {
 	return s
 }}
 
-// send sends datagrams to one address, trains in one call where the kernel can cut them. It waits for room in the
+// Send sends datagrams to one address, trains in one call where the kernel can cut them. It waits for room in the
 // socket.
-func (s *socket) send(packets [][]byte, to netip.AddrPort) error {
+func (s *Socket) Send(packets [][]byte, to netip.AddrPort) error {
 	for len(packets) > 0 {
 		n := min(len(packets), sendAtOnce)
 		gso := s.gso.Load() && !s.plain.Load()
@@ -91,7 +91,7 @@ func (s *socket) send(packets [][]byte, to netip.AddrPort) error {
 }
 
 // sendSome says how many datagrams were sent.
-func (s *socket) sendSome(packets [][]byte, to netip.AddrPort, gso bool) (int, error) {
+func (s *Socket) sendSome(packets [][]byte, to netip.AddrPort, gso bool) (int, error) {
 	w := senders.Get().(*sender)
 	defer func() {
 		clear(w.iovs[:len(packets)]) // hold on to nobody's memory
@@ -150,7 +150,7 @@ func (s *socket) sendSome(packets [][]byte, to netip.AddrPort, gso bool) (int, e
 }
 
 // put writes an address as the kernel wants it on this socket.
-func (s *socket) put(name *unix.RawSockaddrInet6, to netip.AddrPort) uint32 {
+func (s *Socket) put(name *unix.RawSockaddrInet6, to netip.AddrPort) uint32 {
 	if s.six {
 		*name = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: ntohs(to.Port()), Addr: to.Addr().As16()}
 		return unix.SizeofSockaddrInet6
@@ -161,8 +161,8 @@ func (s *socket) put(name *unix.RawSockaddrInet6, to netip.AddrPort) uint32 {
 	return unix.SizeofSockaddrInet4
 }
 
-// fits reports whether the socket can send to an address.
-func (s *socket) fits(a netip.Addr) bool { return a.Is4() != s.six && a.Zone() == "" }
+// Fits reports whether the socket can send to an address.
+func (s *Socket) Fits(a netip.Addr) bool { return a.Is4() != s.six && a.Zone() == "" }
 
 // refused reports whether a system call is not there, or not allowed.
 func refused(err error) bool { return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) }

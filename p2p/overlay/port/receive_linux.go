@@ -1,4 +1,4 @@
-package overlay
+package port
 
 import (
 	"encoding/binary"
@@ -29,7 +29,7 @@ type mmsghdr struct {
 
 // receiver reads a socket for all its users.
 type receiver struct {
-	s     *socket
+	s     *Socket
 	bufs  []*packet.Buffer
 	hdrs  []mmsghdr
 	iovs  []unix.Iovec
@@ -46,7 +46,7 @@ type receiver struct {
 	zones    map[uint32]string
 }
 
-func newReceiver(s *socket, gro bool) *receiver {
+func newReceiver(s *Socket, gro bool) *receiver {
 	n, size := singlesAtOnce, packet.Small
 	if gro {
 		n, size = trainsAtOnce, packet.Large
