@@ -15,6 +15,8 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/quic-go/quic-go"
+
+	"github.com/starling-network/starling/p2p/addr"
 )
 
 // Reason is why a peer cannot be talked to.
@@ -55,9 +57,9 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return nil
 	}
-	d := &Diagnosis{Peer: p, Err: err, Seen: h.lastSeen(p)}
+	d := &Diagnosis{Peer: p, Err: err, Seen: h.book.Seen(p)}
 	d.Reason = h.reason(p, err)
-	theirs, _ := h.foreign.get(p)
+	theirs, _ := h.membership.foreign.Get(p)
 	at := ""
 	if a := answering(err); a != nil {
 		at = " at " + a.String()
@@ -140,7 +142,7 @@ func (h *Host) reason(p peer.ID, err error) Reason {
 			return ReasonFull
 		}
 	}
-	if h.foreigner(p) {
+	if h.membership.foreigner(p) {
 		return ReasonOtherNetwork
 	}
 	if _, ok := errors.AsType[sec.ErrPeerIDMismatch](err); ok {
@@ -155,7 +157,7 @@ func (h *Host) reason(p peer.ID, err error) Reason {
 	if answering(err) != nil {
 		return ReasonOtherKey
 	}
-	if slices.ContainsFunc(dial.DialErrors, func(e swarm.TransportError) bool { return has(e.Address, ma.P_CIRCUIT) }) {
+	if slices.ContainsFunc(dial.DialErrors, func(e swarm.TransportError) bool { return addr.Circuit(e.Address) }) {
 		return ReasonBehindNAT
 	}
 	return ReasonOffline
@@ -203,16 +205,6 @@ func relayTrouble(err error) string {
 		return "the relay is there and does not reach it"
 	}
 	return "the relays do not answer"
-}
-
-// lastSeen is when p was last connected, as far as remembered.
-func (h *Host) lastSeen(p peer.ID) time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if e, ok := h.remembered[p]; ok {
-		return time.Unix(e.Seen, 0)
-	}
-	return time.Time{}
 }
 
 // printable makes a remote peer's word safe to show.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,35 +27,37 @@ import (
 	"github.com/quic-go/quic-go"
 	"go.uber.org/fx"
 
+	"github.com/starling-network/starling/p2p/addr"
 	"github.com/starling-network/starling/p2p/admit"
+	"github.com/starling-network/starling/p2p/conns"
+	"github.com/starling-network/starling/p2p/dials"
 	"github.com/starling-network/starling/p2p/overlay"
+	"github.com/starling-network/starling/p2p/peerbook"
+	"github.com/starling-network/starling/p2p/peermap"
+	"github.com/starling-network/starling/p2p/portmap"
+	"github.com/starling-network/starling/p2p/punch"
 	"github.com/starling-network/starling/p2p/relay"
 )
 
 // Host is a libp2p host that keeps itself connected while [Host.Run] runs. The owner closes it.
 type Host struct {
 	host.Host
-	cfg Config
-	log *slog.Logger
-	// handshake is identify's protocol version. A peer of another network has a different one. "" disables the check.
-	handshake string
-	relay     *relay.Service // nil when we do not serve
-	overlay   *overlay.Network
-	blocked   map[peer.ID]bool
-	foreign   notebook[string]     // peers of other networks, with the networks that they named
-	viaRelay  notebook[time.Time]  // when the last relayed connection to a peer was opened
-	refusals  notebook[*Diagnosis] // of peers to join by that answer and cannot be used
-	find      atomic.Pointer[func(context.Context, peer.ID) (peer.AddrInfo, error)]
-	mapped    *portMaps
-	punches   *puncher
-	guided    bool        // AutoNATv2 and the relay client run
-	alone     atomic.Bool // nobody to join by answered so far; the operator was warned
-	standings *admit.Standings
-	admission *admit.Manager // nil for a host that New did not make
-	dials     *dials         // nil for a host that New did not make
-
-	mu         sync.Mutex
-	remembered map[peer.ID]entry
+	cfg        Config
+	log        *slog.Logger
+	membership *membership
+	book       *peerbook.Book
+	join       *joiner
+	relay      *relay.Service // nil when we do not serve
+	overlay    *overlay.Network
+	blocked    map[peer.ID]bool
+	viaRelay   peermap.Map[time.Time] // when the last relayed connection to a peer was opened
+	find       atomic.Pointer[func(context.Context, peer.ID) (peer.AddrInfo, error)]
+	mapped     *portmap.Mapper
+	punches    *punch.Puncher
+	guided     bool // AutoNATv2 and the relay client run
+	standings  *admit.Standings
+	admission  *admit.Manager // nil for a host that New did not make
+	dials      *dials.Rules   // nil for a host that neither New nor NewLight made
 }
 
 // New makes a host that listens at once. Call [Host.Run] to keep it connected, and Close at the end.
@@ -74,18 +75,14 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := cfg.Logger
-	if log == nil {
-		log = slog.Default()
-	}
-	ov := overlay.New(cfg.Network, log)
+	ov := overlay.New(cfg.Network, cfg.logger())
 	if cfg.PlainUDP {
 		ov.Plain()
 	}
 	if cfg.Transport == nil && cfg.PSK == nil && !cfg.NAT.DialOutOnly {
 		opts = append(opts, sharedPorts(ov, cfg.Registerer))
 	}
-	mapped := &portMaps{}
+	mapped := &portmap.Mapper{}
 	nat, source := natOptions(cfg, mapped)
 	h, err := libp2p.New(append(opts, nat...)...)
 	if err != nil {
@@ -95,10 +92,11 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	w.handshake, w.guided, w.mapped, w.dials = handshake(cfg.Network), source != nil, mapped, dials
+	w.membership.handshake = handshake(cfg.Network)
+	w.guided, w.mapped, w.dials = source != nil, mapped, dials
 	w.blocked = cfg.gater(dials).blocked
 	w.overlay, w.admission = ov, limits
-	ov.Attach(h, w.punches.addrs)
+	ov.Attach(h, w.punches.Addrs)
 	if cfg.Registerer != nil {
 		if err := cfg.Registerer.Register(ov); err != nil {
 			return nil, errors.Join(fmt.Errorf("registering the overlay's metrics: %w", err), w.Close())
@@ -135,20 +133,26 @@ func (h *Host) Close() error {
 func Wrap(h host.Host, cfg Config) (*Host, error) { return wrap(h, cfg, admit.NewStandings()) }
 
 func wrap(h host.Host, cfg Config, standings *admit.Standings) (*Host, error) {
-	w := &Host{Host: h, cfg: cfg, log: cfg.Logger, mapped: &portMaps{}, remembered: make(map[peer.ID]entry),
-		standings: standings}
-	standings.Watch(h.Network())
-	w.punches = newPuncher(w)
-	if w.log == nil {
-		w.log = slog.Default()
+	log := cfg.logger()
+	book, err := peerbook.Open(cfg.PeerstoreDir, func(p peer.ID) error {
+		_, err := KeyFromPeerID(p)
+		return err
+	}, log)
+	if err != nil {
+		return nil, err
 	}
+	w := &Host{Host: h, cfg: cfg, log: log, mapped: &portmap.Mapper{}, standings: standings, book: book,
+		membership: &membership{h: h, log: log}, punches: punch.New(h, log)}
+	w.join = newJoiner(w, cfg.Bootstrap, book)
+	standings.Watch(h.Network())
 	for _, b := range cfg.Bootstrap {
 		h.Peerstore().AddAddrs(b.ID, b.Addrs, peerstore.PermanentAddrTTL)
 	}
-	if cfg.PeerstoreDir != "" {
-		if err := w.restore(); err != nil {
-			return nil, err
+	for _, e := range book.Entries() {
+		if e.Dialled {
+			standings.Remember(e.ID, e.Addrs[0])
 		}
+		h.Peerstore().AddAddrs(e.ID, e.Addrs, peerstore.RecentlyConnectedAddrTTL)
 	}
 	return w, nil
 }
@@ -224,16 +228,18 @@ func (h *Host) Admission() (admit.Stats, bool) {
 }
 
 // Forgive forgets failed dials to p, so that the next call dials at once. Use it on news that p is back.
-func (h *Host) Forgive(p peer.ID) {
-	if s, ok := h.Network().(*swarm.Swarm); ok {
-		s.Backoff().Clear(p)
-	}
+func (h *Host) Forgive(p peer.ID) { conns.Forgive(h.Host, p) }
+
+// FindWith sets the lookup of peers without known address, for relaying and Ping.
+func (h *Host) FindWith(find func(ctx context.Context, p peer.ID) (peer.AddrInfo, error)) {
+	h.find.Store(&find)
 }
 
-func handshake(network string) string { return "starling/" + network }
+// Relay is the relay service, or nil.
+func (h *Host) Relay() *relay.Service { return h.relay }
 
 // options are the libp2p options of cfg.
-func options(cfg Config, limits *admit.Manager, d *dials) ([]libp2p.Option, error) {
+func options(cfg Config, limits *admit.Manager, d *dials.Rules) ([]libp2p.Option, error) {
 	low, high := cfg.Low, cfg.High
 	if high == 0 {
 		low, high = DefaultLow, DefaultHigh
@@ -289,9 +295,9 @@ func tcpFirst(addrs []ma.Multiaddr) []network.AddrDelay {
 	var tcps, others, relays []ma.Multiaddr
 	for _, a := range addrs {
 		switch {
-		case has(a, ma.P_CIRCUIT):
+		case addr.Circuit(a):
 			relays = append(relays, a)
-		case has(a, ma.P_TCP):
+		case addr.Has(a, ma.P_TCP):
 			tcps = append(tcps, a)
 		default:
 			others = append(others, a)
@@ -312,7 +318,20 @@ func tcpFirst(addrs []ma.Multiaddr) []network.AddrDelay {
 	return out
 }
 
-func has(a ma.Multiaddr, code int) bool {
-	_, err := a.ValueForProtocol(code)
-	return err == nil
+// announcer returns the function that selects the announced addresses.
+func announcer(announce []string) (func([]ma.Multiaddr) []ma.Multiaddr, error) {
+	fixed := make([]ma.Multiaddr, 0, len(announce))
+	for _, s := range announce {
+		a, err := ma.NewMultiaddr(s)
+		if err != nil {
+			return nil, fmt.Errorf("%w: announced address %q: %w", ErrConfig, s, err)
+		}
+		fixed = append(fixed, a)
+	}
+	return func(addrs []ma.Multiaddr) []ma.Multiaddr {
+		if len(fixed) > 0 {
+			return fixed
+		}
+		return addr.Choose(addrs)
+	}, nil
 }

@@ -140,20 +140,3 @@ func FuzzKeypair(f *testing.F) {
 		}
 	})
 }
-
-func FuzzPeers(f *testing.F) {
-	f.Add([]byte("[]"))
-	f.Add([]byte(`[{"id":"12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm","addrs":["/ip4/1.2.3.4/tcp/5","x"],"seen":7}]`))
-	f.Add([]byte(`[{"id":"x"}]`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		entries, err := decodePeers(data)
-		if err != nil {
-			return
-		}
-		text := encodePeers(entries)
-		again, err := decodePeers(text)
-		if err != nil || !bytes.Equal(encodePeers(again), text) {
-			t.Fatalf("%s became %s: %v", text, encodePeers(again), err)
-		}
-	})
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/event"
+	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/host/autorelay"
@@ -20,6 +22,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 
+	"github.com/starling-network/starling/p2p/conns"
+	"github.com/starling-network/starling/p2p/portmap"
 	"github.com/starling-network/starling/p2p/relay"
 )
 
@@ -36,7 +40,7 @@ const (
 )
 
 // natOptions are the libp2p options for cfg.NAT, listening included.
-func natOptions(cfg Config, mapped *portMaps) ([]libp2p.Option, *relaySource) {
+func natOptions(cfg Config, mapped *portmap.Mapper) ([]libp2p.Option, *relaySource) {
 	// Every host takes part in relayed connections, as the one that dials or is reached: that costs nothing while
 	// unused.
 	opts := []libp2p.Option{libp2p.EnableRelay()}
@@ -50,7 +54,7 @@ func natOptions(cfg Config, mapped *portMaps) ([]libp2p.Option, *relaySource) {
 		return opts, nil // no NAT to get through
 	}
 	if n.PortMap && !n.DialOutOnly {
-		opts = append(opts, libp2p.NATManager(mapped.manager))
+		opts = append(opts, libp2p.NATManager(mapped.Start))
 	}
 	if !n.Auto && !n.DialOutOnly && len(n.Relays) == 0 {
 		return opts, nil
@@ -111,7 +115,7 @@ func (r *relaySource) peers(ctx context.Context, num int) <-chan peer.AddrInfo {
 	h := r.h.Load()
 	for _, p := range r.static {
 		if h != nil {
-			h.straighten(ctx, p)
+			r.straighten(ctx, h, p)
 		}
 		add(p)
 	}
@@ -120,8 +124,8 @@ func (r *relaySource) peers(ctx context.Context, num int) <-chan peer.AddrInfo {
 		rand.Shuffle(len(connected), func(i, j int) { connected[i], connected[j] = connected[j], connected[i] })
 		for _, p := range connected {
 			if offers, err := h.Peerstore().SupportsProtocols(p, proto.ProtoIDv2Hop); err == nil && len(offers) > 0 {
-				h.straighten(ctx, h.Peerstore().PeerInfo(p))
-				if h.direct(p) {
+				r.straighten(ctx, h, h.Peerstore().PeerInfo(p))
+				if conns.Direct(h, p) {
 					add(h.Peerstore().PeerInfo(p))
 				}
 			}
@@ -135,25 +139,18 @@ func (r *relaySource) peers(ctx context.Context, num int) <-chan peer.AddrInfo {
 
 // straighten dials a peer that is connected through a relay only, so that it can be a relay itself: libp2p's relay
 // client takes none that it is connected to in that way.
-func (h *Host) straighten(ctx context.Context, p peer.AddrInfo) {
+func (r *relaySource) straighten(ctx context.Context, h *Host, p peer.AddrInfo) {
 	if h.Network().Connectedness(p.ID) == network.NotConnected {
 		return
 	}
-	if !h.direct(p.ID) {
+	if !conns.Direct(h, p.ID) {
 		ctx, cancel := context.WithTimeout(network.WithForceDirectDial(ctx, "relay"), DialTimeout/4)
 		defer cancel()
 		if err := h.Connect(ctx, p); err != nil {
 			return
 		}
 	}
-	h.retire()
-}
-
-// direct reports whether there is a connection to p without a relay.
-func (h *Host) direct(p peer.ID) bool {
-	return slices.ContainsFunc(h.Network().ConnsToPeer(p), func(c network.Conn) bool {
-		return !has(c.RemoteMultiaddr(), ma.P_CIRCUIT)
-	})
+	conns.CloseRelayed(h, h.log)
 }
 
 // serve begins to relay for others. Both ends must be of this network, as far as they have named theirs.
@@ -162,7 +159,8 @@ func (h *Host) serve() error {
 	h.relay, err = relay.New(h.Host, relay.Config{
 		Limits: h.cfg.NAT.Limits, Logger: h.log, Standing: h.Standing,
 		Allow: func(client, target peer.ID) bool {
-			return !h.blocked[client] && !h.blocked[target] && !h.foreigner(client) && !h.foreigner(target)
+			return !h.blocked[client] && !h.blocked[target] && !h.membership.foreigner(client) &&
+				!h.membership.foreigner(target)
 		},
 		Find: func(ctx context.Context, target peer.ID) (peer.AddrInfo, error) {
 			find := h.find.Load()
@@ -175,32 +173,9 @@ func (h *Host) serve() error {
 	return err
 }
 
-// foreigner reports whether p has said that it is of another network.
-func (h *Host) foreigner(p peer.ID) bool {
-	if _, noted := h.foreign.get(p); noted {
-		return true
-	}
-	v, err := h.Peerstore().Get(p, "ProtocolVersion")
-	theirs, _ := v.(string)
-	return err == nil && !h.known(theirs)
-}
-
-// known reports whether a peer that says so is of this network, or does not know yet which it is on.
-func (h *Host) known(handshaken string) bool {
-	return h.handshake == "" || handshaken == h.handshake || handshaken == handshake(AnyNetwork)
-}
-
-// FindWith sets the lookup of peers without known address, for relaying and Ping.
-func (h *Host) FindWith(find func(ctx context.Context, p peer.ID) (peer.AddrInfo, error)) {
-	h.find.Store(&find)
-}
-
-// Relay is the relay service, or nil.
-func (h *Host) Relay() *relay.Service { return h.relay }
-
 // guide gives libp2p's relay client the verdict on which it starts and stops: relays are needed as long as no address
 // of ours is known to be reachable.
-func (h *Host) guide(ctx context.Context) error {
+func guide(ctx context.Context, h host.Host, log *slog.Logger) error {
 	sub, err := h.EventBus().Subscribe(new(event.EvtHostReachableAddrsChanged), eventbus.Name("starling/reach"))
 	if err != nil {
 		return fmt.Errorf("subscribing to reachability: %w", err)
@@ -208,7 +183,7 @@ func (h *Host) guide(ctx context.Context) error {
 	defer sub.Close()
 	emit, err := h.EventBus().Emitter(new(event.EvtLocalReachabilityChanged), eventbus.Stateful)
 	if err != nil {
-		return fmt.Errorf("telling reachability: %w", err)
+		return fmt.Errorf("publishing reachability: %w", err)
 	}
 	defer emit.Close()
 	was := network.ReachabilityPrivate
@@ -222,28 +197,12 @@ func (h *Host) guide(ctx context.Context) error {
 				now = network.ReachabilityPublic
 			}
 			if now != was {
-				h.log.Info("reachability", "now", strings.ToLower(now.String()))
+				log.Info("reachability", "now", strings.ToLower(now.String()))
 				if err := emit.Emit(event.EvtLocalReachabilityChanged{Reachability: now}); err != nil {
-					return fmt.Errorf("telling reachability: %w", err)
+					return fmt.Errorf("publishing reachability: %w", err)
 				}
 				was = now
 			}
 		}
 	}
-}
-
-// Relays are the relays at which this peer can be reached now.
-func (h *Host) Relays() []peer.ID {
-	var out []peer.ID
-	for _, a := range h.Addrs() {
-		if !has(a, ma.P_CIRCUIT) {
-			continue
-		}
-		if via, err := a.ValueForProtocol(ma.P_P2P); err == nil {
-			if id, err := peer.Decode(via); err == nil && !slices.Contains(out, id) {
-				out = append(out, id)
-			}
-		}
-	}
-	return out
 }

@@ -1,5 +1,14 @@
-// Package p2p is one libp2p host per peer: identity, transports, limits, the addresses remembered between runs and the
-// loop that keeps the peer connected. Beneath it stand
+// Package p2p is one libp2p host per peer: identity, transports, limits and the loop that keeps the peer connected.
+// Beneath it stand
+//
+//	addr        classes of addresses, and the ones that a peer announces
+//	conns       peers with several connections: the one that answers, and the direct one
+//	dials       the addresses of others that are dialled
+//	entries     the way of a light host into the network: entry peers and circuits through them
+//	peerbook    peers remembered between runs
+//	peermap     a bounded map from peers to values
+//	portmap     a port of the router
+//	punch       direct connections through NATs in the place of relayed ones
 //
 //	discovery   signed records in a Kademlia DHT, found by topic
 //	gossip      typed topics over gossipsub
@@ -8,6 +17,7 @@
 //	overlay     network namespaces of peers joined into one network
 //	admit       strangers' limits, and the reserves for others
 //	relay       connections carried for peers that cannot reach each other
+//	closed      the addresses to which a machine leads nobody but itself
 //
 // A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; everything works
 // over both. The package is generic: it knows peers, addresses and a network name, and nothing of their purpose.
@@ -26,6 +36,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/starling-network/starling/p2p/addr"
 	"github.com/starling-network/starling/p2p/relay"
 )
 
@@ -80,6 +91,13 @@ type NAT struct {
 	Limits relay.Limits
 }
 
+func (c Config) logger() *slog.Logger {
+	if c.Logger == nil {
+		return slog.Default()
+	}
+	return c.Logger
+}
+
 var networkName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 // check refuses a configuration that cannot work, before anything is opened.
@@ -114,7 +132,7 @@ func (c Config) checkListen() error {
 		if err != nil {
 			return fmt.Errorf("%w: listening address %q: %w", ErrConfig, text, err)
 		}
-		if c.PSK != nil && !has(a, ma.P_TCP) {
+		if c.PSK != nil && !addr.Has(a, ma.P_TCP) {
 			return fmt.Errorf("%w: listening address %s: a private network works over TCP only, "+
 				"QUIC has no pre-shared keys; use /ip4/0.0.0.0/tcp/<port>",
 				ErrConfig, text)

@@ -16,6 +16,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"github.com/multiformats/go-multistream"
 
+	"github.com/starling-network/starling/p2p/addr"
+	"github.com/starling-network/starling/p2p/conns"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -29,6 +31,8 @@ const (
 	pingAddrTTL = 5 * time.Minute
 	// pingTries is how often a connection that closes at once is opened anew, before its peer counts as gone.
 	pingTries = 3
+	// punchedWithin is how long after a relayed connection a direct one counts as opened with the relay's help.
+	punchedWithin = time.Minute
 )
 
 // Path is how a connection runs.
@@ -54,15 +58,23 @@ type Conn struct {
 func (h *Host) Describe(c network.Conn) Conn {
 	d := Conn{Path: PathDirect, Addr: c.RemoteMultiaddr(), Inbound: c.Stat().Direction == network.DirInbound,
 		Limited: c.Stat().Limited, Opened: c.Stat().Opened}
-	if has(d.Addr, ma.P_CIRCUIT) {
-		d.Path = PathRelayed
-		if via, err := d.Addr.ValueForProtocol(ma.P_P2P); err == nil {
-			d.Via, _ = peer.Decode(via)
-		}
+	if addr.Circuit(d.Addr) {
+		d.Path, d.Via = PathRelayed, addr.Relay(d.Addr)
 	} else if h.relayedBefore(c.RemotePeer(), d.Opened) {
 		d.Path = PathPunched
 	}
 	return d
+}
+
+// relayedBefore reports whether a relayed connection to p stood when a direct one was opened, or shortly before.
+func (h *Host) relayedBefore(p peer.ID, opened time.Time) bool {
+	for _, c := range h.Network().ConnsToPeer(p) {
+		if conns.Relayed(c) && c.Stat().Opened.Before(opened) {
+			return true
+		}
+	}
+	at, ok := h.viaRelay.Get(p)
+	return ok && !opened.Before(at) && opened.Sub(at) < punchedWithin
 }
 
 // Carries is the number of bytes that the widest connection to a peer carries before its relay cuts it. It is 0 if
@@ -96,7 +108,7 @@ func (h *Host) Ping(ctx context.Context, p peer.AddrInfo, rounds int) (PingResul
 	}
 	h.Peerstore().AddAddrs(p.ID, p.Addrs, pingAddrTTL)
 	if h.dials != nil {
-		h.dials.name(p.Addrs...)
+		h.dials.Name(p.Addrs...)
 	}
 	r.Fresh = h.Network().Connectedness(p.ID) == network.NotConnected
 	if find := h.find.Load(); r.Fresh && find != nil && len(h.Peerstore().Addrs(p.ID)) == 0 {
@@ -113,7 +125,7 @@ func (h *Host) Ping(ctx context.Context, p peer.AddrInfo, rounds int) (PingResul
 			break
 		}
 	}
-	if err == nil && h.foreigner(p.ID) {
+	if err == nil && h.membership.foreigner(p.ID) {
 		err = errors.New("it has said that it is of another network")
 	}
 	if err == nil {

@@ -2,9 +2,12 @@ package p2p
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/p2p/addr"
 )
 
 // ReachState is whether something can be dialled from outside.
@@ -29,12 +32,12 @@ type Reach struct {
 // ReachAddr is one address of a host. Not all of them are announced.
 type ReachAddr struct {
 	Addr   ma.Multiaddr
-	Class  Class
+	Class  addr.Class
 	State  ReachState
 	Mapped bool // the router forwards it to us
 }
 
-// Reach says how this host can be reached.
+// Reach returns how this host can be reached.
 func (h *Host) Reach() Reach {
 	var r Reach
 	states := make(map[string]ReachState)
@@ -49,18 +52,18 @@ func (h *Host) Reach() Reach {
 			states[a.String()] = ReachPrivate
 		}
 	}
-	mapped := h.mapped.addrs(h.Network().ListenAddresses())
+	mapped := h.mapped.Addrs(h.Network().ListenAddresses())
 	all := h.Addrs()
 	if b, ok := h.Host.(interface{ AllAddrs() []ma.Multiaddr }); ok {
 		all = ma.Unique(append(b.AllAddrs(), all...))
 	}
 	found := make(map[ReachState]int)
 	for _, a := range all {
-		e := ReachAddr{Addr: a, Class: ClassOf(a), Mapped: mapped[a.String()]}
+		e := ReachAddr{Addr: a, Class: addr.ClassOf(a), Mapped: mapped[a.String()]}
 		switch e.Class {
-		case ClassRelayed:
+		case addr.Relayed:
 			e.State = ReachRelayed
-		case ClassLoopback, ClassPrivate:
+		case addr.Loopback, addr.Private:
 			e.State = ReachLocal
 		default:
 			if e.State = states[a.String()]; e.State == "" {
@@ -93,4 +96,15 @@ func verdict(found map[ReachState]int, relays int, dialOut bool) (ReachState, st
 			"only peers that it connected to itself reach it"
 	}
 	return ReachLocal, "only peers on this machine or its local network can dial this one"
+}
+
+// Relays are the relays at which this peer can be reached now.
+func (h *Host) Relays() []peer.ID {
+	var out []peer.ID
+	for _, a := range h.Addrs() {
+		if id := addr.Relay(a); id != "" && !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
 }

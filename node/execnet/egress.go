@@ -60,14 +60,28 @@ func outside(e Egress, own func() []netip.Addr, j member.Joining, b *egress.Budg
 	}
 	return egress.New(egress.Config{
 		Address: j.Address, Service: cluster.Service, MTU: j.MTU, Policy: p.Asked(j.Internet), Limits: l,
-		Names: j.Names, Domain: strings.ToLower(j.Cluster), Services: j.Services, Own: own, Budget: b, Log: j.Log,
-		Reverse: func(a netip.Addr) string {
-			if rank, ok := cluster.RankOf(a); ok && len(j.Names(cluster.Name(rank))) > 0 {
-				return cluster.Name(rank)
-			}
-			return ""
-		},
+		Names: directory{j.Names}, Domain: strings.ToLower(j.Cluster), Services: j.Services, Own: own, Budget: b,
+		Log: j.Log,
 	})
+}
+
+// directory is the names of a cluster, and of none if names is nil.
+type directory struct{ names func(string) []netip.Addr }
+
+// Addresses implements egress.Directory.
+func (d directory) Addresses(name string) []netip.Addr {
+	if d.names == nil {
+		return nil
+	}
+	return d.names(name)
+}
+
+// Name implements egress.Directory.
+func (d directory) Name(a netip.Addr) string {
+	if rank, ok := cluster.RankOf(a); ok && len(d.Addresses(cluster.Name(rank))) > 0 {
+		return cluster.Name(rank)
+	}
+	return ""
 }
 
 // addrsOf returns the addresses that a host is known by outside, its router's too: no container reaches them.

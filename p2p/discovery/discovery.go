@@ -11,8 +11,8 @@
 // the way, size, signature, time and sequence are checked on every read. The DHT may hold values of other kinds beside
 // records: see Values.
 //
-// Keys are free, networks are not: among the peers that hold a topic (walkTo), in the routing table (bucketFilter) and
-// among those that are found (Find), one network has a few places. Half of the results are kept for peers that
+// Keys are free, networks are not: one network has a few places among the peers that hold a topic (walkTo), in the
+// routing table (sites.BucketFilter) and among those that are found (Find). Half of the results are kept for peers that
 // Config.Registered names.
 package discovery
 
@@ -21,14 +21,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
-	"github.com/ipfs/go-cid"
 	dht "github.com/libp2p/go-libp2p-kad-dht"
 	dhtpb "github.com/libp2p/go-libp2p-kad-dht/pb"
 	libp2precord "github.com/libp2p/go-libp2p-record"
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
@@ -36,6 +33,8 @@ import (
 
 	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/discovery/discoverypb"
+	"github.com/starling-network/starling/p2p/discovery/providers"
+	"github.com/starling-network/starling/p2p/discovery/sites"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -50,8 +49,6 @@ const (
 	fetchTimeout = 4 * time.Second
 	// quorum is how many copies of a record are read from the DHT when its peer does not answer.
 	quorum = 3
-	// seenMax bounds how many peers' sequences are remembered.
-	seenMax = 16384
 )
 
 // ask asks a peer for its own record.
@@ -84,36 +81,17 @@ type Discovery struct {
 	h   host.Host
 	cfg Config
 	log *slog.Logger
-	key crypto.PrivKey
 	dht *dht.IpfsDHT
 	// messages sends requests to the DHT's peers.
 	messages *dhtpb.ProtocolMessenger
 	// providers holds the DHT's provider records.
-	providers *providerStore
+	providers *providers.Store
 	requests  *admit.Rates
 	server    *stream.Server
-	wake      chan struct{} // a push is wished for; holds one token
-
-	// pushing holds a token while a push runs, one at a time. A channel and not a mutex: a push waits for the
-	// network, and in a synctest bubble time stands still while anybody waits for a mutex.
-	pushing chan struct{}
-	stored  map[cid.Cid]time.Time // when topics were last stored; guarded by pushing
-
-	known signed
-
-	mu      sync.Mutex
-	own     *Record // the argument of Publish; nil before and after Withdraw
-	current []byte  // its latest signed form
-	seq     uint64  // of current
-	seen    map[peer.ID]mark
-	wish    time.Time // when Run is to push at the latest; zero: as it would anyway
-	last    pushed
-}
-
-// mark is the highest sequence seen of a peer, and until when a record with it can be believed.
-type mark struct {
-	seq     uint64
-	expires time.Time
+	known     *signed
+	own       *announcement
+	pusher    *pusher
+	seen      sequences
 }
 
 // New joins the DHT as a server. Register handlers, this one included, before connecting. Run publishes;
@@ -129,24 +107,27 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		return nil, fmt.Errorf("bad discovery configuration: %d shards, validity %v, network %q",
 			cfg.Shards, cfg.Validity, cfg.Network)
 	}
-	d := &Discovery{h: h, cfg: cfg, log: cfg.Logger, key: h.Peerstore().PrivKey(h.ID()),
-		wake: make(chan struct{}, 1), pushing: make(chan struct{}, 1), stored: make(map[cid.Cid]time.Time),
-		seen: make(map[peer.ID]mark)}
-	if d.log == nil {
-		d.log = slog.Default()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
 	}
-	if d.key == nil {
+	key := h.Peerstore().PrivKey(h.ID())
+	if key == nil {
 		return nil, errors.New("bad discovery configuration: host without its private key")
 	}
-	kinds, most := libp2precord.NamespacedValidator{namespace: validator{cfg.Network,
-		&d.known}}, map[string]int64{namespace: maxRecords}
+	d := &Discovery{h: h, cfg: cfg, log: cfg.Logger, known: &signed{}}
+	d.own = &announcement{
+		network: cfg.Network, id: h.ID(), key: key, validity: cfg.Validity, known: d.known, log: d.log,
+	}
+	d.pusher = newPusher(d)
+	kinds, most := libp2precord.NamespacedValidator{namespace: validator{cfg.Network, d.known}},
+		map[string]int64{namespace: maxRecords}
 	for _, v := range cfg.Values {
 		if err := v.check(); err != nil {
 			return nil, err
 		}
 		kinds[v.Name], most[v.Name] = v, v.MaxStored
 	}
-	d.requests, d.providers = newRequests(), newProviderStore(h.ID(), cfg.Validity, defaultBounds)
+	d.requests, d.providers = newRequests(), providers.New(h.ID(), cfg.Validity, providers.DefaultBounds)
 	var err error
 	d.dht, err = dht.New(h,
 		dht.ProtocolPrefix(protocol.ID("/starling/"+cfg.Network)),
@@ -155,9 +136,9 @@ func New(h host.Host, cfg Config) (*Discovery, error) {
 		dht.ValueDatastore(newHeld(h.ID(), most)),
 		dht.MaxRecordAge(MaxValidity),
 		dht.ProviderDatastore(d.providers),
-		dht.ProviderManagerOpts(d.providers.options()...),
+		dht.ProviderManagerOpts(d.providers.Options()...),
 		dht.OnRequestHook(d.limitRequest),
-		dht.RoutingTablePeerDiversityFilter(newBucketFilter(h)),
+		dht.RoutingTablePeerDiversityFilter(sites.NewBucketFilter(h)),
 	)
 	if err == nil {
 		d.messages, err = dhtpb.NewProtocolMessenger(d.dht.MessageSender())
@@ -180,15 +161,11 @@ func (d *Discovery) Close() error {
 // that does not answer. The record is kept despite an error: Run pushes it again until it expires. An error of the
 // record itself (ErrMalformed, ErrBadTime, ErrExpired, ErrReplayed) keeps the old one.
 func (d *Discovery) Publish(ctx context.Context, r Record) error {
-	if err := d.set(r); err != nil {
-		return fmt.Errorf("publishing record: %w", err)
+	err := d.own.set(r)
+	if err == nil {
+		err = d.pusher.publish(ctx, r)
 	}
-	if again := d.again(r); time.Until(again) > 0 {
-		d.poke(again)
-		return nil
-	}
-	if err := d.push(ctx, false); err != nil {
-		d.poke(time.Now().Add(firstRetry))
+	if err != nil {
 		return fmt.Errorf("publishing record: %w", err)
 	}
 	return nil
@@ -198,68 +175,35 @@ func (d *Discovery) Publish(ctx context.Context, r Record) error {
 // can be reached, and believed nowhere that has seen the replacement.
 func (d *Discovery) Withdraw(ctx context.Context) error {
 	now := time.Now()
-	if err := d.set(Record{Expires: now.Add(d.cfg.Validity).Truncate(time.Millisecond)}); err != nil {
-		return fmt.Errorf("withdrawing record: %w", err)
+	err := d.own.set(Record{Expires: now.Add(d.cfg.Validity).Truncate(time.Millisecond)})
+	if err == nil {
+		err = d.pusher.push(ctx, false)
 	}
-	if err := d.push(ctx, false); err != nil && !errors.Is(err, ErrNoPeers) {
+	if err != nil && !errors.Is(err, ErrNoPeers) {
 		return fmt.Errorf("withdrawing record: %w", err)
 	}
 	return nil
 }
 
-// set signs r and makes it current.
-func (d *Discovery) set(r Record) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.sign(r)
+// Run keeps the record in the DHT until ctx ends, then returns nil.
+func (d *Discovery) Run(ctx context.Context) error {
+	d.pusher.run(ctx)
+	return nil
 }
 
-// sign makes r current with a sequence above the last; d.mu is held.
-func (d *Discovery) sign(r Record) error {
-	now := time.Now()
-	given := r
-	if r.Seq == 0 {
-		r.Seq = max(uint64(now.UnixMilli()), d.seq+1)
-	}
-	if r.Seq <= d.seq {
-		return fmt.Errorf("%w: sequence %d after %d", ErrReplayed, r.Seq, d.seq)
-	}
-	if r.Expires.IsZero() {
-		r.Expires = time.UnixMilli(int64(r.Seq)).Add(d.cfg.Validity)
-	}
-	data, err := encode(d.cfg.Network, d.key, r, now)
+// Size is the estimated number of peers in the network, from the distances between those near some keys. It is 0 while
+// too few were looked up, and in a network of a few peers.
+func (d *Discovery) Size() int {
+	n, err := d.dht.NetworkSize()
 	if err != nil {
-		return err
+		return 0
 	}
-	d.own, d.current, d.seq = &given, data, r.Seq
-	return nil
-}
-
-// renewed is the current record, signed anew when Publish left that to us and its signature is older than
-// age; nil when there is none.
-func (d *Discovery) renewed(age time.Duration) (Record, []byte) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.own == nil {
-		return Record{}, nil
-	}
-	now := time.Now()
-	if d.own.Seq == 0 && d.own.Expires.IsZero() && now.Sub(time.UnixMilli(int64(d.seq))) >= age {
-		if err := d.sign(*d.own); err != nil {
-			d.log.Error("record not renewed", "err", err)
-		}
-	}
-	r, err := decode(d.cfg.Network, d.h.ID(), d.current, now, &d.known)
-	if err != nil { // expired
-		d.own, d.current = nil, nil
-		return Record{}, nil
-	}
-	return r, d.current
+	return max(int(n), 0)
 }
 
 // answer gives a stranger our record.
 func (d *Discovery) answer(context.Context, peer.ID, *discoverypb.RecordRequest) (*discoverypb.RecordAnswer, error) {
-	_, data := d.renewed(d.cfg.Validity / 4)
+	_, data := d.own.renewed(d.cfg.Validity / 4)
 	return &discoverypb.RecordAnswer{Envelope: data}, nil
 }
 
@@ -309,23 +253,12 @@ func (d *Discovery) fetch(ctx context.Context, p peer.AddrInfo) (Found, error) {
 // believe decodes a record and refuses one that is older than the newest known.
 func (d *Discovery) believe(p peer.ID, data []byte) (Record, error) {
 	now := time.Now()
-	r, err := decode(d.cfg.Network, p, data, now, &d.known)
+	r, err := decode(d.cfg.Network, p, data, now, d.known)
+	if err == nil {
+		err = d.seen.pass(p, r.Seq, now)
+	}
 	if err != nil {
 		return Record{}, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if m, ok := d.seen[p]; ok && r.Seq < m.seq {
-		return Record{}, fmt.Errorf("%w: sequence %d after %d", ErrReplayed, r.Seq, m.seq)
-	}
-	if len(d.seen) >= seenMax {
-		for id, m := range d.seen { // expired ones first; then any, in Go's random order
-			if !now.Before(m.expires) || len(d.seen) >= seenMax {
-				delete(d.seen, id)
-			}
-		}
-	}
-	// A record older than r can be believed until MaxValidity after its own signing, which is before r's.
-	d.seen[p] = mark{r.Seq, time.UnixMilli(int64(r.Seq)).Add(MaxValidity)}
 	return r, nil
 }

@@ -141,7 +141,7 @@ func TestPublishRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, tc.want)
 		}
 	}
-	if r, _ := d.renewed(0); string(r.Payload) != "x" {
+	if r, _ := d.own.renewed(0); string(r.Payload) != "x" {
 		t.Error("a refused record replaced the good one")
 	}
 }
@@ -173,8 +173,9 @@ func TestReplayRefused(t *testing.T) {
 func TestSeenIsBounded(t *testing.T) {
 	t.Parallel()
 	d := join(t, p2ptest.Loopback(t, 1)[0])
+	d.seen.seen = map[peer.ID]mark{}
 	for i := range seenMax {
-		d.seen[peer.ID(fmt.Sprint(i))] = mark{1, time.Now().Add(time.Hour)}
+		d.seen.seen[peer.ID(fmt.Sprint(i))] = mark{1, time.Now().Add(time.Hour)}
 	}
 	now := time.Now()
 	data, err := encode(p2ptest.Network, p2ptest.Key(7), Record{Seq: uint64(now.UnixMilli()), Expires: now.Add(time.Minute)}, now)
@@ -184,8 +185,8 @@ func TestSeenIsBounded(t *testing.T) {
 	if _, err := d.believe(idOf(7), data); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := d.seen[idOf(7)]; !ok || len(d.seen) > seenMax {
-		t.Errorf("%d peers remembered, the new one among them: %v", len(d.seen), ok)
+	if _, ok := d.seen.seen[idOf(7)]; !ok || len(d.seen.seen) > seenMax {
+		t.Errorf("%d peers remembered, the new one among them: %v", len(d.seen.seen), ok)
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/discovery/sites"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
@@ -147,7 +148,7 @@ func TestAttackEclipse(t *testing.T) {
 				liars++
 			}
 		}
-		if liars > leastNear { // 20 places among 13 networks
+		if liars > sites.LeastNear { // 20 places among 13 networks
 			t.Errorf("%d of %d places are the attackers'", liars, nearest)
 		}
 	})
@@ -239,7 +240,7 @@ func TestAttackFinderFilled(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := ds[0].set(offer("cpu", "local", "unnamed")); err != nil {
+		if err := ds[0].own.set(offer("cpu", "local", "unnamed")); err != nil {
 			t.Fatal(err)
 		}
 		got, err := f.Find(t.Context(), topic, max)

@@ -14,8 +14,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
-	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/addr"
 	"github.com/starling-network/starling/p2p/admit"
+	"github.com/starling-network/starling/p2p/discovery/sites"
 )
 
 const (
@@ -58,7 +59,7 @@ func (h *hint) hear(by any, turn int, addrs []ma.Multiaddr) {
 	if len(h.voters) < maxVoters && !slices.Contains(h.voters, by) {
 		h.voters = append(h.voters, by)
 	}
-	for _, a := range addrs[:min(len(addrs), p2p.MaxAddrs)] {
+	for _, a := range addrs[:min(len(addrs), addr.Max)] {
 		if i := slices.IndexFunc(h.addrs, func(v voted) bool { return v.Equal(a) }); i >= 0 {
 			if !slices.Contains(h.addrs[i].by, by) && len(h.addrs[i].by) < maxVoters {
 				h.addrs[i].by = append(h.addrs[i].by, by)
@@ -72,7 +73,7 @@ func (h *hint) hear(by any, turn int, addrs []ma.Multiaddr) {
 // settle takes the addresses that most name.
 func (h *hint) settle() {
 	slices.SortStableFunc(h.addrs, func(a, b voted) int { return cmp.Compare(len(b.by), len(a.by)) })
-	for _, a := range h.addrs[:min(len(h.addrs), p2p.MaxAddrs)] {
+	for _, a := range h.addrs[:min(len(h.addrs), addr.Max)] {
 		h.Addrs = append(h.Addrs, a.Multiaddr)
 	}
 	h.addrs = nil
@@ -90,7 +91,7 @@ func (d *Discovery) hints(ctx context.Context, t Topic) []hint {
 	)
 	hear := func(from peer.ID, peers []*peer.AddrInfo) {
 		var by any = from
-		if at := siteOf(connectedFrom(d.h, from)); at != (site{}) {
+		if at := sites.Of(sites.Address(d.h, from)); at != (sites.Site{}) {
 			by = at
 		}
 		mu.Lock()
@@ -200,13 +201,13 @@ func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error)
 	}
 	hints := d.hints(looking, t)
 	cancel()
-	f := finder{d: d, topic: t, max: max, shares: divide(max, sitesOf(hints))}
+	f := finder{d: d, topic: t, max: max, shares: sites.Divide(max, sitesOf(hints))}
 	return f.find(ctx, hints)
 }
 
-func sitesOf(hints []hint) (out []site) {
+func sitesOf(hints []hint) (out []sites.Site) {
 	for _, h := range hints {
-		out = append(out, claimed(h.AddrInfo))
+		out = append(out, sites.Claimed(h.AddrInfo))
 	}
 	return out
 }
@@ -219,7 +220,7 @@ type finder struct {
 
 	mu sync.Mutex
 	// of those that are not proven; of those that are being asked by the addresses that others say they have
-	shares *division
+	shares *sites.Division
 	gone   int // of those that are not proven and did not answer
 }
 
@@ -266,7 +267,7 @@ func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Foun
 			if open >= fetchers || len(got)+open >= most || asked >= max(asksEach*most, asksLeast) || ctx.Err() != nil {
 				return false
 			}
-			at := claimed(hints[i].AddrInfo)
+			at := sites.Claimed(hints[i].AddrInfo)
 			if !hints[i].proven() && !f.take(at) {
 				return false
 			}
@@ -302,7 +303,7 @@ func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Foun
 
 // ask asks one peer for its record, which has a place at the site where others say that it is. It returns nil if there
 // is no such record, or no place where the peer really is.
-func (f *finder) ask(ctx context.Context, h hint, at site) *Found {
+func (f *finder) ask(ctx context.Context, h hint, at sites.Site) *Found {
 	found, err := f.d.fetch(ctx, h.AddrInfo)
 	ok := err == nil && found.Record.matches(f.topic)
 	if !ok {
@@ -314,7 +315,7 @@ func (f *finder) ask(ctx context.Context, h hint, at site) *Found {
 		f.free(at)
 	case found.Live:
 		f.free(at)
-		ok = f.take(siteOf(connectedFrom(f.d.h, h.ID)))
+		ok = f.take(sites.Of(sites.Address(f.d.h, h.ID)))
 	default: // nobody knows where it was
 		f.free(at)
 		ok = f.takeGone()
@@ -334,16 +335,16 @@ func (f *finder) takeGone() bool {
 	return f.gone <= max(f.max/4, 1)
 }
 
-func (f *finder) take(s site) bool {
+func (f *finder) take(s sites.Site) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.shares.take(s)
+	return f.shares.Take(s)
 }
 
-func (f *finder) free(s site) {
+func (f *finder) free(s sites.Site) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.shares.free(s)
+	f.shares.Free(s)
 }
 
 // Hints returns up to most peers other than this one that are reported to publish the topic, with addresses, ordered
@@ -354,10 +355,10 @@ func (d *Discovery) Hints(ctx context.Context, t Topic, most int) ([]peer.AddrIn
 		return nil, fmt.Errorf("finding hints: %w", err)
 	}
 	hints := d.hints(ctx, t)
-	shares := divide(most, sitesOf(hints))
+	shares := sites.Divide(most, sitesOf(hints))
 	var out []peer.AddrInfo
 	for _, h := range hints {
-		if len(h.Addrs) > 0 && len(out) < most && (h.proven() || shares.take(claimed(h.AddrInfo))) {
+		if len(h.Addrs) > 0 && len(out) < most && (h.proven() || shares.Take(sites.Claimed(h.AddrInfo))) {
 			out = append(out, h.AddrInfo)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -31,22 +32,56 @@ type pushed struct {
 	addrs  []string // of this peer, as in provider records
 }
 
+// pusher keeps this peer's record, and its topics, in the DHT.
+type pusher struct {
+	d    *Discovery
+	wake chan struct{} // a push is wished for; holds one token
+
+	// pushing holds a token while a push runs, one at a time. A channel and not a mutex: a push waits for the
+	// network, and in a synctest bubble time stands still while anybody waits for a mutex.
+	pushing chan struct{}
+	stored  map[cid.Cid]time.Time // when topics were last stored; guarded by pushing
+
+	mu   sync.Mutex
+	wish time.Time // when run is to push at the latest; zero: as it would anyway
+	last pushed
+}
+
+func newPusher(d *Discovery) *pusher {
+	return &pusher{
+		d: d, wake: make(chan struct{}, 1), pushing: make(chan struct{}, 1), stored: make(map[cid.Cid]time.Time),
+	}
+}
+
+// publish pushes a new record, now or soon after.
+func (p *pusher) publish(ctx context.Context, r Record) error {
+	if again := p.again(r); time.Until(again) > 0 {
+		p.poke(again)
+		return nil
+	}
+	err := p.push(ctx, false)
+	if err != nil {
+		p.poke(time.Now().Add(firstRetry))
+	}
+	return err
+}
+
 // again is when a record is to be pushed: at once unless one of the same topics at the same addresses was, a moment
 // ago.
-func (d *Discovery) again(r Record) time.Time {
-	addrs := d.addrs()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !slices.Equal(d.last.topics, r.Topics) || !slices.Equal(d.last.addrs, addrs) {
+func (p *pusher) again(r Record) time.Time {
+	addrs := p.addrs()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Equal(p.last.topics, r.Topics) || !slices.Equal(p.last.addrs, addrs) {
 		return time.Time{}
 	}
-	return d.last.at.Add(d.cfg.Validity / pushesEach)
+	return p.last.at.Add(p.d.cfg.Validity / pushesEach)
 }
 
 // addrs are the addresses of this peer, in an order that says nothing.
-func (d *Discovery) addrs() []string {
+func (p *pusher) addrs() []string {
 	var out []string
-	for _, a := range d.h.Addrs() {
+	for _, a := range p.d.h.Addrs() {
 		out = append(out, string(a.Bytes()))
 	}
 	slices.Sort(out)
@@ -55,28 +90,28 @@ func (d *Discovery) addrs() []string {
 
 // push puts the current record and its topics into the DHT. A stored topic says no more than this peer's address. So
 // unless all is set, it leaves out topics that were stored lately from the same addresses.
-func (d *Discovery) push(ctx context.Context, all bool) error {
+func (p *pusher) push(ctx context.Context, all bool) error {
 	select {
-	case d.pushing <- struct{}{}:
+	case p.pushing <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-d.pushing }()
-	r, data := d.renewed(time.Second)
-	keys := d.topicKeysAt(r, time.Now())
+	defer func() { <-p.pushing }()
+	r, data := p.d.own.renewed(time.Second)
+	keys := p.d.topicKeysAt(r, time.Now())
 	if data == nil && len(keys) == 0 {
 		return nil
 	}
-	if d.dht.RoutingTable().Size() == 0 {
+	if p.d.dht.RoutingTable().Size() == 0 {
 		return ErrNoPeers
 	}
-	now := pushed{at: time.Now(), topics: r.Topics, addrs: d.addrs()}
-	d.mu.Lock()
-	all = all || !slices.Equal(d.last.addrs, now.addrs)
-	d.mu.Unlock()
-	maps.DeleteFunc(d.stored, func(_ cid.Cid, at time.Time) bool { return all || now.at.Sub(at) > d.cfg.Validity/5 })
+	now := pushed{at: time.Now(), topics: r.Topics, addrs: p.addrs()}
+	p.mu.Lock()
+	all = all || !slices.Equal(p.last.addrs, now.addrs)
+	p.mu.Unlock()
+	maps.DeleteFunc(p.stored, func(_ cid.Cid, at time.Time) bool { return all || now.at.Sub(at) > p.d.cfg.Validity/5 })
 	keys = slices.DeleteFunc(keys, func(k cid.Cid) bool {
-		_, lately := d.stored[k]
+		_, lately := p.stored[k]
 		return lately
 	})
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
@@ -87,14 +122,14 @@ func (d *Discovery) push(ctx context.Context, all bool) error {
 		if data == nil {
 			return nil
 		}
-		if err := d.dht.PutValue(ctx, key(d.h.ID()), data); err != nil {
+		if err := p.d.dht.PutValue(ctx, key(p.d.h.ID()), data); err != nil {
 			return fmt.Errorf("storing record: %w", err)
 		}
 		return nil
 	})
 	for _, k := range keys {
 		g.Go(func() error {
-			if err := d.provide(ctx, k); err != nil {
+			if err := p.d.provide(ctx, k); err != nil {
 				return fmt.Errorf("storing topic: %w", err)
 			}
 			return nil
@@ -104,18 +139,18 @@ func (d *Discovery) push(ctx context.Context, all bool) error {
 		return err
 	}
 	for _, k := range keys {
-		d.stored[k] = now.at
+		p.stored[k] = now.at
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.last = now
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = now
 	return nil
 }
 
-// Run keeps the record in the DHT until ctx ends, then returns nil.
-func (d *Discovery) Run(ctx context.Context) error {
+// run pushes until ctx ends.
+func (p *pusher) run(ctx context.Context) {
 	// Soon after the start the routing table is small and the first copies lie in the wrong places.
-	early := []time.Duration{d.cfg.Validity / 40, d.cfg.Validity / 10}
+	early := []time.Duration{p.d.cfg.Validity / 40, p.d.cfg.Validity / 10}
 	retry := firstRetry
 	due := time.Now() // when everything is stored again
 	at := due         // when something is
@@ -124,21 +159,21 @@ func (d *Discovery) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-d.wake:
-			if wish := d.wished(); !wish.IsZero() && wish.Before(at) {
+			return
+		case <-p.wake:
+			if wish := p.wished(); !wish.IsZero() && wish.Before(at) {
 				at = wish
 				timer.Reset(time.Until(at))
 			}
 			continue
 		case <-timer.C:
 		}
-		d.wished() // this is the push that was wished for
+		p.wished() // this is the push that was wished for
 		all := !time.Now().Before(due)
-		err := d.push(ctx, all)
+		err := p.push(ctx, all)
 		switch {
 		case err != nil:
-			d.log.Debug("record not pushed", "err", err)
+			p.d.log.Debug("record not pushed", "err", err)
 			due = time.Now().Add(retry)
 			retry = min(2*retry, maxRetry)
 		case !all:
@@ -146,7 +181,7 @@ func (d *Discovery) Run(ctx context.Context) error {
 			due = time.Now().Add(early[0])
 			early = early[1:]
 		default:
-			due = time.Now().Add(d.cfg.Validity * 2 / 5)
+			due = time.Now().Add(p.d.cfg.Validity * 2 / 5)
 			retry = firstRetry
 		}
 		at = due
@@ -154,24 +189,24 @@ func (d *Discovery) Run(ctx context.Context) error {
 	}
 }
 
-// poke sets the latest time of Run's next push.
-func (d *Discovery) poke(at time.Time) {
-	d.mu.Lock()
-	if d.wish.IsZero() || at.Before(d.wish) {
-		d.wish = at
+// poke sets the latest time of the next push.
+func (p *pusher) poke(at time.Time) {
+	p.mu.Lock()
+	if p.wish.IsZero() || at.Before(p.wish) {
+		p.wish = at
 	}
-	d.mu.Unlock()
+	p.mu.Unlock()
 	select {
-	case d.wake <- struct{}{}:
+	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// wished is when Run is to push at the latest, and forgets it; zero: as it would anyway.
-func (d *Discovery) wished() time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	at := d.wish
-	d.wish = time.Time{}
+// wished is when run is to push at the latest, and forgets it; zero: as it would anyway.
+func (p *pusher) wished() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.wish
+	p.wish = time.Time{}
 	return at
 }

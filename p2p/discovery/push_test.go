@@ -43,7 +43,7 @@ func TestChangesAreGathered(t *testing.T) {
 			}
 		}
 		publish("cpu", "first")
-		first := d.last.at
+		first := d.pusher.last.at
 		if got := copied(); got != "first" {
 			t.Fatalf("the copy is %q", got)
 		}
@@ -61,7 +61,7 @@ func TestChangesAreGathered(t *testing.T) {
 		if got := copied(); got != "9" {
 			t.Errorf("liveness: the copy is still %q", got)
 		}
-		for k, at := range d.stored {
+		for k, at := range d.pusher.stored {
 			if !at.Equal(first) {
 				t.Errorf("a topic that did not change was stored again: %v", k)
 			}
@@ -74,7 +74,7 @@ func TestChangesAreGathered(t *testing.T) {
 			t.Error("not found live")
 		}
 		time.Sleep(DefaultValidity)
-		for k, at := range d.stored {
+		for k, at := range d.pusher.stored {
 			if time.Since(at) > DefaultValidity/2 {
 				t.Errorf("liveness: topic %v was stored %v ago", k, time.Since(at))
 			}

@@ -35,13 +35,13 @@ func newRequests() *admit.Rates {
 // closed, so that each further message needs another one.
 func (d *Discovery) limitRequest(ctx context.Context, s network.Stream, m *dhtpb.Message) {
 	p, at := s.Conn().RemotePeer(), s.Conn().RemoteMultiaddr()
-	if m.GetType() == dhtpb.Message_ADD_PROVIDER && !d.providers.allow(p, at) {
+	if m.GetType() == dhtpb.Message_ADD_PROVIDER && !d.providers.Allow(p, at) {
 		_ = s.ResetWithError(network.StreamRateLimited)
 		return
 	}
 	n := 1
 	if m.GetType() == dhtpb.Message_GET_PROVIDERS {
-		n += d.providers.under(m.GetKey()) / 256
+		n += d.providers.Under(m.GetKey()) / 256
 	}
 	wait, ok := d.requests.Wait(p, d.standing()(p), admit.NetworkOf(at), n, time.Now(), maxAskWait)
 	if !ok {

@@ -13,13 +13,15 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	ma "github.com/multiformats/go-multiaddr"
 
-	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/addr"
+	"github.com/starling-network/starling/p2p/discovery/sites"
 )
 
 // The DHT's library walks towards a key along one path and takes the nearest peers unconditionally: twenty IDs that
 // were made for a key, on one machine, are all that it then sees. A walk here differs in two ways:
 //
-//   - The nearest are chosen with a share for each network (division), so that one network has a few of their places.
+//   - The nearest are chosen with a share for each network (sites.Division), so that one network has a few of their
+//     places.
 //   - It takes several paths that share no peer (S/Kademlia, Baumgart and Mies 2007): peers that a liar names
 //     are asked on the liar's path.
 const (
@@ -62,7 +64,7 @@ type named struct {
 type step struct {
 	peer.AddrInfo
 	far   [sha256.Size]byte
-	at    site // as others say, until it has answered
+	at    sites.Site // as others say, until it has answered
 	state stepState
 }
 
@@ -104,9 +106,9 @@ func (d *Discovery) walkTo(
 }
 
 func (w *walk) step(p peer.AddrInfo) *step {
-	s := &step{AddrInfo: p, far: sha256.Sum256([]byte(p.ID)), at: claimed(p)}
-	if at := connectedFrom(w.d.h, p.ID); at != nil {
-		s.at = siteOf(at)
+	s := &step{AddrInfo: p, far: sha256.Sum256([]byte(p.ID)), at: sites.Claimed(p)}
+	if at := sites.Address(w.d.h, p.ID); at != nil {
+		s.at = sites.Of(at)
 	}
 	for i := range s.far {
 		s.far[i] ^= w.target[i]
@@ -116,16 +118,16 @@ func (w *walk) step(p peer.AddrInfo) *step {
 
 // choose returns the n nearest of the steps that have not failed, with a share of the n for each network.
 func choose(steps []*step, n int) (out []*step) {
-	var sites []site
+	var all []sites.Site
 	for _, s := range steps {
 		if s.state != stepFailed {
-			sites = append(sites, s.at)
+			all = append(all, s.at)
 		}
 	}
 	slices.SortFunc(steps, func(a, b *step) int { return bytes.Compare(a.far[:], b.far[:]) })
-	shares := divide(n, sites)
+	shares := sites.Divide(n, all)
 	for _, s := range steps {
-		if len(out) < n && s.state != stepFailed && shares.take(s.at) {
+		if len(out) < n && s.state != stepFailed && shares.Take(s.at) {
 			out = append(out, s)
 		}
 	}
@@ -161,7 +163,7 @@ func (w *walk) path(ctx context.Context, steps []*step) {
 			a.from.state = stepFailed
 			continue
 		}
-		a.from.state, a.from.at = stepAnswered, siteOf(connectedFrom(w.d.h, a.from.ID))
+		a.from.state, a.from.at = stepAnswered, sites.Of(sites.Address(w.d.h, a.from.ID))
 		steps = append(steps, w.hear(a.from, a.near)...)
 	}
 }
@@ -187,7 +189,7 @@ func (w *walk) hear(from *step, near []*peer.AddrInfo) (out []*step) {
 		w.done = append(w.done, from)
 	}
 	for _, p := range near[:min(len(near), walkNames)] {
-		addrs := p.Addrs[:min(len(p.Addrs), p2p.MaxAddrs)]
+		addrs := p.Addrs[:min(len(p.Addrs), addr.Max)]
 		n := w.heard[p.ID]
 		if n == nil {
 			n = &named{}

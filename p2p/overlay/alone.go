@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/tun"
 )
 
 // AloneConfig is the network of an execution that is in no overlay.
@@ -20,7 +23,7 @@ type AloneConfig struct {
 // Alone is the network of an execution that is in no overlay: its TUN and Outside, with nothing between them.
 type Alone struct {
 	cfg  AloneConfig
-	tun  *tunnel
+	tun  *tun.TUN
 	done chan struct{} // closed when nothing is read any more
 	once sync.Once
 	shut chan struct{}
@@ -38,11 +41,11 @@ func NewAlone(cfg AloneConfig) (*Alone, error) {
 		}
 		return nil, err
 	}
-	tun, err := openTunnel(cfg.Tun)
+	t, err := openTunnel(cfg.Tun)
 	if err != nil {
-		return nil, fmt.Errorf("taking over the TUN: %w", err)
+		return nil, err
 	}
-	a := &Alone{cfg: cfg, tun: tun, done: make(chan struct{}), shut: make(chan struct{})}
+	a := &Alone{cfg: cfg, tun: t, done: make(chan struct{}), shut: make(chan struct{})}
 	cfg.Outside.SetWriter(a.write)
 	go a.pump()
 	return a, nil
@@ -52,7 +55,7 @@ func NewAlone(cfg AloneConfig) (*Alone, error) {
 func (a *Alone) Close() (err error) {
 	a.once.Do(func() {
 		close(a.shut)
-		err = a.tun.native.Close()
+		err = a.tun.Native.Close()
 		<-a.done
 		a.cfg.Outside.SetWriter(nil)
 	})
@@ -63,10 +66,10 @@ func (a *Alone) Close() (err error) {
 // gave them.
 func (a *Alone) pump() {
 	defer close(a.done)
-	raw, cut := make([]byte, largeBuffer), make([]byte, largeBuffer)
+	raw, cut := make([]byte, packet.Large), make([]byte, packet.Large)
 	list := make([][]byte, 1)
 	for {
-		n, err := a.tun.file.Read(raw)
+		n, err := a.tun.File.Read(raw)
 		if err != nil {
 			select {
 			case <-a.shut:
@@ -75,17 +78,17 @@ func (a *Alone) pump() {
 			}
 			return
 		}
-		p := packet{}
-		if parsePacket(raw[:n], &p) != nil || source(p.data) != a.cfg.Address { // an interface speaks IPv6 of itself
-			continue
+		p := packet.Packet{}
+		if packet.Parse(raw[:n], &p) != nil || packet.Source(p.Data) != a.cfg.Address {
+			continue // an interface speaks IPv6 of itself
 		}
-		if p.seg == 0 || p.proto == protoTCP {
-			list[0] = p.data
+		if p.Seg == 0 || p.Proto == packet.TCP {
+			list[0] = p.Data
 			a.cfg.Outside.Deliver(list)
 			continue
 		}
-		for !p.empty() {
-			if n := p.next(cut); n > 0 {
+		for !p.Empty() {
+			if n := p.Next(cut); n > 0 {
 				list[0] = cut[:n:n]
 				a.cfg.Outside.Deliver(list)
 			}
@@ -97,9 +100,10 @@ func (a *Alone) pump() {
 func (a *Alone) write(packets [][]byte) error {
 	ok := make([][]byte, 0, len(packets))
 	for _, p := range packets {
-		if len(p) >= 20 && len(p) <= largeBuffer-virtioHead && p[0]>>4 == 4 && destination(p) == a.cfg.Address {
+		if len(p) >= 20 && len(p) <= packet.Large-packet.VirtioHead && p[0]>>4 == 4 &&
+			packet.Destination(p) == a.cfg.Address {
 			ok = append(ok, p)
 		}
 	}
-	return a.tun.inject(ok)
+	return a.tun.Inject(ok)
 }

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"time"
@@ -10,12 +9,13 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/time/rate"
+
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 const (
-	// maxCandidates bounds the addresses that are tried for one member, maxTold those in one call.
+	// maxCandidates bounds the addresses that are tried for one member.
 	maxCandidates = 24
-	maxTold       = 12
 	// callEvery is the shortest pause between the answers to a member's calls.
 	callEvery = time.Second
 	// burst is how often all addresses of a member are tried after a call, once a probeTick: whatever opens a router on
@@ -25,55 +25,9 @@ const (
 	// unproven pings go to addresses that a member says are its own and that it was not heard from: eight searches at
 	// once, then so many a second. A call has 280 bytes, a ping 81: without a bound its member sends 20 KB a second to
 	// whom it likes.
-	unprovenBurst     = 8 * maxTold
+	unprovenBurst     = 8 * wire.MaxTold
 	unprovenPerSecond = 4
-
-	addrSize = 16 + 2 // an IPv6 address, IPv4 as in RFC 4291 2.5.5.2, and a port
-	callBody = probeBody + 1 + maxTold*addrSize
 )
-
-// appendAddr adds an address as probes carry it.
-func appendAddr(b []byte, a netip.AddrPort) []byte {
-	ip := a.Addr().As16()
-	return binary.BigEndian.AppendUint16(append(b, ip[:]...), a.Port())
-}
-
-// readAddr reads one; ok is false for one that nothing can be sent to.
-func readAddr(b []byte) (a netip.AddrPort, ok bool) {
-	if len(b) < addrSize {
-		return a, false
-	}
-	a = netip.AddrPortFrom(netip.AddrFrom16([16]byte(b)).Unmap(), binary.BigEndian.Uint16(b[16:]))
-	ip := a.Addr()
-	return a, a.Port() != 0 && !ip.IsUnspecified() && !ip.IsMulticast() &&
-		ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
-}
-
-// sealCall makes a call, or the answer to one: the addresses at which this host may be. All are of one size, so that a
-// call that somebody recorded and sends again is answered with no more bytes than it has.
-func (m *member) sealCall(kind byte, id uint64, own []netip.AddrPort) []byte {
-	own = own[:min(len(own), maxTold)]
-	told := []byte{byte(len(own))}
-	for _, a := range own {
-		told = appendAddr(told, a)
-	}
-	return m.sealBody(kind, id, 0, told, probeHead+callBody+m.seal.Overhead())
-}
-
-// readCall reads the addresses of a call; those that nothing can be sent to are passed over.
-func readCall(b []byte) []netip.AddrPort {
-	if len(b) == 0 {
-		return nil
-	}
-	n := min(int(b[0]), maxTold)
-	var out []netip.AddrPort
-	for b = b[1:]; n > 0 && len(b) >= addrSize; n, b = n-1, b[addrSize:] {
-		if a, ok := readAddr(b); ok && !slices.Contains(out, a) {
-			out = append(out, a)
-		}
-	}
-	return out
-}
 
 // called notes where the member says it may be, and tries it there. The caller holds the lock.
 func (m *member) called(kind byte, told []netip.AddrPort, from route, now time.Time) {
@@ -84,8 +38,8 @@ func (m *member) called(kind byte, told []netip.AddrPort, from route, now time.T
 	p.calledAt = now
 	fresh := slices.ContainsFunc(told, func(a netip.AddrPort) bool { return !slices.Contains(p.told, a) })
 	p.told = told
-	if kind == kindCall {
-		m.send(from, m.sealCall(kindCalled, 0, m.d.n.own()))
+	if kind == wire.Call {
+		m.send(from, m.keys.SealCall(wire.Called, 0, m.d.n.own()))
 	}
 	switch {
 	case m.direct.Load() == nil:
@@ -99,7 +53,7 @@ func (m *member) called(kind byte, told []netip.AddrPort, from route, now time.T
 // call sends the member this host's possible addresses, so that both send to each other at once. The caller holds the
 // lock.
 func (m *member) call(r route) {
-	m.send(r, m.sealCall(kindCall, 0, m.d.n.own()))
+	m.send(r, m.keys.SealCall(wire.Call, 0, m.d.n.own()))
 }
 
 // tryAll pings the member wherever it may be. The caller holds the lock.
@@ -138,7 +92,7 @@ type candidate struct {
 func (n *Network) own() []netip.AddrPort {
 	var out []netip.AddrPort
 	add := func(a netip.AddrPort) {
-		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); len(out) < maxTold && a.Port() != 0 &&
+		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); len(out) < wire.MaxTold && a.Port() != 0 &&
 			!slices.Contains(out, a) {
 			out = append(out, a)
 		}
@@ -146,7 +100,7 @@ func (n *Network) own() []netip.AddrPort {
 	members := 0
 	for _, d := range *n.list.Load() {
 		for _, m := range *d.byAddr.Load() {
-			if at := m.probing.seenAt.Load(); at != nil && members < maxTold/3 {
+			if at := m.probing.seenAt.Load(); at != nil && members < wire.MaxTold/3 {
 				add(*at)
 				members++
 			}
@@ -204,7 +158,7 @@ func (m *member) candidates() []candidate {
 		}
 		seen[to] = true
 		port := m.d.n.portFor(to.Addr())
-		if port == nil || told && to.Addr().IsLoopback() && !port.local().Addr().IsLoopback() {
+		if port == nil || told && to.Addr().IsLoopback() && !port.Local().Addr().IsLoopback() {
 			return // nobody else is on our loopback
 		}
 		out = append(out, candidate{route{port, to}, proven})

@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"context"
-	"crypto/cipher"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
@@ -15,13 +14,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/crypto/blake2s"
-	"golang.org/x/crypto/chacha20poly1305"
-	"golang.org/x/crypto/curve25519"
 	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/p2p/overlay/index"
+	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/turns"
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 // handshakeRate bounds the initiations a second of which a device computes the sender, which costs a multiplication on
@@ -44,15 +45,15 @@ type Device struct {
 	pub   PublicKey
 	log   *slog.Logger
 	tun   *tunnel
-	queue *queue
+	queue *turns.Queue
 	wg    *device.Device
 	macs  device.CookieChecker
 	rate  *rate.Limiter
 	known *rate.Limiter
 	where atomic.Pointer[map[netip.AddrPort]bool] // where members are now
 
-	inbox   *inbox
-	passage passage
+	inbox   *turns.Inbox[sentBy]
+	passage *turns.Passage
 	probes  chan probe
 	poke    chan struct{} // 1: look now which members are to be probed
 
@@ -73,28 +74,37 @@ type member struct {
 	d    *Device
 	here bool // its device is on this host
 
-	mine, theirs tag // of the probes that we send and receive
-	seal         cipher.AEAD
+	keys wire.Pair // of the probes
 
 	direct  atomic.Pointer[route] // nil: over the stream
 	mtu     atomic.Int32          // of the direct path
-	waiting [2]backlog            // in the device's inbox, small and large; guarded by it
+	waiting turns.Origin[sentBy]  // in the device's inbox
 	out     *carrier
 	probing probing
 
-	gone  bool // guarded by the network's index, as is given
-	given []given
+	entry  *index.Entry[*member] // in the network's index
+	outlet turns.Outlet          // of the device's queue
+}
 
-	inflight int       // packets between the queue and the kernel; guarded by the queue, as are the next fields
-	pace     pace      // how many there may be
-	lastSent time.Time // when some last left
+// sentBy is the sender of packets: a member, nil if it is not known yet, and the way that they came.
+type sentBy struct {
+	member *member
+	from   route // its port is nil for those of a stream or of this host
+}
+
+func (m *member) arrival(t packet.Train, from route) turns.Arrival[sentBy] {
+	a := turns.Arrival[sentBy]{Train: t, From: sentBy{m, from}}
+	if m != nil {
+		a.Origin = &m.waiting
+	}
+	return a
 }
 
 func newDevice(n *Network, cfg Config, pub PublicKey, tun *tunnel) *Device {
 	d := &Device{n: n, cfg: cfg, pub: pub, log: cfg.Log.With("overlay", cfg.Address), tun: tun,
-		queue: newQueue(&n.stats), rate: rate.NewLimiter(handshakeRate, handshakeBurst),
-		known: rate.NewLimiter(knownRate, knownBurst), inbox: newInbox(&n.stats),
-		passage: passage{less: make(chan struct{}, 1)}, probes: make(chan probe, probeQueue),
+		queue: turns.NewQueue(&n.stats.dropped[dropQueue]), rate: rate.NewLimiter(handshakeRate, handshakeBurst),
+		known: rate.NewLimiter(knownRate, knownBurst), inbox: turns.NewInbox[sentBy](&n.stats.dropped[dropBusy]),
+		passage: turns.NewPassage(), probes: make(chan probe, probeQueue),
 		poke: make(chan struct{}, 1)}
 	d.byKey.Store(new(map[PublicKey]*member))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -141,12 +151,12 @@ func (d *Device) Close() error {
 		d.byAddr.Store(new(map[netip.Addr]*member))
 		d.cancel()
 		for _, m := range gone {
-			d.n.unknow(m)
+			d.n.index.Remove(m.entry)
 			m.out.close()
 		}
-		d.queue.close()
+		d.queue.Close()
 		d.wg.Close() // and the TUN
-		d.inbox.close()
+		d.inbox.Close()
 		d.tasks.Wait()
 		if d.cfg.Outside != nil {
 			d.cfg.Outside.SetWriter(nil)
@@ -213,13 +223,13 @@ func (d *Device) SetMembers(list []Member) error {
 	// WireGuard takes the changes in order: first those that leave, so that an address is free for the next.
 	var ipc strings.Builder
 	for _, m := range gone {
-		d.n.unknow(m)
+		d.n.index.Remove(m.entry)
 		m.out.close()
-		d.queue.forget(m)
+		d.queue.Forget(&m.outlet)
 		fmt.Fprintf(&ipc, "public_key=%s\nremove=true\n", m.Key)
 	}
 	for _, m := range fresh {
-		d.n.know(m)
+		d.n.index.Add(m.entry)
 		fmt.Fprintf(&ipc, "public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s/32\n",
 			m.Key, m.Key, m.Address)
 	}
@@ -255,11 +265,13 @@ func (d *Device) checkMembers(list []Member) error {
 }
 
 func (d *Device) newMember(m Member, self peer.ID) (*member, error) {
-	f := &member{Member: m, d: d, here: m.Peer == self}
-	if err := f.deriveProbeKeys(d.cfg.Key, d.pub); err != nil {
+	keys, err := wire.NewPair(d.cfg.Key, d.pub, m.Key)
+	if err != nil {
 		return nil, fmt.Errorf("%w: member %s: %w", ErrConfig, m.Address, err)
 	}
-	f.mtu.Store(MinMTU)
+	f := &member{Member: m, d: d, here: m.Peer == self, keys: keys}
+	f.entry = index.NewEntry(f, keys.Theirs)
+	f.mtu.Store(wire.MinMTU)
 	f.out = newCarrier(f)
 	return f, nil
 }
@@ -270,27 +282,10 @@ func (d *Device) initiator(p []byte, from netip.AddrPort) *member {
 	if !((*d.where.Load())[from] && d.known.Allow()) && !d.rate.Allow() {
 		return nil
 	}
-	// The first half of Noise IK's first message, as in device.ConsumeMessageInitiation.
-	ephemeral, static := p[8:40], p[40:88]
-	var hash, chain [blake2s.Size]byte
-	mixHash(&hash, device.InitialHash[:], d.pub[:])
-	mixHash(&hash, hash[:], ephemeral)
-	device.KDF1(&chain, device.InitialChainKey[:], ephemeral)
-	shared, err := curve25519.X25519(d.cfg.Key[:], ephemeral)
-	if err != nil {
-		return nil
+	if pub, ok := wire.Initiator(p, d.cfg.Key, d.pub); ok {
+		return d.member(pub)
 	}
-	var key [chacha20poly1305.KeySize]byte
-	device.KDF2(&chain, &key, chain[:], shared)
-	aead, err := chacha20poly1305.New(key[:])
-	if err != nil {
-		return nil
-	}
-	var pub [32]byte
-	if _, err := aead.Open(pub[:0], device.ZeroNonce[:], static, hash[:]); err != nil {
-		return nil
-	}
-	return d.member(pub)
+	return nil
 }
 
 // locate notes where members are now.
@@ -302,10 +297,6 @@ func (d *Device) locate() {
 		}
 	}
 	d.where.Store(&where)
-}
-
-func mixHash(to *[blake2s.Size]byte, h, data []byte) {
-	*to = blake2s.Sum256(slices.Concat(h, data))
 }
 
 // Members are the members as they stand now, by address.
@@ -358,14 +349,4 @@ func (d *Device) counters() map[PublicKey]MemberState {
 		out[key] = s
 	}
 	return out
-}
-
-// id is the host's own peer ID.
-func (n *Network) id() peer.ID {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.h == nil {
-		return ""
-	}
-	return n.h.ID()
 }

@@ -38,17 +38,24 @@ func aloneOf(t testing.TB, server string) (*space, *egress.Stack) {
 	return s, out
 }
 
+// headOnly is the directory of a cluster of one member.
+type headOnly struct{ at netip.Addr }
+
+func (h headOnly) Addresses(name string) []netip.Addr {
+	if name == "head" {
+		return []netip.Addr{h.at}
+	}
+	return nil
+}
+
+func (headOnly) Name(netip.Addr) string { return "" }
+
 func spaceWithWayOut(t testing.TB, server string, mtu int) (*space, *egress.Stack) {
 	t.Helper()
 	s := newSpace(t, "10.77.0.2", mtu)
 	out, err := egress.New(egress.Config{
 		Address: s.addr, Service: netip.MustParseAddr("10.77.255.254"), MTU: mtu, Policy: egress.Policy{Mode: egress.ModeInternet},
-		Names: func(name string) []netip.Addr {
-			if name == "head" {
-				return []netip.Addr{s.addr}
-			}
-			return nil
-		},
+		Names:    headOnly{s.addr},
 		Services: map[uint16]func(context.Context, net.Conn){514: func(_ context.Context, c net.Conn) { _, _ = io.WriteString(c, "here") }},
 		Dial: func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 			if to != netip.MustParseAddrPort("93.184.216.34:443") {

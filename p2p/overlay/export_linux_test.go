@@ -15,11 +15,14 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/starling-network/starling/p2p/overlay/port"
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 // Wire is a UDP port that a test can cut, and that it can give datagrams as if they had come.
 type Wire struct {
-	port
+	port.Port
 	Down atomic.Bool
 	Most atomic.Int64 // larger datagrams are lost; 0: none are
 
@@ -29,7 +32,7 @@ type Wire struct {
 	to   map[netip.AddrPort]int // bytes
 }
 
-func (w *Wire) send(packets [][]byte, to netip.AddrPort) error {
+func (w *Wire) Send(packets [][]byte, to netip.AddrPort) error {
 	most := int(w.Most.Load())
 	if w.Down.Load() {
 		return nil
@@ -49,7 +52,7 @@ func (w *Wire) send(packets [][]byte, to netip.AddrPort) error {
 		if most > 0 && len(p) > most {
 			continue
 		}
-		if err := w.port.send([][]byte{p}, to); err != nil {
+		if err := w.Port.Send([][]byte{p}, to); err != nil {
 			return err
 		}
 	}
@@ -62,7 +65,7 @@ func Rewire(n *Network) []*Wire {
 	defer n.mu.Unlock()
 	var out []*Wire
 	for i, p := range n.ports {
-		w := &Wire{port: p}
+		w := &Wire{Port: p}
 		n.ports[i] = w
 		rename(p, w)
 		out = append(out, w)
@@ -75,8 +78,8 @@ var Protocol = (*Network).protocol
 
 // Hello and Frame are a stream's first bytes, and a packet on it.
 var (
-	Hello = hello
-	Frame = appendFrame
+	Hello = wire.Hello
+	Frame = wire.AppendFrame
 )
 
 // UDPOf is the UDP address under a multiaddress of QUIC.
@@ -135,7 +138,7 @@ func Forged(t testing.TB, to, member PublicKey) []byte {
 		t.Fatal(err)
 	}
 	b := make([]byte, device.MessageInitiationSize)
-	b[0] = kindInitiation
+	b[0] = wire.Initiation
 	copy(b[8:], pub[:])
 	aead.Seal(b[40:40], device.ZeroNonce[:], member[:], hash[:])
 	var macs device.CookieGenerator
@@ -151,7 +154,7 @@ type nowhere struct {
 	events chan tun.Event
 }
 
-func (n nowhere) MTU() (int, error)                      { return DefaultMTU, nil }
+func (n nowhere) MTU() (int, error)                      { return wire.DefaultMTU, nil }
 func (n nowhere) BatchSize() int                         { return 1 }
 func (n nowhere) Events() <-chan tun.Event               { return n.events }
 func (n nowhere) Read([][]byte, []int, int) (int, error) { <-n.closed; return 0, os.ErrClosed }
@@ -193,6 +196,8 @@ func Initiation(t testing.TB, to PublicKey, from PrivateKey) []byte {
 // Share makes the ports of a host sort what comes, as after the first Join.
 func Share(n *Network) {
 	for _, p := range n.ports {
-		p.share()
+		p.Share()
 	}
 }
+
+func mixHash(to *[blake2s.Size]byte, h, data []byte) { *to = blake2s.Sum256(slices.Concat(h, data)) }

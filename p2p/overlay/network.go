@@ -4,25 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
-	"golang.zx2c4.com/wireguard/device"
-)
+	"golang.org/x/time/rate"
 
-// port is a UDP port that is shared with QUIC.
-type port interface {
-	share()
-	send(packets [][]byte, to netip.AddrPort) error
-	fits(to netip.Addr) bool
-	local() netip.AddrPort
-}
+	"github.com/starling-network/starling/p2p/overlay/index"
+	"github.com/starling-network/starling/p2p/overlay/port"
+	"github.com/starling-network/starling/p2p/overlay/wire"
+)
 
 // Network is all overlays of one host.
 type Network struct {
@@ -36,24 +33,19 @@ type Network struct {
 	mu      sync.Mutex
 	h       host.Host
 	seen    func() []ma.Multiaddr // where others see this host; nil: not known
-	ports   []port
+	ports   []port.Port
 	devices map[PublicKey]*Device
 	shared  bool
 	closed  bool
 
 	list atomic.Pointer[[]*Device]
 
-	index struct {
-		sync.RWMutex
-		byIndex map[uint32]*member // indices that devices gave out
-		byTag   map[tag]*member    // probes that members send
-	}
+	index *index.Index[*member]
 }
 
 // New makes the overlays of a host on a libp2p network. ListenUDP is for its QUIC; Attach must follow.
 func New(name string, log *slog.Logger) *Network {
-	n := &Network{name: name, log: log, devices: make(map[PublicKey]*Device)}
-	n.index.byIndex, n.index.byTag = make(map[uint32]*member), make(map[tag]*member)
+	n := &Network{name: name, log: log, devices: make(map[PublicKey]*Device), index: index.New[*member]()}
 	n.list.Store(new([]*Device))
 	n.watch = &network.NotifyBundle{ConnectedF: n.connected}
 	return n
@@ -73,8 +65,22 @@ func (n *Network) Attach(h host.Host, seen func() []ma.Multiaddr) {
 	h.Network().Notify(n.watch)
 }
 
+// ListenUDP opens the ports of libp2p's QUIC.
+func (n *Network) ListenUDP(network string, laddr *net.UDPAddr) (net.PacketConn, error) {
+	c, p, err := port.Listen(network, laddr, n.plain, sorter{n})
+	if err != nil {
+		return nil, err
+	}
+	if p != nil { // QUIC's alone otherwise
+		if err := n.open(p); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
+}
+
 // open notes a port.
-func (n *Network) open(p port) error {
+func (n *Network) open(p port.Port) error {
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
@@ -84,15 +90,15 @@ func (n *Network) open(p port) error {
 	shared := n.shared
 	n.mu.Unlock()
 	if shared {
-		p.share()
+		p.Share()
 	}
 	return nil
 }
 
-func (n *Network) forget(p port) {
+func (n *Network) forget(p port.Port) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.ports = slices.DeleteFunc(n.ports, func(o port) bool { return o == p })
+	n.ports = slices.DeleteFunc(n.ports, func(o port.Port) bool { return o == p })
 }
 
 // Join makes this host a member of an overlay, at first without others.
@@ -107,11 +113,11 @@ func (n *Network) Join(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, errors.Join(err, cfg.Tun.Close())
 	}
-	tun, err := openTunnel(cfg.Tun)
+	t, err := openTunnel(cfg.Tun)
 	if err != nil {
-		return nil, fmt.Errorf("taking over the TUN: %w", err)
+		return nil, err
 	}
-	d := newDevice(n, cfg, pub, tun)
+	d := newDevice(n, cfg, pub, &tunnel{TUN: t, errors: rate.NewLimiter(errorRate, errorBurst)})
 	if err := n.add(d); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -136,7 +142,7 @@ func (n *Network) add(d *Device) error {
 	n.relist()
 	n.shared = true
 	for _, p := range n.ports {
-		p.share()
+		p.Share()
 	}
 	return nil
 }
@@ -167,15 +173,15 @@ func (n *Network) find(key PublicKey) *Device {
 
 // portFor is the port from which to send to an address: a listening one before one on a single address, and those first
 // that were open first.
-func (n *Network) portFor(to netip.Addr) port {
+func (n *Network) portFor(to netip.Addr) port.Port {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var best port
+	var best port.Port
 	for _, p := range n.ports {
-		if !p.fits(to) {
+		if !p.Fits(to) {
 			continue
 		}
-		at := p.local().Addr()
+		at := p.Local().Addr()
 		if at.IsUnspecified() {
 			return p
 		}
@@ -196,86 +202,29 @@ type target struct {
 
 // whose finds the recipient of a datagram. Kind is kindOther for QUIC's.
 func (n *Network) whose(p []byte) target {
-	kind := kindOf(p)
+	kind := wire.KindOf(p)
 	switch kind {
-	case kindOther, kindJunk:
+	case wire.Other, wire.Junk:
 		return target{kind: kind, runs: true}
-	case kindInitiation:
+	case wire.Initiation:
 		for _, d := range *n.list.Load() {
 			if d.macs.CheckMAC1(p) {
 				return target{kind: kind, device: d}
 			}
 		}
 		return target{kind: kind}
-	case kindProbe:
-		n.index.RLock()
-		m := n.index.byTag[tagOf(p)]
-		n.index.RUnlock()
+	case wire.Probe:
+		m := n.index.Tagged(wire.TagOf(p))
 		if m == nil {
 			return target{kind: kind}
 		}
 		return target{kind: kind, device: m.d, member: m}
 	}
-	n.index.RLock()
-	m := n.index.byIndex[receiverOf(kind, p)]
-	n.index.RUnlock()
+	m := n.index.Given(wire.Receiver(kind, p))
 	if m == nil {
 		return target{kind: kind}
 	}
 	return target{kind: kind, device: m.d, member: m, runs: true}
-}
-
-const (
-	// indexLife is how long an index can be in use: WireGuard gives a key up after 180 s.
-	indexLife = device.RejectAfterTime + 20*time.Second
-	// maxIndices bounds those of one member: it can make us answer 50 initiations a second.
-	maxIndices = 256
-)
-
-type given struct {
-	index uint32
-	at    time.Time
-}
-
-// learn notes an index that a device gives to a member.
-func (n *Network) learn(m *member, index uint32) {
-	now := time.Now()
-	n.index.Lock()
-	defer n.index.Unlock()
-	if m.gone {
-		return
-	}
-	for len(m.given) > 0 && (now.Sub(m.given[0].at) > indexLife || len(m.given) >= maxIndices) {
-		if n.index.byIndex[m.given[0].index] == m {
-			delete(n.index.byIndex, m.given[0].index)
-		}
-		m.given = m.given[1:]
-	}
-	m.given = append(m.given, given{index, now})
-	n.index.byIndex[index] = m
-}
-
-// know makes the probes of a member known.
-func (n *Network) know(m *member) {
-	n.index.Lock()
-	defer n.index.Unlock()
-	n.index.byTag[m.theirs] = m
-}
-
-// unknow forgets all that a member could be known by.
-func (n *Network) unknow(m *member) {
-	n.index.Lock()
-	defer n.index.Unlock()
-	m.gone = true
-	if n.index.byTag[m.theirs] == m {
-		delete(n.index.byTag, m.theirs)
-	}
-	for _, g := range m.given {
-		if n.index.byIndex[g.index] == m {
-			delete(n.index.byIndex, g.index)
-		}
-	}
-	m.given = nil
 }
 
 // Close leaves every overlay. The ports stay open for QUIC.
@@ -300,4 +249,14 @@ func (n *Network) host() host.Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.h
+}
+
+// id is the host's own peer ID.
+func (n *Network) id() peer.ID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.h == nil {
+		return ""
+	}
+	return n.h.ID()
 }

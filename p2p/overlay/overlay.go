@@ -9,7 +9,7 @@
 //
 //	container ── TUN ── Alone ── Outside
 //
-// Datagrams on the shared port are distinguished by their first four bytes, see wire.go. One host may be in several
+// Datagrams on the shared port are distinguished by their first four bytes (package wire). One host may be in several
 // overlays, with the same addresses in each: an initiation names its device by mac1, everything else by an index that
 // the device gave out when it sent its own half of the handshake.
 //
@@ -26,6 +26,16 @@
 // answered by the same; then both send to all of them at once, which opens the routers on the way.
 //
 //	stream  /starling/overlay/1/<network>: sender's key (32) ‖ receiver's key (32) ‖ { length u16 ‖ datagram }*
+//
+// This package has the devices, their members and the paths to them. Beneath it stand
+//
+//	wire    the bytes that members exchange: kinds of datagrams, frames, sealed probes
+//	port    the UDP port that is shared with QUIC
+//	index   the member that a datagram is from
+//	turns   fair queues before and behind WireGuard
+//	packet  packets of a TUN, their segments and memory
+//	tun     a TUN that somebody else made
+//	egress  the way out for one container: an Outside
 package overlay
 
 import (
@@ -38,6 +48,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 // PrivateKey is a member's Curve25519 private key.
@@ -111,6 +123,13 @@ type MemberState struct {
 	Handshake time.Time     // the last one; zero when there was none
 }
 
+// Sizes of the packets inside an overlay.
+const (
+	MaxMTU     = wire.MaxMTU
+	MinMTU     = wire.MinMTU
+	DefaultMTU = wire.DefaultMTU // goes through nearly every path
+)
+
 const (
 	// MaxDevices bounds the overlays of one host, MaxMembers the members of one.
 	MaxDevices = 64
@@ -120,7 +139,7 @@ const (
 // check sets defaults and reports the first error of the configuration.
 func (c *Config) check() error {
 	if c.MTU == 0 {
-		c.MTU = DefaultMTU
+		c.MTU = wire.DefaultMTU
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -140,8 +159,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: address %s is not in %s", ErrConfig, c.Address, c.Prefix)
 	case !c.Prefix.Contains(c.Service) || c.Service == c.Address:
 		return fmt.Errorf("%w: service address %s is not a free one in %s", ErrConfig, c.Service, c.Prefix)
-	case c.MTU < MinMTU || c.MTU > MaxMTU:
-		return fmt.Errorf("%w: MTU %d is not in %d..%d", ErrConfig, c.MTU, MinMTU, MaxMTU)
+	case c.MTU < wire.MinMTU || c.MTU > wire.MaxMTU:
+		return fmt.Errorf("%w: MTU %d is not in %d..%d", ErrConfig, c.MTU, wire.MinMTU, wire.MaxMTU)
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package overlay
 
 import (
 	"time"
+
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 const (
@@ -54,9 +56,9 @@ func (m *member) keep(r route, now time.Time, busy bool) {
 			m.lose(r, now)
 			return
 		}
-		if p.missed == maxMissed-2 && m.mtu.Load() > MinMTU {
+		if p.missed == maxMissed-2 && m.mtu.Load() > wire.MinMTU {
 			// Perhaps only large packets are lost.
-			m.mtu.Store(MinMTU)
+			m.mtu.Store(wire.MinMTU)
 			p.rounds, p.resize, p.verified = 0, now.Add(probeAgain), false
 		}
 		if p.missed == 0 {
@@ -91,15 +93,15 @@ func (m *member) size(r route, now time.Time) {
 	if p.rounds == mtuRounds {
 		p.rounds = 0
 		p.resize = now.Add(mtuEvery)
-		if !p.verified && m.mtu.Load() == DefaultMTU {
-			m.mtu.Store(MinMTU)
+		if !p.verified && m.mtu.Load() == wire.DefaultMTU {
+			m.mtu.Store(wire.MinMTU)
 		}
 		return
 	}
 	p.rounds++
 	p.resize = now.Add(probeAgain + 2*p.rtt)
 	for _, size := range mtuLadder {
-		if size > int(m.mtu.Load()) || size == DefaultMTU && !p.verified {
+		if size > int(m.mtu.Load()) || size == wire.DefaultMTU && !p.verified {
 			m.ping(r, size, now)
 		}
 	}
@@ -155,7 +157,7 @@ func (m *member) use(r route, rtt time.Duration, now time.Time) {
 	p.rtt, p.missed, p.last, p.ponged = rtt, 0, now, now
 	p.rounds, p.resize, p.verified = 0, now, false
 	p.round, p.wins, p.compare, p.burst = round{}, 0, now.Add(compareFirst), 0
-	m.mtu.Store(DefaultMTU)
+	m.mtu.Store(wire.DefaultMTU)
 	m.direct.Store(&r)
 	m.d.locate()
 }
@@ -177,7 +179,7 @@ func (m *member) pong(sent ping, rtt time.Duration, now time.Time) {
 		if p.rtt = (7*p.rtt + rtt) / 8; p.rtt > rtt {
 			p.rtt = rtt // queues empty quickly
 		}
-		if sent.mtu >= DefaultMTU {
+		if sent.mtu >= wire.DefaultMTU {
 			p.verified = true
 		}
 		if sent.mtu > int(m.mtu.Load()) {

@@ -2,19 +2,16 @@ package overlay
 
 import (
 	"bytes"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/crypto/chacha20poly1305"
-	"golang.org/x/crypto/curve25519"
 	"golang.org/x/time/rate"
-	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 const (
@@ -46,24 +43,7 @@ const (
 )
 
 // mtuLadder are the sizes that are tried, the largest first.
-var mtuLadder = []int{1420, 1400, 1380, 1360, 1320, DefaultMTU}
-
-const (
-	kindPing   = 1
-	kindPong   = 2
-	kindCall   = 3
-	kindCalled = 4
-
-	probeHead = 4 + 8 + chacha20poly1305.NonceSizeX
-	probeBody = 1 + 8 + 2
-	// minProbe leaves room for the address in a pong also in a ping, so that no answer is larger than its request.
-	minProbe = probeHead + probeBody + addrSize + chacha20poly1305.Overhead
-)
-
-// tag names a pair of members and a direction.
-type tag [8]byte
-
-func tagOf(p []byte) tag { return tag(p[4:12]) }
+var mtuLadder = []int{1420, 1400, 1380, 1360, 1320, wire.DefaultMTU}
 
 // probe is one that has come.
 type probe struct {
@@ -118,63 +98,6 @@ type ping struct {
 	route route // its port is nil for the stream
 	mtu   int   // that an answer shows; 0: it was small
 	round uint64
-}
-
-// deriveProbeKeys derives the tags and keys of the probes of two members.
-func (m *member) deriveProbeKeys(key PrivateKey, own PublicKey) error {
-	shared, err := curve25519.X25519(key[:], m.Key[:])
-	if err != nil {
-		return err
-	}
-	b, err := hkdf.Key(sha256.New, shared, nil, "starling/overlay/probe/v1", chacha20poly1305.KeySize+16)
-	if err != nil {
-		return err
-	}
-	if m.seal, err = chacha20poly1305.NewX(b[:chacha20poly1305.KeySize]); err != nil {
-		return err
-	}
-	m.mine, m.theirs = tag(b[chacha20poly1305.KeySize:][:8]), tag(b[chacha20poly1305.KeySize+8:])
-	if bytes.Compare(own[:], m.Key[:]) > 0 {
-		m.mine, m.theirs = m.theirs, m.mine
-	}
-	return nil
-}
-
-// sealProbe makes a probe of size bytes, or the smallest.
-func (m *member) sealProbe(kind byte, id uint64, told, size int) []byte {
-	return m.sealBody(kind, id, told, nil, size)
-}
-
-// sealBody makes a probe with more in it.
-func (m *member) sealBody(kind byte, id uint64, told int, more []byte, size int) []byte {
-	b := make([]byte, probeHead, max(size, minProbe))
-	b[0] = kindProbe
-	copy(b[4:], m.mine[:])
-	rand.Read(b[12:])
-	body := make([]byte, max(minProbe, size)-probeHead-chacha20poly1305.Overhead)
-	body[0] = kind
-	binary.BigEndian.PutUint64(body[1:], id)
-	binary.BigEndian.PutUint16(body[9:], uint16(told))
-	copy(body[probeBody:], more)
-	return m.seal.Seal(b, b[12:probeHead], body, b[:12])
-}
-
-// openProbe reads a probe of the member.
-func (m *member) openProbe(b []byte) (kind byte, id uint64, told int, more []byte, ok bool) {
-	if kindOf(b) != kindProbe || tagOf(b) != m.theirs {
-		return 0, 0, 0, nil, false
-	}
-	body, err := m.seal.Open(nil, b[12:probeHead], b[probeHead:], b[:12])
-	if err != nil || len(body) < probeBody {
-		return 0, 0, 0, nil, false
-	}
-	return body[0], binary.BigEndian.Uint64(body[1:]), int(binary.BigEndian.Uint16(body[9:])), body[probeBody:], true
-}
-
-// datagramOf is how long the datagram is in which WireGuard carries a packet.
-func datagramOf(mtu int) int {
-	const pad = device.PaddingMultiple
-	return device.MessageTransportSize + min((mtu+pad-1)/pad*pad, MaxMTU)
 }
 
 // heard queues a probe; it does not keep p.
@@ -237,14 +160,14 @@ func (m *member) hurry() {
 // largest is the largest packet that the member's path takes.
 func (m *member) largest() int {
 	if m.here || m.direct.Load() == nil {
-		return MaxMTU
+		return wire.MaxMTU
 	}
 	return int(m.mtu.Load())
 }
 
 func (m *member) state() (Path, time.Duration, int) {
 	if m.here {
-		return PathDirect, 0, MaxMTU
+		return PathDirect, 0, wire.MaxMTU
 	}
 	p := &m.probing
 	p.mu.Lock()
@@ -253,9 +176,9 @@ func (m *member) state() (Path, time.Duration, int) {
 	case m.direct.Load() != nil:
 		return PathDirect, p.rtt, int(m.mtu.Load())
 	case time.Since(p.streamPong) < relayedLife:
-		return PathRelayed, p.streamRTT, MaxMTU
+		return PathRelayed, p.streamRTT, wire.MaxMTU
 	}
-	return PathNone, 0, DefaultMTU
+	return PathNone, 0, wire.DefaultMTU
 }
 
 func (m *member) tend(now time.Time) {
@@ -311,11 +234,11 @@ func (m *member) ping(r route, mtu int, now time.Time) {
 	id := binary.BigEndian.Uint64(b[:])
 	size := 0
 	if mtu > 0 {
-		size = datagramOf(mtu)
+		size = wire.DatagramOf(mtu)
 	}
 	p.pings[id] = ping{at: now, route: r, mtu: mtu, round: p.round.id}
 	m.d.n.stats.probes.sent.Add(1)
-	m.send(r, m.sealProbe(kindPing, id, size, size))
+	m.send(r, m.keys.Seal(wire.Ping, id, size, nil, size))
 }
 
 // send sends a probe.
@@ -324,7 +247,7 @@ func (m *member) send(r route, b []byte) {
 		m.out.queue([][]byte{b})
 		return
 	}
-	if err := r.port.send([][]byte{b}, r.to); err != nil {
+	if err := r.port.Send([][]byte{b}, r.to); err != nil {
 		m.d.log.Debug("sending a probe", "member", m.Address, "addr", r.to, "bytes", len(b), "err", err)
 	}
 }
@@ -332,7 +255,7 @@ func (m *member) send(r route, b []byte) {
 // handle answers a probe.
 func (d *Device) handle(in probe) {
 	m := in.m
-	kind, id, told, more, ok := m.openProbe(in.b)
+	kind, id, told, more, ok := m.keys.Open(in.b)
 	if !ok {
 		d.n.stats.dropped[dropForged].Add(1)
 		return
@@ -340,7 +263,7 @@ func (d *Device) handle(in probe) {
 	now := time.Now()
 	p := &m.probing
 	switch kind {
-	case kindPing:
+	case wire.Ping:
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if now.Sub(p.answered) > time.Second {
@@ -351,21 +274,21 @@ func (d *Device) handle(in probe) {
 		}
 		var at []byte
 		if in.from.port != nil {
-			at = appendAddr(nil, in.from.to)
+			at = wire.AppendAddr(nil, in.from.to)
 		}
-		m.send(in.from, m.sealBody(kindPong, id, told, at, 0))
+		m.send(in.from, m.keys.Seal(wire.Pong, id, told, at, 0))
 		if m.direct.Load() != nil {
 			return
 		}
 		// The member looks for a path now: its packets open its side, ours must open this one.
-		if in.from.port != nil && !p.extra[in.from.to] && in.from.port.fits(in.from.to.Addr()) {
+		if in.from.port != nil && !p.extra[in.from.to] && in.from.port.Fits(in.from.to.Addr()) {
 			if p.extra == nil || len(p.extra) >= maxCandidates {
 				p.extra = make(map[netip.AddrPort]bool)
 			}
 			p.extra[in.from.to] = true
 			m.ping(in.from, 0, now)
 		}
-	case kindPong:
+	case wire.Pong:
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		sent, mine := p.pings[id]
@@ -379,13 +302,13 @@ func (d *Device) handle(in probe) {
 			p.streamRTT, p.streamPong = rtt, now
 			return
 		}
-		if at, ok := readAddr(more); ok {
+		if at, ok := wire.ReadAddr(more); ok {
 			p.seenAt.Store(&at)
 		}
 		m.pong(sent, rtt, now)
-	case kindCall, kindCalled:
+	case wire.Call, wire.Called:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		m.called(kind, readCall(more), in.from, now)
+		m.called(kind, wire.ReadCall(more), in.from, now)
 	}
 }

@@ -17,6 +17,10 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/p2p/overlay/port"
+	"github.com/starling-network/starling/p2p/overlay/turns"
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 // world is a network in a synctest bubble: two peers, each perhaps behind a router, and a relayed stream between them. Only the
@@ -62,10 +66,10 @@ type simPort struct {
 	at netip.AddrPort
 }
 
-func (s *simPort) share()                {}
-func (s *simPort) fits(netip.Addr) bool  { return true }
-func (s *simPort) local() netip.AddrPort { return s.at }
-func (s *simPort) send(packets [][]byte, to netip.AddrPort) error {
+func (s *simPort) Share()                {}
+func (s *simPort) Fits(netip.Addr) bool  { return true }
+func (s *simPort) Local() netip.AddrPort { return s.at }
+func (s *simPort) Send(packets [][]byte, to netip.AddrPort) error {
 	for _, b := range packets {
 		s.p.w.carry(s, append([]byte(nil), b...), to)
 	}
@@ -128,7 +132,7 @@ func (w *world) set(f func()) {
 }
 
 func (p *simPeer) receive(b []byte, from route) {
-	if b[0] == kindData {
+	if b[0] == wire.Data {
 		if now := time.Now(); !p.w.silent {
 			p.m.probing.heard.Store(now.UnixNano())
 		}
@@ -173,12 +177,12 @@ func quicAddr(a netip.AddrPort) ma.Multiaddr {
 // newWorld makes a world whose relayed stream takes 40 ms each way. Call meet when the peers are as the test wants them.
 func newWorld(t *testing.T, a, b netip.AddrPort) *world {
 	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 2)), way: func(_, _ netip.AddrPort) time.Duration { return 10 * time.Millisecond }}
-	first, second := pair(t)
+	first, second := members(t)
 	for i, at := range []netip.AddrPort{a, b} {
 		p := &simPeer{w: w, opened: make(map[netip.AddrPort]time.Time), m: []*member{first, second}[i]}
 		p.port = &simPort{p, at}
 		n := New("sim", slog.New(slog.DiscardHandler))
-		n.h, n.ports = simHost{p: p}, []port{p.port}
+		n.h, n.ports = simHost{p: p}, []port.Port{p.port}
 		n.seen = func() (out []ma.Multiaddr) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -187,11 +191,11 @@ func newWorld(t *testing.T, a, b netip.AddrPort) *world {
 			}
 			return out
 		}
-		p.d = &Device{n: n, log: n.log, inbox: newInbox(&n.stats), probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1)}
+		p.d = &Device{n: n, log: n.log, inbox: turns.NewInbox[sentBy](&n.stats.dropped[dropBusy]), probes: make(chan probe, probeQueue), poke: make(chan struct{}, 1)}
 		p.d.ctx, p.d.cancel = context.WithCancel(t.Context())
 		p.m.d = p.d
 		p.m.Address = netip.AddrFrom4([4]byte{10, 77, 0, byte(3 - i)})
-		p.m.mtu.Store(MinMTU)
+		p.m.mtu.Store(wire.MinMTU)
 		p.m.out = newCarrier(p.m)
 		p.m.out.running = true // its stream is run's
 		p.d.byAddr.Store(&map[netip.Addr]*member{p.m.Address: p.m})
@@ -213,8 +217,8 @@ func (w *world) meet() {
 				case <-p.d.ctx.Done():
 					return
 				case b := <-p.m.out.packets:
-					data := append([]byte(nil), b.b[:b.n]...)
-					b.release()
+					data := append([]byte(nil), b.B[:b.N]...)
+					b.Release()
 					time.AfterFunc(40*time.Millisecond, func() { w.set(func() { p.other.receive(data, route{}) }) })
 				}
 			}
@@ -228,10 +232,10 @@ func (w *world) meet() {
 					return
 				case <-tick.C:
 				}
-				b := datagram(kindData, 100)
+				b := datagram(wire.Data, 100)
 				p.m.wake()
 				if r := p.m.direct.Load(); r != nil {
-					_ = r.port.send([][]byte{b}, r.to)
+					_ = r.port.Send([][]byte{b}, r.to)
 				} else {
 					p.m.out.queue([][]byte{b})
 				}
@@ -306,7 +310,7 @@ func TestAttackCalledAddresses(t *testing.T) {
 		w := behindRouters(t)
 		defer w.end()
 		var victims []netip.AddrPort
-		for i := range maxTold {
+		for i := range wire.MaxTold {
 			victims = append(victims, netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(i + 1)}), 443))
 		}
 		sent := 0
@@ -323,13 +327,13 @@ func TestAttackCalledAddresses(t *testing.T) {
 		const length = time.Minute
 		for begun := time.Now(); time.Since(begun) < length; time.Sleep(callEvery / 2) {
 			victim.m.probing.mu.Lock()
-			victim.m.called(kindCall, victims, route{}, time.Now())
+			victim.m.called(wire.Call, victims, route{}, time.Now())
 			victim.m.probing.mu.Unlock()
 		}
 		synctest.Wait()
 		most := unprovenBurst + unprovenPerSecond*int(length/time.Second)
 		w.set(func() {
-			if sent > most || sent < maxTold {
+			if sent > most || sent < wire.MaxTold {
 				t.Errorf("%d datagrams went to addresses that the member named, at most %d wanted", sent, most)
 			}
 		})
@@ -371,7 +375,7 @@ func TestPeersBehindRoutersFindEachOtherWhenever(t *testing.T) {
 		time.Sleep(time.Hour)
 		before := w.sent()
 		time.Sleep(time.Minute)
-		if n := w.sent() - before; n == 0 || n > 2*12*(1+burst)*maxTold {
+		if n := w.sent() - before; n == 0 || n > 2*12*(1+burst)*wire.MaxTold {
 			t.Errorf("%d datagrams a minute look for a path", n)
 		}
 		if !w.relayed() {

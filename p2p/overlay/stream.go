@@ -10,6 +10,9 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 const (
@@ -44,7 +47,7 @@ func (n *Network) protocol() protocol.ID {
 // carrier sends a member's packets over a stream. It has one while there is something to send.
 type carrier struct {
 	m       *member
-	packets chan *buffer // each with its length in n
+	packets chan *packet.Buffer // each with its length in n
 	ctx     context.Context
 	cancel  context.CancelFunc
 
@@ -55,7 +58,7 @@ type carrier struct {
 }
 
 func newCarrier(m *member) *carrier {
-	c := &carrier{m: m, packets: make(chan *buffer, streamQueue)}
+	c := &carrier{m: m, packets: make(chan *packet.Buffer, streamQueue)}
 	c.ctx, c.cancel = context.WithCancel(m.d.ctx)
 	return c
 }
@@ -63,12 +66,12 @@ func newCarrier(m *member) *carrier {
 // queue queues copies of packets, and opens a stream if there is none.
 func (c *carrier) queue(packets [][]byte) {
 	for _, p := range packets {
-		if len(p) > maxPacket {
+		if len(p) > wire.MaxPacket {
 			c.m.d.n.stats.dropped[dropStream].Add(1)
 			continue
 		}
-		b := newBuffer(smallBuffer)
-		b.n = copy(b.b, p)
+		b := packet.New(packet.Small)
+		b.N = copy(b.B, p)
 		for queued := false; !queued; {
 			select {
 			case c.packets <- b:
@@ -76,7 +79,7 @@ func (c *carrier) queue(packets [][]byte) {
 			default:
 				select {
 				case old := <-c.packets:
-					old.release()
+					old.Release()
 					c.m.d.n.stats.dropped[dropStream].Add(1)
 				default:
 				}
@@ -96,10 +99,10 @@ func (c *carrier) divert(r route) {
 	for {
 		select {
 		case b := <-c.packets:
-			if kindOf(b.b[:b.n]) != kindProbe {
-				c.m.send(r, b.b[:b.n])
+			if wire.KindOf(b.B[:b.N]) != wire.Probe {
+				c.m.send(r, b.B[:b.N])
 			}
-			b.release()
+			b.Release()
 		default:
 			return
 		}
@@ -166,11 +169,11 @@ func (c *carrier) open() (network.Stream, error) {
 	defer stop()
 	_ = s.SetDeadline(time.Now().Add(helloTime))
 	var answer [1]byte
-	if _, err = s.Write(hello(c.m.d.pub, c.m.Key)); err == nil {
+	if _, err = s.Write(wire.Hello(c.m.d.pub, c.m.Key)); err == nil {
 		_, err = s.Read(answer[:])
 	}
 	if err == nil && answer[0] != accepted {
-		err = fmt.Errorf("%w: the member answered %d", errFrame, answer[0])
+		err = fmt.Errorf("%w: the member answered %d", wire.ErrFrame, answer[0])
 	}
 	if err != nil {
 		_ = s.Reset()
@@ -200,7 +203,7 @@ func (c *carrier) pour(s network.Stream) error {
 	idle := time.NewTimer(idleTime)
 	defer idle.Stop()
 	for {
-		var b *buffer
+		var b *packet.Buffer
 		select {
 		case b = <-c.packets:
 		case <-ctx.Done():
@@ -210,8 +213,8 @@ func (c *carrier) pour(s network.Stream) error {
 		}
 		out = out[:0]
 		for b != nil {
-			out = appendFrame(out, b.b[:b.n])
-			b.release()
+			out = wire.AppendFrame(out, b.B[:b.N])
+			b.Release()
 			b = nil
 			if len(out) < writeAtOnce {
 				select {
@@ -242,7 +245,7 @@ func (n *Network) serve(s network.Stream) error {
 		return errors.New("too many at once")
 	}
 	_ = s.SetDeadline(time.Now().Add(helloTime))
-	from, to, err := readHello(s)
+	from, to, err := wire.ReadHello(s)
 	n.greeting.Add(-1)
 	if err != nil {
 		return err
@@ -294,24 +297,26 @@ func (d *Device) listen(m *member, s network.Stream) error {
 	r := bufio.NewReaderSize(s, writeAtOnce)
 	credit := make(chan struct{}, streamCredit)
 	for {
-		b := newBuffer(smallBuffer)
-		p, err := readFrame(r, b.b)
+		b := packet.New(packet.Small)
+		p, err := wire.ReadFrame(r, b.B)
 		if err != nil {
-			b.release()
+			b.Release()
 			return err
 		}
-		if kindOf(p) == kindProbe {
+		if wire.KindOf(p) == wire.Probe {
 			d.heard(p, m, route{})
-			b.release()
+			b.Release()
 			continue
 		}
 		select {
 		case credit <- struct{}{}:
 		case <-d.ctx.Done():
-			b.release()
+			b.Release()
 			return ErrClosed
 		}
-		d.inbox.put(arrival{train: train{buf: b, data: p, seg: len(p)}, member: m, taken: credit})
-		b.release()
+		a := m.arrival(packet.Train{Buf: b, Data: p, Seg: len(p)}, route{})
+		a.Taken = credit
+		d.inbox.Put(a)
+		b.Release()
 	}
 }

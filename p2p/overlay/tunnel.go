@@ -1,17 +1,19 @@
 package overlay
 
 import (
-	"encoding/binary"
 	"errors"
-	"net/netip"
+	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
-	"golang.zx2c4.com/wireguard/tun"
+	wgtun "golang.zx2c4.com/wireguard/tun"
+
+	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/tun"
+	"github.com/starling-network/starling/p2p/overlay/turns"
 )
 
 const (
@@ -24,40 +26,42 @@ const (
 // tunnel is the TUN as WireGuard sees it: it reads packets for members only, in fair turns, and writes those for this
 // one.
 type tunnel struct {
-	native tun.Device // writes, and puts segments together
-	file   *os.File   // of native; we read it ourselves, whole virtio packets
+	*tun.TUN
 	d      *Device
-
 	errors *rate.Limiter
-	write  sync.Pool // *outgoing
 }
 
-// outgoing is memory for packets to the TUN that are not WireGuard's. The first bytes of each are left for a virtio
-// header.
-type outgoing struct {
-	bufs [][]byte
-	all  []*buffer
+// openTunnel takes a TUN over; f is closed in any case.
+func openTunnel(f *os.File) (*tun.TUN, error) {
+	t, err := tun.Open(f)
+	if errors.Is(err, tun.ErrNotTUN) {
+		err = fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("taking over the TUN: %w", err)
+	}
+	return t, nil
 }
 
-var _ tun.Device = (*tunnel)(nil)
+var _ wgtun.Device = (*tunnel)(nil)
 
-func (t *tunnel) File() *os.File           { return nil }
-func (t *tunnel) MTU() (int, error)        { return t.d.cfg.MTU, nil } // the interface may be in another namespace
-func (t *tunnel) Name() (string, error)    { return t.native.Name() }
-func (t *tunnel) Events() <-chan tun.Event { return t.native.Events() }
-func (t *tunnel) BatchSize() int           { return batchSize }
-func (t *tunnel) Close() error             { return t.native.Close() }
+func (t *tunnel) File() *os.File             { return nil }
+func (t *tunnel) MTU() (int, error)          { return t.d.cfg.MTU, nil } // the interface may be in another namespace
+func (t *tunnel) Name() (string, error)      { return t.Native.Name() }
+func (t *tunnel) Events() <-chan wgtun.Event { return t.Native.Events() }
+func (t *tunnel) BatchSize() int             { return turns.BatchSize }
+func (t *tunnel) Close() error               { return t.Native.Close() }
 
 func (t *tunnel) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
-	return t.d.queue.get(bufs, sizes, offset)
+	return t.d.queue.Get(bufs, sizes, offset)
 }
 
 // Write writes members' packets. WireGuard has checked that the source is the member's own address; the destination
 // must be ours.
 func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
-	defer t.d.passage.leave(len(bufs))
+	defer t.d.passage.Leave(len(bufs))
 	if len(bufs) > 0 && len(bufs[0]) >= offset+20 { // all are from one member
-		if m := t.d.at(source(bufs[0][offset:])); m != nil {
+		if m := t.d.at(packet.Source(bufs[0][offset:])); m != nil {
 			m.probing.heard.Store(time.Now().UnixNano())
 		}
 	}
@@ -73,35 +77,35 @@ func (t *tunnel) Write(bufs [][]byte, offset int) (int, error) {
 			return 0, nil
 		}
 	}
-	return t.native.Write(bufs, offset)
+	return t.Native.Write(bufs, offset)
 }
 
 // pump reads the TUN until it is closed and sorts its packets.
 func (t *tunnel) pump() {
-	scratch := newBuffer(largeBuffer)
-	defer func() { scratch.release() }()
+	scratch := packet.New(packet.Large)
+	defer func() { scratch.Release() }()
 	own := t.d.cfg.Address
 	out := newOutside(t.d)
 	for {
-		n, err := t.file.Read(scratch.b)
+		n, err := t.TUN.File.Read(scratch.B)
 		if err != nil {
 			if !errors.Is(err, os.ErrClosed) && t.d.ctx.Err() == nil {
 				t.d.log.Debug("reading the TUN", "err", err)
 			}
 			return
 		}
-		p := &packet{}
-		if err := parsePacket(scratch.b[:n], p); err != nil {
-			if n <= virtioHead || scratch.b[virtioHead]>>4 != 6 { // an interface speaks IPv6 of itself
+		p := &packet.Packet{}
+		if err := packet.Parse(scratch.B[:n], p); err != nil {
+			if n <= packet.VirtioHead || scratch.B[packet.VirtioHead]>>4 != 6 { // an interface speaks IPv6 of itself
 				t.d.n.stats.dropped[dropMalformed].Add(1)
 			}
 			continue
 		}
-		if source(p.data) != own {
+		if packet.Source(p.Data) != own {
 			t.d.n.stats.dropped[dropSpoofed].Add(1)
 			continue
 		}
-		to := destination(p.data)
+		to := packet.Destination(p.Data)
 		if to == t.d.cfg.Service || !t.d.cfg.Prefix.Contains(to) {
 			out.deliver(p)
 			continue
@@ -111,21 +115,20 @@ func (t *tunnel) pump() {
 			t.d.n.stats.dropped[dropAstray].Add(1)
 			continue
 		}
-		if mtu := m.largest(); !p.fit(mtu) {
+		if mtu := m.largest(); !p.Fit(mtu) {
 			t.d.n.stats.dropped[dropTooBig].Add(1)
-			t.tooBig(p.data, mtu)
+			t.tooBig(p.Data, mtu)
 			continue
 		}
-		p.member = m
-		if n <= smallBuffer {
-			p.buf = newBuffer(n)
-			at := n - virtioHead
-			copy(p.buf.b, scratch.b[virtioHead:n])
-			p.data = p.buf.b[:min(at, len(p.data))]
+		if n <= packet.Small {
+			p.Buf = packet.New(n)
+			at := n - packet.VirtioHead
+			copy(p.Buf.B, scratch.B[packet.VirtioHead:n])
+			p.Data = p.Buf.B[:min(at, len(p.Data))]
 		} else {
-			p.buf, scratch = scratch, newBuffer(largeBuffer)
+			p.Buf, scratch = scratch, packet.New(packet.Large)
 		}
-		t.d.queue.put(p)
+		t.d.queue.Put(&m.outlet, p)
 	}
 }
 
@@ -137,24 +140,24 @@ type outside struct {
 }
 
 func newOutside(d *Device) *outside {
-	return &outside{d: d, mem: make([]byte, outsideAtOnce*smallBuffer), list: make([][]byte, 0, outsideAtOnce)}
+	return &outside{d: d, mem: make([]byte, outsideAtOnce*packet.Small), list: make([][]byte, 0, outsideAtOnce)}
 }
 
-func (o *outside) deliver(p *packet) {
+func (o *outside) deliver(p *packet.Packet) {
 	if o.d.cfg.Outside == nil {
 		o.d.n.stats.dropped[dropAstray].Add(1)
 		return
 	}
-	if !p.fit(o.d.cfg.MTU) {
+	if !p.Fit(o.d.cfg.MTU) {
 		o.d.n.stats.dropped[dropTooBig].Add(1)
-		o.d.tun.tooBig(p.data, o.d.cfg.MTU)
+		o.d.tun.tooBig(p.Data, o.d.cfg.MTU)
 		return
 	}
-	for !p.empty() {
+	for !p.Empty() {
 		o.list = o.list[:0]
-		for len(o.list) < outsideAtOnce && !p.empty() {
-			b := o.mem[len(o.list)*smallBuffer:][:smallBuffer]
-			if n := p.next(b); n > 0 {
+		for len(o.list) < outsideAtOnce && !p.Empty() {
+			b := o.mem[len(o.list)*packet.Small:][:packet.Small]
+			if n := p.Next(b); n > 0 {
 				o.list = append(o.list, b[:n:n])
 			}
 		}
@@ -169,78 +172,30 @@ func (t *tunnel) fromOutside(packets [][]byte) error {
 	}
 	ok := make([][]byte, 0, len(packets))
 	for _, p := range packets {
-		if len(p) < 20 || len(p) > largeBuffer-device.MessageTransportHeaderSize || p[0]>>4 != 4 ||
-			destination(p) != t.d.cfg.Address {
+		if len(p) < 20 || len(p) > packet.Large-device.MessageTransportHeaderSize || p[0]>>4 != 4 ||
+			packet.Destination(p) != t.d.cfg.Address {
 			t.d.n.stats.dropped[dropAstray].Add(1)
 			continue
 		}
-		if from := source(p); from != t.d.cfg.Service && t.d.cfg.Prefix.Contains(from) {
+		if from := packet.Source(p); from != t.d.cfg.Service && t.d.cfg.Prefix.Contains(from) {
 			t.d.n.stats.dropped[dropSpoofed].Add(1)
 			continue
 		}
 		ok = append(ok, p)
 	}
-	return t.inject(ok)
-}
-
-// inject writes packets of ours to the TUN.
-func (t *tunnel) inject(packets [][]byte) error {
-	if len(packets) == 0 {
-		return nil
-	}
-	w, _ := t.write.Get().(*outgoing)
-	if w == nil {
-		w = &outgoing{}
-	}
-	defer func() {
-		for _, b := range w.all {
-			b.release()
-		}
-		clear(w.all)
-		clear(w.bufs)
-		w.all, w.bufs = w.all[:0], w.bufs[:0]
-		t.write.Put(w)
-	}()
-	for len(packets) > 0 {
-		n := min(len(packets), batchSize)
-		for _, p := range packets[:n] {
-			b := newBuffer(largeBuffer) // there is room for the next packets of the same flow
-			at := copy(b.b[device.MessageTransportHeaderSize:], p)
-			w.all, w.bufs = append(w.all, b), append(w.bufs, b.b[:device.MessageTransportHeaderSize+at])
-		}
-		if _, err := t.native.Write(w.bufs, device.MessageTransportHeaderSize); err != nil {
-			return err
-		}
-		packets = packets[n:]
-		w.bufs = w.bufs[:0]
-	}
-	return nil
+	return t.Inject(ok)
 }
 
 // tooBig notifies the container of the largest packet size (RFC 1191). The answer comes from the service address.
 func (t *tunnel) tooBig(p []byte, mtu int) {
-	// no errors about errors
-	if !t.errors.AllowN(time.Now(), 1) || p[9] == protoICMP && len(p) > 20 && p[int(p[0]&15)*4] != 8 {
+	if !t.errors.AllowN(time.Now(), 1) {
 		return
 	}
-	quoted := min(len(p), int(p[0]&15)*4+8)
-	b := make([]byte, 28+quoted)
-	b[0], b[8], b[9] = 0x45, 64, protoICMP
-	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
-	put4(b[12:], t.d.cfg.Service)
-	put4(b[16:], t.d.cfg.Address)
-	binary.BigEndian.PutUint16(b[10:], ^fold(sum(b[:20], 0)))
-	icmp := b[20:]
-	icmp[0], icmp[1] = 3, 4 // fragmentation needed
-	binary.BigEndian.PutUint16(icmp[6:], uint16(mtu))
-	copy(icmp[8:], p[:quoted])
-	binary.BigEndian.PutUint16(icmp[2:], ^fold(sum(icmp, 0)))
-	if err := t.inject([][]byte{b}); err != nil {
+	b := packet.TooBig(p, mtu, t.d.cfg.Service, t.d.cfg.Address)
+	if b == nil {
+		return
+	}
+	if err := t.Inject([][]byte{b}); err != nil {
 		t.d.log.Debug("writing an ICMP error", "err", err)
 	}
-}
-
-func put4(b []byte, a netip.Addr) {
-	four := a.As4()
-	copy(b, four[:])
 }

@@ -5,8 +5,14 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
+	"time"
 
 	"golang.zx2c4.com/wireguard/device"
+
+	"github.com/starling-network/starling/p2p/overlay/index"
+	"github.com/starling-network/starling/p2p/overlay/packet"
+	"github.com/starling-network/starling/p2p/overlay/turns"
+	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
 // datagram is one of a kind, of the length that it has.
@@ -16,68 +22,16 @@ func datagram(kind byte, size int) []byte {
 	return b
 }
 
-func TestKindsAreToldApart(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		p    []byte
-		want int
-	}{
-		{"initiation", datagram(1, device.MessageInitiationSize), kindInitiation},
-		{"response", datagram(2, device.MessageResponseSize), kindResponse},
-		{"cookie", datagram(3, device.MessageCookieReplySize), kindCookie},
-		{"data", datagram(4, 1452), kindData},
-		{"keepalive", datagram(4, 32), kindData},
-		{"probe", datagram(5, minProbe), kindProbe},
-		{"QUIC, long header", datagram(0xc3, 1200), kindOther},
-		{"QUIC, short header", datagram(0x41, 30), kindOther},
-		{"empty", nil, kindJunk},
-		{"one byte of QUIC", []byte{0x40}, kindOther},
-		{"short initiation", datagram(1, device.MessageInitiationSize-1), kindJunk},
-		{"long response", datagram(2, device.MessageResponseSize+1), kindJunk},
-		{"short data", datagram(4, 31), kindJunk},
-		{"short probe", datagram(5, minProbe-1), kindJunk},
-		{"type 6", datagram(6, 100), kindJunk},
-		{"reserved bytes", append([]byte{4, 0, 1, 0}, make([]byte, 60)...), kindJunk},
-		{"STUN", append([]byte{0, 1, 0, 0}, make([]byte, 60)...), kindJunk},
-	} {
-		if got := kindOf(c.p); got != c.want {
-			t.Errorf("%s: kind %d, want %d", c.name, got, c.want)
-		}
-	}
-}
-
-func FuzzFrame(f *testing.F) {
-	f.Add(appendFrame(nil, datagram(4, 64)))
-	f.Add(appendFrame(appendFrame(nil, datagram(1, device.MessageInitiationSize)), datagram(5, minProbe)))
-	f.Add([]byte{0xff, 0xff, 4, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r := bytes.NewReader(b)
-		var again []byte
-		for {
-			p, err := readFrame(r, make([]byte, smallBuffer))
-			if err != nil {
-				break
-			}
-			if len(p) > maxPacket || kindOf(p) <= kindOther {
-				t.Fatalf("took a packet of %d bytes, kind %d", len(p), kindOf(p))
-			}
-			again = appendFrame(again, p)
-		}
-		if !bytes.HasPrefix(b, again) {
-			t.Fatal("frames are not what was read")
-		}
-	})
-}
-
 // FuzzDatagrams sorts a train of anything at a host with one member.
 func FuzzDatagrams(f *testing.F) {
 	n := New("test", nil)
-	d := &Device{n: n, inbox: newInbox(&n.stats), probes: make(chan probe, 8), pub: PublicKey{1: 1}}
+	d := &Device{n: n, inbox: turns.NewInbox[sentBy](&n.stats.dropped[dropBusy]), probes: make(chan probe, 8), pub: PublicKey{1: 1}}
 	d.macs.Init(device.NoisePublicKey(d.pub))
-	m := &member{d: d, theirs: tag{1, 2, 3, 4, 5, 6, 7, 8}}
-	n.know(m)
-	n.learn(m, 0x01020304)
+	m, _ := members(f)
+	m.d = d
+	m.entry = index.NewEntry(m, m.keys.Theirs)
+	n.index.Add(m.entry)
+	n.index.Learn(m.entry, 0x01020304, time.Now())
 	n.list.Store(&[]*Device{d})
 	valid := datagram(1, device.MessageInitiationSize)
 	var g device.CookieGenerator
@@ -85,43 +39,43 @@ func FuzzDatagrams(f *testing.F) {
 	g.AddMacs(valid)
 	data := datagram(4, 64)
 	binary.LittleEndian.PutUint32(data[4:], 0x01020304)
-	ping := datagram(5, minProbe)
-	copy(ping[4:], m.theirs[:])
+	ping := datagram(5, wire.MinProbe)
+	copy(ping[4:], m.keys.Theirs[:])
 	f.Add(valid, 148)
 	f.Add(append(bytes.Clone(data), data...), 64)
-	f.Add(ping, minProbe)
+	f.Add(ping, wire.MinProbe)
 	f.Add(datagram(0x43, 1200), 1200)
 	f.Fuzz(func(t *testing.T, b []byte, seg int) {
-		if len(b) == 0 || len(b) > largeBuffer {
+		if len(b) == 0 || len(b) > packet.Large {
 			return
 		}
-		buf := newBuffer(len(b))
-		copy(buf.b, b)
-		got := sortFor(n, train{buf: buf, data: buf.b[:len(b)], seg: min(max(seg, 1), len(b))}, netip.MustParseAddrPort("192.0.2.1:1"))
+		buf := packet.New(len(b))
+		copy(buf.B, b)
+		got := sortFor(n, packet.Train{Buf: buf, Data: buf.B[:len(b)], Seg: min(max(seg, 1), len(b))}, netip.MustParseAddrPort("192.0.2.1:1"))
 		if got > len(b) {
 			t.Fatal("QUIC got more than there was")
 		}
 		for {
-			if a, ok := d.inbox.get(); ok {
-				for len(a.data) > 0 {
-					p := a.pop()
-					kind := kindOf(p)
-					if kind != kindInitiation && (kind != kindData && kind != kindResponse && kind != kindCookie || receiverOf(kind, p) != 0x01020304 || a.member != m) {
+			if a, ok := d.inbox.Get(); ok {
+				for len(a.Data) > 0 {
+					p := a.Pop()
+					kind := wire.KindOf(p)
+					if kind != wire.Initiation && (kind != wire.Data && kind != wire.Response && kind != wire.Cookie || wire.Receiver(kind, p) != 0x01020304 || a.From.member != m) {
 						t.Fatalf("a device got what is not its own: kind %d", kind)
 					}
-					if kind == kindInitiation && a.member != nil {
+					if kind == wire.Initiation && a.From.member != nil {
 						t.Fatal("an initiation has a sender before it was opened")
 					}
 				}
-				a.buf.release()
+				a.Buf.Release()
 				continue
 			}
 			select {
 			case p := <-d.probes:
-				if tagOf(p.b) != m.theirs {
+				if wire.TagOf(p.b) != m.keys.Theirs {
 					t.Fatal("a device got another's probe")
 				}
-				if _, _, _, _, ok := (&member{seal: seal(t), theirs: m.theirs}).openProbe(p.b); ok {
+				if _, _, _, _, ok := m.keys.Open(p.b); ok {
 					t.Fatal("a probe opened that nobody sealed")
 				}
 				continue
@@ -129,11 +83,11 @@ func FuzzDatagrams(f *testing.F) {
 			}
 			break
 		}
-		if refs := buf.refs.Load(); refs != 1 {
+		if refs := buf.Held(); refs != 1 {
 			t.Fatalf("%d hold the buffer", refs)
 		}
-		buf.release()
-		if d.inbox.queued != 0 {
+		buf.Release()
+		if d.inbox.Queued() != 0 {
 			t.Fatal("bytes wait though nothing does")
 		}
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/p2p"
+	"github.com/starling-network/starling/p2p/addr"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
@@ -88,7 +89,7 @@ type peerAnswer struct {
 
 type peerAddr struct {
 	Addr   string
-	Class  p2p.Class
+	Class  addr.Class
 	State  p2p.ReachState
 	Mapped bool
 }
@@ -269,7 +270,7 @@ func TestPortMap(t *testing.T) {
 	}
 	t.Logf("%s is mapped, and others dial it", mapped.Addr)
 
-	seen, a := off.until(t, "seen from outside and closed", func(a peerAddr) bool { return a.Class == p2p.ClassPublic && a.State == p2p.ReachPrivate })
+	seen, a := off.until(t, "seen from outside and closed", func(a peerAddr) bool { return a.Class == addr.Public && a.State == p2p.ReachPrivate })
 	for _, addr := range a.Addrs {
 		if addr.Mapped || addr.State == p2p.ReachPublic {
 			t.Errorf("without port mapping %s is %s, mapped: %v", addr.Addr, addr.State, addr.Mapped)

@@ -53,6 +53,20 @@ type Resolver interface {
 	LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
 }
 
+// Directory is the names of a cluster.
+type Directory interface {
+	// Addresses returns the addresses of a name, which is in lower case and without a dot at the end.
+	Addresses(name string) []netip.Addr
+	// Name returns the name of one of the cluster's addresses, and "" for any other.
+	Name(netip.Addr) string
+}
+
+// nobody is the directory of no cluster.
+type nobody struct{}
+
+func (nobody) Addresses(string) []netip.Addr { return nil }
+func (nobody) Name(netip.Addr) string        { return "" }
+
 // Config is the configuration of a Stack.
 type Config struct {
 	// Address is the container's own: packets from another are dropped. Service is the address of this end.
@@ -60,11 +74,10 @@ type Config struct {
 	MTU              int
 	Policy           Policy
 	Limits           Limits
-	// Names returns the addresses of a name of the cluster, in lower case and without a dot at the end, and Reverse the
-	// name of one of its addresses. Names unknown to them do not exist if they have a single label or lie below Domain.
-	Names   func(name string) []netip.Addr
-	Reverse func(netip.Addr) string
-	Domain  string
+	// Names is the cluster's; if nil, it has none. Other names do not exist if they have a single label or lie below
+	// Domain.
+	Names  Directory
+	Domain string
 	// Services are called with connections to the service address by port, one goroutine each; the connection is closed
 	// when they return, and ctx ends with the Stack. Port 53 is the Stack's own.
 	Services map[uint16]func(ctx context.Context, conn net.Conn)
@@ -103,10 +116,7 @@ func (c *Config) fill() error {
 	}
 	c.Limits = c.Limits.filled()
 	if c.Names == nil {
-		c.Names = func(string) []netip.Addr { return nil }
-	}
-	if c.Reverse == nil {
-		c.Reverse = func(netip.Addr) string { return "" }
+		c.Names = nobody{}
 	}
 	if c.Resolve == nil {
 		c.Resolve = net.DefaultResolver

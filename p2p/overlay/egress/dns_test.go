@@ -139,26 +139,31 @@ func (c *container) askTCP(t testing.TB, messages ...[]byte) (out []string) {
 	return out
 }
 
+// threeRanks is a directory.
+type threeRanks struct{}
+
+func (threeRanks) Addresses(name string) []netip.Addr {
+	if name == "head" {
+		name = "node-0"
+	}
+	var rank int
+	if n, err := fmt.Sscanf(strings.TrimSuffix(name, ".c1"), "node-%d", &rank); n == 1 && err == nil && rank < 3 {
+		return []netip.Addr{netip.AddrFrom4([4]byte{10, 77, 0, byte(2 + rank)})}
+	}
+	return nil
+}
+
+func (threeRanks) Name(a netip.Addr) string {
+	if b := a.As4(); b[3] >= 2 && b[3] < 5 && a.Is4() && b[0] == 10 {
+		return fmt.Sprintf("node-%d", b[3]-2)
+	}
+	return ""
+}
+
 // clusterConfig knows three ranks.
 func clusterConfig(p Policy, w *world, r Resolver) Config {
 	cfg := config(p, w)
-	cfg.Resolve, cfg.Domain = r, "c1"
-	cfg.Names = func(name string) []netip.Addr {
-		if name == "head" {
-			name = "node-0"
-		}
-		var rank int
-		if n, err := fmt.Sscanf(strings.TrimSuffix(name, ".c1"), "node-%d", &rank); n == 1 && err == nil && rank < 3 {
-			return []netip.Addr{netip.AddrFrom4([4]byte{10, 77, 0, byte(2 + rank)})}
-		}
-		return nil
-	}
-	cfg.Reverse = func(a netip.Addr) string {
-		if b := a.As4(); b[3] >= 2 && b[3] < 5 && a.Is4() && b[0] == 10 {
-			return fmt.Sprintf("node-%d", b[3]-2)
-		}
-		return ""
-	}
+	cfg.Resolve, cfg.Domain, cfg.Names = r, "c1", threeRanks{}
 	return cfg
 }
 
@@ -309,7 +314,7 @@ func TestDNSLimits(t *testing.T) {
 	for range maxLookups {
 		c.sendUDP(t, netip.AddrPortFrom(service, portDNS), string(query(t, "example.org.", dnsmessage.TypeA)))
 	}
-	until(t, "as many look-ups run as may", func() bool { return len(s.lookups) == maxLookups })
+	until(t, "as many look-ups run as may", func() bool { return len(s.dns.lookups) == maxLookups })
 	if got := c.askUDP(t, query(t, "example.org.", dnsmessage.TypeA)); got != "ServerFailure" {
 		t.Errorf("one look-up more: %q", got)
 	}
@@ -357,7 +362,7 @@ func TestStrangeQueries(t *testing.T) {
 		}
 	}
 	for _, m := range [][]byte{nil, {1, 2, 3}, change(func(m *dnsmessage.Message) { m.Response = true }), make([]byte, maxQuery+1)} {
-		if s.answer(m, false, func([]byte) { t.Errorf("%d bytes were answered", len(m)) }) {
+		if s.dns.answer(m, false, func([]byte) { t.Errorf("%d bytes were answered", len(m)) }) {
 			t.Errorf("%d bytes count as answered", len(m))
 		}
 	}
@@ -379,7 +384,7 @@ func FuzzDNS(f *testing.F) {
 	f.Cleanup(func() { s.Close() })
 	f.Fuzz(func(t *testing.T, message []byte, tcp bool) {
 		replies := make(chan []byte, 2)
-		if !s.answer(message, tcp, func(b []byte) { replies <- b }) {
+		if !s.dns.answer(message, tcp, func(b []byte) { replies <- b }) {
 			return
 		}
 		reply := <-replies

@@ -63,11 +63,9 @@ type Stack struct {
 
 	refused  refusals
 	hosts    hostAddrs
-	names    memory
+	dns      *nameServer
 	newFlows *rate.Limiter
-	queries  *rate.Limiter
 	out, in  *rate.Limiter // nil: no limit
-	lookups  chan struct{}
 	opened   atomic.Uint64
 	sent     atomic.Uint64
 	received atomic.Uint64
@@ -98,9 +96,9 @@ func New(cfg Config) (*Stack, error) {
 	s := &Stack{
 		cfg: cfg, ns: ns, link: link, ctx: ctx, stop: stop, flows: map[flowKey]*flow{},
 		refused:  refusals{log: cfg.Log},
-		newFlows: limiter(cfg.Limits.NewFlows), queries: limiter(cfg.Limits.Queries),
-		lookups: make(chan struct{}, maxLookups), hosts: hostAddrs{own: cfg.Own},
+		newFlows: limiter(cfg.Limits.NewFlows), hosts: hostAddrs{own: cfg.Own},
 	}
+	s.dns = newNameServer(s)
 	if b := cfg.Limits.BytesPerSec; b > 0 {
 		s.out, s.in = rate.NewLimiter(rate.Limit(b), max(int(b), 64<<10)),
 			rate.NewLimiter(rate.Limit(b), max(int(b), 64<<10))
@@ -167,7 +165,7 @@ func (s *Stack) start() error {
 	if err != nil {
 		return fmt.Errorf("opening DNS: %w", err)
 	}
-	s.run(func() { s.serveDNS(dns) })
+	s.run(func() { s.dns.serve(dns) })
 	s.run(s.write)
 	s.run(s.sweep)
 	return nil
@@ -182,20 +180,29 @@ func (s *Stack) run(f func()) {
 	}()
 }
 
+// enter reports whether the stack is open. If it is, Close waits until leave.
+func (s *Stack) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.wg.Add(1)
+	return true
+}
+
+func (s *Stack) leave() { s.wg.Done() }
+
 // SetWriter sets the writer of packets for the container. It is called by one goroutine at a time, with packets that it
 // may keep. Packets that it cannot take are lost, as on any line. Without one, or with nil, they are dropped.
 func (s *Stack) SetWriter(write func(packets [][]byte) error) { s.writer.Store(&write) }
 
 // Deliver takes packets of the container's, as they came from its interface; they are copied. It does not block.
 func (s *Stack) Deliver(packets [][]byte) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if !s.enter() {
 		return
 	}
-	s.wg.Add(1) // Close waits until the stack is left
-	s.mu.Unlock()
-	defer s.wg.Done()
+	defer s.leave()
 	s.inlet.put(packets, func(p []byte) bool {
 		why, ok := sound(p, s.cfg.Address)
 		if !ok {

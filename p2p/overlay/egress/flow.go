@@ -199,7 +199,7 @@ func (s *Stack) admitTCP(id stack.TransportEndpointID, pkt *stack.PacketBuffer) 
 // service is the handler of a port of the service address.
 func (s *Stack) service(port uint16) func(context.Context, net.Conn) {
 	if port == portDNS {
-		return s.serveDNSConn
+		return s.dns.serveConn
 	}
 	return s.cfg.Services[port]
 }

@@ -36,7 +36,7 @@ func (s *Stack) verdict(tcp bool, to netip.AddrPort) (why Reason, open bool) {
 			return 0, true
 		}
 	}
-	for _, i := range s.names.rules(to.Addr(), time.Now()) {
+	for _, i := range s.dns.opened.rules(to.Addr(), time.Now()) {
 		if p.Allow[i].opens(to.Port()) {
 			return 0, true
 		}

@@ -1,0 +1,115 @@
+// Package dials decides which addresses of others a host dials, so that no stranger aims it at its neighbours. Open
+// ones are dialled; closed ones (package closed: private networks, loopback, the address of a cloud's metadata) only
+//
+//   - in a private network, whose members have a key of it,
+//   - in a range that holds a configured address: of a bootstrap peer, of a relay, or one that this peer announces,
+//   - on loopback, if this peer listens nowhere else,
+//   - in the very network of one of this machine's interfaces, loopback apart,
+//   - or if the user named just this address.
+package dials
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/p2p/addr"
+	"github.com/starling-network/starling/p2p/closed"
+)
+
+const (
+	// interfacesFresh is how old the list of this machine's networks may be.
+	interfacesFresh = time.Minute
+	// maxNamed bounds the addresses that a user named.
+	maxNamed = 256
+)
+
+// Rules are one host's. Their methods may be called by several goroutines at a time.
+type Rules struct {
+	all bool
+
+	mu     sync.Mutex
+	ranges []netip.Prefix // that the configuration names
+	named  []netip.Addr   // by the user
+	local  []netip.Prefix // of interfaces
+	read   time.Time      // local is of then
+}
+
+// New returns rules that allow the closed ranges beside open addresses, or everything if all is set.
+func New(all bool, ranges []netip.Prefix) *Rules {
+	return &Rules{all: all, ranges: slices.Clone(ranges)}
+}
+
+// Open lets all addresses be dialled in the closed ranges in which these lie.
+func (r *Rules) Open(addrs ...ma.Multiaddr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range addrs {
+		ip := addr.IP(a)
+		if p := closed.Range(ip); ip.IsValid() && !ip.IsUnspecified() && p.IsValid() && !slices.Contains(r.ranges, p) {
+			r.ranges = append(r.ranges, p)
+		}
+	}
+}
+
+// Ranges returns the closed ranges that are allowed.
+func (r *Rules) Ranges() []netip.Prefix {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ranges)
+}
+
+// Name lets just these addresses be dialled, the latest ones of many.
+func (r *Rules) Name(addrs ...ma.Multiaddr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range addrs {
+		ip := addr.IP(a)
+		if ip.IsValid() && closed.Why(ip) != "" && !slices.Contains(r.named, ip) {
+			r.named = append(r.named, ip)
+		}
+	}
+	r.named = r.named[max(len(r.named)-maxNamed, 0):]
+}
+
+// Allow reports whether an address is dialled.
+func (r *Rules) Allow(a ma.Multiaddr) bool {
+	ip := addr.IP(a)
+	if r.all || !ip.IsValid() || closed.Why(ip) == "" {
+		return true // other addresses than IP are resolved before they are dialled
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	within := func(p netip.Prefix) bool { return p.Contains(ip) }
+	if slices.ContainsFunc(r.ranges, within) || slices.Contains(r.named, ip) {
+		return true
+	}
+	if now := time.Now(); now.Sub(r.read) > interfacesFresh {
+		r.local, r.read = interfaces(), now
+	}
+	return slices.ContainsFunc(r.local, within)
+}
+
+// interfaces returns the networks of this machine's interfaces, without loopback and link-local ones.
+func interfaces() (out []netip.Prefix) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range addrs {
+		n, ok := a.(*net.IPNet)
+		if !ok || n.IP.IsLoopback() || n.IP.IsLinkLocalUnicast() {
+			continue
+		}
+		ip, _ := netip.AddrFromSlice(n.IP)
+		ones, _ := n.Mask.Size()
+		if p, err := ip.Unmap().Prefix(ones); err == nil && ones > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
