@@ -100,7 +100,7 @@ type Config struct {
 	Blocked func(p sign.Key) (reason string, blocked bool)
 
 	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
-	Guardian *guardian.Service
+	Guardian guardian.Local
 	// Peers are peers that this one knows of beside those that sell, and where they may be reached.
 	Peers func() []peer.AddrInfo
 	// Stake returns a peer's stake; nil: stakes are not known.
