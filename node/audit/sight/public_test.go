@@ -1,10 +1,9 @@
-package audit
+package sight
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
@@ -173,67 +171,21 @@ func TestRecentFollowsTheChain(t *testing.T) {
 	}
 }
 
-// In a window without an audit nobody is judged: members give no nonce, whoever asks, and what colluding members sign there is no record, and
-// no failure of anybody either.
-func TestAttackAuditInAWindowWithoutOne(t *testing.T) {
-	t.Parallel()
-	w, us, all := slowOnes(t)
-	f := w.failed(t, store.NewMemory())
-	if err := f.Check(t.Context(), all[0]); err != nil {
-		t.Fatal(err)
-	}
-	w.sight.oneIn = 1 << 10
-	for w.Instants().Fires(w.block(w.window)) {
-		w.sight.oneIn++
-	}
-	if err := f.Check(t.Context(), all[0]); !audit.IsRule(err, audit.RuleInstant) {
-		t.Errorf("a refusal there: %v", err)
-	}
-	asked, refused := 0, 0
-	var mu sync.Mutex
-	w.before = func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
-		r, err := w.members[m].Answer(t.Context(), w.provider.Key(), req)
-		mu.Lock()
-		defer mu.Unlock()
-		if asked++; codeOf(err) == CodeInstant {
-			refused++
-		}
-		return r, err
-	}
-	if _, err := w.prover().Audit(t.Context(), us[:1]); !errors.Is(err, ErrInstant) || asked != 0 {
-		t.Errorf("its own prover asks %d: %v", asked, err)
-	}
-	blind := *w.sight // a provider that says that the window has an audit
-	blind.oneIn = 1
-	p := w.prover()
-	p.cfg.Sight = &blind
-	if _, err := p.Audit(t.Context(), us[:1]); !errors.Is(err, ErrCommittee) || asked == 0 || refused != asked {
-		t.Errorf("%d of %d refuse: %v", refused, asked, err)
-	}
-	r := passing()[0]
-	few := audittest.New(7)
-	few.OneIn = 1 << 10
-	for few.Instants().Fires(r.Beacon) {
-		few.OneIn--
-	}
-	if err := r.CheckInstant(few.Instants(), ""); !audit.IsRule(err, audit.RuleInstant) {
-		t.Errorf("a record: %v", err)
-	}
-	if err := r.Certificate().Check(audit.NewRules(few.Genesis()), few.Seen()); !audit.IsRule(err, audit.RuleInstant) {
-		t.Errorf("a certificate: %v", fmt.Sprint(err))
-	}
-}
-
 // The audit before one is that of the newest window before it whose block drew one: by it a reader knows whether a record had to be an appeal.
 func TestAuditBefore(t *testing.T) {
 	t.Parallel()
-	w := newWorld(7, nil)
+	block := func(w audit.Window) audit.Beacon {
+		first := market.Slot(w.First(100))
+		return audit.Beacon{Slot: first, Value: hashOf(first)}
+	}
+	w := &still{Case: audittest.New(7)}
+	w.Beacons = block
 	f := w.failed(t, store.NewMemory())
 	for _, oneIn := range []uint64{1, 2, 5} {
-		w.sight.oneIn = oneIn
+		w.OneIn = oneIn
 		for at := audit.Window(200); at < 260; at++ {
 			want := at - 1
-			for !w.Instants().Fires(w.block(want)) && want > w.Instants().Ago(at, audit.Horizon) {
+			for !w.Instants().Fires(block(want)) && want > w.Instants().Ago(at, audit.Horizon) {
 				want--
 			}
 			if got, err := f.before(t.Context(), at); err != nil || got != want {

@@ -1,4 +1,6 @@
-package audit
+// Package proven knows the rates that the units on offer were proven to have: it is the buyer's side of audits.
+// [Proofs] fetches the records that offers name and checks each once, before units are bought by them.
+package proven
 
 import (
 	"context"
@@ -10,11 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify/audit"
 )
@@ -38,17 +39,24 @@ const (
 // ErrUnproven reports that a unit has no checked fresh record.
 var ErrUnproven = errors.New("the unit has not shown what it is")
 
-// ProofsConfig is the configuration of Proofs; all of it is required, except Failures.
-type ProofsConfig struct {
+// Config is the configuration of Proofs; all of it is required, except Failures.
+type Config struct {
 	Domain      sign.Domain
 	WindowSlots uint64
-	Sight       Sight
+	Sight       sight.Sight
 	// Failures is optional; if nil, this peer learns of no failed units.
 	Failures Failures
 	Ask      Asker
 	Until    func(market.Slot) time.Duration // how long it takes until a slot begins
 	Now      func() time.Time
 	Log      *slog.Logger
+}
+
+// Failures is the units that failed, by the word of their committees.
+type Failures interface {
+	// Against returns the reason why a record that passed does not count: its unit failed. The roster is that of its
+	// window; if nil, the record was checked before, and no request is made.
+	Against(ctx context.Context, r audit.Record, roster audit.Roster) error
 }
 
 // Asker asks a peer for a record, or for the list of them behind the proof of an offer.
@@ -60,7 +68,7 @@ type Asker func(ctx context.Context, from sign.Key, req *nodepb.ProofRequest) (*
 //	offer ──proof──▶ list of (unit, record) ──▶ record ── Check, members, beacon, class, dataset, provider ──▶ proven
 //	                 is behind the proof        is the one named, of that unit                            while fresh
 type Proofs struct {
-	cfg ProofsConfig
+	cfg Config
 	cpu chan struct{} // holds one for each record that is being checked
 
 	alone func(market.Class) bool // market.Class.Alone
@@ -70,24 +78,8 @@ type Proofs struct {
 	cards *audit.Cards
 }
 
-// shower is the state of one provider.
-type shower struct {
-	turn chan struct{} // holds one while its offers are checked: one after the other
-
-	// Under Proofs.mu:
-	used  time.Time
-	units map[market.UnitID]checked    // newest record that passed
-	class map[market.Class]sign.Hash   // the proof with the kept list
-	lists map[sign.Hash][]market.Shown // by proof
-	tried map[sign.Hash]attempted      // proofs and records that could not be had or judged, or were wrong
-	order []sign.Hash                  // of tried, oldest first
-}
-
-// maxTried bounds the memory of one provider's wrong proofs and records.
-const maxTried = 64
-
-// NewProofs knows nothing yet.
-func NewProofs(cfg ProofsConfig) *Proofs {
+// New knows nothing yet.
+func New(cfg Config) *Proofs {
 	return &Proofs{
 		cfg: cfg, alone: market.Class.Alone, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)),
 		seen: map[sign.Key]*shower{}, cards: audit.NewCards(cfg.Sight.Instants()),
@@ -121,38 +113,6 @@ func (p *Proofs) evict() {
 		}
 	}
 	delete(p.seen, out)
-}
-
-// forget drops the provider's proofs.
-func (s *shower) forget() {
-	s.units, s.class = map[market.UnitID]checked{}, map[market.Class]sign.Hash{}
-	s.lists = map[sign.Hash][]market.Shown{}
-	s.tried, s.order = map[sign.Hash]attempted{}, nil
-}
-
-// try records the result of checking a proof or a record. p.mu is held.
-func (s *shower) try(h sign.Hash, a attempted) {
-	if _, known := s.tried[h]; !known {
-		if s.order = append(s.order, h); len(s.order) > maxTried {
-			delete(s.tried, s.order[0])
-			s.order = s.order[1:]
-		}
-	}
-	s.tried[h] = a
-}
-
-// had forgets that a proof or a record could not be had. p.mu is held.
-func (s *shower) had(h sign.Hash) {
-	delete(s.tried, h)
-	s.order = slices.DeleteFunc(s.order, func(o sign.Hash) bool { return o == h })
-}
-
-// waits says why a proof or record is not asked for now.
-func (s *shower) waits(h sign.Hash, now time.Time) error {
-	if t, known := s.tried[h]; known && (t.final || now.Sub(t.at) < again) {
-		return t.err
-	}
-	return nil
 }
 
 // Shown is the known state of an offer's units, without a request: how many of all its units, free or not, are proven.
@@ -223,29 +183,6 @@ func (p *Proofs) fresh(c checked, now market.Slot) error {
 	return audit.Fresh(c.record, p.cfg.WindowSlots, recent, now, c.work)
 }
 
-const notChecked = "its records are not checked yet"
-
-// doubt says why no more units of an offer are proven, the gravest first; "" when all are.
-func (s *shower) doubt(o market.Offer) string {
-	if t, known := s.tried[o.Proof]; known {
-		return "the list of its records is not to be had: " + t.err.Error()
-	}
-	list, known := s.lists[o.Proof]
-	if !known {
-		return notChecked
-	}
-	unchecked := ""
-	for _, l := range list {
-		if t, bad := s.tried[l.Record]; bad {
-			return fmt.Sprintf("the record of unit %s: %v", l.Unit.Short(), t.err)
-		}
-		if _, ok := s.units[l.Unit]; !ok {
-			unchecked = "not all of its records are checked yet"
-		}
-	}
-	return unchecked
-}
-
 // Check fetches and checks records that an offer names until need units are proven, or a few more if that costs little,
 // or there are no more. Shown has the result.
 func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
@@ -308,8 +245,6 @@ func (p *Proofs) lock(ctx context.Context, provider sign.Key) (*shower, error) {
 	}
 }
 
-func (s *shower) unlock() { <-s.turn }
-
 // proven reports whether all the units are, by the known records, and notes that they may be leased by it.
 func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 	_, slot, err := p.cfg.Sight.Window()
@@ -351,119 +286,6 @@ func (p *Proofs) Worked(provider sign.Key, units []market.UnitID, from, to marke
 			s.units[u] = c
 		}
 	}
-}
-
-// list is the list behind an offer's proof. the turn is s's.
-func (p *Proofs) list(ctx context.Context, s *shower, o market.Offer) ([]market.Shown, error) {
-	p.mu.Lock()
-	list, known := s.lists[o.Proof]
-	wait := s.waits(o.Proof, p.cfg.Now())
-	p.mu.Unlock()
-	if known || wait != nil {
-		return list, wait
-	}
-	list, err := p.fetchList(ctx, o)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil {
-		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			final := errors.Is(err, market.ErrUnits) || errors.Is(err, market.ErrMalformed)
-			s.try(o.Proof, attempted{at: p.cfg.Now(), err: err, final: final})
-		}
-		return nil, err
-	}
-	if _, known := s.class[o.Class]; !known && len(s.class) >= market.MaxOffers {
-		// Nobody sells so many classes at a time.
-		s.forget()
-	}
-	s.had(o.Proof)
-	delete(s.lists, s.class[o.Class])
-	s.lists[o.Proof], s.class[o.Class] = list, o.Proof
-	s.drop(list, o.Class)
-	return list, nil
-}
-
-// drop forgets the units of a class that are not on the newest list and so may have been made up to fill the memory.
-func (s *shower) drop(list []market.Shown, c market.Class) {
-	on := make(map[market.UnitID]bool, len(list))
-	for _, l := range list {
-		on[l.Unit] = true
-	}
-	for u, k := range s.units {
-		if k.class == c && !on[u] {
-			delete(s.units, u)
-		}
-	}
-}
-
-func (p *Proofs) fetchList(ctx context.Context, o market.Offer) ([]market.Shown, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	r, err := p.cfg.Ask(ctx, o.Provider, &nodepb.ProofRequest{Offered: o.Proof[:]})
-	if err != nil {
-		return nil, err
-	}
-	return market.UnmarshalShown(r.Shown, o.Proof)
-}
-
-// records fetches and checks those records of a list that are not checked. the turn is s's.
-func (p *Proofs) records(ctx context.Context, s *shower, o market.Offer, list []market.Shown) {
-	bad := 0
-	p.mu.Lock()
-	var wanted []market.Shown
-	for _, l := range list {
-		c, ok := s.units[l.Unit]
-		switch t, tried := s.tried[l.Record]; {
-		case tried && t.final:
-			bad++
-		case s.waits(l.Record, p.cfg.Now()) != nil:
-		case !ok || c.class != o.Class || c.res != o.PerUnit || c.hash != l.Record && p.older(c):
-			wanted = append(wanted, l)
-		}
-	}
-	p.mu.Unlock()
-	for len(wanted) > 0 && bad < maxBad && ctx.Err() == nil {
-		n := min(maxFetches, len(wanted))
-		var g errgroup.Group
-		wrong := make([]bool, n)
-		for i, l := range wanted[:n] {
-			g.Go(func() error {
-				r, tag, err := p.record(ctx, o, l)
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				if err == nil {
-					s.had(l.Record)
-					s.units[l.Unit] = checked{
-						hash: l.Record, record: audit.Record{WindowSlots: r.WindowSlots, Answer: r.Answer},
-						class: o.Class, res: o.PerUnit, tag: tag,
-					}.after(s.units[l.Unit], r, p.cfg.Sight.Instants())
-					return nil
-				}
-				var rule *audit.RuleError
-				final := errors.Is(err, market.ErrMalformed) ||
-					errors.As(err, &rule) && rule.Rule != audit.RuleCommittee && rule.Rule != audit.RuleTime
-				wrong[i] = final
-				if final || ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					s.try(l.Record, attempted{at: p.cfg.Now(), err: err, final: final})
-				}
-				p.cfg.Log.Debug("a record does not show a unit", "provider", o.Provider, "unit", l.Unit, "err", err)
-				return nil
-			})
-		}
-		_ = g.Wait() // no error is returned
-		for _, w := range wrong {
-			if w {
-				bad++
-			}
-		}
-		wanted = wanted[n:]
-	}
-}
-
-// older reports whether a record is of a window before the last with an audit, so that a newer one is worth fetching.
-func (p *Proofs) older(c checked) bool {
-	recent, err := p.cfg.Sight.Recent()
-	return err == nil && c.record.Answer.Window < recent.Last
 }
 
 // Rate is the least that any of a provider's units was proven to compute, int8 operations a second; 0 where one's is

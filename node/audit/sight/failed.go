@@ -1,4 +1,4 @@
-package audit
+package sight
 
 import (
 	"cmp"
@@ -22,13 +22,6 @@ type refusalRecord struct {
 	Refusal []byte `json:"refusal"` // audit.Refusal
 }
 
-// Failures is the units that failed, by the word of their committees; a *Failed.
-type Failures interface {
-	// Against returns the reason why a record that passed does not count: its unit failed. The roster is that of its
-	// window; if nil, the record was checked before, and no request is made.
-	Against(ctx context.Context, r audit.Record, roster audit.Roster) error
-}
-
 // Failed keeps the refusals that members of committees signed, this peer's own and those of others, for as many windows
 // as count. It may be used by many goroutines.
 type Failed struct {
@@ -44,9 +37,9 @@ type Failed struct {
 }
 
 // OpenFailed reads the refusals of an earlier process.
-func OpenFailed(ctx context.Context, st journal.Store, g market.Genesis, sight Sight) (*Failed, error) {
+func OpenFailed(ctx context.Context, st journal.Store, g market.Genesis, s Sight) (*Failed, error) {
 	f := &Failed{
-		domain: g.Domain(), slots: g.AuditSlots, sight: sight, store: st, own: map[string]audit.Refusal{},
+		domain: g.Domain(), slots: g.AuditSlots, sight: s, store: st, own: map[string]audit.Refusal{},
 		of: map[sign.Hash]audit.Refusal{},
 	}
 	return f, refusals.List(ctx, st, "", func(key string, r refusalRecord) error {
@@ -263,7 +256,7 @@ func (f *Failed) before(ctx context.Context, w audit.Window) (audit.Window, erro
 	for at := w; at > least; at-- {
 		b, err := f.sight.Beacon(ctx, at-1)
 		switch {
-		case errors.Is(err, errNoBlock):
+		case errors.Is(err, ErrNoBlock):
 		case err != nil:
 			return 0, err
 		case in.Fires(b.Beacon):

@@ -1,12 +1,12 @@
-package audit
+package proven
 
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify/audit"
@@ -93,7 +93,7 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) erro
 	if err := r.CheckClass(o.Class, o.PerUnit); err != nil {
 		return err
 	}
-	if err := checkPublic(ctx, p.cfg.Sight, r, o.Class); err != nil {
+	if err := sight.CheckRecord(ctx, p.cfg.Sight, r, o.Class); err != nil {
 		return err
 	}
 	if p.cfg.Failures != nil {
@@ -112,71 +112,4 @@ func (p *Proofs) judge(ctx context.Context, o market.Offer, r audit.Record) erro
 	}
 	defer func() { <-p.cpu }()
 	return r.Check(p.cfg.Domain)
-}
-
-// checkPublic checks a record against the network's public facts: beacon, instant, dataset, members.
-func checkPublic(ctx context.Context, sight Sight, r audit.Record, class market.Class) error {
-	window := r.Answer.Window
-	era, err := sight.Check(ctx, window, r.Beacon)
-	if err != nil {
-		return fmt.Errorf("the beacon of window %d: %w", window, err)
-	}
-	if err := r.CheckInstant(sight.Instants(), class); err != nil {
-		return err
-	}
-	if err := r.CheckDataset(era); err != nil {
-		return err
-	}
-	roster, err := sight.Roster(ctx, window)
-	if err != nil {
-		return fmt.Errorf("reading the bonded set: %w", err)
-	}
-	return r.CheckMembers(roster)
-}
-
-// attempted is the result of checking a proof or record.
-type attempted struct {
-	at    time.Time
-	err   error
-	final bool // it stays wrong
-}
-
-// checked is a unit's record that passed everything but time.
-type checked struct {
-	hash   sign.Hash
-	record audit.Record // without openings and verdicts
-	work   audit.Work   // of the reader's own leases since
-	sold   bool         // the reader found it proven before it signed a lease
-	past   []showed     // of the time of audit.MaxRates audits, this record's too
-	rates  audit.Rates  // the rates that may be sold by them
-	class  market.Class
-	res    market.Resources
-	tag    sign.Hash // of the card that the unit claims; zero for one of which there may be many
-}
-
-// showed is the rates of one record.
-type showed struct {
-	window audit.Window
-	rates  audit.Rates
-}
-
-// after has a record count beside what this peer saw of the unit before, where that was of the same class and
-// resources.
-func (c checked) after(old checked, r audit.Record, in audit.Instants) checked {
-	w := r.Answer.Window
-	c.past = []showed{{w, r.Rates()}}
-	if old.class == c.class && old.res == c.res {
-		for _, s := range old.past {
-			if s.window != w && s.window+in.Audits(audit.MaxRates) > w && s.window < w+in.Audits(audit.MaxRates) {
-				c.past = append(c.past, s)
-			}
-		}
-	}
-	c.past = c.past[:min(len(c.past), audit.MaxRates)]
-	rates := make([]audit.Rates, len(c.past))
-	for i, s := range c.past {
-		rates[i] = s.rates
-	}
-	c.rates = audit.Capacity(rates)
-	return c
 }

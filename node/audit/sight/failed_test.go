@@ -1,4 +1,4 @@
-package audit
+package sight
 
 import (
 	"bytes"
@@ -6,39 +6,72 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
-// slowOnes are what members sign of two units that are too slow for them.
-func slowOnes(t *testing.T) (*world, []Unit, []audit.Refusal) {
-	t.Helper()
-	w := newWorld(12, time.Now)
-	for _, m := range w.members {
-		m.cfg.Plan = func(c Claim) (Asked, error) {
-			a, err := plan(c)
-			a.ProductLimit = time.Nanosecond
-			return a, err
-		}
-	}
-	us := units(2)
-	if _, err := w.prover().Audit(t.Context(), us); err != nil {
-		t.Log(err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w, us, w.refused
+// still is a network that stands still in one window.
+type still struct {
+	audittest.Case
+	window audit.Window
+	roster audit.Roster
 }
 
-func (w *world) failed(t *testing.T, st store.Store) *Failed {
+func (s *still) Window() (audit.Window, market.Slot, error) {
+	return s.window, s.window.First(s.Slots), nil
+}
+func (s *still) Recent() (audit.Recent, error) { return audit.Every(s.window), nil }
+
+func (s *still) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
+	c := s.Case
+	c.Window = w
+	return Drawn{Beacon: c.Beacon(), Era: c.Era()}, nil
+}
+
+func (s *still) Check(_ context.Context, _ audit.Window, b audit.Beacon) (audit.Beacon, error) {
+	if b != s.Case.Beacon() {
+		return audit.Beacon{}, errors.New("another beacon")
+	}
+	return s.Era(), nil
+}
+
+func (s *still) Roster(context.Context, audit.Window) (audit.Roster, error) { return s.roster, nil }
+
+// slowOnes are the refusals of two units that are too slow for all members.
+func slowOnes(t *testing.T) (w *still, units []market.UnitID, all []audit.Refusal) {
 	t.Helper()
-	g := audittest.New(1).Genesis()
-	g.AuditSlots = windowSlots
-	f, err := OpenFailed(t.Context(), st, g, w.sight)
+	c := audittest.New(12)
+	for _, name := range []string{"unit 0", "unit 1"} {
+		slow := c
+		slow.Unit = market.UnitID(sign.Sum([]byte(name)))
+		slow.Verdict = func(v *audit.Verdict) { v.Outcome = audit.Late }
+		r, err := slow.Make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		units = append(units, slow.Unit)
+		for i := range r.Verdicts {
+			one := r
+			one.Verdicts = r.Verdicts[i : i+1]
+			x, err := audit.Refuse(one)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, x)
+		}
+	}
+	return &still{Case: c, window: c.Window, roster: c.Roster}, units, all
+}
+
+func (s *still) failed(t *testing.T, st store.Store) *Failed {
+	t.Helper()
+	g := s.Genesis()
+	g.AuditSlots = s.Slots
+	f, err := OpenFailed(t.Context(), st, g, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +86,7 @@ func TestFailedUnits(t *testing.T) {
 	if len(all) != 2*audit.Committee {
 		t.Fatalf("%d refusals of two units by seven", len(all))
 	}
-	provider := w.provider.Key()
+	provider := w.Provider.Key()
 	st := &dying{store.NewMemory(), 0}
 	f := w.failed(t, st)
 	for i, x := range all {
@@ -82,11 +115,11 @@ func TestFailedUnits(t *testing.T) {
 	if own := f.Own(); len(own) != 1 || !bytes.Equal(own[0].Marshal(), all[0].Marshal()) {
 		t.Errorf("its own are %v", own)
 	}
-	record := func(window audit.Window, u Unit) audit.Record {
-		return audit.Record{Committee: audit.Committee, Answer: audit.Answer{Target: audit.Target{Provider: provider, Unit: u.ID, Window: window}}}
+	record := func(window audit.Window, u market.UnitID) audit.Record {
+		return audit.Record{Committee: audit.Committee, Answer: audit.Answer{Target: audit.Target{Provider: provider, Unit: u, Window: window}}}
 	}
 	for _, u := range us {
-		if got := f.Failed(provider, u.ID); !slices.Equal(got, []audit.Window{w.window}) {
+		if got := f.Failed(provider, u); !slices.Equal(got, []audit.Window{w.window}) {
 			t.Errorf("failed in %v", got)
 		}
 		if f.Against(t.Context(), record(w.window-1, u), nil) == nil || f.Against(t.Context(), record(w.window+1, u), w.roster) == nil || f.Against(t.Context(), record(w.window, u), w.roster) != nil {
@@ -94,14 +127,11 @@ func TestFailedUnits(t *testing.T) {
 		}
 	}
 	// Of whom the beacon does not draw, of another window, or with anything changed, it is none.
-	bad := *w.sight
+	bad := *w
 	bad.roster = slices.DeleteFunc(slices.Clone(w.roster), func(m audit.Member) bool { return m.Key == all[0].Member() })
-	was := w.sight
-	w.sight = &bad
-	if w.failed(t, store.NewMemory()).Check(t.Context(), all[0]) == nil {
+	if bad.failed(t, store.NewMemory()).Check(t.Context(), all[0]) == nil {
 		t.Error("by one who is not drawn")
 	}
-	w.sight = was
 	b := all[0].Marshal()
 	b[len(b)-1] ^= 1
 	if x, err := audit.UnmarshalRefusal(b); err != nil || f.Check(t.Context(), x) == nil {
@@ -112,41 +142,8 @@ func TestFailedUnits(t *testing.T) {
 		t.Errorf("it counts after %d windows: %v", audit.MaxRates, err)
 	}
 	st.left = 1
-	if err := f.Keep(t.Context(), all[1], false); err != nil || len(f.Own()) != 0 || f.Against(t.Context(), record(1, us[0]), nil) != nil && len(f.Failed(provider, us[0].ID)) != 0 {
+	if err := f.Keep(t.Context(), all[1], false); err != nil || len(f.Own()) != 0 || f.Against(t.Context(), record(1, us[0]), nil) != nil && len(f.Failed(provider, us[0])) != 0 {
 		t.Errorf("it is not forgotten: %v", err)
-	}
-}
-
-// failure is one unit that failed.
-type failure struct {
-	unit market.UnitID
-	why  error
-}
-
-func (f failure) Against(_ context.Context, r audit.Record, _ audit.Roster) error {
-	if r.Answer.Unit == f.unit {
-		return f.why
-	}
-	return nil
-}
-
-// A unit whose failure is public is not sold by the record from before, whatever its provider offers.
-func TestFailedUnitsAreNotSold(t *testing.T) {
-	t.Parallel()
-	rs := passing()[:1]
-	b := bazaarOf(t, rs, nil)
-	if n, doubt := b.check(t, 1); n != 1 {
-		t.Fatalf("%d units, %s", n, doubt)
-	}
-	why := &audit.RuleError{Rule: audit.RuleFresh, Detail: "it failed"}
-	b.Proofs.cfg.Failures = failure{rs[0].Answer.Unit, why}
-	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{rs[0].Answer.Unit}); err == nil {
-		t.Error("what was checked before is sold still")
-	}
-	fresh := bazaarOf(t, rs, nil)
-	fresh.Proofs.cfg.Failures = b.Proofs.cfg.Failures
-	if n, doubt := fresh.check(t, 1); n != 0 || doubt == "" {
-		t.Errorf("%d units, %q", n, doubt)
 	}
 }
 

@@ -1,4 +1,4 @@
-package audit
+package sight
 
 import (
 	"context"
@@ -53,6 +53,8 @@ type seen struct {
 }
 
 const (
+	// poll is how often the chain is asked for the first block of a window.
+	poll = time.Second
 	// moreBeacons is how many beacons are remembered beside those of the windows of which refusals count, and in which
 	// audits are looked for.
 	moreBeacons = 64
@@ -140,10 +142,10 @@ func (p *Public) Seen(ctx context.Context, w audit.Window) (s audit.Seen, err er
 	return s, err
 }
 
-// errNoBlock says that a window has no block, and never will.
-var errNoBlock = fmt.Errorf("the window has no block: %w", chain.ErrNotFound)
+// ErrNoBlock means that a window has no block, and never will.
+var ErrNoBlock = fmt.Errorf("the window has no block: %w", chain.ErrNotFound)
 
-// Block is the hash of a window's first final block. chain.ErrNotFound while there is none, errNoBlock where there
+// Block is the hash of a window's first final block. chain.ErrNotFound while there is none, ErrNoBlock where there
 // never is.
 func (p *Public) Block(ctx context.Context, w audit.Window) (audit.Beacon, error) {
 	p.mu.Lock()
@@ -160,7 +162,7 @@ func (p *Public) Block(ctx context.Context, w audit.Window) (audit.Beacon, error
 		p.keep(w, b)
 	}
 	if b.Value.IsZero() {
-		return b, fmt.Errorf("window %d: %w", w, errNoBlock)
+		return b, fmt.Errorf("window %d: %w", w, ErrNoBlock)
 	}
 	return b, nil
 }
@@ -218,7 +220,7 @@ func (p *Public) Follow(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(beaconPoll):
+		case <-time.After(poll):
 		}
 	}
 	return nil
@@ -269,7 +271,7 @@ func (p *Public) RecentAt(ctx context.Context, w audit.Window) (audit.Recent, er
 	if in.OneIn <= 1 {
 		return audit.Every(w), nil
 	}
-	if _, err := p.Block(ctx, w); err != nil && !errors.Is(err, errNoBlock) {
+	if _, err := p.Block(ctx, w); err != nil && !errors.Is(err, ErrNoBlock) {
 		return audit.Recent{}, err
 	}
 	if p.cfg.Recent != nil {
@@ -285,7 +287,7 @@ func (p *Public) RecentAt(ctx context.Context, w audit.Window) (audit.Recent, er
 		for at := from; at < to; at++ {
 			g.Go(func() error {
 				b, err := p.Block(gctx, at)
-				if errors.Is(err, errNoBlock) {
+				if errors.Is(err, ErrNoBlock) {
 					return nil
 				}
 				fires[at-from] = err == nil && in.Fires(b)

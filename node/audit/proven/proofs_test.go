@@ -1,4 +1,4 @@
-package audit
+package proven
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify/audit"
@@ -19,21 +20,18 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// sold is what units of the tests have: so little that a record is made in a moment.
-var sold = market.Resources{MilliCPU: 63, MemoryMiB: 64}
-
-// shownCase is a case of an audit as such units are asked.
-func shownCase(t *testing.T, unit string) audittest.Case {
-	t.Helper()
-	c := audittest.New(7)
-	c.Unit = market.UnitID(sign.Sum([]byte(unit)))
-	var err error
-	if c.Shape, c.Walk, err = audit.Plan("cpu", sold); err != nil {
-		t.Fatal(err)
+// records of units that pass, made once for all tests.
+var passing = sync.OnceValue(func() []audit.Record {
+	var out []audit.Record
+	for i := range 3 {
+		r, err := audittest.NewUnit(fmt.Sprintf("unit %d", i)).Make()
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, r)
 	}
-	c.Verdict = func(v *audit.Verdict) { v.Walk = 60_000 }
-	return c
-}
+	return out
+})
 
 func made(t testing.TB, c audittest.Case) audit.Record {
 	t.Helper()
@@ -43,20 +41,6 @@ func made(t testing.TB, c audittest.Case) audit.Record {
 	}
 	return r
 }
-
-// records of units that pass, made once for all tests.
-var passing = sync.OnceValue(func() []audit.Record {
-	var out []audit.Record
-	for i := range 3 {
-		c := shownCase(&testing.T{}, fmt.Sprintf("unit %d", i))
-		r, err := c.Make()
-		if err != nil {
-			panic(err)
-		}
-		out = append(out, r)
-	}
-	return out
-})
 
 // facts are what the reader of the tests sees of the network.
 type facts struct {
@@ -75,8 +59,8 @@ func (f *facts) Instants() audit.Instants { return f.Case.Instants() }
 
 func (f *facts) Recent() (audit.Recent, error) { return audit.Every(f.window), nil }
 
-func (f *facts) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
-	return Drawn{Beacon: f.beacon(f.Case.Beacon()), Era: f.beacon(f.Era())}, nil
+func (f *facts) Beacon(_ context.Context, w audit.Window) (sight.Drawn, error) {
+	return sight.Drawn{Beacon: f.beacon(f.Case.Beacon()), Era: f.beacon(f.Era())}, nil
 }
 
 func (f *facts) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
@@ -119,9 +103,9 @@ func bazaarOf(t testing.TB, rs []audit.Record, shown func([]market.Shown)) *baza
 	if shown != nil {
 		shown(list)
 	}
-	b.offer = market.Offer{Provider: c.Provider.Key(), Class: "cpu", PerUnit: sold, Units: uint32(len(list)), Total: uint32(len(list)), Proven: uint32(len(list))}
+	b.offer = market.Offer{Provider: c.Provider.Key(), Class: "cpu", PerUnit: audittest.Small, Units: uint32(len(list)), Total: uint32(len(list)), Proven: uint32(len(list))}
 	b.offer.Proof = b.list(t, list)
-	b.Proofs = NewProofs(ProofsConfig{
+	b.Proofs = New(Config{
 		Domain: audittest.Domain(), WindowSlots: c.Slots, Sight: b.facts, Ask: b.answer, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return b.now },
 		Until: func(s market.Slot) time.Duration { return time.Duration(s) },
 	})
@@ -155,7 +139,7 @@ func (b *bazaar) answer(_ context.Context, from sign.Key, req *nodepb.ProofReque
 	} else if r := b.records[sign.Hash(req.Hash)]; r != nil {
 		return &nodepb.ProofReply{Proof: carried(r)}, nil
 	}
-	return nil, stream.Refuse(CodeUnknown, "no such thing")
+	return nil, stream.Refuse("unknown", "no such thing")
 }
 
 // requests is how many there were since it was asked last.
@@ -255,7 +239,7 @@ func TestProofsRefuse(t *testing.T) {
 	t.Parallel()
 	good := passing()[:1]
 	one := func(change func(c *audittest.Case)) []audit.Record {
-		c := shownCase(t, "unit 0")
+		c := audittest.NewUnit("unit 0")
 		change(&c)
 		return []audit.Record{made(t, c)}
 	}
@@ -419,3 +403,62 @@ func carried(record []byte) []byte { return append([]byte{auditCode}, record...)
 
 // auditCode is the code of proof.KindAudit.
 const auditCode = 4
+
+// failure is one unit that failed.
+type failure struct {
+	unit market.UnitID
+	why  error
+}
+
+func (f failure) Against(_ context.Context, r audit.Record, _ audit.Roster) error {
+	if r.Answer.Unit == f.unit {
+		return f.why
+	}
+	return nil
+}
+
+// A unit whose failure is public is not sold by the record from before, whatever its provider offers.
+func TestFailedUnitsAreNotSold(t *testing.T) {
+	t.Parallel()
+	rs := passing()[:1]
+	b := bazaarOf(t, rs, nil)
+	if n, doubt := b.check(t, 1); n != 1 {
+		t.Fatalf("%d units, %s", n, doubt)
+	}
+	why := &audit.RuleError{Rule: audit.RuleFresh, Detail: "it failed"}
+	b.Proofs.cfg.Failures = failure{rs[0].Answer.Unit, why}
+	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{rs[0].Answer.Unit}); err == nil {
+		t.Error("what was checked before is sold still")
+	}
+	fresh := bazaarOf(t, rs, nil)
+	fresh.Proofs.cfg.Failures = b.Proofs.cfg.Failures
+	if n, doubt := fresh.check(t, 1); n != 0 || doubt == "" {
+		t.Errorf("%d units, %q", n, doubt)
+	}
+}
+
+// Who buys by a record looks when its attempt began: one of another time of the window shows nothing, and a GPU's must have begun as
+// sharply as GPUs must.
+func TestProofsRefuseOtherInstants(t *testing.T) {
+	t.Parallel()
+	c := audittest.New(9)
+	c.Verdict = func(v *audit.Verdict) { v.Slot += 5 }
+	r, err := c.Make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &facts{Case: c, window: c.Window, beacon: func(b audit.Beacon) audit.Beacon { return b }, roster: c.Roster}
+	check := func(class market.Class) audit.Rule {
+		rule, _ := errors.AsType[*audit.RuleError](sight.CheckRecord(context.Background(), f, r, class))
+		if rule == nil {
+			return ""
+		}
+		return rule.Rule
+	}
+	if got := check("cpu"); got != "" {
+		t.Errorf("a processor, two seconds late: rule %s", got)
+	}
+	if got := check("gpu/h100"); got != audit.RuleInstant {
+		t.Errorf("a GPU, two seconds late: rule %q", got)
+	}
+}

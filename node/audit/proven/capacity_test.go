@@ -1,19 +1,17 @@
-package audit
+package proven
 
 import (
 	"testing"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
 // rated is a record of a committee of one that saw the products take so many milliseconds.
 func rated(w audit.Window, millis uint64) audit.Record {
-	asked, err := plan(Claim{Class: "cpu"})
-	if err != nil {
-		panic(err)
-	}
-	r := audit.Record{Committee: 1, Answer: audit.Answer{Target: audit.Target{Window: w}, Shape: asked.Shape, Walk: asked.Walk}}
+	c := audittest.New(1)
+	r := audit.Record{Committee: 1, Answer: audit.Answer{Target: audit.Target{Window: w}, Shape: c.Shape, Walk: c.Walk}}
 	r.Verdicts = []audit.Signed{{Verdict: audit.Verdict{Product: 1000 * millis, Walk: 1000 * millis, Outcome: audit.Pass}}}
 	return r
 }

@@ -1,8 +1,9 @@
-package audit
+package proven
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
@@ -18,14 +20,14 @@ import (
 // town is a network on which providers sell units that claim cards. Units are processors, of which a record is made in a moment, taken for
 // cards.
 type town struct {
-	*sight
+	*still
 	c       audittest.Case
 	records map[sign.Key]audit.Record
 	cards   map[sign.Key]market.Card
 }
 
 func newTown() *town {
-	t := &town{sight: &sight{window: 50}, c: audittest.New(7), records: map[sign.Key]audit.Record{}, cards: map[sign.Key]market.Card{}}
+	t := &town{still: &still{window: 50}, c: audittest.New(7), records: map[sign.Key]audit.Record{}, cards: map[sign.Key]market.Card{}}
 	t.roster, t.c.Beacons = t.c.Roster, t.block
 	return t
 }
@@ -37,7 +39,7 @@ func (w *town) passes(t *testing.T, name, uuid string) {
 	card := market.Card{Class: "cpu", Tag: market.TagOf(uuid)}
 	c.Provider, c.Unit, c.Window = key, card.Unit(key.Key()), w.window
 	var err error
-	if c.Shape, c.Walk, err = audit.Plan("cpu", sold); err != nil {
+	if c.Shape, c.Walk, err = audit.Plan("cpu", audittest.Small); err != nil {
 		t.Fatal(err)
 	}
 	c.Verdict = func(v *audit.Verdict) { v.Walk, v.Slot = 60_000, w.Instants().Of(w.window) }
@@ -59,8 +61,8 @@ func (w *town) ask(_ context.Context, from sign.Key, req *nodepb.ProofRequest) (
 
 // buyer is a reader that has seen nothing.
 func (w *town) buyer() *Proofs {
-	p := NewProofs(ProofsConfig{
-		Domain: audittest.Domain(), WindowSlots: windowSlots, Sight: w, Ask: w.ask, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	p := New(Config{
+		Domain: audittest.Domain(), WindowSlots: stillSlots, Sight: w, Ask: w.ask, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		Until: func(market.Slot) time.Duration { return 0 },
 	})
 	p.alone = func(market.Class) bool { return true }
@@ -71,7 +73,7 @@ func (w *town) buyer() *Proofs {
 func (w *town) buys(t *testing.T, p *Proofs, name string) error {
 	t.Helper()
 	key := audittest.Key(name).Key()
-	o := market.Offer{Provider: key, Class: "cpu", PerUnit: sold, Units: 1, Total: 1, Proven: 1}
+	o := market.Offer{Provider: key, Class: "cpu", PerUnit: audittest.Small, Units: 1, Total: 1, Proven: 1}
 	var err error
 	if o.Proof, err = market.ProofRoot(w.list(key)); err != nil {
 		t.Fatal(err)
@@ -128,3 +130,42 @@ func TestUUIDCollision(t *testing.T) {
 		t.Errorf("another card: %v", err)
 	}
 }
+
+const stillSlots = 100
+
+// still is a network that stands still in one window.
+type still struct {
+	window audit.Window
+	roster audit.Roster
+	off    int64 // slots from the window's instant to now
+	oneIn  uint64
+}
+
+func (s *still) Window() (audit.Window, market.Slot, error) {
+	return s.window, market.Slot(int64(s.Instants().Of(s.window)) + s.off), nil
+}
+
+func (s *still) Instants() audit.Instants {
+	return audit.Instants{Slots: stillSlots, Millis: 400, OneIn: s.oneIn}
+}
+
+func (s *still) Recent() (audit.Recent, error) { return audit.Every(s.window), nil }
+
+func (s *still) block(w audit.Window) audit.Beacon {
+	first := w.First(stillSlots)
+	return audit.Beacon{Slot: market.Slot(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}
+}
+
+func (s *still) Beacon(_ context.Context, w audit.Window) (sight.Drawn, error) {
+	return sight.Drawn{Beacon: s.block(w), Era: s.block(s.Instants().EraOf(w))}, nil
+}
+
+func (s *still) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
+	own, _ := s.Beacon(ctx, w)
+	if own.Beacon != b {
+		return audit.Beacon{}, errors.New("another beacon")
+	}
+	return own.Era, nil
+}
+
+func (s *still) Roster(context.Context, audit.Window) (audit.Roster, error) { return s.roster, nil }
