@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/history"
 )
 
 // refusals has the journal's refusals by window/provider/unit/attempt/member.
@@ -31,7 +32,7 @@ type Failed struct {
 	store  journal.Store
 
 	mu  sync.Mutex
-	all audit.Failures
+	all history.Failures
 	own map[string]audit.Refusal    // by key
 	of  map[sign.Hash]audit.Refusal // all, by the hash of the proof
 }
