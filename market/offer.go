@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -87,7 +88,7 @@ func (o Offer) Validate() error {
 	if err := o.Egress.check("offer egress"); err != nil {
 		return err
 	}
-	if _, err := o.Images.Images(); err != nil {
+	if _, err := o.Images.Patterns(); err != nil {
 		return err
 	}
 	if o.Payout.IsZero() {
@@ -197,4 +198,52 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 		return Offer{}, err
 	}
 	return o, checkTimes("offer", now, o.NotBefore, o.Expires, MaxOfferValidity)
+}
+
+// MaxImagePolicy bounds the patterns of ImagePolicy in bytes, with one more for each of them.
+const MaxImagePolicy = 240
+
+// ImagePolicy is the part of images.Patterns that an offer has room for.
+type ImagePolicy struct {
+	Allow []string `json:"allow,omitempty"` // patterns as images.Parse reads them
+	Deny  []string `json:"deny,omitempty"`
+	// More says that there are patterns for which the offer has no room: the provider refuses a reservation for an
+	// image that they do not let run.
+	More bool `json:"more,omitempty"`
+}
+
+// NewImagePolicy is im as an offer carries it: all patterns, or none of them and More.
+func NewImagePolicy(im images.Patterns) ImagePolicy {
+	p := ImagePolicy{Allow: im.Allowed(), Deny: im.Denied()}
+	if p.size() > MaxImagePolicy {
+		return ImagePolicy{More: true}
+	}
+	return p
+}
+
+func (p ImagePolicy) size() (n int) {
+	for _, x := range slices.Concat(p.Allow, p.Deny) {
+		n += len(x) + 1
+	}
+	return n
+}
+
+// Size is how many bytes the policy takes in an offer, at most.
+func (p ImagePolicy) Size() int { return p.size() + 2*(len(p.Allow)+len(p.Deny)) + 16 }
+
+// Equal reports whether two policies are the same.
+func (p ImagePolicy) Equal(o ImagePolicy) bool {
+	return p.More == o.More && slices.Equal(p.Allow, o.Allow) && slices.Equal(p.Deny, o.Deny)
+}
+
+// Patterns reads the patterns. ErrMalformed for those that are none, and for more than MaxImagePolicy bytes.
+func (p ImagePolicy) Patterns() (images.Patterns, error) {
+	if n := p.size(); n > MaxImagePolicy {
+		return images.Patterns{}, malformed("offer images", "%d bytes, at most %d", n, MaxImagePolicy)
+	}
+	im, err := images.Parse(p.Allow, p.Deny)
+	if err != nil {
+		return images.Patterns{}, malformed("offer images", "%v", err)
+	}
+	return im, nil
 }

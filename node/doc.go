@@ -35,7 +35,7 @@
 //	execnet     networks of executions: cluster overlays, and the way outside
 //	runtimes    runtimes of programs: WebAssembly and containers
 //	buyer       the buying loop: jobs, leases, payments
-//	guardian    jobs of others that are guarded while their owners are away (buyer/guardian)
+//	guardian    jobs of others that are guarded while their owners are away (buyer/guardian/wards)
 //	auditing    audits of this peer's and of others' units (protocol in audit, devices in device)
 //	rewards     rewards for audited and guarding peers
 //

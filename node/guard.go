@@ -6,12 +6,12 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 )
 
 // guarded is the jobs that a peer guards, for the local API.
 type guarded struct {
-	*guardian.Service
+	*wards.Service
 	self sign.Key
 }
 

@@ -101,8 +101,8 @@ func (n *Node) newBuyer(ctx context.Context, m buyer.Market, carries func() int6
 			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.Bids(),
 		}
 	}
-	return buyer.New(ctx, buyer.Config{
-		Escrows: escrows, Guardian: n.guardian, Stakes: stakes,
+	cfg := buyer.Config{
+		Escrows: escrows, Stakes: stakes,
 		Carries: carries, Filed: n.receipts.file, Blocks: n.p.Blocks(), Disputes: n.proofs,
 		Reputation: seen{n.reputation, n}, Weights: n.p.Config.Buy.Weights(n.p.Genesis), Proofs: n.newProofs(),
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
@@ -113,7 +113,11 @@ func (n *Node) newBuyer(ctx context.Context, m buyer.Market, carries func() int6
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,
 		LostAfter: max(lostIntervals*interval, lostAtLeast), MaxOutput: maxOutput, Log: n.p.Log.With("role", "buyer"),
-	})
+	}
+	if n.guardian != nil {
+		cfg.Guardian = n.guardian
+	}
+	return buyer.New(ctx, cfg)
 }
 
 // seen is the reputation that the buyer reports lost providers to.

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
 	"github.com/starling-network/starling/node/inventory"
@@ -54,7 +54,7 @@ type Rooms struct {
 	provider *provider.Provider
 	seller   *selling.Seller
 	audits   *auditing.Room
-	guardian *guardian.Service
+	guardian *wards.Service
 }
 
 // Slot returns the chain's slot as this peer sees it; 0 while it is not knowr.
@@ -106,7 +106,7 @@ func (r *Rooms) Audits() *auditing.Room { return r.audits }
 func (r *Rooms) Facts() *auditing.Facts { return r.facts }
 
 // Guardian returns the jobs that this peer guards, or nil if it guards none.
-func (r *Rooms) Guardian() *guardian.Service { return r.guardian }
+func (r *Rooms) Guardian() *wards.Service { return r.guardian }
 
 // Network returns the peer's part in DHT and gossip; nil for a light peer.
 func (r *Rooms) Network() *network.Room { return r.net }

@@ -12,11 +12,10 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/proto"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/anchored"
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/money"
@@ -51,7 +50,8 @@ func (n *Node) buy(ctx context.Context) error {
 		return err
 	}
 	if n.guardian != nil {
-		n.services.Add(service.Loop("guardian", n.guardian.Run)) // behind the buyer, which it hands jobs to
+		n.guardian.HandTo(n.buyer)
+		n.services.Add(service.Loop("guardian", n.guardian.Run)) // behind the buyer
 	}
 	return nil
 }
@@ -144,14 +144,11 @@ func (n quotes) take(via peer.ID, o market.OrderID, box []byte) error {
 // guard composes the guarding of others' jobs, for which guardians are paid from escrows. The guardian runs behind
 // the buyer.
 func (n *Node) guard(ctx context.Context) (err error) {
-	n.guardian, err = guardian.New(ctx, guardian.Config{
+	n.guardian, err = wards.New(ctx, wards.Config{
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.Policy(),
-		Store: n.p.Store, Slots: n.slots, Log: n.p.Log.With("role", "guardian"),
+		Store: n.p.Store, Slots: n.slots, Files: n.files, Log: n.p.Log.With("role", "guardian"),
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
-		Backed: func(ctx context.Context, w guardian.Ward, state []byte) error { return n.money.Backed(ctx, w, state) },
-		Fetch:  n.files.Fetch, Grant: n.files.Share, Drop: n.files.Drop,
-		TakeUp: func(ctx context.Context, t guardian.Taken) error { return n.buyer.TakeUp(ctx, t) },
-		Yield:  func(job sign.Hash, epoch uint64) { n.buyer.Yield(job, epoch) },
+		Backed: func(ctx context.Context, w wards.Ward, state []byte) error { return n.money.Backed(ctx, w, state) },
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the guardian: %w", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
 // watched is a ledger of which is known what it signed.
@@ -94,11 +95,11 @@ func (a *anchoring) run(ctx context.Context, st store.Store, rs []audit.Record) 
 		return nil, err
 	}
 	s := &Service{cfg: Config{
-		Shelf: shelf, Sight: &sight{window: 50}, Genesis: market.Genesis{AuditSlots: windowSlots}, Log: slog.New(slog.DiscardHandler),
+		Shelf: shelf, Sight: &still{window: 50}, Genesis: market.Genesis{AuditSlots: windowSlots}, Log: slog.New(slog.DiscardHandler),
 		Anchor: a.ledger, AnchorPoll: 200 * time.Millisecond,
 	}}
 	for _, r := range rs {
-		if err := shelf.Put(ctx, Result{Unit: Claim{ID: r.Answer.Unit, Class: "cpu", Resources: sold}, Record: r}, 50, time.Now()); err != nil {
+		if err := shelf.Put(ctx, Result{Unit: Claim{ID: r.Answer.Unit, Class: "cpu", Resources: audittest.Small}, Record: r}, 50, time.Now()); err != nil {
 			return s, err
 		}
 	}
@@ -129,7 +130,7 @@ func (a *anchoring) holds(t *testing.T, st store.Store, rs []audit.Record) {
 func anchorable(t *testing.T, n int) []audit.Record {
 	var out []audit.Record
 	for i := range n {
-		out = append(out, made(t, shownCase(t, fmt.Sprint("unit ", i))))
+		out = append(out, made(t, audittest.NewUnit(fmt.Sprint("unit ", i))))
 	}
 	return out
 }

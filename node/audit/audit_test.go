@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cpu"
 	"github.com/starling-network/starling/node/nodepb"
@@ -25,34 +26,34 @@ import (
 
 const windowSlots = 100
 
-// sight is a network that stands still in one window.
-type sight struct {
+// still is a network that stands still in one window.
+type still struct {
 	window audit.Window
 	roster audit.Roster
 	off    int64 // slots from the window's instant to now
 	oneIn  uint64
 }
 
-func (s *sight) Window() (audit.Window, market.Slot, error) {
+func (s *still) Window() (audit.Window, market.Slot, error) {
 	return s.window, market.Slot(int64(s.Instants().Of(s.window)) + s.off), nil
 }
 
-func (s *sight) Instants() audit.Instants {
+func (s *still) Instants() audit.Instants {
 	return audit.Instants{Slots: windowSlots, Millis: 400, OneIn: s.oneIn}
 }
 
-func (s *sight) Recent() (audit.Recent, error) { return audit.Every(s.window), nil }
+func (s *still) Recent() (audit.Recent, error) { return audit.Every(s.window), nil }
 
-func (s *sight) block(w audit.Window) audit.Beacon {
+func (s *still) block(w audit.Window) audit.Beacon {
 	first := w.First(windowSlots)
 	return audit.Beacon{Slot: market.Slot(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}
 }
 
-func (s *sight) Beacon(_ context.Context, w audit.Window) (Drawn, error) {
-	return Drawn{Beacon: s.block(w), Era: s.block(s.Instants().EraOf(w))}, nil
+func (s *still) Beacon(_ context.Context, w audit.Window) (sight.Drawn, error) {
+	return sight.Drawn{Beacon: s.block(w), Era: s.block(s.Instants().EraOf(w))}, nil
 }
 
-func (s *sight) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
+func (s *still) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
 	own, _ := s.Beacon(ctx, w)
 	if own.Beacon != b {
 		return audit.Beacon{}, errors.New("another beacon")
@@ -60,7 +61,16 @@ func (s *sight) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audi
 	return own.Era, nil
 }
 
-func (s *sight) Roster(context.Context, audit.Window) (audit.Roster, error) { return s.roster, nil }
+func (s *still) Roster(context.Context, audit.Window) (audit.Roster, error) { return s.roster, nil }
+
+func made(t testing.TB, c audittest.Case) audit.Record {
+	t.Helper()
+	r, err := c.Make()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
 
 func plan(c Claim) (Asked, error) {
 	if c.Class != "cpu" {
@@ -82,7 +92,7 @@ func (w *world) asked(c Claim) (Asked, error) {
 
 // world is a provider and the peers that may judge it, without a network between them.
 type world struct {
-	*sight
+	*still
 	provider sign.Private
 	members  map[sign.Key]*Member
 	now      func() time.Time
@@ -99,12 +109,12 @@ type world struct {
 }
 
 func newWorld(n int, now func() time.Time) *world {
-	w := &world{sight: &sight{window: 50}, provider: audittest.Key("provider"), members: map[sign.Key]*Member{}, now: now, judged: map[audit.Outcome]int{}}
+	w := &world{still: &still{window: 50}, provider: audittest.Key("provider"), members: map[sign.Key]*Member{}, now: now, judged: map[audit.Outcome]int{}}
 	for i := range n {
 		k := audittest.Key(fmt.Sprint("member", i))
 		w.roster = append(w.roster, audit.Member{Key: k.Key(), Owner: k.Key(), Weight: 5})
 		w.members[k.Key()] = NewMember(MemberConfig{
-			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.sight, Plan: w.asked, Now: now, Results: w, Log: slog.New(slog.DiscardHandler),
+			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.still, Plan: w.asked, Now: now, Results: w, Log: slog.New(slog.DiscardHandler),
 		})
 	}
 	return w
@@ -141,7 +151,7 @@ func (w *world) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) 
 
 func (w *world) prover() *Prover {
 	return NewProver(ProverConfig{
-		Domain: audittest.Domain(), Key: w.provider, WindowSlots: windowSlots, Sight: w.sight, Plan: w.asked, Call: w.call, Log: slog.New(slog.DiscardHandler),
+		Domain: audittest.Domain(), Key: w.provider, WindowSlots: windowSlots, Sight: w.still, Plan: w.asked, Call: w.call, Log: slog.New(slog.DiscardHandler),
 		Wait: func(context.Context, market.Slot) error { return nil },
 	})
 }

@@ -8,10 +8,12 @@
 //	   │                   ▼        │
 //	   └────────────▶ audit.Record ◀┘ ──▶ Shelf ──▶ anyone, by its hash
 //	                                        │
-//	                                      offer ──▶ Proofs of a buyer
+//	                                      offer ──▶ proven.Proofs of a buyer
 //
 // A Prover drives all units of a peer at once and cannot influence the questions. A Member measures by its own clock
 // and trusts nothing: it draws the committee itself, makes the seeds itself and computes the opened entries. Package
-// verify/audit has the steps and the reasons for their order. Proofs fetches the records that offers name and checks
-// each once, before units are bought by them.
+// verify/audit has the steps and the reasons for their order.
+//
+// The rooms below: sight has the network's public facts and the units that failed, proven the checked records of the
+// units on offer.
 package audit

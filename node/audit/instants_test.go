@@ -1,16 +1,17 @@
 package audit
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
@@ -21,7 +22,7 @@ const taken = "<nil>"
 // A member gives no nonce but at the window's instant, by the slot that it sees; a provider that comes late says so and asks nobody.
 func TestMembersRefuseOtherInstants(t *testing.T) {
 	t.Parallel()
-	in := (&sight{}).Instants()
+	in := (&still{}).Instants()
 	width := in.Width("cpu")
 	for name, x := range map[string]struct {
 		off  int64
@@ -231,32 +232,6 @@ func TestSecondNonceInTime(t *testing.T) {
 	}
 }
 
-// Who buys by a record looks when its attempt began: one of another time of the window shows nothing, and a GPU's must have begun as
-// sharply as GPUs must.
-func TestProofsRefuseOtherInstants(t *testing.T) {
-	t.Parallel()
-	c := audittest.New(9)
-	c.Verdict = func(v *audit.Verdict) { v.Slot += 5 }
-	r, err := c.Make()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &facts{Case: c, window: c.Window, beacon: func(b audit.Beacon) audit.Beacon { return b }, roster: c.Roster}
-	check := func(class market.Class) audit.Rule {
-		rule, _ := errors.AsType[*audit.RuleError](checkPublic(context.Background(), f, r, class))
-		if rule == nil {
-			return ""
-		}
-		return rule.Rule
-	}
-	if got := check("cpu"); got != "" {
-		t.Errorf("a processor, two seconds late: rule %s", got)
-	}
-	if got := check("gpu/h100"); got != audit.RuleInstant {
-		t.Errorf("a GPU, two seconds late: rule %q", got)
-	}
-}
-
 // A unit that everybody passed and that was late by its class is judged once more, and keeps what it has when that comes to nothing; one
 // whose card had time for another is not.
 func TestLateIsJudgedOnceMore(t *testing.T) {
@@ -295,5 +270,87 @@ func TestLateIsJudgedOnceMore(t *testing.T) {
 		if a, b := r[0].Record.Answer.Attempt, r[1].Record.Answer.Attempt; a != 1 || b != x.want {
 			t.Errorf("%s: attempts %d and %d, want 1 and %d", name, a, b, x.want)
 		}
+	}
+}
+
+// slowOnes are what members sign of two units that are too slow for them.
+func slowOnes(t *testing.T) (*world, []Unit, []audit.Refusal) {
+	t.Helper()
+	w := newWorld(12, time.Now)
+	for _, m := range w.members {
+		m.cfg.Plan = func(c Claim) (Asked, error) {
+			a, err := plan(c)
+			a.ProductLimit = time.Nanosecond
+			return a, err
+		}
+	}
+	us := units(2)
+	if _, err := w.prover().Audit(t.Context(), us); err != nil {
+		t.Log(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w, us, w.refused
+}
+
+func (w *world) failed(t *testing.T, st store.Store) *sight.Failed {
+	t.Helper()
+	g := audittest.New(1).Genesis()
+	g.AuditSlots = windowSlots
+	f, err := sight.OpenFailed(t.Context(), st, g, w.still)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// In a window without an audit nobody is judged: members give no nonce, whoever asks, and what colluding members sign there is no record, and
+// no failure of anybody either.
+func TestAttackAuditInAWindowWithoutOne(t *testing.T) {
+	t.Parallel()
+	w, us, all := slowOnes(t)
+	f := w.failed(t, store.NewMemory())
+	if err := f.Check(t.Context(), all[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.still.oneIn = 1 << 10
+	for w.Instants().Fires(w.block(w.window)) {
+		w.still.oneIn++
+	}
+	if err := f.Check(t.Context(), all[0]); !audit.IsRule(err, audit.RuleInstant) {
+		t.Errorf("a refusal there: %v", err)
+	}
+	asked, refused := 0, 0
+	var mu sync.Mutex
+	w.before = func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+		r, err := w.members[m].Answer(t.Context(), w.provider.Key(), req)
+		mu.Lock()
+		defer mu.Unlock()
+		if asked++; codeOf(err) == CodeInstant {
+			refused++
+		}
+		return r, err
+	}
+	if _, err := w.prover().Audit(t.Context(), us[:1]); !errors.Is(err, ErrInstant) || asked != 0 {
+		t.Errorf("its own prover asks %d: %v", asked, err)
+	}
+	blind := *w.still // a provider that says that the window has an audit
+	blind.oneIn = 1
+	p := w.prover()
+	p.cfg.Sight = &blind
+	if _, err := p.Audit(t.Context(), us[:1]); !errors.Is(err, ErrCommittee) || asked == 0 || refused != asked {
+		t.Errorf("%d of %d refuse: %v", refused, asked, err)
+	}
+	r := made(t, audittest.NewUnit("unit 0"))
+	few := audittest.New(7)
+	few.OneIn = 1 << 10
+	for few.Instants().Fires(r.Beacon) {
+		few.OneIn--
+	}
+	if err := r.CheckInstant(few.Instants(), ""); !audit.IsRule(err, audit.RuleInstant) {
+		t.Errorf("a record: %v", err)
+	}
+	if err := r.Certificate().Check(audit.NewRules(few.Genesis()), few.Seen()); !audit.IsRule(err, audit.RuleInstant) {
+		t.Errorf("a certificate: %v", fmt.Sprint(err))
 	}
 }

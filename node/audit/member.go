@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/challenge"
@@ -22,28 +23,6 @@ const (
 	// maxAttempts bounds the attempts that are remembered; older windows' go first.
 	maxAttempts = 4096
 )
-
-// Sight is a peer's view of the network's public facts. Methods may ask the chain.
-type Sight interface {
-	// Window is the window now, and the slot.
-	Window() (audit.Window, market.Slot, error)
-	// Beacon is the beacon of a window that has begun, and that of its datasets. chain.ErrNotFound while there is none.
-	Beacon(ctx context.Context, w audit.Window) (Drawn, error)
-	// Check reports whether a beacon is a window's, and gives the one that its datasets are made of.
-	Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error)
-	// Roster is the set that committees of a window are drawn from.
-	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
-	// Instants say which windows have an audit, and when it begins.
-	Instants() audit.Instants
-	// Recent is the last known windows with an audit, without a request.
-	Recent() (audit.Recent, error)
-}
-
-// Drawn is a window's beacon, and the beacon that the window's datasets are made of.
-type Drawn struct {
-	audit.Beacon
-	Era audit.Beacon
-}
 
 // Claim is a unit's claimed class and resources.
 type Claim struct {
@@ -71,7 +50,7 @@ type MemberConfig struct {
 	Domain      sign.Domain
 	Key         sign.Signer
 	WindowSlots uint64
-	Sight       Sight
+	Sight       sight.Sight
 	Plan        Plan
 	// Now is the clock that answers are timed with.
 	Now     func() time.Time
@@ -85,43 +64,6 @@ type Member struct {
 
 	mu       sync.Mutex
 	attempts map[attemptKey]*attempt
-}
-
-type attemptKey struct {
-	provider sign.Key
-	window   audit.Window
-	number   uint8
-}
-
-// attempt is one attempt of one provider, under its own lock.
-type attempt struct {
-	mu     sync.Mutex
-	key    attemptKey
-	beacon audit.Beacon
-	slot   market.Slot
-	drawn  audit.Roster // committee, and the peers at most Slack places below
-	size   int          // of the committee
-
-	void bool // a member left: it is played to its end, and no verdict comes of it
-
-	units  []*unit
-	nonces [3]audit.Nonce
-	given  [3][]audit.Given // from the second step on
-	asked  [3]time.Time     // when each nonce was given; zero: not yet
-}
-
-type unit struct {
-	Claim
-	Asked
-	root          *sign.Hash
-	product, walk time.Duration
-	whole         time.Duration // from the first nonce to the answer
-	products      sign.Hash     // seed, once known
-	dataset       sign.Hash
-	answer        *audit.Answer
-	answerSig     sign.Signature
-	verdict       *nodepb.AuditReply
-	worked        bool // all that it showed was right, and in time
 }
 
 // NewMember makes a member that has judged nothing yet.
@@ -310,36 +252,6 @@ func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 	return out, nil
 }
 
-func (a *attempt) isDrawn(k sign.Key) bool {
-	return slices.ContainsFunc(a.drawn, func(m audit.Member) bool { return m.Key == k })
-}
-
-func (a *attempt) unit(i uint32) (*unit, error) {
-	if int(i) >= len(a.units) {
-		return nil, malformed("unit %d of %d", i, len(a.units))
-	}
-	return a.units[i], nil
-}
-
-// takeRoot stops a unit's first time.
-func (a *attempt) takeRoot(now time.Time, r *nodepb.AuditRequest_Root) (*nodepb.AuditReply, error) {
-	u, err := a.unit(r.Unit)
-	if err != nil {
-		return nil, err
-	}
-	if len(r.Root) != sign.HashSize {
-		return nil, malformed("root of %d bytes", len(r.Root))
-	}
-	root := sign.Hash(r.Root)
-	switch {
-	case u.root == nil && a.asked[1].IsZero():
-		u.root, u.product = &root, now.Sub(a.asked[0])
-	case u.root == nil || *u.root != root:
-		return nil, refuse(CodeOrder, "unit %d has another root", r.Unit)
-	}
-	return &nodepb.AuditReply{}, nil
-}
-
 // members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the
 // same, with nonces of which those before are made. When one is missing the attempt is void: a provider that could
 // leave members out afterwards could choose among their nonces.
@@ -393,10 +305,6 @@ func (m *Member) second(a *attempt, s *nodepb.AuditRequest_Second) (*nodepb.Audi
 		u.products = audit.ProductSeed(a.beacon, a.target(u), a.given[0])
 	}
 	return m.give(a, 1), nil
-}
-
-func (a *attempt) target(u *unit) audit.Target {
-	return audit.Target{Provider: a.key.provider, Unit: u.ID, Window: a.key.window, Attempt: a.key.number}
 }
 
 // give hands out a nonce; the clock starts when it is done first.

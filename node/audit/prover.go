@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify/audit"
@@ -27,7 +28,7 @@ type ProverConfig struct {
 	Domain      sign.Domain
 	Key         sign.Signer
 	WindowSlots uint64
-	Sight       Sight
+	Sight       sight.Sight
 	Plan        Plan
 	// Call has a member answer one step.
 	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)

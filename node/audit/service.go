@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/protocol"
@@ -26,7 +27,7 @@ type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
 	Key     sign.Signer
-	Sight   Sight
+	Sight   sight.Sight
 	Shelf   *Shelf
 	Results Results
 	// Seller is optional; if nil, this peer sells nothing and only judges others.
@@ -38,11 +39,14 @@ type Config struct {
 	Anchor     chain.MemoLedger
 	AnchorPoll time.Duration
 	// Fetch requests a proof from a peer by its hash.
-	Fetch func(ctx context.Context, from sign.Key, hash sign.Hash) (proof.Content, error)
+	Fetch Fetcher
 	// Until returns the time until a slot begins.
 	Until func(market.Slot) time.Duration
 	Log   *slog.Logger
 }
+
+// Fetcher requests a proof from a peer by its hash.
+type Fetcher func(ctx context.Context, from sign.Key, hash sign.Hash) (proof.Content, error)
 
 // Seller is the units of a peer that sells.
 type Seller interface {
@@ -215,7 +219,7 @@ func (s *Service) next() string {
 // chain.ErrNotFound while the beacon is not there that draws them, ErrNoAudit when it drew none.
 func (s *Service) begins(ctx context.Context, w audit.Window) (ready, last market.Slot, err error) {
 	d, err := s.cfg.Sight.Beacon(ctx, w)
-	if errors.Is(err, errNoBlock) {
+	if errors.Is(err, sight.ErrNoBlock) {
 		return 0, 0, fmt.Errorf("window %d: %w: it has no block", w, ErrNoAudit)
 	}
 	if err != nil {
@@ -271,37 +275,9 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	if s.cfg.Seller == nil {
 		return nil, fmt.Errorf("%w: this peer sells nothing", ErrUnits)
 	}
-	window, _, err := s.cfg.Sight.Window()
+	window, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
-	}
-	s.mu.Lock()
-	early := !s.started || window <= s.began || window <= s.done
-	s.mu.Unlock()
-	if early {
-		return nil, fmt.Errorf("%w: %s", ErrTooEarly, s.next())
-	}
-	ready, last, err := s.begins(ctx, window)
-	for ; errors.Is(err, chain.ErrNotFound); ready, last, err = s.begins(ctx, window) {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(beaconPoll):
-		}
-	}
-	if errors.Is(err, ErrNoAudit) {
-		s.over(window)
-		return nil, fmt.Errorf("%w: %s", err, s.next())
-	}
-	if err == nil {
-		err = s.until(ctx, ready)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if _, now, err := s.cfg.Sight.Window(); err != nil || now > last {
-		s.over(window)
-		return nil, fmt.Errorf("%w: it was slot %d at the latest, it is %d: %s", ErrInstant, last, now, s.next())
 	}
 	units, free, err := s.cfg.Seller.Units(ctx)
 	if err != nil {
@@ -321,19 +297,75 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	if len(units) == 0 {
 		return nil, nil
 	}
-	results, err := s.prover.Audit(ctx, units)
-	if err != nil {
-		results = nil
-		var broken *brokenError
-		for _, u := range units {
-			r := Result{Unit: u.Claim, Err: err}
-			if errors.As(err, &broken) {
-				r.Broken = 1
-			}
-			results = append(results, r)
-		}
+	results, failed := s.prover.Audit(ctx, units)
+	if failed != nil {
+		results = without(units, failed)
+	}
+	if err := s.keep(ctx, window, results); err != nil {
+		return nil, err
 	}
 	var out []Past
+	for _, p := range s.cfg.Shelf.All() {
+		if p.Window == window {
+			out = append(out, p)
+		}
+	}
+	return out, failed
+}
+
+// ready waits until this peer gets ready for the current window's audits. It returns ErrTooEarly, ErrNoAudit or
+// ErrInstant if it answers none of them.
+func (s *Service) ready(ctx context.Context) (audit.Window, error) {
+	window, _, err := s.cfg.Sight.Window()
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	early := !s.started || window <= s.began || window <= s.done
+	s.mu.Unlock()
+	if early {
+		return 0, fmt.Errorf("%w: %s", ErrTooEarly, s.next())
+	}
+	ready, last, err := s.begins(ctx, window)
+	for ; errors.Is(err, chain.ErrNotFound); ready, last, err = s.begins(ctx, window) {
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(beaconPoll):
+		}
+	}
+	if errors.Is(err, ErrNoAudit) {
+		s.over(window)
+		return 0, fmt.Errorf("%w: %s", err, s.next())
+	}
+	if err == nil {
+		err = s.until(ctx, ready)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if _, now, err := s.cfg.Sight.Window(); err != nil || now > last {
+		s.over(window)
+		return 0, fmt.Errorf("%w: it was slot %d at the latest, it is %d: %s", ErrInstant, last, now, s.next())
+	}
+	return window, nil
+}
+
+// without is the result of units whose audit failed.
+func without(units []Unit, err error) (out []Result) {
+	var broken *brokenError
+	for _, u := range units {
+		r := Result{Unit: u.Claim, Err: err}
+		if errors.As(err, &broken) {
+			r.Broken = 1
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// keep puts the results of a window on the shelf.
+func (s *Service) keep(ctx context.Context, window audit.Window, results []Result) error {
 	for _, r := range results {
 		if r.Err == nil {
 			r.Err = r.Record.CheckClass(r.Unit.Class, r.Unit.Resources)
@@ -342,7 +374,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 			r.Err = r.Record.CheckInstant(s.cfg.Sight.Instants(), r.Unit.Class)
 		}
 		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now()); err != nil {
-			return nil, err
+			return err
 		}
 		if r.Err != nil {
 			s.cfg.Log.Warn("a unit was not passed", "unit", r.Unit.ID, "window", uint64(window), "err", r.Err)
@@ -352,10 +384,5 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 	case s.audited <- struct{}{}:
 	default:
 	}
-	for _, p := range s.cfg.Shelf.All() {
-		if p.Window == window {
-			out = append(out, p)
-		}
-	}
-	return out, err
+	return nil
 }

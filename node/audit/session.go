@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify/audit"
@@ -21,7 +22,7 @@ type session struct {
 	p       *Prover
 	number  uint8
 	window  audit.Window
-	beacon  Drawn
+	beacon  sight.Drawn
 	size    int // of the committee
 	appeal  bool
 	rooted  bool // the products' roots are known

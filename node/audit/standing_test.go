@@ -11,16 +11,17 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
 // What a unit's windows came to is kept: after a failure it is asked by eleven, after three it is not sold, and a restart forgets nothing.
 func TestStandingOnTheShelf(t *testing.T) {
 	t.Parallel()
-	c := shownCase(t, "unit 0")
+	c := audittest.NewUnit("unit 0")
 	good := made(t, c)
 	c.Verdict = func(v *audit.Verdict) { v.Outcome = audit.Late }
 	bad := made(t, c)
-	claim := Claim{ID: c.Unit, Class: "cpu", Resources: sold}
+	claim := Claim{ID: c.Unit, Class: "cpu", Resources: audittest.Small}
 	passed := Result{Unit: claim, Record: good}
 	failed := Result{Unit: claim, Record: bad, Err: ErrNotPassed}
 	st := store.NewMemory()

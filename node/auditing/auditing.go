@@ -16,8 +16,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/device/cache"
-	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -48,11 +48,11 @@ type Config struct {
 	Ledger  chain.Ledger
 	// AnchorPoll is how often the chain is asked for the roots of this peer's records.
 	AnchorPoll time.Duration
-	Sight      *audit.Public
+	Sight      *sight.Public
 	Slots      *slots.Clock
 	Results    audit.Results
 	// Fetch requests a proof from a peer by its hash.
-	Fetch func(ctx context.Context, from sign.Key, hash sign.Hash) (proof.Content, error)
+	Fetch audit.Fetcher
 	Where Locator
 	// Seller is optional; if nil, the peer only judges others.
 	Seller Seller
@@ -80,7 +80,7 @@ func New(ctx context.Context, cfg Config) (*Room, error) {
 		return nil, err
 	}
 	if cfg.Hardware == nil {
-		cfg.Hardware = Machine
+		cfg.Hardware = own
 	}
 	r := &Room{cfg: cfg}
 	c := audit.Config{
@@ -143,7 +143,7 @@ type None struct{ Why error }
 
 // Unaudited is the reason on a network without audits.
 func Unaudited() error {
-	return &api.Error{Status: 409, Code: "no_audits", Message: audit.ErrNoAudits.Error()}
+	return &api.Error{Status: 409, Code: "no_audits", Message: sight.ErrNoAudits.Error()}
 }
 
 // Audits returns the reason.

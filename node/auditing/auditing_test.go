@@ -19,6 +19,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
+	facts "github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cache"
 	"github.com/starling-network/starling/node/store"
@@ -276,7 +277,7 @@ func TestPublic(t *testing.T) {
 	t.Parallel()
 	now, chainOf := market.Slot(0), &blocks{}
 	g := audittest.New(3).Genesis()
-	sight, err := audit.NewPublic(audit.PublicConfig{
+	sight, err := facts.NewPublic(facts.PublicConfig{
 		Genesis: g, Blocks: chainOf, Log: quiet, Slot: func() (market.Slot, error) { return now, nil },
 		Roster: func(context.Context, rules.Window) (rules.Roster, error) { return rules.Roster{{Weight: 1}}, nil },
 	})
@@ -326,7 +327,7 @@ func TestMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Machine(t.Context(), u, asked)
+	d, err := own(t.Context(), u, asked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +335,7 @@ func TestMachine(t *testing.T) {
 		t.Error(err)
 	}
 	u.Class, u.Simulated, u.Model = "gpu/h100", true, "H100"
-	if _, err := Machine(t.Context(), u, asked); err == nil || !strings.Contains(err.Error(), "simulated") {
+	if _, err := own(t.Context(), u, asked); err == nil || !strings.Contains(err.Error(), "simulated") {
 		t.Errorf("got %v", err)
 	}
 }

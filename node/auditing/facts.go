@@ -7,7 +7,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/audit/proven"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	rules "github.com/starling-network/starling/verify/audit"
@@ -27,15 +28,15 @@ type FactsConfig struct {
 
 // Facts are the public facts of audits on a network, and the audits that failed.
 type Facts struct {
-	*audit.Public
+	*sight.Public
 	// Refused is the audits of others that failed; nil before Keep, and for a light peer.
-	Refused *audit.Failed
+	Refused *sight.Failed
 	cfg     FactsConfig
 }
 
 // NewFacts makes a peer's view of the public facts of audits.
 func NewFacts(cfg FactsConfig) (*Facts, error) {
-	public, err := audit.NewPublic(audit.PublicConfig{
+	public, err := sight.NewPublic(sight.PublicConfig{
 		Genesis: cfg.Genesis, Blocks: cfg.Blocks, Roster: cfg.Roster, Recent: cfg.Recent,
 		Log:  cfg.Log.With("role", "audit"),
 		Slot: func() (market.Slot, error) { return cfg.Slots.Now(time.Now()) },
@@ -45,13 +46,13 @@ func NewFacts(cfg FactsConfig) (*Facts, error) {
 
 // Keep opens the records of failed audits.
 func (f *Facts) Keep(ctx context.Context, s store.Store) (err error) {
-	f.Refused, err = audit.OpenFailed(ctx, s, f.cfg.Genesis, f.Public)
+	f.Refused, err = sight.OpenFailed(ctx, s, f.cfg.Genesis, f.Public)
 	return err
 }
 
 // Proofs makes the part of a buyer that checks the proofs of others' units. ask requests their records.
-func (f *Facts) Proofs(ask audit.Asker) *audit.Proofs {
-	cfg := audit.ProofsConfig{
+func (f *Facts) Proofs(ask proven.Asker) *proven.Proofs {
+	cfg := proven.Config{
 		Domain: f.cfg.Genesis.Domain(), WindowSlots: f.cfg.Genesis.AuditSlots, Sight: f.Public, Ask: ask,
 		Until: func(s market.Slot) time.Duration { return f.cfg.Slots.Until(time.Now(), s) },
 		Now:   time.Now, Log: f.cfg.Log.With("role", "buyer"),
@@ -59,5 +60,5 @@ func (f *Facts) Proofs(ask audit.Asker) *audit.Proofs {
 	if f.Refused != nil {
 		cfg.Failures = f.Refused
 	}
-	return audit.NewProofs(cfg)
+	return proven.New(cfg)
 }

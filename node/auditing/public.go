@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/audit/sight"
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
@@ -12,7 +12,7 @@ import (
 const maxRecentAgo = 4
 
 // Public answers light clients that cannot read audits' public facts from the chain.
-type Public struct{ *audit.Public }
+type Public struct{ *sight.Public }
 
 // Roster returns the set that committees of a window are drawn from, if it is one of the last.
 func (p Public) Roster(ctx context.Context, w rules.Window) (rules.Roster, error) {

@@ -10,32 +10,19 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/device"
-	"github.com/starling-network/starling/node/device/cpu"
-	"github.com/starling-network/starling/node/device/cuda"
+	"github.com/starling-network/starling/node/device/local"
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
-const (
-	// processors is the class of a machine's own processor and memory.
-	processors market.Class = "cpu"
-	// maxAnchored bounds the audits among which others may ask for anchored ones.
-	maxAnchored = 256
-)
+// maxAnchored bounds the audits among which others may ask for anchored ones.
+const maxAnchored = 256
 
 // Hardware opens the device that answers audits for a unit.
 type Hardware = func(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error)
 
-// Machine is the hardware of this machine.
-func Machine(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
-	switch {
-	case u.Class.Family() == processors:
-		return cpu.New(cpu.Config{
-			Model: u.Model, Serial: u.Serial, Memory: asked.Walk.Bytes(), Threads: max(int(u.MilliCPU/1000), 1),
-		}), nil
-	case u.Simulated && !rules.Interpreted():
-		return nil, fmt.Errorf("%s is simulated, and nothing computes", u.Model)
-	}
-	return cuda.Open(ctx, cuda.Config{UUID: u.Serial})
+// own opens the device of this machine.
+func own(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
+	return local.Open(ctx, u, asked.Walk.Bytes())
 }
 
 // idle is a seller with idle units that answer audits.
@@ -86,7 +73,7 @@ func (r *Room) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 // device returns the device of a unit. That of a processor is opened anew: its dataset is small and soon filled, and an
 // idle peer need not keep it.
 func (r *Room) device(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
-	if u.Class.Family() == processors {
+	if u.Class.Family() == local.Processors {
 		return r.cfg.Hardware(ctx, u, asked)
 	}
 	d, err := r.cfg.Cache.Take(ctx, u, func() (device.Device, error) { return r.cfg.Hardware(ctx, u, asked) })

@@ -60,7 +60,7 @@ type Config struct {
 	Blocked func(p sign.Key) (reason string, blocked bool)
 
 	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
-	Guardian *guardian.Service
+	Guardian guardian.Local
 	Stakes   Stakes // optional; if nil, nobody has a stake
 
 	Blocks   checks.Blocks // by whose hashes is drawn which results are checked; nil: no job's can be

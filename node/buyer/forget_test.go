@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -67,7 +68,7 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 		for i := range mine {
 			j := w.stranger(i, set)
 			w.journal(j)
-			ward := guardian.Ward{
+			ward := wards.Ward{
 				Charter: guardian.Charter{Job: j.Detached.Terms, Owner: j.Detached.Owner, Buyer: j.Detached.Key, Keys: set}, Members: membersOf(j.Detached.Guardians),
 				Until: time.Now().Add(time.Hour), Epoch: 1, Dismissed: i == dismissed,
 			}
@@ -84,7 +85,7 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 		w.journal(w.ended(mine))
 		start := func(st store.Store) *Buyer {
 			w.cfg.Store = st
-			if w.cfg.Guardian, err = guardian.New(t.Context(), guardian.Config{Genesis: w.cfg.Genesis, Key: w.cfg.Key, Store: disk}); err != nil {
+			if w.cfg.Guardian, err = wards.New(t.Context(), wards.Config{Genesis: w.cfg.Genesis, Key: w.cfg.Key, Store: disk}); err != nil {
 				t.Fatal(err)
 			}
 			return w.start()

@@ -223,7 +223,7 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	if spec.Image == "" {
 		return nil
 	}
-	images, err := o.Images.Images()
+	images, err := o.Images.Patterns()
 	if err == nil {
 		err = images.Check(spec.Image)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 )
 
 // Guard is a peer's service for jobs with an absent owner. Jobs need guardians only if an escrow pays.
@@ -39,8 +39,8 @@ func (g Guard) check() error {
 }
 
 // Policy returns the conditions as the guardian takes them.
-func (g Guard) Policy() guardian.Policy {
-	return guardian.Policy{
+func (g Guard) Policy() wards.Policy {
+	return wards.Policy{
 		Accept: g.Accept, MaxJobs: g.MaxJobs, ShareMillionths: uint32(g.Share * 1e6), MaxBytes: int64(g.MaxMiB) << 20,
 		Longest: g.Longest,
 	}

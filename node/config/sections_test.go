@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/buyer/spend"
 )
 
@@ -18,7 +18,7 @@ func TestGuardSection(t *testing.T) {
 	if err := good.check(); err != nil {
 		t.Error(err)
 	}
-	want := guardian.Policy{Accept: true, MaxJobs: 64, ShareMillionths: 5000, MaxBytes: 4 << 30, Longest: 31 * 24 * time.Hour}
+	want := wards.Policy{Accept: true, MaxJobs: 64, ShareMillionths: 5000, MaxBytes: 4 << 30, Longest: 31 * 24 * time.Hour}
 	if got := good.Policy(); got != want {
 		t.Errorf("policy %+v, want %+v", got, want)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/provider/policy"
 	"github.com/starling-network/starling/node/service"
@@ -125,7 +126,7 @@ type Share struct {
 	Keep map[string]uint32 `yaml:"keep"`
 }
 
-// Images are patterns on repositories and digests; market.ParseImages has their form.
+// Images are patterns on repositories and digests; images.Parse has their form.
 type Images struct {
 	Allow []string `yaml:"allow"`
 	Deny  []string `yaml:"deny"`
@@ -222,7 +223,7 @@ func (p Provide) Policy() (policy.Policy, error) {
 	if pol.Hours, err = policy.ParseHours(p.Hours, p.TimeZone); err != nil {
 		return bad("hours", err)
 	}
-	if pol.Images, err = market.ParseImages(p.Images.Allow, p.Images.Deny); err != nil {
+	if pol.Images, err = images.Parse(p.Images.Allow, p.Images.Deny); err != nil {
 		return bad("images", err)
 	}
 	if len(p.Block) > maxListed || len(p.Only) > maxListed {

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/money/wages"
 	"github.com/starling-network/starling/node/settle"
 )
@@ -81,7 +81,7 @@ func (m *Money) Wages() map[sign.Hash]settle.Account {
 }
 
 // Backed returns nil if this peer's wage for a job that it guards is on chain where the job's state says.
-func (m *Money) Backed(ctx context.Context, w guardian.Ward, state []byte) error {
+func (m *Money) Backed(ctx context.Context, w wards.Ward, state []byte) error {
 	return m.wages.Backed(ctx, w, state)
 }
 

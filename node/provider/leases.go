@@ -91,7 +91,7 @@ func (v leases) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.Rese
 			return nil, refusal(err)
 		}
 		if r.Image != "" {
-			if err := v.p.cfg.Policy.Images.Check(r.Image); err != nil {
+			if err := v.p.cfg.Policy.AllowImage(r.Image); err != nil {
 				return nil, refusal(err)
 			}
 		}

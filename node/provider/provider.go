@@ -146,7 +146,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		Host: cfg.Host, Tag: p.tag, Domain: p.domain, Key: cfg.Key, Keys: cfg.Keys,
 		Dir: filepath.Join(cfg.Dir, "exec"), Store: cfg.Store, Blobs: cfg.Blobs, Files: cfg.Files, Devices: cfg.Devices,
 		Machine: workload.Host{
-			Runtimes: cfg.Runtimes, Network: cfg.Network, AllowImage: cfg.Policy.Images.Check, Secrets: true,
+			Runtimes: cfg.Runtimes, Network: cfg.Network, AllowImage: cfg.Policy.AllowImage, Secrets: true,
 		},
 		Networks: cfg.Networks, Leases: room{p}, Retain: cfg.Retain, MaxBytes: cfg.RetainBytes, Log: cfg.Log,
 	})
@@ -201,7 +201,7 @@ func (p *Provider) newBoard(ctx context.Context) (*offers.Board, error) {
 		GenesisHash: p.cfg.Genesis.Hash(),
 	}
 	if containers(p.cfg.Runtimes) {
-		template.Images = p.cfg.Policy.Images.Policy()
+		template.Images = market.NewImagePolicy(p.cfg.Policy.Images)
 	}
 	return offers.New(ctx, offers.Config{
 		Domain: p.domain, Key: p.cfg.Key, Store: p.cfg.Store, Lots: p.cfg.Lots, Hours: p.cfg.Policy.Hours,

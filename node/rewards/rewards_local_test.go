@@ -21,7 +21,7 @@ import (
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	nodeaudit "github.com/starling-network/starling/node/audit"
+	facts "github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -54,7 +54,7 @@ type citizen struct {
 	key    sign.Private
 	unit   market.UnitID
 	ledger *solana.Ledger
-	sight  *nodeaudit.Public
+	sight  *facts.Public
 	store  store.Store
 	*rewards.Service
 	log  said
@@ -159,7 +159,7 @@ func (t *town) join(i int, stake market.Amount) {
 			t.Fatal(err)
 		}
 	}
-	c.sight, err = nodeaudit.NewPublic(nodeaudit.PublicConfig{Genesis: t.g, Blocks: c.ledger,
+	c.sight, err = facts.NewPublic(facts.PublicConfig{Genesis: t.g, Blocks: c.ledger,
 		Slot: func() (market.Slot, error) { return c.ledger.Slot(t.Context()) }, Roster: c.roster})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
+	publicfacts "github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
@@ -155,7 +156,7 @@ func merged(ms ...map[rules.Window]int) map[rules.Window]bool {
 // outsider is a stranger that has a unit audited by the peers of the network, with the steps changed on their way.
 type outsider struct {
 	*adversary
-	sight *audit.Public
+	sight *publicfacts.Public
 	unit  audit.Unit
 	began rules.Window
 
@@ -185,16 +186,16 @@ func newOutsider(t *testing.T, n *Net, i int) *outsider {
 }
 
 // newSight is what a stranger sees of the network's public facts.
-func newSight(t *testing.T, n *Net) *audit.Public {
+func newSight(t *testing.T, n *Net) *publicfacts.Public {
 	t.Helper()
 	return sightOf(t, n, n.judges())
 }
 
 // sightOf is the same with another roster.
-func sightOf(t *testing.T, n *Net, roster rules.Roster) *audit.Public {
+func sightOf(t *testing.T, n *Net, roster rules.Roster) *publicfacts.Public {
 	t.Helper()
 	ledger := n.Chain.Ledger(n.Provider(0).Key.Key())
-	sight, err := audit.NewPublic(audit.PublicConfig{
+	sight, err := publicfacts.NewPublic(publicfacts.PublicConfig{
 		Genesis: n.Genesis, Blocks: ledger,
 		Slot:   func() (market.Slot, error) { return ledger.Slot(context.Background()) },
 		Roster: func(context.Context, rules.Window) (rules.Roster, error) { return roster, nil },
@@ -397,7 +398,7 @@ func (unheard) Refuse(rules.Refusal)                       {}
 type lazy struct {
 	key    sign.Private
 	domain sign.Domain
-	sight  *audit.Public
+	sight  *publicfacts.Public
 	member *audit.Member // for the steps before
 
 	mu     sync.Mutex
@@ -406,7 +407,7 @@ type lazy struct {
 }
 
 // makeLazy has a running peer judge so.
-func makeLazy(t *testing.T, n *Net, p *Peer, sight *audit.Public) *lazy {
+func makeLazy(t *testing.T, n *Net, p *Peer, sight *publicfacts.Public) *lazy {
 	l := &lazy{
 		key: p.Key, domain: n.Genesis.Domain(), sight: sight,
 		nonces: map[string][]rules.Nonce{}, passed: map[sign.Key]int{},

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 	rules "github.com/starling-network/starling/verify/audit"
@@ -29,7 +30,7 @@ type grinder struct {
 	third     rules.Nonce
 	asked     audit.Asked
 	window    rules.Window
-	drawn     audit.Drawn
+	drawn     sight.Drawn
 	share     float64 // of the tiles that are computed; if not all, a twentieth of the walkers
 
 	refusals []string
@@ -181,7 +182,7 @@ func (g *grinder) play() (verdicts []rules.Verdict) {
 }
 
 // instant waits for the instant of a window that is younger than any before.
-func (o *outsider) instant() (rules.Window, audit.Drawn) {
+func (o *outsider) instant() (rules.Window, sight.Drawn) {
 	for {
 		w := o.next()
 		d, err := o.sight.Beacon(context.Background(), w)

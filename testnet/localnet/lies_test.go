@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
+	facts "github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/device/cpu"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
@@ -36,7 +37,7 @@ const auditWindow = 128
 // one is wrong. It returns the lies that the member found.
 func audited(t *testing.T, g market.Genesis, l *solana.Ledger, provider, member sign.Private) []rules.Lie {
 	t.Helper()
-	sight, err := audit.NewPublic(audit.PublicConfig{
+	sight, err := facts.NewPublic(facts.PublicConfig{
 		Genesis: g, Slot: func() (market.Slot, error) { return l.Slot(context.Background()) }, Blocks: l,
 		Roster: func(context.Context, rules.Window) (rules.Roster, error) {
 			return rules.Roster{{Key: member.Key(), Owner: member.Key(), Weight: 1}}, nil

@@ -1,4 +1,4 @@
-package guardian
+package guardian_test
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/guardiantest"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
@@ -23,80 +25,80 @@ func TestOwnerAwayAndGuardianDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, 2)
 		p := w.owner()
-		must(t, p.Engage(t.Context(), w.engagement()))
-		must(t, p.Engage(t.Context(), w.engagement())) // again, the same
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement())) // again, the same
 		stop := w.beating(p)
-		lease := startPaying(t, w.charter, 1, w.now(), 1)
-		v, err := p.SignVoucher(t.Context(), lease.handed())
-		must(t, err)
-		must(t, v.Check(network.Domain(), lease.lease.Core))
-		must(t, p.Beat(t.Context(), &State{Version: 1, Bytes: []byte("one"), Files: []File{fileOf("part")}}))
-		must(t, p.Beat(t.Context(), &State{Version: 2, Bytes: []byte("two"), Files: []File{fileOf("part")}}))
+		lease := guardiantest.StartPaying(t, w.charter, 1, w.now(), 1)
+		v, err := p.SignVoucher(t.Context(), lease.Handed())
+		guardiantest.Must(t, err)
+		guardiantest.Must(t, v.Check(guardiantest.Network.Domain(), lease.Signed.Core))
+		guardiantest.Must(t, p.Beat(t.Context(), &guardian.State{Version: 1, Bytes: []byte("one"), Files: []guardian.File{guardiantest.FileOf("part")}}))
+		guardiantest.Must(t, p.Beat(t.Context(), &guardian.State{Version: 2, Bytes: []byte("two"), Files: []guardian.File{guardiantest.FileOf("part")}}))
 		for range 3 {
 			time.Sleep(time.Second)
-			lease.receipt(w.now(), w.now(), false)
-			v, err = p.SignVoucher(t.Context(), lease.handed())
-			must(t, err)
-			must(t, v.Check(network.Domain(), lease.lease.Core))
+			lease.Receipt(w.now(), w.now(), false)
+			v, err = p.SignVoucher(t.Context(), lease.Handed())
+			guardiantest.Must(t, err)
+			guardiantest.Must(t, v.Check(guardiantest.Network.Domain(), lease.Signed.Core))
 		}
 		if v.Seq != 4 || v.Cumulative != 100 { // four intervals of ten slots at 2.5
 			t.Fatalf("voucher %+v", v.Voucher)
 		}
 		stop()
-		first := hostOf(w.charter.Supervisor(2)) // which would go first
+		first := guardiantest.HostOf(w.charter.Supervisor(2)) // which would go first
 		w.crash(first)
 		silent := time.Now()
 		i, taken := w.supervising(1)
 		took := time.Since(silent)
-		if want := TimingOf(network); took > want.Silent+want.Turn+time.Second {
+		if want := guardian.TimingOf(guardiantest.Network); took > want.Silent+want.Turn+time.Second {
 			t.Errorf("the take-over took %v", took)
 		}
-		if i == first || string(taken.File) != "job" || taken.State == nil || string(taken.State.Bytes) != "two" || len(taken.Leases) != 1 || taken.Key.Key() != jobKey.Key() {
+		if i == first || string(taken.File) != "job" || taken.State == nil || string(taken.State.Bytes) != "two" || len(taken.Leases) != 1 || taken.Key.Key() != guardiantest.JobKey.Key() {
 			t.Fatalf("host %d took up %+v", i, taken)
 		}
-		if err := p.Beat(t.Context(), nil); !errors.Is(err, ErrSuperseded) {
+		if err := p.Beat(t.Context(), nil); !errors.Is(err, guardian.ErrSuperseded) {
 			t.Fatalf("the owner's beat: %v", err)
 		}
-		if _, err := p.SignVoucher(t.Context(), lease.handed()); !errors.Is(err, ErrSuperseded) {
+		if _, err := p.SignVoucher(t.Context(), lease.Handed()); !errors.Is(err, guardian.ErrSuperseded) {
 			t.Fatalf("the owner's voucher: %v", err)
 		}
 		stop = w.beating(taken.Panel)
 		epoch, _ := taken.Panel.Epoch()
-		on := resume(t, w.charter, taken.Leases[0], epoch)
-		on.receipt(w.now(), on.payer.Last().To+10, false)
-		v, err = taken.Panel.SignVoucher(t.Context(), on.handed())
-		must(t, err)
-		must(t, v.Check(network.Domain(), on.lease.Core))
+		on := guardiantest.Resume(t, w.charter, taken.Leases[0], epoch)
+		on.Receipt(w.now(), on.Payer.Last().To+10, false)
+		v, err = taken.Panel.SignVoucher(t.Context(), on.Handed())
+		guardiantest.Must(t, err)
+		guardiantest.Must(t, v.Check(guardiantest.Network.Domain(), on.Signed.Core))
 		if v.Supervision != epoch || v.Seq != 5 {
 			t.Fatalf("voucher %+v", v.Voucher)
 		}
-		must(t, taken.Panel.Beat(t.Context(), &State{Version: 1, Bytes: []byte("three")}))
+		guardiantest.Must(t, taken.Panel.Beat(t.Context(), &guardian.State{Version: 1, Bytes: []byte("three")}))
 		// The owner is back.
 		standing, err := p.Grant(t.Context())
-		must(t, err)
+		guardiantest.Must(t, err)
 		if standing.Epoch <= epoch || string(standing.State.Bytes) != "three" || len(standing.Leases) != 1 {
 			t.Fatalf("the owner found %+v", standing)
 		}
-		if err := taken.Panel.Beat(t.Context(), nil); !errors.Is(err, ErrSuperseded) {
+		if err := taken.Panel.Beat(t.Context(), nil); !errors.Is(err, guardian.ErrSuperseded) {
 			t.Fatalf("the guardian's beat: %v", err)
 		}
-		must(t, p.Beat(t.Context(), nil))
+		guardiantest.Must(t, p.Beat(t.Context(), nil))
 		n := w.nodes[i]
 		n.mu.Lock()
 		if !slices.Equal(n.yield, []uint64{standing.Epoch}) {
 			t.Errorf("the guardian was told to yield to epochs %v", n.yield)
 		}
 		n.mu.Unlock()
-		rs, err := p.Receipts(t.Context(), lease.lease.Core)
-		must(t, err)
-		must(t, verify.CheckChain(network.Domain(), lease.lease.Core, rs))
+		rs, err := p.Receipts(t.Context(), lease.Signed.Core)
+		guardiantest.Must(t, err)
+		guardiantest.Must(t, verify.CheckChain(guardiantest.Network.Domain(), lease.Signed.Core, rs))
 		if len(rs) != 4 {
 			t.Fatalf("%d receipts", len(rs))
 		}
 		stop()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := p.Dismiss(ctx); !errors.Is(err, ErrMinority) { // one is dead
+		if err := p.Dismiss(ctx); !errors.Is(err, guardian.ErrMinority) { // one is dead
 			t.Fatal(err)
 		}
 		if got := len(n.s.Jobs()); got != 0 {
@@ -111,42 +113,42 @@ func TestLoneGuardianCanDoNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, 2)
 		p := w.owner()
-		must(t, p.Engage(t.Context(), w.engagement()))
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
 		defer w.beating(p)()
-		lease := startPaying(t, w.charter, 1, w.now(), 1)
-		_, err := p.SignVoucher(t.Context(), lease.handed())
-		must(t, err)
-		evil := hostOf(w.charter.Supervisor(2))
+		lease := guardiantest.StartPaying(t, w.charter, 1, w.now(), 1)
+		_, err := p.SignVoucher(t.Context(), lease.Handed())
+		guardiantest.Must(t, err)
+		evil := guardiantest.HostOf(w.charter.Supervisor(2))
 		panel := w.panel(evil, 1, nil)
 		for range 20 {
 			_, err := panel.Grant(t.Context())
-			if !errors.Is(err, ErrMinority) {
+			if !errors.Is(err, guardian.ErrMinority) {
 				t.Fatalf("a guardian was granted the job of a supervisor that is there: %v", err)
 			}
 			time.Sleep(300 * time.Millisecond)
 		}
-		if _, err := panel.SignVoucher(t.Context(), lease.handed()); err == nil {
+		if _, err := panel.SignVoucher(t.Context(), lease.Handed()); err == nil {
 			t.Fatal("a guardian had a voucher signed")
 		}
-		if err := panel.Beat(t.Context(), &State{Version: 9, Bytes: []byte("mine")}); !errors.Is(err, ErrSuperseded) {
+		if err := panel.Beat(t.Context(), &guardian.State{Version: 9, Bytes: []byte("mine")}); !errors.Is(err, guardian.ErrSuperseded) {
 			t.Fatalf("a guardian's beat: %v", err)
 		}
 		// With signatures of its own under everything, in its own name and in others'.
-		forged := verify.SignedSupervisionGrant{SupervisionGrant: verify.SupervisionGrant{Version: 1, Job: jobTerms, Epoch: 2, Supervisor: peerKey(evil).Key(),
+		forged := verify.SignedSupervisionGrant{SupervisionGrant: verify.SupervisionGrant{Version: 1, Job: guardiantest.JobTerms, Epoch: 2, Supervisor: guardiantest.PeerKey(evil).Key(),
 			Guardians: w.charter.Keys.Hash()}, Signatures: verify.Signatures{Set: w.charter.Keys}}
-		forged, err = forged.With(network.Domain(), peerKey(evil))
-		must(t, err)
+		forged, err = forged.With(guardiantest.Network.Domain(), guardiantest.PeerKey(evil))
+		guardiantest.Must(t, err)
 		forged.Sigs = append(forged.Sigs, forged.Sigs[0])
 		forged.Sigs[1].Index++
 		other := 1 + evil%3
 		for _, req := range []*nodepb.GuardRequest{
-			{Job: jobTerms[:], Epoch: 2, Grant: forged.Marshal(), Op: &nodepb.GuardRequest_Beat_{Beat: &nodepb.GuardRequest_Beat{}}},
-			{Job: jobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_Beat_{Beat: &nodepb.GuardRequest_Beat{}}},
-			{Job: jobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_Dismiss_{Dismiss: &nodepb.GuardRequest_Dismiss{}}},
-			{Job: jobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: 1}}},
-			{Job: jobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: 3}}},
-			{Job: jobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: 1 << 60}}},
-			{Job: jobTerms[:], Epoch: 1},
+			{Job: guardiantest.JobTerms[:], Epoch: 2, Grant: forged.Marshal(), Op: &nodepb.GuardRequest_Beat_{Beat: &nodepb.GuardRequest_Beat{}}},
+			{Job: guardiantest.JobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_Beat_{Beat: &nodepb.GuardRequest_Beat{}}},
+			{Job: guardiantest.JobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_Dismiss_{Dismiss: &nodepb.GuardRequest_Dismiss{}}},
+			{Job: guardiantest.JobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: 1}}},
+			{Job: guardiantest.JobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: 3}}},
+			{Job: guardiantest.JobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: 1 << 60}}},
+			{Job: guardiantest.JobTerms[:], Epoch: 1},
 		} {
 			if _, err := w.raw(evil, other, req); err == nil {
 				t.Errorf("%v was answered", req)
@@ -166,16 +168,18 @@ func TestOneGuardianLies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, 2)
 		p := w.owner()
-		must(t, p.Engage(t.Context(), w.engagement()))
-		evil := hostOf(w.charter.Supervisor(4)) // the last to go
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
+		evil := guardiantest.HostOf(w.charter.Supervisor(4)) // the last to go
 		w.malicious(evil, func(req *nodepb.GuardRequest) *nodepb.GuardReply {
 			switch req.Op.(type) {
 			case *nodepb.GuardRequest_Voucher_, *nodepb.GuardRequest_Witness_:
-				return signedReply(sign.Signature{1, 2, 3})
+				return &nodepb.GuardReply{Op: &nodepb.GuardReply_Signed_{
+					Signed: &nodepb.GuardReply_Signed{Signature: append([]byte{1, 2, 3}, make([]byte, 61)...)},
+				}}
 			case *nodepb.GuardRequest_Read_:
-				st := said{State{Version: 99, Bytes: []byte("forged")}, Word{Epoch: 1}}
-				st.Signature, _ = peerKey(evil).Sign(preimage(network.Domain(), jobTerms, 1, wordState, st.hash()))
-				return &nodepb.GuardReply{Op: &nodepb.GuardReply_Standing_{Standing: &nodepb.GuardReply_Standing{Epoch: 1, State: st.pb()}}}
+				forged := guardian.State{Version: 99, Bytes: []byte("forged")}
+				st, _ := w.charter.SignState(guardiantest.Network.Domain(), guardiantest.PeerKey(evil), 1, nil, forged)
+				return &nodepb.GuardReply{Op: &nodepb.GuardReply_Standing_{Standing: &nodepb.GuardReply_Standing{Epoch: 1, State: st.PB()}}}
 			case *nodepb.GuardRequest_GrantTo:
 				b := make([]byte, 64)
 				return &nodepb.GuardReply{Op: &nodepb.GuardReply_Standing_{Standing: &nodepb.GuardReply_Standing{Epoch: 99, Signature: b}}}
@@ -184,23 +188,23 @@ func TestOneGuardianLies(t *testing.T) {
 			}
 			return nil
 		})
-		lease := startPaying(t, w.charter, 1, w.now(), 1)
-		v, err := p.SignVoucher(t.Context(), lease.handed())
-		must(t, err)
-		must(t, v.Check(network.Domain(), lease.lease.Core))
-		must(t, p.Beat(t.Context(), &State{Version: 1, Bytes: []byte("true")}))
+		lease := guardiantest.StartPaying(t, w.charter, 1, w.now(), 1)
+		v, err := p.SignVoucher(t.Context(), lease.Handed())
+		guardiantest.Must(t, err)
+		guardiantest.Must(t, v.Check(guardiantest.Network.Domain(), lease.Signed.Core))
+		guardiantest.Must(t, p.Beat(t.Context(), &guardian.State{Version: 1, Bytes: []byte("true")}))
 		standing, err := p.Read(t.Context())
-		must(t, err)
+		guardiantest.Must(t, err)
 		if standing.Epoch != 1 || string(standing.State.Bytes) != "true" || len(standing.Leases) != 1 || standing.Answers != 2 {
 			t.Fatalf("read %+v", standing)
 		}
-		_, err = p.Receipts(t.Context(), lease.lease.Core)
-		must(t, err)
+		_, err = p.Receipts(t.Context(), lease.Signed.Core)
+		guardiantest.Must(t, err)
 		i, taken := w.supervising(1)
 		if i == evil || string(taken.State.Bytes) != "true" {
 			t.Fatalf("host %d took up %+v", i, taken)
 		}
-		must(t, taken.Panel.Beat(t.Context(), nil))
+		guardiantest.Must(t, taken.Panel.Beat(t.Context(), nil))
 	})
 }
 
@@ -211,16 +215,16 @@ func TestSupervisorThatDoesNotPay(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, 3, 2)
 			p := w.owner()
-			must(t, p.Engage(t.Context(), w.engagement()))
+			guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
 			defer w.beating(p)()
-			lease := startPaying(t, w.charter, 1, w.now(), 1)
-			_, err := p.SignVoucher(t.Context(), lease.handed())
-			must(t, err)
+			lease := guardiantest.StartPaying(t, w.charter, 1, w.now(), 1)
+			_, err := p.SignVoucher(t.Context(), lease.Handed())
+			guardiantest.Must(t, err)
 			if stopped {
 				time.Sleep(time.Second)
-				lease.step(w.now(), meter.Stopped{Reason: "lost"})
-				_, err := p.SignVoucher(t.Context(), lease.handed())
-				must(t, err)
+				lease.Step(w.now(), meter.Stopped{Reason: "lost"})
+				_, err := p.SignVoucher(t.Context(), lease.Handed())
+				guardiantest.Must(t, err)
 				time.Sleep(20 * time.Second)
 				for i := 1; i <= 3; i++ {
 					if w.nodes[i].times() > 0 {
@@ -243,20 +247,18 @@ func TestGuardianBackAfterCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, 2)
 		p := w.owner()
-		must(t, p.Engage(t.Context(), w.engagement()))
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
 		defer w.beating(p)()
 		disk := w.crash(1)
-		lease := startPaying(t, w.charter, 1, w.now(), 1)
-		_, err := p.SignVoucher(t.Context(), lease.handed())
-		must(t, err)
-		must(t, p.Beat(t.Context(), &State{Version: 1, Bytes: []byte("state")}))
+		lease := guardiantest.StartPaying(t, w.charter, 1, w.now(), 1)
+		_, err := p.SignVoucher(t.Context(), lease.Handed())
+		guardiantest.Must(t, err)
+		guardiantest.Must(t, p.Beat(t.Context(), &guardian.State{Version: 1, Bytes: []byte("state")}))
 		w.back(1, disk)
 		for range 100 {
-			wd := w.nodes[1].s.find(jobTerms)
-			wd.mu.Lock()
-			knows := wd.state != nil && len(wd.leases) == 1
-			wd.mu.Unlock()
-			if knows {
+			st, knows := w.nodes[1].s.State(guardiantest.JobTerms)
+			reply, err := w.raw(0, 1, &nodepb.GuardRequest{Job: guardiantest.JobTerms[:], Epoch: 1, Op: &nodepb.GuardRequest_Read_{}})
+			if err == nil && knows && string(st.Bytes) == "state" && len(reply.GetStanding().GetLeases()) == 1 {
 				return
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -271,25 +273,25 @@ func TestSupervisorRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, 2)
 		p := w.owner()
-		must(t, p.Engage(t.Context(), w.engagement()))
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
 		i, taken := w.supervising(1)
 		epoch, _ := taken.Panel.Epoch()
-		must(t, taken.Panel.Beat(t.Context(), &State{Version: 1, Bytes: []byte("state")}))
+		guardiantest.Must(t, taken.Panel.Beat(t.Context(), &guardian.State{Version: 1, Bytes: []byte("state")}))
 		disk := w.crash(i)
 		w.back(i, disk)
 		j, again := w.supervising(epoch - 1)
 		if got, _ := again.Panel.Epoch(); j != i || got != epoch || string(again.State.Bytes) != "state" {
 			t.Fatalf("host %d went on under epoch %d with %+v", j, got, again.State)
 		}
-		must(t, again.Panel.Beat(t.Context(), &State{Version: 2, Over: true}))
+		guardiantest.Must(t, again.Panel.Beat(t.Context(), &guardian.State{Version: 2, Over: true}))
 		// Once it is over, nobody supervises; the owner may read, and dismiss.
 		time.Sleep(20 * time.Second)
 		standing, err := p.Read(t.Context())
-		must(t, err)
+		guardiantest.Must(t, err)
 		if standing.Epoch != epoch || !standing.State.Over {
 			t.Fatalf("read %+v", standing)
 		}
-		must(t, p.Dismiss(t.Context()))
+		guardiantest.Must(t, p.Dismiss(t.Context()))
 		_, err = p.Read(t.Context())
 		if err == nil {
 			standing, _ = p.Read(t.Context())
@@ -309,30 +311,31 @@ func TestEngageRefusals(t *testing.T) {
 		request := func(change func(*nodepb.GuardRequest_Engage)) *nodepb.GuardRequest {
 			e := w.engagement()
 			box := sealedTo(t, 1)
-			pb := &nodepb.GuardRequest_Engage{Sealed: box, File: e.File, Threshold: 2, Guardians: pbMembers(w.members), Files: pbFiles(e.Files),
-				Addrs: e.Addrs, UntilMillis: uint64(e.Until.UnixMilli())}
+			pb := guardian.Engaged{
+				Keys: w.charter.Keys, Members: w.members, Sealed: box, File: e.File, Files: e.Files, Addrs: e.Addrs, Until: e.Until,
+			}.PB()
 			change(pb)
-			return &nodepb.GuardRequest{Job: jobTerms[:], Op: &nodepb.GuardRequest_Engage_{Engage: pb}}
+			return &nodepb.GuardRequest{Job: guardiantest.JobTerms[:], Op: &nodepb.GuardRequest_Engage_{Engage: pb}}
 		}
 		for name, change := range map[string]func(*nodepb.GuardRequest_Engage){
 			"no majority":         func(e *nodepb.GuardRequest_Engage) { e.Threshold = 1 },
 			"threshold of 300":    func(e *nodepb.GuardRequest_Engage) { e.Threshold = 300 },
 			"too many":            func(e *nodepb.GuardRequest_Engage) { e.Threshold = 3; e.Guardians = e.Guardians[:2] },
-			"not this peer":       func(e *nodepb.GuardRequest_Engage) { e.Guardians = without(e.Guardians, peerKey(1).Key()) },
+			"not this peer":       func(e *nodepb.GuardRequest_Engage) { e.Guardians = without(e.Guardians, guardiantest.PeerKey(1).Key()) },
 			"out of order":        func(e *nodepb.GuardRequest_Engage) { slices.Reverse(e.Guardians) },
 			"no key":              func(e *nodepb.GuardRequest_Engage) { e.Sealed = nil },
 			"another's key":       func(e *nodepb.GuardRequest_Engage) { e.Sealed = sealedTo(t, 2) },
-			"large":               func(e *nodepb.GuardRequest_Engage) { e.File = make([]byte, MaxFile+1) },
-			"many files":          func(e *nodepb.GuardRequest_Engage) { e.Files = slices.Repeat(e.Files, MaxFiles+1) },
+			"large":               func(e *nodepb.GuardRequest_Engage) { e.File = make([]byte, guardian.MaxFile+1) },
+			"many files":          func(e *nodepb.GuardRequest_Engage) { e.Files = slices.Repeat(e.Files, guardian.MaxFiles+1) },
 			"large files":         func(e *nodepb.GuardRequest_Engage) { e.Files[0].Size = 101 },
 			"files that overflow": func(e *nodepb.GuardRequest_Engage) { e.Files[0].Size = 1 << 63 },
 			"no digest":           func(e *nodepb.GuardRequest_Engage) { e.Files[0].Cid = []byte{1} },
 			"too long":            func(e *nodepb.GuardRequest_Engage) { e.UntilMillis += 3_600_000 },
 			"over":                func(e *nodepb.GuardRequest_Engage) { e.UntilMillis = 1 },
 			"for ever":            func(e *nodepb.GuardRequest_Engage) { e.UntilMillis = 1 << 63 },
-			"many addresses":      func(e *nodepb.GuardRequest_Engage) { e.Addrs = make([]string, maxAddrs+1) },
+			"many addresses":      func(e *nodepb.GuardRequest_Engage) { e.Addrs = make([]string, 17) },
 			"wage of another": func(e *nodepb.GuardRequest_Engage) {
-				c := newLease(w.charter, 1, 10).Core.Marshal()
+				c := guardiantest.NewLease(w.charter, 1, 10).Core.Marshal()
 				e.Guardians[0].Wage = c[:]
 			},
 			"wage that is none": func(e *nodepb.GuardRequest_Engage) { e.Guardians[0].Wage = []byte{1} },
@@ -348,25 +351,25 @@ func TestEngageRefusals(t *testing.T) {
 		w.missing = map[int]bool{0: true, 2: true, 3: true}
 		w.mu.Unlock()
 		_, err := w.raw(0, 1, request(func(*nodepb.GuardRequest_Engage) {}))
-		wantCode(t, err, CodeFetching)
+		wantCode(t, err, guardian.CodeFetching)
 		w.mu.Lock()
 		w.missing = map[int]bool{}
 		w.mu.Unlock()
-		must(t, p.Engage(t.Context(), w.engagement()))
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
 		_, err = w.raw(0, 1, request(func(e *nodepb.GuardRequest_Engage) { e.File = []byte("other") }))
-		wantCode(t, err, CodeOther)
+		wantCode(t, err, guardian.CodeOther)
 		_, err = w.raw(2, 1, request(func(*nodepb.GuardRequest_Engage) {})) // a guardian cannot own it
 		var bad *stream.Malformed
 		if !errors.As(err, &bad) {
 			t.Errorf("engaged by a guardian: %v", err)
 		}
 		// A stranger learns nothing.
-		for _, op := range []*nodepb.GuardRequest{{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{}}}, {Job: jobTerms[:31]}, {Job: make([]byte, 32)}} {
+		for _, op := range []*nodepb.GuardRequest{{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{}}}, {Job: guardiantest.JobTerms[:31]}, {Job: make([]byte, 32)}} {
 			if _, err := w.raw(0, 1, op); err == nil {
 				t.Errorf("%v was answered", op)
 			}
 		}
-		offers := Offers(t.Context(), w.net.Hosts[0], network, []Candidate{{peerKey(1).Key(), w.addrs(1)}, {peerKey(2).Key(), w.addrs(2)}, {peerKey(9).Key(), nil}})
+		offers := guardian.Offers(t.Context(), w.net.Hosts[0], guardiantest.Network, []guardian.Candidate{{guardiantest.PeerKey(1).Key(), w.addrs(1)}, {guardiantest.PeerKey(2).Key(), w.addrs(2)}, {guardiantest.PeerKey(9).Key(), nil}})
 		if len(offers) != 2 || offers[0].Payout != (sign.Key{1}) || offers[0].MaxBytes != 100 || offers[0].Longest != time.Hour {
 			t.Errorf("offers %+v", offers)
 		}
@@ -379,18 +382,18 @@ func TestReadInPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, 2)
 		p := w.owner()
-		must(t, p.Engage(t.Context(), w.engagement()))
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
 		defer w.beating(p)()
-		var want []Lease
+		var want []guardian.Lease
 		for i := range 24 {
-			l := startPaying(t, w.charter, byte(i), w.now(), 1).handed()
-			l.Record = bytes.Repeat([]byte{byte(i)}, MaxRecord)
+			l := guardiantest.StartPaying(t, w.charter, byte(i), w.now(), 1).Handed()
+			l.Record = bytes.Repeat([]byte{byte(i)}, guardian.MaxRecord)
 			_, err := p.SignVoucher(t.Context(), l)
-			must(t, err)
+			guardiantest.Must(t, err)
 			want = append(want, l)
 		}
 		standing, err := p.Read(t.Context())
-		must(t, err)
+		guardiantest.Must(t, err)
 		if !slices.Equal(sortedIDs(standing.Leases), sortedIDs(want)) {
 			t.Fatalf("read %d leases of %d", len(standing.Leases), len(want))
 		}

@@ -16,21 +16,20 @@ import (
 // that stopped or settled is handed in too: otherwise its voucher seems overdue. It returns at the threshold; the
 // others hear of it later.
 func (p *Panel) SignVoucher(ctx context.Context, l Lease) (verify.SignedVoucher, error) {
-	payer, err := restore(p.cfg.Genesis, p.cfg.Charter, l)
+	epoch, grant := p.Epoch()
+	signed, err := p.cfg.Charter.SignLease(p.cfg.Genesis, p.cfg.Key, epoch, grant, l)
 	if err != nil {
 		return verify.SignedVoucher{}, err
 	}
-	v := payer.Voucher()
+	v := signed.payer.Voucher()
 	if v == nil {
 		return verify.SignedVoucher{}, fmt.Errorf("lease %s has no voucher to sign", l.ID().Short())
 	}
-	word, err := p.word(wordLease, l.hash())
-	if err != nil {
-		return verify.SignedVoucher{}, err
+	op := &nodepb.GuardRequest_Voucher{Lease: signed.PB()}
+	for _, to := range p.links {
+		to.asking(l.ID(), op)
 	}
-	op := &nodepb.GuardRequest_Voucher{Lease: l.pb(word)}
-	p.asking(l.ID(), op)
-	heard := func(i int, err error) { p.heard(i, op, !unheard(err)) }
+	heard := func(i int, err error) { p.links[i].heard(op, !unheard(err)) }
 	return p.vouch(ctx, *v, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Voucher_{Voucher: op}}, heard)
 }
 
@@ -98,9 +97,10 @@ func (g given) Sign([]byte) (sign.Signature, error) { return g.sig, nil }
 
 // remote is a guardian as a signer of transactions.
 type remote struct {
-	ctx context.Context // of the panel
-	p   *Panel
-	m   Member
+	ctx  context.Context // of the panel
+	p    *Panel
+	m    Member
+	link *link
 }
 
 func (r *remote) Key() sign.Key { return r.m.Key }
@@ -109,10 +109,7 @@ func (r *remote) Key() sign.Key { return r.m.Key }
 const signTime = 2 * time.Second
 
 func (r *remote) Sign(message []byte) (sign.Signature, error) {
-	r.p.mu.Lock()
-	deaf := r.p.deaf[r.m.Key]
-	r.p.mu.Unlock()
-	if deaf {
+	if r.link.isDeaf() {
 		return sign.Signature{}, fmt.Errorf("guardian %s did not hear the last beat", r.m.Key.Short())
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, signTime)
@@ -132,11 +129,11 @@ func (p *Panel) Members() []Member { return slices.Clone(p.cfg.Members) }
 // panel.
 func (p *Panel) Witnesses() []sign.Signer {
 	var out []sign.Signer
-	for _, m := range p.cfg.Members {
+	for i, m := range p.cfg.Members {
 		if m.Key == p.cfg.Key.Key() { // the sender signs it with that key anyway
 			continue
 		}
-		out = append(out, &remote{ctx: p.ctx, p: p, m: m})
+		out = append(out, &remote{ctx: p.ctx, p: p, m: m, link: p.links[i]})
 	}
 	return out
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -20,9 +22,15 @@ type Standing struct {
 	Leases  []Lease
 	Answers int // guardians
 
-	state  *said
-	leases map[market.LeaseID]*kept
+	state  *SignedState
+	leases map[market.LeaseID]*SignedLease
 }
+
+// SignedState is State with the word of its supervisor; nil if there is none.
+func (s *Standing) SignedState() *SignedState { return s.state }
+
+// SignedLeases are Leases with the words of their supervisors.
+func (s *Standing) SignedLeases() map[market.LeaseID]*SignedLease { return s.leases }
 
 // Read requests the job's standing from all guardians. If fewer than the threshold answered, it returns the standing
 // found and ErrMinority.
@@ -37,13 +45,14 @@ type view struct {
 	signature []byte
 	epoch     uint64
 	grant     []byte
-	state     *said
-	leases    map[market.LeaseID]*kept
+	state     *SignedState
+	leases    map[market.LeaseID]*SignedLease
+	last      market.LeaseID // of leases, which come in the order of their ids
 }
 
 // read asks one guardian, with the request first, for all that it knows.
 func (p *Panel) read(ctx context.Context, m Member, first *nodepb.GuardRequest) (*view, error) {
-	v := &view{leases: map[market.LeaseID]*kept{}}
+	v := &view{leases: map[market.LeaseID]*SignedLease{}}
 	for req := first; ; {
 		reply, err := p.ask(ctx, m, req)
 		if err != nil {
@@ -51,60 +60,60 @@ func (p *Panel) read(ctx context.Context, m Member, first *nodepb.GuardRequest) 
 		}
 		st := reply.GetStanding()
 		if req == first {
-			err = p.takeHead(v, st)
+			err = v.takeHead(p.cfg.Charter, p.domain, st)
 		}
 		if err != nil {
 			return nil, err
 		}
-		last, err := p.takeLeases(v, st)
-		if err != nil {
+		if err := v.takeLeases(p.cfg.Charter, p.cfg.Genesis, st); err != nil {
 			return nil, err
 		}
 		if !st.GetMore() || len(st.Leases) == 0 || len(v.leases) > MaxLeases {
 			return v, nil
 		}
-		req = &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{After: last[:]}}}
+		req = &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{After: v.last[:]}}}
 	}
 }
 
 // takeHead reads the supervisor and the state.
-func (p *Panel) takeHead(v *view, st *nodepb.GuardReply_Standing) error {
+func (v *view) takeHead(c Charter, d sign.Domain, st *nodepb.GuardReply_Standing) error {
 	v.signature, v.epoch, v.grant = st.GetSignature(), st.GetEpoch(), st.GetGrant()
-	if err := p.cfg.Charter.CheckGrant(p.domain, v.epoch, v.grant); err != nil {
+	if err := c.CheckGrant(d, v.epoch, v.grant); err != nil {
 		return err
 	}
 	if pb := st.GetState(); pb != nil {
-		said, err := p.cfg.Charter.readState(p.domain, pb)
+		signed, err := c.ReadState(d, pb)
 		if err != nil {
 			return err
 		}
-		v.state = &said
+		v.state = &signed
 	}
 	return nil
 }
 
-// takeLeases reads the leases, and which is the last.
-func (p *Panel) takeLeases(v *view, st *nodepb.GuardReply_Standing) (last market.LeaseID, err error) {
-	c := p.cfg.Charter
+// takeLeases reads a page of leases.
+func (v *view) takeLeases(c Charter, g market.Genesis, st *nodepb.GuardReply_Standing) error {
 	for _, pb := range st.GetLeases() {
-		l, word, err := leaseOf(pb)
-		if err != nil {
-			return last, err
+		k, err := ParseLease(pb)
+		if err == nil {
+			err = c.VerifyLease(g.Domain(), k)
 		}
-		if err := c.checkWord(p.domain, word, wordLease, l.hash()); err != nil {
-			return last, err
+		if err == nil {
+			k, err = c.CheckLease(g, k, nil)
 		}
-		k, err := c.readLease(p.cfg.Genesis, l, word, nil)
 		if err == nil && k.payer.Voucher() == nil {
-			err = fmt.Errorf("lease %s without a voucher", l.ID().Short())
+			err = fmt.Errorf("lease %s without a voucher", k.ID().Short())
+		}
+		if id := k.ID(); err == nil && len(v.leases) > 0 && slices.Compare(id[:], v.last[:]) <= 0 {
+			err = fmt.Errorf("lease %s comes out of order", id.Short())
 		}
 		if err != nil {
-			return last, err
+			return err
 		}
-		last = l.ID()
-		v.leases[last] = &k
+		v.last = k.ID()
+		v.leases[v.last] = &k
 	}
-	return last, nil
+	return nil
 }
 
 // collect merges the guardians' answers until all answered, or enough of them and a moment passed. each is called with
@@ -112,7 +121,7 @@ func (p *Panel) takeLeases(v *view, st *nodepb.GuardReply_Standing) (last market
 func (p *Panel) collect(
 	ctx context.Context, answers <-chan answer[*view], each func(m Member, v *view) error,
 ) (Standing, error) {
-	out := Standing{Epoch: 1, leases: map[market.LeaseID]*kept{}}
+	out := Standing{Epoch: 1, leases: map[market.LeaseID]*SignedLease{}}
 	failed := map[int]error{}
 	var late <-chan time.Time
 	for waiting := len(p.cfg.Members); waiting > 0; waiting-- {
@@ -150,18 +159,18 @@ func (s *Standing) add(v *view) {
 	if v.epoch > s.Epoch {
 		s.Epoch, s.Grant = v.epoch, v.grant
 	}
-	if v.state != nil && v.state.newer(s.state) {
+	if v.state != nil && v.state.Newer(s.state) {
 		s.state = v.state
 	}
 	for id, k := range v.leases {
-		if k.newer(s.leases[id]) {
+		if k.Newer(s.leases[id]) {
 			s.leases[id] = k
 		}
 	}
 }
 
 func (p *Panel) merged(s Standing) Standing {
-	_ = p.learn(s.Epoch, s.Grant) // it was checked
+	_ = p.command.learn(s.Epoch, s.Grant) // it was checked
 	if s.state != nil {
 		st := s.state.State
 		s.State = &st
@@ -215,7 +224,7 @@ func (p *Panel) grantOnce(ctx context.Context, epoch uint64) (Standing, error) {
 	first := &nodepb.GuardRequest{Op: &nodepb.GuardRequest_GrantTo{GrantTo: grant}}
 	standing, err := p.collect(ctx, everyone(ctx, p, func(ctx context.Context, _ int, m Member) (*view, error) {
 		v, err := p.read(ctx, m, first)
-		if refused(err, CodeSuperseded) {
+		if Refused(err, CodeSuperseded) {
 			p.inquire(ctx, m)
 		}
 		return v, err
@@ -230,7 +239,7 @@ func (p *Panel) grantOnce(ctx context.Context, epoch uint64) (Standing, error) {
 		return Standing{}, err
 	}
 	signed := g.Marshal()
-	if err := p.learn(epoch, signed); err != nil {
+	if err := p.command.learn(epoch, signed); err != nil {
 		return Standing{}, err
 	}
 	standing.Epoch, standing.Grant = p.Epoch()
@@ -238,4 +247,67 @@ func (p *Panel) grantOnce(ctx context.Context, epoch uint64) (Standing, error) {
 		return Standing{}, &Superseded{Epoch: standing.Epoch, Grant: standing.Grant}
 	}
 	return standing, nil
+}
+
+// Receipts returns the receipts of a lease that the guardians have, in order, each signed by both. If fewer than the
+// threshold answered, it returns those found and ErrMinority.
+func (p *Panel) Receipts(ctx context.Context, core market.LeaseCore) ([]verify.Receipt, error) {
+	answers := everyone(ctx, p, func(ctx context.Context, _ int, m Member) ([]verify.Receipt, error) {
+		return p.receipts(ctx, m, core)
+	})
+	found, failed, got := map[uint64]verify.Receipt{}, map[int]error{}, 0
+	var ended error
+	for range p.cfg.Members {
+		a, err := next(ctx, answers)
+		if err != nil {
+			ended = err
+			break
+		}
+		if a.err != nil {
+			failed[a.from] = a.err
+			continue
+		}
+		got++
+		for _, r := range a.value {
+			found[r.Seq] = r
+		}
+	}
+	var out []verify.Receipt
+	for _, seq := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, found[seq])
+	}
+	if got < int(p.cfg.Charter.Keys.Threshold) {
+		return out, errors.Join(p.minority(got, failed), ended)
+	}
+	return out, nil
+}
+
+func (p *Panel) receipts(ctx context.Context, m Member, core market.LeaseCore) ([]verify.Receipt, error) {
+	var out []verify.Receipt
+	id := core.ID()
+	for last := uint64(0); ; {
+		after := &nodepb.GuardRequest_Receipts{Lease: id[:], After: last}
+		reply, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Receipts_{Receipts: after}})
+		if err != nil {
+			return nil, err
+		}
+		list := reply.GetReceipts()
+		for _, b := range list.GetReceipts() {
+			r, err := verify.UnmarshalReceipt(b)
+			switch {
+			case err != nil:
+				return nil, err
+			case r.Lease != id || r.Provider != core.Provider || r.Buyer != core.Buyer || r.Seq <= last:
+				return nil, fmt.Errorf("receipt %d is of another lease, or out of order", r.Seq)
+			}
+			if err := r.CheckSignatures(p.domain); err != nil {
+				return nil, err
+			}
+			last = r.Seq
+			out = append(out, r)
+		}
+		if !list.GetMore() || len(list.Receipts) == 0 || len(out) > MaxReceipts {
+			return out, nil
+		}
+	}
 }

@@ -1,29 +1,17 @@
-package guardian
+package guardian_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/guardiantest"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 )
-
-// pay gives each guardian of a charter a wage.
-func pay(c Charter, members []Member) {
-	for i := range members {
-		members[i].Wage = &market.LeaseCore{
-			Version: market.LeaseVersion, Units: 1, Order: market.OrderID{2}, Buyer: c.Buyer, Provider: members[i].Key, Payout: sign.Key{7},
-			UnitsRoot: market.UnitsRoot([]market.UnitID{{8}}), Terms: c.Job, VoucherKeys: c.Keys.Hash(), Rate: 1, Cap: 1, Start: firstSlot,
-			ActivateBefore: firstSlot + 999, End: firstSlot + 1000,
-		}
-	}
-}
 
 var errNotThere = errors.New("the wage is not on chain")
 
@@ -34,8 +22,8 @@ func TestAttackGuardianFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var there atomic.Bool
 		w := newWorld(t, 3, 2, func(w *world) {
-			pay(w.charter, w.members)
-			w.backed = func(_ context.Context, _ Ward, state []byte) error {
+			guardiantest.Pay(w.charter, w.members)
+			w.backed = func(_ context.Context, _ wards.Ward, state []byte) error {
 				if string(state) != "where" || !there.Load() {
 					return errNotThere
 				}
@@ -51,9 +39,9 @@ func TestAttackGuardianFiles(t *testing.T) {
 			return n
 		}
 		p := w.owner()
-		must(t, p.Engage(t.Context(), w.engagement()))
+		guardiantest.Must(t, p.Engage(t.Context(), w.engagement()))
 		stop := w.beating(p)
-		must(t, p.Beat(t.Context(), &State{Version: 1, Bytes: []byte("where"), Files: []File{fileOf("part")}}))
+		guardiantest.Must(t, p.Beat(t.Context(), &guardian.State{Version: 1, Bytes: []byte("where"), Files: []guardian.File{guardiantest.FileOf("part")}}))
 		time.Sleep(30 * time.Second)
 		e := w.engagement()
 		e.Complete = true
@@ -73,53 +61,5 @@ func TestAttackGuardianFiles(t *testing.T) {
 			t.Errorf("paid guardians have %d files, want the job's and its state's", n)
 		}
 		stop()
-	})
-}
-
-// TestAttackGuardiansUnpaid: engagements whose wages are not on chain have half of a guardian's places, and not for
-// longer than an hour, also if it restarts.
-func TestAttackGuardiansUnpaid(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		base, members := charterOf(t, 3, 2)
-		disk := store.NewMemory()
-		start := func() *Service {
-			s, err := alone(t, network, base, disk)
-			must(t, err)
-			s.cfg.Policy.MaxJobs = 16
-			s.cfg.Backed = func(context.Context, Ward, []byte) error { return errNotThere }
-			return s
-		}
-		s := start()
-		engage := func(i int) error {
-			c := base
-			c.Owner, c.Job = named(fmt.Sprint("owner", i)).Key(), sign.Sum([]byte(fmt.Sprint("job", i)))
-			pay(c, members)
-			req := engaging(t, network, c, members)
-			req.GetEngage().UntilMillis += uint64((50 * time.Minute).Milliseconds())
-			_, err := s.answer(t.Context(), c.Owner, req)
-			return err
-		}
-		for i := range 8 {
-			must(t, engage(i))
-		}
-		if err := engage(8); !refused(err, CodeFull) {
-			t.Errorf("the ninth of 16: %v", err)
-		}
-		time.Sleep(30 * time.Minute)
-		s = start()
-		if err := engage(9); !refused(err, CodeFull) {
-			t.Errorf("after a restart: %v", err)
-		}
-		time.Sleep(31 * time.Minute)
-		for _, w := range s.all() {
-			w.mu.Lock()
-			do := s.due(w)
-			w.mu.Unlock()
-			must(t, do(t.Context(), w))
-		}
-		if n := len(s.all()); n != 0 {
-			t.Errorf("an hour later %d are guarded still", n)
-		}
 	})
 }

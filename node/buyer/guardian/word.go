@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify"
@@ -40,6 +39,17 @@ func preimage(d sign.Domain, job sign.Hash, epoch uint64, kind byte, content sig
 	binary.LittleEndian.PutUint64(b[40:], epoch)
 	copy(b[48:], content[:])
 	return d.Preimage(sign.TagWard, b[:])
+}
+
+// word signs the supervisor's statement under an epoch.
+func (c Charter) word(
+	d sign.Domain, by sign.Signer, epoch uint64, grant []byte, kind byte, content sign.Hash,
+) (Word, error) {
+	sig, err := by.Sign(preimage(d, c.Job, epoch, kind, content))
+	if err != nil {
+		return Word{}, fmt.Errorf("signing for the guardians: %w", err)
+	}
+	return Word{Epoch: epoch, Grant: grant, Signature: sig}, nil
 }
 
 // checkWord asks whether the supervisor of the word's epoch said it, and whether that epoch was granted.
@@ -84,91 +94,43 @@ func (s State) hash() sign.Hash {
 	return sign.Sum([]byte("starling/ward/state/v1"), size, head, s.Bytes)
 }
 
-// said is a state with its signer.
-type said struct {
+// SignedState is a state with the supervisor's word.
+type SignedState struct {
 	State
 	Word
 }
 
-// newer reports whether s replaces o.
-func (s said) newer(o *said) bool {
+// SignState signs a state for the guardians, as the supervisor by under the epoch of grant.
+func (c Charter) SignState(d sign.Domain, by sign.Signer, epoch uint64, grant []byte, s State) (SignedState, error) {
+	w, err := c.word(d, by, epoch, grant, wordState, s.hash())
+	return SignedState{s, w}, err
+}
+
+// Newer reports whether s replaces o.
+func (s SignedState) Newer(o *SignedState) bool {
 	return o == nil || s.Epoch > o.Epoch || s.Epoch == o.Epoch && s.Version > o.Version
 }
 
-func (s said) pb() *nodepb.GuardedState {
+// PB returns the message.
+func (s SignedState) PB() *nodepb.GuardedState {
 	return &nodepb.GuardedState{
 		Version: s.Version, State: s.Bytes, Over: s.Over, Files: pbFiles(s.Files), Word: s.Word.pb(),
 	}
 }
 
-// readState parses a state and checks its signer.
-func (c Charter) readState(d sign.Domain, pb *nodepb.GuardedState) (said, error) {
+// ReadState parses a state and checks its signer.
+func (c Charter) ReadState(d sign.Domain, pb *nodepb.GuardedState) (SignedState, error) {
 	if len(pb.State) > MaxState || pb.Version == 0 {
-		return said{}, fmt.Errorf("version %d of %d bytes, at most %d fit", pb.Version, len(pb.State), MaxState)
+		return SignedState{}, fmt.Errorf("version %d of %d bytes, at most %d fit", pb.Version, len(pb.State), MaxState)
 	}
 	word, err := wordOf(pb.Word)
 	if err != nil {
-		return said{}, err
+		return SignedState{}, err
 	}
 	files, err := filesOf(pb.Files)
 	if err != nil {
-		return said{}, err
+		return SignedState{}, err
 	}
-	s := said{State{Version: pb.Version, Bytes: pb.State, Over: pb.Over, Files: files}, word}
+	s := SignedState{State{Version: pb.Version, Bytes: pb.State, Over: pb.Over, Files: files}, word}
 	return s, c.checkWord(d, word, wordState, s.hash())
-}
-
-// Lease is a lease of a job as a supervisor hands it to the guardians, each time that it wants a voucher signed.
-type Lease struct {
-	Signed   market.Lease `json:"lease"`
-	Escrow   sign.Key     `json:"escrow,omitzero"`
-	Record   []byte       `json:"record"` // whatever a supervisor needs to go on with it
-	Payer    []byte       `json:"payer"`  // meter.Payer.Marshal
-	MilliCPU uint32       `json:"milli_cpu,omitempty"`
-}
-
-// ID names the lease.
-func (l Lease) ID() market.LeaseID { return l.Signed.Core.ID() }
-
-func (l Lease) size() int { return len(l.Record) + len(l.Payer) }
-
-func (l Lease) hash() sign.Hash {
-	tail := binary.LittleEndian.AppendUint32(nil, l.MilliCPU)
-	tail = binary.LittleEndian.AppendUint64(tail, uint64(len(l.Record)))
-	return sign.Sum([]byte("starling/ward/lease/v1"), l.Signed.Marshal(), l.Escrow[:], tail, l.Record, l.Payer)
-}
-
-func (l Lease) pb(w Word) *nodepb.GuardedLease {
-	out := &nodepb.GuardedLease{
-		Lease: l.Signed.Marshal(), Record: l.Record, Payer: l.Payer, MilliCpu: l.MilliCPU, Word: w.pb(),
-	}
-	if !l.Escrow.IsZero() {
-		out.Escrow = l.Escrow[:]
-	}
-	return out
-}
-
-func leaseOf(pb *nodepb.GuardedLease) (Lease, Word, error) {
-	if len(pb.GetRecord()) > MaxRecord {
-		return Lease{}, Word{}, fmt.Errorf("a record of %d bytes, at most %d", len(pb.GetRecord()), MaxRecord)
-	}
-	signed, err := market.UnmarshalLease(pb.GetLease())
-	if err != nil {
-		return Lease{}, Word{}, err
-	}
-	word, err := wordOf(pb.Word)
-	if err != nil {
-		return Lease{}, Word{}, err
-	}
-	l := Lease{Signed: signed, Record: pb.Record, Payer: pb.Payer, MilliCPU: pb.MilliCpu}
-	switch len(pb.Escrow) {
-	case 0:
-	case sign.KeySize:
-		if l.Escrow = sign.Key(pb.Escrow); l.Escrow.IsZero() {
-			return Lease{}, Word{}, fmt.Errorf("an escrow that is no address")
-		}
-	default:
-		return Lease{}, Word{}, fmt.Errorf("an escrow of %d bytes", len(pb.Escrow))
-	}
-	return l, word, nil
 }

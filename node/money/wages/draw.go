@@ -10,13 +10,14 @@ import (
 	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
 )
 
 // draw has the other guardians sign what was earned since they last did, if that is due, and claims it. Both are
 // journalled before anything is sent.
-func (x *Wages) draw(ctx context.Context, w guardian.Ward, e *earner, name string) error {
+func (x *Wages) draw(ctx context.Context, w wards.Ward, e *earner, name string) error {
 	m, _, err := x.claims.Get(name)
 	if err != nil {
 		return err
@@ -79,7 +80,7 @@ func (x *Wages) note(e *earner, name string, change func(*drawn)) {
 // voucher is of the wage up to a slot, or as far as the other guardians sign: they may have heard earlier that the job
 // is over.
 func (x *Wages) voucher(
-	ctx context.Context, w guardian.Ward, m claims.Claims, from, until market.Slot,
+	ctx context.Context, w wards.Ward, m claims.Claims, from, until market.Slot,
 ) (verify.SignedVoucher, error) {
 	_, panel, ok := x.Guardian.Guarded(w.Job)
 	if !ok {

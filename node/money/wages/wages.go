@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/slots"
@@ -44,7 +44,7 @@ var table = settle.Define("wage")
 
 // Config is the configuration of Wages. All of it is required.
 type Config struct {
-	Guardian *guardian.Service // this peer's
+	Guardian *wards.Service // this peer's
 	Genesis  market.Genesis
 	Self     sign.Key
 	Chain    settle.Chain
@@ -194,7 +194,7 @@ func (e *earner) hurries() bool {
 }
 
 // attend claims from where the owner says that the wage is, and has more of it signed where that is due.
-func (x *Wages) attend(ctx context.Context, w guardian.Ward, e *earner, open []string) error {
+func (x *Wages) attend(ctx context.Context, w wards.Ward, e *earner, open []string) error {
 	select {
 	case x.free <- struct{}{}:
 		defer func() { <-x.free }()
@@ -225,7 +225,7 @@ func fundingIn(state []byte, who sign.Key) ([]byte, error) {
 }
 
 // find begins to claim from where the job's state says that the wage lies, once that is on chain.
-func (x *Wages) find(ctx context.Context, w guardian.Ward, e *earner, open int) error {
+func (x *Wages) find(ctx context.Context, w wards.Ward, e *earner, open int) error {
 	st, ok := x.Guardian.State(w.Job)
 	x.mu.Lock()
 	known := st.Version == e.read
@@ -266,7 +266,7 @@ func (x *Wages) find(ctx context.Context, w guardian.Ward, e *earner, open int) 
 }
 
 // Backed returns nil if this peer's wage for a job that it guards is on chain where the job's state says.
-func (x *Wages) Backed(ctx context.Context, w guardian.Ward, state []byte) error {
+func (x *Wages) Backed(ctx context.Context, w wards.Ward, state []byte) error {
 	where, err := fundingIn(state, x.Self)
 	if err != nil {
 		return err
@@ -299,7 +299,7 @@ func (x *Wages) funded(
 }
 
 // missed complains, once, of a wage that is not on chain after a fair while.
-func (x *Wages) missed(w guardian.Ward, e *earner, at sign.Key, why error) {
+func (x *Wages) missed(w wards.Ward, e *earner, at sign.Key, why error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if e.since.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -23,7 +24,7 @@ type Policy struct {
 	// MinReputation is the least score of a buyer, in millionths: buyers below it are not served, newcomers neither; 0
 	// means no minimum.
 	MinReputation uint32
-	Images        market.Images
+	Images        images.Patterns
 	Clusters      Clusters
 }
 
@@ -31,6 +32,14 @@ type Policy struct {
 type Clusters struct {
 	No         bool // it takes part in none
 	MaxMembers int  // leases and holds that are members of clusters, at a time; 0 means no bound
+}
+
+// AllowImage refuses an image that the operator does not run, with market.ReasonImage.
+func (pol *Policy) AllowImage(ref string) error {
+	if err := pol.Images.Check(ref); err != nil {
+		return market.Refuse(market.ReasonImage, "%v", err)
+	}
+	return nil
 }
 
 // Serves refuses buyers that the operator does not serve, all with the same text.

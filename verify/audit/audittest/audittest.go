@@ -60,6 +60,21 @@ func New(n int) Case {
 	return c
 }
 
+// Small is the resources of a unit that makes its record in a moment.
+var Small = market.Resources{MilliCPU: 63, MemoryMiB: 64}
+
+// NewUnit is a case of a unit of class cpu with Small resources that passes.
+func NewUnit(unit string) Case {
+	c := New(7)
+	c.Unit = market.UnitID(sign.Sum([]byte(unit)))
+	var err error
+	if c.Shape, c.Walk, err = audit.Plan("cpu", Small); err != nil {
+		panic(err) // the plan has this class
+	}
+	c.Verdict = func(v *audit.Verdict) { v.Walk = 60_000 }
+	return c
+}
+
 // Beacon is the beacon of the case's window.
 func (c Case) Beacon() audit.Beacon {
 	if c.Beacons != nil {

@@ -1,0 +1,78 @@
+package guardian
+
+import (
+	"context"
+	"errors"
+
+	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// Beat says that the supervisor is there, and how the job stands if that changed; nil says that it is as it was. That
+// fewer than the threshold heard it is ErrMinority, that another peer supervises is ErrSuperseded.
+func (p *Panel) Beat(ctx context.Context, state *State) error {
+	req, err := p.beat(state)
+	if err != nil {
+		return err
+	}
+	answers := everyone(ctx, p, func(ctx context.Context, i int, m Member) (struct{}, error) {
+		l := p.links[i]
+		defer l.end()
+		if !l.begin() && state == nil {
+			return struct{}{}, errLagging
+		}
+		_, err := p.ask(ctx, m, req)
+		if err == nil {
+			p.catchUp(ctx, l, m)
+		}
+		l.reached(err == nil)
+		return struct{}{}, p.superseded(ctx, m, err)
+	})
+	heard, failed := 0, map[int]error{}
+	for range p.cfg.Members {
+		a, err := next(ctx, answers)
+		switch {
+		case err != nil:
+			return errors.Join(p.minority(heard, failed), err)
+		case errors.Is(a.err, ErrSuperseded):
+			return a.err
+		case a.err != nil:
+			failed[a.from] = a.err
+		default:
+			if heard++; heard >= int(p.cfg.Charter.Keys.Threshold) {
+				return nil // those that are late hear it too
+			}
+		}
+	}
+	return p.minority(heard, failed)
+}
+
+var errLagging = errors.New("it has not answered the beats before")
+
+// catchUp sends a returned guardian the vouchers that it missed: it would take them for overdue.
+func (p *Panel) catchUp(ctx context.Context, l *link, m Member) {
+	for _, v := range l.missed() {
+		_, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Voucher_{Voucher: v}})
+		l.heard(v, !unheard(err))
+	}
+}
+
+// unheard reports whether a guardian may not have processed a request.
+func unheard(err error) bool {
+	var r *stream.Refused
+	return err != nil && (!errors.As(err, &r) ||
+		r.Code == stream.CodeBusy || r.Code == stream.CodeClosing || r.Code == CodeClock)
+}
+
+func (p *Panel) beat(state *State) (*nodepb.GuardRequest, error) {
+	op := &nodepb.GuardRequest_Beat{}
+	if state != nil {
+		epoch, grant := p.Epoch()
+		signed, err := p.cfg.Charter.SignState(p.domain, p.cfg.Key, epoch, grant, *state)
+		if err != nil {
+			return nil, err
+		}
+		op.State = signed.PB()
+	}
+	return &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Beat_{Beat: op}}, nil
+}

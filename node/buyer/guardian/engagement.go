@@ -1,0 +1,173 @@
+package guardian
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+	work "github.com/starling-network/starling/node/workload"
+)
+
+// File is one that providers, or the owner, will ask for.
+type File struct {
+	CID  cid.Cid `json:"cid"`
+	Size int64   `json:"size"` // bytes
+}
+
+// SameFiles reports whether two lists name the same files.
+func SameFiles(a, b []File) bool {
+	return slices.EqualFunc(a, b, func(x, y File) bool {
+		return x.Size == y.Size && bytes.Equal(x.CID.Bytes(), y.CID.Bytes())
+	})
+}
+
+// BytesOf is the size of all files of some lists.
+func BytesOf(lists ...[]File) (sum int64) {
+	for _, files := range lists {
+		for _, f := range files {
+			sum += f.Size
+		}
+	}
+	return sum
+}
+
+func pbFiles(files []File) []*nodepb.GuardedFile {
+	var out []*nodepb.GuardedFile
+	for _, f := range files {
+		out = append(out, &nodepb.GuardedFile{Cid: f.CID.Bytes(), Size: uint64(f.Size)})
+	}
+	return out
+}
+
+func filesOf(pb []*nodepb.GuardedFile) ([]File, error) {
+	if len(pb) > MaxFiles {
+		return nil, fmt.Errorf("%d files, at most %d", len(pb), MaxFiles)
+	}
+	var out []File
+	for _, f := range pb {
+		c, err := work.CID(&nodepb.Blob{Cid: f.GetCid()})
+		if err != nil {
+			return nil, err
+		}
+		if f.Size > 1<<50 {
+			return nil, fmt.Errorf("a file of %d bytes", f.Size)
+		}
+		out = append(out, File{CID: c, Size: int64(f.Size)})
+	}
+	return out, nil
+}
+
+// Member is a guardian with its addresses and its wage.
+type Member struct {
+	Key   sign.Key          `json:"key"`
+	Addrs []string          `json:"addrs"`
+	Wage  *market.LeaseCore `json:"wage,omitempty"` // between the job's key and the guardian; nil: nothing
+}
+
+func checkAddrs(addrs []string) error {
+	if len(addrs) > maxAddrs || slices.ContainsFunc(addrs, func(a string) bool { return len(a) > maxAddr }) {
+		return fmt.Errorf("%d addresses, at most %d of %d bytes", len(addrs), maxAddrs, maxAddr)
+	}
+	return nil
+}
+
+func membersOf(pb []*nodepb.Guardian) ([]Member, error) {
+	if len(pb) > MaxGuardians {
+		return nil, fmt.Errorf("%d guardians, at most %d", len(pb), MaxGuardians)
+	}
+	var out []Member
+	for _, g := range pb {
+		if len(g.GetKey()) != sign.KeySize {
+			return nil, fmt.Errorf("a guardian's key of %d bytes", len(g.GetKey()))
+		}
+		if err := checkAddrs(g.Addrs); err != nil {
+			return nil, err
+		}
+		m := Member{Key: sign.Key(g.Key), Addrs: slices.Clone(g.Addrs)}
+		if len(g.Wage) > 0 {
+			core, err := market.UnmarshalLeaseCore(g.Wage)
+			if err != nil {
+				return nil, err
+			}
+			m.Wage = &core
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func pbMembers(members []Member) []*nodepb.Guardian {
+	var out []*nodepb.Guardian
+	for _, m := range members {
+		g := &nodepb.Guardian{Key: m.Key[:], Addrs: m.Addrs}
+		if m.Wage != nil {
+			b := m.Wage.Marshal()
+			g.Wage = b[:]
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+// keysOf is the key set of members, which are in the order of their keys.
+func keysOf(threshold uint32, members []Member) (market.KeySet, error) {
+	ks := market.KeySet{Threshold: uint8(min(threshold, 255))}
+	for _, m := range members {
+		ks.Keys = append(ks.Keys, m.Key)
+	}
+	return ks, ks.Validate()
+}
+
+// Engaged is an engagement as one guardian receives it.
+type Engaged struct {
+	Keys    market.KeySet // the guardians
+	Members []Member      // in the order of their keys
+	Sealed  []byte        // the job's key, for this guardian only
+	File    []byte
+	Files   []File
+	Addrs   []string // of the owner
+	Until   time.Time
+	// Complete means that the answer waits for the files: see Engagement.
+	Complete bool
+}
+
+// PB returns the message.
+func (e Engaged) PB() *nodepb.GuardRequest_Engage {
+	return &nodepb.GuardRequest_Engage{
+		Sealed: e.Sealed, File: e.File, Files: pbFiles(e.Files),
+		Threshold: uint32(e.Keys.Threshold), Guardians: pbMembers(e.Members),
+		Addrs: e.Addrs, UntilMillis: uint64(e.Until.UnixMilli()), Complete: e.Complete,
+	}
+}
+
+// ReadEngaged parses the message and checks its bounds.
+func ReadEngaged(pb *nodepb.GuardRequest_Engage) (Engaged, error) {
+	members, err := membersOf(pb.Guardians)
+	if err != nil {
+		return Engaged{}, malformed("%v", err)
+	}
+	keys, err := keysOf(pb.Threshold, members)
+	if err != nil {
+		return Engaged{}, malformed("%v", err)
+	}
+	files, err := filesOf(pb.Files)
+	if err != nil {
+		return Engaged{}, malformed("%v", err)
+	}
+	if err := checkAddrs(pb.Addrs); err != nil {
+		return Engaged{}, malformed("%v", err)
+	}
+	if len(pb.File) > MaxFile || pb.UntilMillis > 1<<48 {
+		return Engaged{}, malformed("%d bytes about the job, until %d", len(pb.File), pb.UntilMillis)
+	}
+	return Engaged{
+		Keys: keys, Members: members, Sealed: pb.Sealed, File: pb.File, Files: files, Addrs: pb.Addrs,
+		Until: time.UnixMilli(int64(pb.UntilMillis)), Complete: pb.Complete,
+	}, nil
+}

@@ -1,0 +1,119 @@
+package guardian
+
+import (
+	"sync"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/nodepb"
+)
+
+// command is the newest epoch that is known to be granted, with its proof.
+type command struct {
+	charter Charter
+	domain  sign.Domain
+
+	mu    sync.Mutex
+	epoch uint64
+	grant []byte // nil under the owner's first
+}
+
+func (c *command) get() (epoch uint64, grant []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch, c.grant
+}
+
+// learn takes in a proof of a higher epoch.
+func (c *command) learn(epoch uint64, grant []byte) error {
+	if err := c.charter.CheckGrant(c.domain, epoch, grant); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if epoch > c.epoch {
+		c.epoch, c.grant = epoch, grant
+	}
+	return nil
+}
+
+// maxBeats bounds the beats under way to one guardian: those without news wait for answers to the others.
+const maxBeats = 2
+
+// link is the traffic between a panel and one guardian.
+type link struct {
+	mu     sync.Mutex
+	beats  int                        // under way
+	deaf   bool                       // the last beat did not reach it
+	unsure map[market.LeaseID]*unsure // vouchers of which it has not confirmed receipt
+}
+
+// unsure is the newest voucher of a lease that a guardian was asked to sign and has not.
+type unsure struct {
+	ask    *nodepb.GuardRequest_Voucher
+	failed bool // it is not under way any more
+}
+
+// begin counts a beat, and reports whether there may be so many under way.
+func (l *link) begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beats++
+	return l.beats <= maxBeats
+}
+
+// end ends a beat.
+func (l *link) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beats--
+}
+
+// reached notes whether the last beat reached the guardian.
+func (l *link) reached(yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deaf = !yes
+}
+
+// isDeaf reports whether the last beat did not reach the guardian.
+func (l *link) isDeaf() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deaf
+}
+
+// asking notes that the guardian is asked for a voucher, instead of those before of its lease.
+func (l *link) asking(id market.LeaseID, v *nodepb.GuardRequest_Voucher) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unsure[id] = &unsure{ask: v}
+}
+
+// heard notes whether the guardian received a voucher.
+func (l *link) heard(v *nodepb.GuardRequest_Voucher, yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, u := range l.unsure {
+		switch {
+		case u.ask != v:
+		case yes:
+			delete(l.unsure, id)
+		default:
+			u.failed = true
+		}
+	}
+}
+
+// missed returns the vouchers that the guardian did not receive, which are then under way again.
+func (l *link) missed() (out []*nodepb.GuardRequest_Voucher) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, u := range l.unsure {
+		if u.failed {
+			out = append(out, u.ask)
+			u.failed = false
+		}
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package wards
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/guardian/rules"
+	"github.com/starling-network/starling/verify"
+)
+
+// Bounds of one ward.
+const (
+	maxKept    = 32 << 20 // bytes of records and payers
+	maxEscrows = 256
+	maxAhead   = 1024    // epochs
+	pageBytes  = 2 << 20 // of leases, or receipts, in one answer
+)
+
+// Ward is a job that this peer guards, beside its state and its leases: the engagement, and the supervisor. Its methods
+// are the guardian's rules. Values are immutable; another Ward that a method returns must be journalled before its
+// effects leave the peer.
+type Ward struct {
+	guardian.Charter
+	Members []guardian.Member `json:"members"` // in the order of Charter.Keys
+	Sealed  []byte            `json:"sealed"`  // the job's key, for this peer only
+	File    []byte            `json:"file"`
+	Files   []guardian.File   `json:"files,omitempty"`
+	Addrs   []string          `json:"addrs,omitempty"` // of the owner
+	Until   time.Time         `json:"until"`
+	// From is the network that the owner engaged from; not valid: none is known.
+	From netip.Prefix `json:"from,omitzero"`
+
+	// Unbacked is since when this guardian's wage is waited for on chain; zero once it is there, or if it has none.
+	Unbacked  time.Time   `json:"unbacked,omitzero"`
+	Ready     bool        `json:"ready,omitempty"` // all files are here
+	Epoch     uint64      `json:"epoch"`           // newest that is known to be granted
+	Grant     []byte      `json:"grant,omitempty"` // of it
+	Escrows   []sign.Key  `json:"escrows,omitempty"`
+	Over      bool        `json:"over,omitempty"`
+	OverAt    market.Slot `json:"over_at,omitempty"` // when this guardian first heard that it is over
+	Dismissed bool        `json:"dismissed,omitempty"`
+}
+
+// same reports whether two wards were engaged for the same. A box differs each time that it is sealed.
+func (w Ward) same(o Ward) bool {
+	return w.Job == o.Job && w.Owner == o.Owner && w.Buyer == o.Buyer && w.Keys.Hash() == o.Keys.Hash() &&
+		w.Until.Equal(o.Until) && bytes.Equal(w.File, o.File) && guardian.SameFiles(w.Files, o.Files) &&
+		slices.EqualFunc(w.Members, o.Members, func(a, b guardian.Member) bool {
+			return a.Key == b.Key && (a.Wage == nil) == (b.Wage == nil) && (a.Wage == nil || *a.Wage == *b.Wage)
+		})
+}
+
+// checkWages checks that the guardians' wages are of the job.
+func (w Ward) checkWages() error {
+	for _, m := range w.Members {
+		if c := m.Wage; c != nil && (c.Provider != m.Key || c.Buyer != w.Buyer || c.Terms != w.Job ||
+			c.VoucherKeys != w.Keys.Hash() || c.Successor()) {
+			return malformed("the wage of guardian %s is of another job", m.Key.Short())
+		}
+	}
+	return nil
+}
+
+// Learn takes in a proof that the job is supervised under an epoch. It is ignored if a higher one is known.
+func (w Ward) Learn(d sign.Domain, epoch uint64, grant []byte) (next Ward, changed bool, err error) {
+	if epoch <= w.Epoch {
+		return w, false, nil
+	}
+	if err := w.CheckGrant(d, epoch, grant); err != nil {
+		return w, false, guardian.Refuse(guardian.CodeGrant, "epoch %d was not granted: %v", epoch, err)
+	}
+	w.Epoch, w.Grant = epoch, bytes.Clone(grant)
+	return w, true, nil
+}
+
+// Commands asks whether from supervises the job under the epoch, as far as this guardian knows.
+func (w Ward) Commands(from sign.Key, epoch uint64) error {
+	switch {
+	case w.Dismissed:
+		return guardian.Refuse(guardian.CodeOver, "the job was dismissed")
+	case epoch < w.Epoch:
+		return guardian.Refuse(guardian.CodeSuperseded, "the job is supervised under epoch %d by %s",
+			w.Epoch, w.Supervisor(w.Epoch).Short())
+	case epoch > w.Epoch || from != w.Supervisor(w.Epoch):
+		return guardian.Refuse(guardian.CodeNotYours, "the job is supervised by %s under epoch %d",
+			w.Supervisor(w.Epoch).Short(), w.Epoch)
+	}
+	return nil
+}
+
+// MayGrant asks whether the guardian signs that from supervises under the epoch. The owner may always; a fellow
+// guardian when the present supervisor failed. Nothing about it needs to be remembered: under one epoch no two peers
+// can ask, and a guardian goes on to obey the highest epoch that a majority granted.
+func (w Ward) MayGrant(from sign.Key, epoch uint64, failed bool) error {
+	switch {
+	case w.Dismissed:
+		return guardian.Refuse(guardian.CodeOver, "the job was dismissed")
+	case epoch <= w.Epoch:
+		return guardian.Refuse(guardian.CodeSuperseded, "epoch %d is granted", w.Epoch)
+	case epoch > w.Epoch+maxAhead || w.Supervisor(epoch) != from:
+		return guardian.Refuse(guardian.CodeGrant, "after epoch %d, epoch %d is not for %s to ask for",
+			w.Epoch, epoch, from.Short())
+	case from == w.Owner:
+		return nil
+	case w.Over:
+		return guardian.Refuse(guardian.CodeOver, "nobody has to supervise the job any more")
+	case !failed:
+		return guardian.Refuse(guardian.CodeAlive, "%s supervises the job", w.Supervisor(w.Epoch).Short())
+	}
+	return nil
+}
+
+// WageOf is a guardian's wage; nil: it has none, or is none.
+func (w Ward) WageOf(k sign.Key) *market.LeaseCore {
+	if i := slices.Index(w.Keys.Keys, k); i >= 0 {
+		return w.Members[i].Wage
+	}
+	return nil
+}
+
+// Wage checks that a fellow guardian has earned a voucher's amount in slot now: the rate, for the time since its
+// engagement until the job's end.
+func (w Ward) Wage(g market.Genesis, now market.Slot, from sign.Key, v verify.Voucher) error {
+	core := w.WageOf(from)
+	if core == nil {
+		return guardian.Refuse(guardian.CodeVoucher, "nothing was said to be paid")
+	}
+	if w.OverAt > 0 {
+		now = min(now, w.OverAt)
+	}
+	if err := rules.Wage(*core, now, g.Program.IsZero(), w.Epoch, v); err != nil {
+		return guardian.Refuse(guardian.CodeVoucher, "%v", err)
+	}
+	return nil
+}
+
+// Witness checks a transaction that a supervisor has this guardian, self, sign: see rules.Job. It returns the ward with
+// the escrows that the transaction opens; changed is false if it opens none that are new.
+func (w Ward) Witness(g market.Genesis, self sign.Key, message []byte) (next Ward, changed bool, err error) {
+	// If it were a preimage (market/sign), it would be of at least 115 signers, which fit none.
+	payer, in, err := transaction.ParseMessage(message)
+	if err != nil {
+		return w, false, malformed("%v", err)
+	}
+	job := rules.Job{Owner: w.Owner, Keys: w.Keys, Escrows: w.Escrows}
+	opened, err := job.Transaction(g, self, payer, in)
+	if err != nil {
+		return w, false, guardian.Refuse(guardian.CodeWitness, "%v", err)
+	}
+	if len(w.Escrows)+len(opened) > maxEscrows {
+		return w, false, guardian.Refuse(guardian.CodeFull, "the job has %d escrows", len(w.Escrows))
+	}
+	w.Escrows = slices.Concat(w.Escrows, opened)
+	return w, len(opened) > 0, nil
+}
+
+// addrs are the addresses of a peer that has a part in the job.
+func (w Ward) addrs(k sign.Key) []string {
+	if i := slices.Index(w.Keys.Keys, k); i >= 0 {
+		return w.Members[i].Addrs
+	}
+	return w.Addrs
+}
+
+// closed is the ward after its dismissal: its data goes, the wages of its guardians stay.
+func (w Ward) closed(now market.Slot) Ward {
+	w.Dismissed, w.Sealed, w.File, w.Files, w.Escrows = true, nil, nil, nil, nil
+	if w.OverAt == 0 {
+		w.OverAt = now
+	}
+	return w
+}
