@@ -103,9 +103,13 @@ func work() error {
 	http.HandleFunc("/ticks", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, ticks.Load()) })
 	http.HandleFunc("/fail", ask("fail"))
 	http.HandleFunc("/finish", ask("finish"))
+	ln, err := net.Listen("tcp", "127.0.0.1:8080")
+	if err != nil {
+		return err
+	}
 	failed := make(chan error, 1)
-	server := http.Server{Addr: "127.0.0.1:8080"}
-	go func() { failed <- server.ListenAndServe() }()
+	var server http.Server
+	go func() { failed <- server.Serve(ln) }()
 	fmt.Println("serving")
 	for last := time.Now(); ; {
 		select {

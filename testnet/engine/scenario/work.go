@@ -199,7 +199,7 @@ func (w *world) ask(ctx context.Context, method, path string) (string, error) {
 	}
 	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s %s: %w; port-forward says %q", method, path, err, w.work.port.Text())
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
