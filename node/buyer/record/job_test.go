@@ -112,6 +112,8 @@ func TestVerifiedText(t *testing.T) {
 		"replicated, equal": {State: replica.Equal}, "mismatch, undecided: nobody else": {State: replica.Undecided, Verdict: why},
 		"not checked: nobody else":                      {State: replica.Unverified, Verdict: why},
 		"mismatch: " + sign.Key{7}.Short() + " differs": {State: replica.Differs, Verdict: wrong},
+		"mismatch":           {State: replica.Differs},
+		"mismatch:  differs": {State: replica.Differs, Verdict: &replica.Verdict{Wrong: []int{-1, 9}}},
 	} {
 		if got := v.Text(); got != want {
 			t.Errorf("%q, want %q", got, want)

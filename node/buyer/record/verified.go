@@ -39,9 +39,14 @@ func (v Verified) Text() string {
 	case replica.Equal:
 		return "replicated, equal"
 	case replica.Differs:
+		if v.Verdict == nil {
+			return "mismatch"
+		}
 		var names []string
 		for _, i := range v.Verdict.Wrong {
-			names = append(names, v.Verdict.Results[i].Provider.Short())
+			if i >= 0 && i < len(v.Verdict.Results) {
+				names = append(names, v.Verdict.Results[i].Provider.Short())
+			}
 		}
 		return "mismatch: " + strings.Join(names, ", ") + " differs"
 	case replica.Undecided:
