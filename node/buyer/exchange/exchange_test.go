@@ -75,6 +75,26 @@ func TestCollectSettles(t *testing.T) {
 	}
 }
 
+// Of a class that is estimated, some more peers than are known are taken for an error of the estimate.
+func TestCollectEstimate(t *testing.T) {
+	t.Parallel()
+	for size, waits := range map[int]bool{20: false, 21: false, 24: false, 26: true, 100: true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 20)
+			for i := 1; i < 20; i++ {
+				w.know(i)
+			}
+			w.size = size
+			const settle = 500 * time.Millisecond
+			began := time.Now()
+			prices, _ := w.buy(1, Ask{Direct: true, Spread: true, Settle: settle})
+			if took := time.Since(began); len(prices) < 19 || took >= settle != waits {
+				t.Errorf("%d peers: %d quotes after %v", size, len(prices), took)
+			}
+		})
+	}
+}
+
 func decline(r market.Reason) func(*market.Quote) error {
 	return func(*market.Quote) error { return stream.Refuse(string(r), "not today") }
 }

@@ -35,14 +35,22 @@ func (a *auction) listen(ctx context.Context) {
 	}
 }
 
+// A class of more peers than these is not counted but estimated by distances in the DHT. The estimate is off by a fifth
+// or so, by the spread of the 20 nearest peers of a key.
+const exactPeers, estimateOff = 20, 5
+
 // late returns a function that reports whether quotes may still come: from a provider with a known offer, or from
-// another peer, if the class is estimated to have more peers than are known.
+// another peer, if the class has more peers than are known, by more than its estimate is off.
 func (a *auction) late() func() bool {
 	var known []sign.Key
 	for _, k := range a.x.best(a) {
 		known = append(known, k.Offer.Provider)
 	}
-	strangers := a.strangers() > 0
+	few := 0
+	if n := a.x.guess(a.order.Class); n > exactPeers {
+		few = n / estimateOff
+	}
+	strangers := a.strangers() > few
 	return func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
