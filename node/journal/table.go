@@ -123,7 +123,7 @@ func (t Table[K, V]) List(ctx context.Context, s Store, prefix string, fn func(K
 
 // Clear adds the removal of all records with a key that begins with prefix to the batch. It does not decode them.
 func (t Table[K, V]) Clear(ctx context.Context, s Store, b *Batch, prefix string) error {
-	return Raw{t.kind}.Clear(ctx, s, b, prefix)
+	return Raw(t).Clear(ctx, s, b, prefix)
 }
 
 var errTrailing = errors.New("data after the value")
