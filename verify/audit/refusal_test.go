@@ -10,41 +10,10 @@ import (
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
-// refusals are what n of a committee of seven say of a unit in a window.
-func refusals(t testing.TB, w audit.Window, n int) (audittest.Case, []audit.Refusal) {
-	t.Helper()
-	c := audittest.New(12)
-	c.Window = w
-	seen := 0
-	c.Verdict = func(v *audit.Verdict) {
-		if seen++; seen <= n {
-			v.Outcome = audit.Late
-		}
-	}
-	r, err := c.Make()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []audit.Refusal
-	for _, v := range r.Verdicts {
-		one := r
-		one.Verdicts = []audit.Signed{v}
-		if x, err := audit.Refuse(one); err == nil {
-			out = append(out, x)
-		} else if v.Outcome != audit.Pass {
-			t.Fatal(err)
-		}
-	}
-	if len(out) != n {
-		t.Fatalf("%d refusals", len(out))
-	}
-	return c, out
-}
-
 // A refusal is checked by anybody; nothing of it can be changed.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
-	c, all := refusals(t, 7, 5)
+	c, all := audittest.Refusals(t, 7, 5)
 	good := all[0]
 	check := func(x audit.Refusal, slots uint64, roster audit.Roster) error {
 		return errors.Join(audit.NewRules(c.Genesis()).Check(x.Target().Window, x.Beacon()),
@@ -88,7 +57,7 @@ func TestRefusal(t *testing.T) {
 }
 
 func FuzzRefusal(f *testing.F) {
-	c, all := refusals(f, 7, 1)
+	c, all := audittest.Refusals(f, 7, 1)
 	f.Add(all[0].Marshal())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := audit.UnmarshalRefusal(b)

@@ -17,42 +17,11 @@ func wantRule(t *testing.T, what string, err error, want audit.Rule) {
 	}
 }
 
-// refusals are what n of a committee of seven say of a unit in a window.
-func refusals(t testing.TB, w audit.Window, n int) (audittest.Case, []audit.Refusal) {
-	t.Helper()
-	c := audittest.New(12)
-	c.Window = w
-	seen := 0
-	c.Verdict = func(v *audit.Verdict) {
-		if seen++; seen <= n {
-			v.Outcome = audit.Late
-		}
-	}
-	r, err := c.Make()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []audit.Refusal
-	for _, v := range r.Verdicts {
-		one := r
-		one.Verdicts = []audit.Signed{v}
-		if x, err := audit.Refuse(one); err == nil {
-			out = append(out, x)
-		} else if v.Outcome != audit.Pass {
-			t.Fatal(err)
-		}
-	}
-	if len(out) != n {
-		t.Fatalf("%d refusals", len(out))
-	}
-	return c, out
-}
-
 // Five of seven make a window one that failed: a record from before it sells nothing, nor does one of seven right after it.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	var f history.Failures
-	c, all := refusals(t, 7, 5)
+	c, all := audittest.Refusals(t, 7, 5)
 	record := func(w audit.Window, committee uint8) audit.Record {
 		return audit.Record{Committee: committee, Answer: audit.Answer{Target: audit.Target{Provider: c.Provider.Key(),
 			Unit: c.Unit, Window: w}}}
@@ -93,7 +62,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("where there are no more than nine: %v", err)
 	}
 	for w := audit.Window(8); w < 13; w++ {
-		_, more := refusals(t, w, 5)
+		_, more := audittest.Refusals(t, w, 5)
 		for _, x := range more {
 			f.Add(x)
 		}
@@ -109,7 +78,7 @@ func TestFailures(t *testing.T) {
 		t.Error("what is forgotten counts")
 	}
 	// Two of three refuse different answers: neither failed by it.
-	_, four := refusals(t, 7, 4)
+	_, four := audittest.Refusals(t, 7, 4)
 	for _, x := range four {
 		f.Add(x)
 	}
@@ -119,7 +88,7 @@ func TestFailures(t *testing.T) {
 }
 
 func FuzzFailures(f *testing.F) {
-	_, all := refusals(f, 7, 1)
+	_, all := audittest.Refusals(f, 7, 1)
 	f.Add(all[0].Marshal())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		x, err := audit.UnmarshalRefusal(b)
