@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/sight/sighttest"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
@@ -95,7 +96,7 @@ func (a *anchoring) run(ctx context.Context, st store.Store, rs []audit.Record) 
 		return nil, err
 	}
 	s := &Service{cfg: Config{
-		Shelf: shelf, Sight: &still{window: 50}, Genesis: market.Genesis{AuditSlots: windowSlots}, Log: slog.New(slog.DiscardHandler),
+		Shelf: shelf, Sight: &sighttest.Still{At: 50}, Genesis: market.Genesis{AuditSlots: windowSlots}, Log: slog.New(slog.DiscardHandler),
 		Anchor: a.ledger, AnchorPoll: 200 * time.Millisecond,
 	}}
 	for _, r := range rs {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/audit/sight"
+	"github.com/starling-network/starling/node/audit/sight/sighttest"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cpu"
 	"github.com/starling-network/starling/node/nodepb"
@@ -24,44 +24,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-const windowSlots = 100
-
-// still is a network that stands still in one window.
-type still struct {
-	window audit.Window
-	roster audit.Roster
-	off    int64 // slots from the window's instant to now
-	oneIn  uint64
-}
-
-func (s *still) Window() (audit.Window, market.Slot, error) {
-	return s.window, market.Slot(int64(s.Instants().Of(s.window)) + s.off), nil
-}
-
-func (s *still) Instants() audit.Instants {
-	return audit.Instants{Slots: windowSlots, Millis: 400, OneIn: s.oneIn}
-}
-
-func (s *still) Recent() (audit.Recent, error) { return audit.Every(s.window), nil }
-
-func (s *still) block(w audit.Window) audit.Beacon {
-	first := w.First(windowSlots)
-	return audit.Beacon{Slot: market.Slot(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}
-}
-
-func (s *still) Beacon(_ context.Context, w audit.Window) (sight.Drawn, error) {
-	return sight.Drawn{Beacon: s.block(w), Era: s.block(s.Instants().EraOf(w))}, nil
-}
-
-func (s *still) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
-	own, _ := s.Beacon(ctx, w)
-	if own.Beacon != b {
-		return audit.Beacon{}, errors.New("another beacon")
-	}
-	return own.Era, nil
-}
-
-func (s *still) Roster(context.Context, audit.Window) (audit.Roster, error) { return s.roster, nil }
+const windowSlots = sighttest.Slots
 
 func made(t testing.TB, c audittest.Case) audit.Record {
 	t.Helper()
@@ -92,7 +55,7 @@ func (w *world) asked(c Claim) (Asked, error) {
 
 // world is a provider and the peers that may judge it, without a network between them.
 type world struct {
-	*still
+	*sighttest.Still
 	provider sign.Private
 	members  map[sign.Key]*Member
 	now      func() time.Time
@@ -109,12 +72,12 @@ type world struct {
 }
 
 func newWorld(n int, now func() time.Time) *world {
-	w := &world{still: &still{window: 50}, provider: audittest.Key("provider"), members: map[sign.Key]*Member{}, now: now, judged: map[audit.Outcome]int{}}
+	w := &world{Still: &sighttest.Still{At: 50}, provider: audittest.Key("provider"), members: map[sign.Key]*Member{}, now: now, judged: map[audit.Outcome]int{}}
 	for i := range n {
 		k := audittest.Key(fmt.Sprint("member", i))
-		w.roster = append(w.roster, audit.Member{Key: k.Key(), Owner: k.Key(), Weight: 5})
+		w.Bonded = append(w.Bonded, audit.Member{Key: k.Key(), Owner: k.Key(), Weight: 5})
 		w.members[k.Key()] = NewMember(MemberConfig{
-			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.still, Plan: w.asked, Now: now, Results: w, Log: slog.New(slog.DiscardHandler),
+			Domain: audittest.Domain(), Key: k, WindowSlots: windowSlots, Sight: w.Still, Plan: w.asked, Now: now, Results: w, Log: slog.New(slog.DiscardHandler),
 		})
 	}
 	return w
@@ -151,7 +114,7 @@ func (w *world) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) 
 
 func (w *world) prover() *Prover {
 	return NewProver(ProverConfig{
-		Domain: audittest.Domain(), Key: w.provider, WindowSlots: windowSlots, Sight: w.still, Plan: w.asked, Call: w.call, Log: slog.New(slog.DiscardHandler),
+		Domain: audittest.Domain(), Key: w.provider, WindowSlots: windowSlots, Sight: w.Still, Plan: w.asked, Call: w.call, Log: slog.New(slog.DiscardHandler),
 		Wait: func(context.Context, market.Slot) error { return nil },
 	})
 }
@@ -178,7 +141,7 @@ func TestAudit(t *testing.T) {
 		if r.Err != nil {
 			t.Fatalf("unit %d: %v", i, r.Err)
 		}
-		if err := r.Record.CheckMembers(w.roster); err != nil {
+		if err := r.Record.CheckMembers(w.Bonded); err != nil {
 			t.Error(err)
 		}
 		if got := r.Record.Rates(); got.Operations == 0 || got.Reads == 0 || got.Memory != 512*challenge.CellSize {
@@ -209,11 +172,11 @@ func TestMembersLeave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(9, time.Now)
-			beacon := w.block(w.window)
-			drawn := w.roster.Draw(beacon, w.window, w.provider.Key(), 2)
+			beacon := w.Block(w.At)
+			drawn := w.Bonded.Draw(beacon, w.At, w.provider.Key(), 2)
 			for _, silent := range []int{2, 6} {
 				w.before = func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
-					out := slices.IndexFunc(w.roster.Draw(beacon, w.window, w.provider.Key(), silent), func(x audit.Member) bool { return x.Key == m })
+					out := slices.IndexFunc(w.Bonded.Draw(beacon, w.At, w.provider.Key(), silent), func(x audit.Member) bool { return x.Key == m })
 					if out >= 0 && at(req) {
 						return nil, errors.New("gone")
 					}
@@ -232,7 +195,7 @@ func TestMembersLeave(t *testing.T) {
 				case err == nil:
 					t.Error("six of nine silent, and it passes")
 				}
-				w.window++
+				w.At++
 			}
 		})
 	}
@@ -429,7 +392,7 @@ func TestRefused(t *testing.T) {
 			b.Units[0].Shape = s[:]
 		}), CodeUnits},
 		"no shape":                 {begin(func(b *nodepb.AuditRequest_Begin) { b.Units[0].Shape = nil }), "malformed"},
-		"not drawn":                {func(w *world, _ *nodepb.AuditRequest) { w.roster = nil }, CodeDrawn},
+		"not drawn":                {func(w *world, _ *nodepb.AuditRequest) { w.Bonded = nil }, CodeDrawn},
 		"a step without its begin": {func(_ *world, r *nodepb.AuditRequest) { r.Step = &nodepb.AuditRequest_Third_{} }, CodeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -587,7 +550,7 @@ func TestUnits(t *testing.T) {
 	if _, err := w.prover().Audit(t.Context(), us); err == nil {
 		t.Error("a class that is not asked")
 	}
-	w.roster = audit.Roster{{Key: w.provider.Key(), Owner: w.provider.Key(), Weight: 1}}
+	w.Bonded = audit.Roster{{Key: w.provider.Key(), Owner: w.provider.Key(), Weight: 1}}
 	if _, err := w.prover().Audit(t.Context(), units(1)); !errors.Is(err, ErrCommittee) {
 		t.Errorf("nobody but the provider: %v", err)
 	}

@@ -24,7 +24,7 @@ type played struct {
 func play(f *testing.F) played {
 	f.Helper()
 	w := newWorld(7, time.Now)
-	p := played{member: w.roster.Draw(w.block(w.window), w.window, w.provider.Key(), 1)[0].Key}
+	p := played{member: w.Bonded.Draw(w.Block(w.At), w.At, w.provider.Key(), 1)[0].Key}
 	var mu sync.Mutex
 	prover := w.prover()
 	prover.cfg.Call = func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {

@@ -93,7 +93,7 @@ func TestGPUAnswersCommittee(t *testing.T) {
 		if r.Err != nil {
 			t.Fatalf("unit %d: %v", i, r.Err)
 		}
-		if err := errors.Join(r.Record.Check(audittest.Domain()), r.Record.CheckMembers(w.roster)); err != nil {
+		if err := errors.Join(r.Record.Check(audittest.Domain()), r.Record.CheckMembers(w.Bonded)); err != nil {
 			t.Errorf("unit %d: %v", i, err)
 		}
 		var rule *audit.RuleError

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit/sight"
+	"github.com/starling-network/starling/node/audit/sight/sighttest"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
@@ -22,7 +23,7 @@ const taken = "<nil>"
 // A member gives no nonce but at the window's instant, by the slot that it sees; a provider that comes late says so and asks nobody.
 func TestMembersRefuseOtherInstants(t *testing.T) {
 	t.Parallel()
-	in := (&still{}).Instants()
+	in := (&sighttest.Still{}).Instants()
 	width := in.Width("cpu")
 	for name, x := range map[string]struct {
 		off  int64
@@ -40,9 +41,9 @@ func TestMembersRefuseOtherInstants(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			was := w.off
-			defer func() { w.off = was }()
-			w.off = x.off // members look later than the provider did
+			was := w.Off
+			defer func() { w.Off = was }()
+			w.Off = x.off // members look later than the provider did
 			r, err := w.members[m].Answer(t.Context(), w.provider.Key(), req)
 			refused[codeOf(err)]++
 			return r, err
@@ -55,7 +56,7 @@ func TestMembersRefuseOtherInstants(t *testing.T) {
 			continue
 		}
 		late := newWorld(7, time.Now)
-		late.off = x.off
+		late.Off = x.off
 		late.before = func(sign.Key, *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 			t.Errorf("%s: the provider asks", name)
 			return nil, errors.New("no")
@@ -81,7 +82,7 @@ func TestLaterAttemptsAreOfWhoWorked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(9, time.Now)
-			drawn := w.roster.Draw(w.block(w.window), w.window, w.provider.Key(), audit.Committee)
+			drawn := w.Bonded.Draw(w.Block(w.At), w.At, w.provider.Key(), audit.Committee)
 			var mu sync.Mutex
 			shown := map[uint32]int{}
 			w.before = func(m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
@@ -106,7 +107,7 @@ func TestLaterAttemptsAreOfWhoWorked(t *testing.T) {
 				if r.Record.Answer.Attempt != 2 || len(r.Record.Verdicts) != 5 {
 					t.Errorf("attempt %d, %d verdicts", r.Record.Answer.Attempt, len(r.Record.Verdicts))
 				}
-				if err := errors.Join(r.Record.CheckInstant(w.Instants(), "cpu"), r.Record.CheckMembers(w.roster)); err != nil {
+				if err := errors.Join(r.Record.CheckInstant(w.Instants(), "cpu"), r.Record.CheckMembers(w.Bonded)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -297,7 +298,7 @@ func (w *world) failed(t *testing.T, st store.Store) *sight.Failed {
 	t.Helper()
 	g := audittest.New(1).Genesis()
 	g.AuditSlots = windowSlots
-	f, err := sight.OpenFailed(t.Context(), st, g, w.still)
+	f, err := sight.OpenFailed(t.Context(), st, g, w.Still)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,9 +314,9 @@ func TestAttackAuditInAWindowWithoutOne(t *testing.T) {
 	if err := f.Check(t.Context(), all[0]); err != nil {
 		t.Fatal(err)
 	}
-	w.still.oneIn = 1 << 10
-	for w.Instants().Fires(w.block(w.window)) {
-		w.still.oneIn++
+	w.Still.OneIn = 1 << 10
+	for w.Instants().Fires(w.Block(w.At)) {
+		w.Still.OneIn++
 	}
 	if err := f.Check(t.Context(), all[0]); !audit.IsRule(err, audit.RuleInstant) {
 		t.Errorf("a refusal there: %v", err)
@@ -334,8 +335,8 @@ func TestAttackAuditInAWindowWithoutOne(t *testing.T) {
 	if _, err := w.prover().Audit(t.Context(), us[:1]); !errors.Is(err, ErrInstant) || asked != 0 {
 		t.Errorf("its own prover asks %d: %v", asked, err)
 	}
-	blind := *w.still // a provider that says that the window has an audit
-	blind.oneIn = 1
+	blind := *w.Still // a provider that says that the window has an audit
+	blind.OneIn = 1
 	p := w.prover()
 	p.cfg.Sight = &blind
 	if _, err := p.Audit(t.Context(), us[:1]); !errors.Is(err, ErrCommittee) || asked == 0 || refused != asked {

@@ -75,7 +75,7 @@ func TestOneMemberVoidsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(12, time.Now)
-			bad := w.roster.Draw(w.block(w.window), w.window, w.provider.Key(), 1)[0].Key
+			bad := w.Bonded.Draw(w.Block(w.At), w.At, w.provider.Key(), 1)[0].Key
 			p := w.prover()
 			p.cfg.Call = func(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 				r, err := w.call(ctx, m, req)
@@ -94,7 +94,7 @@ func TestOneMemberVoidsNothing(t *testing.T) {
 					t.Error("it judged nevertheless")
 				}
 			}
-			if err := errors.Join(results[0].Record.Check(audittest.Domain()), results[0].Record.CheckMembers(w.roster)); err != nil {
+			if err := errors.Join(results[0].Record.Check(audittest.Domain()), results[0].Record.CheckMembers(w.Bonded)); err != nil {
 				t.Error(err)
 			}
 			if len(w.lies) != 0 {

@@ -82,12 +82,12 @@ func TestAppeal(t *testing.T) {
 		if r.Err != nil || r.Record.Committee != audit.Appeal || len(r.Record.Verdicts) != audit.Appeal {
 			t.Fatalf("%v, %d of %d", r.Err, len(r.Record.Verdicts), r.Record.Committee)
 		}
-		if err := r.Record.CheckMembers(w.roster); err != nil {
+		if err := r.Record.CheckMembers(w.Bonded); err != nil {
 			t.Error(err)
 		}
 	}
 	// A provider that gives members another size than it asked for is refused.
-	w.window++
+	w.At++
 	w.before = func(_ sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 		if b := req.GetBegin(); b != nil {
 			b.Appeal = false

@@ -305,7 +305,7 @@ func showsRefused() []badStep {
 func TestEveryWrongStepIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(12, time.Now)
-	drawn := w.roster.Draw(w.block(w.window), w.window, w.provider.Key(), audit.Committee+audit.Slack)
+	drawn := w.Bonded.Draw(w.Block(w.At), w.At, w.provider.Key(), audit.Committee+audit.Slack)
 	var mu sync.Mutex
 	seen := map[string]int{}
 	tried := map[string]bool{} // what each member was asked wrong: once, whatever units there are
@@ -357,7 +357,7 @@ func TestEveryWrongStepIsRefused(t *testing.T) {
 		if slices.ContainsFunc(drawn, func(d audit.Member) bool { return d.Key == k }) {
 			continue
 		}
-		r := firstStep(w.window)
+		r := firstStep(w.At)
 		r.Step = &nodepb.AuditRequest_Begin_{Begin: w.begun(t)}
 		if _, err := m.Answer(t.Context(), w.provider.Key(), r); codeOf(err) != CodeDrawn {
 			t.Errorf("one that is not drawn: %v", err)
@@ -375,7 +375,7 @@ func errs(results []Result) (out []error) {
 // begun is how an audit of two units begins.
 func (w *world) begun(t testing.TB) *nodepb.AuditRequest_Begin {
 	t.Helper()
-	beacon := w.block(w.window)
+	beacon := w.Block(w.At)
 	b := &nodepb.AuditRequest_Begin{Slot: uint64(beacon.Slot), Beacon: beacon.Value[:]}
 	for _, u := range units(2) {
 		asked, err := plan(u.Claim)

@@ -3,7 +3,6 @@ package proven
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/audit/sight"
+	"github.com/starling-network/starling/node/audit/sight/sighttest"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
@@ -20,15 +19,15 @@ import (
 // town is a network on which providers sell units that claim cards. Units are processors, of which a record is made in a moment, taken for
 // cards.
 type town struct {
-	*still
+	*sighttest.Still
 	c       audittest.Case
 	records map[sign.Key]audit.Record
 	cards   map[sign.Key]market.Card
 }
 
 func newTown() *town {
-	t := &town{still: &still{window: 50}, c: audittest.New(7), records: map[sign.Key]audit.Record{}, cards: map[sign.Key]market.Card{}}
-	t.roster, t.c.Beacons = t.c.Roster, t.block
+	t := &town{Still: &sighttest.Still{At: 50}, c: audittest.New(7), records: map[sign.Key]audit.Record{}, cards: map[sign.Key]market.Card{}}
+	t.Bonded, t.c.Beacons = t.c.Roster, t.Block
 	return t
 }
 
@@ -37,12 +36,12 @@ func (w *town) passes(t *testing.T, name, uuid string) {
 	t.Helper()
 	c, key := w.c, audittest.Key(name)
 	card := market.Card{Class: "cpu", Tag: market.TagOf(uuid)}
-	c.Provider, c.Unit, c.Window = key, card.Unit(key.Key()), w.window
+	c.Provider, c.Unit, c.Window = key, card.Unit(key.Key()), w.At
 	var err error
 	if c.Shape, c.Walk, err = audit.Plan("cpu", audittest.Small); err != nil {
 		t.Fatal(err)
 	}
-	c.Verdict = func(v *audit.Verdict) { v.Walk, v.Slot = 60_000, w.Instants().Of(w.window) }
+	c.Verdict = func(v *audit.Verdict) { v.Walk, v.Slot = 60_000, w.Instants().Of(w.At) }
 	w.records[key.Key()], w.cards[key.Key()] = made(t, c), card
 }
 
@@ -62,7 +61,7 @@ func (w *town) ask(_ context.Context, from sign.Key, req *nodepb.ProofRequest) (
 // buyer is a reader that has seen nothing.
 func (w *town) buyer() *Proofs {
 	p := New(Config{
-		Domain: audittest.Domain(), WindowSlots: stillSlots, Sight: w, Ask: w.ask, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Domain: audittest.Domain(), WindowSlots: sighttest.Slots, Sight: w, Ask: w.ask, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		Until: func(market.Slot) time.Duration { return 0 },
 	})
 	p.alone = func(market.Class) bool { return true }
@@ -94,7 +93,7 @@ func TestUUIDCollision(t *testing.T) {
 	}
 	w := newTown()
 	w.passes(t, "owner", uuid)
-	w.window = 51
+	w.At = 51
 	w.passes(t, "thief", uuid)
 	p := w.buyer()
 	if err := w.buys(t, p, "owner"); err != nil {
@@ -114,7 +113,7 @@ func TestUUIDCollision(t *testing.T) {
 	if err := w.buys(t, late, "thief"); !waits(err) {
 		t.Errorf("the thief, once the owner was seen: %v", err)
 	}
-	w.window = 52
+	w.At = 52
 	w.passes(t, "owner", uuid)
 	w.passes(t, "thief", uuid)
 	for _, name := range []string{"owner", "thief"} {
@@ -130,42 +129,3 @@ func TestUUIDCollision(t *testing.T) {
 		t.Errorf("another card: %v", err)
 	}
 }
-
-const stillSlots = 100
-
-// still is a network that stands still in one window.
-type still struct {
-	window audit.Window
-	roster audit.Roster
-	off    int64 // slots from the window's instant to now
-	oneIn  uint64
-}
-
-func (s *still) Window() (audit.Window, market.Slot, error) {
-	return s.window, market.Slot(int64(s.Instants().Of(s.window)) + s.off), nil
-}
-
-func (s *still) Instants() audit.Instants {
-	return audit.Instants{Slots: stillSlots, Millis: 400, OneIn: s.oneIn}
-}
-
-func (s *still) Recent() (audit.Recent, error) { return audit.Every(s.window), nil }
-
-func (s *still) block(w audit.Window) audit.Beacon {
-	first := w.First(stillSlots)
-	return audit.Beacon{Slot: market.Slot(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}
-}
-
-func (s *still) Beacon(_ context.Context, w audit.Window) (sight.Drawn, error) {
-	return sight.Drawn{Beacon: s.block(w), Era: s.block(s.Instants().EraOf(w))}, nil
-}
-
-func (s *still) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
-	own, _ := s.Beacon(ctx, w)
-	if own.Beacon != b {
-		return audit.Beacon{}, errors.New("another beacon")
-	}
-	return own.Era, nil
-}
-
-func (s *still) Roster(context.Context, audit.Window) (audit.Roster, error) { return s.roster, nil }
