@@ -4,9 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
-	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -24,7 +22,7 @@ func TestRelay(t *testing.T) {
 	if _, err := client.Reserve(t.Context(), hidden, relay.AddrInfo()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := asking.Ping(t.Context(), through(relay, hidden.ID()), 2)
+	r, err := asking.Ping(t.Context(), p2ptest.Through(relay, hidden.ID()), 2)
 	if err != nil || r.Conn.Path != p2p.PathRelayed || r.Conn.Via != relay.ID() || r.Conn.Limited || len(r.RTTs) != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -37,19 +35,10 @@ func TestLimitedRelay(t *testing.T) {
 	hidden := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)})
 	asking := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(2)})
 	p2ptest.ConnectAll(t, relay, hidden)
-	r, err := asking.Ping(t.Context(), through(relay, hidden.ID()), 1)
+	r, err := asking.Ping(t.Context(), p2ptest.Through(relay, hidden.ID()), 1)
 	if err != nil || !r.Conn.Limited {
 		t.Errorf("%+v, %v", r, err)
 	}
-}
-
-// through is how p is dialled through relay.
-func through(relay *p2p.Host, p peer.ID) peer.AddrInfo {
-	via := peer.AddrInfo{ID: p}
-	for _, a := range relay.Addrs() {
-		via.Addrs = append(via.Addrs, a.Encapsulate(ma.StringCast("/p2p/"+relay.ID().String()+"/p2p-circuit")))
-	}
-	return via
 }
 
 // A peer that is known by a relay's address only is told from one that is offline.
@@ -61,7 +50,7 @@ func TestBehindNAT(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	via := through(relay, lost)
+	via := p2ptest.Through(relay, lost)
 	wantReason(t, asking, via, p2p.ReasonBehindNAT, "behind a NAT", "no place at the relay")
 	if err := relay.Close(); err != nil {
 		t.Fatal(err)
@@ -96,7 +85,7 @@ func TestDialOutOnly(t *testing.T) {
 	if err := out.Connect(t.Context(), relay.AddrInfo()); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := asking.Ping(t.Context(), through(relay, out.ID()), 1); err != nil || r.Conn.Path != p2p.PathRelayed {
+	if r, err := asking.Ping(t.Context(), p2ptest.Through(relay, out.ID()), 1); err != nil || r.Conn.Path != p2p.PathRelayed {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -45,7 +45,7 @@ const (
 //	mint[32] ‖ owner[32] ‖ amount u64 ‖ delegate (u32 tag ‖ [32]) ‖ state u8 ‖ native (u32 ‖ u64)
 //	‖ delegated u64 ‖ close (u32 ‖ [32])
 type tokenAccount struct {
-	mint, owner, delegate sign.Key // delegate is zero when there is none
+	mint, owner, delegate sign.Key // delegate may be zero
 	amount, delegated     market.Amount
 	frozen                bool
 }

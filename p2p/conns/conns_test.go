@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/protocol/circuitv2/client"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
-	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/conns"
@@ -53,12 +51,8 @@ func TestCloseRelayed(t *testing.T) {
 	if _, err := client.Reserve(t.Context(), hidden, relay.AddrInfo()); err != nil {
 		t.Fatal(err)
 	}
-	via := peer.AddrInfo{ID: hidden.ID()}
-	for _, a := range relay.Addrs() {
-		via.Addrs = append(via.Addrs, a.Encapsulate(ma.StringCast("/p2p/"+relay.ID().String()+"/p2p-circuit")))
-	}
 	hidden.SetStreamHandler("/starling/long/1/test", func(network.Stream) {})
-	if err := asking.Connect(t.Context(), via); err != nil {
+	if err := asking.Connect(t.Context(), p2ptest.Through(relay, hidden.ID())); err != nil {
 		t.Fatal(err)
 	}
 	s, err := asking.NewStream(t.Context(), hidden.ID(), "/starling/long/1/test")

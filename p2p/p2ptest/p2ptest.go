@@ -265,6 +265,15 @@ func LoopbackHost(t testing.TB, cfg p2p.Config) *p2p.Host {
 	return h
 }
 
+// Through returns the addresses of a peer that has a place at a relay.
+func Through(relay *p2p.Host, p peer.ID) peer.AddrInfo {
+	via := peer.AddrInfo{ID: p}
+	for _, a := range relay.Addrs() {
+		via.Addrs = append(via.Addrs, a.Encapsulate(ma.StringCast("/p2p/"+relay.ID().String()+"/p2p-circuit")))
+	}
+	return via
+}
+
 // ConnectAll connects every host to every other, over one transport: of two that are dialled on a slow machine both may
 // come, and the one that is dropped is open at its other end for a moment. Nil hosts are passed over.
 func ConnectAll(t testing.TB, hosts ...*p2p.Host) {

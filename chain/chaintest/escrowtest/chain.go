@@ -60,7 +60,7 @@ type Place struct {
 	Lease   market.LeaseID
 }
 
-// Transaction is a signed one: Pool has those that were sent and are in no block.
+// Transaction is a signed transaction. Pool has the transactions that were sent and are not in a block yet.
 type Transaction struct {
 	Tx     chain.Prepared
 	In     []program.Instruction

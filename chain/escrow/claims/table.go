@@ -89,8 +89,7 @@ func (t *table) unsigned(q *escrow.Queue) {
 	}
 }
 
-// journalled is the table as the journal has it: one that is neither made nor in a signed transaction was never asked
-// for.
+// journalled returns the table for the journal: the zero table unless it is made or a signed transaction makes it.
 func (t table) journalled(q *escrow.Queue) table {
 	if !t.made && !q.UnderSigned(escrow.TaskMakeTable) {
 		return table{}

@@ -88,8 +88,8 @@ func (d Deposit) Reason() string {
 	return d.waits
 }
 
-// Funding says where a lease's money lies, or is to lie; ok is false for one that is not in a signed transaction, or is
-// void. Only Funded says that it is there.
+// Funding returns the place of a lease's money in the escrow. It is false for a lease that is void or that no signed
+// transaction funds. The money need not be there yet: see Funded.
 func (d Deposit) Funding(lease market.LeaseID) (f escrow.Funding, ok bool) {
 	b, j, ok := d.batches.find(lease)
 	if !ok || b.stage != stageSigned && b.stage != stageFunded {

@@ -22,8 +22,8 @@ const (
 	MaxLag = 150
 )
 
-// Held is an account as an endpoint shows it; nil data: there is none, or only lamports, which anybody can send
-// anywhere.
+// Held is an account as an endpoint shows it. Data is nil for an account that does not exist, or has nothing but
+// lamports, which anybody can send to any address.
 type Held struct {
 	Owner sign.Key
 	Data  []byte
