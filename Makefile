@@ -41,8 +41,11 @@ DEMOFLAGS ?=
 
 .PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto check-idl bench fuzz proto idl clean
 
+# The program is a copy of the linker's file: the linker writes through a memory map, and of the large pieces that this leaves in the
+# page cache a process has 10 MB more resident than of a copy, or of the same file after the next boot.
 build:
-	go build -o bin/starling ./cmd/starling
+	go build -ldflags='-s -w' -o bin/starling ./cmd/starling
+	@cp bin/starling bin/starling.copy && mv -f bin/starling.copy bin/starling
 	CGO_ENABLED=0 go build -o bin/starling-cuda ./cmd/starling-cuda
 	@if ! command -v cc >/dev/null; then echo "no C compiler: bin/starling-nvml is not built, so NVIDIA GPUs are not found" >&2; \
 	elif ! CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -tags nvml -o bin/starling-nvml ./cmd/starling-nvml; then \

@@ -294,7 +294,7 @@ func (r *Report) judge() (missed int) {
 		}
 	}
 	if r.Idle.Peers > 0 {
-		line("idle peer, resident memory, median", "MB", r.Idle.RSS.P50)
+		held("idle peer, resident memory, median", "MB", r.Idle.RSS.P50, 70, false)
 		held("idle peer, resident memory, largest", "MB", r.Idle.RSS.Max, 80, false)
 		line("idle peer, processor, median", "% of a core", r.Idle.CPUPercent.P50)
 		held("idle peer, processor, largest", "% of a core", r.Idle.CPUPercent.Max, 1, false)
