@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"bytes"
 	"fmt"
 	"iter"
 	"slices"
@@ -14,13 +13,9 @@ import (
 // leaves the old one as it was.
 type Book struct {
 	limits  Limits
-	units   []market.Unit         // shared by all versions, never changed
-	index   map[market.UnitID]int // into units and holder; shared, never changed
-	holder  []*Record             // live record by unit, of a line the first; nil when nobody holds it
-	out     []bool                // units withdrawn; shared, never changed
-	shown   []bool                // units with a valid audit record; nil where none are required; shared, never changed
-	records []*Record             // ascending by id
-	over    []market.HoldID       // the last holds that were forgotten, the latest last; shared, never changed
+	stock   stock
+	records records
+	over    []market.HoldID // the last holds that were forgotten, the latest last; shared, never changed
 }
 
 // NewBook is a book with all units free. Units are handed out in the order given. It panics on limits that Validate
@@ -29,28 +24,20 @@ func NewBook(units []market.Unit, limits Limits) Book {
 	if err := limits.Validate(); err != nil {
 		panic(err)
 	}
-	b := Book{limits: limits, units: slices.Clone(units), index: make(map[market.UnitID]int, len(units)),
-		holder: make([]*Record, len(units)), out: make([]bool, len(units))}
-	for i, u := range b.units {
-		if _, twice := b.index[u.ID]; twice {
-			panic(fmt.Errorf("%w: unit %s is listed twice", market.ErrUnits, u.ID.Short()))
-		}
-		b.index[u.ID] = i
-	}
-	return b
+	return Book{limits: limits, stock: newStock(units)}
 }
 
 // Restore is the book with the journal's records in it, in any order. A record may name units that are no longer in the
 // inventory. ErrRecord or ErrDoubleSale for a journal that this package did not write. Carry out Resume next.
 func (b Book) Restore(recs []Record) (Book, error) {
-	next := NewBook(b.units, b.limits)
-	next.out, next.shown = b.out, b.shown
+	next := NewBook(b.stock.units, b.limits)
+	next.stock.out, next.stock.shown = b.stock.out, b.stock.shown
 	held := map[market.UnitID][]*Record{}
 	for _, r := range recs {
 		if err := r.validate(); err != nil {
 			return b, err
 		}
-		if next.find(r.ID) != nil {
+		if next.records.find(r.ID) != nil {
 			return b, fmt.Errorf("%w: hold %s is listed twice", ErrRecord, r.ID.Short())
 		}
 		if r.State.Live() {
@@ -100,80 +87,38 @@ func (b Book) Limits() Limits { return b.limits }
 // WithWithdrawn returns the book with exactly the listed units withdrawn from sale. Ids of unknown units are ignored.
 // Existing holds and leases stay as they are.
 func (b Book) WithWithdrawn(ids []market.UnitID) Book {
-	b.out = b.marked(ids)
+	b.stock.out = b.stock.marked(ids)
 	return b
 }
 
-// marked is true for the units listed.
-func (b Book) marked(ids []market.UnitID) []bool {
-	out := make([]bool, len(b.units))
-	for _, id := range ids {
-		if i, ok := b.index[id]; ok {
-			out[i] = true
-		}
-	}
-	return out
-}
-
 // Withdrawn reports whether the unit is withdrawn.
-func (b Book) Withdrawn(id market.UnitID) bool {
-	i, ok := b.index[id]
-	return ok && b.out[i]
-}
+func (b Book) Withdrawn(id market.UnitID) bool { return b.stock.withdrawn(id) }
 
 // WithShown returns the book with exactly the listed units proven by audits. Only orders that take unproven units get
 // others. Ids of unknown units are ignored. Existing holds and leases stay as they are.
 func (b Book) WithShown(ids []market.UnitID) Book {
-	b.shown = b.marked(ids)
+	b.stock.shown = b.stock.marked(ids)
 	return b
 }
 
 // Shown is the number of free units of the class that audits have proven.
 func (b Book) Shown(class market.Class) int {
-	n := 0
-	for i := range b.units {
-		if b.units[i].Class == class && b.free(i) && b.shown != nil && b.shown[i] {
-			n++
-		}
-	}
-	return n
+	s := b.stock
+	return s.count(class, func(i int) bool { return s.free(i) && s.shown != nil && s.shown[i] })
 }
-
-func (b Book) free(i int) bool { return b.holder[i] == nil && !b.out[i] }
 
 // Holder returns the live record that holds the unit.
-func (b Book) Holder(id market.UnitID) (Record, bool) {
-	if i, ok := b.index[id]; ok && b.holder[i] != nil {
-		return *b.holder[i], true
-	}
-	return Record{}, false
-}
+func (b Book) Holder(id market.UnitID) (Record, bool) { return valueOf(b.stock.holds(id)) }
 
 // Free is the number of units of the class that could be sold now.
-func (b Book) Free(class market.Class) int {
-	n := 0
-	for i := range b.units {
-		if b.units[i].Class == class && b.free(i) {
-			n++
-		}
-	}
-	return n
-}
+func (b Book) Free(class market.Class) int { return b.stock.count(class, b.stock.free) }
 
 // Total is the number of units of the class that are free or held; those withdrawn count only while somebody holds
 // them.
-func (b Book) Total(class market.Class) int {
-	n := 0
-	for i := range b.units {
-		if b.units[i].Class == class && (b.holder[i] != nil || !b.out[i]) {
-			n++
-		}
-	}
-	return n
-}
+func (b Book) Total(class market.Class) int { return b.stock.total(class) }
 
 // Units lists the inventory in the order given.
-func (b Book) Units() []market.Unit { return slices.Clone(b.units) }
+func (b Book) Units() []market.Unit { return slices.Clone(b.stock.units) }
 
 // Records goes through all records, live ones and those kept against replay, by ascending hold id.
 func (b Book) Records() iter.Seq[Record] {
@@ -187,19 +132,17 @@ func (b Book) Records() iter.Seq[Record] {
 }
 
 // Hold looks a record up by hold id.
-func (b Book) Hold(id market.HoldID) (Record, bool) {
-	if r := b.find(id); r != nil {
-		return *r, true
-	}
-	return Record{}, false
-}
+func (b Book) Hold(id market.HoldID) (Record, bool) { return valueOf(b.records.find(id)) }
 
 // Lease looks a record up by lease id.
-func (b Book) Lease(id market.LeaseID) (Record, bool) {
-	if r := b.findLease(id); r != nil {
-		return *r, true
+func (b Book) Lease(id market.LeaseID) (Record, bool) { return valueOf(b.records.lease(id)) }
+
+// valueOf returns a record that was looked up; false for nil.
+func valueOf(r *Record) (Record, bool) {
+	if r == nil {
+		return Record{}, false
 	}
-	return Record{}, false
+	return *r, true
 }
 
 // NextDeadline is the earliest clock time at which Ticked has something to do with a hold; false if there is none.
@@ -207,100 +150,26 @@ func (b Book) Lease(id market.LeaseID) (Record, bool) {
 func (b Book) NextDeadline() (time.Time, bool) {
 	var at time.Time
 	for _, r := range b.records {
-		if end, ok := b.expires(r); ok && (at.IsZero() || end.Before(at)) {
+		if end, ok := b.limits.expires(r); ok && (at.IsZero() || end.Before(at)) {
 			at = end
 		}
 	}
 	return at, !at.IsZero()
 }
 
-func compareHold(r *Record, id market.HoldID) int { return bytes.Compare(r.ID[:], id[:]) }
-
-func (b Book) find(id market.HoldID) *Record {
-	if i, found := slices.BinarySearchFunc(b.records, id, compareHold); found {
-		return b.records[i]
-	}
-	return nil
-}
-
-func (b Book) findLease(id market.LeaseID) *Record {
-	if id.IsZero() {
-		return nil
-	}
-	for _, r := range b.records {
-		if r.Lease == id {
-			return r
-		}
-	}
-	return nil
-}
-
-// edit returns a copy with slices of its own.
+// edit returns a copy that set can change.
 func (b Book) edit() Book {
-	b.holder, b.records = slices.Clone(b.holder), slices.Clone(b.records)
+	b.stock, b.records = b.stock.edit(), slices.Clone(b.records)
 	return b
 }
 
 // set puts the record in, and its units under it or free. Only on a copy made by edit.
 func (b *Book) set(r Record) {
 	kept := &r
-	i, found := slices.BinarySearchFunc(b.records, r.ID, compareHold)
-	if found {
-		b.records[i] = kept
-	} else {
-		b.records = slices.Insert(b.records, i, kept)
-	}
-	heir := b.heir(kept)
+	b.records.put(kept)
+	heir := b.records.heir(kept)
 	if r.State.Live() && (heir == nil || kept.Core.Start < heir.Core.Start) {
 		heir = kept
 	}
-	for _, id := range r.Units {
-		if u, ok := b.index[id]; ok && (r.State.Live() || b.holder[u] != nil && sameLineOrHold(b.holder[u], kept)) {
-			b.holder[u] = heir
-		}
-	}
-}
-
-// sameLineOrHold reports whether a is b, as it was before, or of its line.
-func sameLineOrHold(a, b *Record) bool { return a.ID == b.ID || sameLine(a, b) }
-
-func (b *Book) drop(id market.HoldID) {
-	if i, found := slices.BinarySearchFunc(b.records, id, compareHold); found {
-		b.records = slices.Delete(b.records, i, i+1)
-	}
-}
-
-func (b Book) money(p market.Price) string { return market.Decimal(uint64(p), b.limits.Decimals) }
-
-// feasible checks the conditions that do not depend on price or on other holds.
-func (b Book) feasible(now Now, o market.Order) *market.Refusal {
-	l := b.limits
-	if o.Buyer == l.Provider || o.Agent == l.Provider {
-		return market.Refuse(market.ReasonOwn, "a peer does not sell to itself")
-	}
-	if slices.Contains(o.Exclude, l.Provider) {
-		return market.Refuse(market.ReasonExcluded, "the order excludes this provider")
-	}
-	if !o.Expires.After(now.Time) {
-		return market.Refuse(market.ReasonExpired, "the order expired %s ago",
-			now.Time.Sub(o.Expires).Round(time.Millisecond))
-	}
-	if len(b.sold(o.Class)) == 0 {
-		return market.Refuse(market.ReasonClass, "class %s is not sold here", o.Class)
-	}
-	if len(o.Regions) > 0 && !slices.Contains(o.Regions, l.Region) {
-		return market.Refuse(market.ReasonRegion, "region %s is not among %v", l.Region, o.Regions)
-	}
-	if !slices.Contains(l.Runtimes, o.Runtime) {
-		return market.Refuse(market.ReasonRuntime, "runtime %s is not offered, %v are", o.Runtime, l.Runtimes)
-	}
-	if o.Slots < l.MinSlots || o.Slots > l.MaxSlots {
-		return market.Refuse(market.ReasonDuration, "%s",
-			market.DurationText(o.Slots, l.MinSlots, l.MaxSlots, l.SlotMillis))
-	}
-	if l.Stake < o.MinStake {
-		return market.Refuse(market.ReasonStake, "stake %s, the order asks %s",
-			market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))
-	}
-	return nil
+	b.stock.assign(kept, heir)
 }

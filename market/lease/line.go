@@ -32,17 +32,20 @@ func sameLine(a, b *Record) bool {
 	return a.Core != nil && b.Core != nil && a.First() == b.First()
 }
 
+// sameLineOrHold reports whether a is b, as it was before, or of its line.
+func sameLineOrHold(a, b *Record) bool { return a.ID == b.ID || sameLine(a, b) }
+
 // successive reports whether two leases of one line do not overlap.
 func successive(a, b *Record) bool {
 	return sameLine(a, b) && (a.Core.End <= b.Core.Start || b.Core.End <= a.Core.Start)
 }
 
 // next is the successor of a lease, nil if it has none.
-func (b Book) next(id market.LeaseID) *Record {
+func (rs records) next(id market.LeaseID) *Record {
 	if id.IsZero() {
 		return nil
 	}
-	for _, r := range b.records {
+	for _, r := range rs {
 		if r.Previous == id {
 			return r
 		}
@@ -51,15 +54,15 @@ func (b Book) next(id market.LeaseID) *Record {
 }
 
 // waits reports whether the lease before the record's is live still.
-func (b Book) waits(r *Record) bool {
-	prev := b.findLease(r.Previous)
+func (rs records) waits(r *Record) bool {
+	prev := rs.lease(r.Previous)
 	return prev != nil && prev.State.Live()
 }
 
 // heir is the live lease of the record's line that is next to have its units, nil if there is none.
-func (b Book) heir(r *Record) *Record {
+func (rs records) heir(r *Record) *Record {
 	var out *Record
-	for _, o := range b.records {
+	for _, o := range rs {
 		if o.ID != r.ID && o.State.Live() && sameLine(o, r) && (out == nil || o.Core.Start < out.Core.Start) {
 			out = o
 		}
@@ -89,23 +92,20 @@ func (b Book) Current(first market.LeaseID) (Record, bool) {
 			best = r
 		}
 	}
-	if best == nil {
-		return Record{}, false
-	}
-	return *best, true
+	return valueOf(best)
 }
 
 // Extended reports whether a successor of the lease was signed.
-func (b Book) Extended(id market.LeaseID) bool { return b.next(id) != nil }
+func (b Book) Extended(id market.LeaseID) bool { return b.records.next(id) != nil }
 
 // Commands reports whether the line's execution ends with this lease: not before its predecessor is over, and not once
 // a successor took over.
 func (b Book) Commands(id market.LeaseID) bool {
-	r := b.findLease(id)
+	r := b.records.lease(id)
 	if r == nil {
 		return false
 	}
-	prev := b.findLease(r.Previous)
+	prev := b.records.lease(r.Previous)
 	waits := prev != nil && prev.State.Live() && prev.HandedTo != r.Lease
 	return r.HandedTo.IsZero() && !waits
 }
@@ -137,12 +137,12 @@ func (s *step) supervise(ev Supervised) {
 
 // extend signs the successor of a lease.
 func (s *step) extend(ev ExtendRequested) {
-	r := s.book.findLease(ev.Lease)
+	r := s.book.records.lease(ev.Lease)
 	if r == nil || r.Peer() != ev.By {
 		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "this buyer has no such lease here"))
 		return
 	}
-	if next := s.book.next(r.Lease); next != nil {
+	if next := s.book.records.next(r.Lease); next != nil {
 		switch {
 		case *next.Core != ev.Core:
 			s.refuse(next.ID, market.Refuse(market.ReasonConflict, "this lease was extended already, until slot %d",
@@ -167,7 +167,7 @@ func (s *step) extend(ev ExtendRequested) {
 	n.Core, n.Lease, n.BuyerSig = &core, core.ID(), ev.BuyerSig
 	n.Root, n.Previous, n.Since = r.First(), r.Lease, r.began()
 	n.Escrow, n.Funding, n.FundBy = sign.Key{}, nil, 0
-	if s.book.find(n.ID) != nil {
+	if s.book.records.find(n.ID) != nil {
 		s.refuse(r.ID, market.Refuse(market.ReasonConflict, "the hold id of the extension is in use"))
 		return
 	}
@@ -204,10 +204,10 @@ func (b Book) checkSuccessor(r *Record, ev ExtendRequested) *market.Refusal {
 		return market.Refuse(market.ReasonClass, "class %s is no longer sold here", r.Class)
 	case ask > r.Price:
 		return market.Refuse(market.ReasonPrice, "the lease is at %s, by now %s is asked",
-			b.money(r.Price), b.money(ask))
+			l.money(r.Price), l.money(ask))
 	}
 	for _, id := range r.Units {
-		if i, ok := b.index[id]; !ok || b.out[i] {
+		if i, ok := b.stock.index[id]; !ok || b.stock.out[i] {
 			return market.Refuse(market.ReasonCapacity, "unit %s is no longer sold", id.Short())
 		}
 	}
@@ -240,7 +240,7 @@ func difference(have, want market.LeaseCore) string {
 
 // lapse ends the successor of a lease that is over before its time, or that it did not live to follow.
 func (s *step) lapse(r *Record, reason string) {
-	next := s.book.next(r.Lease)
+	next := s.book.records.next(r.Lease)
 	if next == nil {
 		return
 	}

@@ -43,61 +43,6 @@ type Now struct {
 	Slot market.Slot
 }
 
-// Limits is the provider's inventory, and the part of it that others may hold.
-type Limits struct {
-	Provider   sign.Key
-	Payout     sign.Key
-	Domain     sign.Domain
-	SlotMillis uint64
-	Decimals   uint8 // how prices are written in refusals
-
-	Asks     map[market.Class]market.Price // lowest price by class; a class not listed is not sold
-	Region   market.Region
-	Runtimes []string
-	MinSlots uint64
-	MaxSlots uint64
-	Stake    market.Amount // the provider's stake
-
-	HoldTTL          time.Duration // how long units are set aside before the lease is signed
-	SignTTL          time.Duration // and how much longer until a signed lease is activated
-	MaxHolds         int           // unfunded holds at once
-	MaxHoldsPerBuyer int           // of them, for one buyer
-
-	MaxLeasesPerBuyer int // holds and leases of one buyer at once; 0 means no such limit
-	MaxMembers        int // holds and leases with an overlay key at once; 0 means no such limit
-
-	StartWithin    uint64 // slots that a lease's nominal start may lie before or after now
-	ActivateWithin uint64 // slots that a lease's activate-before may lie after now
-	MarginSlots    uint64 // slots after activate-before in which funding that landed in time may still be seen
-
-	// OverlayKey is the provider's public key in the cluster of a hold, always the same; nil: it joins none.
-	OverlayKey func(market.HoldID) market.OverlayKey
-}
-
-// Validate reports the first limit that cannot work.
-func (l Limits) Validate() error {
-	switch {
-	case l.Provider.IsZero() || l.Payout.IsZero():
-		return fmt.Errorf("%w: provider or payout is not set", ErrLimits)
-	case l.SlotMillis < 1 || l.SlotMillis > market.MaxSlotMillis:
-		return fmt.Errorf("%w: slots of %d ms", ErrLimits, l.SlotMillis)
-	case l.MinSlots < 1 || l.MinSlots > l.MaxSlots || l.MaxSlots > market.MaxLeaseSlots:
-		return fmt.Errorf("%w: leases of %d to %d slots", ErrLimits, l.MinSlots, l.MaxSlots)
-	case l.MaxLeasesPerBuyer < 0:
-		return fmt.Errorf("%w: %d leases of one buyer", ErrLimits, l.MaxLeasesPerBuyer)
-	case l.MaxMembers < 0:
-		return fmt.Errorf("%w: %d members of clusters", ErrLimits, l.MaxMembers)
-	case l.HoldTTL <= 0 || l.SignTTL <= 0 || l.MaxHolds < 1 || l.MaxHoldsPerBuyer < 1:
-		return fmt.Errorf("%w: no hold could be made", ErrLimits)
-	case l.ActivateWithin < 1:
-		return fmt.Errorf("%w: no lease could be funded", ErrLimits)
-	}
-	if err := l.Domain.Check(); err != nil {
-		return fmt.Errorf("%w: %w", ErrLimits, err)
-	}
-	return nil
-}
-
 // Event is something that happened: a buyer's request, already verified to come from that buyer, or news from the
 // shell.
 type Event interface{ event() string }

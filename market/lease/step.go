@@ -36,7 +36,7 @@ func (b Book) Step(now Now, ev Event) (Book, []Effect, error) {
 	case FundingPromised:
 		s.promise(ev)
 	case FundingWrong:
-		if r := s.book.findLease(ev.Lease); r != nil && r.State == Active && !r.Escrow.IsZero() {
+		if r := s.book.records.lease(ev.Lease); r != nil && r.State == Active && !r.Escrow.IsZero() {
 			s.unpaid(*r, true)
 			s.end(*r, ev.Reason)
 		}
@@ -68,7 +68,7 @@ func (s *step) persist(r Record) {
 func (s *step) finish(r Record, state State, reason string) {
 	r.State, r.EndReason = state, clip(reason)
 	s.persist(r)
-	if s.book.heir(&r) == nil {
+	if s.book.records.heir(&r) == nil {
 		s.emit(UnitsFreed{r.Units})
 	} else if r.HandedTo.IsZero() {
 		s.lapse(&r, r.EndReason)
@@ -85,10 +85,10 @@ func clip(reason string) string { return market.Clean(reason, maxEndReason) }
 // sweep applies due deadlines. It ends expired holds and leases, and drops finished records that nobody can replay.
 func (s *step) sweep() {
 	for _, r := range inLine(s.book.records) {
-		if r = s.book.find(r.ID); r == nil {
+		if r = s.book.records.find(r.ID); r == nil {
 			continue
 		}
-		if end, ok := s.book.expires(r); ok && !end.After(s.now.Time) {
+		if end, ok := s.book.limits.expires(r); ok && !end.After(s.now.Time) {
 			s.forget(*r, true)
 			continue
 		}
@@ -108,8 +108,8 @@ func (s *step) sweep() {
 			}
 		case Ended, Released, Void:
 			// The record of an extended lease keeps it from being extended again.
-			if s.now.Time.Sub(r.OrderExpires) > keepAfterOrder && !s.book.waits(r) {
-				s.book.drop(r.ID)
+			if s.now.Time.Sub(r.OrderExpires) > keepAfterOrder && !s.book.records.waits(r) {
+				s.book.records.drop(r.ID)
 				s.emit(Forget{r.ID})
 			}
 		case Ending:
@@ -121,7 +121,7 @@ func (s *step) sweep() {
 // paid for.
 func (s *step) end(r Record, reason string) {
 	r.State, r.EndReason = Ending, clip(reason)
-	if next := s.book.next(r.Lease); next != nil && next.State == Active && s.now.Slot >= r.Core.End {
+	if next := s.book.records.next(r.Lease); next != nil && next.State == Active && s.now.Slot >= r.Core.End {
 		r.HandedTo = next.Lease
 	}
 	s.persist(r)
@@ -133,7 +133,7 @@ func (s *step) end(r Record, reason string) {
 
 func (s *step) reserve(ev ReserveRequested) {
 	o := ev.Order
-	if r := s.book.find(ev.Hold); r != nil {
+	if r := s.book.records.find(ev.Hold); r != nil {
 		switch {
 		case !r.Root.IsZero() || r.Buyer != o.Buyer || r.Peer() != o.Peer() || r.Order != o.ID || r.Rank != ev.Rank ||
 			r.Price != ev.Price || r.Overlay != ev.Overlay || ev.Class != "" && r.Class != ev.Class:
@@ -156,8 +156,8 @@ func (s *step) reserve(ev ReserveRequested) {
 	}
 	r := Record{
 		ID: ev.Hold, State: Held, Order: o.ID, OrderCount: o.Count, Buyer: o.Buyer, Agent: o.Agent, Rank: ev.Rank,
-		Class: class, Units: units, PerUnit: s.book.least(units), Price: ev.Price, Slots: o.Slots, JobTerms: o.JobTerms,
-		Overlay: ev.Overlay, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
+		Class: class, Units: units, PerUnit: s.book.stock.least(units), Price: ev.Price, Slots: o.Slots,
+		JobTerms: o.JobTerms, Overlay: ev.Overlay, OrderExpires: o.Expires.Truncate(time.Millisecond).UTC(),
 		HoldExpires: s.now.Time.Add(s.book.limits.HoldTTL).Truncate(time.Millisecond).UTC(),
 		Made:        s.now.Time.Truncate(time.Millisecond).UTC(), Newcomer: ev.Backing != nil && ev.Backing.Newcomer,
 	}
@@ -169,14 +169,6 @@ func (s *step) answerHeld(r *Record) {
 	s.emit(AnswerHeld{r.ID, r.Units, r.HoldExpires, s.book.limits.overlayKey(r)})
 }
 
-// overlayKey is the key named for a hold; zero for one of no cluster.
-func (l Limits) overlayKey(r *Record) market.OverlayKey {
-	if !r.Overlay || l.OverlayKey == nil {
-		return market.OverlayKey{}
-	}
-	return l.OverlayKey(r.ID)
-}
-
 // grant chooses the units for a new hold or says why there are none.
 func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *market.Refusal) {
 	b, o := s.book, ev.Order
@@ -186,7 +178,7 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 	if ev.Overlay && b.limits.OverlayKey == nil {
 		return "", nil, market.Refuse(market.ReasonRuntime, "this provider joins no clusters")
 	}
-	if refusal := b.feasible(s.now, o); refusal != nil {
+	if refusal := b.limits.feasible(s.now, o); refusal != nil {
 		return "", nil, refusal
 	}
 	for _, r := range b.records {
@@ -194,12 +186,12 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 			return "", nil, market.Refuse(market.ReasonConflict, "rank %d of this order is held already", ev.Rank)
 		}
 	}
-	n := b.count(o.Buyer, o.ID)
+	n := b.records.count(o.Buyer, o.ID)
 	switch {
 	case n.ofOrder >= int(o.Count):
 		return "", nil, market.Refuse(market.ReasonLimit, "all %d leases of this order are held here already", o.Count)
 	case b.limits.MaxLeasesPerBuyer > 0 && n.live >= b.limits.MaxLeasesPerBuyer:
-		return "", nil, b.enough(n)
+		return "", nil, b.limits.enough(n)
 	case ev.Overlay && b.limits.MaxMembers > 0 && n.members >= b.limits.MaxMembers:
 		return "", nil, market.Refuse(market.ReasonLimit,
 			"this provider has %d members of clusters, at most %d allowed", n.members, b.limits.MaxMembers)
@@ -225,7 +217,7 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 }
 
 func (s *step) sign(ev SignRequested) {
-	r := s.book.find(ev.Hold)
+	r := s.book.records.find(ev.Hold)
 	if r == nil || r.Peer() != ev.By {
 		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this buyer has no such hold here"))
 		return
@@ -246,7 +238,7 @@ func (s *step) sign(ev SignRequested) {
 		s.refuse(ev.Hold, refusal)
 		return
 	}
-	if other := s.book.findLease(ev.Core.ID()); other != nil {
+	if other := s.book.records.lease(ev.Core.ID()); other != nil {
 		s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this very lease was signed before, under hold %s",
 			other.ID.Short()))
 		return
@@ -260,7 +252,7 @@ func (s *step) sign(ev SignRequested) {
 }
 
 func (s *step) fund(ev FundingSeen) {
-	r := s.book.findLease(ev.Lease)
+	r := s.book.records.lease(ev.Lease)
 	switch {
 	case r == nil:
 		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
@@ -288,7 +280,7 @@ func (s *step) fund(ev FundingSeen) {
 }
 
 func (s *step) promise(ev FundingPromised) {
-	r := s.book.findLease(ev.Lease)
+	r := s.book.records.lease(ev.Lease)
 	switch {
 	case r == nil:
 		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
@@ -314,9 +306,9 @@ func (s *step) promise(ev FundingPromised) {
 }
 
 func (s *step) release(ev ReleaseRequested) {
-	r := s.book.find(ev.Hold)
+	r := s.book.records.find(ev.Hold)
 	if r == nil && ev.Hold.IsZero() {
-		r = s.book.findLease(ev.Lease)
+		r = s.book.records.lease(ev.Lease)
 	}
 	if r == nil && !ev.Hold.IsZero() {
 		s.book.forgot(ev.Hold) // the request for it may be on its way yet
@@ -338,7 +330,7 @@ func (s *step) release(ev ReleaseRequested) {
 }
 
 func (s *step) ended(id market.LeaseID, reason string, ev Event) error {
-	r := s.book.findLease(id)
+	r := s.book.records.lease(id)
 	if r == nil {
 		return fmt.Errorf("%s: lease %s: %w", ev.event(), id.Short(), ErrUnknownLease)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -34,26 +33,6 @@ func (r *Record) open() bool {
 	return r.Root.IsZero() && (r.State == Held || r.State == Signed || r.State == Active && r.FundBy > 0)
 }
 
-// expires is when a hold is over that is not signed, or not activated, by then; false for all else.
-func (b Book) expires(r *Record) (time.Time, bool) {
-	switch {
-	case r.State == Held:
-		return r.HoldExpires, true
-	case r.State == Signed && r.Root.IsZero():
-		return r.HoldExpires.Add(b.limits.SignTTL), true
-	}
-	return time.Time{}, false
-}
-
-// cost is the most that a lease can cost.
-func (b Book) cost(price market.Price, units int, slots uint64) (market.Amount, error) {
-	rate, err := market.RateOf(price, units, b.limits.SlotMillis)
-	if err != nil {
-		return 0, err
-	}
-	return rate.Owed(slots)
-}
-
 // Owed is the most that the unpaid holds and leases which a peer commands can cost together.
 func (b Book) Owed(peer sign.Key) market.Amount {
 	var sum market.Amount
@@ -61,7 +40,7 @@ func (b Book) Owed(peer sign.Key) market.Amount {
 		if !r.open() || r.Peer() != peer {
 			continue
 		}
-		cost, err := b.cost(r.Price, len(r.Units), r.Slots)
+		cost, err := b.limits.cost(r.Price, len(r.Units), r.Slots)
 		if err != nil {
 			return math.MaxUint64
 		}
@@ -76,7 +55,7 @@ func (b Book) backed(o market.Order, class market.Class, price market.Price, wit
 	if with == nil {
 		return math.MaxInt, nil
 	}
-	cost, err := b.cost(price, int(o.UnitsPer), o.Slots)
+	cost, err := b.limits.cost(price, int(o.UnitsPer), o.Slots)
 	if err != nil {
 		return 0, market.Refuse(market.ReasonPrice, "what the lease can cost: %v", err)
 	}
@@ -95,7 +74,7 @@ func (b Book) backed(o market.Order, class market.Class, price market.Price, wit
 		leases = int(min((with.Funds-owed)/cost, math.MaxInt))
 	}
 	if with.Newcomer && with.Wary {
-		most, taken := b.newcomers(class)
+		most, taken := max(b.Total(class)*newcomersPercent/100, 1), b.records.newcomers(class)
 		if taken+int(o.UnitsPer) > most {
 			return 0, market.Refuse(market.ReasonLimit,
 				"holds of peers that never paid here have %d units, at most %d for now", taken, most)
@@ -103,16 +82,6 @@ func (b Book) backed(o market.Order, class market.Class, price market.Price, wit
 		leases = min(leases, (most-taken)/int(o.UnitsPer))
 	}
 	return leases, nil
-}
-
-// newcomers is how many units of a class the unpaid holds of newcomers may have, and have, while the provider is wary.
-func (b Book) newcomers(class market.Class) (most, taken int) {
-	for _, r := range b.records {
-		if r.open() && r.Newcomer && r.Class == class {
-			taken += len(r.Units)
-		}
-	}
-	return max(b.Total(class)*newcomersPercent/100, 1), taken
 }
 
 // unpaid emits Unpaid if the record's units were not paid for.
@@ -137,7 +106,7 @@ func (s *step) forget(r Record, lapsed bool) {
 	s.unpaid(r, lapsed)
 	r.State = Released
 	s.book.set(r)
-	s.book.drop(r.ID)
+	s.book.records.drop(r.ID)
 	s.book.forgot(r.ID)
 	s.emit(Forget{r.ID}, UnitsFreed{r.Units})
 }
