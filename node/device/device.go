@@ -52,10 +52,21 @@ type Info struct {
 // when its context does. An error leaves the device usable, unless it is ErrClosed.
 type Device interface {
 	Info() Info
+	Multiplier
+	Walker
+	Close() error
+}
+
+// Multiplier answers challenges of matrix products.
+type Multiplier interface {
 	// Multiply computes the products of a seed and gives the hash of every tile, in order.
 	Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error)
 	// Commit is Multiply with the commitment to all tiles, which is built while products are computed.
 	Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error)
+}
+
+// Walker answers challenges of memory: walks over one resident dataset.
+type Walker interface {
 	// Fill makes a dataset resident, in the place of the one before. ErrMemory when it does not fit.
 	Fill(ctx context.Context, d Dataset) error
 	// Evict gives the dataset's memory back, for work.
@@ -65,7 +76,6 @@ type Device interface {
 	Walk(ctx context.Context, key uint64, d Dataset, w challenge.Walk) ([]sign.Hash, error)
 	// Ends walks the walkers of one group again and gives their ends. ErrNoDataset.
 	Ends(ctx context.Context, key uint64, d Dataset, w challenge.Walk, group uint32) ([]uint64, error)
-	Close() error
 }
 
 // Dataset names a dataset: its seed and size.

@@ -30,7 +30,12 @@ type Runtime interface {
 	// Recover takes over an execution that an earlier process of the same peer started. It succeeds too when the
 	// execution has ended meanwhile (Wait says how) and when it is this runtime's already.
 	Recover(ctx context.Context, h Handle) error
-	// Stats returns the execution's usage so far; after the end, its total usage.
+	Meter
+}
+
+// Meter measures executions. Every runtime does.
+type Meter interface {
+	// Stats returns the execution's usage so far; after the end, its total usage. ErrNotFound for an unknown handle.
 	Stats(ctx context.Context, h Handle) (Stats, error)
 }
 

@@ -36,22 +36,33 @@ type Table = journal.Table[string, Record]
 // Define returns the table of a kind of machine. It is called once for each kind, by package variables.
 func Define(kind string) Table { return journal.Define[string, Record](kind) }
 
+// Owner is the room whose machines a Keeper runs.
+type Owner[M any] interface {
+	// Restore reads a machine's state as the journal has it.
+	Restore(ctx context.Context, state []byte) (M, error)
+	// Over reports whether nothing more will happen to a machine.
+	Over(m M) bool
+	// Notify gets all effects except those that the Keeper carries out, of each machine in order and one at a time.
+	// After a crash some come again. It must not wait for the machine.
+	Notify(name string, e escrow.Effect)
+	Observer
+}
+
+// Cosigned is an Owner whose transactions have further signers.
+type Cosigned interface {
+	// Others returns the signers of a machine's transactions beside the ledger's key, such as its job's guardians.
+	// They may be remote: only this machine waits for them.
+	Others(name string) []sign.Signer
+}
+
 // KeeperConfig is the surroundings of a Keeper.
 type KeeperConfig[M Machine[M]] struct {
 	Table   Table
 	Ledger  escrow.Ledger
 	Store   journal.Store
-	Restore func(ctx context.Context, state []byte) (M, error) // from the journal
-	Over    func(M) bool                                       // nothing more will happen
-	// Others returns the signers of a machine's transactions beside the ledger's key, such as its job's guardians.
-	// They may be remote: only this machine waits for them. Others is optional; if nil, there are none.
-	Others func(name string) []sign.Signer
-	// Notify gets all effects except those that the Keeper carries out, of each machine in order and one at a time.
-	// After a crash some come again. It must not wait for the machine.
-	Notify   func(name string, e escrow.Effect)
-	Observer Observer // likewise
-	Program  sign.Key // the observer gets its calls
-	Log      *slog.Logger
+	Owner   Owner[M] // it may be Cosigned
+	Program sign.Key // the owner gets its calls
+	Log     *slog.Logger
 }
 
 // Keeper runs the machines of one kind. All of its methods may be called from many goroutines at once.
@@ -119,7 +130,7 @@ func (k *Keeper[M]) Run(ctx context.Context) {
 
 // Add adds a machine, unless there is one of that name. The journal has it with the first event that changes it.
 func (k *Keeper[M]) Add(name string, m M) {
-	k.runner.Add(name, kept[M]{m: m, over: k.cfg.Over}, escrow.Ticked{})
+	k.runner.Add(name, kept[M]{m: m, over: k.cfg.Owner.Over}, escrow.Ticked{})
 }
 
 // Drop removes a machine that is over and has nothing to do, and reports whether it did. Its journal record stays,
@@ -166,11 +177,11 @@ type shell[M Machine[M]] struct{ k *Keeper[M] }
 func (s shell[M]) Load(ctx context.Context, add func(string, kept[M])) error {
 	cfg := s.k.cfg
 	return cfg.Table.List(ctx, cfg.Store, "", func(name string, r Record) error {
-		m, err := cfg.Restore(ctx, r.State)
+		m, err := cfg.Owner.Restore(ctx, r.State)
 		if err != nil {
 			return fmt.Errorf("reading %s %s: %w", cfg.Table.Kind(), name, err)
 		}
-		add(name, kept[M]{m: m, over: cfg.Over})
+		add(name, kept[M]{m: m, over: cfg.Owner.Over})
 		return nil
 	})
 }

@@ -144,12 +144,21 @@ func (f *refusing) Write(ctx context.Context, puts ...store.Put) error {
 	return f.Store.Write(ctx, puts...)
 }
 
+// notes is an owner that keeps the effects it is notified of.
 type notes struct {
 	mu  sync.Mutex
 	all []escrow.Effect
 }
 
-func (n *notes) add(_ string, e escrow.Effect) {
+func (n *notes) Looked(string, escrow.View) {}
+func (n *notes) Landed(string, Landed)      {}
+func (n *notes) Over(c counter) bool        { return c.ended }
+
+func (n *notes) Restore(_ context.Context, b []byte) (counter, error) {
+	return counter{funded: b[0], ended: b[1] == 1}, nil
+}
+
+func (n *notes) Notify(_ string, e escrow.Effect) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.all = append(n.all, e)
@@ -166,12 +175,7 @@ func keeper(t *testing.T, s store.Store, l escrow.Ledger, n *notes) (k *Keeper[c
 func stopped(t *testing.T, s store.Store, l escrow.Ledger, n *notes) *Keeper[counter] {
 	t.Helper()
 	k, err := NewKeeper(t.Context(), KeeperConfig[counter]{
-		Table: counterTable, Ledger: l, Store: s, Notify: n.add, Log: slog.New(slog.DiscardHandler),
-		Over:     func(c counter) bool { return c.ended },
-		Observer: Observer{Looked: func(string, escrow.View) {}, Landed: func(string, Landed) {}},
-		Restore: func(_ context.Context, b []byte) (counter, error) {
-			return counter{funded: b[0], ended: b[1] == 1}, nil
-		},
+		Table: counterTable, Ledger: l, Store: s, Owner: n, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -19,9 +19,11 @@ type Landed struct {
 }
 
 // Observer is notified of the views and transactions of machines, one at a time for each machine.
-type Observer struct {
-	Looked func(name string, v escrow.View) // at level Confirmed
-	Landed func(name string, l Landed)
+type Observer interface {
+	// Looked gets each view at level Confirmed.
+	Looked(name string, v escrow.View)
+	// Landed gets each transaction that is on chain.
+	Landed(name string, l Landed)
 }
 
 // observed is a ledger with an observer of its answers.

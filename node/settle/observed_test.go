@@ -28,6 +28,12 @@ func (s *staged) Status(context.Context, chain.Prepared) (chain.TxStatus, error)
 	return chain.TxStatus{State: s.state}, nil
 }
 
+// landings is an observer that keeps what landed.
+type landings []Landed
+
+func (*landings) Looked(string, escrow.View)  {}
+func (o *landings) Landed(_ string, l Landed) { *o = append(*o, l) }
+
 // What landed is told once, also when it is first seen final, and nothing is kept of a transaction whose fate is.
 func TestObservedForgets(t *testing.T) {
 	t.Parallel()
@@ -41,9 +47,9 @@ func TestObservedForgets(t *testing.T) {
 		{[]chain.TxState{chain.Pending, chain.Failed}, 0},
 		{[]chain.TxState{chain.Expired}, 0},
 	} {
-		var told []Landed
+		var told landings
 		l := &staged{}
-		o := &observed{Ledger: l, made: map[chain.TxID]Landed{}, told: map[chain.TxID]bool{}, to: Observer{Landed: func(_ string, l Landed) { told = append(told, l) }}}
+		o := &observed{Ledger: l, made: map[chain.TxID]Landed{}, told: map[chain.TxID]bool{}, to: &told}
 		tx, err := o.Sign(t.Context(), nil, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ func (k *Keeper[M]) queue(name string) *queue {
 	q := k.queues[name]
 	if q == nil {
 		q = &queue{ledger: &observed{
-			Ledger: k.cfg.Ledger, name: name, program: k.cfg.Program, to: k.cfg.Observer,
+			Ledger: k.cfg.Ledger, name: name, program: k.cfg.Program, to: k.cfg.Owner,
 			made: map[chain.TxID]Landed{}, told: map[chain.TxID]bool{},
 		}}
 		k.queues[name] = q
@@ -84,7 +84,7 @@ func (k *Keeper[M]) carry(ctx context.Context, name string, q *queue) {
 		case escrow.Sign, escrow.Push, escrow.Look:
 			k.ask(ctx, name, q.ledger, f)
 		default:
-			k.cfg.Notify(name, f)
+			k.cfg.Owner.Notify(name, f)
 		}
 	}
 }
@@ -95,8 +95,10 @@ func (k *Keeper[M]) carry(ctx context.Context, name string, q *queue) {
 func (k *Keeper[M]) ask(ctx context.Context, name string, l escrow.Ledger, f escrow.Effect) {
 	for ctx.Err() == nil {
 		var others []sign.Signer
-		if _, sign := f.(escrow.Sign); sign && k.cfg.Others != nil {
-			others = k.cfg.Others(name)
+		if _, sign := f.(escrow.Sign); sign {
+			if c, ok := k.cfg.Owner.(Cosigned); ok {
+				others = c.Others(name)
+			}
 		}
 		answer := escrow.Do(ctx, l, f, others...)
 		if ctx.Err() != nil {

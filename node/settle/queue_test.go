@@ -66,12 +66,17 @@ func TestKeeperSlowChain(t *testing.T) {
 	})
 }
 
+// faulty is an owner that panics over an effect.
+type faulty struct{ *notes }
+
+func (faulty) Notify(string, escrow.Effect) { panic("fault") }
+
 // A fault of the code that carries effects out ends the program, as elsewhere.
 func TestKeeperPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := stopped(t, store.NewMemory(), &blind{}, &notes{})
-		k.cfg.Notify = func(string, escrow.Effect) { panic("fault") }
+		k.cfg.Owner = faulty{&notes{}}
 		k.Add("a", counter{})
 		if err := k.Post("a", fund(1)); err != nil {
 			t.Fatal(err)

@@ -128,7 +128,7 @@ func (b *bench) over(bytes uint64) challenge.Walk {
 }
 
 // walks walks once and builds the tree over the ends, as audits time it.
-func walks(ctx context.Context, d device.Device, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
+func walks(ctx context.Context, d device.Walker, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
 	hashes, err := d.Walk(ctx, challenge.WalkKey(of.Seed), of, w)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (b *bench) curve(ctx context.Context) (string, error) {
 
 // checkGroups walks over the resident dataset, and compares groups of walkers drawn at random with the definition.
 func checkGroups(
-	ctx context.Context, d device.Device, of device.Dataset, w challenge.Walk, groups int,
+	ctx context.Context, d device.Walker, of device.Dataset, w challenge.Walk, groups int,
 ) (checked, differ int, err error) {
 	hashes, err := walks(ctx, d, of, w)
 	if err != nil {

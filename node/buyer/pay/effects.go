@@ -15,8 +15,8 @@ import (
 // unfunded is the reason of leases without money on chain in time.
 const unfunded = "its money was not on chain in time"
 
-// deposited carries out the effects of a deposit.
-func (x *Payments) deposited(name string, ev escrow.Effect) {
+// Notify carries out the effects of a deposit.
+func (x deposits) Notify(name string, ev escrow.Effect) {
 	job, g := jobOf(name), x.cfg.Genesis
 	note := func(kind trace.Kind, format string, args ...any) {
 		x.cfg.Jobs.Note(job, trace.Step{At: time.Now(), Kind: kind, Detail: fmt.Sprintf(format, args...)})
@@ -57,8 +57,8 @@ func (x *Payments) deposited(name string, ev escrow.Effect) {
 	}
 }
 
-// hired carries out the effects of a hire.
-func (x *Payments) hired(name string, e escrow.Effect) {
+// Notify carries out the effects of a hire.
+func (x hires) Notify(name string, e escrow.Effect) {
 	switch e := e.(type) {
 	case escrow.Waiting:
 		x.cfg.Log.Info("hiring a standby waits", "job", jobOf(name), "reason", e.Reason)

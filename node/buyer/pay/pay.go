@@ -185,35 +185,16 @@ func New(ctx context.Context, cfg Config) (*Payments, error) {
 	}
 	var err error
 	x.deposits, err = settle.NewKeeper(ctx, settle.KeeperConfig[deposit.Deposit]{
-		Table: depositTable, Ledger: cfg.Chain, Store: cfg.Store, Over: deposit.Deposit.Closed, Notify: x.deposited,
-		Observer: settle.Observer{Looked: x.views.looked, Landed: x.views.landed}, Program: cfg.Genesis.Program,
-		Restore: func(ctx context.Context, state []byte) (deposit.Deposit, error) {
-			net, err := cfg.Network.Get(ctx)
-			if err != nil {
-				return deposit.Deposit{}, err
-			}
-			return deposit.Restore(state, net, cfg.Params)
-		},
-		Others: x.witnesses, Log: cfg.Log,
+		Table: depositTable, Ledger: cfg.Chain, Store: cfg.Store, Owner: deposits{x}, Program: cfg.Genesis.Program,
+		Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	x.till = &till{cfg: cfg, deposits: x.deposits}
 	x.hires, err = settle.NewKeeper(ctx, settle.KeeperConfig[deposit.Hire]{
-		Table: hireTable, Ledger: cfg.Chain, Store: cfg.Store, Over: deposit.Hire.Closed, Notify: x.hired,
-		Observer: settle.Observer{ // the owner's deposit shows the escrow
-			Looked: func(string, escrow.View) {}, Landed: func(string, settle.Landed) {},
-		},
-		Program: cfg.Genesis.Program,
-		Restore: func(ctx context.Context, state []byte) (deposit.Hire, error) {
-			net, err := cfg.Network.Get(ctx)
-			if err != nil {
-				return deposit.Hire{}, err
-			}
-			return deposit.RestoreHire(state, net, cfg.Params)
-		},
-		Others: x.witnesses, Log: cfg.Log,
+		Table: hireTable, Ledger: cfg.Chain, Store: cfg.Store, Owner: hires{x}, Program: cfg.Genesis.Program,
+		Log: cfg.Log,
 	})
 	return x, err
 }
@@ -232,9 +213,6 @@ func (x *Payments) Escrows(job string) []record.Escrow { return x.views.of(job) 
 // Account returns the token account of the owner if the peer spends another's money, and else zero. Orders name it
 // beside the peer's own account.
 func (x *Payments) Account() sign.Key { return x.till.account() }
-
-// witnesses returns the signers of a deposit's or hire's transactions beside this peer.
-func (x *Payments) witnesses(name string) []sign.Signer { return x.cfg.Jobs.Witnesses(jobOf(name)) }
 
 // of lists the deposits of a job.
 func (x *Payments) of(job string) []string {

@@ -123,8 +123,8 @@ func (x *views) seen(name string, at sign.Key) bool {
 	return x.get(name).Address == at
 }
 
-// looked implements settle.Observer.
-func (x *views) looked(name string, v escrow.View) {
+// Looked implements settle.Observer.
+func (x *views) Looked(name string, v escrow.View) {
 	if v.Escrow == nil {
 		return
 	}
@@ -140,8 +140,8 @@ func (x *views) looked(name string, v escrow.View) {
 	})
 }
 
-// landed implements settle.Observer.
-func (x *views) landed(name string, l settle.Landed) {
+// Landed implements settle.Observer.
+func (x *views) Landed(name string, l settle.Landed) {
 	x.change(name, func(e *record.Escrow) {
 		if !slices.ContainsFunc(e.Transactions, func(o record.Landed) bool { return o.Tx == l.Tx }) {
 			e.Transactions = append(e.Transactions, record.Landed(l))

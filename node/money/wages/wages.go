@@ -98,17 +98,7 @@ func New(ctx context.Context, cfg Config) (*Wages, error) {
 	x := &Wages{Config: cfg, free: make(chan struct{}, wagesAtOnce), jobs: map[sign.Hash]*earner{}}
 	var err error
 	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[claims.Claims]{
-		Table: table, Program: cfg.Genesis.Program,
-		Over:     func(m claims.Claims) bool { over, _ := m.Over(); return over },
-		Observer: settle.Observer{Looked: x.looked, Landed: func(string, settle.Landed) {}}, Ledger: cfg.Chain,
-		Store: cfg.Store, Notify: x.report, Log: cfg.Log,
-		Restore: func(ctx context.Context, state []byte) (claims.Claims, error) {
-			net, err := cfg.Network.Get(ctx)
-			if err != nil {
-				return claims.Claims{}, err
-			}
-			return claims.Restore(state, net, cfg.When, cfg.Params)
-		},
+		Table: table, Program: cfg.Genesis.Program, Ledger: cfg.Chain, Store: cfg.Store, Owner: owner{x}, Log: cfg.Log,
 	})
 	return x, err
 }
@@ -312,8 +302,26 @@ func (x *Wages) missed(w wards.Ward, e *earner, at sign.Key, why error) {
 	}
 }
 
-// looked notes when it may soon be too late to claim: the owner takes the money back, or the escrow's time is over.
-func (x *Wages) looked(name string, v escrow.View) {
+// owner implements settle.Owner with the claims of wages.
+type owner struct{ *Wages }
+
+// Restore implements settle.Owner.
+func (x owner) Restore(ctx context.Context, state []byte) (claims.Claims, error) {
+	net, err := x.Network.Get(ctx)
+	if err != nil {
+		return claims.Claims{}, err
+	}
+	return claims.Restore(state, net, x.When, x.Params)
+}
+
+// Over implements settle.Owner.
+func (x owner) Over(m claims.Claims) bool { over, _ := m.Over(); return over }
+
+// Landed implements settle.Observer.
+func (owner) Landed(string, settle.Landed) {}
+
+// Looked notes when it may soon be too late to claim: the owner takes the money back, or the escrow's time is over.
+func (x owner) Looked(name string, v escrow.View) {
 	m, _, err := x.claims.Get(name)
 	if err != nil {
 		return
@@ -325,8 +333,8 @@ func (x *Wages) looked(name string, v escrow.View) {
 	x.note(e, name, func(d *drawn) { d.hurry = late || m.Retired(v) })
 }
 
-// report logs the results of claims.
-func (x *Wages) report(name string, e escrow.Effect) {
+// Notify logs the results of claims.
+func (x owner) Notify(name string, e escrow.Effect) {
 	log := x.Log.With("wage", name)
 	money := x.Genesis.FormatAmount
 	switch e := e.(type) {

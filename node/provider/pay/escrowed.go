@@ -111,23 +111,29 @@ func New(ctx context.Context, cfg Config) (*Escrowed, error) {
 		return nil, err
 	}
 	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[claims.Claims]{
-		Table: claimsTable, Program: cfg.Genesis.Program,
-		Over:     claims.Claims.Done,
-		Observer: settle.Observer{Looked: x.looked, Landed: x.landed}, Ledger: cfg.Chain, Store: cfg.Store,
-		Notify: x.report, Log: cfg.Log,
-		Restore: func(ctx context.Context, state []byte) (claims.Claims, error) {
-			net, err := cfg.Network.Get(ctx)
-			if err != nil {
-				return claims.Claims{}, err
-			}
-			return claims.Restore(state, net, cfg.When, cfg.Params)
-		},
+		Table: claimsTable, Program: cfg.Genesis.Program, Ledger: cfg.Chain, Store: cfg.Store, Owner: owner{x},
+		Log: cfg.Log,
 	})
 	return x, err
 }
 
-// looked ends a lease when its buyer takes back its money: earnings after the network's response slots are not paid.
-func (x *Escrowed) looked(name string, v escrow.View) {
+// owner implements settle.Owner with the claims of leases.
+type owner struct{ *Escrowed }
+
+// Restore implements settle.Owner.
+func (x owner) Restore(ctx context.Context, state []byte) (claims.Claims, error) {
+	net, err := x.cfg.Network.Get(ctx)
+	if err != nil {
+		return claims.Claims{}, err
+	}
+	return claims.Restore(state, net, x.cfg.When, x.cfg.Params)
+}
+
+// Over implements settle.Owner.
+func (owner) Over(m claims.Claims) bool { return m.Done() }
+
+// Looked ends a lease when its buyer takes back its money: earnings after the network's response slots are not paid.
+func (x owner) Looked(name string, v escrow.View) {
 	if m, _, err := x.claims.Get(name); err == nil && m.Retired(v) {
 		x.unfunded(m.Lease().ID(), "its buyer takes back the money for it")
 	}
@@ -270,8 +276,8 @@ func (x *Escrowed) Earned(s *billing.Meter) {
 	s.SetClaimed(now)
 }
 
-// report logs the results of claims.
-func (x *Escrowed) report(name string, e escrow.Effect) {
+// Notify logs the results of claims.
+func (x owner) Notify(name string, e escrow.Effect) {
 	log := x.cfg.Log.With("lease", name)
 	money := x.cfg.Genesis.FormatAmount
 	switch e := e.(type) {
@@ -304,7 +310,8 @@ func (x *Escrowed) paid(c market.LeaseCore) error {
 	return x.Credit.Paid(context.Background(), peers...)
 }
 
-func (x *Escrowed) landed(name string, l settle.Landed) {
+// Landed implements settle.Observer.
+func (x owner) Landed(name string, l settle.Landed) {
 	x.cfg.Log.Debug("a transaction is on chain", "lease", name, "tx", l.Tx, "calls", l.Calls)
 }
 

@@ -21,23 +21,43 @@ type Process interface {
 	Args() []string
 	// Environ is the whole environment, "NAME=value".
 	Environ() []string
+	Streams
+	Files
+	Machine
+	Network
+}
+
+// Streams are the standard streams of a program.
+type Streams interface {
 	Stdin() io.Reader
 	Stdout() io.Writer
 	Stderr() io.Writer
-	// OpenFile, Remove and ReadDir (names as the system orders them) work as those of package os.
+}
+
+// Files is the file system that a program sees. Its methods work as those of package os.
+type Files interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	Remove(name string) error
+	// ReadDir lists names as the system orders them.
 	ReadDir(name string) ([]string, error)
+}
+
+// Machine is the processor and memory under a program, its clock and its source of random numbers.
+type Machine interface {
 	// Grow takes and touches mib MiB of memory and keeps it. Over the limit it does not return.
 	Grow(mib int)
 	// Burn uses about a millisecond of CPU.
 	Burn()
+	Now() time.Time
+	Random() uint64
+}
+
+// Network is the network that a program reaches.
+type Network interface {
 	// Dial tries to reach a network address.
 	Dial(addr string) error
 	// Listen serves every connection to a port of the own loopback address, without end.
 	Listen(port uint16, serve func(io.ReadWriteCloser)) error
-	Now() time.Time
-	Random() uint64
 }
 
 // Terminal is the further part of the Process of a program in a Fake that was attached with a terminal.
@@ -56,7 +76,7 @@ type File interface {
 type Program func(p Process) int
 
 // ReadFile reads at most limit bytes of a file.
-func ReadFile(p Process, name string, limit int64) ([]byte, error) {
+func ReadFile(p Files, name string, limit int64) ([]byte, error) {
 	f, err := p.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
@@ -66,7 +86,7 @@ func ReadFile(p Process, name string, limit int64) ([]byte, error) {
 }
 
 // WriteFile creates or replaces a file.
-func WriteFile(p Process, name string, b []byte) error {
+func WriteFile(p Files, name string, b []byte) error {
 	f, err := p.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
@@ -76,7 +96,7 @@ func WriteFile(p Process, name string, b []byte) error {
 }
 
 // Exists reports whether a file can be opened.
-func Exists(p Process, name string) bool {
+func Exists(p Files, name string) bool {
 	f, err := p.OpenFile(name, os.O_RDONLY, 0)
 	if err != nil {
 		return false
@@ -91,12 +111,25 @@ type OS struct {
 	sink uint64
 }
 
-func (*OS) Args() []string        { return os.Args[1:] }
-func (*OS) Environ() []string     { return os.Environ() }
-func (*OS) Stdin() io.Reader      { return os.Stdin }
-func (*OS) Stdout() io.Writer     { return os.Stdout }
-func (*OS) Stderr() io.Writer     { return os.Stderr }
-func (*OS) Now() time.Time        { return time.Now() }
+// Args returns the arguments after the program's name.
+func (*OS) Args() []string { return os.Args[1:] }
+
+// Environ returns the environment of the process.
+func (*OS) Environ() []string { return os.Environ() }
+
+// Stdin returns the standard input of the process.
+func (*OS) Stdin() io.Reader { return os.Stdin }
+
+// Stdout returns the standard output of the process.
+func (*OS) Stdout() io.Writer { return os.Stdout }
+
+// Stderr returns the standard error of the process.
+func (*OS) Stderr() io.Writer { return os.Stderr }
+
+// Now reads the system's clock.
+func (*OS) Now() time.Time { return time.Now() }
+
+// Remove removes a file or an empty directory.
 func (*OS) Remove(n string) error { return os.Remove(n) }
 
 // OpenFile is os.OpenFile.
