@@ -168,7 +168,7 @@ func (n *Network) bond(ctx context.Context) error {
 		g.Go(func() error {
 			for _, args := range [][]string{{"stake", "register"}, {"stake", "add", bondTokens},
 				{"stake", "bond", "all"}} {
-				if err := command(gctx, func(string, ...any) {}, n.opts.Binary, p.Home, nil, args...); err != nil {
+				if err := Command(gctx, func(string, ...any) {}, n.opts.Binary, p.Home, nil, args...); err != nil {
 					return fmt.Errorf("%s: %w", p.Name, err)
 				}
 			}
@@ -222,7 +222,7 @@ func (n *Network) WaitReady(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, p := range n.Peers {
 		if p.Running() {
-			wg.Go(func() { _, errs[i] = p.ready(ctx, want) })
+			wg.Go(func() { _, errs[i] = p.Ready(ctx, want) })
 		}
 	}
 	wg.Wait()
@@ -238,8 +238,8 @@ func (n *Network) Buyers() []*Peer { return n.Peers[n.opts.Providers:] }
 // Chain is the local chain; nil on a free network.
 func (n *Network) Chain() *localnet.Chain { return n.chain }
 
-// ledger looks at the chain without a wallet of its own.
-func (n *Network) ledger() (*solana.Ledger, error) {
+// Ledger looks at the chain without a wallet of its own.
+func (n *Network) Ledger() (*solana.Ledger, error) {
 	return solana.NewReader([]string{n.RPC}, n.Genesis)
 }
 

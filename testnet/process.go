@@ -1,13 +1,16 @@
 package testnet
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -115,7 +118,7 @@ func (p *Peer) Start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	_, err := p.ready(ctx, 1)
+	_, err := p.Ready(ctx, 1)
 	return err
 }
 
@@ -151,13 +154,16 @@ func (p *Peer) stop() error {
 		p.Name, stopGrace, filepath.Join(p.Home, "peer.log"))
 }
 
+// Binary is the program that the peer runs.
+func (p *Peer) Binary() string { return p.binary }
+
 // Client talks to the peer's API.
 func (p *Peer) Client() (*api.Client, error) {
 	return api.Dial(p.Home, config.FileAPI)
 }
 
-// ready waits until the peer answers, sees the chain and has at least so many connections.
-func (p *Peer) ready(ctx context.Context, peers int) (api.NodeInfo, error) {
+// Ready waits until the peer answers, sees the chain and has at least so many connections.
+func (p *Peer) Ready(ctx context.Context, peers int) (api.NodeInfo, error) {
 	var last error
 	for {
 		c, err := p.Client()
@@ -194,8 +200,8 @@ func errOr(err error, text string) error {
 	return errors.New(text)
 }
 
-// waitFree waits until all units of a peer are free.
-func waitFree(ctx context.Context, c *api.Client) error {
+// WaitFree waits until all units of a peer are free.
+func WaitFree(ctx context.Context, c *api.Client) error {
 	for {
 		info, err := api.GetNode.Call(ctx, c, api.None{})
 		if err == nil && info.FreeUnits == info.Units {
@@ -228,4 +234,36 @@ func WaitOffers(ctx context.Context, c *api.Client, want int) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// short is a command line with paths from the working directory, where they lie below it.
+func short(text string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return text
+	}
+	return strings.ReplaceAll(text, wd+string(filepath.Separator), "")
+}
+
+// Command runs the program with a home of its own, as its user would, shows that, and reads the JSON that it prints;
+// into may be nil.
+func Command(ctx context.Context, say func(string, ...any), binary, home string, into any, args ...string) error {
+	say("   $ starling --home %s %s", short(home), short(strings.Join(args, " ")))
+	var errs bytes.Buffer
+	c := exec.CommandContext(ctx, binary, append([]string{"--home", home, "-o", "json"}, args...)...)
+	c.Stderr = &errs
+	out, err := c.Output()
+	if err != nil {
+		return fmt.Errorf("starling %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(errs.Bytes()))
+	}
+	for line := range strings.Lines(errs.String()) {
+		say("     %s", strings.TrimSpace(line))
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(out, into); err != nil {
+		return fmt.Errorf("starling %s: reading what it printed: %w", strings.Join(args, " "), err)
+	}
+	return nil
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/demo"
+	"github.com/starling-network/starling/testnet/drill"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/jobs/lm/corpus"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -355,14 +357,14 @@ func TestDemo(t *testing.T) {
 	needChain(t)
 	dir := t.TempDir()
 	text := corpus.Config{ShardBytes: corpus.DefaultShardBytes / 8, HeldOutBytes: 96 << 10}
-	if err := testnet.Demo(t.Context(), testnet.DemoOptions{Dir: dir, Out: t.Output(), Binary: starling(t), Text: text}); err != nil {
+	if err := demo.Run(t.Context(), demo.Options{Dir: dir, Out: t.Output(), Binary: starling(t), Text: text}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "demo.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r testnet.Report
+	var r demo.Report
 	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatal(err)
 	}
@@ -382,14 +384,14 @@ func TestSlash(t *testing.T) {
 	}
 	needChain(t)
 	dir := t.TempDir()
-	if err := testnet.Slash(t.Context(), testnet.DemoOptions{Dir: dir, Out: t.Output(), Binary: starling(t)}); err != nil {
+	if err := drill.Slash(t.Context(), drill.Options{Dir: dir, Out: t.Output(), Binary: starling(t)}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "slash.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r testnet.SlashReport
+	var r drill.SlashReport
 	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatal(err)
 	}
@@ -428,14 +430,14 @@ func TestDetach(t *testing.T) {
 	}
 	needChain(t)
 	dir := t.TempDir()
-	if err := testnet.Detach(t.Context(), testnet.DemoOptions{Dir: dir, Out: t.Output(), Binary: starling(t)}); err != nil {
+	if err := drill.Detach(t.Context(), drill.Options{Dir: dir, Out: t.Output(), Binary: starling(t)}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, "detach.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r testnet.DetachReport
+	var r drill.DetachReport
 	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatal(err)
 	}

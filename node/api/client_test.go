@@ -22,6 +22,7 @@ import (
 
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 // peerOf returns a client of a peer that answers each request with a handler.
@@ -263,7 +264,7 @@ const jobText = `{apiVersion: v1, kind: Job, metadata: {name: words}, spec: {mod
 // submission is a job with secrets, as a user's file has it.
 func submission(t testing.TB, more string) Submission {
 	t.Helper()
-	spec, err := job.Parse(fmt.Appendf(nil, jobText, more), job.Token{Decimals: 6})
+	spec, err := jobfile.Parse(fmt.Appendf(nil, jobText, more), jobfile.Token{Decimals: 6})
 	if err == nil {
 		spec, err = spec.WithBlobs(map[string]job.Blob{"app.wasm": {CID: "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", Size: 1}})
 	}

@@ -16,7 +16,7 @@ const (
 	maxBlobs = 16_384
 )
 
-// Check holds the job to every rule, as Parse does. The error is an *Error with the fields named as in a job file.
+// Check holds the job to every rule. The error is an *Error with the fields named as in a job file.
 func (j Job) Check() error { return problemsOf(j).err() }
 
 func problemsOf(j Job) problems {
@@ -65,11 +65,11 @@ func checkLabels(j Job, ps *problems) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(j.Labels)) {
 		if !isLabel(k) {
-			ps.add("metadata.labels."+printable(k),
+			ps.add("metadata.labels."+Printable(k),
 				"not a label's name: want 1 to 63 of letters, digits, '.', '_', '/' and '-'")
 		}
 		if v := j.Labels[k]; len(v) > 256 || !isText(v) || strings.ContainsAny(v, "\r\n") {
-			ps.add("metadata.labels."+printable(k), "want one line of at most 256 bytes")
+			ps.add("metadata.labels."+Printable(k), "want one line of at most 256 bytes")
 		}
 	}
 }
@@ -80,7 +80,7 @@ func checkEnv(j Job, ps *problems) {
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(j.Env)) {
-		field := "spec.env." + printable(k)
+		field := "spec.env." + Printable(k)
 		switch {
 		case !isVariable(k):
 			ps.add(field, "not a variable's name: want letters, digits and '_', not beginning with a digit")

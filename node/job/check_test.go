@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,29 +25,24 @@ const (
 	testCID   = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
 )
 
-// module is a valid job of a WASI program, container one of a container, ray a cluster.
+// moduleJob is a valid job of a WASI program, containerJob one of a container, clusterJob a cluster.
 func moduleJob(t *testing.T) Job {
-	return flagsJob(t, Flags{Module: "a.wasm", Outputs: []string{"/out"}})
+	return complete(t, Job{Module: "a.wasm", Outputs: []Output{{"/out"}}})
 }
 
 func containerJob(t *testing.T) Job {
-	return flagsJob(t, Flags{Module: testImage, Outputs: []string{"/out"}, HealthTCP: "80"})
-}
-
-func flagsJob(t *testing.T, f Flags) Job {
-	t.Helper()
-	f.MaxPrice = "1"
-	j, err := f.Job(token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return j
+	return complete(t, Job{Image: testImage, Outputs: []Output{{"/out"}}, Health: &Health{TCP: 80}})
 }
 
 func clusterJob(t *testing.T) Job {
+	return complete(t, Job{Image: testImage, Count: 4, Cluster: &Cluster{Engine: "ray"}}, "spec.size")
+}
+
+// complete is a job of which these fields were set, at a price of 1.
+func complete(t testing.TB, j Job, set ...string) Job {
 	t.Helper()
-	j, err := Parse([]byte("{apiVersion: v1, kind: Cluster, spec: {size: 4, engine: ray, image: '"+testImage+
-		"', payment: {maxPrice: 1}}}"), token)
+	j.Payment.MaxPrice, j.Payment.Decimals = 1_000_000, 6
+	j, err := j.Complete(func(field string) bool { return slices.Contains(set, field) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +345,7 @@ func size4(j *Job) { j.Count = 4 }
 func TestEdgesOfVerify(t *testing.T) {
 	t.Parallel()
 	valid := func(t *testing.T) Job {
-		return flagsJob(t, Flags{Module: "a.wasm", Outputs: []string{"/out"}, Verify: "replicate"})
+		return complete(t, Job{Module: "a.wasm", Outputs: []Output{{"/out"}}, Verify: VerifyReplicate})
 	}
 	if per := valid(t).Resources.PerUnit; per.MemoryMiB != DefaultVerifyMemoryMiB ||
 		per.DiskMiB != DefaultVerifyDiskMiB {

@@ -16,12 +16,6 @@ type Payment struct {
 	Free     bool          `json:"free,omitempty"` // the network has no money: MaxPrice and Budget are 0
 }
 
-// Token is the unit of a network's prices. A free network has none: every price on it is 0.
-type Token struct {
-	Decimals uint8
-	Free     bool
-}
-
 // verifyCost is how often each rank of a checked job is computed at the most, unless providers keep differing: its
 // result, one replica, and a third when the two differ.
 const verifyCost = 3

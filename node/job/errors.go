@@ -79,14 +79,21 @@ func (ps problems) err() error {
 	if len(ps) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(ps, func(a, b Problem) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
-	})
 	return &Error{Problems: ps}
 }
 
 // notSupported is the text of a problem of that kind.
 func notSupported(what string) string { return ErrNotSupported.Error() + ": " + what }
+
+// Printable keeps a field's name readable in an error.
+func Printable(key string) string {
+	if len(key) > 64 {
+		key = key[:64] + "…"
+	}
+	return strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return '?'
+		}
+		return c
+	}, key)
+}

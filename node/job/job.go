@@ -1,9 +1,9 @@
-// Package job is a user's request: a job file or the equal flags of `starling run`, read strictly and turned into a
-// validated [Job].
+// Package job is a user's request, its rules and its cost. Package jobfile reads it from a file or
+// from the flags of `starling run`.
 //
-//	job file (YAML) ─▶ Parse ─┐
-//	                          ├─▶ Job ─▶ WithBlobs ─▶ Marshal ─▶ local API ─▶ Unmarshal ─▶ Job
-//	flags ────▶ Flags.Job ────┘
+//	job file (YAML) ─▶ jobfile.Parse ─┐
+//	                                  ├─▶ Job ─▶ WithBlobs ─▶ Marshal ─▶ local API ─▶ Unmarshal ─▶ Job
+//	flags ────▶ jobfile.Flags.Job ────┘
 //
 // A field that is unknown, misspelt, of the wrong type or out of range is refused with its path and its line, because a
 // job that ran with half of its limits ignored has already cost money. Fields that are part of the format but that this
@@ -233,6 +233,13 @@ func plural(n uint64, word string) string {
 		return "1 " + word
 	}
 	return strconv.FormatUint(n, 10) + " " + word + "s"
+}
+
+// Complete fills in the defaults of fields that were not set, and checks the job. said reports whether a field, by its
+// name in a job file, was set. The error is an *Error.
+func (j Job) Complete(said func(field string) bool) (Job, error) {
+	j = normal(j.withDefaults(said))
+	return j, j.Check()
 }
 
 // withDefaults fills in the defaults. The budget's default is the most that the job can cost.

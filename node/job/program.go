@@ -1,7 +1,6 @@
 package job
 
 import (
-	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -12,12 +11,12 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// engineSocket is the file by which a program would command the provider's container engine.
-const engineSocket = "docker.sock"
+// EngineSocket is the file by which a program would command the provider's container engine.
+const EngineSocket = "docker.sock"
 
-// never are the fields by which a container would reach out of its sandbox, with the one sentence that says why they
+// Never are the fields by which a container would reach out of its sandbox, with the one sentence that says why they
 // are refused. They are known so that nobody takes them for a misspelling of something else.
-var never = map[string]string{
+var Never = map[string]string{
 	"privileged": "privileged containers are not possible on Starling: the provider's machine is not yours, and " +
 		"its other guests are strangers",
 	"hostMounts": neverMounts, "hostPath": neverMounts, "capAdd": neverCapabilities, "capabilities": neverCapabilities,
@@ -64,9 +63,6 @@ func IsImage(program string) bool {
 	known := slices.Contains([]string{"docker.io", "ghcr.io", "quay.io", "nvcr.io", "registry.k8s.io"}, host)
 	return slash && (known || withPort().MatchString(host)) || tagged().MatchString(program)
 }
-
-// asImage takes the scheme off that some tools write before an image.
-func asImage(text string) string { return strings.TrimPrefix(text, "docker://") }
 
 // imageName is the last word of an image's name: "ghcr.io/acme/train:v1@sha256:…" → "train".
 func imageName(image string) string {
@@ -126,19 +122,6 @@ func checkImage(ps *problems, image string) {
 	case err != nil:
 		ps.add("spec.image", "%v", err)
 	}
-}
-
-// asNetwork reads the network that a program can reach.
-func asNetwork(text string) (runtime.Network, error) {
-	switch text {
-	case "none":
-		return runtime.NetworkNone, nil
-	case string(runtime.NetworkInternet):
-		return runtime.NetworkInternet, nil
-	case "host":
-		return "", fmt.Errorf("%s", never["hostNetwork"])
-	}
-	return "", fmt.Errorf("%.40q, want none or internet", text)
 }
 
 // isGPU reports whether the units of a class are GPUs: "gpu", and "gpu/" with a model.

@@ -1,8 +1,6 @@
 package job
 
 import (
-	"fmt"
-	"math"
 	"net/url"
 	"strings"
 	"time"
@@ -55,16 +53,6 @@ func checkRestart(j Job, ps *problems) {
 	} else if b > 0 && r.Policy == RestartNever {
 		ps.add("spec.restart.backoff", "nothing is started again: restart.policy is never")
 	}
-}
-
-func asPolicy(text string) (RestartPolicy, error) {
-	switch p := RestartPolicy(text); p {
-	case "never", "no":
-		return RestartNever, nil
-	case RestartOnFailure, RestartAlways:
-		return p, nil
-	}
-	return "", fmt.Errorf("%.40q, want never, on-failure or always", text)
 }
 
 func (ps *problems) limit(field string, d, least, most time.Duration) {
@@ -184,11 +172,4 @@ func checkHealth(j Job, ps *problems) {
 	if h.Retries < 1 || h.Retries > maxHealthRetries {
 		ps.add("spec.health.retries", "%d, want 1 to %d", h.Retries, maxHealthRetries)
 	}
-}
-
-func asPort(n uint32) (uint16, error) {
-	if n < 1 || n > math.MaxUint16 {
-		return 0, fmt.Errorf("%d is not a port: want 1 to %d", n, math.MaxUint16)
-	}
-	return uint16(n), nil
 }

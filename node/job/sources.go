@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/runtime"
 )
@@ -255,8 +256,8 @@ func checkPath(p string) error {
 		return fmt.Errorf("%.80q is not a clean absolute path below /", p)
 	case overlap(p, path.Dir(runtime.ControlDir)):
 		return fmt.Errorf("%s is kept for the runtime", path.Dir(runtime.ControlDir))
-	case path.Base(p) == engineSocket:
-		return errors.New(never["docker.sock"])
+	case path.Base(p) == EngineSocket:
+		return errors.New(Never["docker.sock"])
 	}
 	return nil
 }
@@ -273,8 +274,8 @@ func badSource(source string) string {
 		return "missing: a file path, or cid: and a CID"
 	case len(source) > 4096 || !isText(source) || strings.ContainsAny(source, "\r\n"):
 		return "want one line of at most 4096 bytes"
-	case path.Base(source) == engineSocket:
-		return never["docker.sock"]
+	case path.Base(source) == EngineSocket:
+		return Never["docker.sock"]
 	case strings.HasPrefix(source, CIDScheme):
 		if err := checkCID(strings.TrimPrefix(source, CIDScheme)); err != nil {
 			return err.Error()

@@ -1,5 +1,5 @@
-// Package sim plays the audit protocol against adversaries: one file for each attack, many adversaries of every kind,
-// and honest peers among noise.
+// Package sim plays the audit protocol against adversaries: many adversaries of every kind, and honest peers among
+// noise. Package play plays them, packages audits and trades have them, and this one makes the table.
 //
 // Times are modelled: hardware by its class (node/device/sim), networks by noise. The rules are not: plans, deadlines,
 // verdicts, and standings are those of verify/audit. For attacks on signed data, whole records are made and checked,
@@ -11,7 +11,7 @@
 //
 // Attacks that no audit of hardware detects are played once for each adversary, against the rules that do: results
 // against verify/replica, leases against both machines of verify/meter, probes against verify/exclusive, a good name
-// against verify/reputation (trial.go). A result with a target is a Figure, and a table with one that misses its target
+// against verify/reputation. A result with a target is a Figure, and a table with one that misses its target
 // is an error.
 //
 // Everything follows from the seed.

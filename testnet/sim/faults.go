@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/testnet/sim/audits"
+	"github.com/starling-network/starling/testnet/sim/play"
+	"github.com/starling-network/starling/testnet/sim/trades"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
 	"github.com/starling-network/starling/verify/challenge"
@@ -73,7 +76,7 @@ var bitFaults = []fault{
 }
 
 // faults plays every fault many times.
-func faults(ctx context.Context, o Options) ([]FaultLine, error) {
+func faults(ctx context.Context, o play.Options) ([]FaultLine, error) {
 	var lines []FaultLine
 	for _, f := range bitFaults {
 		line := FaultLine{Fault: f.name}
@@ -81,9 +84,9 @@ func faults(ctx context.Context, o Options) ([]FaultLine, error) {
 			if err := ctx.Err(); err != nil {
 				return lines, err
 			}
-			w := newWorld(o.Seed, "fault/"+f.name, i)
+			w := play.NewWorld(o.Seed, "fault/"+f.name, i)
 			p := newProvider(i)
-			err := f.play(p, w.r)
+			err := f.play(p, w.R)
 			if err != nil && !errors.Is(err, challenge.ErrFault) {
 				return lines, fmt.Errorf("%s: %w", f.name, err)
 			}
@@ -101,7 +104,7 @@ func faults(ctx context.Context, o Options) ([]FaultLine, error) {
 	}
 	again := FaultLine{Fault: "a peer restored from a backup sells units again that it had sold"}
 	for i := range o.Faults {
-		proven, err := sellsAgain(newWorld(o.Seed, "fault/sold", i))
+		proven, err := trades.SellsAgain(play.NewWorld(o.Seed, "fault/sold", i))
 		if err != nil {
 			return lines, err
 		}
@@ -144,7 +147,7 @@ type provider struct {
 }
 
 func newProvider(i int) *provider {
-	c := whole(i)
+	c := audits.Case(i)
 	return &provider{
 		key: c.Provider, target: audit.Target{Provider: c.Provider.Key(), Unit: c.Unit, Window: c.Window, Attempt: 1},
 		shape: challenge.Shape{Rows: 64, Columns: 256, Depth: 64, Products: 1},

@@ -1,14 +1,16 @@
 package sim
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/starling-network/starling/testnet/sim/audits"
+	"github.com/starling-network/starling/testnet/sim/play"
+	"github.com/starling-network/starling/testnet/sim/trades"
+)
 
 // Kinds are all that are played, honest peers first, then in the order of the threat table.
-func Kinds() []Kind {
-	all := slices.Concat(
-		honestKinds, metadataKinds, amxKinds, upsellKinds, modelKinds, vramKinds, hostMemoryKinds, sybilKinds,
-		cardSplitKinds, rotationKinds(), partialKinds, captureKinds, oversoldKinds, uuidKinds,
-		memberKinds, forgedKinds, meteringKinds, washKinds, soldTwiceKinds, contendedKinds, splitKinds, rentKinds,
-	)
-	slices.SortStableFunc(all, func(a, b Kind) int { return a.Threat - b.Threat })
+func Kinds() []play.Kind {
+	all := slices.Concat(audits.Kinds(), trades.Kinds())
+	slices.SortStableFunc(all, func(a, b play.Kind) int { return a.Threat - b.Threat })
 	return all
 }

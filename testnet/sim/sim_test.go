@@ -2,15 +2,13 @@ package sim
 
 import (
 	"reflect"
-	"strings"
 	"testing"
 
-	"github.com/starling-network/starling/node/device/sim"
-	"github.com/starling-network/starling/verify/audit"
+	"github.com/starling-network/starling/testnet/sim/play"
 )
 
 // small is a version of the table that takes seconds.
-var small = Options{Seed: 1, Adversaries: 60, Honest: 300, Windows: 30, Records: 1, Faults: 20}
+var small = play.Options{Seed: 1, Adversaries: 60, Honest: 300, Windows: 30, Records: 1, Faults: 20}
 
 // The targets of the protocol hold for every kind, as far as so few can show: nobody that must be caught is missed, nobody honest is
 // slashed, and hardly anybody delisted.
@@ -44,7 +42,7 @@ func TestTargets(t *testing.T) {
 
 func TestSameSeedSameTable(t *testing.T) {
 	t.Parallel()
-	o := Options{Seed: 7, Adversaries: 5, Honest: 20, Windows: 10, Faults: 1}
+	o := play.Options{Seed: 7, Adversaries: 5, Honest: 20, Windows: 10, Faults: 1}
 	a, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -70,51 +68,15 @@ func TestSameSeedSameTable(t *testing.T) {
 // A table that misses its targets says so: the checks can fail.
 func TestMissesAreSeen(t *testing.T) {
 	t.Parallel()
-	good := Report{Lines: []Line{{Kind: "a", Peers: 1000, Caught: 0.999}, {Kind: "b", Peers: 10, Limit: "known"}, {Kind: "c", Honest: true, Audits: 10_000, Delisted: 1, PerAudit: 1e-4}}}
+	good := Report{Lines: []play.Line{{Kind: "a", Peers: 1000, Caught: 0.999}, {Kind: "b", Peers: 10, Limit: "known"}, {Kind: "c", Honest: true, Audits: 10_000, Delisted: 1, PerAudit: 1e-4}}}
 	if m := good.Misses(); len(m) != 0 {
 		t.Errorf("%q", m)
 	}
 	bad := Report{
-		Lines:  []Line{{Kind: "a", Peers: 1000, Caught: 0.998}, {Kind: "c", Honest: true, Audits: 9_999, Delisted: 1, PerAudit: 1.0001e-4}},
+		Lines:  []play.Line{{Kind: "a", Peers: 1000, Caught: 0.998}, {Kind: "c", Honest: true, Audits: 9_999, Delisted: 1, PerAudit: 1.0001e-4}},
 		Faults: []FaultLine{{Fault: "d", Slashed: 1}},
 	}
 	if m := bad.Misses(); len(m) != 3 {
 		t.Errorf("%q", m)
-	}
-}
-
-// What captures a committee is known exactly.
-func TestCaptures(t *testing.T) {
-	t.Parallel()
-	for _, c := range Captures() {
-		if !(c.Appeal < c.First && c.First < c.FirstChosen && c.Appeal < c.AppealChosen && c.AppealChosen < c.FirstChosen && c.FirstChosen < c.Block) {
-			t.Errorf("%+v", c)
-		}
-	}
-	if p := atLeast(audit.Committee, 5, 0.2); p < 4.66e-3 || p > 4.68e-3 {
-		t.Errorf("5 of 7 at 20 %%: %v", p)
-	}
-}
-
-// By the figures that are assumed of it no card can answer for two identities at an instant, but for one that is known: one that fills its
-// memory faster needs slower cells (audit.Plan).
-func TestHowManyACardAnswersFor(t *testing.T) {
-	t.Parallel()
-	for _, s := range Shortfalls() {
-		want := 1
-		switch {
-		case strings.Contains(s.Class, "CPU"):
-			want = 0
-		case s.Class == sim.RTX4090.Name:
-			want = 2
-		}
-		if s.InOne != want {
-			t.Errorf("%s: %d, want %d", s.Class, s.InOne, want)
-		}
-	}
-	fast := sim.H100
-	fast.Blocks *= 4
-	if got := inOne(fast); got < 2 {
-		t.Errorf("one that fills its memory in a second: %d", got)
 	}
 }

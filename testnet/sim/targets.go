@@ -1,23 +1,25 @@
 package sim
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/starling-network/starling/testnet/sim/play"
+)
 
 // The targets.
 const (
 	MinCaught   = 0.999 // of every kind without a limit, within Horizon audits
-	MaxPerAudit = 1e-4  // honest audits that end in delisting
 	MaxOverhead = 1e-3  // of a device's time
-	MinAUC      = 0.995
 )
 
 // targets are the figures of the whole table with their bounds.
-func (r Report) targets() []Figure {
-	least, slashed, trials := Figure{What: "caught within 24 audits, least of all kinds without a limit", Value: 1,
+func (r Report) targets() []play.Figure {
+	least, slashed, trials := play.Figure{What: "caught within 24 audits, least of all kinds without a limit", Value: 1,
 		Bound: MinCaught, Least: true, Unit: "%"}, 0, 0
-	wrong := Figure{What: "audits of honest peers that end in delisting, most of all conditions", Bound: MaxPerAudit,
-		Unit: "%"}
+	wrong := play.Figure{What: "audits of honest peers that end in delisting, most of all conditions",
+		Bound: play.MaxPerAudit, Unit: "%"}
 	kinds, peers, audits := 0, 0, 0
-	var own []Figure
+	var own []play.Figure
 	for _, l := range r.Lines {
 		switch {
 		case l.Honest && len(l.Figures) == 0: // others are no audits
@@ -33,11 +35,12 @@ func (r Report) targets() []Figure {
 	for _, f := range r.Faults {
 		slashed, trials = slashed+f.Slashed, trials+f.Trials
 	}
-	busy := Figure{What: "device time that audits take, most of all classes (modelled)", Bound: MaxOverhead, Unit: "%"}
+	busy := play.Figure{What: "device time that audits take, most of all classes (modelled)", Bound: MaxOverhead,
+		Unit: "%"}
 	for _, s := range r.Limits {
 		busy.Value = max(busy.Value, s.Overhead)
 	}
-	return append([]Figure{
+	return append([]play.Figure{
 		least, wrong,
 		{What: "honest peers slashed, by flipped bits and restored backups", Value: float64(slashed),
 			Of: fmt.Sprintf("%d faults", trials)}, busy,
@@ -49,10 +52,10 @@ func (r Report) Misses() []string {
 	var out []string
 	for _, l := range r.Lines {
 		switch {
-		case l.Honest && l.PerAudit > MaxPerAudit:
+		case l.Honest && l.PerAudit > play.MaxPerAudit:
 			out = append(out, fmt.Sprintf("%s: %d of %d audits delisted an honest peer", l.Kind, l.Delisted, l.Audits))
 		case !l.Honest && l.Limit == "" && l.Caught < MinCaught:
-			out = append(out, fmt.Sprintf("%s: %.2f %% caught within %d audits", l.Kind, 100*l.Caught, Horizon))
+			out = append(out, fmt.Sprintf("%s: %.2f %% caught within %d audits", l.Kind, 100*l.Caught, play.Horizon))
 		}
 		for _, f := range l.Figures {
 			if !f.Met() {

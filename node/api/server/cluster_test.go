@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 func (f *fake) ScaleWithin(_ context.Context, id string, size uint32, budget market.Amount) (buyer.Job, error) {
@@ -38,8 +38,8 @@ func TestCluster(t *testing.T) {
 	wantError(t, err, http.StatusConflict, "no_cluster")
 	_, err = api.ClusterToken.Call(t.Context(), c, api.ByID{ID: f.job.ID})
 	wantError(t, err, http.StatusConflict, "no_cluster")
-	spec, err := job.Parse([]byte("{apiVersion: v1, kind: Cluster, metadata: {name: sweep}, spec: {size: 2, engine: ray, payment: {maxPrice: 1},\n"+
-		"  image: rayproject/ray@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}"), job.Token{Decimals: 6})
+	spec, err := jobfile.Parse([]byte("{apiVersion: v1, kind: Cluster, metadata: {name: sweep}, spec: {size: 2, engine: ray, payment: {maxPrice: 1},\n"+
+		"  image: rayproject/ray@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}}"), jobfile.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

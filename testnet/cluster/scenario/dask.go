@@ -15,7 +15,10 @@ import (
 
 const daskName = "dask"
 
-func (w *world) daskSteps() []scenarios.Step {
+// daskCluster is the part of the scenario with a Dask cluster.
+type daskCluster struct{ *world }
+
+func (w daskCluster) steps() []scenarios.Step {
 	return []scenarios.Step{
 		{What: "dask: a cluster comes up, a scheduler on its head", Run: w.daskUp},
 		{What: "dask: a Client on the head: tasks on all members, a graph over them, an object of 50 MB on each",
@@ -29,7 +32,7 @@ func (w *world) daskSteps() []scenarios.Step {
 	}
 }
 
-func (w *world) daskUp(ctx context.Context) (string, error) {
+func (w daskCluster) daskUp(ctx context.Context) (string, error) {
 	file, err := w.write(daskName, w.image[images.Dask], "dask")
 	if err != nil {
 		return "", err
@@ -49,7 +52,7 @@ func (w *world) daskUp(ctx context.Context) (string, error) {
 const graph = "graph.py"
 
 // daskInside finds the scheduler by the variable that every member has.
-func (w *world) daskInside(ctx context.Context) (string, error) {
+func (w daskCluster) daskInside(ctx context.Context) (string, error) {
 	out, err := w.done(ctx, "cluster", "exec", daskName, "--", "python3", jobs+"/"+graph, fmt.Sprint(members))
 	if err != nil {
 		return "", err
@@ -66,7 +69,7 @@ var forwardedPlain = regexp.MustCompile(`(127\.0\.0\.1:\d+) -> port 8786`)
 
 // daskOutside runs Dask's client at the buyer's site, from the image's file system: on its own libraries, in no
 // container.
-func (w *world) daskOutside(ctx context.Context) (string, error) {
+func (w daskCluster) daskOutside(ctx context.Context) (string, error) {
 	said, err := w.forward(ctx, daskName, 8786)
 	if err != nil {
 		return "", err

@@ -33,8 +33,11 @@ type running struct {
 
 const rayName = "ray"
 
-// raySteps are those of a Ray cluster, all or those that take a few minutes.
-func (w *world) raySteps(all bool) []scenarios.Step {
+// rayCluster is the part of the scenario with a Ray cluster.
+type rayCluster struct{ *world }
+
+// steps are those of a Ray cluster, all or those that take a few minutes.
+func (w rayCluster) steps(all bool) []scenarios.Step {
 	steps := []scenarios.Step{
 		{What: "ray: a cluster of peers behind NATs comes up", Run: w.rayUp},
 		{What: "ray: every member has a path to the head", Run: w.onCluster(rayName, w.paths)},
@@ -70,7 +73,7 @@ func (w *world) onCluster(
 }
 
 // rayUp brings the cluster up and waits until Ray itself sees all nodes.
-func (w *world) rayUp(ctx context.Context) (string, error) {
+func (w rayCluster) rayUp(ctx context.Context) (string, error) {
 	file, err := w.write(rayName, w.image[images.Ray], "{name: ray, objectStore: 400}")
 	if err != nil {
 		return "", err
@@ -97,7 +100,7 @@ ray.init(address="auto", log_to_driver=False)
 print("alive", sum(n["Alive"] for n in ray.nodes()))`
 
 // rayNodes waits until Ray sees as many nodes alive as there are members.
-func (w *world) rayNodes(ctx context.Context) error {
+func (w rayCluster) rayNodes(ctx context.Context) error {
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
 		out, err := w.done(ctx, "cluster", "exec", rayName, "--", "python3", "-c", alive)
 		return strings.Contains(out, fmt.Sprintf("alive %d", members)), out, err
@@ -106,7 +109,7 @@ func (w *world) rayNodes(ctx context.Context) error {
 }
 
 // paths: whom the command line shows as reached directly, and whom by relay.
-func (w *world) paths(ctx context.Context) (string, error) {
+func (w rayCluster) paths(ctx context.Context) (string, error) {
 	return scenarios.Until(ctx, func() (bool, string, error) {
 		j, err := w.job(ctx, rayName)
 		if err != nil {
@@ -170,7 +173,7 @@ func (s spread) rate() float64 {
 }
 
 // rayWork hands in the program that uses all nodes.
-func (w *world) rayWork(ctx context.Context) (string, error) {
+func (w rayCluster) rayWork(ctx context.Context) (string, error) {
 	submit, err := w.raySubmit(ctx, "python3", "spread.py", fmt.Sprint(members), "120")
 	if err != nil {
 		return "", err
@@ -189,7 +192,7 @@ func (w *world) rayWork(ctx context.Context) (string, error) {
 
 // raySubmit is Ray's own client at the buyer's site: it submits a command and follows it. It runs from the image's file
 // system, on its own libraries, in no container. Its address is the output of port-forward.
-func (w *world) raySubmit(ctx context.Context, command ...string) (scenarios.Command, error) {
+func (w rayCluster) raySubmit(ctx context.Context, command ...string) (scenarios.Command, error) {
 	said, err := w.forward(ctx, rayName, 8265)
 	if err != nil {
 		return scenarios.Command{}, err
@@ -235,7 +238,7 @@ func (w *world) python(ctx context.Context, image images.Name, args ...string) s
 }
 
 // lasting starts a job with tasks that are retried, and waits until it is well under way.
-func (w *world) lasting(ctx context.Context) (*scenarios.Collected, error) {
+func (w rayCluster) lasting(ctx context.Context) (*scenarios.Collected, error) {
 	submit, err := w.raySubmit(context.Background(), "python3", "lasting.py", "120", "1")
 	if err != nil {
 		return nil, err
@@ -248,7 +251,7 @@ func (w *world) lasting(ctx context.Context) (*scenarios.Collected, error) {
 }
 
 // lasted waits for the end of lasting's job, and for Ray to see all nodes again.
-func (w *world) lasted(ctx context.Context, work *scenarios.Collected) error {
+func (w rayCluster) lasted(ctx context.Context, work *scenarios.Collected) error {
 	code, err := work.Wait(ctx)
 	if err != nil || code != 0 || !strings.Contains(work.Text(), "sum 7140 on") {
 		return fmt.Errorf("the job with retries: exit code %d, %s: %w", code, scenarios.Tail(work.Text()), err)
@@ -257,7 +260,7 @@ func (w *world) lasted(ctx context.Context, work *scenarios.Collected) error {
 }
 
 // rayLost: a member is killed in the middle of a job; another takes its rank, and the job ends well.
-func (w *world) rayLost(ctx context.Context) (string, error) {
+func (w rayCluster) rayLost(ctx context.Context) (string, error) {
 	work, err := w.lasting(ctx)
 	if err != nil {
 		return "", err
@@ -286,7 +289,7 @@ func (w *world) rayLost(ctx context.Context) (string, error) {
 
 // rayEngines: of one worker the container is killed, raylet and all, of the other the whole engine is stopped, at the
 // same time. Their peers live on and say so; both ranks run again, the second one elsewhere, and the job ends well.
-func (w *world) rayEngines(ctx context.Context) (got string, err error) {
+func (w rayCluster) rayEngines(ctx context.Context) (got string, err error) {
 	work, err := w.lasting(ctx)
 	if err != nil {
 		return "", err

@@ -115,16 +115,16 @@ func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []sc
 		switch name {
 		case "ray", "ray-all":
 			wanted[images.Ray] = true
-			steps = append(steps, w.raySteps(name == "ray-all")...)
+			steps = append(steps, rayCluster{w}.steps(name == "ray-all")...)
 		case "torchrun":
 			wanted[images.Torch] = true
-			steps = append(steps, w.torchSteps()...)
+			steps = append(steps, torchJobs{w}.steps()...)
 		case "mpi":
 			wanted[images.MPI] = true
-			steps = append(steps, w.mpiSteps()...)
+			steps = append(steps, mpiJobs{w}.steps()...)
 		case "dask":
 			wanted[images.Dask] = true
-			steps = append(steps, w.daskSteps()...)
+			steps = append(steps, daskCluster{w}.steps()...)
 		default:
 			return nil, fmt.Errorf("there is no scenario of %q: ray, ray-all, torchrun, mpi or dask", name)
 		}

@@ -15,7 +15,10 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-func (w *world) torchSteps() []scenarios.Step {
+// torchJobs is the part of the scenario that trains with torchrun.
+type torchJobs struct{ *world }
+
+func (w torchJobs) steps() []scenarios.Step {
 	return []scenarios.Step{
 		{What: "torchrun: data-parallel training on gloo, the same loss on all ranks and as in one process",
 			Run: w.trains},
@@ -24,7 +27,10 @@ func (w *world) torchSteps() []scenarios.Step {
 	}
 }
 
-func (w *world) mpiSteps() []scenarios.Step {
+// mpiJobs is the part of the scenario with programs of MPI.
+type mpiJobs struct{ *world }
+
+func (w mpiJobs) steps() []scenarios.Step {
 	return []scenarios.Step{{What: "mpi: a ring and an all-reduce with Debian's Open MPI, started through the peers",
 		Run: w.rings}}
 }
@@ -55,7 +61,7 @@ func trained(log string, ranks int) (loss, weights float64, err error) {
 const tolerance = 2e-4
 
 // alone trains in one process, which is a plain job, and compares.
-func (w *world) alone(ctx context.Context, steps int, loss, weights float64) error {
+func (w torchJobs) alone(ctx context.Context, steps int, loss, weights float64) error {
 	out, err := w.done(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "1", "--timeout", "10m",
 		w.image[images.Torch], "--", "python3", jobs+"/ddp.py", "--alone", "--steps", strconv.Itoa(steps))
 	if err != nil {
@@ -69,13 +75,13 @@ func (w *world) alone(ctx context.Context, steps int, loss, weights float64) err
 }
 
 // train writes the file of a cluster that trains. Its network may be slow: the test is about every step waiting for it.
-func (w *world) train(name string, args ...string) (string, error) {
+func (w torchJobs) train(name string, args ...string) (string, error) {
 	command := append([]string{"python3", jobs + "/ddp.py"}, args...)
 	return w.write(name, w.image[images.Torch], "{name: torchrun, sync: seldom, maxRestarts: 10}",
 		"  command: ["+strings.Join(command, ", ")+"]")
 }
 
-func (w *world) trains(ctx context.Context) (string, error) {
+func (w torchJobs) trains(ctx context.Context) (string, error) {
 	const steps = 30
 	file, err := w.train("ddp", "--steps", `"`+strconv.Itoa(steps)+`"`)
 	if err != nil {
@@ -100,7 +106,7 @@ func (w *world) trains(ctx context.Context) (string, error) {
 		members, loss, weights, took.Round(time.Millisecond), w.net.Genesis.FormatAmount(j.Paid)), err
 }
 
-func (w *world) trainsOn(ctx context.Context) (string, error) {
+func (w torchJobs) trainsOn(ctx context.Context) (string, error) {
 	const steps = 120
 	file, err := w.train("elastic", "--steps", `"`+strconv.Itoa(steps)+`"`, "--pause", `"0.1"`)
 	if err != nil {
@@ -154,7 +160,7 @@ func (w *world) trainsOn(ctx context.Context) (string, error) {
 // meanwhile.
 const rounds = 5
 
-func (w *world) rings(ctx context.Context) (string, error) {
+func (w mpiJobs) rings(ctx context.Context) (string, error) {
 	saw := ""
 	for round := range rounds {
 		var err error
@@ -173,7 +179,7 @@ var (
 
 // ring runs MPI once and returns the way round. MPI requires a metro network with direct paths. The peer at a NAT that
 // only relays get through is not asked, and between the others the buyer waits until holes are punched.
-func (w *world) ring(ctx context.Context, name string) (string, error) {
+func (w mpiJobs) ring(ctx context.Context, name string) (string, error) {
 	file, err := w.write(name, w.image[images.MPI], "mpi", "  command: [python3, "+jobs+"/ring.py]")
 	if err != nil {
 		return "", err

@@ -29,7 +29,10 @@ type badInput struct {
 	says []string
 }
 
-func (w *world) bad() []badInput {
+// badInputs is the part of the scenario with inputs that must fail and programs that misbehave.
+type badInputs struct{ *world }
+
+func (w badInputs) bad() []badInput {
 	other := map[string]string{"amd64": "arm64"}[runtime.GOARCH]
 	if other == "" {
 		other = "amd64"
@@ -87,7 +90,7 @@ func (w *world) bad() []badInput {
 }
 
 // try submits the bad input and compares the answer with the expected one.
-func (w *world) try(ctx context.Context, b badInput) (string, error) {
+func (w badInputs) try(ctx context.Context, b badInput) (string, error) {
 	image := w.image
 	if b.make != nil {
 		var err error
@@ -125,7 +128,7 @@ func (w *world) try(ctx context.Context, b badInput) (string, error) {
 }
 
 // waysOut runs a container that tries closed addresses.
-func (w *world) waysOut(ctx context.Context) (string, error) {
+func (w badInputs) waysOut(ctx context.Context) (string, error) {
 	want := []string{cluster.Service.String() + ":53 yes"}
 	args := []string{"reach", "+" + cluster.Service.String() + ":53"}
 	for _, addr := range []string{"127.0.0.1:22", "169.254.169.254:80", "192.168.0.1:80", "172.17.0.1:22",
@@ -156,7 +159,7 @@ func message(stderr string) string {
 }
 
 // links: a program that leaves links to the provider's files gets none of them to its buyer.
-func (w *world) links(ctx context.Context) (string, error) {
+func (w badInputs) links(ctx context.Context) (string, error) {
 	dir := filepath.Join(w.Dir, "links")
 	s, err := w.starling(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "0.1", "--timeout", "5m",
 		"--out", "/out", "--save", dir, w.image, "--", "links")
@@ -173,7 +176,7 @@ func (w *world) links(ctx context.Context) (string, error) {
 const floodMiB = 10 << 10
 
 // floods: the log is cut at its limit, the program is not held up, and no disk has more than that.
-func (w *world) floods(ctx context.Context) (string, error) {
+func (w badInputs) floods(ctx context.Context) (string, error) {
 	out, err := w.done(ctx, "run", "-d", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", w.image, "--",
 		"flood", fmt.Sprint(floodMiB))
 	if err != nil {

@@ -49,8 +49,11 @@ func (w *world) stops(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s, paid %s for the time it ran", j.State, w.net.Genesis.FormatAmount(j.Paid)), nil
 }
 
+// engineFaults is the part of the scenario in which engines end.
+type engineFaults struct{ *world }
+
 // moves takes a job with a lost engine to its end elsewhere.
-func (w *world) moves(ctx context.Context, r running, from int) (string, error) {
+func (w engineFaults) moves(ctx context.Context, r running, from int) (string, error) {
 	if err := r.log.WaitFor(ctx, "serving", 2); err != nil {
 		return "", err
 	}
@@ -94,14 +97,14 @@ func (w *world) moves(ctx context.Context, r running, from int) (string, error) 
 }
 
 // again starts an engine that a step ended, however the step went.
-func (w *world) again(ctx context.Context, at int, err *error) {
+func (w engineFaults) again(ctx context.Context, at int, err *error) {
 	if !w.engines[at].Running() {
 		*err = errors.Join(*err, w.engines[at].Restart(context.WithoutCancel(ctx)))
 	}
 }
 
 // engineKilled: the program goes on without its engine and is lost when a new one clears up.
-func (w *world) engineKilled(ctx context.Context) (got string, err error) {
+func (w engineFaults) engineKilled(ctx context.Context) (got string, err error) {
 	r, err := w.begin(ctx, "killed")
 	if err != nil {
 		return "", err
@@ -127,7 +130,7 @@ func (w *world) engineKilled(ctx context.Context) (got string, err error) {
 }
 
 // engineStopped: an engine that is stopped asks programs to end first; that is not their own end.
-func (w *world) engineStopped(ctx context.Context) (got string, err error) {
+func (w engineFaults) engineStopped(ctx context.Context) (got string, err error) {
 	r, err := w.begin(ctx, "engine-stopped")
 	if err != nil {
 		return "", err

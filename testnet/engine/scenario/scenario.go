@@ -61,6 +61,7 @@ func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err er
 
 // steps are the steps in order: the first ones share a job.
 func (w *world) steps() []scenarios.Step {
+	bad, faults := badInputs{w}, engineFaults{w}
 	all := []scenarios.Step{
 		{What: "a job file: private image, secrets, input, output, health check", Run: w.submits},
 		{What: "secrets and passwords are in no file while it runs", Run: w.leavesNoTrace},
@@ -73,23 +74,23 @@ func (w *world) steps() []scenarios.Step {
 		{What: "the program ends: results, receipts and payment", Run: w.finishes},
 		{What: "stop: the container is gone", Run: w.stops},
 		{What: "a container with the internet reaches its peer's resolver, and no machine or network around it",
-			Run: w.waysOut},
+			Run: bad.waysOut},
 		{What: "a light client: exec, a terminal, files and a port of a container", Run: w.light},
-		{What: "an engine is killed and comes back: the rank is lost and moves", Run: w.engineKilled},
-		{What: "an engine is stopped: the rank is lost and moves", Run: w.engineStopped},
+		{What: "an engine is killed and comes back: the rank is lost and moves", Run: faults.engineKilled},
+		{What: "an engine is stopped: the rank is lost and moves", Run: faults.engineStopped},
 	}
 	if w.gpus {
 		all = append(all, scenarios.Step{What: "simulated GPUs say that they are, everywhere", Run: w.simulated})
 	}
-	for _, b := range w.bad() {
+	for _, b := range bad.bad() {
 		all = append(all, scenarios.Step{What: "refused or ended: " + b.what,
 			Run: func(ctx context.Context) (string, error) {
-				return w.try(ctx, b)
+				return bad.try(ctx, b)
 			}})
 	}
 	return append(all,
-		scenarios.Step{What: "links in an output lead nowhere", Run: w.links},
-		scenarios.Step{What: "a log of 10 GiB is cut", Run: w.floods},
+		scenarios.Step{What: "links in an output lead nowhere", Run: bad.links},
+		scenarios.Step{What: "a log of 10 GiB is cut", Run: bad.floods},
 		scenarios.Step{What: "secrets and passwords are in no file", Run: w.leavesNoTrace},
 		scenarios.Step{What: "no container is left", Run: w.leavesNothing},
 	)

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/cluster"
-	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 func TestClusterUp(t *testing.T) {
@@ -160,7 +160,7 @@ func TestClusterExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.cli(t, "job", "validate", file).Want(t, cli.ExitOK, `^cluster +`+name+`, 4 members`)
-		j, err := job.Parse([]byte(got.Out), job.Token{Decimals: 6})
+		j, err := jobfile.Parse([]byte(got.Out), jobfile.Token{Decimals: 6})
 		if err != nil {
 			t.Fatal(err)
 		}

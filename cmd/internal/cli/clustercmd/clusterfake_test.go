@@ -29,6 +29,7 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -121,7 +122,7 @@ func (f *fakeBuyer) file(t *testing.T, name, content string) string {
 // add puts a job there as it was submitted.
 func (f *fakeBuyer) add(t *testing.T, id, text string) {
 	t.Helper()
-	spec, err := job.Parse([]byte(text), job.Token{Decimals: 6})
+	spec, err := jobfile.Parse([]byte(text), jobfile.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

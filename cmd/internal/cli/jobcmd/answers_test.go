@@ -20,7 +20,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 var commands = []func(*cli.App) *cobra.Command{NewPs, NewStatus, NewWhy, NewQuote, NewLogs, NewStop, NewWait, NewGet, NewRun,
@@ -45,7 +45,7 @@ spec:
 // jobWith is a job of two ranks that was submitted an hour ago, with changes.
 func jobWith(t *testing.T, change func(*buyer.Job)) buyer.Job {
 	t.Helper()
-	spec, err := job.Parse([]byte(jobFile), job.Token{Decimals: 6})
+	spec, err := jobfile.Parse([]byte(jobFile), jobfile.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,7 +437,7 @@ func TestValidate(t *testing.T) {
 		`^hint: a WASI program is a file, such as app\.wasm; a container image is given with its tag, .*alpine:latest`)
 	p.CLI(t, "job", "validate", "--no-files", missing).Want(t, cli.ExitOK)
 	p.CLI(t, "job", "validate", filepath.Join(p.Files, "none.yaml")).Want(t, cli.ExitUsage, `reading the job file: `)
-	p.CLI(t, "job", "validate", p.File(t, "big.yaml", strings.Repeat("#", job.MaxFile+1))).Want(t, cli.ExitUsage, `at most \d+ are read`)
+	p.CLI(t, "job", "validate", p.File(t, "big.yaml", strings.Repeat("#", jobfile.MaxFile+1))).Want(t, cli.ExitUsage, `at most \d+ are read`)
 	p.CLI(t, "job", "validate", "-").Want(t, cli.ExitUsage, `^starling: -`)
 }
 

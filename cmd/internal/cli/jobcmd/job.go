@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 // NewJob makes the command `starling job` with more commands below it.
@@ -69,18 +70,18 @@ func LoadJob(a *cli.App, path string) (job.Job, error) {
 		return job.Job{}, err
 	}
 	if path == "-" {
-		data, err := io.ReadAll(io.LimitReader(a.In, job.MaxFile+1))
+		data, err := io.ReadAll(io.LimitReader(a.In, jobfile.MaxFile+1))
 		if err != nil {
 			return job.Job{}, fmt.Errorf("reading standard input: %w", err)
 		}
-		j, err := job.Parse(data, token)
+		j, err := jobfile.Parse(data, token)
 		return j, inFile("-", err)
 	}
-	data, err := cli.ReadFile(path, job.MaxFile)
+	data, err := cli.ReadFile(path, jobfile.MaxFile)
 	if err != nil {
 		return job.Job{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("reading the job file: %w", err)}
 	}
-	j, err := job.Parse(data, token)
+	j, err := jobfile.Parse(data, token)
 	if err != nil {
 		return job.Job{}, inFile(path, err)
 	}
@@ -92,25 +93,23 @@ func LoadJob(a *cli.App, path string) (job.Job, error) {
 }
 
 // Token is that of this home directory's network; one of six decimals where no network is known yet.
-func Token(a *cli.App) (job.Token, error) {
+func Token(a *cli.App) (jobfile.Token, error) {
 	if err := a.Introduced(); err != nil {
-		return job.Token{}, err
+		return jobfile.Token{}, err
 	}
 	home, err := a.Home()
 	if err != nil {
-		return job.Token{}, err
+		return jobfile.Token{}, err
 	}
 	g, err := config.LoadGenesis(home)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return job.Token{Decimals: cli.DefaultDecimals}, nil
+		return jobfile.Token{Decimals: cli.DefaultDecimals}, nil
 	case err != nil:
-		return job.Token{}, &cli.Error{Code: cli.ExitUsage, Err: err}
+		return jobfile.Token{}, &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
-	return tokenOf(g), nil
+	return jobfile.Token{Decimals: g.Decimals, Free: g.Free}, nil
 }
-
-func tokenOf(g market.Genesis) job.Token { return job.Token{Decimals: g.Decimals, Free: g.Free} }
 
 // inFile puts the file's name before every problem, as compilers do.
 func inFile(path string, err error) error {

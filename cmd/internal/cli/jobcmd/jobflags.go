@@ -3,13 +3,13 @@ package jobcmd
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 // JobFlags gives a command the flags that describe a job, under the names people know from docker and kubectl. The
 // command sets Module and Args from its arguments and calls Flags.Job.
-func JobFlags(c *cobra.Command) *job.Flags {
-	f := &job.Flags{}
+func JobFlags(c *cobra.Command) *jobfile.Flags {
+	f := &jobfile.Flags{}
 	s := c.Flags()
 	s.StringVar(&f.Name, "name", "", "name of the job (default the module's)")
 	s.StringArrayVarP(&f.Labels, "label", "l", nil, "label, NAME=VALUE; may be repeated")
@@ -64,7 +64,7 @@ func JobFlags(c *cobra.Command) *job.Flags {
 }
 
 // containerFlags are those that only a container has, and secrets.
-func containerFlags(c *cobra.Command, f *job.Flags) {
+func containerFlags(c *cobra.Command, f *jobfile.Flags) {
 	s := c.Flags()
 	s.StringVar(&f.Entrypoint, "entrypoint", "", "program of the image to run instead of its own")
 	s.StringVarP(&f.WorkDir, "workdir", "w", "", "directory of the image to start in")

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 // The flags of a job, through the command line, make what the job package reads of them.
@@ -20,7 +21,7 @@ func TestJobFlagsReachTheJob(t *testing.T) {
 		f := JobFlags(c)
 		c.RunE = func(_ *cobra.Command, args []string) (err error) {
 			f.Module, f.Args = args[0], args[1:]
-			got, err = f.Job(job.Token{Decimals: 6})
+			got, err = f.Job(jobfile.Token{Decimals: 6})
 			return err
 		}
 		return c
@@ -32,7 +33,7 @@ func TestJobFlagsReachTheJob(t *testing.T) {
 	if code != 0 {
 		t.Fatal(text)
 	}
-	want, err := job.Parse([]byte(`
+	want, err := jobfile.Parse([]byte(`
 apiVersion: v1
 kind: Job
 metadata: {name: lm, labels: {team: a}}
@@ -48,7 +49,7 @@ spec:
   restart: {max: 1}
   timeouts: {queue: 30s, run: 10m}
   payment: {maxPrice: 0.05, budget: 0.25}
-`), job.Token{Decimals: 6})
+`), jobfile.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

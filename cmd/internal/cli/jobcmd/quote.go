@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 // NewQuote makes the command `starling quote`.
@@ -43,9 +44,9 @@ standard input); with a program the flags of starling run say the rest.`,
 }
 
 // quoted is the job that a quote is asked for.
-func quoted(a *cli.App, ctx context.Context, flags *job.Flags, arg string) (job.Job, error) {
+func quoted(a *cli.App, ctx context.Context, flags *jobfile.Flags, arg string) (job.Job, error) {
 	if arg == "-" || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) {
-		if !reflect.DeepEqual(*flags, job.Flags{}) {
+		if !reflect.DeepEqual(*flags, jobfile.Flags{}) {
 			return job.Job{}, cli.Usagef("flags of a job say nothing beside a job file: write them there")
 		}
 		return LoadJob(a, arg)

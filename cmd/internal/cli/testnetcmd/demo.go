@@ -6,11 +6,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
-	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/demo"
+	"github.com/starling-network/starling/testnet/drill"
 )
 
 func testnetDemo(a *cli.App) *cobra.Command {
-	var o testnet.DemoOptions
+	var o demo.Options
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch five peers train a model for a sixth and get paid",
@@ -21,21 +22,21 @@ compiles the job.`,
 		Args: cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Out = a.Out
-			return testnet.Demo(c.Context(), o)
+			return demo.Run(c.Context(), o)
 		},
 	}
-	demoFlags(c, &o)
+	outputFlags(c, &o.Dir, &o.RPC)
 	return c
 }
 
-func demoFlags(c *cobra.Command, o *testnet.DemoOptions) {
-	c.Flags().StringVar(&o.Dir, "out", filepath.Join("testnet", "out"),
+func outputFlags(c *cobra.Command, dir, rpc *string) {
+	c.Flags().StringVar(dir, "out", filepath.Join("testnet", "out"),
 		"directory for everything that the demonstration writes")
-	c.Flags().StringVar(&o.RPC, "solana-rpc", "", "use the local validator at this URL instead of starting one")
+	c.Flags().StringVar(rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
 }
 
 func testnetSlash(a *cli.App) *cobra.Command {
-	var o testnet.DemoOptions
+	var o drill.Options
 	c := &cobra.Command{
 		Use:   "slash",
 		Short: "Watch a provider sell one unit twice and lose its stake",
@@ -53,15 +54,15 @@ code is 0 only if the whole stake is gone and both buyers are made whole.`,
 		Args: cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Out = a.Out
-			return testnet.Slash(c.Context(), o)
+			return drill.Slash(c.Context(), o)
 		},
 	}
-	demoFlags(c, &o)
+	outputFlags(c, &o.Dir, &o.RPC)
 	return c
 }
 
 func testnetDetach(a *cli.App) *cobra.Command {
-	var o testnet.DemoOptions
+	var o drill.Options
 	c := &cobra.Command{
 		Use:   "detach",
 		Short: "Watch a job outlive its laptop, entry, guardian, provider",
@@ -78,9 +79,9 @@ compiles the job.`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			o.Out = a.Out
-			return testnet.Detach(c.Context(), o)
+			return drill.Detach(c.Context(), o)
 		},
 	}
-	demoFlags(c, &o)
+	outputFlags(c, &o.Dir, &o.RPC)
 	return c
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/sim"
+	"github.com/starling-network/starling/testnet/sim/audits"
+	"github.com/starling-network/starling/testnet/sim/play"
 )
 
 // genesis is a network that audits every hour.
@@ -163,17 +165,17 @@ func TestFundRefuses(t *testing.T) {
 
 // report is a report of a simulation, with one line of each kind.
 func report() sim.Report {
-	return sim.Report{Options: sim.Options{Seed: 77},
-		Lines: []sim.Line{
+	return sim.Report{Options: play.Options{Seed: 77},
+		Lines: []play.Line{
 			{Kind: "renamed", Threat: 3, What: "a card sold as a better one", Caught: 0.9995, First: 0.5, Sold: 0.25, Delisted: 9, Records: 8},
 			{Kind: "ghost", What: "no card", Limit: "not claimed", Caught: 0.1},
 			{Kind: "honest", Honest: true, What: "noise", Audits: 1000, Delisted: 2},
-			{Kind: "receipts", Honest: true, What: "figures", Audits: 500, Figures: []sim.Figure{{}}},
+			{Kind: "receipts", Honest: true, What: "figures", Audits: 500, Figures: []play.Figure{{}}},
 		},
 		Faults:  []sim.FaultLine{{Fault: "a flipped bit", Trials: 5, Withheld: 3, Harmless: 2}},
-		Limits:  []sim.Shortfall{{Class: "gpu/h100", Made: 0.051, Products: 1.25, Walk: 0.5, Overhead: 0.00012}, {Class: "cpu", InOne: 3}},
-		Capture: []sim.CaptureRow{{Share: 0.1, First: 0.000176, Block: 0.0257}},
-		Targets: []sim.Figure{{What: "caught", Value: 0.9995, Bound: 0.999, Least: true, Unit: "%", Of: "1000 peers"}, {What: "slashed", Value: 1, Bound: 0}},
+		Limits:  []audits.Shortfall{{Class: "gpu/h100", Made: 0.051, Products: 1.25, Walk: 0.5, Overhead: 0.00012}, {Class: "cpu", InOne: 3}},
+		Capture: []audits.CaptureRow{{Share: 0.1, First: 0.000176, Block: 0.0257}},
+		Targets: []play.Figure{{What: "caught", Value: 0.9995, Bound: 0.999, Least: true, Unit: "%", Of: "1000 peers"}, {What: "slashed", Value: 1, Bound: 0}},
 		Seconds: 1.26}
 }
 

@@ -8,10 +8,11 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/testnet/sim"
+	"github.com/starling-network/starling/testnet/sim/play"
 )
 
 func testnetSim(a *cli.App) *cobra.Command {
-	o := sim.Defaults
+	o := play.Defaults
 	c := &cobra.Command{
 		Use:   "sim",
 		Short: "Simulate audits of hardware against all known cheats",

@@ -1,0 +1,129 @@
+package jobfile
+
+import (
+	"github.com/goccy/go-yaml/ast"
+	"github.com/starling-network/starling/node/job"
+)
+
+// This file reads the parts of a job file about how a program is run, supervised and reported.
+
+func (f *file) image(n ast.Node, field string) {
+	if text, ok := f.text(n, field); ok {
+		f.job.Image = asImage(text)
+	}
+}
+
+func (f *file) spanTo(to *job.Span) func(ast.Node, string) {
+	return func(n ast.Node, field string) { set(f, n, field, to, parseSpan) }
+}
+
+func (f *file) restart(n ast.Node, path string) {
+	r := &f.job.Restart
+	f.fields(n, path, fields{
+		"max": func(n ast.Node, field string) {
+			if v, ok := f.number(n, field); ok {
+				r.Max = int(v)
+			}
+		},
+		"policy":  func(n ast.Node, field string) { set(f, n, field, &r.Policy, asPolicy) },
+		"backoff": f.spanTo(&r.Backoff),
+	}, map[string]string{"migrate": "migration of running work"})
+}
+
+func (f *file) timeouts(n ast.Node, path string) {
+	t := &f.job.Timeouts
+	f.fields(n, path, fields{
+		"queue": func(n ast.Node, field string) { set(f, n, field, &t.Queue, parseTime) },
+		"pull":  func(n ast.Node, field string) { set(f, n, field, &t.Pull, parseTime) },
+		"start": func(n ast.Node, field string) { set(f, n, field, &t.Start, parseTime) },
+		"run":   func(n ast.Node, field string) { set(f, n, field, &t.Run, parseTime) },
+		"stop":  func(n ast.Node, field string) { set(f, n, field, &t.Stop, parseTime) },
+	}, nil)
+}
+
+func (f *file) secrets(n ast.Node, path string) {
+	f.list(n, path, func(n ast.Node, path string) {
+		var s job.Secret
+		literal := f.elsewhere("a secret's value", "from")
+		f.fields(n, path, fields{
+			"name": f.textTo(&s.Name), "env": f.textTo(&s.Env), "file": f.textTo(&s.File), "from": f.textTo(&s.From),
+			"value": literal, "literal": literal,
+		}, nil)
+		switch { // the name under which the program sees it will do
+		case s.Name != "":
+		case s.Env != "":
+			s.Name = s.Env
+		default:
+			s.Name, s.File = s.File, ""
+		}
+		f.job.Secrets = append(f.job.Secrets, s)
+	})
+}
+
+// elsewhere refuses a value of a secret and names the field for its source.
+func (f *file) elsewhere(value, from string) func(ast.Node, string) {
+	return func(n ast.Node, field string) {
+		f.wrong(n, field, "%s does not belong into a job file: write %s: env:VARIABLE or %[2]s: file:PATH", value, from)
+	}
+}
+
+func (f *file) registry(n ast.Node, path string) {
+	r := &job.Registry{}
+	f.job.Registry = r
+	if text, ok := n.(*ast.StringNode); ok {
+		if r.Docker = text.Value == "docker"; !r.Docker {
+			f.wrong(n, path, "want docker, which takes your own docker login, or {username: …, passwordFrom: "+
+				"env:VARIABLE}")
+		}
+		return
+	}
+	f.fields(n, path, fields{
+		"username": f.textTo(&r.Username), "passwordFrom": f.textTo(&r.PasswordFrom),
+		"password": f.elsewhere("a password", "passwordFrom"),
+	}, nil)
+}
+
+func (f *file) health(n ast.Node, path string) {
+	h := &job.Health{}
+	f.job.Health = h
+	f.fields(n, path, fields{
+		"command":     f.args(&h.Command),
+		"tcp":         f.portTo(&h.TCP),
+		"http":        f.httpGet,
+		"interval":    f.spanTo(&h.Interval),
+		"timeout":     f.spanTo(&h.Timeout),
+		"retries":     f.numberTo(&h.Retries),
+		"startPeriod": f.spanTo(&h.StartPeriod),
+	}, nil)
+}
+
+func (f *file) httpGet(n ast.Node, path string) {
+	g := &job.HTTPGet{Path: "/"}
+	f.job.Health.HTTP = g
+	f.fields(n, path, fields{"port": f.portTo(&g.Port), "path": f.textTo(&g.Path)}, nil)
+}
+
+func (f *file) portTo(to *uint16) func(ast.Node, string) {
+	return func(n ast.Node, field string) {
+		v, ok := f.number(n, field)
+		if !ok {
+			return
+		}
+		port, err := asPort(v)
+		if err != nil {
+			f.wrong(n, field, "%v", err)
+		}
+		*to = port
+	}
+}
+
+func (f *file) webhooks(n ast.Node, path string) {
+	f.list(n, path, func(n ast.Node, path string) {
+		var w job.Webhook
+		f.fields(n, path, fields{
+			"url": f.textTo(&w.URL), "events": f.args(&w.Events), "secretFrom": f.textTo(&w.SecretFrom),
+			"secret": f.elsewhere("a secret", "secretFrom"),
+		}, nil)
+		f.job.Webhooks = append(f.job.Webhooks, w)
+	})
+}

@@ -1,0 +1,102 @@
+package play
+
+import (
+	"context"
+	"fmt"
+	"math"
+)
+
+// Trial is the result of one adversary that no audit of hardware detects: it is played once, from the beginning to the
+// end.
+type Trial struct {
+	First  bool    // caught at the first check
+	Caught bool    // caught within Horizon of them
+	Checks int     // made
+	Gain   float64 // gain by cheating over honesty, in the unit of the kind's Gain
+}
+
+// Gain is the unit and the bound of the gain of a kind's adversaries.
+type Gain struct {
+	What  string
+	Most  float64
+	Worst bool // of the one that gained most, not in the mean
+	// Chance says that the gain is whether something happened, with probability Most: the target leaves four deviations
+	// of so many draws.
+	Chance bool
+}
+
+// Figure is one measured number beside its target.
+type Figure struct {
+	What  string  `json:"what"`
+	Value float64 `json:"value"`
+	Bound float64 `json:"bound"`
+	Least bool    `json:"least,omitempty"` // Bound is the least it may be, not the most
+	Unit  string  `json:"unit,omitempty"`  // "%": Value and Bound are shares of 1
+	Of    string  `json:"of,omitempty"`    // number of trials behind it
+}
+
+// Met reports whether the target is.
+func (f Figure) Met() bool {
+	if f.Least {
+		return f.Value >= f.Bound
+	}
+	return f.Value <= f.Bound
+}
+
+// Measured and Target are the two numbers for people.
+func (f Figure) Measured() string { return f.number(f.Value) }
+
+// Target is the bound of the figure.
+func (f Figure) Target() string {
+	if f.Least {
+		return "≥ " + f.number(f.Bound)
+	}
+	return "≤ " + f.number(f.Bound)
+}
+
+func (f Figure) number(x float64) string {
+	if f.Unit == "%" {
+		return fmt.Sprintf("%.6g %%", 100*x)
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// trials plays the adversaries of a kind.
+func (k Kind) trials(ctx context.Context, o Options, line *Line) error {
+	var first, caught int
+	var sum, most float64
+	for i := range o.Adversaries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t, err := k.Try(NewWorld(o.Seed, k.Name, i))
+		if err != nil {
+			return err
+		}
+		line.Audits += t.Checks
+		if t.First {
+			first++
+		}
+		if t.Caught {
+			caught++
+		}
+		if sum += t.Gain; i == 0 || t.Gain > most {
+			most = t.Gain
+		}
+	}
+	line.Peers, line.First, line.Caught = o.Adversaries, Share(first, o.Adversaries), Share(caught, o.Adversaries)
+	if k.Gain.What != "" {
+		f := Figure{What: k.Name + ": " + k.Gain.What, Value: sum / float64(max(o.Adversaries, 1)), Bound: k.Gain.Most}
+		switch {
+		case k.Gain.Worst:
+			f.Value = most
+		case k.Gain.Chance:
+			f.Bound += 4 * math.Sqrt(f.Bound*(1-f.Bound)/float64(max(o.Adversaries, 1)))
+		}
+		line.Figures = append(line.Figures, f)
+	}
+	return nil
+}
+
+// Share is n of a number, 0 of none.
+func Share(n, of int) float64 { return float64(n) / float64(max(of, 1)) }
