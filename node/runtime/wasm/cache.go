@@ -1,12 +1,16 @@
 package wasm
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // abandoned is how old a half-written cache entry must be to be nobody's.
@@ -22,7 +26,7 @@ func pruneCache(dir string, limit int64) {
 	var entries []entry
 	var total int64
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
+		if err != nil || !d.Type().IsRegular() || strings.HasSuffix(path, turnSuffix) {
 			return nil
 		}
 		info, err := d.Info()
@@ -38,6 +42,9 @@ func pruneCache(dir string, limit int64) {
 		return nil
 	})
 	slices.SortFunc(entries, func(a, b entry) int { return a.time.Compare(b.time) })
+	if total > limit {
+		defer forgetTurns(dir)
+	}
 	for _, e := range entries {
 		if total <= limit {
 			return
@@ -45,5 +52,48 @@ func pruneCache(dir string, limit int64) {
 		if os.Remove(e.path) == nil {
 			total -= e.size
 		}
+	}
+}
+
+// turnSuffix ends the names of the files beside the compile cache by which children compile a program once. A file has
+// one byte for each time that its program was compiled.
+const turnSuffix = ".turn"
+
+// takeTurn waits while another process compiles the same program for the cache in dir, and returns at once if one has.
+// The caller compiles the program, or finds it in the cache, and then calls done. Where there can be no lock it is
+// compiled a time too many, which is no error.
+func takeTurn(dir string, code []byte) (done func(compiled bool)) {
+	sum := sha256.Sum256(code)
+	path := filepath.Join(dir, hex.EncodeToString(sum[:])+turnSuffix)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return func(bool) {}
+	}
+	if err = flock(f, unix.LOCK_EX); err == nil && sizeOf(f) == 0 {
+		return func(compiled bool) {
+			if compiled {
+				_, _ = f.Write([]byte{1})
+			}
+			_ = f.Close()
+		}
+	}
+	_ = f.Close()
+	return func(bool) {}
+}
+
+func sizeOf(f *os.File) int64 {
+	info, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// forgetTurns lets the programs of a cache be compiled again, one process at a time. It is called after entries of the
+// cache were removed.
+func forgetTurns(dir string) {
+	turns, _ := filepath.Glob(filepath.Join(dir, "*"+turnSuffix))
+	for _, t := range turns {
+		_ = os.Remove(t)
 	}
 }

@@ -45,7 +45,7 @@
 // the program, the mounts and the compile cache, no TCP and no signal to others; by seccomp no system call that the
 // sandbox does not need, so no socket of any kind, no other program, no look into another process. The log names this
 // system's parts. The compile cache is shared by all children: one that broke out of its sandbox could change another
-// one's code within the same confines.
+// one's code within the same confines. Of children that start a program at once, one compiles it and the others wait.
 //
 // # Probes
 //

@@ -77,9 +77,12 @@ func (c *child) prepare() (*guest, error) {
 	return g, nil
 }
 
-// compile takes the program from the cache or puts it there. An entry that is damaged fails every compilation that
-// finds it, and a full disk fails the adding of one: so the cache is emptied once, and then done without.
+// compile takes the program from the cache or puts it there. Of the children of all peers with this cache one compiles
+// it. An entry that is damaged fails every compilation that finds it, and a full disk fails the adding of one: so the
+// cache is emptied once, and then done without.
 func (g *guest) compile(code []byte) (err error) {
+	done := takeTurn(g.c.spec.CacheDir, code)
+	defer func() { done(err == nil) }()
 	ctx := context.Background()
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
 	for range 2 {
@@ -109,6 +112,7 @@ func emptyCache(dir string) {
 	for _, d := range dirs {
 		_ = os.RemoveAll(d)
 	}
+	forgetTurns(dir)
 }
 
 // provideWASI instantiates the host functions with the hook around each call.

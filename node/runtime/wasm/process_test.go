@@ -303,6 +303,44 @@ func TestChildThatIsNone(t *testing.T) {
 	}
 }
 
+// Children that start one program at once compile it once, whichever peers of the cache they are of.
+func TestCompiledOnce(t *testing.T) {
+	t.Parallel()
+	module, _ := program(t)
+	cache := filepath.Join(t.TempDir(), "cache")
+	var wg sync.WaitGroup
+	for range 4 {
+		r, err := New(Config{CacheDir: cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			h := start(t, r, runtime.Spec{Module: module, Args: []string{"exit", "0"}})
+			if e := wait(t, r, h); !e.OK() {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+	wg.Wait()
+	if n := compilations(t, cache); n != 1 {
+		t.Errorf("compiled %d times", n)
+	}
+}
+
+// compilations counts how often the one program of a cache was compiled since the cache was pruned.
+func compilations(t *testing.T, cache string) int {
+	t.Helper()
+	turns, err := filepath.Glob(filepath.Join(cache, "*"+turnSuffix))
+	if err != nil || len(turns) != 1 {
+		t.Fatalf("turns: %v, %v", turns, err)
+	}
+	b, err := os.ReadFile(turns[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(b)
+}
+
 // Several children may fill the cache at once, and a damaged entry is made again.
 func TestCache(t *testing.T) {
 	t.Parallel()
@@ -348,6 +386,9 @@ func TestCache(t *testing.T) {
 		t.Errorf("after pruning: %v", entries)
 	}
 	run()
+	if n := compilations(t, cache); n != 1 {
+		t.Errorf("after pruning the program was compiled %d times", n)
+	}
 }
 
 // BenchmarkStart is the whole of a small module, warm: child, compiled code from the cache, run, exit seen by the peer.
