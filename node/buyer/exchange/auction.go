@@ -50,11 +50,16 @@ func (Silence) Add(...trace.Step) {}
 
 // Ask has the options of Collect. Gossip is always a route.
 type Ask struct {
-	Direct  bool          // ask known providers too
-	Spread  bool          // one rank for each provider
-	Cluster bool          // leave out providers that take part in no clusters
-	Again   bool          // the order was gossiped before, and is forwarded once
-	Settle  time.Duration // collect for so much longer once there are enough
+	Direct  bool     // ask known providers too
+	Spread  bool     // one rank for each provider
+	Cluster bool     // leave out providers that take part in no clusters
+	Again   bool     // the order was gossiped before, and is forwarded once
+	Have    []Quoted // quotes for it that were collected before and count; their providers are not asked
+	// Need is the number of leases that quotes are wanted for, and Skip has providers that are not asked for them. 0
+	// means all of the order's.
+	Need   int
+	Skip   map[sign.Key]bool
+	Settle time.Duration // collect for so much longer once there are enough
 }
 
 // auction collects the quotes for one order.
@@ -67,6 +72,7 @@ type auction struct {
 	good  func(q Quoted) uint32 // the number of leases that a quote is good for
 
 	mu      sync.Mutex
+	closed  bool              // its result was taken
 	asked   map[sign.Key]bool // directly
 	quotes  map[sign.Key]Quoted
 	refused map[sign.Key]match.Refusal // the last word of each provider
@@ -74,17 +80,26 @@ type auction struct {
 }
 
 func (x *Exchange) newAuction(t Trace, o market.Order, ask Ask) *auction {
-	return &auction{
+	a := &auction{
 		x: x, order: o, ask: ask, good: func(q Quoted) uint32 { return x.leasesOf(o, q) }, start: time.Now(), trace: t,
 		asked: map[sign.Key]bool{}, quotes: map[sign.Key]Quoted{}, refused: map[sign.Key]match.Refusal{},
 		more: make(chan struct{}, 1),
 	}
+	for _, q := range ask.Have {
+		if p := q.Quote.Provider; a.start.Before(q.Quote.Expires) {
+			a.asked[p], a.quotes[p] = true, q
+		}
+	}
+	return a
 }
 
 func (a *auction) add(q Quoted) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := q.Quote.Provider
+	if a.closed {
+		return market.Refuse(market.ReasonLimit, "the order takes no more quotes")
+	}
 	if _, ok := a.quotes[p]; !ok && len(a.quotes) >= match.MaxQuotes(a.order.Count) && !a.makeRoom(q.via) {
 		return market.Refuse(market.ReasonLimit, "the order has enough quotes")
 	}
@@ -155,6 +170,9 @@ func (a *auction) all() []Quoted {
 func (a *auction) refuse(more ...match.Refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		return
+	}
 	for _, r := range more {
 		if old, ok := a.refused[r.Provider]; !ok || r.Route != routeOffer || old.Route == routeOffer {
 			a.refused[r.Provider] = r
@@ -188,18 +206,32 @@ func (a *auction) refusals() []match.Refusal {
 }
 
 // Collect publishes an order on its class's topic, asks the best known providers directly beside that, and returns the
-// quotes as soon as there are enough, or when the window is over.
+// quotes as soon as there are enough, or when the window is over. Quotes count until it returns: on a busy machine that
+// may be long after the window.
 func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelope []byte, ask Ask) Collected {
 	a := x.newAuction(t, o, ask)
 	x.mu.Lock()
 	x.auctions[o.ID] = a
 	x.mu.Unlock()
 	x.turnout.Ordered(o, a.start)
-	defer func() {
-		x.mu.Lock()
-		delete(x.auctions, o.ID)
-		x.mu.Unlock()
-	}()
+	a.run(ctx, envelope)
+	x.mu.Lock()
+	delete(x.auctions, o.ID)
+	x.mu.Unlock()
+	a.close()
+	return Collected{Quotes: a.all(), Declined: a.refusals(), auction: a}
+}
+
+// close takes no more quotes or refusals.
+func (a *auction) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+}
+
+// run returns when the auction has enough quotes, or its window is over, and everything that it began has ended.
+func (a *auction) run(ctx context.Context, envelope []byte) {
+	x, t, o := a.x, a.trace, a.order
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.Window)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -217,14 +249,13 @@ func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelop
 			t.Add(trace.Step{At: time.Now(), Kind: trace.Ordered, Detail: "not gossiped: " + err.Error()})
 		}
 	}
-	if !ask.Again {
+	if !a.ask.Again {
 		wg.Go(publish)
 	}
-	if ask.Direct {
+	if a.ask.Direct {
 		wg.Go(func() { x.askKnown(ctx, a, envelope) })
 	}
 	a.listen(ctx)
-	return Collected{Quotes: a.all(), Declined: a.refusals(), auction: a}
 }
 
 // askKnown asks the best known providers, in parallel, and looks for more in the DHT.
@@ -271,7 +302,7 @@ func (x *Exchange) askKnown(ctx context.Context, a *auction, envelope []byte) {
 func (a *auction) mayAsk(o market.Offer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ask.Cluster && o.NoClusters || a.asked[o.Provider] ||
+	if a.ask.Cluster && o.NoClusters || a.asked[o.Provider] || a.ask.Skip[o.Provider] ||
 		len(a.asked) >= a.x.cfg.MaxAsked+3*int(a.order.Count) {
 		return false
 	}

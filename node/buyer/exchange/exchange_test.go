@@ -95,6 +95,45 @@ func TestCollectEstimate(t *testing.T) {
 	}
 }
 
+// An order for more providers than are known is worth another look if the class may have as many: by the estimate, and by
+// its error where it is one.
+func TestScarce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 25)
+		for i := 1; i <= 23; i++ { // 24 is not known
+			w.know(i)
+		}
+		for _, c := range []struct {
+			size   int
+			count  uint32
+			scarce bool
+		}{
+			{25, 23, false}, // there are enough
+			{24, 24, true},
+			{24, 46, true}, // twice as many as are known
+			{24, 47, false},
+			{60, 71, true}, // by the estimate and its error
+			{60, 72, false},
+		} {
+			w.size = c.size
+			o, envelope := w.order(c.count)
+			if got := w.Collect(t.Context(), &w.steps, o, envelope, direct); got.Scarce() != c.scarce {
+				t.Errorf("%d leases, %d peers by estimate: scarce is %v", c.count, c.size, got.Scarce())
+			}
+		}
+		few := newWorld(t, 12)
+		for i := 1; i <= 10; i++ {
+			few.know(i)
+		}
+		few.size = 11 // so few are counted
+		o, envelope := few.order(11)
+		if few.Collect(t.Context(), &few.steps, o, envelope, direct).Scarce() {
+			t.Error("11 leases of 10 peers are scarce")
+		}
+	})
+}
+
 func decline(r market.Reason) func(*market.Quote) error {
 	return func(*market.Quote) error { return stream.Refuse(string(r), "not today") }
 }
@@ -158,6 +197,84 @@ func TestCollectBounds(t *testing.T) {
 		prices, _ := w.buy(1, Ask{Direct: true, Cluster: true, Settle: time.Second})
 		if asked := w.steps.of(trace.Asked, sign.Key{}); len(asked) != 4 || len(prices) != 4 || prices[w.sellers[1].offer.Provider] != 0 {
 			t.Errorf("%d were asked, %v quoted", len(asked), prices)
+		}
+	})
+}
+
+// Where the things that an order began end after its window, as on a busy machine, quotes count until then, and the
+// providers that sent them are not taken for such as may still answer.
+func TestCollectLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.know(1, 2)
+		o, envelope := w.order(2)
+		w.sellers[1].delay, w.sellers[2].delay = time.Minute, time.Minute
+		var late, closed error
+		w.publishing = func() {
+			time.Sleep(w.cfg.Window + time.Second)
+			late = w.TakeQuote(w.Addr(1).ID, o.ID, w.box(1, o))
+			time.Sleep(time.Second)
+		}
+		got := w.Collect(t.Context(), &w.steps, o, envelope, direct)
+		if closed = w.TakeQuote(w.Addr(2).ID, o.ID, w.box(2, o)); closed == nil {
+			t.Error("a quote is taken after the result")
+		}
+		if late != nil || len(got.Quotes) != 1 || got.Open() != 1 {
+			t.Errorf("%v: %d quotes, %d leases are open", late, len(got.Quotes), got.Open())
+		}
+		if err := got.auction.add(Quoted{Quote: market.Quote{Provider: w.sellers[2].offer.Provider}}); err == nil || got.Open() != 1 {
+			t.Errorf("a quote under way is added to the result: %v", err)
+		}
+	})
+}
+
+// An order that is collected for again keeps the quotes that it has, while they are good, and asks the others alone.
+func TestCollectAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		w.know(1, 2, 3)
+		o, envelope := w.order(3)
+		w.sellers[2].answer = func(q *market.Quote) error { q.Expires = time.Now().Add(3 * time.Second); return nil }
+		w.sellers[3].answer = decline(stream.CodeBusy)
+		got := w.Collect(t.Context(), &w.steps, o, envelope, direct)
+		if len(got.Quotes) != 2 {
+			t.Fatalf("quotes %+v", got.Quotes)
+		}
+		w.sellers[3].answer = nil
+		time.Sleep(2 * time.Second)
+		again := direct
+		again.Again, again.Have = true, got.Quotes
+		got = w.Collect(t.Context(), &w.steps, o, envelope, again)
+		for i, times := range map[int]int{1: 1, 2: 2, 3: 2} { // the quote of 2 is over
+			if asked := w.steps.of(trace.Asked, w.sellers[i].offer.Provider); len(asked) != times {
+				t.Errorf("provider %d was asked %d times", i, len(asked))
+			}
+		}
+		if len(got.Quotes) != 3 || len(w.published) != 1 {
+			t.Errorf("%d quotes, gossiped %d times", len(got.Quotes), len(w.published))
+		}
+	})
+}
+
+// A gang that lacks one of many ranks needs one quote, and asks nobody that has a rank.
+func TestCollectForOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		w.know(1, 2, 3)
+		o, envelope := w.order(3)
+		ask := direct
+		ask.Again, ask.Need, ask.Skip = true, 1, map[sign.Key]bool{w.sellers[1].offer.Provider: true}
+		w.sellers[3].delay = time.Minute
+		began := time.Now()
+		got := w.Collect(t.Context(), &w.steps, o, envelope, ask)
+		if took := time.Since(began); took >= w.cfg.Window || len(got.Quotes) != 1 {
+			t.Errorf("%d quotes in %v", len(got.Quotes), took)
+		}
+		if asked := w.steps.of(trace.Asked, w.sellers[1].offer.Provider); len(asked) != 0 {
+			t.Error("a provider with a rank was asked")
 		}
 	})
 }

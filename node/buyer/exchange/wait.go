@@ -16,9 +16,13 @@ import (
 func (a *auction) listen(ctx context.Context) {
 	var settle <-chan time.Time
 	var late func() bool
+	need := a.ask.Need
+	if need == 0 {
+		need = int(a.order.Count)
+	}
 	for {
 		leases, providers := a.leases()
-		enough := leases >= int(a.order.Count) && (!a.ask.Spread || providers >= int(a.order.Count))
+		enough := leases >= need && (!a.ask.Spread || providers >= need)
 		if enough && settle == nil {
 			settle, late = time.After(a.ask.Settle), a.late()
 		}
@@ -46,11 +50,7 @@ func (a *auction) late() func() bool {
 	for _, k := range a.x.best(a) {
 		known = append(known, k.Offer.Provider)
 	}
-	few := 0
-	if n := a.x.guess(a.order.Class); n > exactPeers {
-		few = n / estimateOff
-	}
-	strangers := a.strangers() > few
+	strangers := a.strangers() > a.off()
 	return func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -115,8 +115,9 @@ type Collected struct {
 // Open returns the number of leases that known providers could take from which a quote may still come.
 func (c Collected) Open() int { return c.auction.open() }
 
-// Scarce reports whether quotes and Open are too few for the order, but would be enough if the peers that the class has
-// by an estimate and of which no offer is known were like those of which one is.
+// Scarce reports whether quotes and Open are too few for the order, but would be enough if the peers that the class may
+// have and of which no offer is known were like those of which one is. A class that is not counted may have twice the
+// peers that are known: just after the start, the estimate is of those that this peer has met.
 func (c Collected) Scarce() bool {
 	x, o := c.auction.x, c.auction.order
 	fit, providers := c.auction.leases()
@@ -127,7 +128,19 @@ func (c Collected) Scarce() bool {
 		return false
 	}
 	fit += c.Open()
-	known, unknown := len(x.Book.Class(o.Class, time.Now())), c.auction.strangers()
+	known := len(x.Book.Class(o.Class, time.Now()))
+	unknown := max(c.auction.strangers(), 0)
+	if off := c.auction.off(); off > 0 {
+		unknown = max(unknown+off, known)
+	}
 	lack := int(o.Count) - fit
 	return lack > 0 && fit > 0 && lack*known <= unknown*fit
+}
+
+// off returns by how many peers the estimate of the class may be off.
+func (a *auction) off() int {
+	if n := a.x.guess(a.order.Class); n > exactPeers {
+		return n / estimateOff
+	}
+	return 0
 }

@@ -34,12 +34,14 @@ type world struct {
 
 	mu        sync.Mutex
 	published []market.Order
-	heard     int // neighbours in the topic
-	size      int // of the class, with this peer
-	inDHT     []market.Offer
-	lookUps   int
-	blocked   map[sign.Key]string
-	scores    map[sign.Key]reputation.Score
+	// publishing runs while an order is being published. It is optional.
+	publishing func()
+	heard      int // neighbours in the topic
+	size       int // of the class, with this peer
+	inDHT      []market.Offer
+	lookUps    int
+	blocked    map[sign.Key]string
+	scores     map[sign.Key]reputation.Score
 }
 
 // steps is a Trace that a test reads.
@@ -211,6 +213,9 @@ func (w *world) buy(n uint32, ask Ask) (map[sign.Key]market.Price, []match.Refus
 }
 
 func (w *world) Publish(_ context.Context, o market.Order, _ []byte) (int, error) {
+	if w.publishing != nil {
+		w.publishing()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.published = append(w.published, o)
