@@ -111,7 +111,7 @@ func (g Gang) NextDeadline() (time.Time, bool) {
 			sooner(g.params.lapsing(s))
 		}
 	}
-	if missing {
+	if missing && g.recruits() {
 		sooner(g.recruitAt)
 	}
 	return next, true
@@ -283,7 +283,7 @@ func (s *step) pay() {
 	}
 	for i := range g.seats {
 		if seat := &g.seats[i]; seat.Phase == PhaseSigned {
-			seat.Phase, seat.deadline = PhaseActivating, s.now.Time.Add(g.params.FundTimeout+2*g.params.StepTimeout)
+			seat.Phase, seat.deadline = PhaseActivating, s.now.Time.Add(g.params.activation())
 			s.emit(Activate{seat.Rank, seat.Provider, seat.Hold, seat.Lease})
 		}
 	}

@@ -15,7 +15,8 @@ import (
 //	  └── slow: stays, until a recruit takes the seat ─────┤
 //	Held ── about to lapse: released, taken anew ──────────┘
 //
-// Once a lease may have been paid for, a seat without a spare fails the gang: the others would be paid for waiting.
+// Once a lease may have been paid for, a seat that is refused or lost without a spare fails the gang: the others would
+// be paid for waiting. A slow one keeps its seat for as long as before: with the gang the first payments would be lost.
 
 const (
 	// patience is how many step timeouts longer a slow provider keeps its seat while nobody else is there.
@@ -30,11 +31,13 @@ const (
 type recruiter struct{ *step }
 
 // recruits reports whether a seat without a spare waits for a recruit.
-func (s *step) recruits() bool {
-	if s.gang.params.Recruit <= 0 {
+func (s *step) recruits() bool { return s.gang.recruits() }
+
+func (g *Gang) recruits() bool {
+	if g.params.Recruit <= 0 {
 		return false
 	}
-	for _, seat := range s.gang.seats {
+	for _, seat := range g.seats {
 		if seat.Phase >= PhaseActivating {
 			return false
 		}
@@ -49,7 +52,7 @@ func (s recruiter) overdue(i int) {
 	switch {
 	case !seat.after.IsZero(): // the provider's own deadline ended the hold before
 		s.request(i)
-	case !seat.slow && seat.Phase < PhaseActivating && len(g.spares) == 0 && s.recruits():
+	case !seat.slow && len(g.spares) == 0 && g.params.Recruit > 0:
 		seat.slow, seat.deadline = true, s.now.Time.Add(patience*g.params.StepTimeout) // slow by load is not lost
 	default:
 		s.late(i)
@@ -57,9 +60,13 @@ func (s recruiter) overdue(i int) {
 }
 
 func (s recruiter) late(i int) {
-	seat, took := s.gang.seats[i], s.gang.params.StepTimeout
+	seat, p := s.gang.seats[i], s.gang.params
+	took := p.StepTimeout
+	if seat.Phase == PhaseActivating {
+		took = p.activation()
+	}
 	if seat.slow {
-		took *= 1 + patience
+		took += patience * p.StepTimeout
 	}
 	s.drop(i, market.Refuse(market.ReasonTimeout, "no answer within %s while %s", took, seat.Phase), true)
 }
@@ -75,7 +82,8 @@ func (s recruiter) recruited(ev Recruited) {
 	g.spares = append(g.spares[:len(g.spares):len(g.spares)], ev.Providers...)
 	g.fresh = len(g.failures) // they answered since
 	for i := range g.seats {
-		if seat := g.seats[i]; seat.slow && len(g.spares) > 0 && s.forming() {
+		seat := g.seats[i]
+		if seat.slow && seat.Phase < PhaseActivating && len(g.spares) > 0 && s.forming() {
 			s.drop(i, market.Refuse(market.ReasonTimeout, "slow while %s, and another provider was there",
 				seat.Phase), true)
 		}

@@ -106,6 +106,9 @@ type Params struct {
 	FundingSlots   uint64        // slots that must be left before activate-before when leases are paid for
 }
 
+// activation is how long one provider may take to activate.
+func (p *Params) activation() time.Duration { return p.FundTimeout + 2*p.StepTimeout }
+
 // Failure is one provider that did not work out.
 type Failure struct {
 	Rank     uint32          `json:"rank"`
