@@ -26,7 +26,7 @@ const (
 	// formTimeout bounds forming one gang, quotes and setting money aside not counted.
 	formTimeout = 10 * time.Second
 	// searchTime is how long offers are looked for again where the network seems to have more than are known.
-	searchTime = 10 * time.Second
+	searchTime = 20 * time.Second
 	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
 	orderValidity = time.Minute
 )
@@ -144,6 +144,7 @@ func (s *supervisor) take(
 	recruits, again := !until.IsZero(), how
 	again.Again = true
 	for began := time.Now(); recruits && ctx.Err() == nil && time.Since(began) < searchTime && got.Scarce(); {
+		again.Have = got.Quotes
 		got = b.exchange.Collect(ctx, s.trace, o, env, again)
 	}
 	if ctx.Err() != nil {

@@ -195,7 +195,7 @@ func (f *forming) call(ctx context.Context, p sign.Key, req *marketpb.LeaseReque
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.patience(req))
+	ctx, cancel := context.WithTimeout(ctx, f.patience())
 	defer cancel()
 	return f.again(ctx, id, req)
 }

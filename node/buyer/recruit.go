@@ -33,9 +33,9 @@ const (
 	longestHold = time.Minute
 )
 
-// patience is how long one call may take. An activation is not waited for longer: other leases may be paid for already.
-func (f *forming) patience(req *marketpb.LeaseRequest) time.Duration {
-	if f.until.IsZero() || req.GetActivate() != nil {
+// patience is how long one call may take. The gang decides earlier where another provider is there.
+func (f *forming) patience() time.Duration {
+	if f.until.IsZero() {
 		return stepTimeout
 	}
 	return slowTimeout
@@ -112,7 +112,9 @@ func (f *forming) seated(g gang.Gang) {
 func (f *forming) recruit(ctx context.Context, e gang.Recruit) gang.Event {
 	b := f.s.b
 	how := f.how
-	how.Again = true
+	f.mu.Lock()
+	how.Again, how.Need, how.Skip = true, len(e.Ranks), maps.Clone(f.taken)
+	f.mu.Unlock()
 	got := b.exchange.Collect(ctx, f.s.trace, f.order, f.envelope, how)
 	f.mu.Lock()
 	quotes := slices.DeleteFunc(got.Quotes, func(q exchange.Quoted) bool { return f.taken[q.Quote.Provider] })
