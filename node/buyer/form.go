@@ -248,7 +248,7 @@ func reputationOf(c *match.Candidate) string {
 }
 
 // choose ranks the quotes and picks a provider for every rank. Where they are too few, and with the open leases there
-// would be enough, it leaves the last ranks to recruits.
+// would be enough, or with peers that the class is likely to have, it leaves the last ranks to recruits.
 func (s *supervisor) choose(
 	ctx context.Context, o market.Order, got exchange.Collected, ranks []uint32, how exchange.Ask, recruits bool,
 ) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
@@ -283,7 +283,7 @@ func (s *supervisor) choose(
 	} else {
 		picked, spare, none = match.Select(o, res, len(ranks), how.Spread)
 	}
-	if none != nil && recruits && none.Found < len(ranks) && none.Found+got.Open() >= len(ranks) {
+	if none != nil && recruits && none.Found < len(ranks) && (none.Found+got.Open() >= len(ranks) || got.Likely()) {
 		if none.Found > 0 {
 			picked, spare, _ = match.Select(o, res, none.Found, how.Spread)
 		}

@@ -105,21 +105,25 @@ func TestScarce(t *testing.T) {
 			w.know(i)
 		}
 		for _, c := range []struct {
-			size   int
-			count  uint32
-			scarce bool
+			size           int
+			count          uint32
+			scarce, likely bool
 		}{
-			{25, 23, false}, // there are enough
-			{24, 24, true},
-			{24, 46, true}, // twice as many as are known
-			{24, 47, false},
-			{60, 71, true}, // by the estimate and its error
-			{60, 72, false},
+			{25, 23, false, false}, // there are enough
+			{24, 24, true, true},
+			{24, 27, true, true}, // within the error of the estimate
+			{24, 28, true, false},
+			{24, 46, true, false}, // twice as many as are known
+			{24, 47, false, false},
+			{60, 71, true, true}, // by the estimate and its error
+			{60, 72, false, false},
 		} {
 			w.size = c.size
 			o, envelope := w.order(c.count)
-			if got := w.Collect(t.Context(), &w.steps, o, envelope, direct); got.Scarce() != c.scarce {
-				t.Errorf("%d leases, %d peers by estimate: scarce is %v", c.count, c.size, got.Scarce())
+			got := w.Collect(t.Context(), &w.steps, o, envelope, direct)
+			if got.Scarce() != c.scarce || got.Likely() != c.likely {
+				t.Errorf("%d leases, %d peers by estimate: scarce is %v, likely %v", c.count, c.size, got.Scarce(),
+					got.Likely())
 			}
 		}
 		few := newWorld(t, 12)

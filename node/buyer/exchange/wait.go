@@ -118,7 +118,12 @@ func (c Collected) Open() int { return c.auction.open() }
 // Scarce reports whether quotes and Open are too few for the order, but would be enough if the peers that the class may
 // have and of which no offer is known were like those of which one is. A class that is not counted may have twice the
 // peers that are known: just after the start, the estimate is of those that this peer has met.
-func (c Collected) Scarce() bool {
+func (c Collected) Scarce() bool { return c.likely(true) || c.Likely() }
+
+// Likely is Scarce for no more peers than the estimate and its error leave room for.
+func (c Collected) Likely() bool { return c.likely(false) }
+
+func (c Collected) likely(twice bool) bool {
 	x, o := c.auction.x, c.auction.order
 	fit, providers := c.auction.leases()
 	if c.auction.ask.Spread {
@@ -128,10 +133,10 @@ func (c Collected) Scarce() bool {
 		return false
 	}
 	fit += c.Open()
-	known := len(x.Book.Class(o.Class, time.Now()))
-	unknown := max(c.auction.strangers(), 0)
-	if off := c.auction.off(); off > 0 {
-		unknown = max(unknown+off, known)
+	known, off := len(x.Book.Class(o.Class, time.Now())), c.auction.off()
+	unknown := max(c.auction.strangers(), 0) + off
+	if twice && off > 0 {
+		unknown = known
 	}
 	lack := int(o.Count) - fit
 	return lack > 0 && fit > 0 && lack*known <= unknown*fit
