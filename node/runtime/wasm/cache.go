@@ -59,9 +59,16 @@ func pruneCache(dir string, limit int64) {
 // one byte for each time that its program was compiled.
 const turnSuffix = ".turn"
 
-// takeTurn waits while another process compiles the same program for the cache in dir, and returns at once if one has.
-// The caller compiles the program, or finds it in the cache, and then calls done. Where there can be no lock it is
-// compiled a time too many, which is no error.
+const (
+	// turnPatience is how long a child waits for another to compile its program: that one may stand still, as one of a
+	// lease that is paused.
+	turnPatience = 20 * time.Second
+	turnPoll     = 10 * time.Millisecond
+)
+
+// takeTurn waits while another process compiles the same program for the cache in dir, for as long as turnPatience, and
+// returns at once if one has. The caller compiles the program, or finds it in the cache, and then calls done. Where
+// there can be no lock it is compiled a time too many, which is no error.
 func takeTurn(dir string, code []byte) (done func(compiled bool)) {
 	sum := sha256.Sum256(code)
 	path := filepath.Join(dir, hex.EncodeToString(sum[:])+turnSuffix)
@@ -69,7 +76,12 @@ func takeTurn(dir string, code []byte) (done func(compiled bool)) {
 	if err != nil {
 		return func(bool) {}
 	}
-	if err = flock(f, unix.LOCK_EX); err == nil && sizeOf(f) == 0 {
+	err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	for end := time.Now().Add(turnPatience); err != nil && time.Now().Before(end) && sizeOf(f) == 0; {
+		time.Sleep(turnPoll)
+		err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil && sizeOf(f) == 0 {
 		return func(compiled bool) {
 			if compiled {
 				_, _ = f.Write([]byte{1})
