@@ -107,12 +107,15 @@ func mma(e *entry, operands []string) (func(*warp, uint32) error, error) {
 				}
 			}
 		}
+		var c [4]lanes // copied before D is written, whose registers may be those of C in any order
+		for i := range c {
+			c[i] = *in[6+i]
+		}
 		for i, r := range regs[0] {
-			c := *in[6+i]
 			d := w.write(r, mask)
 			for l := range 32 {
 				row, column := &a[l/4+8*(i/2)], &b[2*(l%4)+i%2]
-				sum := int32(uint32(c[l]))
+				sum := int32(uint32(c[i][l]))
 				for k := range row {
 					sum += row[k] * column[k]
 				}
