@@ -415,7 +415,7 @@ func TestQuote(t *testing.T) {
 		`^`+sign.Key{1}.Short()+` +cpu +eu +0\.04 STAR +3 +direct in 5ms +2 *$`, `^`+sign.Key{2}.Short()+` .* - +too dear$`,
 		`^`+sign.Key{3}.Short()+` .* full of work$`, `^2 ranks for 1h0m0s would cost 0\.05 STAR, at most 0\.10 STAR$`,
 		`^and of the peer's SOL about 0\.000005 for fees, at most 0\.000009 where others bid for places in blocks, and 0\.000007 for rent, which comes back$`)
-	p.CLI(t, "quote", path, "--count", "3").Want(t, cli.ExitUsage, `flags of a job say nothing beside a job file`)
+	p.CLI(t, "quote", path, "--count", "3").Want(t, cli.ExitUsage, `^starling: job flags cannot be combined with a job file: set them in the file$`)
 	q = buyer.Quotation{Reason: "no offers", Quotes: []buyer.QuotedOffer{}}
 	p = answering(t, clitest.Answers{"POST /v1/quotes": &q, "GET /v1/node": api.NodeInfo{Peers: 0}})
 	p.CLI(t, "quote", p.File(t, "job.yaml", jobFile)).Want(t, cli.ExitNoMatch, `^starling: the job could not be placed now: no offers$`,

@@ -47,7 +47,7 @@ standard input); with a program the flags of starling run say the rest.`,
 func quoted(a *cli.App, ctx context.Context, flags *jobfile.Flags, arg string) (job.Job, error) {
 	if arg == "-" || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) {
 		if !reflect.DeepEqual(*flags, jobfile.Flags{}) {
-			return job.Job{}, cli.Usagef("flags of a job say nothing beside a job file: write them there")
+			return job.Job{}, cli.Usagef("job flags cannot be combined with a job file: set them in the file")
 		}
 		return LoadJob(a, arg)
 	}

@@ -95,6 +95,21 @@ func dp4a() string {
 	k.p("add.u64 froma, froma, 32;")
 	k.p("add.u64 fromb, fromb, 32;")
 	next("@more ")
+	products8(k, word)
+	k.p("add.u32 put, put, flip;")
+	store("@more ")
+	k.p("add.u32 geta, geta, flip;")
+	k.p("add.u32 getb, getb, flip;")
+	k.p("sub.u32 flip, 0, flip;")
+	k.p("bar.sync 0;")
+	k.p("sub.u32 left, left, 1;")
+	k.p("@more bra LOOP;")
+	store8(k)
+	return k.text()
+}
+
+// products8 adds to s the products of 8 lines of A and 8 of B, of the 32 bytes of each that are in shared memory.
+func products8(k *kernel, word int) {
 	for w := range 8 {
 		for h := range 2 {
 			k.p("ld.shared.v4.u32 %s, [geta+%d];", vector(names("fa", 8)[4*h:4*h+4]...), w*word+h*256)
@@ -106,14 +121,10 @@ func dp4a() string {
 			}
 		}
 	}
-	k.p("add.u32 put, put, flip;")
-	store("@more ")
-	k.p("add.u32 geta, geta, flip;")
-	k.p("add.u32 getb, getb, flip;")
-	k.p("sub.u32 flip, 0, flip;")
-	k.p("bar.sync 0;")
-	k.p("sub.u32 left, left, 1;")
-	k.p("@more bra LOOP;")
+}
+
+// store8 stores s, the thread's 8 × 8 entries of C.
+func store8(k *kernel) {
 	k.p("mad.lo.u32 x, ty, 4, row;")
 	k.p("mad.lo.u32 y, tx, 4, column;")
 	k.output(1)
@@ -129,7 +140,6 @@ func dp4a() string {
 			k.p("add.u64 c, c, wide;")
 		}
 	}
-	return k.text()
 }
 
 // Of mma: a stage is 64 bytes of 128 lines of A and of B.
