@@ -9,7 +9,6 @@ import (
 
 	"github.com/ipfs/go-cid"
 
-	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
@@ -173,7 +172,7 @@ func (s *supervisor) fetchFrom(ctx context.Context, guardians []record.Guardian,
 	for {
 		var failed error
 		for _, m := range guardians {
-			id, err := exchange.Remember(s.b.cfg.Host, m.Key, m.Addrs)
+			id, err := guardian.Member(m).Remember(s.b.cfg.Host)
 			if err == nil {
 				call, done := context.WithTimeout(ctx, s.b.cfg.LostAfter)
 				err = s.b.cfg.Files.Fetch(call, id, f.CID, f.Size)

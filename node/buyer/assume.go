@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/node/buyer/executions"
+	"github.com/starling-network/starling/node/buyer/gangs"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
@@ -52,7 +53,7 @@ func (s *supervisor) assumeLine(ctx context.Context, first market.LeaseID, line 
 			req.Seen = append(req.Seen, &marketpb.SeenReceipts{Lease: l.ID[:], Last: l.Payer().Last().Seq})
 		}
 		b.cfg.Host.Forgive(line[0].Peer)
-		call, done := context.WithTimeout(ctx, stepTimeout)
+		call, done := context.WithTimeout(ctx, gangs.StepTimeout)
 		reply, err := b.leases.Call(call, line[0].Peer, &marketpb.LeaseRequest{
 			Step: &marketpb.LeaseRequest_Supervise{Supervise: req},
 		})

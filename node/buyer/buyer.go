@@ -8,8 +8,9 @@
 // leaves the peer. After a crash, Run takes every job up where the journal has it.
 //
 // Its rooms: record has a job as it is journalled and shown, archive those that ended long ago, secrets the values that
-// they keep to themselves. exchange is the market, leases has the leases from their signatures to their settlement, pay
-// the money behind them, spend the limits on it. executions reaches the programs on the leases, mesh measures the paths
+// they keep to themselves. exchange is the market, selection chooses among its quotes, and gangs takes all leases of an
+// order or none. leases has them from their signatures to their settlement, pay the money behind them, spend the limits
+// on it. executions reaches the programs on the leases, mesh measures the paths
 // between them, probe looks whether their units are shared, checks has results computed again, and reduce reduces them.
 //
 // What happens to a job is decided by its machine, node/buyer/jobs; a driver carries out the effects, with the job's
@@ -33,11 +34,13 @@ import (
 	"github.com/starling-network/starling/node/buyer/checks"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/executions"
+	"github.com/starling-network/starling/node/buyer/gangs"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/secrets"
+	"github.com/starling-network/starling/node/buyer/selection"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/journal"
@@ -59,27 +62,26 @@ type Buyer struct {
 	domain sign.Domain
 	tag    string
 	self   sign.Key
-	// exchange is the market.
+	// exchange is the market, selector chooses among its quotes, and former takes the leases of an order.
 	exchange *exchange.Exchange
+	selector *selection.Selector
+	former   *gangs.Former
 	own      *own
 	leases   *leases.Book
 	// executions reaches running programs.
 	executions *executions.Client
 	pay        payments
 	desk       *desk // runs the jobs
-	// fundTime is how long pay may take to set money aside.
-	fundTime time.Duration
-	hooks    *webhook.Queue
-	checks   *checks.Checker
-	archive  *archive.Archive
-	secrets  *secrets.Keeper
+	hooks      *webhook.Queue
+	checks     *checks.Checker
+	archive    *archive.Archive
+	secrets    *secrets.Keeper
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil before
 	closing bool            // Run ends: nothing new begins
 	jobs    map[string]*supervisor
 	drafted map[market.HoldID]promise // leases being signed
-	forming map[market.OrderID]int    // who takes leases of it
 	wg      sync.WaitGroup
 
 	ended    chan struct{} // holds one when a job has ended
@@ -97,8 +99,8 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	cfg.Weights.Audited = cfg.Genesis.AuditSlots > 0
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
-		jobs: map[string]*supervisor{}, drafted: map[market.HoldID]promise{}, forming: map[market.OrderID]int{},
-		ended: make(chan struct{}, 1), removals: make(chan *removal),
+		jobs: map[string]*supervisor{}, drafted: map[market.HoldID]promise{}, ended: make(chan struct{}, 1),
+		removals: make(chan *removal),
 	}
 	b.leases = leases.New(leases.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Store: cfg.Store, Clock: cfg.Slots, Observer: keeping{b}, Tasks: &b.wg,
@@ -107,6 +109,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	b.executions = executions.New(executions.Config{
 		Host: cfg.Host, Tag: b.tag, Fetch: cfg.Files.Fetch, LostAfter: cfg.LostAfter, MaxOutput: cfg.MaxOutput,
 	})
+	var fundTime time.Duration
 	var err error
 	if b.own, err = newOwn(b); err != nil {
 		return nil, err
@@ -119,7 +122,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.fundTime = pay.FundTime
+		fundTime = pay.FundTime
 	}
 	if b.hooks, err = webhook.Open(ctx, webhook.Config{
 		Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log,
@@ -137,6 +140,14 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		Ratings: cfg.Reputation, Proofs: cfg.Proofs, Blocked: cfg.Blocked, Weights: cfg.Weights,
 		Window: cfg.QuoteWindow, MaxAsked: cfg.MaxAsked,
 		Log: cfg.Log,
+	})
+	b.selector = selection.New(selection.Config{
+		Host: cfg.Host, Genesis: cfg.Genesis, Weights: cfg.Weights, Exchange: b.exchange, Limits: buying{b},
+		Replicas: b.checks,
+	})
+	b.former = gangs.New(gangs.Config{
+		Host: cfg.Host, Genesis: cfg.Genesis, Secret: b.secrets.Seed(), FundTime: fundTime, Clock: cfg.Slots,
+		Market: b.exchange, Leases: b.leases, Money: buying{b}, Tasks: &b.wg, Log: cfg.Log,
 	})
 	if b.Ledger, err = spend.Load(ctx, cfg.Store, cfg.Genesis, cfg.Limits, spending{b}); err != nil {
 		return nil, err

@@ -137,7 +137,7 @@ func (c chains) renew(fx jobs.RenewLease) {
 
 // succeed gets a successor signed and pays for it. If the provider refuses, a signed successor ends.
 func (c chains) succeed(ctx context.Context, before *leases.Lease, core market.LeaseCore) error {
-	back := c.b.using(c.s.trace.Job, core.Order)
+	back := buying{c.b}.Using(c.s.trace.Job, core.Order)
 	defer back()
 	err := c.s.follow(ctx, before, core)
 	if err != nil && ctx.Err() == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/nodepb"
@@ -46,6 +47,11 @@ type observedPlan struct {
 	lease market.LeaseID
 	seq   uint64
 	plan  uint64 // version; 0: it has said nothing
+}
+
+// Paths returns the measured paths between the ranks of a cluster, by rank, and none for another job.
+func (b *Buyer) Paths(ctx context.Context, job string) ([]cluster.Path, error) {
+	return mesh.Paths(ctx, b.cfg.Store, job)
 }
 
 // planFor returns a job's plan in force, as sent to one rank. lease returns the lease with an id, paths are the

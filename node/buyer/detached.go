@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
@@ -333,33 +332,4 @@ func (s *supervisor) standbySlots(most uint64) (uint64, error) {
 		most = min(most, slotsFor(rate, sb.Budget))
 	}
 	return max(most, 1), nil
-}
-
-// hire takes standbys by an order that is journalled. The money for them is in the job's escrow, and the guardians'
-// word moves it.
-func (s *supervisor) hire(ctx context.Context, o market.Order, env []byte, ranks []uint32) (*forming, error) {
-	if len(ranks) > pay.MaxStandbyLeaves {
-		return nil, &unplaced{reason: fmt.Sprintf(
-			"%d ranks need standbys at once, at most %d are hired", len(ranks), pay.MaxStandbyLeaves)}
-	}
-	quotes := s.standbys(o)
-	if len(quotes) < len(ranks) {
-		return nil, &unplaced{raced: true, reason: fmt.Sprintf(
-			"%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)",
-			len(ranks), len(quotes))}
-	}
-	f := &forming{s: s, order: o, envelope: env, quotes: map[sign.Key]exchange.Quoted{},
-		drafts: map[market.HoldID]*draft{}, events: make(chan gang.Event, 4*len(ranks)+16)}
-	defer f.uncommit()
-	var chosen []gang.Member
-	var spares []sign.Key
-	for i, q := range quotes {
-		f.quotes[q.Quote.Provider] = q
-		if i < len(ranks) {
-			chosen = append(chosen, gang.Member{Rank: ranks[i], Provider: q.Quote.Provider})
-		} else {
-			spares = append(spares, q.Quote.Provider)
-		}
-	}
-	return f, f.run(ctx, chosen, spares)
 }

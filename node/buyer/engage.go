@@ -115,7 +115,7 @@ func (s *supervisor) engagement(j Job) (e guardian.Engagement, err error) {
 		return e, err
 	}
 	for _, m := range j.Detached.Guardians {
-		id, err := exchange.Remember(s.b.cfg.Host, m.Key, m.Addrs)
+		id, err := guardian.Member(m).Remember(s.b.cfg.Host)
 		if err != nil {
 			return e, err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/executions"
+	"github.com/starling-network/starling/node/buyer/gangs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/job"
@@ -150,10 +151,10 @@ func (s *supervisor) follow(ctx context.Context, before *leases.Lease, core mark
 
 // sign takes the successor of a lease, once; whatever of it was done before is done again with the same result.
 func (s *supervisor) sign(ctx context.Context, before *leases.Lease, core market.LeaseCore) error {
-	b := s.b
+	b, money := s.b, buying{s.b}
 	n := before.Find(core.ID())
 	if n == nil {
-		back, over := b.commit(market.HoldID(core.Nonce), core.Provider, core.Cap)
+		back, over := money.Commit(market.HoldID(core.Nonce), core.Provider, core.Cap)
 		defer back()
 		if over != "" {
 			return stream.Refuse(string(market.ReasonLimit), over)
@@ -180,11 +181,11 @@ func (s *supervisor) sign(ctx context.Context, before *leases.Lease, core market
 		if n, err = b.leases.Successor(signed, before); err != nil {
 			return err
 		}
-		if err := b.fund(ctx, n.Job, n); err != nil {
+		if err := money.Fund(ctx, n.Job, n); err != nil {
 			return err
 		}
 	}
-	activate, err := b.prepay(ctx, n)
+	activate, err := money.Prepay(ctx, n)
 	if err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (b *Buyer) leaseCall(
 	ctx context.Context, l *leases.Lease, req *marketpb.LeaseRequest,
 ) (*marketpb.LeaseReply, error) {
 	b.cfg.Host.Forgive(l.Peer)
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, gangs.StepTimeout)
 	defer cancel()
 	return b.leases.Call(ctx, l.Peer, req)
 }

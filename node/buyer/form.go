@@ -2,7 +2,7 @@ package buyer
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"math"
 	"math/bits"
@@ -10,21 +10,19 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/gang"
-	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/gangs"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/selection"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
-	"github.com/starling-network/starling/node/runtime"
 )
 
 const (
-	// stepTimeout is how long one provider may take to reserve, sign or activate.
-	stepTimeout = 2 * time.Second
-	// formTimeout bounds forming one gang, quotes and setting money aside not counted.
-	formTimeout = 10 * time.Second
 	// searchTime is how long offers are looked for again where the network seems to have more than are known.
 	searchTime = 20 * time.Second
 	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
@@ -33,16 +31,6 @@ const (
 
 // ordersSent has the envelope of every order that was sent, by its id.
 var ordersSent = journal.DefineRaw("order")
-
-// unplaced says that an order found no n providers.
-type unplaced struct {
-	raced     bool // there were quotes enough, the units went elsewhere; or providers did not see whether it can pay
-	unsettled bool // there were, and some reach each other over relays only, or not, yet
-	thin      bool // not all providers that heard the order were to quote for it
-	reason    string
-}
-
-func (u *unplaced) Error() string { return u.reason }
 
 // compose writes an order for so many ranks, and its envelope.
 func (s *supervisor) compose(
@@ -72,6 +60,53 @@ func (s *supervisor) compose(
 		own.funds = j.Detached.Escrow.Address
 	}
 	return s.b.write(s.as, j.Spec, ranks, slots, budget, exclude, own)
+}
+
+// apart distinguishes an order from an equal one.
+type apart struct {
+	nonce market.Nonce
+	salt  []byte    // of the hash of the job's terms
+	terms sign.Hash // instead of that hash; zero: that hash
+	asked int       // how often it was asked for before and brought too few quotes
+	valid time.Duration
+	funds sign.Key // the escrow that pays; zero: what the peer can spend
+}
+
+// write makes the order for n leases of a job.
+func (b *Buyer) write(
+	as voice, spec job.Job, n int, slots uint64, budget market.Amount, exclude []sign.Key, own apart,
+) (market.Order, []byte, error) {
+	terms, err := as.terms(spec, own.salt)
+	if err != nil {
+		return market.Order{}, nil, err
+	}
+	if !own.terms.IsZero() {
+		terms = own.terms
+	}
+	draw, shard := b.exchange.Draw(spec.Resources.Class, uint32(n), own.asked)
+	o := market.Order{
+		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
+		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven,
+		Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
+		Expires:  time.Now().Add(own.valid),
+		ReplyKey: b.exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms,
+		Egress: selection.Egress(spec), Nonce: own.nonce, Funds: own.funds,
+	}
+	if o.Funds.IsZero() {
+		o.Funds = b.pay.Account()
+	}
+	if as.Key().Key() != b.self { // this peer is the agent of its buyer
+		if o, err = o.ByAgent(b.domain, as.Key().Key(), b.cfg.Key); err != nil {
+			return market.Order{}, nil, err
+		}
+	}
+	return market.SealOrder(b.domain, o, as.Key())
+}
+
+// drawnNonce is one that means nothing.
+func drawnNonce() (n market.Nonce) {
+	_, _ = rand.Read(n[:]) // never fails
+	return n
 }
 
 // affordable is how many slots n more leases may last within the time and money that the job has left, and what they
@@ -125,12 +160,24 @@ func mostCost(spec job.Job) (market.Amount, error) {
 	return min(cost, spec.Payment.Budget), err
 }
 
-// take publishes an order that is journalled, and takes all its leases or none. An order that found nobody is an
-// *unplaced. With a time until which it may recruit, an order of no cluster keeps its holds and collects further quotes
-// until then.
+// request is a journalled order of leases for seats of the job, without its quotes.
+func (s *supervisor) request(o market.Order, env []byte, seats []jobs.Seat) gangs.Request {
+	j := s.snapshot()
+	r := gangs.Request{
+		Job: j.ID, Image: j.Spec.Image, Order: o, Envelope: env, Epochs: map[uint32]uint32{}, As: s.as,
+		Keys: s.as.keys(), Limited: s.b.owned(j), Trace: s.trace,
+	}
+	for _, seat := range seats {
+		r.Epochs[seat.Rank] = seat.Epoch
+	}
+	return r
+}
+
+// take publishes an order that is journalled, and takes all its leases or none. With a time until which it may recruit,
+// an order of no cluster keeps its holds and collects further quotes until then. The gang is nil if none was begun.
 func (s *supervisor) take(
-	ctx context.Context, o market.Order, env []byte, ranks []uint32, until time.Time,
-) (*forming, error) {
+	ctx context.Context, o market.Order, env []byte, seats []jobs.Seat, until time.Time,
+) (*gangs.Gang, error) {
 	b, j := s.b, s.snapshot()
 	if j.Spec.Cluster != nil || s.guard != nil || j.Replica != nil {
 		until = time.Time{}
@@ -150,177 +197,67 @@ func (s *supervisor) take(
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	chosen, spares, routes, err := s.choose(ctx, o, got, ranks, how, recruits)
+	sel := selection.Job{Selector: b.selector, Spec: j.Spec, Replica: j.Replica, Members: members{s}, Trace: s.trace}
+	choice, err := sel.Choose(ctx, o, got, ranksOf(seats), how, recruits)
 	if err != nil {
 		return nil, err
 	}
 	if s.guard != nil {
-		if err := s.prepare(ctx, o, spares, routes); err != nil {
+		if err := s.prepare(ctx, o, choice.Spares, choice.Quotes); err != nil {
 			return nil, err
 		}
 	}
-	f := &forming{s: s, order: o, envelope: env, quotes: routes, drafts: map[market.HoldID]*draft{},
-		events: make(chan gang.Event, 4*len(ranks)+16), until: until, how: how}
+	r := s.request(o, env, seats)
+	r.Quotes = choice.Quotes
+	if recruits {
+		r.Recruit = &gangs.Recruiting{Until: until, Ask: how, Among: sel}
+	}
 	if c := j.Spec.Cluster; c != nil {
-		f.overlay, f.near, f.paths = true, c.Network, mesh.NewSurvey(b.cfg.Host, b.tag, c.Network)
+		r.Cluster = &gangs.Cluster{Timeout: mesh.MeasureTimeout, Members: members{s}}
+		if c.Network != "" {
+			survey := mesh.NewSurvey(b.cfg.Host, b.tag, c.Network)
+			r.Cluster.Survey = mesh.Seating{Survey: survey, Members: members{s}, Trace: s.trace}
+		}
 	}
-	defer f.uncommit()
-	return f, f.run(ctx, chosen, spares)
+	return b.former.Form(ctx, r, choice.Members, choice.Spares)
 }
 
-// candidates are quotes as matching sees them, without those of providers that got what they may get today, or to which
-// the job's files cannot be brought.
-func (b *Buyer) candidates(
-	spec job.Job, o market.Order, quotes []exchange.Quoted,
-) (map[sign.Key]exchange.Quoted, []match.Candidate, []match.Refusal) {
-	byKey := map[sign.Key]exchange.Quoted{}
-	var cands []match.Candidate
-	var over []match.Refusal
-	for _, q := range quotes {
-		p := q.Quote.Provider
-		byKey[p] = q
-		if why := b.tooMuchFor(o, q); why != "" {
-			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
-			continue
-		}
-		if spec.Cluster != nil && q.Offer.NoClusters {
-			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonRuntime,
-				Detail: "it takes part in no clusters"})
-			continue
-		}
-		if no := Runs(spec, q.Offer); no != nil {
-			over = append(over, match.Refusal{Provider: p, Reason: no.Reason, Detail: no.Detail})
-			continue
-		}
-		if why := exchange.Narrow(b.cfg.Host, p, brought(spec)); why != "" {
-			over = append(over, match.Refusal{Provider: p, Reason: market.ReasonLimit, Detail: why})
-			continue
-		}
-		c := match.Candidate{Offer: q.Offer, RTT: b.exchange.Book.RTT(p), Shown: b.exchange.Shown(q.Offer),
-			Quote: &q.Quote, Route: q.Route}
-		cands = append(cands, c)
+// hire takes standbys by an order that is journalled. The money for them is in the job's escrow, and the guardians'
+// word moves it.
+func (s *supervisor) hire(ctx context.Context, o market.Order, env []byte, seats []jobs.Seat) (*gangs.Gang, error) {
+	if len(seats) > pay.MaxStandbyLeaves {
+		return nil, &exchange.Unplaced{Reason: fmt.Sprintf(
+			"%d ranks need standbys at once, at most %d are hired", len(seats), pay.MaxStandbyLeaves)}
 	}
-	b.exchange.Rate(cands)
-	return byKey, cands, over
+	quotes := s.standbys(o)
+	if len(quotes) < len(seats) {
+		return nil, &exchange.Unplaced{Raced: true, Reason: fmt.Sprintf(
+			"%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)",
+			len(seats), len(quotes))}
+	}
+	r, choice := s.request(o, env, seats), selection.InOrder(ranksOf(seats), quotes)
+	r.Quotes = choice.Quotes
+	return s.b.former.Form(ctx, r, choice.Members, choice.Spares)
 }
 
-// egressOf is the least that a job's containers must reach outside.
-func egressOf(spec job.Job) market.Egress {
-	switch {
-	case spec.Network != runtime.NetworkInternet:
-		return market.EgressNone
-	case spec.Cluster != nil: // what a provider lists is enough for one
-		return market.EgressListed
+func ranksOf(seats []jobs.Seat) (ranks []uint32) {
+	for _, seat := range seats {
+		ranks = append(ranks, seat.Rank)
 	}
-	return market.EgressInternet
+	return ranks
 }
 
-// Runs refuses an offer that says that its provider does not run the job's image, or not with the network that it
-// needs; nil where it does.
-func Runs(spec job.Job, o market.Offer) *market.Refusal {
-	if no := o.Egress.Refuse(egressOf(spec)); no != nil {
-		return no
-	}
-	if spec.Image == "" {
-		return nil
-	}
-	images, err := o.Images.Patterns()
-	if err == nil {
-		err = images.Check(spec.Image)
-	}
-	var no *market.Refusal
-	if err != nil && !errors.As(err, &no) {
-		no = market.Refuse(market.ReasonImage, "%v", err)
-	}
-	return no
+// members are the members of a job's cluster. It implements gangs.Members, selection.Members and mesh.Members.
+type members struct{ s *supervisor }
+
+// Leases returns the leases that the job's ranks have, by rank.
+func (m members) Leases() []*leases.Lease {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(m.s.leases), func(l *leases.Lease) bool { return l == nil })
 }
 
-// reputationOf describes a provider's reputation at the time of a choice.
-func reputationOf(c *match.Candidate) string {
-	text := fmt.Sprintf("reputation %.4f", float64(c.Reputation)/1e6)
-	switch {
-	case c.Newcomer:
-		text += ", a newcomer"
-	case c.Shunned:
-		text += ", shunned: taken after all others"
-	}
-	return text
-}
-
-// choose ranks the quotes and picks a provider for every rank. Where they are too few, and with the open leases there
-// would be enough, or with peers that the class is likely to have, it leaves the last ranks to recruits.
-func (s *supervisor) choose(
-	ctx context.Context, o market.Order, got exchange.Collected, ranks []uint32, how exchange.Ask, recruits bool,
-) (members []gang.Member, spares []sign.Key, routes map[sign.Key]exchange.Quoted, err error) {
-	b := s.b
-	byKey, cands, over := b.candidates(s.snapshot().Spec, o, got.Quotes)
-	now := time.Now()
-	for _, r := range over {
-		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route,
-			Detail: r.Detail})
-	}
-	declined := append(got.Declined, over...)
-	weights := b.cfg.Weights
-	cluster := s.snapshot().Spec.Cluster
-	if cluster != nil {
-		weights.Keep = len(cands) // who is near may rank low
-	}
-	res := match.Rank(o, cands, now, weights)
-	for _, r := range res.Refused {
-		s.trace.Add(Step{At: now, Kind: StepInfeasible, Provider: r.Provider.String(), Route: byKey[r.Provider].Route,
-			Detail: r.Detail})
-	}
-	if r := s.snapshot().Replica; r != nil {
-		res = b.checks.Draw(ctx, *r, res)
-	}
-	var picked []match.Assignment
-	var spare []sign.Key
-	var none *match.Unschedulable
-	if cluster != nil {
-		if picked, spare, none, err = s.chooseCluster(o, res, len(ranks), how.Spread, cluster.Network); err != nil {
-			return nil, nil, nil, err
-		}
-	} else {
-		picked, spare, none = match.Select(o, res, len(ranks), how.Spread)
-	}
-	if none != nil && recruits && none.Found < len(ranks) && (none.Found+got.Open() >= len(ranks) || got.Likely()) {
-		if none.Found > 0 {
-			picked, spare, _ = match.Select(o, res, none.Found, how.Spread)
-		}
-		none = nil
-	}
-	if none != nil {
-		unseen := slices.ContainsFunc(declined, func(r match.Refusal) bool { return r.Reason == market.ReasonUnseen })
-		return nil, nil, nil, &unplaced{thin: o.Draw != match.DrawAll, raced: unseen,
-			reason: b.exchange.Explain(ctx, o, none, byKey, declined)}
-	}
-	records := map[sign.Key]string{}
-	for i := range cands {
-		records[cands[i].Offer.Provider] = reputationOf(&cands[i])
-	}
-	for _, a := range picked {
-		rank := ranks[a.Rank]
-		members = append(members, gang.Member{Rank: rank, Provider: a.Provider})
-		q := byKey[a.Provider]
-		r := int(rank)
-		s.trace.Add(Step{At: now, Kind: StepChosen, Rank: &r, Provider: a.Provider.String(), Route: q.Route,
-			Price: b.cfg.Genesis.FormatAmount(market.Amount(q.Quote.Price)), Detail: records[a.Provider]})
-	}
-	for _, rank := range ranks[len(picked):] {
-		members = append(members, gang.Member{Rank: rank}) // a recruit takes it
-	}
-	return members, spare, byKey, nil
-}
-
-// brought is how many bytes of files the rank that needs most has to be brought.
-func brought(spec job.Job) int64 {
-	var most int64
-	for rank := range int(spec.Count) {
-		size := spec.Blobs[spec.Module].Size
-		for _, in := range spec.Inputs {
-			size += spec.Blobs[in.For(rank)].Size
-		}
-		most = max(most, size)
-	}
-	return most
+// Unlivable implements gangs.Members.
+func (m members) Unlivable(apart time.Duration) string {
+	return selection.Unlivable(m.s.snapshot().Spec.Cluster, apart)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
@@ -169,35 +168,4 @@ func (b *Buyer) overProvider(p sign.Key, amount market.Amount, now time.Time) st
 		return ""
 	}
 	return b.OverProvider(b.paidTo(p, now), amount)
-}
-
-// commit sets aside the cost of a lease that is to be signed, or returns the reason why it must not be. The caller
-// calls back when the lease counts itself or is not wanted.
-func (b *Buyer) commit(hold market.HoldID, p sign.Key, amount market.Amount) (back func(), over string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if over := b.overProvider(p, amount, time.Now()); over != "" {
-		return func() {}, over
-	}
-	b.drafted[hold] = promise{p, amount}
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.drafted, hold)
-	}, ""
-}
-
-// tooMuchFor reports whether one more lease of the provider of a quote is over its limit for today; "" if it is not.
-func (b *Buyer) tooMuchFor(o market.Order, q exchange.Quoted) string {
-	rate, err := market.RateOf(q.Quote.Price, int(o.UnitsPer), b.cfg.Genesis.SlotMillis)
-	if err != nil {
-		return err.Error()
-	}
-	cost, err := rate.Owed(o.Slots)
-	if err != nil {
-		return err.Error()
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.overProvider(q.Quote.Provider, cost, time.Now())
 }

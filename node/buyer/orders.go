@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/gangs"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/store"
@@ -43,6 +47,10 @@ func (o *orders) place(fx jobs.OrderGang) {
 		defer cancel()
 		began := time.Now()
 		f, err := o.form(ctx, fx)
+		var puts []store.Put
+		if err == nil {
+			puts, err = activated(fx, f)
+		}
 		o.s.mu.Lock()
 		delete(o.gangs, fx.Gang)
 		if err == nil {
@@ -50,11 +58,11 @@ func (o *orders) place(fx jobs.OrderGang) {
 		}
 		o.s.mu.Unlock()
 		if err == nil {
-			o.formed(fx, f)
+			o.formed(fx, f, puts)
 			return
 		}
-		if stray := f.stray(); len(stray) > 0 { // each may cost its first interval: the machine counts and ends it
-			o.post(jobs.GangFormed{Leases: stray})
+		if f != nil {
+			o.count(f.Stray())
 		}
 		o.post(failureOf(ctx, fx.Gang, err))
 		if errors.Is(err, pay.ErrNoPlace) {
@@ -76,11 +84,11 @@ func (o *orders) cancel(fx jobs.CancelGang) {
 // failureOf is the failure of a gang.
 func failureOf(ctx context.Context, id jobs.GangID, err error) jobs.GangFailed {
 	out := jobs.GangFailed{Gang: id, Why: jobs.GangShort, Reason: err.Error()}
-	var none *unplaced
+	var none *exchange.Unplaced
 	switch {
 	case errors.Is(err, jobs.ErrDropped) || ctx.Err() != nil:
 		out.Why = jobs.GangDropped
-	case errors.As(err, &none) && !none.thin && !none.raced && !none.unsettled:
+	case errors.As(err, &none) && !none.Thin && !none.Raced && !none.Unsettled:
 		out.Why = jobs.GangUnfit
 	}
 	return out
@@ -88,11 +96,7 @@ func failureOf(ctx context.Context, id jobs.GangID, err error) jobs.GangFailed {
 
 // form journals an order, publishes it, and takes all its leases or none. The result is not nil after an order of
 // which leases were being taken.
-func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) {
-	var ranks []uint32
-	for _, seat := range fx.Seats {
-		ranks = append(ranks, seat.Rank)
-	}
+func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*gangs.Gang, error) {
 	o.s.mu.Lock()
 	choosy, thin := o.tries == 0, o.thin
 	o.tries++
@@ -111,9 +115,9 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	case choosy && len(o.s.snapshot().Lost) > 0:
 		until = time.Time{} // the next order takes providers that lost a rank, too
 	default:
-		valid = min(max(valid, time.Until(until)+formTimeout), market.MaxOrderValidity-orderValidity)
+		valid = min(max(valid, time.Until(until)+gangs.Timeout), market.MaxOrderValidity-orderValidity)
 	}
-	order, env, err := o.s.compose(len(ranks), slots, budget, choosy, thin, valid)
+	order, env, err := o.s.compose(len(fx.Seats), slots, budget, choosy, thin, valid)
 	if err != nil {
 		return nil, err
 	}
@@ -126,10 +130,10 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 		return nil, err
 	}
 	if fx.Standby {
-		return o.s.hire(ctx, order, env, ranks)
+		return o.s.hire(ctx, order, env, fx.Seats)
 	}
-	f, err := o.s.take(ctx, order, env, ranks, until)
-	if none := (*unplaced)(nil); errors.As(err, &none) && none.thin {
+	f, err := o.s.take(ctx, order, env, fx.Seats, until)
+	if none := (*exchange.Unplaced)(nil); errors.As(err, &none) && none.Thin {
 		o.s.mu.Lock()
 		o.thin++
 		o.s.mu.Unlock()
@@ -137,30 +141,56 @@ func (o *orders) form(ctx context.Context, fx jobs.OrderGang) (*forming, error) 
 	return f, err
 }
 
+// count has the machine count and end leases of a gang that was not formed: each may cost its first interval.
+func (o *orders) count(stray []*leases.Lease) {
+	var facts []jobs.Lease
+	for _, l := range stray {
+		if o.chains.chain(l.ID) != nil {
+			facts = append(facts, factOf(l))
+		}
+	}
+	if len(facts) > 0 {
+		o.post(jobs.GangFormed{Leases: facts})
+	}
+}
+
+// activated returns the writes of the leases of a gang that has formed.
+func activated(fx jobs.OrderGang, f *gangs.Gang) (puts []store.Put, err error) {
+	for _, seat := range fx.Seats {
+		p, err := f.Lease(seat.Rank).Put(func(r *leases.Record) { r.Active = true })
+		if err != nil {
+			return nil, err
+		}
+		puts = append(puts, p)
+	}
+	return puts, nil
+}
+
 // formed reports the leases of a gang, which are active.
-func (o *orders) formed(fx jobs.OrderGang, f *forming) {
+func (o *orders) formed(fx jobs.OrderGang, f *gangs.Gang, puts []store.Put) {
 	formed := jobs.GangFormed{Gang: fx.Gang}
 	o.s.mu.Lock()
 	for _, seat := range fx.Seats {
-		l := f.leases[seat.Rank]
+		l := f.Lease(seat.Rank)
 		formed.Leases = append(formed.Leases, factOf(l))
-		q := f.quote(l.Core.Provider)
+		q := f.Quote(l.Core.Provider)
 		o.offers[l.ID] = offered{q.Route, record.UnitsOf(q.Quote)}
 	}
 	o.s.mu.Unlock()
 	defer func() { // the machine knows the leases before it may be told of their loss
 		for _, seat := range fx.Seats {
-			o.chains.watch(f.leases[seat.Rank])
+			o.chains.watch(f.Lease(seat.Rank))
 		}
 	}()
-	if f.near == "" {
-		o.report(event{ev: formed, puts: f.puts})
+	ev := event{ev: formed, puts: puts}
+	if !f.Measured() {
+		o.report(ev)
 		return
 	}
 	o.measuring.Lock()
 	defer o.measuring.Unlock()
 	for {
-		err := o.formedNear(formed, f)
+		err := o.formedNear(ev, f)
 		if err == nil || o.b.desk.ctx.Err() != nil {
 			return
 		}
@@ -173,49 +203,24 @@ func (o *orders) formed(fx jobs.OrderGang, f *forming) {
 }
 
 // formedNear reports the leases of a cluster's gang, with the paths between its members. measuring is held.
-func (o *orders) formedNear(formed jobs.GangFormed, f *forming) error {
+func (o *orders) formedNear(ev event, f *gangs.Gang) error {
 	run := o.b.desk.ctx
 	old, err := o.s.plans.pathsNow(run)
 	if err != nil {
 		return err
 	}
-	paths, put, err := f.putPaths(f.seats, old)
+	paths := f.Paths(old)
+	put, err := mesh.Records.Encode(o.s.trace.Job, paths)
 	if err != nil {
 		return err
 	}
 	sum := record.SpanOf(paths)
 	o.s.plans.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
-	ev := event{ev: formed, puts: append(slices.Clone(f.puts), put),
-		amend: &amendment{change: func(j *Job) { j.Network = &sum }}}
+	ev.puts = append(slices.Clone(ev.puts), put)
+	ev.amend = &amendment{change: func(j *Job) { j.Network = &sum }}
 	if _, err := o.ask(run, ev); err != nil {
 		o.s.plans.setPaths(nil) // the journal has it
 		return err
 	}
 	return nil
-}
-
-// stray are the leases of a gang that was not formed for which a first voucher was signed. It waits for steps that are
-// under way.
-func (f *forming) stray() (out []jobs.Lease) {
-	if f == nil {
-		return nil
-	}
-	f.mu.Lock()
-	funded := false
-	for _, d := range f.drafts {
-		funded = funded || d.funded != nil
-	}
-	f.mu.Unlock()
-	if !funded {
-		return nil
-	}
-	f.wg.Wait()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, d := range f.drafts {
-		if d.lease != nil && f.s.driver.chains.chain(d.lease.ID) != nil {
-			out = append(out, factOf(d.lease))
-		}
-	}
-	return out
 }

@@ -3,6 +3,7 @@ package buyer
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
@@ -64,13 +65,16 @@ type closing interface {
 	Run(ctx context.Context)
 }
 
-// fund sets the money of leases aside that both have signed, and makes them ready to be paid for.
-func (b *Buyer) fund(ctx context.Context, job string, leases ...*leases.Lease) error {
-	sources, err := b.pay.Fund(ctx, job, payables(leases))
+// buying is the buyer as it takes leases. It implements gangs.Money and selection.Limits.
+type buying struct{ *Buyer }
+
+// Fund implements gangs.Money.
+func (b buying) Fund(ctx context.Context, job string, of ...*leases.Lease) error {
+	sources, err := b.pay.Fund(ctx, job, payables(of))
 	if err != nil {
 		return err
 	}
-	for i, l := range leases {
+	for i, l := range of {
 		if err := l.Ready(sources[i].Escrow, sources[i].Funding); err != nil {
 			return err
 		}
@@ -78,27 +82,64 @@ func (b *Buyer) fund(ctx context.Context, job string, leases ...*leases.Lease) e
 	return nil
 }
 
-// using notes that leases of an order are being taken, until the caller calls back.
-func (b *Buyer) using(job string, o market.OrderID) (back func()) {
-	b.mu.Lock()
-	b.forming[o]++
-	b.mu.Unlock()
+// Using implements gangs.Money.
+func (b buying) Using(job string, o market.OrderID) (back func()) {
+	done := b.leases.Using(o)
 	return func() {
-		b.mu.Lock()
-		if b.forming[o]--; b.forming[o] == 0 {
-			delete(b.forming, o)
-		}
-		b.mu.Unlock()
+		done()
 		b.used(job, o)
 	}
 }
 
+// Prepay implements gangs.Money.
+func (b buying) Prepay(ctx context.Context, l *leases.Lease) (*marketpb.Activate, error) {
+	if b.leases.Add(l) {
+		b.mu.Lock()
+		s := b.jobs[l.Job]
+		b.mu.Unlock()
+		s.mu.Lock()
+		s.paid = append(s.paid, l)
+		s.mu.Unlock()
+		b.leases.Watch(l)
+	}
+	return l.Prepay(ctx)
+}
+
+// Forgo implements gangs.Money.
+func (b buying) Forgo(ctx context.Context, l *leases.Lease, reason string) {
+	if b.leases.Get(l.ID) != nil {
+		_ = l.Stop(ctx, reason)
+	} else {
+		b.pay.Retire(payable(l))
+	}
+	l.Cancel()
+}
+
+// Commit implements gangs.Money.
+func (b buying) Commit(hold market.HoldID, p sign.Key, most market.Amount) (back func(), over string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if over := b.overProvider(p, most, time.Now()); over != "" {
+		return func() {}, over
+	}
+	b.drafted[hold] = promise{p, most}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.drafted, hold)
+	}, ""
+}
+
+// OverProvider implements selection.Limits.
+func (b buying) OverProvider(p sign.Key, most market.Amount) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.overProvider(p, most, time.Now())
+}
+
 // used winds up an order if no lease of it can cost anything and no more are being taken.
 func (b *Buyer) used(job string, o market.OrderID) {
-	b.mu.Lock()
-	more := b.forming[o] > 0 || b.leases.InUse(o)
-	b.mu.Unlock()
-	if !more {
+	if !b.leases.InUse(o) {
 		b.pay.Unused(job, o)
 	}
 }
@@ -116,30 +157,6 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		s.paid = append(s.paid, l)
 	}
 	return err
-}
-
-// prepay has the payer of a lease begin, once, and returns the request to its provider.
-func (b *Buyer) prepay(ctx context.Context, l *leases.Lease) (*marketpb.Activate, error) {
-	if b.leases.Add(l) {
-		b.mu.Lock()
-		s := b.jobs[l.Job]
-		b.mu.Unlock()
-		s.mu.Lock()
-		s.paid = append(s.paid, l)
-		s.mu.Unlock()
-		b.leases.Watch(l)
-	}
-	return l.Prepay(ctx)
-}
-
-// forgo ends a lease that its gang does not want.
-func (b *Buyer) forgo(ctx context.Context, l *leases.Lease, reason string) {
-	if b.leases.Get(l.ID) != nil {
-		_ = l.Stop(ctx, reason)
-	} else {
-		b.pay.Retire(payable(l))
-	}
-	l.Cancel()
 }
 
 // Reconnect opens a connection to the provider of every lease that is not settled.

@@ -2,7 +2,6 @@ package buyer
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/selection"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
 )
@@ -97,9 +97,8 @@ func (b *Buyer) quoteOnce(
 	out := Quotation{Order: o.ID, Quotes: []QuotedOffer{}, Declined: []Declined{}, MaxCost: most,
 		Took: time.Since(began)}
 	out.Lamports = b.pay.Lamports(spec.Count, out.MaxCost)
-	byKey, cands, over := b.candidates(spec, o, got.Quotes)
+	byKey, res, over := selection.Job{Selector: b.selector, Spec: spec}.Rank(o, got.Quotes)
 	declined := append(got.Declined, over...)
-	res := match.Rank(o, cands, time.Now(), b.cfg.Weights)
 	picked, _, none := match.Select(o, res, int(spec.Count), how.Spread)
 	if none != nil {
 		out.Reason = b.exchange.Explain(ctx, o, none, byKey, declined)
@@ -163,51 +162,4 @@ func (q *Quotation) sort() {
 		return slices.Compare(x.Provider[:], y.Provider[:])
 	})
 	slices.SortFunc(q.Declined, func(x, y Declined) int { return slices.Compare(x.Provider[:], y.Provider[:]) })
-}
-
-// apart distinguishes an order from an equal one.
-type apart struct {
-	nonce market.Nonce
-	salt  []byte    // of the hash of the job's terms
-	terms sign.Hash // instead of that hash; zero: that hash
-	asked int       // how often it was asked for before and brought too few quotes
-	valid time.Duration
-	funds sign.Key // the escrow that pays; zero: what the peer can spend
-}
-
-// write makes the order for n leases of a job.
-func (b *Buyer) write(
-	as voice, spec job.Job, n int, slots uint64, budget market.Amount, exclude []sign.Key, own apart,
-) (market.Order, []byte, error) {
-	terms, err := as.terms(spec, own.salt)
-	if err != nil {
-		return market.Order{}, nil, err
-	}
-	if !own.terms.IsZero() {
-		terms = own.terms
-	}
-	draw, shard := b.exchange.Draw(spec.Resources.Class, uint32(n), own.asked)
-	o := market.Order{
-		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
-		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven,
-		Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
-		Expires:  time.Now().Add(own.valid),
-		ReplyKey: b.exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms,
-		Egress: egressOf(spec), Nonce: own.nonce, Funds: own.funds,
-	}
-	if o.Funds.IsZero() {
-		o.Funds = b.pay.Account()
-	}
-	if as.Key().Key() != b.self { // this peer is the agent of its buyer
-		if o, err = o.ByAgent(b.domain, as.Key().Key(), b.cfg.Key); err != nil {
-			return market.Order{}, nil, err
-		}
-	}
-	return market.SealOrder(b.domain, o, as.Key())
-}
-
-// drawnNonce is one that means nothing.
-func drawnNonce() (n market.Nonce) {
-	_, _ = rand.Read(n[:]) // never fails
-	return n
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/checks"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/selection"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
@@ -324,7 +325,7 @@ func (b *Buyer) checkCarry(spec job.Job) (warning string, err error) {
 	if b.cfg.Carries == nil {
 		return "", nil
 	}
-	text, refused := exchange.OverRelay(brought(spec), b.cfg.Carries())
+	text, refused := exchange.OverRelay(selection.Brought(spec), b.cfg.Carries())
 	if refused {
 		return "", fmt.Errorf("%w: %s (with --direct, providers that can be dialled; or name another entry peer with "+
 			"--peer)", ErrRefused, text)

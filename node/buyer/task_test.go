@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
@@ -150,10 +151,10 @@ func TestFailureOf(t *testing.T) {
 		err  error
 		want jobs.Failure
 	}{
-		"unfit":   {t.Context(), &unplaced{reason: "none"}, jobs.GangUnfit},
-		"raced":   {t.Context(), &unplaced{raced: true}, jobs.GangShort},
-		"thin":    {t.Context(), &unplaced{thin: true}, jobs.GangShort},
-		"far":     {t.Context(), &unplaced{unsettled: true}, jobs.GangShort},
+		"unfit":   {t.Context(), &exchange.Unplaced{Reason: "none"}, jobs.GangUnfit},
+		"raced":   {t.Context(), &exchange.Unplaced{Raced: true}, jobs.GangShort},
+		"thin":    {t.Context(), &exchange.Unplaced{Thin: true}, jobs.GangShort},
+		"far":     {t.Context(), &exchange.Unplaced{Unsettled: true}, jobs.GangShort},
 		"journal": {t.Context(), errors.New("disk full"), jobs.GangShort},
 		"dropped": {t.Context(), jobs.ErrDropped, jobs.GangDropped},
 		"stopped": {over, errors.New("cancelled"), jobs.GangDropped},

@@ -15,10 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/peerstore"
-	ma "github.com/multiformats/go-multiaddr"
-
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
@@ -156,20 +152,4 @@ func (x *Exchange) Rate(candidates []match.Candidate) {
 		c := &candidates[i]
 		c.Reputation, c.Newcomer, c.Shunned = s.Millionths, s.Newcomer(), s.Shunned()
 	}
-}
-
-// Remember adds addresses of a peer to the host's address book. It returns an error for a key that is no peer's.
-func Remember(h *p2p.Host, p sign.Key, addrs []string) (peer.ID, error) {
-	id, err := p2p.PeerIDFromKey(p)
-	if err != nil {
-		return "", err
-	}
-	var out []ma.Multiaddr
-	for _, s := range addrs {
-		if a, err := ma.NewMultiaddr(s); err == nil {
-			out = append(out, a)
-		}
-	}
-	h.Peerstore().AddAddrs(id, out, peerstore.TempAddrTTL)
-	return id, nil
 }

@@ -84,3 +84,13 @@ func in(regions []market.Region) string {
 	}
 	return text
 }
+
+// Unplaced is the error of an order that got no leases.
+type Unplaced struct {
+	Raced     bool // there were quotes enough, the units went elsewhere; or providers did not see whether it can pay
+	Unsettled bool // there were, and some reach each other over relays only, or not, yet
+	Thin      bool // not all providers that received the order were to quote for it
+	Reason    string
+}
+
+func (u *Unplaced) Error() string { return u.Reason }

@@ -11,14 +11,12 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/peerstore"
-	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
-	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -86,24 +84,11 @@ func (p *Panel) Supervises() bool {
 	return p.cfg.Charter.Supervisor(epoch) == p.cfg.Key.Key()
 }
 
-// Remember has a host reach a peer at its addresses.
-func Remember(h host.Host, k sign.Key, addrs []string) (peer.ID, error) {
-	id, err := p2p.PeerIDFromKey(k)
-	if err != nil {
-		return "", err
-	}
-	var out []ma.Multiaddr
-	for _, s := range addrs {
-		if a, err := ma.NewMultiaddr(s); err == nil {
-			out = append(out, a)
-		}
-	}
-	h.Peerstore().AddAddrs(id, out, peerstore.TempAddrTTL)
-	return id, nil
-}
+// Remember adds the guardian's addresses to the host's address book, and returns its id.
+func (m Member) Remember(h host.Host) (peer.ID, error) { return book.Remember(h, m.Key, m.Addrs) }
 
 func ask(ctx context.Context, h host.Host, tag string, m Member, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
-	id, err := Remember(h, m.Key, m.Addrs)
+	id, err := m.Remember(h)
 	if err != nil {
 		return nil, err
 	}

@@ -80,12 +80,14 @@ type Book struct {
 	run    context.Context // of Start; nil before
 	began  time.Time       // likewise
 	leases map[market.LeaseID]*Lease
+	orders map[market.OrderID]int // of which leases are being taken, and by how many
 }
 
 // New returns a Book without leases. It starts nothing.
 func New(cfg Config) *Book {
 	return &Book{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), leases: map[market.LeaseID]*Lease{},
+		orders: map[market.OrderID]int{},
 		payers: metering.New[metered, meter.Payer](metering.Config{
 			Name: "payer", Store: cfg.Store, Clock: cfg.Clock, Log: cfg.Log,
 		}),
@@ -184,9 +186,27 @@ func (b *Book) Remove(l *Lease) {
 	b.payers.Drop(metered{l})
 }
 
-// InUse reports whether a lease of an order can still cost something, or its deposit was not retired yet.
+// Using notes that leases of an order are being taken, until the caller calls back.
+func (b *Book) Using(o market.OrderID) (back func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.orders[o]++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.orders[o]--; b.orders[o] == 0 {
+			delete(b.orders, o)
+		}
+	}
+}
+
+// InUse reports whether leases of an order are being taken, or one can still cost something or has a deposit that was
+// not retired yet.
 func (b *Book) InUse(o market.OrderID) bool {
-	return slices.ContainsFunc(b.All(), func(l *Lease) bool {
+	b.mu.Lock()
+	taking := b.orders[o] > 0
+	b.mu.Unlock()
+	return taking || slices.ContainsFunc(b.All(), func(l *Lease) bool { // read after taking: those are added before
 		return l.Core.Order == o && (!l.Done() || !l.Retired())
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
@@ -107,7 +107,7 @@ var ErrUnpayable = errors.New("the lease can no longer be paid for")
 
 // open returns a lease without a payer.
 func (b *Book) open(l market.Lease, keys market.KeySet, rec Record, as Principal) (*Lease, error) {
-	id, err := exchange.Remember(b.cfg.Host, l.Core.Provider, rec.Addrs)
+	id, err := book.Remember(b.cfg.Host, l.Core.Provider, rec.Addrs)
 	if err != nil {
 		return nil, err
 	}
