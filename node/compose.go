@@ -160,7 +160,13 @@ func (n *Node) trade(ctx context.Context) error {
 		Host: p.Host, Network: n.tag, Way: quotes{n}.way, Take: quotes{n}.take,
 		Log: p.Log,
 	})
-	n.networks = execnet.New(execnet.Config{Host: p.Host, Egress: p.Config.Egress, MemoryMiB: m.MemoryMiB, Log: p.Log})
+	policy, limits, err := p.Config.Egress.Policy()
+	if err != nil {
+		return err
+	}
+	n.networks = execnet.New(execnet.Config{
+		Host: p.Host, Policy: policy, Limits: limits, MemoryMiB: m.MemoryMiB, Log: p.Log,
+	})
 	n.services.Add(service.Loop("replies", n.replies.Run), exchange, n.networks)
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian/wards"
+	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/money"
@@ -141,11 +142,19 @@ func (n quotes) take(via peer.ID, o market.OrderID, box []byte) error {
 	return n.buyer.Exchange().TakeQuote(via, o, box)
 }
 
+// guardPolicy returns the policy of the section about guarding.
+func guardPolicy(g config.Guard) wards.Policy {
+	return wards.Policy{
+		Accept: g.Accept, MaxJobs: g.MaxJobs, ShareMillionths: uint32(g.Share * 1e6), MaxBytes: int64(g.MaxMiB) << 20,
+		Longest: g.Longest,
+	}
+}
+
 // guard composes the guarding of others' jobs, for which guardians are paid from escrows. The guardian runs behind
 // the buyer.
 func (n *Node) guard(ctx context.Context) (err error) {
 	n.guardian, err = wards.New(ctx, wards.Config{
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: n.p.Config.Guard.Policy(),
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: guardPolicy(n.p.Config.Guard),
 		Store: n.p.Store, Slots: n.slots, Files: n.files, Log: n.p.Log.With("role", "guardian"),
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Backed: func(ctx context.Context, w wards.Ward, state []byte) error { return n.money.Backed(ctx, w, state) },

@@ -197,6 +197,23 @@ func sharedPorts(ov *overlay.Network, metrics prometheus.Registerer) libp2p.Opti
 // AddrInfo is this peer's ID and its announced addresses.
 func (h *Host) AddrInfo() peer.AddrInfo { return peer.AddrInfo{ID: h.ID(), Addrs: h.Addrs()} }
 
+// Remember adds addresses of the peer with a key to the address book; invalid ones are left out. It returns an error
+// for a key that is no peer's.
+func (h *Host) Remember(key [32]byte, addrs []string) (peer.ID, error) {
+	id, err := PeerIDFromKey(key)
+	if err != nil {
+		return "", err
+	}
+	var out []ma.Multiaddr
+	for _, s := range addrs {
+		if a, err := ma.NewMultiaddr(s); err == nil {
+			out = append(out, a)
+		}
+	}
+	h.Peerstore().AddAddrs(id, out, peerstore.TempAddrTTL)
+	return id, nil
+}
+
 // Protect makes p a counterparty, and keeps the connection to it from being trimmed, until every tag is unprotected
 // again. Both ends of a lease must do it, or the other end may trim.
 func (h *Host) Protect(p peer.ID, tag string) {

@@ -20,6 +20,27 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
+// Invalid addresses of a peer are left out. A key that is no peer's is an error.
+func TestRemember(t *testing.T) {
+	t.Parallel()
+	h := p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(0)})
+	other, err := peer.IDFromPrivateKey(p2ptest.Key(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := p2p.KeyFromPeerID(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := h.Remember(key, []string{"nonsense", "/ip4/9.9.9.9/udp/1/quic-v1"})
+	if addrs := h.Peerstore().Addrs(other); err != nil || id != other || len(addrs) != 1 {
+		t.Errorf("peer %s at %v, %v; want %s at one address", id, addrs, err, other)
+	}
+	if _, err := h.Remember([32]byte{1}, nil); !errors.Is(err, p2p.ErrWeakKey) {
+		t.Errorf("a key of small order: %v, want ErrWeakKey", err)
+	}
+}
+
 func TestConfigRefused(t *testing.T) {
 	t.Parallel()
 	rsa, _, err := crypto.GenerateKeyPair(crypto.RSA, 2048)

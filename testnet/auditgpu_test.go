@@ -13,9 +13,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/audit"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/gpu"
+	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
 	rules "github.com/starling-network/starling/verify/audit"
@@ -77,7 +77,7 @@ func TestAuditOfGPU(t *testing.T) {
 		Env: []string{"STARLING_TEST_CUDA=" + faults},
 	})
 	good, slow, wrong, slice := n.Providers()[0], n.Providers()[1], n.Providers()[2], n.Providers()[3]
-	shown := func(p *testnet.Peer) (past audit.Past, ok bool) {
+	shown := func(p *testnet.Peer) (past proof.PastAudit, ok bool) {
 		for _, a := range audits(t, p) {
 			if a.Class.Family() == "gpu" && (!ok || a.Window > past.Window) {
 				past, ok = a, true
@@ -85,7 +85,7 @@ func TestAuditOfGPU(t *testing.T) {
 		}
 		return past, ok
 	}
-	first := map[*testnet.Peer]audit.Past{}
+	first := map[*testnet.Peer]proof.PastAudit{}
 	eventually(t, "every GPU passes", func() bool {
 		for _, p := range n.Providers() {
 			a, ok := shown(p)
@@ -108,7 +108,7 @@ func TestAuditOfGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	// sold has a container run on a GPU, as a buyer's command line asks for it: of a unit that is proven, for nothing else is said.
-	sold := func(gpus string, more ...string) (buyer.Job, bool) {
+	sold := func(gpus string, more ...string) (record.Job, bool) {
 		out := saysAt(t, program, n.Buyers()[0], append(append([]string{"run", "-d", "--gpus", gpus, "--max-price", "1", "--budget", "0.1",
 			"--timeout", "1m", "--queue-timeout", "10s"}, more...), image, "--", "exit", "0")...)
 		ctx, cancel := context.WithTimeout(t.Context(), auditWait)
@@ -121,7 +121,7 @@ func TestAuditOfGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return j, j.State == buyer.Succeeded
+		return j, j.State == record.Succeeded
 	}
 	if image != "" {
 		eventually(t, "a GPU is sold as proven", func() bool { _, ok := sold("h100:1"); return ok })

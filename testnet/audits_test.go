@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/testnet"
@@ -25,7 +24,7 @@ const auditWait = 8 * time.Minute
 func TestAudits(t *testing.T) {
 	t.Parallel()
 	n := start(t, testnet.Options{Providers: 3, Buyers: 1, Units: 1, Audit: testnet.MinAudit})
-	var passed audit.Past
+	var passed proof.PastAudit
 	first, said := n.Providers()[0], map[*testnet.Peer]string{}
 	eventually(t, "every unit passes", func() bool {
 		all := true
@@ -99,7 +98,7 @@ func TestAudits(t *testing.T) {
 	eventually(t, "units are sold as proven", func() bool { return end(t, client, submit(t, client, 1, token).ID).State == "succeeded" })
 
 	// The command line shows the same.
-	var past []audit.Past
+	var past []proof.PastAudit
 	if parse(t, starlingAt(t, first, "proof", "audit", "-o", "json"), &past); len(past) == 0 || past[0].Unit != passed.Unit {
 		t.Errorf("proof audit: %+v", past)
 	}
@@ -132,7 +131,7 @@ func TestAudits(t *testing.T) {
 }
 
 // audits returns the audits of a peer's units, the newest of each first, by its API: a command for each look would take a tenth of a core.
-func audits(t *testing.T, p *testnet.Peer) []audit.Past {
+func audits(t *testing.T, p *testnet.Peer) []proof.PastAudit {
 	t.Helper()
 	c, err := p.Client()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/client"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -80,7 +80,7 @@ func TestLightClient(t *testing.T) {
 	}
 	until(t, "the job runs", j.Summary, func() bool {
 		now, err := l.Job(j.ID)
-		return err == nil && !slices.ContainsFunc(now.Ranks, func(r buyer.Rank) bool { return r.State != buyer.RankRunning })
+		return err == nil && !slices.ContainsFunc(now.Ranks, func(r record.Rank) bool { return r.State != record.RankRunning })
 	})
 	if err := entry.Kill(); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestLightClient(t *testing.T) {
 	if j, err = l.Wait(t.Context(), j.ID); err != nil {
 		t.Fatal(err)
 	}
-	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) == 0 {
+	if j.State != record.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) == 0 {
 		t.Fatalf("%s: owed %d, paid %d in %v", j.Summary(), j.Owed, j.Paid, j.Transactions)
 	}
 	if e := l.Entries(); slices.ContainsFunc(e, func(id peer.ID) bool { return id.String() == info.Peer }) {
@@ -129,7 +129,7 @@ func TestLightEscrow(t *testing.T) {
 	if j, err = l.Wait(t.Context(), j.ID); err != nil {
 		t.Fatal(err)
 	}
-	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Escrows) != 1 {
+	if j.State != record.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Escrows) != 1 {
 		t.Fatalf("%s: owed %d, paid %d; %+v", j.Summary(), j.Owed, j.Paid, j.Escrows)
 	}
 	until(t, "the escrow is closed", func() string { return fmt.Sprintf("%+v", j.Escrows) }, func() bool {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet"
@@ -125,7 +125,7 @@ func TestPrivateNetwork(t *testing.T) {
 		t.Fatalf("the network is private: %v, %v", info.Reach.Private, err)
 	}
 	j := end(t, c, submit(t, c, 2, token).ID)
-	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) == 0 {
+	if j.State != record.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) == 0 {
 		t.Fatalf("%s: owed %d, paid %d in %v", j.Summary(), j.Owed, j.Paid, j.Transactions)
 	}
 	for rank := range 2 {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
@@ -122,7 +122,7 @@ var (
 	token = job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6}
 )
 
-func submit(t *testing.T, c *api.Client, count uint32, pay job.Payment) buyer.Job {
+func submit(t *testing.T, c *api.Client, count uint32, pay job.Payment) record.Job {
 	t.Helper()
 	b, err := api.PutBlob.Call(t.Context(), c, api.Upload{Data: strings.NewReader(string(hello))})
 	if err != nil {
@@ -141,7 +141,7 @@ func submit(t *testing.T, c *api.Client, count uint32, pay job.Payment) buyer.Jo
 }
 
 // end follows a job to its end.
-func end(t *testing.T, c *api.Client, id string) buyer.Job {
+func end(t *testing.T, c *api.Client, id string) record.Job {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -166,7 +166,7 @@ func TestFreeNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := end(t, c, submit(t, c, 3, free).ID)
-	if j.State != buyer.Succeeded || j.Owed+j.Paid != 0 || j.Receipts < 3 || len(j.Transactions) > 0 {
+	if j.State != record.Succeeded || j.Owed+j.Paid != 0 || j.Receipts < 3 || len(j.Transactions) > 0 {
 		t.Fatalf("%s: owed %d, paid %d in %v by %d receipts", j.Summary(), j.Owed, j.Paid, j.Transactions, j.Receipts)
 	}
 	out, err := exec.CommandContext(t.Context(), starling(t), "--home", n.Buyers()[0].Home, "proof", "check", j.ID).CombinedOutput()
@@ -206,7 +206,7 @@ func TestEscrowNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := end(t, c, submit(t, c, 3, token).ID)
-	if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) != 1 || len(j.Escrows) != 1 {
+	if j.State != record.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) != 1 || len(j.Escrows) != 1 {
 		t.Fatalf("%s: owed %d, paid %d in %v; %+v", j.Summary(), j.Owed, j.Paid, j.Transactions, j.Escrows)
 	}
 	for ctx, e := t.Context(), j.Escrows[0]; !e.Closed; e = j.Escrows[0] { // the test's own time limit ends it
@@ -262,7 +262,7 @@ func restarted(t *testing.T, n *testnet.Network, c *api.Client, pay job.Payment)
 	if err := victim.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if j := end(t, c, submit(t, c, 3, pay).ID); j.State != buyer.Succeeded {
+	if j := end(t, c, submit(t, c, 3, pay).ID); j.State != record.Succeeded {
 		t.Errorf("after the restart: %s", j.Summary())
 	}
 }

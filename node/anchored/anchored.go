@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
@@ -36,11 +36,11 @@ type Audits interface {
 // Buyer is the jobs of this peer's own.
 type Buyer interface {
 	// Open lists the jobs that have not ended.
-	Open() []buyer.Job
+	Open() []record.Job
 	// Anchored lists the jobs that are over and anchored.
-	Anchored() []buyer.Anchored
+	Anchored() []record.Anchored
 	// Receipts returns the leases of a job with their receipts.
-	Receipts(ctx context.Context, job string) ([]buyer.LeaseAccount, error)
+	Receipts(ctx context.Context, job string) ([]record.LeaseAccount, error)
 }
 
 // Config is the configuration of a Room.
@@ -132,8 +132,8 @@ func (p peers) Connected() (out []sign.Key) {
 
 // busy reports whether orders are in flight, of others or of this peer's user.
 func (r *Room) busy() bool {
-	return r.cfg.Busy() || slices.ContainsFunc(r.cfg.Buyer.Open(), func(j buyer.Job) bool {
-		return j.State == buyer.Queued || j.State == buyer.Matching
+	return r.cfg.Busy() || slices.ContainsFunc(r.cfg.Buyer.Open(), func(j record.Job) bool {
+		return j.State == record.Queued || j.State == record.Matching
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/slots"
@@ -75,14 +75,14 @@ func (a anchors) AnchorIn(_ context.Context, id chain.TxID) (program.Anchored, e
 
 // jobs are those of one buyer.
 type jobs struct {
-	open     []buyer.Job
-	anchored []buyer.Anchored
-	accounts map[string][]buyer.LeaseAccount
+	open     []record.Job
+	anchored []record.Anchored
+	accounts map[string][]record.LeaseAccount
 }
 
-func (j jobs) Open() []buyer.Job          { return j.open }
-func (j jobs) Anchored() []buyer.Anchored { return j.anchored }
-func (j jobs) Receipts(_ context.Context, job string) ([]buyer.LeaseAccount, error) {
+func (j jobs) Open() []record.Job          { return j.open }
+func (j jobs) Anchored() []record.Anchored { return j.anchored }
+func (j jobs) Receipts(_ context.Context, job string) ([]record.LeaseAccount, error) {
 	a, ok := j.accounts[job]
 	if !ok {
 		return nil, errors.New("no such job")
@@ -172,8 +172,8 @@ func TestReceiptsReachOthers(t *testing.T) {
 	shows := newRoom(t, ha, a.Key(), func(c *Config) {
 		c.Anchor = anchors{"tx": anchor(good), "fork": anchor(lost)}.read
 		c.Buyer = jobs{
-			anchored: []buyer.Anchored{{Job: "j1", Tx: "tx"}, {Job: "j2", Tx: "fork"}},
-			accounts: map[string][]buyer.LeaseAccount{
+			anchored: []record.Anchored{{Job: "j1", Tx: "tx"}, {Job: "j2", Tx: "fork"}},
+			accounts: map[string][]record.LeaseAccount{
 				"j1": {{Receipts: []verify.Receipt{good}}, {Receipts: []verify.Receipt{void}, Void: true}},
 				"j2": {{Receipts: []verify.Receipt{lost}}},
 			},
@@ -223,12 +223,12 @@ func TestBusy(t *testing.T) {
 	h, key := hostOf(t, 3)
 	for _, c := range []struct {
 		others bool
-		state  buyer.State
+		state  record.State
 		busy   bool
-	}{{true, buyer.Running, true}, {false, buyer.Queued, true}, {false, buyer.Matching, true}, {false, buyer.Running, false}} {
+	}{{true, record.Running, true}, {false, record.Queued, true}, {false, record.Matching, true}, {false, record.Running, false}} {
 		r := newRoom(t, h, key.Key(), func(cfg *Config) {
 			cfg.Busy = func() bool { return c.others }
-			cfg.Buyer = jobs{open: []buyer.Job{{State: c.state}}}
+			cfg.Buyer = jobs{open: []record.Job{{State: c.state}}}
 		})
 		if r.busy() != c.busy {
 			t.Errorf("orders of others %t, job %s: busy %t", c.others, c.state, r.busy())

@@ -16,7 +16,8 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -111,13 +112,13 @@ func (b *bodyReader) failed() error {
 }
 
 // Submit submits a job with its secrets. However often it is repeated with one key, it submits one job.
-func (c *Client) Submit(ctx context.Context, spec job.Job, v job.Values, key string) (buyer.Job, error) {
+func (c *Client) Submit(ctx context.Context, spec job.Job, v job.Values, key string) (record.Job, error) {
 	return SubmitJob.Call(ctx, c, Submit{Once: key, Body: Submission{Job: spec, Values: v}})
 }
 
 // Jobs lists all jobs that match, newest first, page by page.
-func (c *Client) Jobs(ctx context.Context, q buyer.Query) ([]buyer.Job, error) {
-	out := []buyer.Job{}
+func (c *Client) Jobs(ctx context.Context, q record.Query) ([]record.Job, error) {
+	out := []record.Job{}
 	for {
 		p, err := ListJobs.Call(ctx, c, JobsQuery(q))
 		if err != nil {
@@ -145,7 +146,7 @@ func (c *Client) GetBlob(ctx context.Context, cid string) (io.ReadCloser, error)
 
 // Events follows a job: every step of its trace and the job after each change,
 // until it has ended. Either function may be nil.
-func (c *Client) Events(ctx context.Context, id string, step func(buyer.Step), change func(buyer.Job)) error {
+func (c *Client) Events(ctx context.Context, id string, step func(record.Step), change func(record.Job)) error {
 	resp, err := JobEvents.Do(ctx, c, Events{ID: id, Follow: true})
 	if err != nil {
 		return err
@@ -166,7 +167,7 @@ func (c *Client) Events(ctx context.Context, id string, step func(buyer.Step), c
 		}
 		switch event {
 		case "step":
-			var s buyer.Step
+			var s record.Step
 			if err := json.Unmarshal([]byte(data), &s); err != nil {
 				return fmt.Errorf("reading events: %w", err)
 			}
@@ -174,7 +175,7 @@ func (c *Client) Events(ctx context.Context, id string, step func(buyer.Step), c
 				step(s)
 			}
 		case "job":
-			var j buyer.Job
+			var j record.Job
 			if err := json.Unmarshal([]byte(data), &j); err != nil {
 				return fmt.Errorf("reading events: %w", err)
 			}
@@ -203,7 +204,7 @@ const maxFrame = 1 << 20
 func Demultiplex(r io.Reader, stdout, stderr io.Writer) error {
 	br := bufio.NewReaderSize(r, 64<<10)
 	for {
-		var h [buyer.FrameHeader]byte
+		var h [ranklog.FrameHeader]byte
 		if _, err := io.ReadFull(br, h[:]); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -212,8 +213,8 @@ func Demultiplex(r io.Reader, stdout, stderr io.Writer) error {
 		}
 		w := stdout
 		switch h[0] {
-		case buyer.StreamStdout:
-		case buyer.StreamStderr:
+		case ranklog.StreamStdout:
+		case ranklog.StreamStderr:
 			w = stderr
 		default:
 			return fmt.Errorf("reading a log: frame of unknown stream %d", h[0])

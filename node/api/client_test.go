@@ -20,7 +20,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/job/jobfile"
 )
@@ -129,7 +130,7 @@ func TestUploadBroken(t *testing.T) {
 		if err != nil {
 			return
 		}
-		_ = json.NewEncoder(w).Encode(buyer.Blob{CID: string(b), Tree: r.URL.Query().Get("tree") == "1"})
+		_ = json.NewEncoder(w).Encode(record.Blob{CID: string(b), Tree: r.URL.Query().Get("tree") == "1"})
 	})
 	broken := errors.New("the disk is broken")
 	body := io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken))
@@ -161,10 +162,10 @@ func TestJobsPages(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(p)
 	})
-	if jobs, err := c.Jobs(t.Context(), buyer.Query{}); err != nil || jobs == nil {
+	if jobs, err := c.Jobs(t.Context(), record.Query{}); err != nil || jobs == nil {
 		t.Errorf("%v, %v: none is a list without elements", jobs, err)
 	}
-	if _, err := c.Jobs(t.Context(), buyer.Query{Name: "circle"}); err == nil || !strings.Contains(err.Error(), "the same page again") {
+	if _, err := c.Jobs(t.Context(), record.Query{Name: "circle"}); err == nil || !strings.Contains(err.Error(), "the same page again") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -184,7 +185,7 @@ func TestEvents(t *testing.T) {
 		}
 	})
 	var kinds []string
-	err := c.Events(t.Context(), "j/1", func(s buyer.Step) { kinds = append(kinds, string(s.Kind)) }, nil)
+	err := c.Events(t.Context(), "j/1", func(s record.Step) { kinds = append(kinds, string(s.Kind)) }, nil)
 	if err != nil || !slices.Equal(kinds, []string{"leased", "lost", "paid"}) {
 		t.Errorf("%q, %v", kinds, err)
 	}
@@ -198,7 +199,7 @@ func TestEvents(t *testing.T) {
 
 // frame is a log frame.
 func frame(stream byte, text []byte) []byte {
-	h := make([]byte, buyer.FrameHeader, buyer.FrameHeader+len(text))
+	h := make([]byte, ranklog.FrameHeader, ranklog.FrameHeader+len(text))
 	h[0] = stream
 	binary.BigEndian.PutUint32(h[4:], uint32(len(text)))
 	return append(h, text...)
@@ -213,7 +214,7 @@ func TestDemultiplexProperty(t *testing.T) {
 		var want [3][]byte
 		borders := map[int]bool{0: true}
 		for range rapid.IntRange(0, 6).Draw(t, "frames") {
-			stream := rapid.SampledFrom([]byte{buyer.StreamStdout, buyer.StreamStderr}).Draw(t, "stream")
+			stream := rapid.SampledFrom([]byte{ranklog.StreamStdout, ranklog.StreamStderr}).Draw(t, "stream")
 			text := rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "text")
 			log, want[stream] = append(log, frame(stream, text)...), append(want[stream], text...)
 			borders[len(log)] = true
@@ -224,10 +225,10 @@ func TestDemultiplexProperty(t *testing.T) {
 		if borders[cut] != (err == nil) || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("cut at %d of %d: %v", cut, len(log), err)
 		}
-		if !bytes.HasPrefix(want[buyer.StreamStdout], out.Bytes()) || !bytes.HasPrefix(want[buyer.StreamStderr], errs.Bytes()) {
+		if !bytes.HasPrefix(want[ranklog.StreamStdout], out.Bytes()) || !bytes.HasPrefix(want[ranklog.StreamStderr], errs.Bytes()) {
 			t.Fatalf("got %q and %q, want %q", out.Bytes(), errs.Bytes(), want)
 		}
-		if cut == len(log) && out.Len()+errs.Len() != len(want[buyer.StreamStdout])+len(want[buyer.StreamStderr]) {
+		if cut == len(log) && out.Len()+errs.Len() != len(want[ranklog.StreamStdout])+len(want[ranklog.StreamStderr]) {
 			t.Fatalf("got %q and %q, want %q", out.Bytes(), errs.Bytes(), want)
 		}
 	})
@@ -242,17 +243,17 @@ func TestDemultiplexRefuses(t *testing.T) {
 	t.Parallel()
 	for says, log := range map[string][]byte{
 		"frame of unknown stream 0": frame(0, nil), "frame of unknown stream 72": []byte("HTTP/1.1"),
-		"this is no frame": append(frame(buyer.StreamStdout, nil)[:4], 0, 0x10, 0, 1),
+		"this is no frame": append(frame(ranklog.StreamStdout, nil)[:4], 0, 0x10, 0, 1),
 	} {
 		if err := Demultiplex(bytes.NewReader(log), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %s", log, err, says)
 		}
 	}
 	full := errors.New("no space")
-	if err := Demultiplex(bytes.NewReader(frame(buyer.StreamStderr, []byte("x"))), io.Discard, failing{full}); !errors.Is(err, full) {
+	if err := Demultiplex(bytes.NewReader(frame(ranklog.StreamStderr, []byte("x"))), io.Discard, failing{full}); !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)
 	}
-	most := frame(buyer.StreamStdout, make([]byte, maxFrame))
+	most := frame(ranklog.StreamStdout, make([]byte, maxFrame))
 	if err := Demultiplex(bytes.NewReader(most), io.Discard, io.Discard); err != nil {
 		t.Errorf("a frame of %d bytes: %v", maxFrame, err)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/proof"
 )
 
@@ -60,7 +61,7 @@ type Rerun struct {
 	Body job.Changes `body:"application/json"`
 }
 
-// JobsQuery selects jobs; see [buyer.Query].
+// JobsQuery selects jobs; see [record.Query].
 type JobsQuery struct {
 	After string    `query:"after" doc:"next of the page before"`
 	Limit int       `query:"limit" doc:"jobs of a page"`
@@ -77,7 +78,7 @@ type Events struct {
 	Follow bool   `query:"follow" doc:"wait for more until the job has ended"`
 }
 
-// Log asks for the log of a rank; see [buyer.LogQuery].
+// Log asks for the log of a rank; see [ranklog.Query].
 type Log struct {
 	ID     string    `path:"id"`
 	Rank   int       `query:"rank"`
@@ -88,9 +89,9 @@ type Log struct {
 
 // Exec is a program to run beside that of a rank.
 type Exec struct {
-	ID   string        `path:"id"`
-	Rank int           `query:"rank"`
-	Body buyer.Program `body:"application/json"`
+	ID   string       `path:"id"`
+	Rank int          `query:"rank"`
+	Body live.Program `body:"application/json"`
 }
 
 // Forward is a TCP port of a rank's program.
@@ -155,7 +156,7 @@ type Days struct {
 // NewKey is a request for an API key, and its answer with the token.
 type NewKey struct {
 	Name   string       `json:"name"`
-	Limits buyer.Limits `json:"limits"`
+	Limits spend.Limits `json:"limits"`
 	Token  string       `json:"token,omitempty" doc:"in the answer only: it is not shown again"`
 }
 

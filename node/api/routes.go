@@ -5,9 +5,9 @@ import (
 	"sync"
 
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
@@ -39,15 +39,15 @@ const keys = route.Keys
 
 // Jobs.
 var (
-	SubmitJob = declare(route.Route[Submit, buyer.Job]{
+	SubmitJob = declare(route.Route[Submit, record.Job]{
 		Pattern: "POST /v1/jobs", Summary: "Submit a job", Access: keys, Limit: MaxJob, Location: created,
 	})
-	ListJobs = declare(route.Route[JobsQuery, buyer.Page]{
+	ListJobs = declare(route.Route[JobsQuery, record.Page]{
 		Pattern: "GET /v1/jobs", Summary: "List jobs, newest first", Access: keys,
 	})
-	GetJob   = declare(route.Route[ByID, buyer.Job]{Pattern: "GET /v1/jobs/{id}", Summary: "Show a job", Access: keys})
+	GetJob   = declare(route.Route[ByID, record.Job]{Pattern: "GET /v1/jobs/{id}", Summary: "Show a job", Access: keys})
 	StopJob  = declare(route.Route[ByID, None]{Pattern: "DELETE /v1/jobs/{id}", Summary: "Stop a job", Access: keys})
-	RerunJob = declare(route.Route[Rerun, buyer.Job]{
+	RerunJob = declare(route.Route[Rerun, record.Job]{
 		Pattern: "POST /v1/jobs/{id}/rerun",
 		Summary: "Submit a job once more, with changes", Access: keys, Location: created,
 	})
@@ -56,7 +56,7 @@ var (
 		Summary: "Send the steps of a job's decisions, and the job after each change, as server-sent events",
 		Access:  keys, Answer: eventsType,
 	})
-	JobSteps = declare(route.Route[ByID, []buyer.Step]{
+	JobSteps = declare(route.Route[ByID, []record.Step]{
 		Pattern: "GET /v1/jobs/{id}/why", Summary: "List the steps of a job's decisions", Access: keys,
 	})
 	JobLog = declare(route.Raw[Log]{
@@ -67,7 +67,7 @@ var (
 		Pattern: "DELETE /v1/jobs/{id}/record",
 		Summary: "Remove a job that ended a day ago or earlier, with its receipts, logs and outputs",
 	})
-	JobReceipts = declare(route.Route[ByID, []buyer.LeaseAccount]{
+	JobReceipts = declare(route.Route[ByID, []record.LeaseAccount]{
 		Pattern: "GET /v1/jobs/{id}/receipts",
 		Summary: "List a job's leases with their receipts and vouchers", Access: keys,
 	})
@@ -75,7 +75,7 @@ var (
 		Pattern: "GET /v1/jobs/{id}/proofs/{kind}",
 		Summary: "Export the proof of a job's cost (receipts), or of its probes (probes)", Access: keys,
 	})
-	QuoteJob = declare(route.Route[Quote, buyer.Quotation]{
+	QuoteJob = declare(route.Route[Quote, record.Quotation]{
 		Pattern: "POST /v1/quotes", Summary: "Quote a job; nothing is reserved", Access: keys, Limit: MaxJob,
 	})
 )
@@ -101,13 +101,13 @@ var (
 		Pattern: "PUT /v1/jobs/{id}/files",
 		Summary: "Unpack a tar at a path of a rank", Access: keys, Limit: route.Unlimited,
 	})
-	PauseJob = declare(route.Route[ByID, buyer.Job]{
+	PauseJob = declare(route.Route[ByID, record.Job]{
 		Pattern: "POST /v1/jobs/{id}/pause", Summary: "Freeze a job; its units stay held and paid for", Access: keys,
 	})
-	ResumeJob = declare(route.Route[ByID, buyer.Job]{
+	ResumeJob = declare(route.Route[ByID, record.Job]{
 		Pattern: "POST /v1/jobs/{id}/resume", Summary: "Let a paused job go on", Access: keys,
 	})
-	ExtendJob = declare(route.Route[Extend, buyer.Extension]{
+	ExtendJob = declare(route.Route[Extend, record.Extension]{
 		Pattern: "POST /v1/jobs/{id}/extend",
 		Summary: "Give a job more time; the answer has each provider's", Access: keys,
 	})
@@ -115,7 +115,7 @@ var (
 
 // Clusters: jobs with "cluster" in their spec. The routes of jobs serve them too; rank 0 is the head.
 var (
-	ScaleCluster = declare(route.Route[Scale, buyer.Job]{
+	ScaleCluster = declare(route.Route[Scale, record.Job]{
 		Pattern: "POST /v1/jobs/{id}/scale",
 		Summary: "Give a cluster another number of members, and wait for it", Access: keys,
 	})
@@ -130,7 +130,7 @@ var (
 
 // Stored files.
 var (
-	PutBlob = declare(route.Route[Upload, buyer.Blob]{
+	PutBlob = declare(route.Route[Upload, record.Blob]{
 		Pattern: "POST /v1/blobs", Summary: "Store a file, or the tar of a directory", Access: keys, Limit: MaxBlob,
 	})
 	GetBlob = declare(route.Raw[ByCID]{
@@ -140,10 +140,10 @@ var (
 
 // Money and API keys.
 var (
-	GetSpending = declare(route.Route[Days, buyer.Spend]{
+	GetSpending = declare(route.Route[Days, spend.Report]{
 		Pattern: "GET /v1/spend", Summary: "Show spending by day and key, with the limits", Access: keys,
 	})
-	ListKeys = declare(route.Route[None, []buyer.Key]{Pattern: "GET /v1/keys", Summary: "List API keys"})
+	ListKeys = declare(route.Route[None, []spend.Key]{Pattern: "GET /v1/keys", Summary: "List API keys"})
 	AddKey   = declare(route.Route[NewKey, NewKey]{
 		Pattern: "POST /v1/keys", Summary: "Make an API key; the answer has its token",
 	})
@@ -222,10 +222,10 @@ var (
 	UnwatchUnit = declare(route.Route[Watched, []Watched]{
 		Pattern: "DELETE /v1/proofs/watched", Summary: "Watch a unit no longer",
 	})
-	ListAudits = declare(route.Route[None, []audit.Past]{
+	ListAudits = declare(route.Route[None, []proof.PastAudit]{
 		Pattern: "GET /v1/audits", Summary: "List the audits of this peer's units",
 	})
-	RunAudit = declare(route.Route[None, []audit.Past]{
+	RunAudit = declare(route.Route[None, []proof.PastAudit]{
 		Pattern: "POST /v1/audits", Summary: "Audit this peer's units now, and wait",
 	})
 	GetRewards   = declare(route.Route[None, rewards.Status]{Pattern: "GET /v1/rewards", Summary: "Show rewards"})
@@ -270,4 +270,4 @@ const description = "The local API of a Starling peer or light client. It listen
 	"directory, or on a loopback address where the configuration says so. The file api.json there has the address " +
 	"and the token. Amounts are in base units of the network's token."
 
-func created(j buyer.Job) string { return "/v1/jobs/" + j.ID }
+func created(j record.Job) string { return "/v1/jobs/" + j.ID }

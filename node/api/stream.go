@@ -7,9 +7,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/live"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 // RelayedHeader says of a stream over a relay why it will break when it does.
@@ -22,11 +20,16 @@ const (
 	HintTrailer  = "Starling-Error-Hint"
 )
 
-// HintAway is the hint where a provider cannot be reached.
-const HintAway = "the provider may be back in a moment; a job whose provider stays away is taken to another"
+const (
+	// HintAway is the hint where a provider cannot be reached.
+	HintAway = "the provider may be back in a moment; a job whose provider stays away is taken to another"
+	// HintRelay is the hint where a relay's limits cut a stream.
+	HintRelay = "send less at a time, use a relay or entry peer with a larger relay.dataMiB, " +
+		"or make a direct connection possible (a light client's --direct)"
+)
 
 // Attach runs a program beside that of a rank. The frames on the connection are those of node/live.
-func (c *Client) Attach(ctx context.Context, id string, rank int, p buyer.Program) (live.Conn, error) {
+func (c *Client) Attach(ctx context.Context, id string, rank int, p live.Program) (live.Conn, error) {
 	conn, err := upgrade(ctx, func(ctx context.Context) (*http.Response, error) {
 		return ExecProgram.Do(ctx, c, Exec{ID: id, Rank: rank, Body: p})
 	})
@@ -108,7 +111,7 @@ func (u *upgraded) broken(err error) error {
 func (u *upgraded) lost(why string) error {
 	e := &Error{Status: http.StatusBadGateway, Code: CodeUnreachable, Message: why, Hint: HintAway}
 	if u.relayed != "" {
-		e.Message, e.Hint = u.relayed, stream.RelayAdvice
+		e.Message, e.Hint = u.relayed, HintRelay
 	}
 	return e
 }

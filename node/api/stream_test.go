@@ -20,10 +20,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 // upgrades answers with a stream that serve has, after the headers.
@@ -71,7 +70,7 @@ func TestForwardReset(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]Error{
 		"": {Status: http.StatusBadGateway, Code: CodeUnreachable, Message: "the connection was reset", Hint: HintAway},
-		RelayedHeader + ": relay 12D3\x1b[2J ends it\r\n": {Status: http.StatusBadGateway, Code: CodeUnreachable, Message: "relay 12D3", Hint: stream.RelayAdvice},
+		RelayedHeader + ": relay 12D3\x1b[2J ends it\r\n": {Status: http.StatusBadGateway, Code: CodeUnreachable, Message: "relay 12D3", Hint: HintRelay},
 	} {
 		c := upgrades(t, strings.ReplaceAll(header, "\x1b", "\u009b"), func(conn net.Conn) {
 			one := make([]byte, 1)
@@ -124,7 +123,7 @@ func TestAttachCancelled(t *testing.T) {
 	ended := make(chan struct{})
 	c := upgrades(t, "", func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn); close(ended) })
 	ctx, cancel := context.WithCancel(t.Context())
-	conn, err := c.Attach(ctx, "j1", 0, buyer.Program{})
+	conn, err := c.Attach(ctx, "j1", 0, live.Program{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +145,7 @@ func TestNoStream(t *testing.T) {
 	c = peerOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		route.Fail(w, &Error{Status: http.StatusConflict, Code: "not_running", Message: "rank 0 is done"})
 	})
-	_, err := c.Attach(t.Context(), "j1", 0, buyer.Program{})
+	_, err := c.Attach(t.Context(), "j1", 0, live.Program{})
 	if e, ok := errors.AsType[*Error](err); !ok || e.Status != http.StatusConflict || e.Code != "not_running" {
 		t.Errorf("got %v", err)
 	}
@@ -247,7 +246,7 @@ func TestRequests(t *testing.T) {
 	arrives(t, ExtendJob, Extend{ID: odd, Body: ExtendRequest{By: job.Span(time.Hour), Budget: 1<<64 - 1}})
 	arrives(t, ScaleCluster, Scale{ID: odd, Body: ScaleRequest{Size: 1<<32 - 1, Budget: 5}})
 	arrives(t, GetSpending, Days{Days: 366})
-	arrives(t, AddKey, NewKey{Name: odd, Limits: buyer.Limits{PerJob: 1, PerDay: 1<<64 - 1}})
+	arrives(t, AddKey, NewKey{Name: odd, Limits: spend.Limits{PerJob: 1, PerDay: 1<<64 - 1}})
 	arrives(t, AddBlock, Block{Peer: odd, Body: block.Entry{Peer: sign.Key{1}}})
 	arrives(t, ListOffers, ByClass{Class: "gpu/h100"})
 	arrives(t, GetProof, ByHash{Hash: sign.Hash{1}, Peer: sign.Key{2}})

@@ -8,8 +8,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api/route"
-	book "github.com/starling-network/starling/node/reputation"
-	"github.com/starling-network/starling/verify/reputation"
+	"github.com/starling-network/starling/node/reputation"
 )
 
 // CodePayment is the code of errors that have to do with funds or with the chain.
@@ -108,19 +107,11 @@ type Rating struct {
 	Shunned  bool   `json:"shunned,omitempty"`  // more speaks against it than for it
 }
 
-// RatingOf is a score in short.
-func RatingOf(s reputation.Score) Rating { return Rating{s.Millionths, s.Newcomer(), s.Shunned()} }
-
-// PeerReputation is this peer's opinion of another one, term by term. The Adds of each role's lines sum up to its
-// score.
+// PeerReputation is this peer's opinion of another one, term by term.
 type PeerReputation struct {
-	Peer     string                 `json:"peer"`
-	Key      sign.Key               `json:"key"`
-	Provider reputation.Explanation `json:"provider"`
-	Buyer    reputation.Explanation `json:"buyer"`
-	// Facts are the newest that the lines are summed up from, and More is how many there are beside them.
-	Facts []book.Told `json:"facts"`
-	More  int         `json:"more,omitempty"`
+	Peer string   `json:"peer"`
+	Key  sign.Key `json:"key"`
+	reputation.Opinion
 }
 
 // OfferInfo is an offer with this peer's knowledge of it.

@@ -33,20 +33,7 @@ const batchKey = "now"
 const maxPast = 24
 
 // Past is one audit of one of this peer's units.
-type Past struct {
-	Unit   market.UnitID `json:"unit"`
-	Class  market.Class  `json:"class"`
-	Window audit.Window  `json:"window"`
-	At     time.Time     `json:"at"`
-	Record sign.Hash     `json:"record"`           // zero when it did not pass
-	Rates  audit.Rates   `json:"rates"`            // zero likewise
-	Failed string        `json:"failed,omitempty"` // why
-	// Standing is the unit's state in the market after it: unproven, listed, suspended or delisted.
-	Standing string `json:"standing"`
-	// Anchored is the transaction by which the chain has the record's hash under a root; empty while it has not. The
-	// journal has it apart.
-	Anchored chain.TxID `json:"anchored,omitempty"`
-}
+type Past = proof.PastAudit
 
 // Shelf keeps the newest record of each of a peer's own units, and how they did before. It may be used by many
 // goroutines.

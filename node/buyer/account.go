@@ -26,12 +26,12 @@ func (s *supervisor) bought() []*leases.Lease {
 }
 
 // Receipts returns the job's leases with their receipts and vouchers.
-func (b *Buyer) Receipts(ctx context.Context, id string) ([]leases.Account, error) {
+func (b *Buyer) Receipts(ctx context.Context, id string) ([]LeaseAccount, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return nil, err
 	}
-	out := []leases.Account{}
+	out := []LeaseAccount{}
 	for _, l := range s.bought() {
 		a, err := l.Account(ctx)
 		if err != nil {
@@ -71,13 +71,6 @@ func (s *supervisor) owed(ctx context.Context, of []*leases.Lease) (out pay.Anch
 		}
 	}
 	return out, total, nil
-}
-
-// Totals are the sums over all of this peer's own jobs. Paid and Fees never become less.
-type Totals struct {
-	Paid market.Amount // claimed by providers, with the network's fees
-	Held market.Amount // in escrows now
-	Fees uint64        // lamports that transactions took, about
 }
 
 // Totals sums up all jobs, archived and removed ones too.

@@ -172,7 +172,7 @@ func (s *supervisor) fetchFrom(ctx context.Context, guardians []record.Guardian,
 	for {
 		var failed error
 		for _, m := range guardians {
-			id, err := guardian.Member(m).Remember(s.b.cfg.Host)
+			id, err := s.b.cfg.Host.Remember(m.Key, m.Addrs)
 			if err == nil {
 				call, done := context.WithTimeout(ctx, s.b.cfg.LostAfter)
 				err = s.b.cfg.Files.Fetch(call, id, f.CID, f.Size)

@@ -239,18 +239,6 @@ func (b *Buyer) recall(id string) (*supervisor, error) {
 	return s, b.leases.Link(s.paid)
 }
 
-// RemoveAfter is the least time since the end of a job that is removed: limits of a day count its money until then.
-const RemoveAfter = 24 * time.Hour
-
-// ErrNeeded: a job cannot be removed yet.
-var ErrNeeded = errors.New("the job is still needed")
-
-// Removed is the rest of a job that was removed.
-type Removed struct {
-	LogBytes int64     // of its logs, which are gone
-	Left     []cid.Cid // files that it left, which its caller removes
-}
-
 // Remove removes a job with its receipts and logs, when it ended RemoveAfter ago or earlier. It returns ErrNoJob,
 // ErrNeeded while money of the job can move or this peer works on it, and the journal's errors. It needs Run.
 func (b *Buyer) Remove(ctx context.Context, id string) (Removed, error) {
@@ -303,11 +291,11 @@ func (r *removal) run(ctx context.Context) error {
 
 // old returns ErrNeeded unless the job ended RemoveAfter ago or earlier.
 func old(j Job) error {
-	if time.Since(j.Ended) >= RemoveAfter {
+	if time.Since(j.Ended) >= record.RemoveAfter {
 		return nil
 	}
 	at := j.Ended.UTC().Format(time.RFC3339)
-	return fmt.Errorf("%w: it ended at %s, want %v ago or more", ErrNeeded, at, RemoveAfter)
+	return fmt.Errorf("%w: it ended at %s, want %v ago or more", ErrNeeded, at, record.RemoveAfter)
 }
 
 // archiveNow takes one job out of memory, or returns ErrNeeded.

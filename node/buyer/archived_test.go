@@ -26,7 +26,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
@@ -129,7 +129,7 @@ func (w *pastWorld) journal(jobs ...Job) {
 		signed := market.Lease{Core: core}
 		rec := leases.Record{Job: j.ID, Lease: signed.Marshal(), Keys: set.Marshal(), Route: exchange.RouteDirect, At: j.Created, Active: true, Reason: "the job is done",
 			Addrs: []string{"/ip4/192.0.2.1/udp/4001/quic-v1", "/ip6/2001:db8::1/udp/4001/quic-v1"}}
-		payer, err := meter.NewPayer(protocol.MeterTerms(w.cfg.Genesis, core, set, rec.Escrow, rec.PerUnit, 0))
+		payer, err := meter.NewPayer(metering.Terms(w.cfg.Genesis, core, set, rec.Escrow, rec.PerUnit, 0))
 		for _, turn := range []struct {
 			at market.Slot
 			ev meter.Event

@@ -47,12 +47,8 @@ import (
 	"github.com/starling-network/starling/node/webhook"
 )
 
-var (
-	// ErrNoJob says that this peer has no such job, or that the beginning of an id fits several.
-	ErrNoJob = errors.New("no such job")
-	// ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
-	ErrUnfinished = errors.New("the peer stopped before the job ended; the job goes on when the peer runs again")
-)
+// ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
+var ErrUnfinished = errors.New("the peer stopped before the job ended; the job goes on when the peer runs again")
 
 // Buyer buys for one peer. New starts nothing; Run does.
 type Buyer struct {

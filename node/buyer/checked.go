@@ -37,7 +37,7 @@ func (b checking) Get(id string) (checks.Job, error) {
 
 // Replicate implements checks.Jobs.
 func (b checking) Replicate(ctx context.Context, spec job.Job, of record.Replica, key, once string) (string, error) {
-	j, err := b.Submit(ctx, Submission{Spec: spec, Key: key, Once: once, replica: &of})
+	j, err := b.Submit(ctx, Submission{Spec: spec, Key: key, Once: once, Replica: &of})
 	return j.ID, err
 }
 

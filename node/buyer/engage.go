@@ -115,7 +115,7 @@ func (s *supervisor) engagement(j Job) (e guardian.Engagement, err error) {
 		return e, err
 	}
 	for _, m := range j.Detached.Guardians {
-		id, err := guardian.Member(m).Remember(s.b.cfg.Host)
+		id, err := s.b.cfg.Host.Remember(m.Key, m.Addrs)
 		if err != nil {
 			return e, err
 		}

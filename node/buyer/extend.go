@@ -20,38 +20,6 @@ import (
 // extendWait is how long the answer to Extend waits for providers; one that has not answered by then is asked on.
 const extendWait = 8 * time.Second
 
-// ExtendState is the result of asking one rank's provider for more time.
-type ExtendState string
-
-// The results of an extension.
-const (
-	Extended  ExtendState = "extended" // its lease was made longer
-	Extending ExtendState = "asked"    // it has not answered yet, and is asked on until its lease ends
-	// It will not: the rank is taken elsewhere when its lease ends, as restart.max allows.
-	NotExtended ExtendState = "refused"
-	LongEnough  ExtendState = "enough"  // its lease lasts until then anyway, or the rank is done
-	NoLease     ExtendState = "waiting" // it has no lease now; the next one is for the new time
-)
-
-// ExtendedRank is the result for one rank.
-type ExtendedRank struct {
-	Rank     int           `json:"rank"`
-	Provider sign.Key      `json:"provider,omitzero"`
-	State    ExtendState   `json:"state"`
-	Until    time.Time     `json:"until,omitzero"` // when its lease ends now, by the nominal length of slots
-	Extra    market.Amount `json:"extra"`          // the most that it adds to the cost
-	Reason   string        `json:"reason,omitempty"`
-}
-
-// Extension is the result of making a job longer.
-type Extension struct {
-	Job    string         `json:"job"`
-	Run    job.Span       `json:"run"`            // timeouts.run by now
-	Until  time.Time      `json:"until,omitzero"` // when the job's time is over; zero before it began
-	Budget market.Amount  `json:"budget"`
-	Ranks  []ExtendedRank `json:"ranks"`
-}
-
 // Extend gives a job more time and, unless budget is zero, another budget. The leases it has are made longer where
 // their providers agree, and nothing is started anew. ErrNotRunning for a job that is over; ErrRefused, ErrFunds or
 // ErrLimit when money or limits do not allow it.

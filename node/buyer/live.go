@@ -16,9 +16,6 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// ErrNotRunning says that a job's rank has no program that runs now; its text says where it stands instead.
-var ErrNotRunning = errors.New("no program runs")
-
 // Attach runs a program beside that of a rank, and returns the stream to it, which speaks the frames of node/live.
 func (b *Buyer) Attach(ctx context.Context, id string, rank int, p Program) (executions.Conn, error) {
 	s, x, _, err := b.reach(id, rank)

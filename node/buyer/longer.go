@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -106,7 +107,7 @@ func (d *driver) extensionOf(st jobs.State, asked map[market.LeaseID]jobs.RenewL
 	out := Extension{Job: j.ID, Run: job.Span(j.Spec.Timeouts.Run), Until: j.Until(), Budget: j.Spec.Payment.Budget}
 	now, _ := d.b.desk.now() // never fails
 	for i, r := range st.Ranks {
-		k := ExtendedRank{Rank: i, Provider: r.Provider, State: NoLease}
+		k := ExtendedRank{Rank: i, Provider: r.Provider, State: record.NoLease}
 		var end market.Slot
 		for _, l := range st.Leases {
 			if l.Chain == r.Lease && l.Open && l.Usable {
@@ -114,19 +115,19 @@ func (d *driver) extensionOf(st jobs.State, asked map[market.LeaseID]jobs.RenewL
 			}
 		}
 		if end > 0 {
-			k.Until, k.State = d.s.timeOf(now.Slot, end), LongEnough
+			k.Until, k.State = d.s.timeOf(now.Slot, end), record.LongEnough
 		}
 		a, ok := asked[r.Lease]
 		switch {
 		case r.State == jobs.RankDone && st.Round+1 >= st.Params.Rounds:
-			k.State = LongEnough
+			k.State = record.LongEnough
 		case !ok || r.Lease.IsZero():
 		case slices.ContainsFunc(st.Renewals, func(n jobs.Renewal) bool { return n.Of == a.Of }):
-			k.State = Extending
+			k.State = record.Extending
 		case r.Unextended != "":
-			k.State, k.Reason = NotExtended, r.Unextended
+			k.State, k.Reason = record.NotExtended, r.Unextended
 		default:
-			k.State, k.Extra = Extended, a.Cap
+			k.State, k.Extra = record.Extended, a.Cap
 		}
 		out.Ranks = append(out.Ranks, k)
 	}

@@ -16,38 +16,6 @@ import (
 	"github.com/starling-network/starling/node/journal"
 )
 
-// QuotedOffer is one provider's price for a job.
-type QuotedOffer struct {
-	Provider sign.Key      `json:"provider"`
-	Region   string        `json:"region"`
-	Price    market.Price  `json:"price"`  // base units per unit-hour
-	Leases   uint32        `json:"leases"` // ranks it has room for
-	Route    string        `json:"route"`
-	Took     time.Duration `json:"took"`             // nanoseconds
-	Ranks    int           `json:"ranks"`            // of the job, if it were placed now
-	Misfit   string        `json:"misfit,omitempty"` // why it would not be taken
-	Units    Units         `json:"units"`            // their kind
-}
-
-// Declined is a provider that would not take a job, and why.
-type Declined struct {
-	Provider sign.Key `json:"provider"`
-	Reason   string   `json:"reason"`
-}
-
-// Quotation is the market's answer to a job that is not placed.
-type Quotation struct {
-	Order    market.OrderID `json:"order"`
-	Quotes   []QuotedOffer  `json:"quotes"` // those that would be taken first, then by price
-	Declined []Declined     `json:"declined"`
-	Places   bool           `json:"places"`            // the job could be placed now
-	Reason   string         `json:"reason,omitempty"`  // else why not
-	Cost     market.Amount  `json:"cost"`              // at the quoted prices, for the whole of timeouts.run
-	MaxCost  market.Amount  `json:"maxCost"`           // at payment.maxPrice, within the budget
-	Lamports Lamports       `json:"lamports,omitzero"` // of SOL, besides
-	Took     time.Duration  `json:"took"`
-}
-
 // Quote asks the market for the price of a job now: the order is published as that of a job is, the quotes are ranked
 // as those of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. ErrRefused.
 func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
@@ -120,38 +88,38 @@ func (b *Buyer) quoteOnce(
 			Took:  q.Took,
 			Ranks: ranks[p], Misfit: misfit[p],
 		})
-		if err := out.add(spec, b.cfg.Genesis.SlotMillis, slots, q.Quote.Price, ranks[p]); err != nil {
+		cost, err := costOf(spec, b.cfg.Genesis.SlotMillis, slots, q.Quote.Price, ranks[p])
+		if err == nil {
+			out.Cost, err = out.Cost.Add(cost)
+		}
+		if err != nil {
 			return out, 0, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 	}
 	for _, d := range declined {
 		if _, quoted := byKey[d.Provider]; !quoted {
-			out.Declined = append(out.Declined, Declined{d.Provider, d.Detail})
+			out.Declined = append(out.Declined, Declined{Provider: d.Provider, Reason: d.Detail})
 		}
 	}
-	out.sort()
+	sortQuotes(&out)
 	return out, o.Draw, nil
 }
 
-// add counts the cost of the ranks at one provider.
-func (q *Quotation) add(spec job.Job, slotMillis, slots uint64, p market.Price, ranks int) error {
+// costOf returns the cost of so many ranks at one provider's price.
+func costOf(spec job.Job, slotMillis, slots uint64, p market.Price, ranks int) (market.Amount, error) {
 	rate, err := market.RateOf(p, int(spec.Resources.Units), slotMillis)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	one, err := rate.Owed(slots)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	cost, err := one.Times(uint64(ranks))
-	if err != nil {
-		return err
-	}
-	q.Cost, err = q.Cost.Add(cost)
-	return err
+	return one.Times(uint64(ranks))
 }
 
-func (q *Quotation) sort() {
+// sortQuotes orders the quotes of a quotation, and the providers that declined.
+func sortQuotes(q *Quotation) {
 	slices.SortFunc(q.Quotes, func(x, y QuotedOffer) int {
 		switch {
 		case (x.Ranks > 0) != (y.Ranks > 0):

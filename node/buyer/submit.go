@@ -20,17 +20,6 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// Submission is a job as it is handed in.
-type Submission struct {
-	Spec   job.Job
-	Values job.Values // its secrets
-	Once   string     // submitted once however often it is repeated; empty: every time
-	Key    string     // name of the API key that asks; empty: the peer's own token
-	rerun  string     // the job that it repeats
-
-	replica *Replica // whose result it computes again
-}
-
 // Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then.
 // ErrRefused, ErrFunds or ErrLimit for one that is not taken.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
@@ -75,12 +64,12 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if err := b.within(spec, sub.Key, time.Now()); err != nil {
 		return Job{}, err
 	}
-	j := Job{ID: record.NewID(), Spec: spec, Key: sub.Key, Rerun: sub.rerun, Warning: warning, State: Queued,
+	j := Job{ID: record.NewID(), Spec: spec, Key: sub.Key, Rerun: sub.Rerun, Warning: warning, State: Queued,
 		Created: time.Now(), Ranks: make([]Rank, spec.Count)}
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
 	}
-	if j.Replica = sub.replica; spec.Verify == job.VerifyReplicate {
+	if j.Replica = sub.Replica; spec.Verify == job.VerifyReplicate {
 		_, _ = rand.Read(j.Nonce[:]) // never fails
 		if j.Replica == nil {
 			j.Verified = make([]Verified, spec.Count)
@@ -197,7 +186,7 @@ func (b *Buyer) Rerun(ctx context.Context, id string, c job.Changes, once, key s
 	if err != nil {
 		return Job{}, err
 	}
-	return b.Submit(ctx, Submission{Spec: spec, Values: v, Once: once, Key: key, rerun: old.ID})
+	return b.Submit(ctx, Submission{Spec: spec, Values: v, Once: once, Key: key, Rerun: old.ID})
 }
 
 // emptyTree stores the archive of an empty directory.

@@ -3,29 +3,21 @@ package buyer
 import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/executions"
-	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
-	"github.com/starling-network/starling/node/buyer/trace"
 )
 
 // Types and errors of the rooms below this package that are part of a job as its user sees it.
 type (
-	Known    = exchange.Known
-	Proofs   = exchange.Proofs
-	Limits   = spend.Limits
-	Key      = spend.Key
-	Spend    = spend.Report
-	DaySpend = spend.Day
-	Step     = trace.Step
-	StepKind = trace.Kind
-	Escrows  = pay.Escrows
+	Known   = exchange.Known
+	Proofs  = exchange.Proofs
+	Limits  = spend.Limits
+	Key     = spend.Key
+	Escrows = pay.Escrows
 	// Program is one more program to run beside a rank's own, in its sandbox.
 	Program = executions.Program
-	// LeaseAccount is one lease of a job with the proofs of its cost.
-	LeaseAccount = leases.Account
 )
 
 // The record of a job and its parts, see package record.
@@ -40,9 +32,6 @@ type (
 	Blob     = record.Blob
 	Output   = record.Output
 	Cluster  = record.Cluster
-	Span     = record.Span
-	Ways     = record.Ways
-	Way      = record.Way
 	Path     = record.Path
 	Escrow   = record.Escrow
 	Lamports = record.Lamports
@@ -54,6 +43,22 @@ type (
 	Query    = record.Query
 	Page     = record.Page
 	Anchored = record.Anchored
+
+	LeaseAccount = record.LeaseAccount
+	Step         = record.Step
+	StepKind     = record.StepKind
+)
+
+// The requests to a buyer and its answers, see package record.
+type (
+	Submission   = record.Submission
+	Quotation    = record.Quotation
+	QuotedOffer  = record.QuotedOffer
+	Declined     = record.Declined
+	Extension    = record.Extension
+	ExtendedRank = record.ExtendedRank
+	Removed      = record.Removed
+	Totals       = record.Totals
 )
 
 // The states of a job and of its ranks, and why a job failed.
@@ -67,18 +72,14 @@ const (
 	Stopped   = record.Stopped
 
 	RankWaiting = record.RankWaiting
-	RankLeased  = record.RankLeased
 	RankRunning = record.RankRunning
 	RankDone    = record.RankDone
-	RankFailed  = record.RankFailed
-	RankJoining = record.RankJoining
 
 	CodeProgram = record.CodeProgram
 	CodeNoMatch = record.CodeNoMatch
 	CodePayment = record.CodePayment
 	CodeTimeout = record.CodeTimeout
 	CodeLost    = record.CodeLost
-	CodeInput   = record.CodeInput
 	CodeVerify  = record.CodeVerify
 	CodePeer    = record.CodePeer
 )
@@ -97,48 +98,42 @@ const (
 // Errors of the rooms below this package.
 var (
 	ErrLimit, ErrKey     = spend.ErrLimit, spend.ErrKey
-	ErrFunds             = pay.ErrFunds
 	ErrRefused, ErrQuery = record.ErrRefused, record.ErrQuery
+	ErrFunds, ErrNoJob   = record.ErrFunds, record.ErrNoJob
+	ErrNotRunning        = record.ErrNotRunning
+	ErrNeeded            = record.ErrNeeded
 )
 
 // The kinds of steps, see package trace.
 const (
-	StepOrdered    = trace.Ordered
-	StepAsked      = trace.Asked
-	StepQuoted     = trace.Quoted
-	StepDeclined   = trace.Declined
-	StepSilent     = trace.Silent
-	StepBlocked    = trace.Blocked
-	StepInfeasible = trace.Infeasible
-	StepChosen     = trace.Chosen
-	StepMeasured   = trace.Measured
-	StepHeld       = trace.Held
-	StepSigned     = trace.Signed
-	StepActivated  = trace.Activated
-	StepRefused    = trace.Refused
-	StepReleased   = trace.Released
-	StepLeased     = trace.Leased
-	StepStarted    = trace.Started
-	StepExited     = trace.Exited
-	StepRestarted  = trace.Restarted
-	StepLost       = trace.Lost
-	StepAway       = trace.Away
-	StepProbed     = trace.Probed
-	StepRound      = trace.Round
-	StepGuarded    = trace.Guarded
-	StepSupervised = trace.Supervised
-	StepFunded     = trace.Funded
-	StepPaid       = trace.Paid
-	StepScaled     = trace.Scaled
-	StepEnded      = trace.Ended
+	StepOrdered    = record.StepOrdered
+	StepAsked      = record.StepAsked
+	StepQuoted     = record.StepQuoted
+	StepSilent     = record.StepSilent
+	StepInfeasible = record.StepInfeasible
+	StepChosen     = record.StepChosen
+	StepMeasured   = record.StepMeasured
+	StepHeld       = record.StepHeld
+	StepSigned     = record.StepSigned
+	StepActivated  = record.StepActivated
+	StepRefused    = record.StepRefused
+	StepReleased   = record.StepReleased
+	StepLeased     = record.StepLeased
+	StepStarted    = record.StepStarted
+	StepRestarted  = record.StepRestarted
+	StepAway       = record.StepAway
+	StepProbed     = record.StepProbed
+	StepGuarded    = record.StepGuarded
+	StepSupervised = record.StepSupervised
+	StepFunded     = record.StepFunded
+	StepPaid       = record.StepPaid
+	StepEnded      = record.StepEnded
 )
 
-// The routes by which a quote reaches a buyer, and the paths between a cluster's members.
+// The routes by which a quote reaches a buyer.
 const (
 	RouteDirect = exchange.RouteDirect
 	RouteGossip = exchange.RouteGossip
-	PathDirect  = record.PathDirect
-	PathRelayed = record.PathRelayed
 )
 
 // LogQuery selects a part of a rank's log.
@@ -148,5 +143,4 @@ type LogQuery = ranklog.Query
 const (
 	FrameHeader  = ranklog.FrameHeader
 	StreamStdout = ranklog.StreamStdout
-	StreamStderr = ranklog.StreamStderr
 )

@@ -19,7 +19,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/exchange"
-	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/reach"
 	"github.com/starling-network/starling/node/service"
@@ -60,7 +59,7 @@ type Config struct {
 	// Docker is the container engine of units that are sold.
 	Docker Docker `yaml:"docker"`
 	// Egress is the part of the outside that containers reach.
-	Egress execnet.Egress `yaml:"egress"`
+	Egress Egress `yaml:"egress"`
 	// Clusters is the conditions for units in clusters.
 	Clusters Clusters `yaml:"clusters"`
 	// Buy bounds the purchases of the peer.

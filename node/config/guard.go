@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"time"
-
-	"github.com/starling-network/starling/node/buyer/guardian/wards"
 )
 
 // Guard is a peer's service for jobs with an absent owner. Jobs need guardians only if an escrow pays.
@@ -36,12 +34,4 @@ func (g Guard) check() error {
 		return fmt.Errorf("%w: guard.longest: %v is not between 0 and a year", ErrConfig, g.Longest)
 	}
 	return nil
-}
-
-// Policy returns the conditions as the guardian takes them.
-func (g Guard) Policy() wards.Policy {
-	return wards.Policy{
-		Accept: g.Accept, MaxJobs: g.MaxJobs, ShareMillionths: uint32(g.Share * 1e6), MaxBytes: int64(g.MaxMiB) << 20,
-		Longest: g.Longest,
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/buyer/spend"
 )
 
@@ -17,10 +16,6 @@ func TestGuardSection(t *testing.T) {
 	good := Default().Guard
 	if err := good.check(); err != nil {
 		t.Error(err)
-	}
-	want := wards.Policy{Accept: true, MaxJobs: 64, ShareMillionths: 5000, MaxBytes: 4 << 30, Longest: 31 * 24 * time.Hour}
-	if got := good.Policy(); got != want {
-		t.Errorf("policy %+v, want %+v", got, want)
 	}
 	for field, change := range map[string]func(*Guard){
 		"maxJobs": func(g *Guard) { g.MaxJobs = 10_001 },

@@ -49,7 +49,7 @@ type gauge struct {
 	full    bool
 }
 
-func (g gauge) Kind() rules.Kind { return rules.CPU }
+func (gauge) GPU() bool { return false }
 
 func (g gauge) Devices() int { return max(g.devices, 1) }
 

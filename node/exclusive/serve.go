@@ -55,6 +55,14 @@ type Seller struct {
 	Gauge     runtime.Gauge
 }
 
+// KindOf returns the kind of hardware that a gauge computes with.
+func KindOf(g runtime.Gauge) rules.Kind {
+	if g.GPU() {
+		return rules.GPU
+	}
+	return rules.CPU
+}
+
 // Serve answers on a stream until the buyer has its answers, or closes it. Ending ctx ends the computing, not the
 // reading.
 func (s Seller) Serve(ctx context.Context, conn io.ReadWriter) error {
@@ -114,7 +122,7 @@ func (s Seller) answer(ctx context.Context, conn io.ReadWriter) ([]computed, err
 		if err != nil {
 			return nil, err
 		}
-		if q.Lease != s.Lease || q.Execution != s.Execution || q.Kind() != s.Gauge.Kind() || int(q.Unit) != i ||
+		if q.Lease != s.Lease || q.Execution != s.Execution || q.Kind() != KindOf(s.Gauge) || int(q.Unit) != i ||
 			q.Shape != done[0].question.Shape && i > 0 {
 			return nil, fmt.Errorf("%w: a question about another execution or for other hardware", ErrProtocol)
 		}

@@ -15,7 +15,7 @@ import (
 // The way out that a member of a cluster gets is that of the configuration, and none unless its job asks for it.
 func TestOutside(t *testing.T) {
 	t.Parallel()
-	section := Egress{Mode: "internet", Limits: EgressLimits{Flows: 3}}
+	policy, limits := egress.Policy{Mode: egress.ModeInternet}, egress.Limits{Flows: 3}
 	known := []ma.Multiaddr{ma.StringCast("/ip4/198.41.0.4/tcp/4001"), ma.StringCast("/ip6/2606:4700::1/udp/1/quic-v1"), ma.StringCast("/dns4/a.example/tcp/1")}
 	own := func() []netip.Addr { return addrsOf(known) }
 	if got := own(); len(got) != 2 || got[0] != netip.MustParseAddr("198.41.0.4") {
@@ -29,7 +29,7 @@ func TestOutside(t *testing.T) {
 	}}
 	for _, asked := range []bool{false, true} {
 		j.Internet = asked
-		s, err := outside(section, own, j, egress.NewBudget(egress.DefaultBudget))
+		s, err := outside(policy, limits, own, j, egress.NewBudget(egress.DefaultBudget))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,10 @@ import (
 
 // Config is what Networks are made of.
 type Config struct {
-	Host   *p2p.Host
-	Egress Egress
+	Host *p2p.Host
+	// Policy and Limits are those of the way of each container to the outside.
+	Policy egress.Policy
+	Limits egress.Limits
 	// MemoryMiB is the memory of the machine; 0 means that it is not known. Connections may hold an eighth of it.
 	MemoryMiB uint64
 	Log       *slog.Logger
@@ -57,7 +59,8 @@ func (*Networks) Run(ctx context.Context) error {
 
 // open opens the way out of a container.
 func (n *Networks) open(j member.Joining) (*egress.Stack, error) {
-	s, err := outside(n.cfg.Egress, func() []netip.Addr { return addrsOf(n.cfg.Host.Addrs()) }, j, n.budget)
+	own := func() []netip.Addr { return addrsOf(n.cfg.Host.Addrs()) }
+	s, err := outside(n.cfg.Policy, n.cfg.Limits, own, j, n.budget)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -62,7 +63,7 @@ func resume(ctx context.Context, fetch func(progress func(done, total int64)) er
 			return err
 		case idle >= fetchAgain && relayed:
 			return fmt.Errorf("%s came through, %d times no further: %w; %s", stream.Size(best), idle, err,
-				stream.RelayAdvice)
+				api.HintRelay)
 		case idle >= fetchAgain:
 			return err
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian/wards"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/money/wages"
 	"github.com/starling-network/starling/node/settle"
 )
@@ -36,7 +36,7 @@ type Funds interface {
 
 // Buyer is the payments for the peer's own jobs.
 type Buyer interface {
-	Totals() buyer.Totals
+	Totals() record.Totals
 }
 
 // Seller is the peer's earnings from its leases.

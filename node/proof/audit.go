@@ -53,6 +53,22 @@ func (a Audit) Summary() string {
 // Inclusion returns the place of the record under its anchor, and false if it has none.
 func (a Audit) Inclusion() (chain.Inclusion, bool) { return anchored(a.Anchor) }
 
+// PastAudit is one audit of one of this peer's units.
+type PastAudit struct {
+	Unit   market.UnitID `json:"unit"`
+	Class  market.Class  `json:"class"`
+	Window audit.Window  `json:"window"`
+	At     time.Time     `json:"at"`
+	Record sign.Hash     `json:"record"`           // zero when it did not pass
+	Rates  audit.Rates   `json:"rates"`            // zero likewise
+	Failed string        `json:"failed,omitempty"` // why
+	// Standing is the unit's state in the market after it: unproven, listed, suspended or delisted.
+	Standing string `json:"standing"`
+	// Anchored is the transaction by which the chain has the record's hash under a root; empty while it has not. The
+	// journal has it apart.
+	Anchored chain.TxID `json:"anchored,omitempty"`
+}
+
 // ReadAnchor decodes a record's anchor and checks it against the root that it names. The error is an *audit.RuleError.
 func ReadAnchor(b []byte, record sign.Hash) (chain.Inclusion, error) {
 	in, err := chain.UnmarshalInclusion(b)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/verify/deterministic"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -72,26 +73,26 @@ func names(ks []sign.Key, text func(sign.Key) string) string {
 
 // DisputeDetail is the detail of a checked dispute.
 type DisputeDetail struct {
-	WorkHash sign.Hash      `json:"workHash"`
-	Work     replica.Work   `json:"work"`
-	Signed   []SignedResult `json:"signed"`
-	Wrong    []int          `json:"wrong,omitempty"` // indices into Signed that a majority differs from
-	Again    *Rerun         `json:"again,omitempty"` // nil unless the work was run again
+	WorkHash sign.Hash          `json:"workHash"`
+	Work     deterministic.Work `json:"work"`
+	Signed   []SignedResult     `json:"signed"`
+	Wrong    []int              `json:"wrong,omitempty"` // indices into Signed that a majority differs from
+	Again    *Rerun             `json:"again,omitempty"` // nil unless the work was run again
 }
 
 // SignedResult is one of the results.
 type SignedResult struct {
-	Provider sign.Key       `json:"provider"`
-	Buyer    sign.Key       `json:"buyer"`
-	Lease    market.LeaseID `json:"lease"`
-	Slot     market.Slot    `json:"slot"` // in which its last receipt ends
-	Result   replica.Result `json:"result"`
+	Provider sign.Key             `json:"provider"`
+	Buyer    sign.Key             `json:"buyer"`
+	Lease    market.LeaseID       `json:"lease"`
+	Slot     market.Slot          `json:"slot"` // in which its last receipt ends
+	Result   deterministic.Result `json:"result"`
 }
 
 // Rerun is the result of running the work once more.
 type Rerun struct {
-	Result replica.Result `json:"result"`
-	Wrong  []int          `json:"wrong"` // indices of the signed results that differ from it
+	Result deterministic.Result `json:"result"`
+	Wrong  []int                `json:"wrong"` // indices of the signed results that differ from it
 }
 
 // Check implements Content. The detail is a *DisputeDetail.

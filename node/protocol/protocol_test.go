@@ -3,9 +3,6 @@ package protocol
 import (
 	"strings"
 	"testing"
-
-	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 )
 
 // TestIDs: every stream carries the network in its id, and no two are the same.
@@ -21,32 +18,5 @@ func TestIDs(t *testing.T) {
 			t.Errorf("stream id %s", id)
 		}
 		seen[id] = true
-	}
-}
-
-// TestMeterTerms: what both ends derive is valid for short and long intervals.
-func TestMeterTerms(t *testing.T) {
-	t.Parallel()
-	buyer, provider := sign.NewPrivate([32]byte{1}).Key(), sign.NewPrivate([32]byte{2}).Key()
-	keys, err := market.NewKeySet(1, buyer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, g := range []market.Genesis{
-		{Network: "a", Symbol: "STAR", SlotMillis: 400, IntervalSlots: 25, Simulated: true},
-		{Network: "b", Symbol: "STAR", SlotMillis: 100, IntervalSlots: 10, Simulated: true},
-		{Network: "c", Symbol: "STAR", SlotMillis: 60_000, IntervalSlots: 1, Simulated: true},
-	} {
-		core := market.LeaseCore{
-			Version: market.LeaseVersion, Units: 2, Order: market.OrderID{1}, Buyer: buyer, Provider: provider, Payout: provider,
-			VoucherKeys: keys.Hash(), Rate: 1_000_000, Cap: 1000, Start: 10, ActivateBefore: 20, End: 1010,
-		}
-		terms := MeterTerms(g, core, keys, sign.Key{}, market.Resources{MilliCPU: 500}, 0)
-		if err := terms.Validate(); err != nil {
-			t.Errorf("%s: %v", g.Network, err)
-		}
-		if terms.MilliCPU != 1000 || terms.GraceSlots <= terms.IntervalSlots {
-			t.Errorf("%s: %+v", g.Network, terms)
-		}
 	}
 }

@@ -71,6 +71,15 @@ type Told struct {
 	Source
 }
 
+// Opinion is this peer's opinion of another one, term by term. The Adds of each role's lines sum up to its score.
+type Opinion struct {
+	Provider reputation.Explanation `json:"provider"`
+	Buyer    reputation.Explanation `json:"buyer"`
+	// Facts are the newest that the lines are summed up from, and More is how many there are beside them.
+	Facts []Told `json:"facts"`
+	More  int    `json:"more,omitempty"`
+}
+
 // Recent lists the newest facts about a peer, and returns the number of further ones.
 func (b *Book) Recent(about sign.Key, most int) (out []Told, more int) {
 	b.mu.Lock()

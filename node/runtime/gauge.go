@@ -6,7 +6,6 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/challenge"
-	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // Gauger is the ability to measure an execution's hardware: to compute in its place, with its processors or devices,
@@ -19,8 +18,8 @@ type Gauger interface {
 
 // Gauge computes in the place of one execution's program. It is for one goroutine; Close it.
 type Gauge interface {
-	// Kind is the kind of hardware that computes.
-	Kind() exclusive.Kind
+	// GPU reports whether the execution's GPUs compute, and not its processors.
+	GPU() bool
 	// Devices is how many compute at once: the GPUs of the execution, or 1.
 	Devices() int
 	// Multiply has the program stand still, device i compute the products of seeds[i], all at once, and the program go

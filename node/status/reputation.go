@@ -4,6 +4,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/reach"
+	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/p2p"
 	rules "github.com/starling-network/starling/verify/reputation"
 )
@@ -20,8 +21,13 @@ func (s *Status) rate(peers []api.PeerInfo) {
 	}
 	sells, buys := s.cfg.Book.Scores(rules.Provider, keys...), s.cfg.Book.Scores(rules.Buyer, keys...)
 	for i := range peers {
-		peers[i].Reputation = api.Reputation{Provider: api.RatingOf(sells[i]), Buyer: api.RatingOf(buys[i])}
+		peers[i].Reputation = api.Reputation{Provider: ratingOf(sells[i]), Buyer: ratingOf(buys[i])}
 	}
+}
+
+// ratingOf returns a score in short.
+func ratingOf(s rules.Score) api.Rating {
+	return api.Rating{Score: s.Millionths, Newcomer: s.Newcomer(), Shunned: s.Shunned()}
 }
 
 // KeyOf returns the key of a peer, given by id or key. It returns an *api.Error for other text.
@@ -54,10 +60,9 @@ func (s *Status) Reputation(name string) (api.PeerReputation, error) {
 	if err != nil {
 		return api.PeerReputation{}, err
 	}
-	out := api.PeerReputation{
-		Peer: id.String(), Key: key,
+	out := api.PeerReputation{Peer: id.String(), Key: key, Opinion: reputation.Opinion{
 		Provider: v.Explain(key, rules.Provider, maxLines), Buyer: v.Explain(key, rules.Buyer, maxLines),
-	}
+	}}
 	out.Facts, out.More = s.cfg.Book.Recent(key, maxFacts)
 	return out, nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/verify/replica"
+	"github.com/starling-network/starling/verify/deterministic"
 )
 
 // Digest is the output that a provider's final receipt names: of a deterministic workload that ended by itself, the
@@ -25,7 +25,7 @@ func Digest(w *nodepb.Workload, e *nodepb.Execution) sign.Hash {
 		if err != nil {
 			return sign.Hash{}
 		}
-		return replica.Output(work.Hash(), r)
+		return work.Output(r)
 	}
 	if len(e.Outputs) == 0 {
 		return sign.Hash{}
@@ -39,31 +39,33 @@ func Digest(w *nodepb.Workload, e *nodepb.Execution) sign.Hash {
 
 // Work is the input of a deterministic workload: all that its result depends on. An error for one that is not: it has
 // no seed, or its limits are the lease's.
-func Work(w *nodepb.Workload) (replica.Work, error) {
+func Work(w *nodepb.Workload) (deterministic.Work, error) {
 	if w.Image != "" || len(w.Sealed) > 0 {
-		return replica.Work{}, Bad("a container, or a program with secrets, is not deterministic")
+		return deterministic.Work{}, Bad("a container, or a program with secrets, is not deterministic")
 	}
-	out := replica.Work{Seed: w.Seed, MemoryMiB: w.MemoryMib, DiskMiB: w.DiskMib, Args: w.Args, Outputs: w.Outputs}
+	out := deterministic.Work{
+		Seed: w.Seed, MemoryMiB: w.MemoryMib, DiskMiB: w.DiskMib, Args: w.Args, Outputs: w.Outputs,
+	}
 	var err error
 	if out.Program, err = content(w.Module); err != nil {
 		return out, fmt.Errorf("module: %w", err)
 	}
 	for _, k := range slices.Sorted(maps.Keys(w.Env)) {
-		out.Env = append(out.Env, replica.Variable{Name: k, Value: w.Env[k]})
+		out.Env = append(out.Env, deterministic.Variable{Name: k, Value: w.Env[k]})
 	}
 	for _, in := range w.Inputs {
 		c, err := content(in.Blob)
 		if err != nil {
 			return out, fmt.Errorf("input %s: %w", in.Path, err)
 		}
-		out.Inputs = append(out.Inputs, replica.Input{Path: in.Path, Tree: in.Blob.Tree, Content: c})
+		out.Inputs = append(out.Inputs, deterministic.Input{Path: in.Path, Tree: in.Blob.Tree, Content: c})
 	}
 	return out, out.Check()
 }
 
 // Result is the outputs of an execution. An error if it left others than its workload names.
-func Result(w *nodepb.Workload, exit int32, outs []*nodepb.Output) (replica.Result, error) {
-	r := replica.Result{Exit: exit}
+func Result(w *nodepb.Workload, exit int32, outs []*nodepb.Output) (deterministic.Result, error) {
+	r := deterministic.Result{Exit: exit}
 	if len(outs) != len(w.Outputs) {
 		return r, fmt.Errorf("%d outputs, want %d", len(outs), len(w.Outputs))
 	}

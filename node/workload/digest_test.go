@@ -7,7 +7,6 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/verify/replica"
 )
 
 func blobOf(t *testing.T, text string) *nodepb.Blob {
@@ -39,7 +38,7 @@ func TestDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := Digest(w, e)
-	if first != replica.Output(work.Hash(), r) {
+	if first != work.Output(r) {
 		t.Error("not the work's output")
 	}
 	for name, change := range map[string]func(*nodepb.Workload, *nodepb.Execution){

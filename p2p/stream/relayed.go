@@ -21,10 +21,6 @@ type Relayed struct {
 	Err   error         // the stream's error; nil for one that goes on
 }
 
-// RelayAdvice is advice against a relay's limits.
-const RelayAdvice = "send less at a time, use a relay or entry peer with a larger relay.dataMiB, " +
-	"or make a direct connection possible (a light client's --direct)"
-
 func (r *Relayed) Error() string {
 	return fmt.Sprintf("cut on its way through relay %s, which %s", r.Relay, r.Limit())
 }

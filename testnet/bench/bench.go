@@ -15,7 +15,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/testnet"
 )
@@ -229,7 +229,7 @@ func (b *bench) order(ctx context.Context, spec job.Job) (orderTimes, error) {
 }
 
 // follow submits a job and returns it with its trace when its work is over.
-func (b *bench) follow(ctx context.Context, spec job.Job) (buyer.Job, []buyer.Step, error) {
+func (b *bench) follow(ctx context.Context, spec job.Job) (record.Job, []record.Step, error) {
 	j, err := b.client.Submit(ctx, spec, job.Values{}, "")
 	if err != nil {
 		return j, nil, err
@@ -237,10 +237,10 @@ func (b *bench) follow(ctx context.Context, spec job.Job) (buyer.Job, []buyer.St
 	b.jobs, b.unsettled = append(b.jobs, j.ID), append(b.unsettled, j.ID)
 	ectx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var steps []buyer.Step
+	var steps []record.Step
 	over := false
-	err = b.client.Events(ectx, j.ID, func(s buyer.Step) { steps = append(steps, s) }, func(now buyer.Job) {
-		if j = now; j.State == buyer.Settling || j.State.Ended() {
+	err = b.client.Events(ectx, j.ID, func(s record.Step) { steps = append(steps, s) }, func(now record.Job) {
+		if j = now; j.State == record.Settling || j.State.Ended() {
 			over = true
 			cancel()
 		}
@@ -248,7 +248,7 @@ func (b *bench) follow(ctx context.Context, spec job.Job) (buyer.Job, []buyer.St
 	if err != nil && !over {
 		return j, nil, err
 	}
-	if j.State == buyer.Failed || j.Outcome == buyer.Failed {
+	if j.State == record.Failed || j.Outcome == record.Failed {
 		return j, nil, fmt.Errorf("job %s failed: %s", j.ID, j.Reason)
 	}
 	return j, steps, nil
@@ -266,13 +266,13 @@ func (b *bench) settled(ctx context.Context) error {
 	if err := b.calm(ctx, 0); err != nil {
 		return err
 	}
-	jobs, err := b.client.Jobs(ctx, buyer.Query{Limit: buyer.PageMax})
+	jobs, err := b.client.Jobs(ctx, record.Query{Limit: record.PageMax})
 	if err != nil {
 		return err
 	}
 	p := PaymentReport{Jobs: len(b.jobs)}
 	for _, j := range jobs {
-		if j.State != buyer.Succeeded || j.Paid+j.Held != j.Owed {
+		if j.State != record.Succeeded || j.Paid+j.Held != j.Owed {
 			return fmt.Errorf("job %s %s, owes %d and paid %d: %s", j.ID, j.State, j.Owed, j.Paid, j.Reason)
 		}
 		p.Settled++

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 func TestSpread(t *testing.T) {
@@ -68,14 +68,14 @@ func TestTimesOfATrace(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
-	steps := []buyer.Step{
-		{Kind: buyer.StepOrdered, At: at(2)}, {Kind: buyer.StepAsked, At: at(3)},
-		{Kind: buyer.StepQuoted, At: at(7)}, {Kind: buyer.StepQuoted, At: at(9)},
-		{Kind: buyer.StepChosen, At: at(30)}, {Kind: buyer.StepChosen, At: at(30)},
-		{Kind: buyer.StepHeld, At: at(34)}, {Kind: buyer.StepHeld, At: at(36)},
-		{Kind: buyer.StepSigned, At: at(38)}, {Kind: buyer.StepSigned, At: at(39)},
-		{Kind: buyer.StepLeased, At: at(45), Took: 45 * time.Millisecond},
-		{Kind: buyer.StepStarted, At: at(60)},
+	steps := []record.Step{
+		{Kind: record.StepOrdered, At: at(2)}, {Kind: record.StepAsked, At: at(3)},
+		{Kind: record.StepQuoted, At: at(7)}, {Kind: record.StepQuoted, At: at(9)},
+		{Kind: record.StepChosen, At: at(30)}, {Kind: record.StepChosen, At: at(30)},
+		{Kind: record.StepHeld, At: at(34)}, {Kind: record.StepHeld, At: at(36)},
+		{Kind: record.StepSigned, At: at(38)}, {Kind: record.StepSigned, At: at(39)},
+		{Kind: record.StepLeased, At: at(45), Took: 45 * time.Millisecond},
+		{Kind: record.StepStarted, At: at(60)},
 	}
 	got, err := timesOf(steps)
 	ms := time.Millisecond
@@ -84,14 +84,14 @@ func TestTimesOfATrace(t *testing.T) {
 		t.Fatalf("%+v, %v, want %+v", got, err, want)
 	}
 	for i := range steps[:11] {
-		if k := steps[i].Kind; k == buyer.StepAsked || i+1 < len(steps) && steps[i+1].Kind == k || i > 0 && steps[i-1].Kind == k {
+		if k := steps[i].Kind; k == record.StepAsked || i+1 < len(steps) && steps[i+1].Kind == k || i > 0 && steps[i-1].Kind == k {
 			continue
 		}
-		if _, err := timesOf(append(append([]buyer.Step{}, steps[:i]...), steps[i+1:]...)); err == nil {
+		if _, err := timesOf(append(append([]record.Step{}, steps[:i]...), steps[i+1:]...)); err == nil {
 			t.Errorf("a trace without %s is taken", steps[i].Kind)
 		}
 	}
-	if _, err := timesOf(append(steps, buyer.Step{Kind: buyer.StepRefused})); err == nil {
+	if _, err := timesOf(append(steps, record.Step{Kind: record.StepRefused})); err == nil {
 		t.Error("an order that a provider refused is taken")
 	}
 	r := routeReport([]orderTimes{got, got})

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // Report is the result of a benchmark, as bench.json. Times are milliseconds unless their name says otherwise.
@@ -119,28 +119,28 @@ type orderTimes struct {
 var errNotAtOnce = errors.New("an order did not go through at once")
 
 // timesOf reads the times of an order out of its job's trace.
-func timesOf(steps []buyer.Step) (t orderTimes, err error) {
+func timesOf(steps []record.Step) (t orderTimes, err error) {
 	var ordered, quoted, chosen, held, signed, leased time.Time
 	for _, s := range steps {
 		switch s.Kind {
-		case buyer.StepOrdered:
+		case record.StepOrdered:
 			if ordered.IsZero() {
 				ordered = s.At
 			}
-		case buyer.StepQuoted:
+		case record.StepQuoted:
 			if quoted.IsZero() {
 				quoted = s.At
 			}
-		case buyer.StepChosen:
+		case record.StepChosen:
 			chosen = s.At
 			t.leases++
-		case buyer.StepHeld:
+		case record.StepHeld:
 			held = s.At
-		case buyer.StepSigned:
+		case record.StepSigned:
 			signed = s.At
-		case buyer.StepLeased:
+		case record.StepLeased:
 			leased, t.total = s.At, s.Took
-		case buyer.StepLost, buyer.StepRefused:
+		case record.StepLost, record.StepRefused:
 			return t, fmt.Errorf("%w: %s", errNotAtOnce, s)
 		}
 	}

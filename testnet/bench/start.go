@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/wasm"
@@ -175,7 +175,7 @@ func (b *bench) submitted(ctx context.Context, spec job.Job) (took time.Duration
 	}
 	known = len(j.Ranks) == 1 && b.paid[j.Ranks[0].Provider]
 	for _, s := range steps {
-		if s.Kind == buyer.StepStarted {
+		if s.Kind == record.StepStarted {
 			return s.At.Sub(began) - t.fund, known, nil
 		}
 	}

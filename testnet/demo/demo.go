@@ -17,15 +17,16 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/job/jobfile"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/jobs/lm/corpus"
 	"github.com/starling-network/starling/testnet/jobs/lm/model"
-	"golang.org/x/term"
 )
 
 // Options of a demonstration.
@@ -94,7 +95,7 @@ type demo struct {
 	corpus corpus.Corpus
 	net    *testnet.Network
 	client *api.Client // of the buying peer
-	job    buyer.Job
+	job    record.Job
 	before map[string]market.Amount // balance of every owner, by peer name
 
 	mu  sync.Mutex // of the output
@@ -208,11 +209,12 @@ func (d *demo) train(ctx context.Context) error {
 		return err
 	}
 	d.say("   job %s: %s", d.job.ID, spec)
-	w := &watch{demo: d, ranks: map[int]buyer.Step{}}
+	w := &watch{demo: d, ranks: map[int]record.Step{}}
 	d.bar = progressbar.NewOptions(demoWorkers*spec.RoundCount(), progressbar.OptionSetWriter(d.out),
 		progressbar.OptionSetVisibility(d.tty), progressbar.OptionSetDescription("   training"),
 		progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowElapsedTimeOnFinish())
-	err = d.client.Events(ctx, d.job.ID, func(s buyer.Step) { w.step(ctx, s) }, func(j buyer.Job) { w.change(ctx, j) })
+	step, change := func(s record.Step) { w.step(ctx, s) }, func(j record.Job) { w.change(ctx, j) }
+	err = d.client.Events(ctx, d.job.ID, step, change)
 	_ = d.bar.Finish()
 	d.bar = nil
 	if err = errors.Join(err, w.err); err != nil {
@@ -221,7 +223,7 @@ func (d *demo) train(ctx context.Context) error {
 	if d.job, err = api.GetJob.Call(ctx, d.client, api.ByID{ID: d.job.ID}); err != nil {
 		return err
 	}
-	if d.job.State != buyer.Succeeded {
+	if d.job.State != record.Succeeded {
 		return fmt.Errorf("the job %s: %s", d.job.State, d.job.Reason)
 	}
 	if d.report.Killed == nil {

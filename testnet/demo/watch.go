@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/testnet"
 )
 
@@ -15,24 +15,24 @@ type watch struct {
 	demo  *demo
 	round int
 	began time.Time
-	ranks map[int]buyer.Step // last start of each rank
+	ranks map[int]record.Step // last start of each rank
 	err   error
 }
 
-func (w *watch) step(ctx context.Context, s buyer.Step) {
+func (w *watch) step(ctx context.Context, s record.Step) {
 	d := w.demo
 	who := d.name(s.Provider)
 	switch s.Kind {
-	case buyer.StepQuoted:
+	case record.StepQuoted:
 		d.say("   quote from %s by %-6s after %6.1f ms: %s per unit-hour",
 			who, s.Route, float64(s.Took)/float64(time.Millisecond), s.Price)
-	case buyer.StepChosen:
+	case record.StepChosen:
 		if w.began.IsZero() {
 			d.say("   rank %d goes to %s (%s route)", *s.Rank, who, s.Route)
 		} else {
 			d.say("   rank %d goes to %s instead (%s route)", *s.Rank, who, s.Route)
 		}
-	case buyer.StepLeased:
+	case record.StepLeased:
 		d.say("   leases signed by both sides and prepaid for one interval, %.0f ms after the order",
 			float64(s.Took)/float64(time.Millisecond))
 		if w.began.IsZero() {
@@ -41,17 +41,17 @@ func (w *watch) step(ctx context.Context, s buyer.Step) {
 			r := d.report.Reference
 			d.say("   round  bits/byte   (order 0 %.3f, order 1 %.3f, order 2 %.3f)", r.Order0, r.Order1, r.Order2)
 		}
-	case buyer.StepStarted:
+	case record.StepStarted:
 		w.ranks[*s.Rank] = s
 		if w.round == demoKillIn && len(w.ranks) == demoWorkers && d.report.Killed == nil {
 			w.kill()
 		}
-	case buyer.StepExited:
+	case record.StepExited:
 		_ = d.bar.Add(1)
-	case buyer.StepLost:
+	case record.StepLost:
 		reason, _, _ := strings.Cut(s.Detail, "\n")
 		d.say("          rank %d lost %s: %s", *s.Rank, who, reason)
-	case buyer.StepRound:
+	case record.StepRound:
 		clear(w.ranks)
 		w.round++
 	}
@@ -76,7 +76,7 @@ func (w *watch) kill() {
 }
 
 // change prints the figure of every round that is over.
-func (w *watch) change(ctx context.Context, j buyer.Job) {
+func (w *watch) change(ctx context.Context, j record.Job) {
 	d := w.demo
 	if j.Round <= len(d.report.Rounds) {
 		return

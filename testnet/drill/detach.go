@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 )
@@ -105,7 +105,7 @@ type detach struct {
 	laptop string // home of the light client
 	net    *testnet.Network
 	report *DetachReport
-	job    buyer.Job
+	job    record.Job
 }
 
 func (d *detach) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }

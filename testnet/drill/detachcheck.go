@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 )
 
@@ -40,7 +40,7 @@ func (d *detach) back(ctx context.Context) error {
 			return err
 		}
 	}
-	if d.job.State != buyer.Succeeded {
+	if d.job.State != record.Succeeded {
 		return fmt.Errorf("the job %s: %s", d.job.State, d.job.Reason)
 	}
 	for !d.job.Escrows[0].Closed {
@@ -106,7 +106,7 @@ func (d *detach) check(ctx context.Context) error {
 	return nil
 }
 
-func (d *detach) accounts(ctx context.Context) ([]buyer.LeaseAccount, error) {
+func (d *detach) accounts(ctx context.Context) ([]record.LeaseAccount, error) {
 	c, err := api.Dial(d.laptop, config.FileAPI)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
@@ -76,7 +76,7 @@ type slash struct {
 	dir    string
 	net    *testnet.Network
 	report *SlashReport
-	jobs   [2]buyer.Job
+	jobs   [2]record.Job
 	file   string // with the proof
 }
 
@@ -194,11 +194,11 @@ func (s *slash) sell(ctx context.Context) error {
 }
 
 // rent submits a job that waits until it is stopped.
-func (s *slash) rent(ctx context.Context, c *api.Client) (buyer.Job, error) {
+func (s *slash) rent(ctx context.Context, c *api.Client) (record.Job, error) {
 	const module = "wait.wasm"
 	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: bytes.NewReader(testnet.Sleep(slashTime))})
 	if err != nil {
-		return buyer.Job{}, err
+		return record.Job{}, err
 	}
 	return c.Submit(ctx, job.Job{
 		Name: "wait", Runtime: job.RuntimeWasm, Module: module, Count: 1,
@@ -217,7 +217,7 @@ func waitRunning(ctx context.Context, c *api.Client, id string) error {
 			return err
 		case j.State.Ended():
 			return fmt.Errorf("the job %s before it ran: %s", j.State, j.Reason)
-		case len(j.Ranks) == 1 && j.Ranks[0].State == buyer.RankRunning:
+		case len(j.Ranks) == 1 && j.Ranks[0].State == record.RankRunning:
 			return nil
 		}
 		if err := pause(ctx, "the job does not run"); err != nil {

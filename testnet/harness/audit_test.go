@@ -17,7 +17,7 @@ import (
 const auditSlots = 200 // 20 s
 
 // audited waits until a peer has audits of so many windows.
-func audited(t *testing.T, p *Peer, windows int) []audit.Past {
+func audited(t *testing.T, p *Peer, windows int) []proof.PastAudit {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Second) {
 		past, err := p.Audits().Audits()

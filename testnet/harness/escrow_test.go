@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof/jobproof"
@@ -394,7 +395,7 @@ func TestEscrowExtended(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range x.Ranks {
-			if r.State != buyer.Extended {
+			if r.State != record.Extended {
 				t.Errorf("rank %d: %s: %s", r.Rank, r.State, r.Reason)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/testnet/scenarios"
@@ -100,8 +100,8 @@ func (w *world) one(ctx context.Context, home string, n int) (time.Duration, err
 		return 0, err
 	}
 	var leased time.Duration
-	if err := c.Events(ctx, j.ID, func(s buyer.Step) {
-		if s.Kind == buyer.StepLeased && leased == 0 {
+	if err := c.Events(ctx, j.ID, func(s record.Step) {
+		if s.Kind == record.StepLeased && leased == 0 {
 			leased = s.Took
 		}
 	}, nil); err != nil {
@@ -110,7 +110,7 @@ func (w *world) one(ctx context.Context, home string, n int) (time.Duration, err
 	if j, err = scenarios.Paid(ctx, w.net, c, j.ID); err != nil {
 		return 0, err
 	}
-	if j.State != buyer.Succeeded || leased == 0 {
+	if j.State != record.Succeeded || leased == 0 {
 		return 0, fmt.Errorf("%s: %s", j.State, j.Reason)
 	}
 	for rank := range 2 {

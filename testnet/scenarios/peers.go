@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/natlab"
@@ -41,8 +41,8 @@ func Relay(p testnet.Place, site *natlab.Site) testnet.Place {
 // providers in killed may have claimed less of their leases: their time to claim went by while they were away. A job
 // ends when the buyer's money is back, so that the last claims may be on their way: Paid waits for them while there is
 // money to claim, for a minute at most. c is the job's buyer.
-func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, killed ...sign.Key) (buyer.Job, error) {
-	var j buyer.Job
+func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, killed ...sign.Key) (record.Job, error) {
+	var j record.Job
 	var checked error
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -60,7 +60,7 @@ func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, k
 }
 
 // paid is Paid as it stands.
-func paid(ctx context.Context, net *testnet.Network, c *api.Client, j buyer.Job, killed []sign.Key) error {
+func paid(ctx context.Context, net *testnet.Network, c *api.Client, j record.Job, killed []sign.Key) error {
 	exported, err := api.JobProof.Call(ctx, c, api.OfJob{ID: j.ID, Kind: proof.KindReceipts})
 	if err != nil {
 		return err

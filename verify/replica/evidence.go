@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/deterministic"
 )
 
 const (
@@ -13,7 +14,7 @@ const (
 	dissentHead    = 8
 
 	// MaxDissent is the largest proof.
-	MaxDissent = dissentHead + MaxWork + MaxResults*(verify.ReceiptSize+resultHead+MaxOutputs*sign.HashSize)
+	MaxDissent = dissentHead + deterministic.MaxWork + MaxResults*(verify.ReceiptSize+deterministic.MaxResult)
 )
 
 // Dissent is the proof that providers have signed different results of one deterministic work. Anybody can run the work
@@ -28,14 +29,14 @@ const (
 //
 // The receipts bind their providers to exactly this work: their output is Output(work, result).
 type Dissent struct {
-	Work    Work
+	Work    deterministic.Work
 	Results []Signed
 }
 
 // Signed is a result with the final receipt that its provider signed for it.
 type Signed struct {
 	Receipt verify.Receipt
-	Result  Result
+	Result  deterministic.Result
 }
 
 // CheckDissent checks every rule of the proof: ended (final receipts), apart (as many providers and leases as results),
@@ -47,7 +48,7 @@ func CheckDissent(d sign.Domain, e Dissent) error {
 	if n := len(e.Results); n < 2 || n > MaxResults {
 		return malformed("dissent", "%d results, want 2 to %d", n, MaxResults)
 	}
-	work, differ, by := e.Work.Hash(), false, map[sign.Key]bool{}
+	differ, by := false, map[sign.Key]bool{}
 	for i, s := range e.Results {
 		switch {
 		case len(s.Result.Trees) != len(e.Work.Outputs):
@@ -59,9 +60,9 @@ func CheckDissent(d sign.Domain, e Dissent) error {
 			return broken(RuleApart, "two results are by provider %s", s.Receipt.Provider.Short())
 		case !s.Receipt.Final():
 			return broken(RuleEnded, "receipt %d of lease %s is not its last", s.Receipt.Seq, s.Receipt.Lease.Short())
-		case s.Receipt.Output != Output(work, s.Result):
+		case s.Receipt.Output != e.Work.Output(s.Result):
 			return broken(RuleOutput, "provider %s signed output %s, this work with its result is %s",
-				s.Receipt.Provider.Short(), s.Receipt.Output.Short(), Output(work, s.Result).Short())
+				s.Receipt.Provider.Short(), s.Receipt.Output.Short(), e.Work.Output(s.Result).Short())
 		}
 		by[s.Receipt.Provider] = true
 		differ = differ || !s.Result.Equal(e.Results[0].Result)
@@ -76,7 +77,7 @@ func CheckDissent(d sign.Domain, e Dissent) error {
 }
 
 // Against lists the results that differ from one, as running the work again gave it.
-func (e Dissent) Against(right Result) (wrong []int) {
+func (e Dissent) Against(right deterministic.Result) (wrong []int) {
 	for i, s := range e.Results {
 		if !s.Result.Equal(right) {
 			wrong = append(wrong, i)
@@ -98,7 +99,8 @@ func (e Dissent) Majority() (right int, wrong []int) {
 // Marshal returns the layout.
 func (e Dissent) Marshal() []byte {
 	work := e.Work.Marshal()
-	b := append(make([]byte, 0, dissentHead+len(work)+len(e.Results)*(verify.ReceiptSize+resultHead)), dissentVersion,
+	one := verify.ReceiptSize + deterministic.ResultSize(len(e.Work.Outputs))
+	b := append(make([]byte, 0, dissentHead+len(work)+len(e.Results)*one), dissentVersion,
 		byte(len(e.Results)), 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(work)))
 	b = append(b, work...)
@@ -120,11 +122,11 @@ func UnmarshalDissent(b []byte) (Dissent, error) {
 	}
 	var e Dissent
 	var err error
-	if e.Work, err = UnmarshalWork(b[:size]); err != nil {
+	if e.Work, err = deterministic.UnmarshalWork(b[:size]); err != nil {
 		return Dissent{}, err
 	}
 	b = b[size:]
-	one := verify.ReceiptSize + resultHead + len(e.Work.Outputs)*sign.HashSize
+	one := verify.ReceiptSize + deterministic.ResultSize(len(e.Work.Outputs))
 	if len(b) != n*one {
 		return Dissent{}, malformed("dissent", "%d bytes of results, want %d", len(b), n*one)
 	}
@@ -133,7 +135,7 @@ func UnmarshalDissent(b []byte) (Dissent, error) {
 		if s.Receipt, err = verify.UnmarshalReceipt(b[:verify.ReceiptSize]); err != nil {
 			return Dissent{}, err
 		}
-		if s.Result, err = UnmarshalResult(b[verify.ReceiptSize:one]); err != nil {
+		if s.Result, err = deterministic.UnmarshalResult(b[verify.ReceiptSize:one]); err != nil {
 			return Dissent{}, err
 		}
 		e.Results = append(e.Results, s)

@@ -6,6 +6,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/deterministic"
 )
 
 // Names of test providers are letters: "a" and "a2" have one owner.
@@ -35,23 +36,25 @@ func private(name string) sign.Private {
 	return sign.NewPrivate(sign.Sum([]byte("seed"), []byte(name)))
 }
 
-func work() Work {
-	return Work{
+func work() deterministic.Work {
+	return deterministic.Work{
 		Seed: 42, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum([]byte("program")), Args: []string{"-n", "3"},
-		Env:     []Variable{{"STARLING_COUNT", "1"}, {"STARLING_RANK", "0"}},
-		Inputs:  []Input{{"/in/data", false, sign.Sum([]byte("data"))}, {"/in/tree", true, sign.Sum([]byte("tree"))}},
+		Env:     []deterministic.Variable{{Name: "STARLING_COUNT", Value: "1"}, {Name: "STARLING_RANK", Value: "0"}},
+		Inputs:  []deterministic.Input{{Path: "/in/data", Content: sign.Sum([]byte("data"))}, {Path: "/in/tree", Tree: true, Content: sign.Sum([]byte("tree"))}},
 		Outputs: []string{"/out"},
 	}
 }
 
-func result(name string) Result { return Result{Trees: []sign.Hash{output(name)}} }
+func result(name string) deterministic.Result {
+	return deterministic.Result{Trees: []sign.Hash{output(name)}}
+}
 
 // signed is the final receipt of a provider for a result of a work.
-func signed(w Work, by string, r Result) Signed {
+func signed(w deterministic.Work, by string, r deterministic.Result) Signed {
 	p, b := private(by), private("buyer")
 	core := verify.ReceiptCore{
 		Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, RankEpoch: 1, Lease: market.LeaseID(sign.Sum([]byte("lease"), []byte(by))),
-		Seq: 1, Provider: p.Key(), Buyer: b.Key(), From: 10, To: 20, Amount: 5, Cumulative: 5, Output: Output(w.Hash(), r),
+		Seq: 1, Provider: p.Key(), Buyer: b.Key(), From: 10, To: 20, Amount: 5, Cumulative: 5, Output: w.Output(r),
 	}
 	s := Signed{Receipt: verify.Receipt{ReceiptCore: core}, Result: r}
 	s.Receipt.ProviderSig, _ = core.Sign(domain, p)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 )
@@ -177,7 +177,7 @@ func TestArguments(t *testing.T) {
 		t.Errorf("got %d, %v", n, err)
 	}
 	long := strings.Repeat("9", 5000)
-	job := buyer.Job{ID: "j1", Ranks: make([]buyer.Rank, 2)}
+	job := record.Job{ID: "j1", Ranks: make([]record.Rank, 2)}
 	_, err1 := Amount("--budget", "1.255", g)
 	_, err2 := Amount("--budget", long, g)
 	_, err3 := Address("--provider", long)

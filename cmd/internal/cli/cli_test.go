@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
 )
@@ -33,16 +33,16 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("%w: /x", api.ErrNoPeer), ExitUnreachable, "starling: no peer is running here: /x\nhint: start it with `starling up`, or say which one with --home\n"},
 		{&api.Error{Status: 404, Message: "no such job", Hint: "look"}, ExitUsage, "starling: no such job\nhint: look\n"},
 		{&api.Error{Status: 500, Message: "oh"}, ExitFailed, "starling: oh\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Succeeded}), ExitOK, ""},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeProgram, Reason: "rank 0 exited with 3"}), ExitFailed, "starling: job j1 failed: rank 0 exited with 3\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Reason: "\x1b[2J\u009bred"}), ExitFailed, "starling: job j1 failed:  [2J red\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeNoMatch, Reason: "nobody"}), ExitNoMatch, "starling: job j1 failed: nobody\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodePayment, Reason: "no funds"}), ExitPayment, "starling: job j1 failed: no funds\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeTimeout, Reason: "1h"}), ExitTimeout, "starling: job j1 failed: 1h\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeLost, Reason: "4 times"}), ExitLost, "starling: job j1 failed: 4 times\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodeInput, Reason: "no input"}), ExitUsage, "starling: job j1 failed: no input\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Failed, Code: buyer.CodePeer, Reason: "disk full"}), ExitPeer, "starling: job j1 failed: disk full\n"},
-		{JobError(buyer.Job{ID: "j1", State: buyer.Stopped, Reason: "by its user"}), ExitFailed, "starling: job j1 stopped: by its user\n"},
+		{JobError(record.Job{ID: "j1", State: record.Succeeded}), ExitOK, ""},
+		{JobError(record.Job{ID: "j1", State: record.Failed, Code: record.CodeProgram, Reason: "rank 0 exited with 3"}), ExitFailed, "starling: job j1 failed: rank 0 exited with 3\n"},
+		{JobError(record.Job{ID: "j1", State: record.Failed, Reason: "\x1b[2J\u009bred"}), ExitFailed, "starling: job j1 failed:  [2J red\n"},
+		{JobError(record.Job{ID: "j1", State: record.Failed, Code: record.CodeNoMatch, Reason: "nobody"}), ExitNoMatch, "starling: job j1 failed: nobody\n"},
+		{JobError(record.Job{ID: "j1", State: record.Failed, Code: record.CodePayment, Reason: "no funds"}), ExitPayment, "starling: job j1 failed: no funds\n"},
+		{JobError(record.Job{ID: "j1", State: record.Failed, Code: record.CodeTimeout, Reason: "1h"}), ExitTimeout, "starling: job j1 failed: 1h\n"},
+		{JobError(record.Job{ID: "j1", State: record.Failed, Code: record.CodeLost, Reason: "4 times"}), ExitLost, "starling: job j1 failed: 4 times\n"},
+		{JobError(record.Job{ID: "j1", State: record.Failed, Code: record.CodeInput, Reason: "no input"}), ExitUsage, "starling: job j1 failed: no input\n"},
+		{JobError(record.Job{ID: "j1", State: record.Failed, Code: record.CodePeer, Reason: "disk full"}), ExitPeer, "starling: job j1 failed: disk full\n"},
+		{JobError(record.Job{ID: "j1", State: record.Stopped, Reason: "by its user"}), ExitFailed, "starling: job j1 stopped: by its user\n"},
 		{&api.Error{Status: 502, Code: api.CodeUnreachable, Message: "gone", Hint: "wait"}, ExitUnreachable, "starling: gone\nhint: wait\n"},
 		{&api.Error{Status: 507, Code: api.CodeFull, Message: "no room"}, ExitPeer, "starling: no room\n"},
 		{&api.Error{Status: 500, Code: api.CodePeer, Message: "journal"}, ExitPeer, "starling: journal\n"},
@@ -80,8 +80,8 @@ func TestExitCodesAreDocumented(t *testing.T) {
 			t.Errorf("the help does not list exit code %d", c)
 		}
 	}
-	for _, c := range []buyer.Code{buyer.CodeNoMatch, buyer.CodePayment, buyer.CodeTimeout, buyer.CodeLost, buyer.CodeInput, buyer.CodePeer} {
-		if e := Explain(JobError(buyer.Job{State: buyer.Failed, Code: c})); e.Code == ExitFailed {
+	for _, c := range []record.Code{record.CodeNoMatch, record.CodePayment, record.CodeTimeout, record.CodeLost, record.CodeInput, record.CodePeer} {
+		if e := Explain(JobError(record.Job{State: record.Failed, Code: c})); e.Code == ExitFailed {
 			t.Errorf("a job that failed with %q has the exit code of one whose program failed", c)
 		}
 	}

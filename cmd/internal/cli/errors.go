@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
@@ -70,27 +70,27 @@ func Usagef(format string, args ...any) error {
 }
 
 // JobError is a job that ended without success; nil for one that succeeded.
-func JobError(j buyer.Job) error {
+func JobError(j record.Job) error {
 	end, ok := j.Result()
 	if !ok {
 		end = j.State
 	}
-	if end == buyer.Succeeded {
+	if end == record.Succeeded {
 		return nil
 	}
 	e := &Error{Code: ExitFailed, Err: fmt.Errorf("job %s %s: %s", j.ID, end, j.Reason)}
 	switch j.Code {
-	case buyer.CodeNoMatch:
+	case record.CodeNoMatch:
 		e.Code = ExitNoMatch
-	case buyer.CodePayment:
+	case record.CodePayment:
 		e.Code = ExitPayment
-	case buyer.CodeTimeout:
+	case record.CodeTimeout:
 		e.Code = ExitTimeout
-	case buyer.CodeInput:
+	case record.CodeInput:
 		e.Code = ExitUsage
-	case buyer.CodeLost:
+	case record.CodeLost:
 		e.Code = ExitLost
-	case buyer.CodePeer:
+	case record.CodePeer:
 		e.Code = ExitPeer
 	}
 	return e

@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // Amount reads whole tokens into base units.
@@ -137,7 +137,7 @@ func Took(d time.Duration) string {
 const AllRanks = -1
 
 // CheckRank refuses a rank that the job does not have.
-func CheckRank(j buyer.Job, rank int) error {
+func CheckRank(j record.Job, rank int) error {
 	if rank < 0 || rank >= len(j.Ranks) {
 		return Usagef("--rank: job %s has ranks 0 to %d, not %d", j.ID, len(j.Ranks)-1, rank)
 	}

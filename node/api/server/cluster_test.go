@@ -8,12 +8,12 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job/jobfile"
 )
 
-func (f *fake) ScaleWithin(_ context.Context, id string, size uint32, budget market.Amount) (buyer.Job, error) {
+func (f *fake) ScaleWithin(_ context.Context, id string, size uint32, budget market.Amount) (record.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	j := f.job
@@ -59,7 +59,7 @@ func TestCluster(t *testing.T) {
 	wantError(t, err, http.StatusNotFound, "not_found")
 	_, err = api.ClusterToken.Call(t.Context(), c, api.ByID{ID: "jother"})
 	wantError(t, err, http.StatusNotFound, "not_found")
-	f.change(func() { f.err = buyer.ErrRefused })
+	f.change(func() { f.err = record.ErrRefused })
 	_, err = api.ScaleCluster.Call(t.Context(), c, api.Scale{ID: f.job.ID, Body: api.ScaleRequest{Size: 3}})
 	wantError(t, err, http.StatusUnprocessableEntity, "refused")
 }

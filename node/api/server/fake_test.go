@@ -16,8 +16,12 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/proof"
+	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/verify/exclusive"
@@ -27,12 +31,12 @@ import (
 // fake answers for both sides of a peer. It knows one job.
 type fake struct {
 	mu       sync.Mutex
-	job      buyer.Job
-	steps    []buyer.Step
+	job      record.Job
+	steps    []record.Step
 	wake     chan struct{}
 	log      func(w io.Writer) error
-	part     buyer.LogQuery // of the log that was asked for last
-	err      error          // of Submit and of what an operator says
+	part     ranklog.Query // of the log that was asked for last
+	err      error         // of Submit and of what an operator says
 	own      api.OwnOffers
 	problems []api.Fault
 	keys     map[string]int
@@ -41,14 +45,14 @@ type fake struct {
 
 	proofs proofs
 
-	last   buyer.Submission
-	query  buyer.Query
+	last   record.Submission
+	query  record.Query
 	blocks []block.Entry
 }
 
 func newFake() *fake {
 	return &fake{
-		job:  buyer.Job{ID: "jabcdefgh", Spec: spec(), State: buyer.Running, Ranks: make([]buyer.Rank, 2)},
+		job:  record.Job{ID: "jabcdefgh", Spec: spec(), State: record.Running, Ranks: make([]record.Rank, 2)},
 		wake: make(chan struct{}), keys: map[string]int{}, blobs: map[string][]byte{}, blobKeys: map[string]string{},
 	}
 }
@@ -64,12 +68,12 @@ func (f *fake) change(do func()) {
 
 func (f *fake) known(id string) error {
 	if id != f.job.ID {
-		return fmt.Errorf("%w: %q", buyer.ErrNoJob, id)
+		return fmt.Errorf("%w: %q", record.ErrNoJob, id)
 	}
 	return nil
 }
 
-func (f *fake) Submit(_ context.Context, sub buyer.Submission) (buyer.Job, error) {
+func (f *fake) Submit(_ context.Context, sub record.Submission) (record.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keys[sub.Once]++
@@ -77,11 +81,11 @@ func (f *fake) Submit(_ context.Context, sub buyer.Submission) (buyer.Job, error
 	return f.job, f.err
 }
 
-func (f *fake) Rerun(_ context.Context, id string, c job.Changes, once, key string) (buyer.Job, error) {
+func (f *fake) Rerun(_ context.Context, id string, c job.Changes, once, key string) (record.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.keys[once]++
-	f.last = buyer.Submission{Once: once, Key: key}
+	f.last = record.Submission{Once: once, Key: key}
 	j := f.job
 	if c.Count != nil {
 		j.Spec.Count = *c.Count
@@ -89,42 +93,42 @@ func (f *fake) Rerun(_ context.Context, id string, c job.Changes, once, key stri
 	return j, f.known(id)
 }
 
-func (f *fake) List(_ context.Context, q buyer.Query) (buyer.Page, error) {
+func (f *fake) List(_ context.Context, q record.Query) (record.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.query = q
 	switch q.After {
 	case "":
-		return buyer.Page{Jobs: []buyer.Job{f.job}, Next: "2"}, f.err
+		return record.Page{Jobs: []record.Job{f.job}, Next: "2"}, f.err
 	case "2":
-		return buyer.Page{Jobs: []buyer.Job{f.job}}, f.err
+		return record.Page{Jobs: []record.Job{f.job}}, f.err
 	}
-	return buyer.Page{}, buyer.ErrQuery
+	return record.Page{}, record.ErrQuery
 }
 
-func (f *fake) Quote(context.Context, job.Job) (buyer.Quotation, error) {
-	return buyer.Quotation{Places: true}, f.err
+func (f *fake) Quote(context.Context, job.Job) (record.Quotation, error) {
+	return record.Quotation{Places: true}, f.err
 }
 
-func (f *fake) Spending(days int, key string, all bool) buyer.Spend {
-	return buyer.Spend{Days: []buyer.DaySpend{{Jobs: days, Key: key}}, Keys: make([]buyer.Key, map[bool]int{true: 2}[all])}
+func (f *fake) Spending(days int, key string, all bool) spend.Report {
+	return spend.Report{Days: []spend.Day{{Jobs: days, Key: key}}, Keys: make([]spend.Key, map[bool]int{true: 2}[all])}
 }
 
-func (f *fake) AddKey(_ context.Context, name string, l buyer.Limits) (buyer.Key, string, error) {
+func (f *fake) AddKey(_ context.Context, name string, l spend.Limits) (spend.Key, string, error) {
 	if name == "" {
-		return buyer.Key{}, "", buyer.ErrKey
+		return spend.Key{}, "", spend.ErrKey
 	}
-	return buyer.Key{Name: name, Limits: l}, keyToken, nil
+	return spend.Key{Name: name, Limits: l}, keyToken, nil
 }
 
 func (f *fake) RemoveKey(_ context.Context, name string) error {
 	if name != "ci" {
-		return buyer.ErrKey
+		return spend.ErrKey
 	}
 	return nil
 }
 
-func (f *fake) Keys() []buyer.Key { return []buyer.Key{{Name: "ci"}} }
+func (f *fake) Keys() []spend.Key { return []spend.Key{{Name: "ci"}} }
 
 // keyToken is the token of the fake's one key, ci.
 const keyToken = "starling_ci"
@@ -146,7 +150,7 @@ func (f *fake) Entries() []block.Entry {
 	return f.blocks
 }
 
-func (f *fake) Job(id string) (buyer.Job, error) {
+func (f *fake) Job(id string) (record.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.job, f.known(id)
@@ -154,13 +158,13 @@ func (f *fake) Job(id string) (buyer.Job, error) {
 
 func (f *fake) Stop(_ context.Context, id string) error { return f.known(id) }
 
-func (f *fake) Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error) {
+func (f *fake) Trace(id string, after int) ([]record.Step, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.steps[min(after, len(f.steps)):]), f.wake, f.known(id)
 }
 
-func (f *fake) Log(_ context.Context, id string, _ int, q buyer.LogQuery, w io.Writer) error {
+func (f *fake) Log(_ context.Context, id string, _ int, q ranklog.Query, w io.Writer) error {
 	if err := f.known(id); err != nil {
 		return err
 	}
@@ -171,18 +175,18 @@ func (f *fake) Log(_ context.Context, id string, _ int, q buyer.LogQuery, w io.W
 // remover removes the fake's job.
 type remover struct{ *fake }
 
-func (f remover) Remove(_ context.Context, id string) (buyer.Removed, error) {
+func (f remover) Remove(_ context.Context, id string) (record.Removed, error) {
 	if id == "jyoung" {
-		return buyer.Removed{}, fmt.Errorf("%w: it is running", buyer.ErrNeeded)
+		return record.Removed{}, fmt.Errorf("%w: it is running", record.ErrNeeded)
 	}
-	return buyer.Removed{LogBytes: 5, Left: []cid.Cid{blob.Sum([]byte("a")), blob.Sum([]byte("b"))}}, f.known(id)
+	return record.Removed{LogBytes: 5, Left: []cid.Cid{blob.Sum([]byte("a")), blob.Sum([]byte("b"))}}, f.known(id)
 }
 
 // Free frees 10 bytes for each file.
 func (f *fake) Free(all []cid.Cid) (int64, error) { return int64(10 * len(all)), nil }
 
-func (f *fake) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, error) {
-	return []buyer.LeaseAccount{}, f.known(id)
+func (f *fake) Receipts(_ context.Context, id string) ([]record.LeaseAccount, error) {
+	return []record.LeaseAccount{}, f.known(id)
 }
 
 func (f *fake) Probes(_ context.Context, id string) ([]exclusive.Record, error) {
@@ -194,7 +198,7 @@ func (f *fake) Reputation(peer string) (api.PeerReputation, error) {
 	if peer != "somebody" {
 		return api.PeerReputation{}, &api.Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
 	}
-	return api.PeerReputation{Peer: peer, Provider: reputation.Explanation{Stranger: reputation.Stranger}}, nil
+	return api.PeerReputation{Peer: peer, Opinion: book.Opinion{Provider: reputation.Explanation{Stranger: reputation.Stranger}}}, nil
 }
 func (f *fake) Peers() []api.PeerInfo     { return []api.PeerInfo{} }
 func (f *fake) Guarded() []api.GuardedJob { return nil }
@@ -202,8 +206,8 @@ func (f *fake) Health() api.Health {
 	return api.Health{Healthy: len(f.problems) == 0, Problems: f.problems}
 }
 
-func (f *fake) Audits() ([]audit.Past, error)               { return []audit.Past{{Failed: "late"}}, nil }
-func (f *fake) Audit(context.Context) ([]audit.Past, error) { return nil, audit.ErrTooEarly }
+func (f *fake) Audits() ([]proof.PastAudit, error)               { return []proof.PastAudit{{Failed: "late"}}, nil }
+func (f *fake) Audit(context.Context) ([]proof.PastAudit, error) { return nil, audit.ErrTooEarly }
 
 func (f *fake) Leases() []api.SoldLease { return []api.SoldLease{} }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
@@ -23,11 +24,11 @@ import (
 
 // Jobs is the buying side: jobs and their quotes.
 type Jobs interface {
-	Submit(ctx context.Context, sub buyer.Submission) (buyer.Job, error)
-	Rerun(ctx context.Context, id string, c job.Changes, once, key string) (buyer.Job, error)
-	List(ctx context.Context, q buyer.Query) (buyer.Page, error)
-	Quote(ctx context.Context, spec job.Job) (buyer.Quotation, error)
-	Job(id string) (buyer.Job, error)
+	Submit(ctx context.Context, sub record.Submission) (record.Job, error)
+	Rerun(ctx context.Context, id string, c job.Changes, once, key string) (record.Job, error)
+	List(ctx context.Context, q record.Query) (record.Page, error)
+	Quote(ctx context.Context, spec job.Job) (record.Quotation, error)
+	Job(id string) (record.Job, error)
 	Stop(ctx context.Context, id string) error
 }
 
@@ -38,38 +39,38 @@ const quoteWait = 30 * time.Second
 func BindJobs(jobs Jobs) []route.Bound {
 	stop := func(ctx context.Context, id string) (none api.None, err error) { return none, jobs.Stop(ctx, id) }
 	return []route.Bound{
-		api.SubmitJob.Bind(func(ctx context.Context, q api.Submit) (j buyer.Job, err error) {
+		api.SubmitJob.Bind(func(ctx context.Context, q api.Submit) (j record.Job, err error) {
 			if err := checkOnce(q.Once); err != nil {
 				return j, err
 			}
-			return jobs.Submit(ctx, buyer.Submission{Spec: q.Body.Job, Values: q.Body.Values, Once: q.Once,
+			return jobs.Submit(ctx, record.Submission{Spec: q.Body.Job, Values: q.Body.Values, Once: q.Once,
 				Key: keyName(ctx)})
 		}),
-		api.RerunJob.Bind(func(ctx context.Context, q api.Rerun) (j buyer.Job, err error) {
+		api.RerunJob.Bind(func(ctx context.Context, q api.Rerun) (j record.Job, err error) {
 			if err := checkOnce(q.Once); err != nil {
 				return j, err
 			}
 			return jobs.Rerun(ctx, q.ID, q.Body, q.Once, keyName(ctx))
 		}),
-		api.ListJobs.Bind(func(ctx context.Context, q api.JobsQuery) (buyer.Page, error) {
+		api.ListJobs.Bind(func(ctx context.Context, q api.JobsQuery) (record.Page, error) {
 			if name := keyName(ctx); name != "" {
 				q.Key = &name
 			}
-			return jobs.List(ctx, buyer.Query(q))
+			return jobs.List(ctx, record.Query(q))
 		}),
-		api.QuoteJob.Bind(func(ctx context.Context, q api.Quote) (buyer.Quotation, error) {
+		api.QuoteJob.Bind(func(ctx context.Context, q api.Quote) (record.Quotation, error) {
 			ctx, cancel := context.WithTimeout(ctx, quoteWait)
 			defer cancel()
 			return jobs.Quote(ctx, q.Body.Job)
 		}),
-		api.GetJob.Bind(func(_ context.Context, q api.ByID) (buyer.Job, error) { return jobs.Job(q.ID) }),
+		api.GetJob.Bind(func(_ context.Context, q api.ByID) (record.Job, error) { return jobs.Job(q.ID) }),
 		api.StopJob.Bind(byID(stop)),
 	}
 }
 
 // Remover removes jobs that ended long ago.
 type Remover interface {
-	Remove(ctx context.Context, id string) (buyer.Removed, error)
+	Remove(ctx context.Context, id string) (record.Removed, error)
 }
 
 // Freer removes files that nothing needs.
@@ -113,8 +114,8 @@ func checkOnce(key string) error {
 type Records interface {
 	jobproof.Jobs
 	// Trace returns the steps from after on, and a channel that closes when there are more.
-	Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error)
-	Log(ctx context.Context, id string, rank int, q buyer.LogQuery, w io.Writer) error
+	Trace(id string, after int) ([]record.Step, <-chan struct{}, error)
+	Log(ctx context.Context, id string, rank int, q ranklog.Query, w io.Writer) error
 }
 
 // BindRecords binds the routes of a job's steps, log, receipts and probes.
@@ -124,14 +125,14 @@ func BindRecords(of Records) []route.Bound {
 			q api.Events) error {
 			return sendEvents(of, w, r, q)
 		}),
-		api.JobSteps.Bind(func(_ context.Context, q api.ByID) ([]buyer.Step, error) {
+		api.JobSteps.Bind(func(_ context.Context, q api.ByID) ([]record.Step, error) {
 			steps, _, err := of.Trace(q.ID, 0)
 			return steps, err
 		}),
 		api.JobLog.Bind(func(w http.ResponseWriter, r *http.Request, q api.Log) error {
 			w.Header().Set("Content-Type", "application/vnd.starling.log")
 			f := &flusher{w: w, rc: http.NewResponseController(w)}
-			part := buyer.LogQuery{Since: q.Since, Tail: q.Tail, Follow: q.Follow}
+			part := ranklog.Query{Since: q.Since, Tail: q.Tail, Follow: q.Follow}
 			err := of.Log(r.Context(), q.ID, q.Rank, part, f)
 			if err != nil && f.begun {
 				panic(http.ErrAbortHandler) // frames have gone out: only a broken connection says that some are missing
@@ -210,17 +211,17 @@ func (f *flusher) Write(b []byte) (int, error) {
 
 // Clusters is the buying side of jobs that are clusters.
 type Clusters interface {
-	Job(id string) (buyer.Job, error)
+	Job(id string) (record.Job, error)
 	// ScaleWithin gives a cluster another number of members, and another budget unless that is 0, and returns when it
 	// has so many.
-	ScaleWithin(ctx context.Context, id string, size uint32, budget market.Amount) (buyer.Job, error)
+	ScaleWithin(ctx context.Context, id string, size uint32, budget market.Amount) (record.Job, error)
 	ClusterToken(id string) (string, error)
 	Paths(ctx context.Context, id string) ([]cluster.Path, error)
 }
 
 // BindClusters binds the routes of clusters.
 func BindClusters(of Clusters) []route.Bound {
-	find := func(id string) (buyer.Job, error) {
+	find := func(id string) (record.Job, error) {
 		j, err := of.Job(id)
 		if err == nil && j.Spec.Cluster == nil {
 			err = &api.Error{
@@ -232,9 +233,9 @@ func BindClusters(of Clusters) []route.Bound {
 		return j, err
 	}
 	return []route.Bound{
-		api.ScaleCluster.Bind(func(ctx context.Context, q api.Scale) (buyer.Job, error) {
+		api.ScaleCluster.Bind(func(ctx context.Context, q api.Scale) (record.Job, error) {
 			if q.Body.Size == 0 {
-				return buyer.Job{}, &api.Error{
+				return record.Job{}, &api.Error{
 					Status: http.StatusBadRequest, Code: "bad_request",
 					Message: "size: a cluster has at least one member",
 					Hint:    "`starling cluster down` ends it",

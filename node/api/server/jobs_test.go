@@ -12,7 +12,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -64,7 +65,7 @@ func TestPages(t *testing.T) {
 	c, _ := serve(t, f)
 	key := "ci"
 	at := time.Unix(1000, 5).UTC()
-	q := buyer.Query{Limit: 5, State: "failed", Name: "a b&c", Since: at, Key: &key}
+	q := record.Query{Limit: 5, State: "failed", Name: "a b&c", Since: at, Key: &key}
 	all, err := c.Jobs(t.Context(), q)
 	if err != nil || len(all) != 2 {
 		t.Errorf("%d jobs, %v", len(all), err)
@@ -73,7 +74,7 @@ func TestPages(t *testing.T) {
 	if !reflect.DeepEqual(f.query, q) {
 		t.Errorf("asked for %+v, want %+v", f.query, q)
 	}
-	_, err = api.ListJobs.Call(t.Context(), c, api.JobsQuery(buyer.Query{After: "x"}))
+	_, err = api.ListJobs.Call(t.Context(), c, api.JobsQuery(record.Query{After: "x"}))
 	wantError(t, err, http.StatusBadRequest, "bad_request")
 	err = ask(t, c, http.MethodGet, "/v1/jobs?since=x", "", nil)
 	wantError(t, err, http.StatusBadRequest, "bad_request")
@@ -84,11 +85,11 @@ func TestAPIKeys(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	own, _ := serve(t, f)
-	k, err := api.AddKey.Call(t.Context(), own, api.NewKey{Name: "ci", Limits: buyer.Limits{PerDay: 5}})
+	k, err := api.AddKey.Call(t.Context(), own, api.NewKey{Name: "ci", Limits: spend.Limits{PerDay: 5}})
 	if err != nil || k.Token != keyToken || k.Limits.PerDay != 5 {
 		t.Fatalf("%+v, %v", k, err)
 	}
-	_, err = api.AddKey.Call(t.Context(), own, api.NewKey{Name: "", Limits: buyer.Limits{}})
+	_, err = api.AddKey.Call(t.Context(), own, api.NewKey{Name: "", Limits: spend.Limits{}})
 	wantError(t, err, http.StatusBadRequest, "bad_key")
 	if keys, err := api.ListKeys.Call(t.Context(), own, api.None{}); err != nil || len(keys) != 1 {
 		t.Errorf("%v, %v", keys, err)
@@ -100,11 +101,11 @@ func TestAPIKeys(t *testing.T) {
 	if _, err := c.Submit(t.Context(), spec(), job.Values{}, "x"); err != nil || f.last.Key != "ci" {
 		t.Errorf("submitted with key %q: %v", f.last.Key, err)
 	}
-	if _, err := api.ListJobs.Call(t.Context(), c, api.JobsQuery(buyer.Query{})); err != nil || f.query.Key == nil || *f.query.Key != "ci" {
+	if _, err := api.ListJobs.Call(t.Context(), c, api.JobsQuery(record.Query{})); err != nil || f.query.Key == nil || *f.query.Key != "ci" {
 		t.Errorf("lists the jobs of %v: %v", f.query.Key, err)
 	}
 	other := "other"
-	if _, err := api.ListJobs.Call(t.Context(), c, api.JobsQuery(buyer.Query{Key: &other})); err != nil || *f.query.Key != "ci" {
+	if _, err := api.ListJobs.Call(t.Context(), c, api.JobsQuery(record.Query{Key: &other})); err != nil || *f.query.Key != "ci" {
 		t.Errorf("lists the jobs of %v: %v", *f.query.Key, err)
 	}
 	if s, err := api.GetSpending.Call(t.Context(), c, api.Days{Days: 3}); err != nil || s.Days[0].Key != "ci" || s.Days[0].Jobs != 3 || len(s.Keys) != 0 {
@@ -117,13 +118,13 @@ func TestAPIKeys(t *testing.T) {
 	if _, err := api.GetJob.Call(t.Context(), c, api.ByID{ID: "jabcdefgh"}); err != nil {
 		t.Errorf("its own job: %v", err)
 	}
-	_, err = api.AddKey.Call(t.Context(), c, api.NewKey{Name: "more", Limits: buyer.Limits{}})
+	_, err = api.AddKey.Call(t.Context(), c, api.NewKey{Name: "more", Limits: spend.Limits{}})
 	wantError(t, err, http.StatusForbidden, "forbidden")
 	_, err = api.ListLeases.Call(t.Context(), c, api.None{})
 	wantError(t, err, http.StatusForbidden, "forbidden")
 	_, err = api.ListBlocks.Call(t.Context(), c, api.None{})
 	wantError(t, err, http.StatusForbidden, "forbidden")
-	f.change(func() { f.err = buyer.ErrLimit })
+	f.change(func() { f.err = spend.ErrLimit })
 	_, err = c.Submit(t.Context(), spec(), job.Values{}, "y")
 	wantError(t, err, http.StatusPaymentRequired, api.CodePayment)
 	_, err = api.GetSpending.Call(t.Context(), c, api.Days{Days: 1000})

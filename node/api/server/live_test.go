@@ -14,7 +14,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/p2p/stream"
@@ -38,7 +38,7 @@ func tcpPair() (live.Conn, live.Conn, error) {
 	return a.(live.Conn), b.(live.Conn), nil
 }
 
-func (f *fake) Attach(ctx context.Context, id string, rank int, p buyer.Program) (live.Conn, error) {
+func (f *fake) Attach(ctx context.Context, id string, rank int, p live.Program) (live.Conn, error) {
 	if err := f.known(id); err != nil {
 		return nil, err
 	}
@@ -107,27 +107,27 @@ func (f *fake) CopyIn(_ context.Context, id string, rank int, file string, direc
 	return err
 }
 
-func (f *fake) Extend(_ context.Context, id string, by time.Duration, budget market.Amount) (buyer.Extension, error) {
+func (f *fake) Extend(_ context.Context, id string, by time.Duration, budget market.Amount) (record.Extension, error) {
 	if by < time.Second {
-		return buyer.Extension{}, fmt.Errorf("%w: %v more", buyer.ErrRefused, by)
+		return record.Extension{}, fmt.Errorf("%w: %v more", record.ErrRefused, by)
 	}
-	return buyer.Extension{Job: id, Run: job.Span(time.Hour + by), Budget: budget, Ranks: []buyer.ExtendedRank{{State: buyer.Extended}}}, f.known(id)
+	return record.Extension{Job: id, Run: job.Span(time.Hour + by), Budget: budget, Ranks: []record.ExtendedRank{{State: record.Extended}}}, f.known(id)
 }
 
-func (f *fake) Pause(_ context.Context, id string) (buyer.Job, error) {
+func (f *fake) Pause(_ context.Context, id string) (record.Job, error) {
 	f.change(func() { f.job.Paused = true })
 	return f.job, f.known(id)
 }
 
-func (f *fake) Resume(_ context.Context, id string) (buyer.Job, error) {
-	return buyer.Job{}, fmt.Errorf("%w: the job is queued", buyer.ErrNotRunning)
+func (f *fake) Resume(_ context.Context, id string) (record.Job, error) {
+	return record.Job{}, fmt.Errorf("%w: the job is queued", record.ErrNotRunning)
 }
 
 func TestExec(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	conn, err := c.Attach(t.Context(), f.job.ID, 3, buyer.Program{Args: []string{"shout"}, Env: map[string]string{"E": "!"}, TTY: true, Rows: 24, Cols: 80})
+	conn, err := c.Attach(t.Context(), f.job.ID, 3, live.Program{Args: []string{"shout"}, Env: map[string]string{"E": "!"}, TTY: true, Rows: 24, Cols: 80})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestExec(t *testing.T) {
 		status int
 		code   string
 	}{{[]string{"refused"}, http.StatusConflict, "runtime"}, {[]string{"lost"}, http.StatusBadGateway, "unreachable"}, {nil, http.StatusBadRequest, "bad_request"}} {
-		_, err := c.Attach(t.Context(), f.job.ID, 0, buyer.Program{Args: want.args})
+		_, err := c.Attach(t.Context(), f.job.ID, 0, live.Program{Args: want.args})
 		var answer *api.Error
 		if !errors.As(err, &answer) || answer.Status != want.status || answer.Code != want.code {
 			t.Errorf("%v: %v", want.args, err)
@@ -163,7 +163,7 @@ func TestExec(t *testing.T) {
 	}
 	// The end of the context ends the stream.
 	ctx, cancel := context.WithCancel(t.Context())
-	conn, err = c.Attach(ctx, f.job.ID, 0, buyer.Program{Args: []string{"shout"}})
+	conn, err = c.Attach(ctx, f.job.ID, 0, live.Program{Args: []string{"shout"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestExtend(t *testing.T) {
 	f := newFake()
 	c, _ := serve(t, f)
 	x, err := api.ExtendJob.Call(t.Context(), c, api.Extend{ID: f.job.ID, Body: api.ExtendRequest{By: job.Span(2 * time.Hour), Budget: 7}})
-	if err != nil || time.Duration(x.Run) != 3*time.Hour || x.Budget != 7 || len(x.Ranks) != 1 || x.Ranks[0].State != buyer.Extended {
+	if err != nil || time.Duration(x.Run) != 3*time.Hour || x.Budget != 7 || len(x.Ranks) != 1 || x.Ranks[0].State != record.Extended {
 		t.Errorf("%+v, %v", x, err)
 	}
 	var answer *api.Error

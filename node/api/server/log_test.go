@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/ranklog"
 )
 
 // frame is one frame of a log.
@@ -45,7 +45,7 @@ func TestLog(t *testing.T) {
 	if !strings.HasPrefix(out.String(), "0\n2\n4\n") || !strings.HasPrefix(errOut.String(), "1\n3\n5\n") || strings.Count(out.String()+errOut.String(), "\n") != 1000 {
 		t.Errorf("out %.40q, err %.40q", &out, &errOut)
 	}
-	if f.part != (buyer.LogQuery{}) {
+	if f.part != (ranklog.Query{}) {
 		t.Errorf("asked for %+v, want all", f.part)
 	}
 	part, zero := time.Date(2026, 11, 28, 19, 0, 0, 0, time.UTC), 0

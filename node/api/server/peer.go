@@ -12,7 +12,8 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/spend"
 )
 
 // Blobs stores and reads files, for an API key unless that is empty.
@@ -24,9 +25,9 @@ type Blobs interface {
 // BindBlobs binds the routes of stored files.
 func BindBlobs(of Blobs) []route.Bound {
 	return []route.Bound{
-		api.PutBlob.Bind(func(ctx context.Context, q api.Upload) (buyer.Blob, error) {
+		api.PutBlob.Bind(func(ctx context.Context, q api.Upload) (record.Blob, error) {
 			c, n, err := of.PutBlob(ctx, keyName(ctx), q.Data)
-			return buyer.Blob{CID: c, Size: n, Tree: q.Tree}, err
+			return record.Blob{CID: c, Size: n, Tree: q.Tree}, err
 		}),
 		api.GetBlob.Bind(func(w http.ResponseWriter, r *http.Request, q api.ByCID) error {
 			f, n, err := of.OpenBlob(keyName(r.Context()), q.CID)
@@ -46,10 +47,10 @@ func BindBlobs(of Blobs) []route.Bound {
 
 // Keys is the buying side's API keys and their spending.
 type Keys interface {
-	Spending(days int, key string, all bool) buyer.Spend
-	AddKey(ctx context.Context, name string, l buyer.Limits) (buyer.Key, string, error)
+	Spending(days int, key string, all bool) spend.Report
+	AddKey(ctx context.Context, name string, l spend.Limits) (spend.Key, string, error)
 	RemoveKey(ctx context.Context, name string) error
-	Keys() []buyer.Key
+	Keys() []spend.Key
 }
 
 const (
@@ -60,7 +61,7 @@ const (
 // BindKeys binds the routes of spending and of API keys.
 func BindKeys(of Keys) []route.Bound {
 	return []route.Bound{
-		api.GetSpending.Bind(func(ctx context.Context, q api.Days) (s buyer.Spend, err error) {
+		api.GetSpending.Bind(func(ctx context.Context, q api.Days) (s spend.Report, err error) {
 			switch {
 			case q.Days == 0:
 				q.Days = spendDays
@@ -70,7 +71,7 @@ func BindKeys(of Keys) []route.Bound {
 			name := keyName(ctx)
 			return of.Spending(q.Days, name, name == ""), nil
 		}),
-		api.ListKeys.Bind(func(context.Context, api.None) ([]buyer.Key, error) { return of.Keys(), nil }),
+		api.ListKeys.Bind(func(context.Context, api.None) ([]spend.Key, error) { return of.Keys(), nil }),
 		api.AddKey.Bind(func(ctx context.Context, q api.NewKey) (api.NewKey, error) {
 			made, token, err := of.AddKey(ctx, q.Name, q.Limits)
 			return api.NewKey{Name: made.Name, Limits: made.Limits, Token: token}, err

@@ -14,14 +14,15 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/api/server/failure"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
 // Programs is the buying side of programs that run.
 type Programs interface {
-	Attach(ctx context.Context, id string, rank int, p buyer.Program) (live.Conn, error)
+	Attach(ctx context.Context, id string, rank int, p live.Program) (live.Conn, error)
 	Forward(ctx context.Context, id string, rank int, port uint16) (live.Conn, error)
 	CopyOut(ctx context.Context, id string, rank int, file string, w io.Writer) error
 	CopyIn(ctx context.Context, id string, rank int, file string, directory bool, r io.ReadCloser) error
@@ -63,9 +64,9 @@ func BindPrograms(of Programs, log *slog.Logger) []route.Bound {
 
 // Lifetimes pauses, resumes and extends jobs.
 type Lifetimes interface {
-	Pause(ctx context.Context, id string) (buyer.Job, error)
-	Resume(ctx context.Context, id string) (buyer.Job, error)
-	Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (buyer.Extension, error)
+	Pause(ctx context.Context, id string) (record.Job, error)
+	Resume(ctx context.Context, id string) (record.Job, error)
+	Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (record.Extension, error)
 }
 
 // BindLifetimes binds the routes that change how long a job runs.
@@ -73,7 +74,7 @@ func BindLifetimes(of Lifetimes) []route.Bound {
 	return []route.Bound{
 		api.PauseJob.Bind(byID(of.Pause)),
 		api.ResumeJob.Bind(byID(of.Resume)),
-		api.ExtendJob.Bind(func(ctx context.Context, q api.Extend) (buyer.Extension, error) {
+		api.ExtendJob.Bind(func(ctx context.Context, q api.Extend) (record.Extension, error) {
 			return of.Extend(ctx, q.ID, time.Duration(q.Body.By), q.Body.Budget)
 		}),
 	}
@@ -152,7 +153,7 @@ func copyOut(of Programs, w http.ResponseWriter, r *http.Request, q api.Files) e
 	err := of.CopyOut(r.Context(), q.ID, q.Rank, q.Path, begun)
 	if err != nil && begun.n > 0 {
 		// The archive is cut, which is an error when it is unpacked; the trailers have the reason.
-		e := asError(err)
+		e := failure.Of(err)
 		w.Header().Set(api.ErrorTrailer, live.Clean(e.Message))
 		w.Header().Set(api.CodeTrailer, e.Code)
 		w.Header().Set(api.HintTrailer, live.Clean(e.Hint))
@@ -182,7 +183,7 @@ func copyIn(of Programs, w http.ResponseWriter, r *http.Request, q api.Unpack) e
 	rc := http.NewResponseController(w)
 	_ = rc.EnableFullDuplex() // or the answer would wait for the rest of the body
 	if err != nil {
-		route.Fail(w, asError(err))
+		route.Fail(w, failure.Of(err))
 		_ = rc.Flush()
 	}
 	// Closing the connection under the caller's writes would reset it, and the answer would be lost.

@@ -6,7 +6,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/rewards"
@@ -76,15 +75,15 @@ func watched(of Proofs) []api.Watched {
 // Audits is the audits of the peer's units.
 type Audits interface {
 	// Audits returns the audits of the peer's units, the newest of each first.
-	Audits() ([]audit.Past, error)
+	Audits() ([]proof.PastAudit, error)
 	// Audit audits them now.
-	Audit(ctx context.Context) ([]audit.Past, error)
+	Audit(ctx context.Context) ([]proof.PastAudit, error)
 }
 
 // BindAudits binds the routes of audits.
 func BindAudits(of Audits) []route.Bound {
 	return []route.Bound{
-		api.ListAudits.Bind(func(context.Context, api.None) ([]audit.Past, error) { return of.Audits() }),
+		api.ListAudits.Bind(func(context.Context, api.None) ([]proof.PastAudit, error) { return of.Audits() }),
 		api.RunAudit.Bind(noRequest(of.Audit)),
 	}
 }

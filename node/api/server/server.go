@@ -19,7 +19,8 @@ import (
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/api/server/failure"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 const headerWait = 10 * time.Second
@@ -28,7 +29,7 @@ const headerWait = 10 * time.Second
 type Access interface {
 	// KeyOf returns the name of the API key that a token belongs to.
 	KeyOf(token string) (name string, ok bool)
-	Job(id string) (buyer.Job, error)
+	Job(id string) (record.Job, error)
 }
 
 // Server serves the API.
@@ -128,12 +129,12 @@ func (s *Server) guard(o route.Operation, w http.ResponseWriter, r *http.Request
 		defer s.use()()
 		var err error
 		if r, err = s.admit(o, r); err != nil {
-			route.Fail(w, asError(err))
+			route.Fail(w, failure.Of(err))
 			return
 		}
 	}
 	if err := serve(r); err != nil && r.Context().Err() == nil {
-		route.Fail(w, asError(err))
+		route.Fail(w, failure.Of(err))
 	}
 }
 
@@ -167,7 +168,7 @@ func (s *Server) admit(o route.Operation, r *http.Request) (*http.Request, error
 	if id := r.PathValue("id"); id != "" {
 		j, err := s.access.Job(id)
 		if err == nil && j.Key != name {
-			err = fmt.Errorf("%w: %q", buyer.ErrNoJob, id) // as if it were not there
+			err = fmt.Errorf("%w: %q", record.ErrNoJob, id) // as if it were not there
 		}
 		if err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ import (
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/slots"
@@ -145,10 +145,10 @@ func TestToken(t *testing.T) {
 	}
 	good := c.Endpoint().Token
 	for _, token := range []string{"", "x", good[1:], good + "0", strings.ToUpper(good) + " "} {
-		_, err := withToken(c, token).Jobs(t.Context(), buyer.Query{})
+		_, err := withToken(c, token).Jobs(t.Context(), record.Query{})
 		wantError(t, err, http.StatusUnauthorized, "unauthorized")
 	}
-	if _, err := c.Jobs(t.Context(), buyer.Query{}); err != nil {
+	if _, err := c.Jobs(t.Context(), record.Query{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -238,9 +238,9 @@ func TestSubmit(t *testing.T) {
 		status int
 		code   string
 	}{
-		{fmt.Errorf("%w: no", buyer.ErrRefused), http.StatusUnprocessableEntity, "refused"},
-		{fmt.Errorf("%w: %w", buyer.ErrRefused, buyer.ErrFunds), http.StatusPaymentRequired, api.CodePayment},
-		{fmt.Errorf("%w: %w", buyer.ErrRefused, slots.ErrUnknown), http.StatusPaymentRequired, api.CodePayment},
+		{fmt.Errorf("%w: no", record.ErrRefused), http.StatusUnprocessableEntity, "refused"},
+		{fmt.Errorf("%w: %w", record.ErrRefused, record.ErrFunds), http.StatusPaymentRequired, api.CodePayment},
+		{fmt.Errorf("%w: %w", record.ErrRefused, slots.ErrUnknown), http.StatusPaymentRequired, api.CodePayment},
 		{errors.New("disk on fire"), http.StatusInternalServerError, "internal"},
 	} {
 		f.err = c.err
@@ -322,25 +322,25 @@ func TestEvents(t *testing.T) {
 	f := newFake()
 	c, _ := serve(t, f)
 	const n = 50
-	seen := make(chan buyer.Step, n+1)
-	var last buyer.Job
+	seen := make(chan record.Step, n+1)
+	var last record.Job
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Events(t.Context(), f.job.ID, func(s buyer.Step) { seen <- s }, func(j buyer.Job) { last = j })
+		done <- c.Events(t.Context(), f.job.ID, func(s record.Step) { seen <- s }, func(j record.Job) { last = j })
 	}()
 	for i := range n {
 		f.change(func() {
-			f.steps = append(f.steps, buyer.Step{Kind: buyer.StepAsked, Detail: fmt.Sprintf("step %d\nof several lines", i)})
+			f.steps = append(f.steps, record.Step{Kind: record.StepAsked, Detail: fmt.Sprintf("step %d\nof several lines", i)})
 		})
 		if s := <-seen; s.Detail != f.steps[i].Detail {
 			t.Fatalf("step %d is %q", i, s.Detail)
 		}
 	}
-	f.change(func() { f.job.State, f.job.Reason = buyer.Failed, "enough" })
+	f.change(func() { f.job.State, f.job.Reason = record.Failed, "enough" })
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if len(seen) != 0 || last.State != buyer.Failed || last.Reason != "enough" {
+	if len(seen) != 0 || last.State != record.Failed || last.Reason != "enough" {
 		t.Errorf("%d more steps, ended as %s", len(seen), last.Summary())
 	}
 }
@@ -348,7 +348,7 @@ func TestEvents(t *testing.T) {
 func TestEventsNumbered(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	f.steps = []buyer.Step{{Kind: buyer.StepAsked}, {Kind: buyer.StepQuoted}, {Kind: buyer.StepChosen}}
+	f.steps = []record.Step{{Kind: record.StepAsked}, {Kind: record.StepQuoted}, {Kind: record.StepChosen}}
 	c, _ := serve(t, f)
 	resp, err := c.Do(t.Context(), http.MethodGet, "/v1/jobs/jabcdefgh/events?after=2", nil, nil)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/verify"
+	"github.com/starling-network/starling/verify/deterministic"
 	"github.com/starling-network/starling/verify/replica"
 )
 
@@ -32,8 +33,8 @@ const (
 // result is a rank's result and its provider's signature under it.
 type result struct {
 	replica.Committed
-	work    replica.Work
-	value   replica.Result
+	work    deterministic.Work
+	value   deterministic.Result
 	outputs []record.Output
 	receipt verify.Receipt // the final one; of another output, or zero, where Signed is false
 }
@@ -74,9 +75,9 @@ func (c *Checker) result(ctx context.Context, of Job, i int) (result, error) {
 	r.Owner, _ = c.owner(ctx, all[at].Provider, all[at].Payout)
 	if r.value, err = work.Result(w, int32(j.Ranks[i].Exit), outs); err != nil {
 		// It left other outputs than the requested ones: no honest provider does.
-		r.value = replica.Result{Exit: int32(j.Ranks[i].Exit), Trees: make([]sign.Hash, len(w.Outputs))}
+		r.value = deterministic.Result{Exit: int32(j.Ranks[i].Exit), Trees: make([]sign.Hash, len(w.Outputs))}
 	}
-	r.Output = replica.Output(r.work.Hash(), r.value)
+	r.Output = r.work.Output(r.value)
 	r.Signed = r.receipt.Output == r.Output
 	return r, nil
 }

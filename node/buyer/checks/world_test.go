@@ -131,7 +131,7 @@ func (w *world) receipt(j record.Job, core market.LeaseCore, a answer) verify.Re
 		Provider: core.Provider, Buyer: buyer.Key(), From: 10, To: 20, Amount: 5, Cumulative: 5,
 	}
 	if !a.unsigned {
-		r.Output = replica.Output(of.Hash(), res)
+		r.Output = of.Output(res)
 	}
 	out := verify.Receipt{ReceiptCore: r}
 	if out.ProviderSig, err = r.Sign(genesis.Domain(), provider(a.by)); err == nil {

@@ -10,12 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/p2p/stream"
@@ -494,12 +491,6 @@ func TestRateAndDraw(t *testing.T) {
 		}
 		if draw, shard := w.Draw("cpu", 1, 0); draw != match.DrawAll || shard != 0 {
 			t.Errorf("draw %d of shard %d in a small class", draw, shard)
-		}
-		if _, err := book.Remember(w.Hosts[0], p, []string{"nonsense", "/ip4/9.9.9.9/udp/1/quic-v1"}); err != nil {
-			t.Error(err)
-		}
-		if addrs := w.Hosts[0].Peerstore().Addrs(peer.ID(w.Addr(1).ID)); len(addrs) != 1 {
-			t.Errorf("remembered %v", addrs)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func (x *Exchange) Offers(ctx context.Context, c market.Class) []book.Known {
 
 // probe asks a provider for the status of nothing: any answer means that it is there.
 func (x *Exchange) probe(ctx context.Context, k book.Known) {
-	id, err := book.Remember(x.cfg.Host, k.Offer.Provider, k.Offer.Addrs)
+	id, err := x.cfg.Host.Remember(k.Offer.Provider, k.Offer.Addrs)
 	if err != nil {
 		return
 	}

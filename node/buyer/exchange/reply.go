@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -87,7 +88,7 @@ func (x *Exchange) ReplyKey(n market.Nonce) market.ReplyKey {
 // askOne asks one provider directly.
 func (x *Exchange) askOne(ctx context.Context, a *auction, k book.Known, envelope []byte) {
 	p := k.Offer.Provider
-	id, err := book.Remember(x.cfg.Host, p, k.Offer.Addrs)
+	id, err := x.cfg.Host.Remember(p, k.Offer.Addrs)
 	if err != nil {
 		return
 	}
@@ -144,7 +145,7 @@ func (x *Exchange) take(a *auction, from sign.Key, got Quoted, offer []byte) err
 		return err
 	}
 	x.Book.Add(got.Offer)
-	if _, err := book.Remember(x.cfg.Host, from, append(q.Addrs, got.Offer.Addrs...)); err != nil {
+	if _, err := x.cfg.Host.Remember(from, slices.Concat(q.Addrs, got.Offer.Addrs)); err != nil {
 		return err
 	}
 	if err := a.add(got); err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/relay"
 	"github.com/starling-network/starling/p2p/stream"
@@ -28,7 +27,7 @@ func OverRelay(size, most int64) (warning string, refused bool) {
 
 // Narrow returns the reason that size bytes cannot be brought to a provider over the present connection to it, or "".
 func Narrow(h *p2p.Host, provider sign.Key, size int64) string {
-	id, err := book.Remember(h, provider, nil)
+	id, err := h.Remember(provider, nil)
 	if err != nil {
 		return ""
 	}

@@ -12,18 +12,12 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// Conn is a stream to a program.
-type Conn = live.Conn
-
-// Program is one more program to run beside a rank's own, in its sandbox.
-type Program struct {
-	Args    []string          `json:"args"`
-	Env     map[string]string `json:"env,omitempty"`     // on top of the rank's own
-	WorkDir string            `json:"workDir,omitempty"` // empty: the rank's own
-	TTY     bool              `json:"tty,omitempty"`     // a terminal of so many rows and columns
-	Rows    uint16            `json:"rows,omitempty"`
-	Cols    uint16            `json:"cols,omitempty"`
-}
+type (
+	// Conn is a stream to a program.
+	Conn = live.Conn
+	// Program is one more program to run beside a rank's own, in its sandbox.
+	Program = live.Program
+)
 
 // open opens a stream into a running program.
 func (c *Client) open(ctx context.Context, x Execution, req *nodepb.LiveRequest) (*stream.Conn, error) {

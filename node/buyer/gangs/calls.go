@@ -14,7 +14,6 @@ import (
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
@@ -33,7 +32,7 @@ const (
 // call sends one step of a lease to its provider.
 func (g *Gang) call(ctx context.Context, p sign.Key, req *marketpb.LeaseRequest) (*marketpb.LeaseReply, error) {
 	q := g.Quote(p)
-	id, err := book.Remember(g.cfg.Host, p, slices.Concat(q.Quote.Addrs, q.Offer.Addrs))
+	id, err := g.cfg.Host.Remember(p, slices.Concat(q.Quote.Addrs, q.Offer.Addrs))
 	if err != nil {
 		return nil, err
 	}

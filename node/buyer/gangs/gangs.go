@@ -16,8 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/host"
-
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/marketpb"
@@ -26,6 +24,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/p2p"
 )
 
 const (
@@ -71,7 +70,7 @@ type Clock interface {
 
 // Config is the configuration of a Former. All of it is required.
 type Config struct {
-	Host     host.Host
+	Host     *p2p.Host
 	Genesis  market.Genesis
 	Secret   [32]byte // the ids of holds derive from it
 	FundTime time.Duration

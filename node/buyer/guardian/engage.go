@@ -6,12 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/host"
-
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/sealed"
+	"github.com/starling-network/starling/p2p"
 )
 
 // Candidate is a peer that could guard a job.
@@ -31,7 +30,7 @@ type Offered struct {
 }
 
 // Offers asks peers whether they guard jobs. Those that do not, or do not answer before ctx ends, are left out.
-func Offers(ctx context.Context, h host.Host, g market.Genesis, candidates []Candidate) []Offered {
+func Offers(ctx context.Context, h *p2p.Host, g market.Genesis, candidates []Candidate) []Offered {
 	found := make([]*Offered, len(candidates))
 	var wg sync.WaitGroup
 	for i, c := range candidates {

@@ -11,7 +11,7 @@
 //	lease.go       the checks of a lease and its voucher
 //	panel.go       requests to all guardians: engage, beat, have vouchers and transactions signed, read, take over
 //
-// Package wards below has the guardian's side, and package rules the amounts that a guardian signs. PROTOCOL.md beside
+// Package wards below has the guardian's side, and package rules the vouchers that a guardian signs. PROTOCOL.md beside
 // this file has the permissions of each peer and the possible losses. None of them knows a job's work: a supervisor's
 // data about it travels as bytes.
 package guardian

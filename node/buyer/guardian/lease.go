@@ -8,8 +8,8 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian/rules"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 )
@@ -146,7 +146,7 @@ func (c Charter) CheckVoucher(g market.Genesis, now market.Slot, k SignedLease) 
 }
 
 func (c Charter) terms(g market.Genesis, l Lease, epoch uint64) meter.Terms {
-	return protocol.MeterTerms(g, l.Signed.Core, c.Keys, l.Escrow, market.Resources{MilliCPU: l.MilliCPU}, epoch)
+	return metering.Terms(g, l.Signed.Core, c.Keys, l.Escrow, market.Resources{MilliCPU: l.MilliCPU}, epoch)
 }
 
 // Last is the newest receipt that the payer holds; its Seq is 0 if there is none.

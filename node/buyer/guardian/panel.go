@@ -9,20 +9,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
 // PanelConfig is the configuration of a Panel.
 type PanelConfig struct {
-	Host    host.Host
+	Host    *p2p.Host
 	Genesis market.Genesis
 	Key     sign.Signer // of this peer: the owner, or a guardian
 	Charter Charter
@@ -85,9 +84,9 @@ func (p *Panel) Supervises() bool {
 }
 
 // Remember adds the guardian's addresses to the host's address book, and returns its id.
-func (m Member) Remember(h host.Host) (peer.ID, error) { return book.Remember(h, m.Key, m.Addrs) }
+func (m Member) Remember(h *p2p.Host) (peer.ID, error) { return h.Remember(m.Key, m.Addrs) }
 
-func ask(ctx context.Context, h host.Host, tag string, m Member, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
+func ask(ctx context.Context, h *p2p.Host, tag string, m Member, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
 	id, err := m.Remember(h)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/guardian/guardiantest"
 	"github.com/starling-network/starling/node/buyer/guardian/wards"
@@ -240,7 +239,7 @@ func wantCode(t testing.TB, err error, code string) {
 // raw asks guardian i as host from, whatever it likes.
 func (w *world) raw(from, i int, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
 	w.t.Helper()
-	to, err := book.Remember(w.net.Hosts[from], guardiantest.PeerKey(i).Key(), w.addrs(i))
+	to, err := w.net.Hosts[from].Remember(guardiantest.PeerKey(i).Key(), w.addrs(i))
 	guardiantest.Must(w.t, err)
 	return protocol.Guard.Call(w.t.Context(), w.net.Hosts[from], guardiantest.Network.Tag(), to, req)
 }

@@ -6,38 +6,19 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// Account is one lease of a job with the proofs of its cost.
-type Account struct {
-	Lease    market.LeaseID   `json:"lease"`
-	Provider sign.Key         `json:"provider"`
-	Payout   sign.Key         `json:"payout"`
-	Rank     uint32           `json:"rank"`
-	Epoch    uint32           `json:"epoch"`
-	Route    string           `json:"route"` // by which its quote came
-	Active   bool             `json:"active"`
-	State    string           `json:"state"` // of the payer
-	Owed     market.Amount    `json:"owed"`
-	Reason   string           `json:"reason,omitempty"`
-	Escrow   sign.Key         `json:"escrow,omitzero"` // that it is paid from
-	Void     bool             `json:"void,omitempty"`  // its money was not in the escrow in time: it cost nothing
-	Signed   []byte           `json:"signed"`          // market.Lease
-	Keys     []byte           `json:"keys"`            // market.KeySet
-	Voucher  []byte           `json:"voucher,omitempty"`
-	Receipts []verify.Receipt `json:"receipts"`
-}
-
 // Account returns the lease's account. It returns the journal's errors.
-func (l *Lease) Account(ctx context.Context) (Account, error) {
+func (l *Lease) Account(ctx context.Context) (record.LeaseAccount, error) {
 	owed := l.Owed()
 	l.mu.Lock()
 	rec, v, state := l.rec, l.payer.Voucher(), l.payer.State()
 	l.mu.Unlock()
-	a := Account{
+	a := record.LeaseAccount{
 		Lease: l.ID, Provider: l.Core.Provider, Payout: l.Core.Payout, Rank: l.Core.Rank, Epoch: l.Core.RankEpoch,
 		Route: rec.Route, Active: rec.Active, State: string(state), Owed: owed, Reason: rec.Reason, Escrow: rec.Escrow,
 		Void: rec.Void, Signed: rec.Lease, Keys: rec.Keys, Voucher: rec.Voucher,
@@ -55,7 +36,7 @@ func (l *Lease) Account(ctx context.Context) (Account, error) {
 
 // Hashes returns the hashes of a job's receipts in the order in which its anchor commits to them: by rank, epoch and id
 // of their lease, then by number. Void leases cost nothing and are left out.
-func Hashes(accounts []Account) []sign.Hash {
+func Hashes(accounts []record.LeaseAccount) []sign.Hash {
 	var out []sign.Hash
 	for _, a := range accounts {
 		if a.Void {

@@ -13,9 +13,8 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/journal"
-	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
@@ -107,7 +106,7 @@ var ErrUnpayable = errors.New("the lease can no longer be paid for")
 
 // open returns a lease without a payer.
 func (b *Book) open(l market.Lease, keys market.KeySet, rec Record, as Principal) (*Lease, error) {
-	id, err := book.Remember(b.cfg.Host, l.Core.Provider, rec.Addrs)
+	id, err := b.cfg.Host.Remember(l.Core.Provider, rec.Addrs)
 	if err != nil {
 		return nil, err
 	}
@@ -174,9 +173,9 @@ func (b *Book) rebuild(rec Record, payer []byte, keys market.KeySet, as Principa
 
 func (l *Lease) terms() meter.Terms {
 	g := l.book.cfg.Genesis
-	t := protocol.MeterTerms(g, l.Core, l.Keys, l.rec.Escrow, l.rec.PerUnit, l.As.Epoch())
+	t := metering.Terms(g, l.Core, l.Keys, l.rec.Escrow, l.rec.PerUnit, l.As.Epoch())
 	if l.As.Alone() {
-		t.AheadSlots = protocol.AheadSlots(g)
+		t.AheadSlots = metering.AheadSlots(g)
 	}
 	return t
 }

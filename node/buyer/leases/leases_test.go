@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
@@ -45,7 +46,7 @@ func TestCourse(t *testing.T) {
 	w.mu.Lock()
 	same(t, "filed", w.filed, upTo(last))
 	w.mu.Unlock()
-	is(t, "hashes", len(Hashes([]Account{a, {Void: true, Receipts: a.Receipts}})), last)
+	is(t, "hashes", len(Hashes([]record.LeaseAccount{a, {Void: true, Receipts: a.Receipts}})), last)
 	if v, err := verify.UnmarshalSignedVoucher(a.Voucher); err != nil || v.Cumulative != a.Owed {
 		t.Errorf("voucher of %d, %v; owed %d", v.Cumulative, err, a.Owed)
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -169,7 +169,7 @@ func (w *world) begin(l *Lease) *seller {
 	if _, err := l.Prepay(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
-	terms := protocol.MeterTerms(genesis, l.Core, l.Keys, sign.Key{}, l.Record().PerUnit, 0)
+	terms := metering.Terms(genesis, l.Core, l.Keys, sign.Key{}, l.Record().PerUnit, 0)
 	m, err := meter.NewSeller(terms, w.now(), 0)
 	if err != nil {
 		w.t.Fatal(err)

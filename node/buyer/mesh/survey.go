@@ -14,7 +14,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/gang"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/link"
 	"github.com/starling-network/starling/node/nodepb"
@@ -227,7 +226,7 @@ func (s *Survey) ask(ctx context.Context, all []Finalist, from int, to []int, ro
 		req.Targets = append(req.Targets, all[t].target())
 	}
 	var reply *nodepb.MeasureReply
-	id, err := book.Remember(s.host, m.Provider, m.Addrs)
+	id, err := s.host.Remember(m.Provider, m.Addrs)
 	if err == nil {
 		reply, err = protocol.Measure.Call(ctx, s.host, s.tag, id, req)
 	}

@@ -14,7 +14,8 @@ import (
 
 const fundsTimeout = 2 * time.Second
 
-// Afford returns an error that wraps ErrFunds if the wallet cannot pay for a job beside those that were taken before.
+// Afford returns an error that wraps record.ErrFunds if the wallet cannot pay for a job beside those that were taken
+// before.
 // The job can cost so much, and takes so many leases at a time. A chain that does not answer refuses nothing. The job
 // is empty for a new one.
 func (x *Payments) Afford(ctx context.Context, job string, need market.Amount, leases uint32) error {
@@ -152,7 +153,7 @@ func (e *fundsError) Error() string {
 		"lower payment.budget or timeouts.run, or fund the wallet", e.need, e.wallet, e.have, forOthers(e.others))
 }
 
-func (e *fundsError) Unwrap() []error { return []error{record.ErrRefused, ErrFunds} }
+func (e *fundsError) Unwrap() []error { return []error{record.ErrRefused, record.ErrFunds} }
 
 // lamportsError says that the peer's key cannot pay the rent of a job's escrow and anchor.
 type lamportsError struct {
@@ -166,7 +167,7 @@ func (e *lamportsError) Error() string {
 		"the peer's key %s holds %d%s; send it some SOL", e.need, e.rent, e.key, e.have, forOthers(e.others))
 }
 
-func (e *lamportsError) Unwrap() []error { return []error{record.ErrRefused, ErrFunds} }
+func (e *lamportsError) Unwrap() []error { return []error{record.ErrRefused, record.ErrFunds} }
 
 func forOthers(amount string) string {
 	if amount == "" {

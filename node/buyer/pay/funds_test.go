@@ -41,7 +41,7 @@ func TestAffordNamesTheAllowance(t *testing.T) {
 		c.has.Lamports = 1 << 40
 		x := affording(Config{Escrows: Escrows{Chain: purse{has: c.has}}, Self: self, Owner: owner}, newPeer())
 		err := x.Afford(t.Context(), "", 320, 1)
-		if !errors.Is(err, ErrFunds) || !strings.Contains(err.Error(), c.want) {
+		if !errors.Is(err, record.ErrFunds) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestAfford(t *testing.T) {
 		}
 		err := x.Afford(t.Context(), c.job, c.need, 2)
 		if (err == nil) != (c.refused == "") ||
-			err != nil && (!errors.Is(err, ErrFunds) || !strings.Contains(err.Error(), c.refused)) {
+			err != nil && (!errors.Is(err, record.ErrFunds) || !strings.Contains(err.Error(), c.refused)) {
 			t.Errorf("%s: %v, want %q", name, err, c.refused)
 		}
 	}

@@ -37,8 +37,6 @@ import (
 )
 
 var (
-	// ErrFunds says that a job was refused because its wallet cannot pay for it.
-	ErrFunds = errors.New("not enough funds")
 	// ErrNoPlace is returned for standbys of a job that has no escrow.
 	ErrNoPlace = errors.New("the job has no escrow to hire standbys from")
 )

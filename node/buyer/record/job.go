@@ -4,7 +4,6 @@ package record
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/journal"
 )
-
-// ErrRefused is returned for a job that cannot be taken; its text says why.
-var ErrRefused = errors.New("job refused")
 
 // Job is one submitted job as journalled and as shown.
 type Job struct {

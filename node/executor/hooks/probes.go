@@ -86,7 +86,7 @@ func (s Probes) Serve(
 		return stream.Refuse(stream.CodeBusy, "what computes a probe could not be started")
 	}
 	defer g.Close()
-	conn, err := take(&nodepb.LiveReply{Gauge: uint32(g.Kind()), Devices: uint32(g.Devices())})
+	conn, err := take(&nodepb.LiveReply{Gauge: uint32(exclusive.KindOf(g)), Devices: uint32(g.Devices())})
 	if err != nil {
 		return err
 	}

@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // Where a wage lies is read from what any supervisor may have written.
 func TestFundingIn(t *testing.T) {
 	t.Parallel()
 	me := sign.NewPrivate([32]byte{1}).Key()
-	good, err := json.Marshal(buyer.Job{Detached: &buyer.Detached{Wages: map[string][]byte{me.String(): {1, 2}}}})
+	good, err := json.Marshal(record.Job{Detached: &record.Detached{Wages: map[string][]byte{me.String(): {1, 2}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/exclusive"
@@ -16,8 +16,8 @@ import (
 
 // Jobs is the jobs of a buyer.
 type Jobs interface {
-	Job(id string) (buyer.Job, error)
-	Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount, error)
+	Job(id string) (record.Job, error)
+	Receipts(ctx context.Context, id string) ([]record.LeaseAccount, error)
 	Probes(ctx context.Context, id string) ([]exclusive.Record, error)
 }
 
@@ -31,7 +31,7 @@ func Of(ctx context.Context, of Jobs, id string, k proof.Kind) (proof.Proof, err
 	}
 	switch k {
 	case proof.KindReceipts:
-		var accounts []buyer.LeaseAccount
+		var accounts []record.LeaseAccount
 		if accounts, err = of.Receipts(ctx, j.ID); err == nil {
 			c, err = Receipts(j, accounts)
 		}
@@ -60,7 +60,7 @@ func Probes(job string, records []exclusive.Record) (proof.Probes, error) {
 
 // Receipts returns the proof of a job's cost. Void leases, which cost nothing, are left out. It returns the decoders'
 // errors.
-func Receipts(j buyer.Job, accounts []buyer.LeaseAccount) (proof.Receipts, error) {
+func Receipts(j record.Job, accounts []record.LeaseAccount) (proof.Receipts, error) {
 	var owner sign.Key
 	if j.Detached != nil {
 		owner = j.Detached.Owner
@@ -83,7 +83,7 @@ func Receipts(j buyer.Job, accounts []buyer.LeaseAccount) (proof.Receipts, error
 	return proof.NewReceipts(j.ID, owner, leases, txs), nil
 }
 
-func lease(a buyer.LeaseAccount) (l proof.Lease, err error) {
+func lease(a record.LeaseAccount) (l proof.Lease, err error) {
 	l.Receipts = a.Receipts
 	if l.Lease, err = market.UnmarshalLease(a.Signed); err != nil {
 		return l, err

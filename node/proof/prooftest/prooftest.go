@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
+	"github.com/starling-network/starling/verify/deterministic"
 	"github.com/starling-network/starling/verify/exclusive"
 	"github.com/starling-network/starling/verify/replica"
 )
@@ -73,17 +74,17 @@ func Frauds(provider, member sign.Private, w audit.Window) (out []proof.Fraud) {
 
 // Dispute has a provider for each result, named "a", "b" and so on. Proofs of other n are of other works.
 func Dispute(n int, results ...byte) proof.Dispute {
-	d := replica.Dissent{Work: replica.Work{
+	d := replica.Dissent{Work: deterministic.Work{
 		Seed: uint64(n) + 1, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum([]byte("program")),
 		Outputs: []string{"/out"},
-		Inputs:  []replica.Input{{Path: "/in/data", Content: sign.Sum([]byte("data"))}},
+		Inputs:  []deterministic.Input{{Path: "/in/data", Content: sign.Sum([]byte("data"))}},
 	}}
 	for i, b := range results {
-		by, r := Key(string(rune('a'+i))), replica.Result{Trees: []sign.Hash{{b}}}
+		by, r := Key(string(rune('a'+i))), deterministic.Result{Trees: []sign.Hash{{b}}}
 		core := verify.ReceiptCore{
 			Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, Seq: 1, From: 10, To: 20,
 			Lease: market.LeaseID{byte(i + 1), byte(n), byte(n >> 8)}, Provider: by.Key(), Buyer: Key("buyer").Key(),
-			Output: replica.Output(d.Work.Hash(), r),
+			Output: d.Work.Output(r),
 		}
 		d.Results = append(d.Results, replica.Signed{Receipt: signed(core, by, Key("buyer")), Result: r})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
-	"github.com/starling-network/starling/verify/replica"
+	"github.com/starling-network/starling/verify/deterministic"
 )
 
 // ErrFiles: what was given is not what the work names.
@@ -33,8 +33,10 @@ type Files struct {
 
 // Work runs a work again in rt, on files that are held against the work's digests, in a directory that must be new
 // or empty and is the caller's to remove. ErrFiles.
-func Work(ctx context.Context, rt runtime.Runtime, w replica.Work, f Files, dir string) (replica.Result, error) {
-	var none replica.Result
+func Work(
+	ctx context.Context, rt runtime.Runtime, w deterministic.Work, f Files, dir string,
+) (deterministic.Result, error) {
+	var none deterministic.Result
 	if err := w.Check(); err != nil {
 		return none, err
 	}
@@ -95,7 +97,7 @@ func Work(ctx context.Context, rt runtime.Runtime, w replica.Work, f Files, dir 
 	return workload.Result(pb, int32(exit.Code), outs)
 }
 
-func hasInput(w replica.Work, at string) bool {
+func hasInput(w deterministic.Work, at string) bool {
 	for _, in := range w.Inputs {
 		if in.Path == at {
 			return true

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/provider/providertest"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
@@ -120,7 +120,7 @@ func newPaid(b *testing.B, provider sign.Key, clock *slots.Clock, n uint64) paid
 	if err != nil {
 		b.Fatal(err)
 	}
-	payer, err := meter.NewPayer(protocol.MeterTerms(g, core, keys, sign.Key{}, providertest.PerUnit, 0))
+	payer, err := meter.NewPayer(metering.Terms(g, core, keys, sign.Key{}, providertest.PerUnit, 0))
 	if err != nil {
 		b.Fatal(err)
 	}

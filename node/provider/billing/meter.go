@@ -12,7 +12,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/node/metering"
-	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/verify"
@@ -66,7 +65,7 @@ func (s *Meter) Best() (v *verify.SignedVoucher, owed market.Amount, settled boo
 }
 
 func (p *Meters) terms(r lease.Record) meter.Terms {
-	return protocol.MeterTerms(p.cfg.Genesis, *r.Core, r.Keys, r.Escrow, r.PerUnit, 0)
+	return metering.Terms(p.cfg.Genesis, *r.Core, r.Keys, r.Escrow, r.PerUnit, 0)
 }
 
 // load returns the meter of a lease, restored from the journal or new, activated in slot.

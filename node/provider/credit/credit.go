@@ -19,7 +19,6 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
-	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/p2p/admit"
 )
 
@@ -33,7 +32,7 @@ type Credit struct {
 }
 
 // New reads the records of an earlier process. self is the provider's key, and mint the network's token.
-func New(ctx context.Context, s journal.Store, c settle.Chain, self, mint sign.Key) (*Credit, error) {
+func New(ctx context.Context, s journal.Store, c Chain, self, mint sign.Key) (*Credit, error) {
 	now := time.Now()
 	lapses, err := loadLapses(ctx, s, now)
 	if err != nil {

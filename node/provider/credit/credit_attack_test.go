@@ -17,21 +17,19 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
-	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/admit"
 )
 
 // holdings is a chain that shows accounts.
 type holdings struct {
-	settle.Chain
 	mu       sync.Mutex
 	accounts map[sign.Key]escrow.Purse
 	down     bool
 	requests int
 }
 
-// Purses implements settle.Chain.
+// Purses implements Chain.
 func (h *holdings) Purses(_ context.Context, accounts []sign.Key) ([]escrow.Purse, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

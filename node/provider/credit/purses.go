@@ -11,7 +11,6 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/p2p/admit"
 )
 
@@ -35,9 +34,16 @@ const (
 // errFundsBusy says that too many orders wait for the chain.
 var errFundsBusy = errors.New("too many orders wait for the chain")
 
+// Chain is the part of the chain that knows accounts.
+type Chain interface {
+	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one
+	// request.
+	Purses(ctx context.Context, accounts []sign.Key) ([]escrow.Purse, error)
+}
+
 // purses knows the balances of accounts that orders name. New starts nothing; run does.
 type purses struct {
-	chain  settle.Chain
+	chain  Chain
 	places *admit.Places
 	more   chan struct{} // holds one token when something is wanted
 
@@ -59,7 +65,7 @@ type asked struct {
 	err error
 }
 
-func newPurses(c settle.Chain) *purses {
+func newPurses(c Chain) *purses {
 	return &purses{
 		chain: c, places: admit.NewPlaces(maxFundsWaiting), more: make(chan struct{}, 1),
 		known: map[sign.Key]purse{}, wanted: map[sign.Key]*asked{},

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/slots"
@@ -170,7 +171,7 @@ func (b *Buyer) Sign(o market.Order, units []market.UnitID) Signed {
 // First returns the voucher for the first interval of a lease.
 func (b *Buyer) First(l Signed) []byte {
 	b.T.Helper()
-	payer, err := meter.NewPayer(protocol.MeterTerms(Genesis, l.Core, b.Keys, sign.Key{}, PerUnit, 0))
+	payer, err := meter.NewPayer(metering.Terms(Genesis, l.Core, b.Keys, sign.Key{}, PerUnit, 0))
 	if err != nil {
 		b.T.Fatal(err)
 	}

@@ -99,8 +99,8 @@ func TestGPUsAreGauged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Kind() != exclusive.GPU || g.Devices() != 2 || len(opened) != 2 || state() != "T" {
-		t.Errorf("%d devices of kind %d, %v opened, the program is %s", g.Devices(), g.Kind(), opened, state())
+	if !g.GPU() || g.Devices() != 2 || len(opened) != 2 || state() != "T" {
+		t.Errorf("%d devices, GPUs: %v, %v opened, the program is %s", g.Devices(), g.GPU(), opened, state())
 	}
 	var got sync.Map
 	each := func(i int, tiles []sign.Hash) error {

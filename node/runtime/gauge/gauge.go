@@ -103,8 +103,8 @@ func NewClient(in io.Writer, out io.Reader) (*Client, error) {
 	return c, nil
 }
 
-// Kind is the processor.
-func (c *Client) Kind() exclusive.Kind { return exclusive.CPU }
+// GPU implements runtime.Gauge: the processor computes.
+func (*Client) GPU() bool { return false }
 
 // Devices is 1.
 func (c *Client) Devices() int { return 1 }

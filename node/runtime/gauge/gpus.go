@@ -119,8 +119,8 @@ func (g *GPUs) Settle(ctx context.Context, known *Fastest) error {
 	})
 }
 
-// Kind is the GPU.
-func (g *GPUs) Kind() exclusive.Kind { return exclusive.GPU }
+// GPU implements runtime.Gauge: GPUs compute.
+func (*GPUs) GPU() bool { return true }
 
 // Devices is how many there are.
 func (g *GPUs) Devices() int { return len(g.devices) }

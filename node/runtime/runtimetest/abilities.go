@@ -281,7 +281,11 @@ func testGauge(t *testing.T, b *bench) {
 	g, err := p.Gauge(t.Context(), h)
 	must(t, err)
 	defer g.Close()
-	shape := exclusive.Fit(g.Kind(), 0)
+	kind := exclusive.CPU
+	if g.GPU() {
+		kind = exclusive.GPU
+	}
+	shape := exclusive.Fit(kind, 0)
 	for i := range 2 {
 		seed := sign.Hash{byte(i)}
 		var tiles []sign.Hash

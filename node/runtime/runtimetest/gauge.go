@@ -8,7 +8,6 @@ import (
 	"github.com/starling-network/starling/node/device/cpu"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/verify/challenge"
-	"github.com/starling-network/starling/verify/exclusive"
 )
 
 // DefaultSpeed is the speed of a Fake without a Speed, operations a second.
@@ -29,8 +28,8 @@ type fakeGauge struct {
 	d *cpu.Device
 }
 
-// Kind is the processor.
-func (g *fakeGauge) Kind() exclusive.Kind { return exclusive.CPU }
+// GPU implements runtime.Gauge: the processor computes.
+func (*fakeGauge) GPU() bool { return false }
 
 // Devices is 1.
 func (g *fakeGauge) Devices() int { return 1 }

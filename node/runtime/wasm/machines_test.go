@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/wasm/mount"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
-	"github.com/starling-network/starling/verify/replica"
+	"github.com/starling-network/starling/verify/deterministic"
 )
 
 // What a seeded program can see is the same on two machines that differ in everything that it must not depend on: where
@@ -123,10 +123,10 @@ func TestRerun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(seed uint64, content string) replica.Result {
-		w := replica.Work{
+	run := func(seed uint64, content string) deterministic.Result {
+		w := deterministic.Work{
 			Seed: seed, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum(code), Args: []string{"copy", "/in/data", "/out/data"}, Outputs: []string{"/out"},
-			Env: []replica.Variable{{Name: "A", Value: "1"}}, Inputs: []replica.Input{{Path: "/in/data", Content: sign.Sum([]byte(content))}},
+			Env: []deterministic.Variable{{Name: "A", Value: "1"}}, Inputs: []deterministic.Input{{Path: "/in/data", Content: sign.Sum([]byte(content))}},
 		}
 		f := rerun.Files{Program: module, Inputs: map[string]string{"/in/data": write(t, "data", []byte(content))}}
 		r, err := rerun.Work(t.Context(), newRuntime(t, time.Minute), w, f, t.TempDir())
@@ -212,7 +212,7 @@ func TestAttackStopFileMakesFalseResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if right := replica.Output(work.Hash(), again); !signed.IsZero() && signed != right {
+	if right := work.Output(again); !signed.IsZero() && signed != right {
 		t.Errorf("the provider signs %s, whoever runs it again finds %s; it ended with %+v", signed.Short(), right.Short(), exit)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	programsof "github.com/starling-network/starling/testnet/jobs/cluster"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -77,24 +77,24 @@ func (w *world) write(name, image, engine string, more ...string) (string, error
 }
 
 // job is the cluster of a name as the buyer's peer has it.
-func (w *world) job(ctx context.Context, name string) (buyer.Job, error) {
+func (w *world) job(ctx context.Context, name string) (record.Job, error) {
 	c, err := w.client()
 	if err != nil {
-		return buyer.Job{}, err
+		return record.Job{}, err
 	}
-	jobs, err := c.Jobs(ctx, buyer.Query{Name: name})
+	jobs, err := c.Jobs(ctx, record.Query{Name: name})
 	if err != nil {
-		return buyer.Job{}, err
+		return record.Job{}, err
 	}
-	i := slices.IndexFunc(jobs, func(j buyer.Job) bool { return j.Spec.Name == name })
+	i := slices.IndexFunc(jobs, func(j record.Job) bool { return j.Spec.Name == name })
 	if i < 0 {
-		return buyer.Job{}, fmt.Errorf("there is no cluster %s", name)
+		return record.Job{}, fmt.Errorf("there is no cluster %s", name)
 	}
 	return api.GetJob.Call(ctx, c, api.ByID{ID: jobs[i].ID})
 }
 
 // at is the machine that runs a rank, or nil.
-func (w *world) at(j buyer.Job, rank int) *machine {
+func (w *world) at(j record.Job, rank int) *machine {
 	i := slices.IndexFunc(w.all, func(m *machine) bool { return m.peer.Key == j.Ranks[rank].Provider })
 	if i < 0 {
 		return nil
@@ -103,7 +103,7 @@ func (w *world) at(j buyer.Job, rank int) *machine {
 }
 
 // hosts lists the machine of each rank.
-func (w *world) hosts(j buyer.Job) string {
+func (w *world) hosts(j record.Job) string {
 	var out []string
 	for i := range j.Ranks {
 		name := "nobody"
@@ -116,7 +116,7 @@ func (w *world) hosts(j buyer.Job) string {
 }
 
 // paid holds an ended cluster to its receipts.
-func (w *world) paid(ctx context.Context, name string) (buyer.Job, error) {
+func (w *world) paid(ctx context.Context, name string) (record.Job, error) {
 	j, err := w.job(ctx, name)
 	if err != nil {
 		return j, err
@@ -151,8 +151,8 @@ type lost struct {
 }
 
 // replaced waits until somebody else runs a rank under a later epoch.
-func (w *world) replaced(ctx context.Context, name string, rank int, gone lost) (buyer.Job, error) {
-	var j buyer.Job
+func (w *world) replaced(ctx context.Context, name string, rank int, gone lost) (record.Job, error) {
+	var j record.Job
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
 		var err error
 		if j, err = w.job(ctx, name); err != nil {

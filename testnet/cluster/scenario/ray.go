@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/images"
 	"github.com/starling-network/starling/testnet/scenarios"
@@ -337,7 +337,7 @@ func (w rayCluster) rayEngines(ctx context.Context) (got string, err error) {
 	}
 	why := map[string]bool{}
 	for _, s := range steps {
-		if s.Kind == buyer.StepLost && strings.Contains(s.Detail, "sandbox was ended from outside") {
+		if s.Kind == record.StepLost && strings.Contains(s.Detail, "sandbox was ended from outside") {
 			why[s.Detail] = true
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
@@ -286,7 +286,7 @@ func (w *world) found(ctx context.Context) (string, error) {
 // one a metering interval, are left out.
 func (w *world) tails(ctx context.Context) {
 	if c, err := w.client(); err == nil {
-		jobs, _ := c.Jobs(ctx, buyer.Query{})
+		jobs, _ := c.Jobs(ctx, record.Query{})
 		for _, j := range jobs {
 			said, err := w.done(ctx, "why", j.ID)
 			w.Say("--- why %s, %s (%v):\n%s", j.ID, j.Spec.Name, err, said)

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/engine"
@@ -201,7 +201,7 @@ func TestConnectionOutlivesPeers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "talk.yaml")
 	l.must(os.WriteFile(file, fmt.Appendf(nil, clusterFile, l.image), 0o600))
 	id := strings.TrimSpace(l.starling("submit", "-d", file))
-	job := func() buyer.Job {
+	job := func() record.Job {
 		l.Helper()
 		j, err := api.GetJob.Call(t.Context(), c, api.ByID{ID: id})
 		l.must(err)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker"
@@ -83,7 +83,7 @@ func BenchmarkStart(b *testing.B) {
 		b.Fatal(err)
 	}
 	var jobs, alone []float64
-	steps := map[buyer.StepKind][]float64{}
+	steps := map[record.StepKind][]float64{}
 	for i := 0; b.Loop(); i++ {
 		at, err := submitted(b.Context(), c, spec)
 		if err != nil {
@@ -92,7 +92,7 @@ func BenchmarkStart(b *testing.B) {
 		for k, d := range at {
 			steps[k] = append(steps[k], millis(d))
 		}
-		jobs = append(jobs, millis(at[buyer.StepStarted]-(at[buyer.StepLeased]-at[buyer.StepSigned])))
+		jobs = append(jobs, millis(at[record.StepStarted]-(at[record.StepLeased]-at[record.StepSigned])))
 		began := time.Now()
 		h, err := bare.Start(b.Context(), runtime.Spec{
 			ID: "bare", Image: image, Args: []string{"sleep", "100"}, Dir: filepath.Join(dir, fmt.Sprint("bare-", i)), Limits: runtime.Limits{MemoryMiB: 512, MilliCPU: 1000},
@@ -124,23 +124,23 @@ func BenchmarkStart(b *testing.B) {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // submitted runs a job and says how long after its submission its steps were; it returns when its work is over.
-func submitted(ctx context.Context, c *api.Client, spec job.Job) (map[buyer.StepKind]time.Duration, error) {
+func submitted(ctx context.Context, c *api.Client, spec job.Job) (map[record.StepKind]time.Duration, error) {
 	began := time.Now()
 	j, err := c.Submit(ctx, spec, job.Values{}, "")
 	if err != nil {
 		return nil, err
 	}
-	at := map[buyer.StepKind]time.Duration{}
+	at := map[record.StepKind]time.Duration{}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err = c.Events(ctx, j.ID, func(s buyer.Step) {
+	err = c.Events(ctx, j.ID, func(s record.Step) {
 		at[s.Kind] = s.At.Sub(began)
-	}, func(now buyer.Job) {
-		if j = now; j.State == buyer.Settling || j.State.Ended() {
+	}, func(now record.Job) {
+		if j = now; j.State == record.Settling || j.State.Ended() {
 			cancel()
 		}
 	})
-	if _, ok := at[buyer.StepStarted]; !ok {
+	if _, ok := at[record.StepStarted]; !ok {
 		return nil, fmt.Errorf("job %s was never seen running: %s: %w", j.ID, j.Summary(), err)
 	}
 	return at, nil

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -53,10 +53,10 @@ func (w *world) buyer() *testnet.Peer { return w.net.Buyers()[0] }
 func (w *world) client() (*api.Client, error) { return w.buyer().Client() }
 
 // job is a job as the buyer's peer has it.
-func (w *world) job(ctx context.Context, id string) (buyer.Job, error) {
+func (w *world) job(ctx context.Context, id string) (record.Job, error) {
 	c, err := w.client()
 	if err != nil {
-		return buyer.Job{}, err
+		return record.Job{}, err
 	}
 	return api.GetJob.Call(ctx, c, api.ByID{ID: id})
 }

@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -79,7 +79,7 @@ func (w engineFaults) moves(ctx context.Context, r running, from int) (string, e
 	}
 	why := ""
 	for _, s := range steps {
-		if s.Kind == buyer.StepLost {
+		if s.Kind == record.StepLost {
 			why = s.Detail
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/testnet/pty"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -131,7 +131,7 @@ func (l *laptop) unended(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var j buyer.Job
+	var j record.Job
 	if err := json.Unmarshal([]byte(out), &j); err != nil {
 		return fmt.Errorf("its job: %w", err)
 	}

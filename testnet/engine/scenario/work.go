@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/testnet/engine"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
@@ -340,10 +340,10 @@ func (w *world) finishes(ctx context.Context) (string, error) {
 }
 
 // paid holds an ended job to its receipts.
-func (w *world) paid(ctx context.Context, id string) (buyer.Job, error) {
+func (w *world) paid(ctx context.Context, id string) (record.Job, error) {
 	c, err := w.client()
 	if err != nil {
-		return buyer.Job{}, err
+		return record.Job{}, err
 	}
 	return scenarios.Paid(ctx, w.net, c, id)
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet"
@@ -224,10 +224,10 @@ func describe(r api.PingResult) string {
 }
 
 // submit hands in a job of so many ticks to the one worker in a region.
-func (w *world) submit(ctx context.Context, c *api.Client, worker string, ticks int) (buyer.Job, error) {
+func (w *world) submit(ctx context.Context, c *api.Client, worker string, ticks int) (record.Job, error) {
 	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: strings.NewReader(string(w.tick))})
 	if err != nil {
-		return buyer.Job{}, err
+		return record.Job{}, err
 	}
 	return c.Submit(ctx, job.Job{
 		Name: "tick", Runtime: job.RuntimeWasm, Module: "tick.wasm", Args: []string{fmt.Sprint(ticks)}, Count: 1,

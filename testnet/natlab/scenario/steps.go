@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/testnet/natlab"
@@ -90,15 +90,15 @@ func (w *world) buys(who, from string) func(context.Context) (string, error) {
 }
 
 // finish follows a job to its end and checks its log.
-func (w *world) finish(ctx context.Context, c *api.Client, id string, want int) (buyer.Job, error) {
+func (w *world) finish(ctx context.Context, c *api.Client, id string, want int) (record.Job, error) {
 	if err := c.Events(ctx, id, nil, nil); err != nil {
-		return buyer.Job{}, err
+		return record.Job{}, err
 	}
 	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
 	if err != nil {
 		return j, err
 	}
-	if j.State != buyer.Succeeded {
+	if j.State != record.Succeeded {
 		return j, fmt.Errorf("the job %s: %s", j.State, j.Reason)
 	}
 	n, err := ticks(ctx, c, id)
@@ -136,7 +136,7 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 			return false, "", fmt.Errorf("%w: the job %s: %s", scenarios.ErrFinal, got.State, got.Reason)
 		}
 		n, lerr := ticks(ctx, c, j.ID)
-		return err == nil && got.State == buyer.Running && n > 0, fmt.Sprintf("the job is %s, %d lines", got.State, n),
+		return err == nil && got.State == record.Running && n > 0, fmt.Sprintf("the job is %s, %d lines", got.State, n),
 			errors.Join(err, lerr)
 	}); err != nil {
 		return "", err
@@ -196,7 +196,7 @@ func (w *world) same(ctx context.Context, c *api.Client, id string) error {
 	}
 	if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 		got, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
-		if err == nil && got.State != buyer.Running {
+		if err == nil && got.State != record.Running {
 			return false, "", fmt.Errorf("%w: the job %s: %s", scenarios.ErrFinal, got.State, got.Reason)
 		}
 		n, lerr := ticks(ctx, c, id)

@@ -169,15 +169,17 @@ var forgedKinds = []play.Kind{
 
 // forgedRecord is the proof of two results that were really signed: running the work again names the forger.
 func forgedRecord(i int) error {
-	work := replica.Work{Seed: uint64(i) + 1, MemoryMiB: 64, DiskMiB: 16, Program: sign.Sum([]byte("program")),
-		Outputs: []string{"/out"}}
+	var e replica.Dissent
+	e.Work.Seed, e.Work.MemoryMiB, e.Work.DiskMiB = uint64(i)+1, 64, 16
+	e.Work.Program, e.Work.Outputs = sign.Sum([]byte("program")), []string{"/out"}
 	d, buyer := audittest.Domain(), audittest.Key("buyer")
 	give := func(by sign.Private, lease byte, tree string) (replica.Signed, error) {
-		s := replica.Signed{Result: replica.Result{Trees: []sign.Hash{sign.Sum([]byte(tree))}}}
+		var s replica.Signed
+		s.Result.Trees = []sign.Hash{sign.Sum([]byte(tree))}
 		s.Receipt.ReceiptCore = verify.ReceiptCore{
 			Version: verify.ReceiptVersion, Flags: verify.ReceiptFinal, Units: 1, RankEpoch: 1,
 			Lease: market.LeaseID{lease}, Seq: 1, Provider: by.Key(), Buyer: buyer.Key(), From: 10, To: 20, Amount: 5,
-			Cumulative: 5, Output: replica.Output(work.Hash(), s.Result),
+			Cumulative: 5, Output: e.Work.Output(s.Result),
 		}
 		var err error
 		if s.Receipt.ProviderSig, err = s.Receipt.Sign(d, by); err == nil {
@@ -193,7 +195,7 @@ func forgedRecord(i int) error {
 	if err != nil {
 		return err
 	}
-	e := replica.Dissent{Work: work, Results: []replica.Signed{honest, forger}}
+	e.Results = []replica.Signed{honest, forger}
 	if e, err = replica.UnmarshalDissent(e.Marshal()); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // NewCluster makes the command `starling cluster`.
@@ -69,12 +69,12 @@ starling why, receipts, extend, cp.`,
 
 // findCluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the
 // newest.
-func findCluster(a *cli.App, ctx context.Context, c *api.Client, name string) (buyer.Job, error) {
-	named, err := clusters(ctx, c, buyer.Query{Name: name})
+func findCluster(a *cli.App, ctx context.Context, c *api.Client, name string) (record.Job, error) {
+	named, err := clusters(ctx, c, record.Query{Name: name})
 	if err != nil {
-		return buyer.Job{}, err
+		return record.Job{}, err
 	}
-	var open, ended []buyer.Job
+	var open, ended []record.Job
 	for _, j := range named {
 		switch {
 		case j.Spec.Name != name:
@@ -88,7 +88,7 @@ func findCluster(a *cli.App, ctx context.Context, c *api.Client, name string) (b
 	case len(open) == 1:
 		return open[0], nil
 	case len(open) > 1:
-		return buyer.Job{}, cli.WithHint(cli.Usagef("%d clusters are called %s: %s", len(open), name,
+		return record.Job{}, cli.WithHint(cli.Usagef("%d clusters are called %s: %s", len(open), name,
 			strings.Join(ids(open), ", ")), "give the id instead of the name")
 	case len(ended) > 0:
 		return ended[0], nil
@@ -104,7 +104,7 @@ func findCluster(a *cli.App, ctx context.Context, c *api.Client, name string) (b
 	return j, err
 }
 
-func ids(jobs []buyer.Job) []string {
+func ids(jobs []record.Job) []string {
 	out := make([]string, len(jobs))
 	for i, j := range jobs {
 		out[i] = j.ID
@@ -113,13 +113,13 @@ func ids(jobs []buyer.Job) []string {
 }
 
 // clusters lists the jobs that are clusters, newest first.
-func clusters(ctx context.Context, c *api.Client, q buyer.Query) ([]buyer.Job, error) {
-	q.Limit = buyer.PageMax
+func clusters(ctx context.Context, c *api.Client, q record.Query) ([]record.Job, error) {
+	q.Limit = record.PageMax
 	jobs, err := c.Jobs(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	out := []buyer.Job{}
+	out := []record.Job{}
 	for _, j := range jobs {
 		if j.Spec.Cluster != nil {
 			out = append(out, j)
@@ -129,8 +129,8 @@ func clusters(ctx context.Context, c *api.Client, q buyer.Query) ([]buyer.Job, e
 }
 
 // going refuses a cluster that has ended, or is about to.
-func going(j buyer.Job) error {
-	if !j.State.Ended() && j.State != buyer.Settling && !j.Stopping {
+func going(j record.Job) error {
+	if !j.State.Ended() && j.State != record.Settling && !j.Stopping {
 		return nil
 	}
 	text := "has ended"
@@ -142,14 +142,14 @@ func going(j buyer.Job) error {
 }
 
 // ready reports whether the cluster's engine takes work.
-func ready(j buyer.Job) bool {
-	return j.Cluster != nil && !j.Cluster.Ready.IsZero() && j.State == buyer.Running
+func ready(j record.Job) bool {
+	return j.Cluster != nil && !j.Cluster.Ready.IsZero() && j.State == record.Running
 }
 
 // running counts the members with a running program.
-func running(j buyer.Job) (n int) {
+func running(j record.Job) (n int) {
 	for _, r := range j.Ranks {
-		if r.State == buyer.RankRunning && r.Live.Phase == "running" {
+		if r.State == record.RankRunning && r.Live.Phase == "running" {
 			n++
 		}
 	}
@@ -157,17 +157,17 @@ func running(j buyer.Job) (n int) {
 }
 
 // clusterState is where a cluster stands, for a table: "starting, 3 of 8 run", "ready".
-func clusterState(j buyer.Job) string {
+func clusterState(j record.Job) string {
 	switch {
 	case j.State.Ended():
 		return string(j.State)
-	case j.State == buyer.Settling:
+	case j.State == record.Settling:
 		return "settling, then " + string(j.Outcome)
 	case j.Stopping:
 		return "going down"
-	case j.Paused && j.State == buyer.Running:
+	case j.Paused && j.State == record.Running:
 		return "paused"
-	case j.State != buyer.Running:
+	case j.State != record.Running:
 		return string(j.State)
 	case running(j) < len(j.Ranks):
 		state := "starting"

@@ -14,7 +14,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job/jobfile"
 )
@@ -31,20 +31,20 @@ func TestClusterUp(t *testing.T) {
 	clitest.Eventually(t, "the cluster is submitted", func() bool { _, err := f.Job(id); return err == nil })
 	f.cli(t, "cluster", "status", "sweep").Want(t, cli.ExitOK, `^state +matching$`, `^0 +head +- +waiting +10\.77\.0\.2 +0 +- +- +2 +- `)
 	rank := func(i int) *int { return &i }
-	var steps []buyer.Step
+	var steps []record.Step
 	for i := range 3 {
 		p := someKey(byte(i + 1)).String()
-		steps = append(steps, buyer.Step{Kind: buyer.StepQuoted, Provider: p}, buyer.Step{Kind: buyer.StepHeld, Provider: p, Rank: rank(i)})
+		steps = append(steps, record.Step{Kind: record.StepQuoted, Provider: p}, record.Step{Kind: record.StepHeld, Provider: p, Rank: rank(i)})
 	}
-	f.change(id, func(j *buyer.Job) {
+	f.change(id, func(j *record.Job) {
 		for i := range j.Ranks {
-			j.Ranks[i].State, j.Ranks[i].Provider = buyer.RankLeased, someKey(byte(i+1))
+			j.Ranks[i].State, j.Ranks[i].Provider = record.RankLeased, someKey(byte(i+1))
 		}
 	}, steps...)
-	f.change(id, func(j *buyer.Job) {
+	f.change(id, func(j *record.Job) {
 		up(j)
 		j.Cluster.Ready = j.Ended // zero
-		j.Ranks[2].Live = buyer.Live{Phase: "pulling", Pulled: 1 << 20, PullTotal: 4 << 20}
+		j.Ranks[2].Live = record.Live{Phase: "pulling", Pulled: 1 << 20, PullTotal: 4 << 20}
 	})
 	f.cli(t, "cluster", "ls").Want(t, cli.ExitOK, `^NAME +JOB +ENGINE +STATE`, `^sweep +jsubmitt +ray +starting, 2 of 3 run +2/3 `)
 	f.cli(t, "cluster", "status", "sweep").Want(t, cli.ExitOK, `^2 +worker +\w{8} +pulling 25% +10\.77\.0\.4 `)
@@ -62,7 +62,7 @@ func TestClusterUp(t *testing.T) {
 		`^0 +head +\w{8} +running +10\.77\.0\.2 +1 +- +- +2 NVIDIA L4 \(simulated\) +\d+s +0\.001 STAR`, `^1 +worker +\w{8} +running +10\.77\.0\.3 +1 +direct +12ms `)
 	f.cli(t, "cluster", "status", "sweep", "--paths").Want(t, cli.ExitOK, `^measured +3 paths, `, `^RANKS +RTT +MBIT/S +PATH$`, `^0–1 +12ms +940 +direct$`, `^0–2 +61ms +- +relayed$`)
 	var s clusterInfo
-	if err := json.Unmarshal([]byte(f.cli(t, "cluster", "status", "sweep", "-o", "json").Want(t, cli.ExitOK).Out), &s); err != nil || len(s.Members) != 3 || s.Members[1].Path != buyer.PathDirect || s.Hourly != 270_000 {
+	if err := json.Unmarshal([]byte(f.cli(t, "cluster", "status", "sweep", "-o", "json").Want(t, cli.ExitOK).Out), &s); err != nil || len(s.Members) != 3 || s.Members[1].Path != record.PathDirect || s.Hourly != 270_000 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	f.cli(t, "cluster", "status", "sweep", "-o", "yaml").Want(t, cli.ExitOK, `^name: sweep$`)
@@ -70,7 +70,7 @@ func TestClusterUp(t *testing.T) {
 
 	f.cli(t, "cluster", "scale", "sweep", "5").Want(t, cli.ExitOK, `^cluster sweep: from 3 to 5 members$`)
 	f.cli(t, "cluster", "status", "sweep").Want(t, cli.ExitOK, `^state +ready, 3 of 5 run$`)
-	f.refuse = fmt.Errorf("%w: torchrun counts its nodes from the start", buyer.ErrRefused)
+	f.refuse = fmt.Errorf("%w: torchrun counts its nodes from the start", record.ErrRefused)
 	f.cli(t, "cluster", "scale", "sweep", "6").Want(t, cli.ExitUsage, `torchrun counts its nodes from the start`)
 	for _, size := range []string{"0", "-1", "many", "257"} {
 		f.cli(t, "cluster", "scale", "sweep", "--", size).Want(t, cli.ExitUsage, `is not a size from 1 to 256`)
@@ -107,8 +107,8 @@ func TestClusterUpFails(t *testing.T) {
 	f.jobs = nil
 	f.mu.Unlock()
 	wait = start(t.Context())
-	f.change("jsubmittedsweep", func(j *buyer.Job) {
-		j.State, j.Code, j.Reason = buyer.Failed, buyer.CodeNoMatch, "no three of them are near enough"
+	f.change("jsubmittedsweep", func(j *record.Job) {
+		j.State, j.Code, j.Reason = record.Failed, record.CodeNoMatch, "no three of them are near enough"
 	})
 	wait().Want(t, cli.ExitNoMatch, `no three of them are near enough`, `^hint: starling why jsubmittedsweep`)
 }
@@ -193,7 +193,7 @@ func TestClusterExec(t *testing.T) {
 	f.cli(t, "cluster", "exec", "sweep", "--", "fail").Want(t, 1)
 	f.cli(t, "cluster", "exec", "sweep", "--all", "--", "hello").Want(t, cli.ExitOK, `^\[0\] hello$`, `^\[1\] hello$`, `^\[2\] hello$`)
 	f.cli(t, "cluster", "exec", "sweep", "--all", "--", "fail").Want(t, 1, `^rank 0: exit code 1$`, `^rank 2: exit code 3$`)
-	f.change("jone", func(j *buyer.Job) { j.Ranks[0].State = buyer.RankWaiting })
+	f.change("jone", func(j *record.Job) { j.Ranks[0].State = record.RankWaiting })
 	f.cli(t, "cluster", "exec", "sweep", "--all", "--", "fail").Want(t, 2, `^1 member of 3 do not run now and are left out$`)
 	f.cli(t, "cluster", "logs", "sweep").Want(t, cli.ExitOK, `^\[2\] rank 2 says hello$`)
 	if r := f.cli(t, "cluster", "logs", "--rank", "1", "sweep").Want(t, cli.ExitOK); r.Out != "rank 1 says hello\n" {

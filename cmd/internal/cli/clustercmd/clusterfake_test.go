@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
@@ -25,7 +26,8 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/api/server"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
@@ -56,8 +58,8 @@ type fakeBuyer struct {
 	home string
 
 	mu    sync.Mutex
-	jobs  []buyer.Job // newest first
-	steps []buyer.Step
+	jobs  []record.Job // newest first
+	steps []record.Step
 	wake  chan struct{}
 	head  string // address of what answers at the head's ports
 	// refuse is what is answered to a change of size and for the token.
@@ -131,19 +133,19 @@ func (f *fakeBuyer) add(t *testing.T, id, text string) {
 	}
 }
 
-func (f *fakeBuyer) submit(id string, spec job.Job) (buyer.Job, error) {
+func (f *fakeBuyer) submit(id string, spec job.Job) (record.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	j := buyer.Job{ID: id, Spec: spec, State: buyer.Matching, Created: time.Now(), Ranks: make([]buyer.Rank, spec.Count)}
+	j := record.Job{ID: id, Spec: spec, State: record.Matching, Created: time.Now(), Ranks: make([]record.Rank, spec.Count)}
 	for i := range j.Ranks {
-		j.Ranks[i].State = buyer.RankWaiting
+		j.Ranks[i].State = record.RankWaiting
 	}
-	f.jobs = append([]buyer.Job{j}, f.jobs...)
+	f.jobs = append([]record.Job{j}, f.jobs...)
 	return j, nil
 }
 
 // change does something to a job and tells its followers, with steps that led to it.
-func (f *fakeBuyer) change(id string, do func(*buyer.Job), steps ...buyer.Step) {
+func (f *fakeBuyer) change(id string, do func(*record.Job), steps ...record.Step) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.jobs {
@@ -158,21 +160,21 @@ func (f *fakeBuyer) change(id string, do func(*buyer.Job), steps ...buyer.Step) 
 }
 
 // up makes all ranks of a cluster run, and its engine ready.
-func up(j *buyer.Job) {
-	j.Network = &buyer.Span{Class: cluster.WAN, RTTMicros: 61_000, LeastMbit: 940, Relayed: 1, Paths: 3}
-	j.State, j.Started, j.Cluster = buyer.Running, time.Now(), &buyer.Cluster{Ready: time.Now(), Version: 1}
+func up(j *record.Job) {
+	j.Network = &record.Span{Class: cluster.WAN, RTTMicros: 61_000, LeastMbit: 940, Relayed: 1, Paths: 3}
+	j.State, j.Started, j.Cluster = record.Running, time.Now(), &record.Cluster{Ready: time.Now(), Version: 1}
 	for i := range j.Ranks {
-		j.Ranks[i] = buyer.Rank{State: buyer.RankRunning, Epoch: 1, Lease: market.LeaseID{byte(i + 1)}, Provider: someKey(byte(i + 1)), Begun: time.Now(),
-			Units: buyer.Units{Class: "gpu/l4", Model: "NVIDIA L4", Simulated: true}, Live: buyer.Live{Phase: "running", Ways: &buyer.Ways{Plan: 1, Direct: len(j.Ranks) - 1}}}
+		j.Ranks[i] = record.Rank{State: record.RankRunning, Epoch: 1, Lease: market.LeaseID{byte(i + 1)}, Provider: someKey(byte(i + 1)), Begun: time.Now(),
+			Units: record.Units{Class: "gpu/l4", Model: "NVIDIA L4", Simulated: true}, Live: record.Live{Phase: "running", Ways: &record.Ways{Plan: 1, Direct: len(j.Ranks) - 1}}}
 		if i > 0 {
-			j.Ranks[i].Live.Ways.Head = &buyer.Way{Path: buyer.PathDirect, RTTMillis: 12.4, MTU: 1420}
+			j.Ranks[i].Live.Ways.Head = &record.Way{Path: record.PathDirect, RTTMillis: 12.4, MTU: 1420}
 		}
 	}
 }
 
 func (f *fakeBuyer) KeyOf(string) (string, bool) { return "", false }
 
-func (f *fakeBuyer) Job(id string) (buyer.Job, error) {
+func (f *fakeBuyer) Job(id string) (record.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, j := range f.jobs {
@@ -180,13 +182,13 @@ func (f *fakeBuyer) Job(id string) (buyer.Job, error) {
 			return j, nil
 		}
 	}
-	return buyer.Job{}, fmt.Errorf("%w: %q", buyer.ErrNoJob, id)
+	return record.Job{}, fmt.Errorf("%w: %q", record.ErrNoJob, id)
 }
 
-func (f *fakeBuyer) List(_ context.Context, q buyer.Query) (buyer.Page, error) {
+func (f *fakeBuyer) List(_ context.Context, q record.Query) (record.Page, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := buyer.Page{Jobs: []buyer.Job{}}
+	p := record.Page{Jobs: []record.Job{}}
 	for _, j := range f.jobs {
 		if strings.Contains(j.Spec.Name, q.Name) && (q.State != "open" || !j.State.Ended()) {
 			p.Jobs = append(p.Jobs, j)
@@ -195,20 +197,20 @@ func (f *fakeBuyer) List(_ context.Context, q buyer.Query) (buyer.Page, error) {
 	return p, nil
 }
 
-func (f *fakeBuyer) Submit(_ context.Context, sub buyer.Submission) (buyer.Job, error) {
+func (f *fakeBuyer) Submit(_ context.Context, sub record.Submission) (record.Job, error) {
 	return f.submit("jsubmitted"+sub.Spec.Name, sub.Spec)
 }
 
-func (f *fakeBuyer) Trace(id string, after int) ([]buyer.Step, <-chan struct{}, error) {
+func (f *fakeBuyer) Trace(id string, after int) ([]record.Step, <-chan struct{}, error) {
 	_, err := f.Job(id)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.steps[min(after, len(f.steps)):]), f.wake, err
 }
 
-func (f *fakeBuyer) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount, error) {
+func (f *fakeBuyer) Receipts(_ context.Context, id string) ([]record.LeaseAccount, error) {
 	j, err := f.Job(id)
-	out := []buyer.LeaseAccount{}
+	out := []record.LeaseAccount{}
 	for i, r := range j.Ranks {
 		if r.Lease.IsZero() {
 			continue
@@ -220,37 +222,37 @@ func (f *fakeBuyer) Receipts(_ context.Context, id string) ([]buyer.LeaseAccount
 		if err := core.Validate(); err != nil {
 			return nil, err
 		}
-		out = append(out, buyer.LeaseAccount{Lease: r.Lease, Rank: uint32(i), Epoch: r.Epoch, Active: true, Owed: 1000, Signed: market.Lease{Core: core}.Marshal()})
+		out = append(out, record.LeaseAccount{Lease: r.Lease, Rank: uint32(i), Epoch: r.Epoch, Active: true, Owed: 1000, Signed: market.Lease{Core: core}.Marshal()})
 	}
 	return out, err
 }
 
 func (f *fakeBuyer) Stop(_ context.Context, id string) error {
 	_, err := f.Job(id)
-	f.change(id, func(j *buyer.Job) { j.State, j.Ended = buyer.Stopped, time.Now() })
+	f.change(id, func(j *record.Job) { j.State, j.Ended = record.Stopped, time.Now() })
 	return err
 }
 
-func (f *fakeBuyer) Log(_ context.Context, id string, rank int, _ buyer.LogQuery, w io.Writer) error {
+func (f *fakeBuyer) Log(_ context.Context, id string, rank int, _ ranklog.Query, w io.Writer) error {
 	if _, err := f.Job(id); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("rank %d says hello\n", rank)
-	_, err := w.Write(append([]byte{buyer.StreamStdout, 0, 0, 0, 0, 0, 0, byte(len(text))}, text...))
+	_, err := w.Write(append([]byte{ranklog.StreamStdout, 0, 0, 0, 0, 0, 0, byte(len(text))}, text...))
 	return err
 }
 
-func (f *fakeBuyer) ScaleWithin(_ context.Context, id string, size uint32, budget market.Amount) (buyer.Job, error) {
+func (f *fakeBuyer) ScaleWithin(_ context.Context, id string, size uint32, budget market.Amount) (record.Job, error) {
 	if f.refuse != nil {
-		return buyer.Job{}, f.refuse
+		return record.Job{}, f.refuse
 	}
-	f.change(id, func(j *buyer.Job) {
+	f.change(id, func(j *record.Job) {
 		j.Spec.Count = size
 		if budget > 0 {
 			j.Spec.Payment.Budget = budget
 		}
 		for len(j.Ranks) < int(size) {
-			j.Ranks = append(j.Ranks, buyer.Rank{State: buyer.RankWaiting})
+			j.Ranks = append(j.Ranks, record.Rank{State: record.RankWaiting})
 		}
 		j.Ranks = j.Ranks[:size]
 	})
@@ -282,7 +284,7 @@ func loop() (here, there live.Conn, err error) {
 }
 
 // Attach runs `fail N`, which ends with N plus the rank, or echoes its arguments.
-func (f *fakeBuyer) Attach(ctx context.Context, id string, rank int, p buyer.Program) (live.Conn, error) {
+func (f *fakeBuyer) Attach(ctx context.Context, id string, rank int, p live.Program) (live.Conn, error) {
 	if _, err := f.runs(id, rank); err != nil {
 		return nil, err
 	}
@@ -303,10 +305,10 @@ func (f *fakeBuyer) Attach(ctx context.Context, id string, rank int, p buyer.Pro
 	return here, nil
 }
 
-func (f *fakeBuyer) runs(id string, rank int) (buyer.Job, error) {
+func (f *fakeBuyer) runs(id string, rank int) (record.Job, error) {
 	j, err := f.Job(id)
-	if err == nil && j.Ranks[rank].State != buyer.RankRunning {
-		err = fmt.Errorf("%w: rank %d of the job is %s", buyer.ErrNotRunning, rank, j.Ranks[rank].State)
+	if err == nil && j.Ranks[rank].State != record.RankRunning {
+		err = fmt.Errorf("%w: rank %d of the job is %s", record.ErrNotRunning, rank, j.Ranks[rank].State)
 	}
 	return j, err
 }

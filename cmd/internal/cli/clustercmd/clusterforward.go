@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/livecmd"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/cluster/dashboard"
 	"github.com/starling-network/starling/node/live"
@@ -129,7 +129,7 @@ func (o forwardOptions) run(a *cli.App, ctx context.Context, args []string) erro
 }
 
 // ownClient says how the engine's own client uses a port of the head that is carried as it is.
-func ownClient(a *cli.App, j buyer.Job, f *livecmd.Forward) {
+func ownClient(a *cli.App, j record.Job, f *livecmd.Forward) {
 	switch engine := j.Spec.Cluster.Engine; {
 	case engine == "ray" && f.Port == cluster.PortRayClient:
 		a.Say("  RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(starling cluster token %s) python -c 'import ray; "+
@@ -215,7 +215,7 @@ anything there.`,
 }
 
 // nextSteps are the possible next commands for a ready cluster, a line each.
-func nextSteps(j buyer.Job) []string {
+func nextSteps(j record.Job) []string {
 	n := j.Spec.Name
 	var out []string
 	line := func(command, what string) { out = append(out, fmt.Sprintf("  %-62s %s", command, what)) }

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 )
 
@@ -32,7 +32,7 @@ come.`,
 			if err != nil {
 				return err
 			}
-			q := buyer.Query{State: "open"}
+			q := record.Query{State: "open"}
 			if all {
 				q.State = ""
 			}
@@ -57,7 +57,7 @@ come.`,
 				short := jobcmd.Shortest(jobs)
 				for i, s := range list {
 					left := "-"
-					if until := jobs[i].Until(); !until.IsZero() && jobs[i].State == buyer.Running {
+					if until := jobs[i].Until(); !until.IsZero() && jobs[i].State == record.Running {
 						left = cli.Span(time.Until(until))
 					}
 					t.Row(s.Name, short[s.ID], s.Engine, s.State, fmt.Sprintf("%d/%d", running(jobs[i]),
@@ -96,7 +96,7 @@ type clusterInfo struct {
 	Hourly   market.Amount  `json:"hourly"` // base units, of the leases that it has now
 	Cost     market.Amount  `json:"cost"`   // base units, so far
 	Budget   market.Amount  `json:"budget"`
-	Measured *buyer.Span    `json:"measured,omitempty"` // between its members, before their leases were signed
+	Measured *record.Span   `json:"measured,omitempty"` // between its members, before their leases were signed
 	Members  []memberInfo   `json:"members"`
 	Paths    []cluster.Path `json:"paths,omitempty"` // with --paths
 }
@@ -109,7 +109,7 @@ type memberInfo struct {
 	State     string        `json:"state"`
 	Address   string        `json:"address"` // inside of the cluster
 	Epoch     uint32        `json:"epoch"`   // counts the leases of the rank
-	Path      buyer.Path    `json:"path,omitempty"`
+	Path      record.Path   `json:"path,omitempty"`
 	RTTMillis float64       `json:"rttMillis,omitempty"`
 	GPUs      uint32        `json:"gpus"`
 	Since     time.Time     `json:"since,omitzero"`
@@ -117,11 +117,11 @@ type memberInfo struct {
 	Hourly    market.Amount `json:"hourly"`
 	Lost      int           `json:"lost,omitempty"` // how often it was replaced
 	Reason    string        `json:"reason,omitempty"`
-	units     buyer.Units
+	units     record.Units
 }
 
 // readCluster looks at a cluster's leases, too.
-func readCluster(ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job) (clusterInfo, error) {
+func readCluster(ctx context.Context, c *api.Client, g market.Genesis, j record.Job) (clusterInfo, error) {
 	spec := j.Spec.Cluster
 	s := clusterInfo{
 		ID: j.ID, Name: j.Spec.Name, Engine: spec.Engine, State: clusterState(j), Reason: j.Reason,
@@ -134,7 +134,7 @@ func readCluster(ctx context.Context, c *api.Client, g market.Genesis, j buyer.J
 	if ready(j) {
 		s.Ready = j.Cluster.Ready
 	}
-	if j.State == buyer.Running {
+	if j.State == record.Running {
 		s.Until = j.Until()
 	}
 	leases, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: j.ID})
@@ -164,7 +164,7 @@ func readCluster(ctx context.Context, c *api.Client, g market.Genesis, j buyer.J
 	return s, nil
 }
 
-func memberOf(j buyer.Job, i int, r buyer.Rank) memberInfo {
+func memberOf(j record.Job, i int, r record.Rank) memberInfo {
 	m := memberInfo{Rank: i, Role: "worker", State: jobcmd.RankState(r), Address: cluster.Address(uint32(i)).String(),
 		Epoch: r.Epoch, Lost: r.Restarts, Reason: r.Reason, units: r.Units}
 	if i == 0 {
@@ -176,7 +176,7 @@ func memberOf(j buyer.Job, i int, r buyer.Rank) memberInfo {
 	if j.Spec.Resources.Class.Family() == "gpu" {
 		m.GPUs = j.Spec.Resources.Units
 	}
-	if r.State == buyer.RankRunning {
+	if r.State == record.RankRunning {
 		m.Since = r.Begun
 	}
 	if w := r.Live.Ways; w != nil && w.Head != nil {
@@ -233,12 +233,12 @@ func pathsTable(t *cli.Table, paths []cluster.Path) {
 	t.Row()
 	t.Row("RANKS", "RTT", "MBIT/S", "PATH")
 	for _, p := range paths {
-		mbit, path := "-", buyer.PathDirect
+		mbit, path := "-", record.PathDirect
 		if p.Mbit > 0 {
 			mbit = fmt.Sprint(p.Mbit)
 		}
 		if p.Relayed {
-			path = buyer.PathRelayed
+			path = record.PathRelayed
 		}
 		t.Row(fmt.Sprintf("%d–%d", p.A, p.B), cli.Millis(float64(p.RTTMicros)/1000), mbit, path)
 	}

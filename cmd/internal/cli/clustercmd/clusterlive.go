@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/livecmd"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/live"
 )
 
@@ -75,10 +75,10 @@ line of output begins with its rank.`,
 }
 
 // openCluster finds a cluster that has not ended.
-func openCluster(a *cli.App, ctx context.Context, name string) (*api.Client, buyer.Job, error) {
+func openCluster(a *cli.App, ctx context.Context, name string) (*api.Client, record.Job, error) {
 	client, err := a.Client()
 	if err != nil {
-		return nil, buyer.Job{}, err
+		return nil, record.Job{}, err
 	}
 	j, err := findCluster(a, ctx, client, name)
 	if err == nil {
@@ -91,10 +91,10 @@ func openCluster(a *cli.App, ctx context.Context, name string) (*api.Client, buy
 const maxAtOnce = 32
 
 // execAll runs a command on all members that run.
-func execAll(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job, p buyer.Program) error {
+func execAll(a *cli.App, ctx context.Context, c *api.Client, j record.Job, p live.Program) error {
 	var ranks []int
 	for i, r := range j.Ranks {
-		if r.State == buyer.RankRunning {
+		if r.State == record.RankRunning {
 			ranks = append(ranks, i)
 		}
 	}
@@ -142,7 +142,7 @@ func execAll(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job, p buye
 }
 
 // execOne runs a command without input.
-func execOne(ctx context.Context, c *api.Client, id string, rank int, p buyer.Program, stdout,
+func execOne(ctx context.Context, c *api.Client, id string, rank int, p live.Program, stdout,
 	stderr *cli.Prefixed) (int, error) {
 	conn, err := c.Attach(ctx, id, rank, p)
 	if err != nil {
@@ -164,7 +164,7 @@ as it is. With -f it goes on until the cluster has ended. What a job of Ray says
 		Example: `  starling cluster logs sweep
   starling cluster logs -f --tail 20 --rank 0 sweep`,
 	}, "cluster", "of one member only; 0 is the head", func(ctx context.Context, c *api.Client,
-		name string) (buyer.Job, error) {
+		name string) (record.Job, error) {
 		return findCluster(a, ctx, c, name)
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -71,7 +71,7 @@ func clusterUp(a *cli.App, ctx context.Context, spec job.Job, o jobcmd.SubmitOpt
 	if err != nil {
 		return err
 	}
-	same, err := clusters(ctx, c, buyer.Query{Name: spec.Name, State: "open"})
+	same, err := clusters(ctx, c, record.Query{Name: spec.Name, State: "open"})
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func untilText(s clusterInfo) string {
 }
 
 // untilReady reports progress until the cluster takes work. The cluster goes on if ctx ends before.
-func untilReady(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job) (buyer.Job, error) {
+func untilReady(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job) (record.Job, error) {
 	p := a.Progress()
 	defer p.Clear()
 	p.Say("cluster %s, job %s", j.Spec.Name, j.ID)
@@ -143,7 +143,7 @@ func untilReady(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis
 			}
 		}
 	})
-	err := c.Events(inner, j.ID, w.step, func(j buyer.Job) {
+	err := c.Events(inner, j.ID, w.step, func(j record.Job) {
 		if w.change(j); ready(j) || j.State.Ended() {
 			enough()
 		}
@@ -179,7 +179,7 @@ type rise struct {
 	began time.Time
 
 	mu       sync.Mutex
-	last     buyer.Job
+	last     record.Job
 	asked    map[string]bool // providers that answered with a quote
 	held     map[int]bool    // ranks that a provider set aside
 	said     map[string]bool // lines that are said once
@@ -187,28 +187,28 @@ type rise struct {
 }
 
 // step takes a step of the trace.
-func (r *rise) step(s buyer.Step) {
+func (r *rise) step(s record.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch s.Kind {
-	case buyer.StepOrdered: // anew: earlier holds are gone
+	case record.StepOrdered: // anew: earlier holds are gone
 		r.asked, r.held, r.declined = map[string]bool{}, map[int]bool{}, 0
 		return
-	case buyer.StepQuoted:
+	case record.StepQuoted:
 		if r.asked == nil {
 			r.asked = map[string]bool{}
 		}
 		r.asked[s.Provider] = true
-	case buyer.StepDeclined, buyer.StepInfeasible, buyer.StepBlocked:
+	case record.StepDeclined, record.StepInfeasible, record.StepBlocked:
 		r.declined++
-	case buyer.StepHeld:
+	case record.StepHeld:
 		if r.held == nil {
 			r.held = map[int]bool{}
 		}
 		if s.Rank != nil {
 			r.held[*s.Rank] = true
 		}
-	case buyer.StepLost, buyer.StepRestarted, buyer.StepLeased:
+	case record.StepLost, record.StepRestarted, record.StepLeased:
 		r.p.Say("%s", s)
 	default:
 		if clusterSteps[s.Kind] {
@@ -218,7 +218,7 @@ func (r *rise) step(s buyer.Step) {
 }
 
 // clusterSteps are the steps that only clusters take.
-var clusterSteps = map[buyer.StepKind]bool{buyer.StepMeasured: true, buyer.StepScaled: true}
+var clusterSteps = map[record.StepKind]bool{record.StepMeasured: true, record.StepScaled: true}
 
 // once says a line unless it was said before.
 func (r *rise) once(key, format string, args ...any) {
@@ -232,7 +232,7 @@ func (r *rise) once(key, format string, args ...any) {
 }
 
 // change takes the job's current state, and reports stages that it reached for the first time.
-func (r *rise) change(j buyer.Job) {
+func (r *rise) change(j record.Job) {
 	r.mu.Lock()
 	r.last = j
 	n := len(j.Ranks)
@@ -263,7 +263,7 @@ func (r *rise) status() {
 func (r *rise) stage() string {
 	j := r.last
 	n := len(j.Ranks)
-	if j.State.Ended() || j.State == buyer.Settling || j.State == buyer.Queued {
+	if j.State.Ended() || j.State == record.Settling || j.State == record.Queued {
 		return clusterState(j)
 	}
 	switch {
@@ -286,9 +286,9 @@ func (r *rise) stage() string {
 }
 
 // leased counts the ranks that have a lease.
-func leased(j buyer.Job) (n int) {
+func leased(j record.Job) (n int) {
 	for _, r := range j.Ranks {
-		if r.State != buyer.RankWaiting && r.State != buyer.RankJoining {
+		if r.State != record.RankWaiting && r.State != record.RankJoining {
 			n++
 		}
 	}
@@ -296,7 +296,7 @@ func leased(j buyer.Job) (n int) {
 }
 
 // pulled is how much of their images the members have that still fetch them, bytes.
-func pulled(j buyer.Job) (done, all uint64) {
+func pulled(j record.Job) (done, all uint64) {
 	for _, r := range j.Ranks {
 		if r.Live.Phase == "pulling" {
 			done += min(r.Live.Pulled, r.Live.PullTotal)
@@ -307,7 +307,7 @@ func pulled(j buyer.Job) (done, all uint64) {
 }
 
 // waysText is such a sum in words. Each way is counted at both ends, and may be relayed at one only.
-func waysText(w buyer.Ways) string {
+func waysText(w record.Ways) string {
 	var words []string
 	for _, of := range []struct {
 		n    int
@@ -321,7 +321,7 @@ func waysText(w buyer.Ways) string {
 }
 
 // waysTold sums up how the members reach each other, each way from both of its ends; all: every member has said so.
-func waysTold(j buyer.Job) (sum buyer.Ways, all bool) {
+func waysTold(j record.Job) (sum record.Ways, all bool) {
 	all = true
 	for _, r := range j.Ranks {
 		if w := r.Live.Ways; w == nil || w.Direct+w.Relayed+w.Cut < len(j.Ranks)-1 {

@@ -20,6 +20,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/ranklog"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job/jobfile"
 )
 
@@ -43,15 +45,15 @@ spec:
 `
 
 // jobWith is a job of two ranks that was submitted an hour ago, with changes.
-func jobWith(t *testing.T, change func(*buyer.Job)) buyer.Job {
+func jobWith(t *testing.T, change func(*record.Job)) record.Job {
 	t.Helper()
 	spec, err := jobfile.Parse([]byte(jobFile), jobfile.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now().Add(-time.Hour - time.Second).Truncate(time.Second)
-	j := buyer.Job{ID: "jaaaaaaaaaaaa", Spec: spec, State: buyer.Running, Created: began, Started: began,
-		Ranks: []buyer.Rank{{State: buyer.RankRunning}, {State: buyer.RankDone}}}
+	j := record.Job{ID: "jaaaaaaaaaaaa", Spec: spec, State: record.Running, Created: began, Started: began,
+		Ranks: []record.Rank{{State: record.RankRunning}, {State: record.RankDone}}}
 	if change != nil {
 		change(&j)
 	}
@@ -59,8 +61,8 @@ func jobWith(t *testing.T, change func(*buyer.Job)) buyer.Job {
 }
 
 // ended is a job that ended half a minute after its begin.
-func ended(state buyer.State, code buyer.Code, reason string) func(*buyer.Job) {
-	return func(j *buyer.Job) {
+func ended(state record.State, code record.Code, reason string) func(*record.Job) {
+	return func(j *record.Job) {
 		j.State, j.Code, j.Reason, j.Ended = state, code, reason, j.Started.Add(30*time.Second)
 	}
 }
@@ -68,14 +70,14 @@ func ended(state buyer.State, code buyer.Code, reason string) func(*buyer.Job) {
 // The list has a line for each job, of every page, also for one with control characters.
 func TestPs(t *testing.T) {
 	t.Parallel()
-	first := jobWith(t, func(j *buyer.Job) { j.Paused, j.Ranks[0].Units.Simulated = true, true })
-	second := jobWith(t, func(j *buyer.Job) {
-		j.ID, j.State, j.Owed, j.Reason = "jaaaaaaaaaabb", buyer.Settling, 1_500_000, "a\x1b[31m\nb"+strings.Repeat("c", 80)
+	first := jobWith(t, func(j *record.Job) { j.Paused, j.Ranks[0].Units.Simulated = true, true })
+	second := jobWith(t, func(j *record.Job) {
+		j.ID, j.State, j.Owed, j.Reason = "jaaaaaaaaaabb", record.Settling, 1_500_000, "a\x1b[31m\nb"+strings.Repeat("c", 80)
 	})
 	p := answering(t, clitest.Answers{"GET /v1/jobs": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		page := buyer.Page{Jobs: []buyer.Job{first}, Next: "next"}
+		page := record.Page{Jobs: []record.Job{first}, Next: "next"}
 		if r.URL.Query().Get("after") == "next" {
-			page = buyer.Page{Jobs: []buyer.Job{second}}
+			page = record.Page{Jobs: []record.Job{second}}
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	})})
@@ -89,22 +91,22 @@ func TestPs(t *testing.T) {
 	if r := p.CLI(t, "ps", "-a", "-q").Want(t, cli.ExitOK); r.Out != "jaaaaaaaaaaaa\njaaaaaaaaaabb\n" || strings.Contains(p.Asked()[0], "state=") {
 		t.Errorf("got %q", r.Out)
 	}
-	none := answering(t, clitest.Answers{"GET /v1/jobs": buyer.Page{Jobs: []buyer.Job{}}})
+	none := answering(t, clitest.Answers{"GET /v1/jobs": record.Page{Jobs: []record.Job{}}})
 	none.CLI(t, "ps").Want(t, cli.ExitOK, "^no job is open; `starling ps -a` lists ended jobs too$")
 	none.CLI(t, "ps", "-o", "json").Want(t, cli.ExitOK, `^\[\]$`)
-	circle := answering(t, clitest.Answers{"GET /v1/jobs": buyer.Page{Next: "same"}})
+	circle := answering(t, clitest.Answers{"GET /v1/jobs": record.Page{Next: "same"}})
 	circle.CLI(t, "ps").Want(t, cli.ExitFailed, `^starling: listing jobs: the peer gives the same page again$`)
 }
 
 // The history is asked for as the flags say, one page, and says how to go on.
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	done := jobWith(t, func(j *buyer.Job) {
-		ended(buyer.Failed, buyer.CodeLost, "the provider was lost")(j)
+	done := jobWith(t, func(j *record.Job) {
+		ended(record.Failed, record.CodeLost, "the provider was lost")(j)
 		j.Created = time.Date(2026, 3, 1, 23, 59, 0, 0, time.FixedZone("east", 3600))
 		j.Key, j.Owed, j.Paid, j.Lamports.Fees = "ci", 2_000_000, 1_000_000, 5000
 	})
-	p := answering(t, clitest.Answers{"GET /v1/jobs": buyer.Page{Jobs: []buyer.Job{done}, Next: "x.y"}})
+	p := answering(t, clitest.Answers{"GET /v1/jobs": record.Page{Jobs: []record.Job{done}, Next: "x.y"}})
 	p.CLI(t, "job", "history", "--since", "2026-03-01", "--state", "failed", "--name", "a b&c", "--limit", "1", "--after", "w").Want(t,
 		cli.ExitOK, `^jaaaaaaa +words +failed +2026-03-01 22:59 +30s +2 +2\.00 STAR +1\.00 STAR +0\.000005 +ci +the provider was lost$`,
 		`^there are more: --after x\.y$`)
@@ -125,24 +127,24 @@ func TestHistory(t *testing.T) {
 // A rank's state has its provider's report, which may say anything.
 func TestRankState(t *testing.T) {
 	t.Parallel()
-	for want, r := range map[string]buyer.Rank{
-		"waiting":            {State: buyer.RankWaiting, Live: buyer.Live{Phase: "paused", Health: "healthy"}},
-		"running":            {State: buyer.RankRunning, Live: buyer.Live{Phase: "nonsense"}},
-		"running, unhealthy": {State: buyer.RankRunning, Live: buyer.Live{Phase: "running", Health: "unhealthy"}},
-		"paused, healthy":    {State: buyer.RankRunning, Live: buyer.Live{Phase: "paused", Health: "healthy"}},
-		"pulling":            {State: buyer.RankRunning, Live: buyer.Live{Phase: "pulling", Pulled: 7}},
-		"pulling 33%":        {State: buyer.RankRunning, Live: buyer.Live{Phase: "pulling", Pulled: 1, PullTotal: 3}},
-		"pulling 100%":       {State: buyer.RankRunning, Live: buyer.Live{Phase: "pulling", Pulled: 1 << 63, PullTotal: 1 << 63}},
-		"pulling 50%":        {State: buyer.RankRunning, Live: buyer.Live{Phase: "pulling", Pulled: 1 << 62, PullTotal: 1 << 63}},
-		"pulling 99%":        {State: buyer.RankRunning, Live: buyer.Live{Phase: "pulling", Pulled: 1<<64 - 2, PullTotal: 1<<64 - 1}},
-		"leased":             {State: buyer.RankLeased, After: time.Now().Add(-time.Hour)},
-		"done":               {State: buyer.RankDone, Live: buyer.Live{Phase: "pulling"}},
+	for want, r := range map[string]record.Rank{
+		"waiting":            {State: record.RankWaiting, Live: record.Live{Phase: "paused", Health: "healthy"}},
+		"running":            {State: record.RankRunning, Live: record.Live{Phase: "nonsense"}},
+		"running, unhealthy": {State: record.RankRunning, Live: record.Live{Phase: "running", Health: "unhealthy"}},
+		"paused, healthy":    {State: record.RankRunning, Live: record.Live{Phase: "paused", Health: "healthy"}},
+		"pulling":            {State: record.RankRunning, Live: record.Live{Phase: "pulling", Pulled: 7}},
+		"pulling 33%":        {State: record.RankRunning, Live: record.Live{Phase: "pulling", Pulled: 1, PullTotal: 3}},
+		"pulling 100%":       {State: record.RankRunning, Live: record.Live{Phase: "pulling", Pulled: 1 << 63, PullTotal: 1 << 63}},
+		"pulling 50%":        {State: record.RankRunning, Live: record.Live{Phase: "pulling", Pulled: 1 << 62, PullTotal: 1 << 63}},
+		"pulling 99%":        {State: record.RankRunning, Live: record.Live{Phase: "pulling", Pulled: 1<<64 - 2, PullTotal: 1<<64 - 1}},
+		"leased":             {State: record.RankLeased, After: time.Now().Add(-time.Hour)},
+		"done":               {State: record.RankDone, Live: record.Live{Phase: "pulling"}},
 	} {
 		if got := RankState(r); got != want {
 			t.Errorf("%+v: got %q, want %q", r.Live, got, want)
 		}
 	}
-	later := buyer.Rank{State: buyer.RankLeased, After: time.Now().Add(time.Hour)}
+	later := record.Rank{State: record.RankLeased, After: time.Now().Add(time.Hour)}
 	if got := RankState(later); !strings.HasPrefix(got, "leased, starts again in ") {
 		t.Errorf("got %q", got)
 	}
@@ -152,16 +154,16 @@ func TestRankState(t *testing.T) {
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	provider, escrow := sign.Key{3}, sign.Key{9}
-	j := jobWith(t, func(j *buyer.Job) {
+	j := jobWith(t, func(j *record.Job) {
 		j.Paused, j.Stopping, j.Owed, j.Paid, j.Key, j.Rerun = true, true, 9, 250_000, "ci", "jold"
-		j.Reason, j.Warning, j.Lamports = "it\x1b waits", "small budget", buyer.Lamports{Fees: 5000, Rent: 1_000_000}
-		j.Escrows = []buyer.Escrow{{Address: escrow, Deposited: 1_000_000, Paid: 250_000, Fees: 5000, Waiting: "for the chain"},
+		j.Reason, j.Warning, j.Lamports = "it\x1b waits", "small budget", record.Lamports{Fees: 5000, Rent: 1_000_000}
+		j.Escrows = []record.Escrow{{Address: escrow, Deposited: 1_000_000, Paid: 250_000, Fees: 5000, Waiting: "for the chain"},
 			{Address: escrow, Closed: true, Waiting: "for nothing"}}
-		j.Ranks[0] = buyer.Rank{State: buyer.RankRunning, Provider: provider, Lease: market.LeaseID{5}, Route: "direct", Restarts: 2, Retries: 1,
-			Units: buyer.Units{Class: "gpu/l4", Model: "NVIDIA L4", Simulated: true}, Exit: 77, Unextended: "no room", Reason: "hidden"}
-		j.Ranks[1].Exit, j.Ranks[1].Units = 3, buyer.Units{Class: "cpu", Model: "EPYC"}
+		j.Ranks[0] = record.Rank{State: record.RankRunning, Provider: provider, Lease: market.LeaseID{5}, Route: "direct", Restarts: 2, Retries: 1,
+			Units: record.Units{Class: "gpu/l4", Model: "NVIDIA L4", Simulated: true}, Exit: 77, Unextended: "no room", Reason: "hidden"}
+		j.Ranks[1].Exit, j.Ranks[1].Units = 3, record.Units{Class: "cpu", Model: "EPYC"}
 	})
-	leases := []buyer.LeaseAccount{{Owed: 1_000_000}, {Owed: 500_000}}
+	leases := []record.LeaseAccount{{Owed: 1_000_000}, {Owed: 500_000}}
 	p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": j, "GET /v1/jobs/{id}/receipts": leases})
 	p.CLI(t, "status", "jaaa").Want(t, cli.ExitOK, `^job +jaaaaaaaaaaaa$`, `^key +ci$`, `^repeats +jold$`,
 		"^state +running, paused; its units are held and paid for, `starling job resume jaaaaaaaaaaaa` lets it go on, stopping$",
@@ -174,9 +176,9 @@ func TestStatus(t *testing.T) {
 	if asked := p.Asked(); !slices.Equal(asked, []string{"GET /v1/jobs/jaaa", "GET /v1/jobs/jaaaaaaaaaaaa/receipts"}) {
 		t.Errorf("asked for %q", asked)
 	}
-	over := jobWith(t, func(j *buyer.Job) {
-		ended(buyer.Failed, buyer.CodeProgram, "exit 3")(j)
-		j.Owed, j.Paid, j.Escrows = 2_000_000, 1_000_000, []buyer.Escrow{{}}
+	over := jobWith(t, func(j *record.Job) {
+		ended(record.Failed, record.CodeProgram, "exit 3")(j)
+		j.Owed, j.Paid, j.Escrows = 2_000_000, 1_000_000, []record.Escrow{{}}
 	})
 	p = answering(t, clitest.Answers{"GET /v1/jobs/{id}": over})
 	p.CLI(t, "status", "j").Want(t, cli.ExitOK, `^state +failed$`, `^ran for +30s, `, `^cost +2\.00 STAR`,
@@ -193,18 +195,18 @@ func TestWhy(t *testing.T) {
 	t.Parallel()
 	a, b, c, d := sign.Key{1}.String(), sign.Key{2}.String(), sign.Key{3}.String(), sign.Key{4}.String()
 	j := jobWith(t, nil)
-	at := func(s time.Duration, step buyer.Step) buyer.Step { step.At = j.Created.Add(s); return step }
+	at := func(s time.Duration, step record.Step) record.Step { step.At = j.Created.Add(s); return step }
 	one := 1
-	steps := []buyer.Step{
-		at(0, buyer.Step{Kind: buyer.StepOrdered, Detail: "order 1 for 2 ranks"}),
-		at(0, buyer.Step{Kind: buyer.StepAsked, Provider: a}), at(0, buyer.Step{Kind: buyer.StepAsked, Provider: b}),
-		at(0, buyer.Step{Kind: buyer.StepDeclined, Provider: c, Detail: "full\x1b[2J\nPROVIDER"}),
-		at(0, buyer.Step{Kind: buyer.StepQuoted, Provider: a, Price: "0.04", Route: "direct", Took: 5 * time.Millisecond}),
-		at(0, buyer.Step{Kind: buyer.StepQuoted, Provider: a, Price: "0.04", Route: "gossip", Took: 70 * time.Millisecond}),
-		at(0, buyer.Step{Kind: buyer.StepQuoted, Provider: d, Price: "0.05", Route: "gossip"}),
-		at(1500*time.Millisecond, buyer.Step{Kind: buyer.StepLeased, Provider: a, Rank: &one}),
-		at(61*time.Second, buyer.Step{Kind: buyer.StepOrdered, Detail: "order 2 for 1 rank"}),
-		at(61*time.Second, buyer.Step{Kind: buyer.StepSilent, Provider: "somebody", Detail: "no answer in time"}),
+	steps := []record.Step{
+		at(0, record.Step{Kind: record.StepOrdered, Detail: "order 1 for 2 ranks"}),
+		at(0, record.Step{Kind: record.StepAsked, Provider: a}), at(0, record.Step{Kind: record.StepAsked, Provider: b}),
+		at(0, record.Step{Kind: record.StepDeclined, Provider: c, Detail: "full\x1b[2J\nPROVIDER"}),
+		at(0, record.Step{Kind: record.StepQuoted, Provider: a, Price: "0.04", Route: "direct", Took: 5 * time.Millisecond}),
+		at(0, record.Step{Kind: record.StepQuoted, Provider: a, Price: "0.04", Route: "gossip", Took: 70 * time.Millisecond}),
+		at(0, record.Step{Kind: record.StepQuoted, Provider: d, Price: "0.05", Route: "gossip"}),
+		at(1500*time.Millisecond, record.Step{Kind: record.StepLeased, Provider: a, Rank: &one}),
+		at(61*time.Second, record.Step{Kind: record.StepOrdered, Detail: "order 2 for 1 rank"}),
+		at(61*time.Second, record.Step{Kind: record.StepSilent, Provider: "somebody", Detail: "no answer in time"}),
 	}
 	p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": j, "GET /v1/jobs/{id}/why": steps})
 	r := p.CLI(t, "why", "jaaa").Want(t, cli.ExitOK, `^job jaaaaaaaaaaaa: running, 1 of 2 ranks done$`, `^\+0\.000s  order 1 for 2 ranks$`,
@@ -223,7 +225,7 @@ func TestWhy(t *testing.T) {
 
 // frame is a part of a log.
 func frame(stream byte, text string) string {
-	h := make([]byte, buyer.FrameHeader)
+	h := make([]byte, ranklog.FrameHeader)
 	h[0] = stream
 	binary.BigEndian.PutUint32(h[4:], uint32(len(text)))
 	return string(h) + text
@@ -244,7 +246,7 @@ func TestLogs(t *testing.T) {
 	j := jobWith(t, nil)
 	raw := "one\nt\x1b[31mwo\x00"
 	p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": j, "GET /v1/jobs/{id}/logs": logsOf(
-		frame(buyer.StreamStdout, "a")+frame(buyer.StreamStderr, "oh\n")+frame(buyer.StreamStdout, "b\nlast"), frame(buyer.StreamStdout, raw))})
+		frame(ranklog.StreamStdout, "a")+frame(ranklog.StreamStderr, "oh\n")+frame(ranklog.StreamStdout, "b\nlast"), frame(ranklog.StreamStdout, raw))})
 	if r := p.CLI(t, "logs", "j").Want(t, cli.ExitOK); r.Out != "[0] ab\n[0] last\n[1] one\n[1] t\x1b[31mwo\x00\n" || r.Err != "[0] oh\n" {
 		t.Errorf("got %q and %q", r.Out, r.Err)
 	}
@@ -264,11 +266,11 @@ func TestLogs(t *testing.T) {
 // A log that breaks off is an error, and so is a malformed one; the part before it is written.
 func TestLogsBroken(t *testing.T) {
 	t.Parallel()
-	whole := frame(buyer.StreamStdout, "start\n")
-	huge := frame(buyer.StreamStdout, "")
+	whole := frame(ranklog.StreamStdout, "start\n")
+	huge := frame(ranklog.StreamStdout, "")
 	huge = huge[:4] + "\xff\xff\xff\xff"
 	for name, x := range map[string]struct{ log, says string }{
-		"cut in a header": {whole + "\x01\x00", `unexpected EOF`}, "cut in a frame": {whole + frame(buyer.StreamStdout, "\nabc")[:9], `unexpected EOF`},
+		"cut in a header": {whole + "\x01\x00", `unexpected EOF`}, "cut in a frame": {whole + frame(ranklog.StreamStdout, "\nabc")[:9], `unexpected EOF`},
 		"unknown stream": {whole + frame(9, "x"), `frame of unknown stream 9`}, "too long": {whole + huge, `this is no frame`},
 		"not zero": {whole + "\x01\x01\x00\x00\x00\x00\x00\x01x", `this is no frame`},
 	} {
@@ -283,14 +285,14 @@ func TestLogsBroken(t *testing.T) {
 func TestExitCodesOfJobs(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
-		state buyer.State
-		code  buyer.Code
+		state record.State
+		code  record.Code
 		want  cli.ExitCode
 	}{
-		{buyer.Succeeded, "", cli.ExitOK}, {buyer.Failed, buyer.CodeProgram, cli.ExitFailed}, {buyer.Failed, buyer.CodeNoMatch, cli.ExitNoMatch},
-		{buyer.Failed, buyer.CodePayment, cli.ExitPayment}, {buyer.Failed, buyer.CodeTimeout, cli.ExitTimeout},
-		{buyer.Failed, buyer.CodeLost, cli.ExitLost}, {buyer.Failed, buyer.CodeInput, cli.ExitUsage},
-		{buyer.Failed, buyer.CodePeer, cli.ExitPeer}, {buyer.Failed, "unheard of", cli.ExitFailed}, {buyer.Stopped, "", cli.ExitFailed},
+		{record.Succeeded, "", cli.ExitOK}, {record.Failed, record.CodeProgram, cli.ExitFailed}, {record.Failed, record.CodeNoMatch, cli.ExitNoMatch},
+		{record.Failed, record.CodePayment, cli.ExitPayment}, {record.Failed, record.CodeTimeout, cli.ExitTimeout},
+		{record.Failed, record.CodeLost, cli.ExitLost}, {record.Failed, record.CodeInput, cli.ExitUsage},
+		{record.Failed, record.CodePeer, cli.ExitPeer}, {record.Failed, "unheard of", cli.ExitFailed}, {record.Stopped, "", cli.ExitFailed},
 	} {
 		j := jobWith(t, ended(x.state, x.code, "it \x07ended"))
 		p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": j, "GET /v1/jobs/{id}/logs": logsOf("", "")})
@@ -308,14 +310,14 @@ func TestExitCodesOfJobs(t *testing.T) {
 func TestWaitCut(t *testing.T) {
 	t.Parallel()
 	j := jobWith(t, nil)
-	event := func(j buyer.Job) string {
+	event := func(j record.Job) string {
 		b, err := json.Marshal(j)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return "event: job\ndata: " + string(b) + "\n\n"
 	}
-	done := jobWith(t, ended(buyer.Succeeded, "", ""))
+	done := jobWith(t, ended(record.Succeeded, "", ""))
 	for events, x := range map[string]struct {
 		code cli.ExitCode
 		says string
@@ -335,13 +337,13 @@ func TestWaitCut(t *testing.T) {
 // Each job of a list is stopped in turn; the first refusal ends it.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	over := jobWith(t, ended(buyer.Stopped, "", ""))
+	over := jobWith(t, ended(record.Stopped, "", ""))
 	p := answering(t, clitest.Answers{"DELETE /v1/jobs/{id}": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.PathValue("id") == "gone" {
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = w.Write([]byte(`{"error":{"code":"not_found","message":"there is no job gone"}}`))
 		}
-	}), "GET /v1/jobs/jrun": jobWith(t, func(j *buyer.Job) { j.ID = "jrun" }), "GET /v1/jobs/{id}": over})
+	}), "GET /v1/jobs/jrun": jobWith(t, func(j *record.Job) { j.ID = "jrun" }), "GET /v1/jobs/{id}": over})
 	p.CLI(t, "stop", "jrun", "jaaa").Want(t, cli.ExitOK, `^jrun +stopping$`, `^jaaaaaaaaaaaa +stopped$`)
 	p.CLI(t, "stop", "--wait", "jaaa").Want(t, cli.ExitOK, `^jaaaaaaaaaaaa +stopped$`)
 	p.Asked()
@@ -354,11 +356,11 @@ func TestStop(t *testing.T) {
 // An output is written once, beneath the directory that was named, and only where the job asked for it.
 func TestGet(t *testing.T) {
 	t.Parallel()
-	with := func(path string, change func(*buyer.Job)) buyer.Job {
-		return jobWith(t, func(j *buyer.Job) {
-			ended(buyer.Succeeded, "", "")(j)
+	with := func(path string, change func(*record.Job)) record.Job {
+		return jobWith(t, func(j *record.Job) {
+			ended(record.Succeeded, "", "")(j)
 			for i := range j.Ranks {
-				j.Ranks[i].Outputs = []buyer.Output{{Path: path, Blob: buyer.Blob{CID: fmt.Sprint("cid", i), Size: 5}}}
+				j.Ranks[i].Outputs = []record.Output{{Path: path, Blob: record.Blob{CID: fmt.Sprint("cid", i), Size: 5}}}
 			}
 			if change != nil {
 				change(j)
@@ -387,14 +389,14 @@ func TestGet(t *testing.T) {
 func TestGetNothing(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
-		change     func(*buyer.Job)
+		change     func(*record.Job)
 		says, hint string
 	}{
 		{nil, `has no outputs yet: it is running`, `starling wait jaaaaaaaaaaaa`},
-		{func(j *buyer.Job) { j.Stopping = true }, `has no outputs yet: it is being stopped`, `starling wait jaaaaaaaaaaaa`},
-		{ended(buyer.Failed, "", ""), `has no outputs`, `starling status jaaaaaaaaaaaa`},
-		{func(j *buyer.Job) { j.Spec.Outputs = nil }, `has no outputs`, `say which directory to keep with --out`},
-		{func(j *buyer.Job) { ended(buyer.Succeeded, "", "")(j); j.Verified = make([]buyer.Verified, 2) },
+		{func(j *record.Job) { j.Stopping = true }, `has no outputs yet: it is being stopped`, `starling wait jaaaaaaaaaaaa`},
+		{ended(record.Failed, "", ""), `has no outputs`, `starling status jaaaaaaaaaaaa`},
+		{func(j *record.Job) { j.Spec.Outputs = nil }, `has no outputs`, `say which directory to keep with --out`},
+		{func(j *record.Job) { ended(record.Succeeded, "", "")(j); j.Verified = make([]record.Verified, 2) },
 			`the results of job jaaaaaaaaaaaa are held back: 2 unchecked`, `wait for it, or --unchecked takes what is there`},
 	} {
 		p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": jobWith(t, x.change)})
@@ -405,10 +407,10 @@ func TestGetNothing(t *testing.T) {
 // A quote shows the providers with room for the job; a job without a provider has an exit code of its own.
 func TestQuote(t *testing.T) {
 	t.Parallel()
-	q := buyer.Quotation{Places: true, Cost: 50_000, MaxCost: 100_000, Lamports: buyer.Lamports{Fees: 5000, Most: 9000, Rent: 7000},
-		Quotes: []buyer.QuotedOffer{{Provider: sign.Key{1}, Region: "eu\x1b", Price: 40_000, Leases: 3, Route: "direct", Took: 5 * time.Millisecond, Ranks: 2,
-			Units: buyer.Units{Class: "cpu"}}, {Provider: sign.Key{2}, Route: "gossip", Misfit: "too dear"}},
-		Declined: []buyer.Declined{{Provider: sign.Key{3}, Reason: "full\nof work"}}}
+	q := record.Quotation{Places: true, Cost: 50_000, MaxCost: 100_000, Lamports: record.Lamports{Fees: 5000, Most: 9000, Rent: 7000},
+		Quotes: []record.QuotedOffer{{Provider: sign.Key{1}, Region: "eu\x1b", Price: 40_000, Leases: 3, Route: "direct", Took: 5 * time.Millisecond, Ranks: 2,
+			Units: record.Units{Class: "cpu"}}, {Provider: sign.Key{2}, Route: "gossip", Misfit: "too dear"}},
+		Declined: []record.Declined{{Provider: sign.Key{3}, Reason: "full\nof work"}}}
 	p := answering(t, clitest.Answers{"POST /v1/quotes": &q})
 	path := p.File(t, "job.yaml", jobFile)
 	p.CLI(t, "quote", path).Want(t, cli.ExitOK, `^job +words$`, `^budget +0\.1`,
@@ -445,8 +447,8 @@ func TestValidate(t *testing.T) {
 func TestSubmit(t *testing.T) {
 	t.Parallel()
 	const secret = "correct-horse"
-	submitted := jobWith(t, func(j *buyer.Job) { j.Warning = "the budget is small" })
-	p := answering(t, clitest.Answers{"POST /v1/blobs": buyer.Blob{CID: "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", Size: 1},
+	submitted := jobWith(t, func(j *record.Job) { j.Warning = "the budget is small" })
+	p := answering(t, clitest.Answers{"POST /v1/blobs": record.Blob{CID: "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", Size: 1},
 		"POST /v1/jobs": submitted, "GET /v1/jobs/{id}": submitted})
 	p.File(t, "app.wasm", "the module")
 	p.Env["TOKEN"] = secret

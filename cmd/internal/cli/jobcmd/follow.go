@@ -13,23 +13,23 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // errDetached says that the user left a job to itself.
 var errDetached = errors.New("detached")
 
 // until says up to when a job is followed.
-type until func(buyer.Job) bool
+type until func(record.Job) bool
 
 // The values of --wait.
 var untils = map[string]until{
-	"result": func(j buyer.Job) bool { _, ok := j.Result(); return ok },
-	"paid":   func(j buyer.Job) bool { return j.State.Ended() },
+	"result": func(j record.Job) bool { _, ok := j.Result(); return ok },
+	"paid":   func(j record.Job) bool { return j.State.Ended() },
 }
 
 // follow shows a job's logs and how it goes until over, and returns it as it is then. errDetached when ctx ends before.
-func follow(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, over until) (buyer.Job,
+func follow(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job, over until) (record.Job,
 	error) {
 	p := a.Progress()
 	defer p.Clear()
@@ -74,10 +74,10 @@ type watch struct {
 	began time.Time
 
 	mu   sync.Mutex
-	last buyer.Job
+	last record.Job
 }
 
-func (w *watch) job() buyer.Job {
+func (w *watch) job() record.Job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last
@@ -103,7 +103,7 @@ func (w *watch) run(ctx context.Context, c *api.Client) error {
 	})
 	ectx, enough := context.WithCancel(ctx)
 	defer enough()
-	err := c.Events(ectx, w.job().ID, w.step, func(j buyer.Job) {
+	err := c.Events(ectx, w.job().ID, w.step, func(j record.Job) {
 		if w.change(j); w.over(j) {
 			enough()
 		}
@@ -115,14 +115,14 @@ func (w *watch) run(ctx context.Context, c *api.Client) error {
 }
 
 // step reports the steps that a user wants to see at once; why has the rest.
-func (w *watch) step(s buyer.Step) {
+func (w *watch) step(s record.Step) {
 	switch s.Kind {
-	case buyer.StepLeased, buyer.StepLost, buyer.StepAway, buyer.StepRestarted:
-	case buyer.StepRound:
+	case record.StepLeased, record.StepLost, record.StepAway, record.StepRestarted:
+	case record.StepRound:
 		if w.job().Spec.RoundCount() == 1 {
 			return
 		}
-	case buyer.StepPaid:
+	case record.StepPaid:
 		if s.Provider != "" { // of one lease; the sum follows
 			return
 		}
@@ -132,7 +132,7 @@ func (w *watch) step(s buyer.Step) {
 	w.p.Say("%s", s)
 }
 
-func (w *watch) change(j buyer.Job) {
+func (w *watch) change(j record.Job) {
 	w.mu.Lock()
 	changed := j.State != w.last.State
 	w.last = j
@@ -149,7 +149,7 @@ func (w *watch) status() {
 
 // copyLogs copies the part q of the log of one rank or of all: as it is where the job has one rank or one is asked for,
 // else each line with its rank. With Follow it goes on until the job has ended.
-func copyLogs(ctx context.Context, c *api.Client, j buyer.Job, q api.Log, stdout, stderr io.Writer) error {
+func copyLogs(ctx context.Context, c *api.Client, j record.Job, q api.Log, stdout, stderr io.Writer) error {
 	q.ID = j.ID
 	if q.Rank == cli.AllRanks && len(j.Ranks) == 1 {
 		q.Rank = 0
@@ -189,7 +189,7 @@ func (l *Locked) Write(b []byte) (int, error) {
 }
 
 // Summary is the one line at a job's end.
-func Summary(g market.Genesis, j buyer.Job) string {
+func Summary(g market.Genesis, j record.Job) string {
 	if end, ok := j.Result(); ok && !j.State.Ended() {
 		text := fmt.Sprintf("%s %s", j.ID, end)
 		if !j.Started.IsZero() {
@@ -213,7 +213,7 @@ func Summary(g market.Genesis, j buyer.Job) string {
 }
 
 // paidText is the amount really paid for a job.
-func paidText(g market.Genesis, j buyer.Job) string {
+func paidText(g market.Genesis, j record.Job) string {
 	text := "paid " + g.FormatAmount(j.Paid)
 	switch {
 	case !j.State.Ended():

@@ -15,7 +15,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
 )
@@ -90,7 +90,7 @@ given before that is over, but with --unchecked.`,
 }
 
 // noOutputs says why a job has no outputs.
-func noOutputs(j buyer.Job) error {
+func noOutputs(j record.Job) error {
 	_, over := j.Result()
 	err, hint := fmt.Errorf("job %s has no outputs", j.ID), "starling status "+j.ID
 	switch {
@@ -105,7 +105,7 @@ func noOutputs(j buyer.Job) error {
 }
 
 // download writes the outputs of one rank or all beneath dir.
-func download(ctx context.Context, c *api.Client, j buyer.Job, rank int, dir string) ([]savedOutput, error) {
+func download(ctx context.Context, c *api.Client, j record.Job, rank int, dir string) ([]savedOutput, error) {
 	var saved []savedOutput
 	for i, r := range j.Ranks {
 		if rank != cli.AllRanks && rank != i {
@@ -131,7 +131,7 @@ func download(ctx context.Context, c *api.Client, j buyer.Job, rank int, dir str
 }
 
 // outputDir is the directory for an output. The provider's name of an output must be one that the job requested.
-func outputDir(j buyer.Job, base, output string) (string, error) {
+func outputDir(j record.Job, base, output string) (string, error) {
 	local := filepath.FromSlash(strings.TrimPrefix(path.Clean(output), "/"))
 	if !slices.Contains(j.Spec.Outputs, job.Output{Path: output}) || !filepath.IsLocal(local) {
 		return "", errors.New("the job asked for no such output")
@@ -139,7 +139,7 @@ func outputDir(j buyer.Job, base, output string) (string, error) {
 	return filepath.Join(base, local), nil
 }
 
-func downloadOne(ctx context.Context, c *api.Client, o buyer.Output, dir string) error {
+func downloadOne(ctx context.Context, c *api.Client, o record.Output, dir string) error {
 	r, err := c.GetBlob(ctx, o.CID)
 	if err != nil {
 		return err

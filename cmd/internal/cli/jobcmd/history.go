@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 func newHistory(a *cli.App) *cobra.Command {
@@ -32,7 +32,7 @@ time (36h, 7d) or a day (2006-01-02, UTC); --state a state, or open or ended.`,
 	f.IntVar(&limit, "limit", 50, "jobs on a page")
 	f.StringVar(&after, "after", "", "go on after a page, with what it ended with")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		q := buyer.Query{State: state, Name: name, Limit: limit, After: after}
+		q := record.Query{State: state, Name: name, Limit: limit, After: after}
 		if limit < 1 {
 			return cli.Usagef("--limit: %d, want at least 1", limit)
 		}
@@ -66,7 +66,7 @@ time (36h, 7d) or a day (2006-01-02, UTC); --state a state, or open or ended.`,
 	return c
 }
 
-func historyTable(t *cli.Table, g market.Genesis, jobs []buyer.Job) {
+func historyTable(t *cli.Table, g market.Genesis, jobs []record.Job) {
 	t.Head("ID", "NAME", "STATE", "SUBMITTED", "RAN", "RANKS", "COST", "PAID", "SOL", "KEY", "REASON")
 	short := Shortest(jobs)
 	for _, j := range jobs {

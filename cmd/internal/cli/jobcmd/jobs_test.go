@@ -19,7 +19,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/cmd/internal/cli/rooms"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/webhook"
 	"github.com/starling-network/starling/p2p"
 )
@@ -63,8 +63,8 @@ func (w *world) testFail(t *testing.T) {
 	w.CLI(t, args...).Want(t, cli.ExitFailed, `^this goes wrong$`, `^starling: job (j\w+) failed: .*7`, `^hint: starling why j\w+$`)
 	// One document on standard output, everything else beside it.
 	r := w.CLI(t, append(args, "--wait", "paid", "-o", "json")...).Want(t, cli.ExitFailed, `"code":"failed"`)
-	var j buyer.Job
-	if err := json.Unmarshal([]byte(r.Out), &j); err != nil || j.State != buyer.Failed || j.Code != buyer.CodeProgram {
+	var j record.Job
+	if err := json.Unmarshal([]byte(r.Out), &j); err != nil || j.State != record.Failed || j.Code != record.CodeProgram {
 		t.Errorf("%v: %s", err, r.Out)
 	}
 	w.CLI(t, "get", j.ID, t.TempDir()).Want(t, cli.ExitFailed, `has no outputs`, `^hint: say which directory to keep`)
@@ -234,7 +234,7 @@ func (w *world) nowhere(t *testing.T) {
 	if files < 6 {
 		t.Errorf("only %d files were looked into", files)
 	}
-	var jobs buyer.Page
+	var jobs record.Page
 	if err := json.Unmarshal([]byte(w.Must(t, "job", "history", "-o", "json")), &jobs); err != nil || len(jobs.Jobs) == 0 {
 		t.Fatalf("%d jobs: %v", len(jobs.Jobs), err)
 	}
@@ -257,7 +257,7 @@ func (w *world) testDockerLogin(t *testing.T) {
 	}
 	w.File(t, "docker/config.json", `{"credHelpers": {"registry.example": "good"}}`)
 	out := w.Must(t, "submit", "-d", "-o", "json", file)
-	var j buyer.Job
+	var j record.Job
 	if err := json.Unmarshal([]byte(out), &j); err != nil || j.ID == "" {
 		t.Fatalf("%s: %v", out, err)
 	}
@@ -272,7 +272,7 @@ func (w *world) testHistory(t *testing.T) {
 		!strings.Contains(r.Err, "restarted rank 0") || !strings.Contains(r.Err, "after 1 restarts") {
 		t.Fatalf("%+v", r)
 	}
-	var page buyer.Page
+	var page record.Page
 	if err := json.Unmarshal([]byte(w.Must(t, "job", "history", "--name", "failing", "--since", "1h", "--state", "failed", "-o", "json")), &page); err != nil || len(page.Jobs) != 1 {
 		t.Fatalf("%d jobs: %v", len(page.Jobs), err)
 	}
@@ -289,7 +289,7 @@ func (w *world) testHistory(t *testing.T) {
 	if err := json.Unmarshal([]byte(w.Must(t, "job", "history", "--limit", "1", "--after", next, "-o", "json")), &page); err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != id {
 		t.Errorf("the second page has %+v, %v", page.Jobs, err)
 	}
-	var rerun buyer.Page
+	var rerun record.Page
 	if err := json.Unmarshal([]byte(w.Must(t, "job", "history", "--limit", "1", "-o", "json")), &rerun); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // NewLogs makes the command `starling logs`.
@@ -30,14 +30,14 @@ takes a length of time before now (90s, 36h, 7d), a UTC day (2006-01-02) or a ti
   starling logs --since 10m jk3v5q2a
   starling logs --rank 2 jk3v5q2a > rank2.txt`,
 		GroupID: cli.GroupJobs,
-	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (buyer.Job, error) {
+	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (record.Job, error) {
 		return api.GetJob.Call(ctx, c, api.ByID{ID: id})
 	})
 }
 
 // LogsCommand makes c write the logs of the job or cluster that find returns for c's argument.
 func LogsCommand(a *cli.App, c *cobra.Command, what, one string, find func(context.Context, *api.Client,
-	string) (buyer.Job, error)) *cobra.Command {
+	string) (record.Job, error)) *cobra.Command {
 	q := api.Log{}
 	var since string
 	var tail int
@@ -82,7 +82,7 @@ func LogsCommand(a *cli.App, c *cobra.Command, what, one string, find func(conte
 
 // logs writes the part q of the log of one rank or of all. With Follow it goes on until the job has ended; the error
 // then says how.
-func logs(a *cli.App, ctx context.Context, client *api.Client, j buyer.Job, q api.Log) error {
+func logs(a *cli.App, ctx context.Context, client *api.Client, j record.Job, q api.Log) error {
 	err := copyLogs(ctx, client, j, q, cli.Plain(a.Out), cli.Plain(a.Err))
 	if !q.Follow {
 		return err
@@ -132,7 +132,7 @@ once; --wait waits until the payment is final. Stopping a job that has ended doe
 
 // Stop ends jobs and shows their outcome.
 func Stop(a *cli.App, ctx context.Context, client *api.Client, ids []string, wait bool) error {
-	jobs := []buyer.Job{}
+	jobs := []record.Job{}
 	for _, id := range ids {
 		if err := api.StopJob.Send(ctx, client, api.ByID{ID: id}); err != nil {
 			return err
@@ -188,12 +188,12 @@ succeeded.`,
 }
 
 // waitFor returns the job when it has ended.
-func waitFor(ctx context.Context, c *api.Client, id string) (buyer.Job, error) {
+func waitFor(ctx context.Context, c *api.Client, id string) (record.Job, error) {
 	j, err := api.GetJob.Call(ctx, c, api.ByID{ID: id})
 	if err != nil || j.State.Ended() {
 		return j, err
 	}
-	err = c.Events(ctx, j.ID, nil, func(now buyer.Job) { j = now })
+	err = c.Events(ctx, j.ID, nil, func(now record.Job) { j = now })
 	switch {
 	case j.State.Ended():
 		return j, nil

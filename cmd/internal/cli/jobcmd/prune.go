@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // pruned are the jobs that ended long ago, each removed, to be removed, or kept for a reason.
@@ -20,10 +20,10 @@ type pruned struct {
 }
 
 type prunedJob struct {
-	ID    string      `json:"id"`
-	Name  string      `json:"name"`
-	State buyer.State `json:"state"`
-	Ended time.Time   `json:"ended"`
+	ID    string       `json:"id"`
+	Name  string       `json:"name"`
+	State record.State `json:"state"`
+	Ended time.Time    `json:"ended"`
 	api.RemovedJob
 	Kept string `json:"kept,omitempty"` // the reason; empty: it is removed, or would be
 }
@@ -43,7 +43,7 @@ job history and wallet spend, and their proofs can no longer be exported: starli
   starling job prune --older-than 30d`,
 	}, 0, func(ctx context.Context, p cli.Peer, _ []string) (pruned, error) {
 		age, err := cli.ParseAge(older)
-		if err != nil || age < buyer.RemoveAfter {
+		if err != nil || age < record.RemoveAfter {
 			return pruned{}, cli.Usagef("--older-than: %.40q, want 24h or more, such as 36h or 30d", older)
 		}
 		return prune(ctx, p, time.Now().Add(-age), dry)
@@ -59,7 +59,7 @@ job history and wallet spend, and their proofs can no longer be exported: starli
 // prune removes the jobs that ended before a time, the newest first. A dry run finds them only.
 func prune(ctx context.Context, p cli.Peer, before time.Time, dry bool) (pruned, error) {
 	out := pruned{Jobs: []prunedJob{}, DryRun: dry}
-	all, err := p.Client.Jobs(ctx, buyer.Query{State: "ended", Limit: buyer.PageMax})
+	all, err := p.Client.Jobs(ctx, record.Query{State: "ended", Limit: record.PageMax})
 	for _, j := range all {
 		if !j.Ended.Before(before) {
 			continue

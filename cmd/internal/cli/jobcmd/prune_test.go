@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 func TestPruneSummary(t *testing.T) {
@@ -38,11 +38,11 @@ func TestPruneSummary(t *testing.T) {
 // Prune removes old jobs, shows a needed one with the reason, and leaves those of today alone.
 func TestPrune(t *testing.T) {
 	t.Parallel()
-	old := func(id string, since time.Duration) buyer.Job {
-		return jobWith(t, func(j *buyer.Job) { j.ID, j.State, j.Ended = id, buyer.Failed, time.Now().Add(-since) })
+	old := func(id string, since time.Duration) record.Job {
+		return jobWith(t, func(j *record.Job) { j.ID, j.State, j.Ended = id, record.Failed, time.Now().Add(-since) })
 	}
 	p := answering(t, clitest.Answers{
-		"GET /v1/jobs": buyer.Page{Jobs: []buyer.Job{
+		"GET /v1/jobs": record.Page{Jobs: []record.Job{
 			old("jyoung", time.Hour), old("jold", 8*24*time.Hour), old("jneeded", 9*24*time.Hour),
 		}},
 		"DELETE /v1/jobs/jold/record": api.RemovedJob{LogBytes: 1 << 20, OutputBytes: 3 << 20},

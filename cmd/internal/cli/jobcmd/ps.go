@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // NewPs makes the command `starling ps`.
@@ -36,7 +36,7 @@ command takes them so.`,
 			if err != nil {
 				return err
 			}
-			q := buyer.Query{Limit: buyer.PageMax}
+			q := record.Query{Limit: record.PageMax}
 			if !all {
 				q.State = "open"
 			}
@@ -65,13 +65,13 @@ command takes them so.`,
 	return c
 }
 
-func psTable(t *cli.Table, g market.Genesis, jobs []buyer.Job, short map[string]string) {
+func psTable(t *cli.Table, g market.Genesis, jobs []record.Job, short map[string]string) {
 	now := time.Now()
 	t.Head("ID", "NAME", "STATE", "RANKS", "ROUND", "AGE", "LEFT", "COST", "CHECKED", "REASON")
 	for _, j := range jobs {
 		done := 0
 		for _, r := range j.Ranks {
-			if r.State == buyer.RankDone {
+			if r.State == record.RankDone {
 				done++
 			}
 		}
@@ -79,19 +79,19 @@ func psTable(t *cli.Table, g market.Genesis, jobs []buyer.Job, short map[string]
 		if n := j.Spec.RoundCount(); n > 1 {
 			round = fmt.Sprintf("%d/%d", min(j.Round+1, n), n)
 		}
-		if j.State.Ended() || j.State == buyer.Settling {
+		if j.State.Ended() || j.State == record.Settling {
 			cost = g.FormatAmount(j.Owed)
 		}
 		state := string(j.State)
-		if j.Paused && j.State == buyer.Running {
+		if j.Paused && j.State == record.Running {
 			state = "paused"
 		}
 		ranks := fmt.Sprintf("%d/%d", done, len(j.Ranks))
-		if slices.ContainsFunc(j.Ranks, func(r buyer.Rank) bool { return r.Units.Simulated }) {
+		if slices.ContainsFunc(j.Ranks, func(r record.Rank) bool { return r.Units.Simulated }) {
 			ranks += " (simulated)"
 		}
 		left := "-"
-		if until := j.Until(); !until.IsZero() && j.State == buyer.Running {
+		if until := j.Until(); !until.IsZero() && j.State == record.Running {
 			left = cli.Span(until.Sub(now))
 		}
 		t.Row(short[j.ID], j.Spec.Name, state, ranks, round, cli.Ago(now, j.Created), left, cost, checkedText(j),
@@ -100,7 +100,7 @@ func psTable(t *cli.Table, g market.Genesis, jobs []buyer.Job, short map[string]
 }
 
 // checkedText is how far a job's results are checked, for a table.
-func checkedText(j buyer.Job) string {
+func checkedText(j record.Job) string {
 	if text := j.VerifyText(); text != "" {
 		return cli.Clip(text, 60)
 	}
@@ -108,7 +108,7 @@ func checkedText(j buyer.Job) string {
 }
 
 // unitsText is the kind of units, for a table: "gpu/l4 NVIDIA L4 (simulated)".
-func unitsText(u buyer.Units) string {
+func unitsText(u record.Units) string {
 	text := string(u.Class)
 	if u.Class.Family() != u.Class && u.Model != "" { // of a CPU the model says too little to take the room
 		text += " " + u.Model
@@ -123,7 +123,7 @@ func unitsText(u buyer.Units) string {
 }
 
 // Shortest gives every job the shortest beginning of its id that is unique among all, at least 8 characters.
-func Shortest(jobs []buyer.Job) map[string]string {
+func Shortest(jobs []record.Job) map[string]string {
 	out := make(map[string]string, len(jobs))
 	for _, j := range jobs {
 		n := min(8, len(j.ID))
@@ -139,7 +139,7 @@ func Shortest(jobs []buyer.Job) map[string]string {
 
 // jobStatus is the output of status.
 type jobStatus struct {
-	buyer.Job
+	record.Job
 	Cost market.Amount `json:"cost"` // current sum of the vouchers of all leases
 }
 
@@ -179,12 +179,12 @@ func readStatus(ctx context.Context, c cli.Peer, args []string) (jobStatus, erro
 }
 
 // RankState is a rank's state, with its provider's report while its program runs: "running, healthy".
-func RankState(r buyer.Rank) string {
+func RankState(r record.Rank) string {
 	text := string(r.State)
 	switch {
-	case r.State == buyer.RankLeased && time.Until(r.After) > 0:
+	case r.State == record.RankLeased && time.Until(r.After) > 0:
 		text += ", starts again in " + time.Until(r.After).Round(time.Second).String()
-	case r.State != buyer.RankRunning:
+	case r.State != record.RankRunning:
 	case r.Live.Phase == "pulling":
 		text = "pulling"
 		if r.Live.PullTotal > 0 {
@@ -195,7 +195,7 @@ func RankState(r buyer.Rank) string {
 	case r.Live.Phase == "paused":
 		text = "paused"
 	}
-	if r.State == buyer.RankRunning && r.Live.Health != "" {
+	if r.State == record.RankRunning && r.Live.Health != "" {
 		text += ", " + r.Live.Health
 	}
 	return text
@@ -216,10 +216,10 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 	row("key", j.Key)
 	row("repeats", j.Rerun)
 	state := string(j.State)
-	if j.State == buyer.Settling {
+	if j.State == record.Settling {
 		state += ", then " + string(j.Outcome)
 	}
-	if j.Paused && j.State == buyer.Running {
+	if j.Paused && j.State == record.Running {
 		state += ", paused; its units are held and paid for, `starling job resume " + j.ID + "` lets it go on"
 	}
 	if j.Stopping && !j.State.Ended() {
@@ -236,7 +236,7 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 		}
 		row(name, end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
 	}
-	if until := j.Until(); !until.IsZero() && j.State == buyer.Running {
+	if until := j.Until(); !until.IsZero() && j.State == record.Running {
 		row("until", until.Local().Format(time.DateTime)+", `starling job extend "+j.ID+" 1h` gives it more time")
 	}
 	if n := j.Spec.RoundCount(); n > 1 {
@@ -263,7 +263,7 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 }
 
 // checkRows shows the checks of a job's results and of its units.
-func checkRows(row func(name, value string), j buyer.Job) {
+func checkRows(row func(name, value string), j record.Job) {
 	if r := j.Replica; r != nil {
 		row("checked", j.VerifyText())
 	}
@@ -290,7 +290,7 @@ func checkRows(row func(name, value string), j buyer.Job) {
 }
 
 // rankRows shows the ranks of a job.
-func rankRows(t *cli.Table, ranks []buyer.Rank) {
+func rankRows(t *cli.Table, ranks []record.Rank) {
 	t.Row()
 	t.Row("RANK", "STATE", "PROVIDER", "ROUTE", "LEASE", "LOST", "RESTARTS", "EXIT", "UNITS", "REASON")
 	for i, r := range ranks {
@@ -304,7 +304,7 @@ func rankRows(t *cli.Table, ranks []buyer.Rank) {
 		if r.Route != "" {
 			route = r.Route
 		}
-		if r.State == buyer.RankDone || r.State == buyer.RankFailed {
+		if r.State == record.RankDone || r.State == record.RankFailed {
 			exit = fmt.Sprint(r.Exit)
 		}
 		reason := r.Reason
@@ -317,7 +317,7 @@ func rankRows(t *cli.Table, ranks []buyer.Rank) {
 }
 
 // escrowText describes the money in one of a job's escrows.
-func escrowText(g market.Genesis, e buyer.Escrow) string {
+func escrowText(g market.Genesis, e record.Escrow) string {
 	text := fmt.Sprintf("%s: %s deposited, %s paid (%s of it fees), %s back", e.Address, g.FormatAmount(e.Deposited),
 		g.FormatAmount(e.Paid),
 		g.FormatAmount(e.Fees), g.FormatAmount(e.Refunded))

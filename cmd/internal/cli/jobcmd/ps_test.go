@@ -3,12 +3,12 @@ package jobcmd
 import (
 	"testing"
 
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 func TestShortest(t *testing.T) {
 	t.Parallel()
-	got := Shortest([]buyer.Job{jobOf("jaaaaaaaaaaa1"), jobOf("jaaaaaaaaaaa2"), jobOf("jbbbbbbbbbbbb"), jobOf("jc")})
+	got := Shortest([]record.Job{jobOf("jaaaaaaaaaaa1"), jobOf("jaaaaaaaaaaa2"), jobOf("jbbbbbbbbbbbb"), jobOf("jc")})
 	for id, want := range map[string]string{"jaaaaaaaaaaa1": "jaaaaaaaaaaa1", "jaaaaaaaaaaa2": "jaaaaaaaaaaa2", "jbbbbbbbbbbbb": "jbbbbbbb", "jc": "jc"} {
 		if got[id] != want {
 			t.Errorf("%s is shortened to %q, want %q", id, got[id], want)
@@ -16,4 +16,4 @@ func TestShortest(t *testing.T) {
 	}
 }
 
-func jobOf(id string) buyer.Job { return buyer.Job{ID: id} }
+func jobOf(id string) record.Job { return record.Job{ID: id} }

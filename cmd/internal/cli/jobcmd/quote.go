@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/job/jobfile"
 )
@@ -87,7 +87,7 @@ func quote(a *cli.App, ctx context.Context, spec job.Job) error {
 }
 
 // lamportsText is a job's cost besides tokens.
-func lamportsText(l buyer.Lamports) string {
+func lamportsText(l record.Lamports) string {
 	text := "and of the peer's SOL about " + chain.FormatSOL(l.Fees) + " for fees, at most " +
 		chain.FormatSOL(l.Most) + " where others bid for places in blocks"
 	if l.Rent > 0 {
@@ -96,7 +96,7 @@ func lamportsText(l buyer.Lamports) string {
 	return text
 }
 
-func quoteTable(t *cli.Table, g market.Genesis, spec job.Job, q buyer.Quotation) {
+func quoteTable(t *cli.Table, g market.Genesis, spec job.Job, q record.Quotation) {
 	jobTable(t, spec)
 	t.Row()
 	t.Row("PROVIDER", "UNITS", "REGION", "PRICE", "ROOM", "ROUTE", "RANKS", "DETAIL")

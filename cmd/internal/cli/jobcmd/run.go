@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -192,7 +192,7 @@ func Submit(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) erro
 
 // HandIn uploads a job's files and submits it, detached as the options say.
 func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *api.Client, g market.Genesis,
-	j buyer.Job, err error) {
+	j record.Job, err error) {
 	if err = checkFiles(spec); err != nil {
 		return c, g, j, err
 	}
@@ -224,10 +224,10 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		spec = spec.Guarded(guardiansOfDetached)
 	}
 	a.WarnTrust(ctx, c)
-	submit := func() (buyer.Job, error) {
+	submit := func() (record.Job, error) {
 		var key [16]byte
 		if _, err := rand.Read(key[:]); err != nil {
-			return buyer.Job{}, err
+			return record.Job{}, err
 		}
 		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
 		if err != nil {
@@ -242,7 +242,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		return j, nil
 	}
 	j, err = submit()
-	if err == nil && wanted && (j.Outcome == buyer.Failed || j.State == buyer.Failed) && !j.Detached.Engaged {
+	if err == nil && wanted && (j.Outcome == record.Failed || j.State == record.Failed) && !j.Detached.Engaged {
 		a.Say("warning: job %s found no guardians, and stays in the history as failed: %s", j.ID, j.Reason)
 		a.Say("warning: the job is submitted again without guardians: it goes on only while the peer that it " +
 			"was given to runs")
@@ -256,7 +256,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 const guardiansOfDetached = 3
 
 // untilHeld waits until a job with guardians goes on without this computer, or has ended before.
-func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job) (buyer.Job, error) {
+func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j record.Job) (record.Job, error) {
 	if j.Detached == nil {
 		return j, nil
 	}
@@ -276,7 +276,7 @@ func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job) (buy
 			return j, nil
 		case !j.Detached.Engaged:
 			p.Status("job %s: finding %d guardians", j.ID, j.Spec.Guardians)
-		case j.State != buyer.Running:
+		case j.State != record.Running:
 			p.Status("job %s: taking %d leases", j.ID, j.Spec.Count)
 		default:
 			p.Status("job %s: handing it to its guardians", j.ID)
@@ -292,7 +292,7 @@ func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j buyer.Job) (buy
 }
 
 // Submitted follows a job that was handed in as far as the options say.
-func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, o SubmitOptions) error {
+func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job, o SubmitOptions) error {
 	if j.Warning != "" {
 		a.Say("warning: %s", j.Warning)
 	}
@@ -308,7 +308,7 @@ func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis,
 }
 
 // followToEnd shows a job's log until it is over, then its outcome.
-func followToEnd(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j buyer.Job, over until,
+func followToEnd(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job, over until,
 	save string) error {
 	j, err := follow(a, ctx, c, g, j, over)
 	if errors.Is(err, errDetached) {
@@ -324,7 +324,7 @@ func followToEnd(a *cli.App, ctx context.Context, c *api.Client, g market.Genesi
 		}
 	}
 	if err := cli.JobError(j); err != nil {
-		if j.Code == buyer.CodeNoMatch {
+		if j.Code == record.CodeNoMatch {
 			a.WarnAlone(ctx, c)
 		}
 		return cli.WithHint(err, "starling why %s", j.ID)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 const wholeJobFile = `apiVersion: v1
@@ -28,7 +28,7 @@ spec:
 // The table of a job has a line for everything that the file sets, in columns that line up.
 func TestJobTable(t *testing.T) {
 	t.Parallel()
-	j, err := job.Parse([]byte(wholeJobFile), job.Token{Decimals: 6})
+	j, err := jobfile.Parse([]byte(wholeJobFile), jobfile.Token{Decimals: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // NewWhy makes the command `starling why`.
@@ -52,7 +52,7 @@ order on its class's topic.`,
 }
 
 // whyTable groups the steps of a trace: each order with its answers, and between the orders the events in time.
-func whyTable(t *cli.Table, j buyer.Job, steps []buyer.Step) {
+func whyTable(t *cli.Table, j record.Job, steps []record.Step) {
 	var answers []answer
 	flush := func() {
 		answerTable(t, answers)
@@ -61,7 +61,7 @@ func whyTable(t *cli.Table, j buyer.Job, steps []buyer.Step) {
 	timeline := false
 	for _, s := range steps {
 		switch s.Kind {
-		case buyer.StepOrdered:
+		case record.StepOrdered:
 			if strings.HasPrefix(s.Detail, "order ") {
 				flush()
 				timeline = false
@@ -70,10 +70,10 @@ func whyTable(t *cli.Table, j buyer.Job, steps []buyer.Step) {
 			} else {
 				t.Row("  " + s.Detail)
 			}
-		case buyer.StepAsked, buyer.StepQuoted, buyer.StepDeclined, buyer.StepSilent, buyer.StepInfeasible,
-			buyer.StepBlocked:
+		case record.StepAsked, record.StepQuoted, record.StepDeclined, record.StepSilent, record.StepInfeasible,
+			record.StepBlocked:
 			answers = merge(answers, s)
-		case buyer.StepRound:
+		case record.StepRound:
 			if j.Spec.RoundCount() == 1 {
 				continue
 			}
@@ -94,22 +94,22 @@ func whyTable(t *cli.Table, j buyer.Job, steps []buyer.Step) {
 // answer is one provider's answer to one order, with all the ways on which it came.
 type answer struct {
 	provider, price, detail string
-	kind                    buyer.StepKind
+	kind                    record.StepKind
 	ways                    []string // "direct in 5ms"
 }
 
 // merge adds a step to the answers. A provider without an answer so far counts as asked.
-func merge(answers []answer, s buyer.Step) []answer {
+func merge(answers []answer, s record.Step) []answer {
 	at := slices.IndexFunc(answers, func(a answer) bool {
-		return a.provider == s.Provider && (a.kind == buyer.StepAsked || s.Kind == buyer.StepAsked ||
+		return a.provider == s.Provider && (a.kind == record.StepAsked || s.Kind == record.StepAsked ||
 			a.kind == s.Kind && a.price == s.Price)
 	})
 	if at < 0 {
-		answers = append(answers, answer{provider: s.Provider, kind: buyer.StepAsked,
+		answers = append(answers, answer{provider: s.Provider, kind: record.StepAsked,
 			detail: "had not answered when there were enough quotes"})
 		at = len(answers) - 1
 	}
-	if s.Kind == buyer.StepAsked {
+	if s.Kind == record.StepAsked {
 		return answers
 	}
 	a := &answers[at]
@@ -129,8 +129,8 @@ func answerTable(t *cli.Table, answers []answer) {
 	if len(answers) == 0 {
 		return
 	}
-	order := map[buyer.StepKind]int{buyer.StepQuoted: 0, buyer.StepInfeasible: 1, buyer.StepDeclined: 2,
-		buyer.StepSilent: 3, buyer.StepBlocked: 4, buyer.StepAsked: 5}
+	order := map[record.StepKind]int{record.StepQuoted: 0, record.StepInfeasible: 1, record.StepDeclined: 2,
+		record.StepSilent: 3, record.StepBlocked: 4, record.StepAsked: 5}
 	slices.SortStableFunc(answers, func(x, y answer) int { return cmp.Compare(order[x.kind], order[y.kind]) })
 	t.Row()
 	t.Row("PROVIDER", "ANSWER", "PRICE", "ROUTE", "DETAIL")
@@ -143,7 +143,7 @@ func since(began, at time.Time) string {
 	return fmt.Sprintf("+%.3fs", at.Sub(began).Seconds())
 }
 
-func rankOf(s buyer.Step) string {
+func rankOf(s record.Step) string {
 	if s.Rank == nil {
 		return ""
 	}

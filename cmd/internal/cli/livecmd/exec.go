@@ -14,7 +14,6 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/live"
 )
 
@@ -67,8 +66,8 @@ The command ends with this one, and at the latest with the rank's program. Not e
 }
 
 // ProgramOf is a command as the flags of exec describe it.
-func ProgramOf(args, env []string, dir string, tty bool) (buyer.Program, error) {
-	p := buyer.Program{Args: args, WorkDir: dir, TTY: tty}
+func ProgramOf(args, env []string, dir string, tty bool) (live.Program, error) {
+	p := live.Program{Args: args, WorkDir: dir, TTY: tty}
 	vars, err := variables("-e", env)
 	p.Env = vars
 	return p, err
@@ -91,7 +90,7 @@ func variables(flag string, texts []string) (map[string]string, error) {
 }
 
 // Exec runs the command and returns an error with its exit code.
-func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank int, p buyer.Program, stdin bool) error {
+func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank int, p live.Program, stdin bool) error {
 	in, isTerminal := terminal(a.In)
 	if p.TTY && !isTerminal {
 		return cli.Usagef("-t: standard input is not a terminal")

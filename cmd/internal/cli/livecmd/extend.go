@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -56,7 +56,7 @@ stays as it is unless --budget says.`,
 	return c
 }
 
-func extendTable(t *cli.Table, g market.Genesis, x buyer.Extension) {
+func extendTable(t *cli.Table, g market.Genesis, x record.Extension) {
 	at := func(when time.Time) string {
 		if when.IsZero() {
 			return "-"

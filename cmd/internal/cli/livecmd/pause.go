@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // Control makes the commands on a running job that are below `starling job`.
@@ -33,7 +33,7 @@ func newResume(a *cli.App) *cobra.Command {
 	return c
 }
 
-func pauseCommand(a *cli.App, done string, do route.Route[api.ByID, buyer.Job]) *cobra.Command {
+func pauseCommand(a *cli.App, done string, do route.Route[api.ByID, record.Job]) *cobra.Command {
 	return &cobra.Command{
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -46,7 +46,7 @@ func pauseCommand(a *cli.App, done string, do route.Route[api.ByID, buyer.Job]) 
 			if err != nil {
 				return err
 			}
-			jobs := []buyer.Job{}
+			jobs := []record.Job{}
 			for _, id := range args {
 				j, err := do.Call(c.Context(), client, api.ByID{ID: id})
 				if err != nil {

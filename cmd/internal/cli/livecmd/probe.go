@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	rules "github.com/starling-network/starling/verify/exclusive"
 )
 
@@ -37,23 +37,23 @@ func probeShow(a *cli.App) *cobra.Command {
 		Long: `Shows for each rank what its probes found on its last provider, and what the provider signed of its
 hardware before the program began and after it ended: temperature, clocks, memory errors, Xid errors.`,
 		Example: `  starling job probe show jk3v5q2a`,
-	}, 1, func(ctx context.Context, p cli.Peer, args []string) ([]buyer.Rank, error) {
+	}, 1, func(ctx context.Context, p cli.Peer, args []string) ([]record.Rank, error) {
 		j, err := api.GetJob.Call(ctx, p, api.ByID{ID: args[0]})
 		return j.Ranks, err
-	}, func(t *cli.Table, _ cli.Peer, ranks []buyer.Rank) {
+	}, func(t *cli.Table, _ cli.Peer, ranks []record.Rank) {
 		for i, r := range ranks {
 			rankProbes(t, i, r)
 		}
 	})
 }
 
-func rankProbes(t *cli.Table, i int, r buyer.Rank) {
+func rankProbes(t *cli.Table, i int, r record.Rank) {
 	t.Row(fmt.Sprintf("rank %d", i), exclusiveText(r))
 	if r.Exclusive == nil || r.Exclusive.Health == nil {
 		return
 	}
 	h := r.Exclusive.Health
-	for _, s := range []*buyer.Snapshot{h.Before, h.After} {
+	for _, s := range []*record.Snapshot{h.Before, h.After} {
 		if s == nil {
 			continue
 		}
@@ -92,7 +92,7 @@ func deviceText(d rules.Device) string {
 }
 
 // exclusiveText is the result of probes, for a person.
-func exclusiveText(r buyer.Rank) string {
+func exclusiveText(r record.Rank) string {
 	if text := r.Exclusive.Text(); text != "" {
 		return text
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/spend"
 )
 
 func newSpend(a *cli.App) *cobra.Command {
@@ -44,7 +44,7 @@ config.yaml for the whole peer, those of` + "`starling peer key add`" + ` for ea
 	return c
 }
 
-func spendTable(t *cli.Table, g market.Genesis, s buyer.Spend) {
+func spendTable(t *cli.Table, g market.Genesis, s spend.Report) {
 	money := g.FormatAmount
 	used := map[string]market.Amount{} // today, by key
 	var all market.Amount
@@ -56,7 +56,7 @@ func spendTable(t *cli.Table, g market.Genesis, s buyer.Spend) {
 		}
 	}
 	t.Head("LIMITS", "PER JOB", "PER DAY", "TODAY", "LEFT")
-	row := func(who string, l buyer.Limits, used market.Amount) {
+	row := func(who string, l spend.Limits, used market.Amount) {
 		left := "-"
 		if l.PerDay > 0 {
 			left = money(l.PerDay - min(used, l.PerDay))

@@ -16,7 +16,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/config"
 )
@@ -60,8 +59,8 @@ func TestSpend(t *testing.T) {
 		if r.URL.Query().Get("days") != "30" || r.Header.Get("Authorization") != "Bearer token" {
 			t.Errorf("%s with %v", r.URL, r.Header)
 		}
-		_ = json.NewEncoder(w).Encode(buyer.Spend{
-			Resets: time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC), Limits: buyer.Limits{PerDay: 5_000_000},
+		_ = json.NewEncoder(w).Encode(spend.Report{
+			Resets: time.Date(2026, 3, 3, 0, 0, 0, 0, time.UTC), Limits: spend.Limits{PerDay: 5_000_000},
 			Days: []spend.Day{
 				{Day: "2026-03-02", Jobs: 2, Spent: 1_500_000, Open: 500_000},
 				{Day: "2026-03-01", Key: "ci", Jobs: 1, Spent: 4_000_000},

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/spend"
 	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/verify/reputation"
 )
@@ -88,11 +88,11 @@ func TestShow(t *testing.T) {
 		facts = append(facts, book.Told{Kind: "lease"})
 	}
 	p := answering(t, clitest.Answers{"GET /v1/node": api.NodeInfo{Genesis: clitest.Network}, "GET /v1/peers/{peer}": api.PeerReputation{
-		Peer: "12D3", Key: key, Facts: facts, More: 3,
-		Provider: reputation.Explanation{Score: reputation.Score{Millionths: 500_001, Good: 1_500_000, Bad: 7}, Shunned: true, Lines: []reputation.Line{
-			{What: "leases kept", Rater: rater, Count: 2, Value: 2_000_000, Weight: 250_000, Evidence: 1_000_001, Adds: 600_001}, {What: "lost\x1b jobs", Own: true, Adds: -100_000}}},
-		Buyer: reputation.Explanation{Newcomer: true, Shunned: true},
-	}})
+		Peer: "12D3", Key: key, Opinion: book.Opinion{Facts: facts, More: 3,
+			Provider: reputation.Explanation{Score: reputation.Score{Millionths: 500_001, Good: 1_500_000, Bad: 7}, Shunned: true, Lines: []reputation.Line{
+				{What: "leases kept", Rater: rater, Count: 2, Value: 2_000_000, Weight: 250_000, Evidence: 1_000_001, Adds: 600_001}, {What: "lost\x1b jobs", Own: true, Adds: -100_000}}},
+			Buyer: reputation.Explanation{Newcomer: true, Shunned: true},
+		}}})
 	p.CLI(t, "peer", "show", key.String()).Want(t, cli.ExitOK, `^as \w+ +0\.5000 +shunned: more speaks against it than for it$`,
 		`^\+0\.600001 +leases kept +`+rater.Short()+` +2 +2\.00 STAR +0\.2500 +1\.000001$`, `^-0\.100000 +lost  jobs +own +- +- +- +0\.000000$`,
 		`^0\.500001 +lower 5 % bound of Beta\(0\.5 \+ 1\.500000, 0\.5 \+ 0\.000007\)$`, `^as \w+ +0\.0000 +a newcomer`,
@@ -139,7 +139,7 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	p := answering(t, clitest.Answers{"POST /v1/keys": api.NewKey{Name: "ci", Token: "sk-1"}, "DELETE /v1/keys/{name}": http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
-		"GET /v1/keys": []buyer.Key{{Name: "ci\x1b", Hash: sign.Hash{0xAB}, Limits: buyer.Limits{PerDay: 3_000_000}, Created: time.Now().Add(-72 * time.Hour)}}})
+		"GET /v1/keys": []spend.Key{{Name: "ci\x1b", Hash: sign.Hash{0xAB}, Limits: spend.Limits{PerDay: 3_000_000}, Created: time.Now().Add(-72 * time.Hour)}}})
 	if r := p.CLI(t, "peer", "key", "add", "ci", "--per-day", "3", "--per-job", "0.5").Want(t, cli.ExitOK, `^this is the only time that it is shown`); r.Out != "sk-1\n" {
 		t.Errorf("got %q", r.Out)
 	}

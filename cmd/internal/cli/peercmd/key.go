@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/spend"
 )
 
 func newKey(a *cli.App) *cobra.Command {
@@ -34,7 +35,7 @@ func newKeyAdd(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var l buyer.Limits
+			var l spend.Limits
 			for _, f := range []struct {
 				flag, text string
 				to         *market.Amount
@@ -76,7 +77,7 @@ func newKeyLs(a *cli.App) *cobra.Command {
 		Use:     "ls",
 		Short:   "List the API keys and their limits",
 		Example: `  starling peer key ls`,
-	}, 0, cli.Get(api.ListKeys), func(t *cli.Table, p cli.Peer, keys []buyer.Key) {
+	}, 0, cli.Get(api.ListKeys), func(t *cli.Table, p cli.Peer, keys []spend.Key) {
 		t.Head("NAME", "PER JOB", "PER DAY", "AGE", "HASH")
 		for _, k := range keys {
 			t.Row(k.Name, cli.LimitText(p.Genesis, k.Limits.PerJob), cli.LimitText(p.Genesis, k.Limits.PerDay),

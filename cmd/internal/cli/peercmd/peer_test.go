@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/rooms"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -94,7 +94,7 @@ func (w *world) testKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var page buyer.Page
+	var page record.Page
 	if err := json.Unmarshal([]byte(w.Must(t, "job", "history", "--limit", "1", "-o", "json")), &page); err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func (w *world) testKeys(t *testing.T) {
 		t.Errorf("%d %s", code, text)
 	}
 	code, text := submit(1_900_000)
-	var j buyer.Job
+	var j record.Job
 	if err := json.Unmarshal([]byte(text), &j); err != nil || code != http.StatusCreated || j.Key != "ci" {
 		t.Fatalf("%d %s: %v", code, text, err)
 	}
@@ -176,7 +176,7 @@ func (w *world) testBlock(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	w.CLI(t, "run", "--max-price", "1", filepath.Join(w.Files, "fail.wasm"))
-	var page buyer.Page
+	var page record.Page
 	if err := json.Unmarshal([]byte(w.Must(t, "job", "history", "--limit", "1", "-o", "json")), &page); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func (w *world) testBlock(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	w.Must(t, "peer", "block", "rm", p[:8])
-	var q buyer.Quotation
+	var q record.Quotation
 	short := w.CLI(t, "run", "--dry-run", "--max-price", "1", "--exclude", p[:8], filepath.Join(w.Files, "fail.wasm"), "-o", "json").Want(t, cli.ExitOK)
 	if err := json.Unmarshal([]byte(short.Out), &q); err != nil {
 		t.Fatal(err)

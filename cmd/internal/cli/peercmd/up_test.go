@@ -14,7 +14,6 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/config"
-	"github.com/starling-network/starling/node/execnet"
 )
 
 // A peer that cannot start says what to change.
@@ -45,7 +44,7 @@ func TestConfigNamesEverySetting(t *testing.T) {
 	if err := yaml.UnmarshalWithOptions(text, &c, yaml.DisallowUnknownField()); err != nil {
 		t.Errorf("reading %s with its examples: %v", config.FileConfig, err)
 	}
-	if _, _, err := (execnet.Egress{Mode: "allowlist", Allow: c.Egress.Allow, Limits: c.Egress.Limits}).Policy(); err != nil {
+	if _, _, err := (config.Egress{Mode: "allowlist", Allow: c.Egress.Allow, Limits: c.Egress.Limits}).Policy(); err != nil {
 		t.Errorf("egress: %v", err)
 	}
 	c.Egress.Allow = nil // the file sets Mode to none

@@ -10,7 +10,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/proof"
 	rules "github.com/starling-network/starling/verify/audit"
 )
@@ -62,7 +61,7 @@ answered once, and none in which the peer was started: a peer with a restored jo
 	return c
 }
 
-func auditTable(t *cli.Table, past []audit.Past) {
+func auditTable(t *cli.Table, past []proof.PastAudit) {
 	t.Head("UNIT", "CLASS", "WINDOW", "AGE", "TOPS", "READS", "MEMORY", "RECORD", "STANDING", "")
 	for _, p := range past {
 		window, age := fmt.Sprint(uint64(p.Window)), cli.Ago(time.Now(), p.At)

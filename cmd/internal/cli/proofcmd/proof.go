@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify"
 )
@@ -193,7 +193,7 @@ func entryTable(t *cli.Table, all []proof.Entry) {
 }
 
 // accounts asks the peer for a job and its leases.
-func accounts(a *cli.App, ctx context.Context, id string) (g market.Genesis, j buyer.Job, leases []buyer.LeaseAccount,
+func accounts(a *cli.App, ctx context.Context, id string) (g market.Genesis, j record.Job, leases []record.LeaseAccount,
 	err error) {
 	client, g, err := a.Known()
 	if err != nil {

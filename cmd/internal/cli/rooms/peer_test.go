@@ -13,7 +13,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -148,7 +148,7 @@ func (w *world) testQuote(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	file := w.File(t, "quote.yaml", "{apiVersion: v1, kind: Job, spec: {module: fail.wasm, payment: {maxPrice: 1}}}")
-	var q buyer.Quotation
+	var q record.Quotation
 	if err := json.Unmarshal([]byte(w.Must(t, "quote", file, "-o", "json")), &q); err != nil || !q.Places || q.Cost == 0 || len(q.Quotes) == 0 {
 		t.Errorf("%+v, %v", q, err)
 	}

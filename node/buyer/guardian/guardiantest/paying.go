@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
-	"github.com/starling-network/starling/node/protocol"
+	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
 )
@@ -24,7 +24,7 @@ type Paying struct {
 
 // Terms are the meter's terms of a lease of 1,000 milliCPU under an epoch.
 func Terms(c guardian.Charter, l market.Lease, epoch uint64) meter.Terms {
-	return protocol.MeterTerms(Network, l.Core, c.Keys, sign.Key{}, market.Resources{MilliCPU: 1000}, epoch)
+	return metering.Terms(Network, l.Core, c.Keys, sign.Key{}, market.Resources{MilliCPU: 1000}, epoch)
 }
 
 // StartPaying begins to pay a new lease in slot now.

@@ -4,9 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian/rules"
 )
 
@@ -25,14 +23,5 @@ func TestAfter(t *testing.T) {
 		if got := rules.After(c.slot, c.n); got != c.want {
 			t.Errorf("%d after slot %d: got %d, want %d", c.n, c.slot, got, c.want)
 		}
-	}
-}
-
-// A free network has no escrows, so that no transaction is signed there, not even an empty one.
-func TestTransactionOnAFreeNetwork(t *testing.T) {
-	t.Parallel()
-	var j rules.Job
-	if opened, err := j.Transaction(market.Genesis{}, sign.Key{1}, sign.Key{2}, []program.Instruction{}); err == nil {
-		t.Errorf("signed, and opened %v", opened)
 	}
 }

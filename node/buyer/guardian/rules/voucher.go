@@ -1,10 +1,8 @@
-// Package rules has the rules by which a guardian signs: the vouchers of the job's leases and of the guardians' wages
-// (voucher.go), and the transactions that open escrows for the job (transaction.go). It is a part of the peer without
-// time and network. An error is the reason why a guardian refuses, in words that the supervisor may see.
+// Package rules has the rules by which a guardian signs the vouchers of a job's leases. It is a part of the peer
+// without time and network. An error is the reason why a guardian refuses, in words that the supervisor may see.
 package rules
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/starling-network/starling/market"
@@ -70,28 +68,6 @@ func Voucher(t meter.Terms, now market.Slot, payer meter.Payer) error {
 		return fmt.Errorf("the voucher of lease %s pays until slot %d, it is %d", id, v.Horizon, now)
 	case v.Final() != (last.Seq > 0 && last.Final()) || v.Final() && v.Cumulative != last.Cumulative:
 		return fmt.Errorf("the voucher of lease %s is final, or is not, against its receipts", id)
-	}
-	return nil
-}
-
-// Wage checks that a guardian has earned a voucher's amount in slot now, or in the one in which the job ended: the rate
-// of its wage, for the time since its engagement. On a free network vouchers name no escrow. epoch is the highest that
-// a majority granted.
-func Wage(core market.LeaseCore, now market.Slot, free bool, epoch uint64, v verify.Voucher) error {
-	var slots uint64
-	if end := min(now, core.End); end > core.Start {
-		slots = uint64(end - core.Start)
-	}
-	most, err := core.Rate.Owed(slots)
-	switch {
-	case err != nil:
-		return err
-	case v.Version != verify.VoucherVersion || v.Flags != 0 || v.Seq == 0 || v.Lease != core.ID() ||
-		v.Escrow.IsZero() != free || v.Supervision > epoch:
-		return errors.New("the voucher is not of the wage")
-	case v.Cumulative > min(most, core.Cap) || v.Horizon > max(min(now, core.End), core.Start):
-		return fmt.Errorf("the voucher is for %d until slot %d, earned are %d in slot %d",
-			v.Cumulative, v.Horizon, min(most, core.Cap), now)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/p2p"
 )
@@ -73,7 +72,7 @@ func (x *fetcher) bring(ctx context.Context, w Ward, files []guardian.File, from
 			if k == x.self && k != from || slices.Index(peers, k) < i {
 				continue // files that this peer itself stated as supervisor may be its own, and are here then
 			}
-			id, err := book.Remember(x.cfg.Host, k, w.addrs(k))
+			id, err := x.cfg.Host.Remember(k, w.addrs(k))
 			if err == nil {
 				err = x.cfg.Files.Fetch(ctx, id, f.CID, f.Size)
 			}

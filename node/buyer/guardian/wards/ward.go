@@ -2,6 +2,8 @@ package wards
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -10,7 +12,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
-	"github.com/starling-network/starling/node/buyer/guardian/rules"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -134,13 +135,35 @@ func (w Ward) Wage(g market.Genesis, now market.Slot, from sign.Key, v verify.Vo
 	if w.OverAt > 0 {
 		now = min(now, w.OverAt)
 	}
-	if err := rules.Wage(*core, now, g.Program.IsZero(), w.Epoch, v); err != nil {
+	if err := earned(*core, now, g.Program.IsZero(), w.Epoch, v); err != nil {
 		return guardian.Refuse(guardian.CodeVoucher, "%v", err)
 	}
 	return nil
 }
 
-// Witness checks a transaction that a supervisor has this guardian, self, sign: see rules.Job. It returns the ward with
+// earned checks that a guardian has earned a voucher's amount in slot now, or in the one in which the job ended: the
+// rate of its wage, for the time since its engagement. On a free network vouchers name no escrow. epoch is the highest
+// that a majority granted.
+func earned(core market.LeaseCore, now market.Slot, free bool, epoch uint64, v verify.Voucher) error {
+	var slots uint64
+	if end := min(now, core.End); end > core.Start {
+		slots = uint64(end - core.Start)
+	}
+	most, err := core.Rate.Owed(slots)
+	switch {
+	case err != nil:
+		return err
+	case v.Version != verify.VoucherVersion || v.Flags != 0 || v.Seq == 0 || v.Lease != core.ID() ||
+		v.Escrow.IsZero() != free || v.Supervision > epoch:
+		return errors.New("the voucher is not of the wage")
+	case v.Cumulative > min(most, core.Cap) || v.Horizon > max(min(now, core.End), core.Start):
+		return fmt.Errorf("the voucher is for %d until slot %d, earned are %d in slot %d",
+			v.Cumulative, v.Horizon, min(most, core.Cap), now)
+	}
+	return nil
+}
+
+// Witness checks a transaction that a supervisor has this guardian, self, sign: see payments. It returns the ward with
 // the escrows that the transaction opens; changed is false if it opens none that are new.
 func (w Ward) Witness(g market.Genesis, self sign.Key, message []byte) (next Ward, changed bool, err error) {
 	// If it were a preimage (market/sign), it would be of at least 115 signers, which fit none.
@@ -148,8 +171,8 @@ func (w Ward) Witness(g market.Genesis, self sign.Key, message []byte) (next War
 	if err != nil {
 		return w, false, malformed("%v", err)
 	}
-	job := rules.Job{Owner: w.Owner, Keys: w.Keys, Escrows: w.Escrows}
-	opened, err := job.Transaction(g, self, payer, in)
+	job := payments{owner: w.Owner, keys: w.Keys, escrows: w.Escrows}
+	opened, err := job.check(g, self, payer, in)
 	if err != nil {
 		return w, false, guardian.Refuse(guardian.CodeWitness, "%v", err)
 	}

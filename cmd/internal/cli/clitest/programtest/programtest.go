@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
@@ -24,7 +24,7 @@ func Module(name string) []byte { return runtimetest.FakeModule(name) }
 var All = map[string]guest.Program{
 	// greet copies its input to its output, with its rank.
 	"greet": func(p guest.Process) int {
-		rank := Environ(p, buyer.EnvRank)
+		rank := Environ(p, record.EnvRank)
 		text, err := guest.ReadFile(p, "/in/name", 100)
 		if err != nil {
 			return 1

@@ -1,4 +1,5 @@
-package server
+// Package failure has the answers of a peer's local API to errors: for each a status, a code for programs, and a hint.
+package failure
 
 import (
 	"errors"
@@ -10,7 +11,8 @@ import (
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/block"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/notices"
@@ -36,14 +38,14 @@ type class struct {
 
 // The first class that fits an error counts: those of own, then those of streams, then those of others.
 var own = []class{
-	{[]error{buyer.ErrLimit}, http.StatusPaymentRequired, api.CodePayment, hintSpend},
-	{[]error{buyer.ErrQuery, block.ErrEntry}, http.StatusBadRequest, "bad_request", ""},
-	{[]error{buyer.ErrKey}, http.StatusBadRequest, "bad_key", "`starling peer key ls` lists them"},
+	{[]error{spend.ErrLimit}, http.StatusPaymentRequired, api.CodePayment, hintSpend},
+	{[]error{record.ErrQuery, block.ErrEntry}, http.StatusBadRequest, "bad_request", ""},
+	{[]error{spend.ErrKey}, http.StatusBadRequest, "bad_key", "`starling peer key ls` lists them"},
 	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling peer block ls` lists them"},
-	{[]error{buyer.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found",
+	{[]error{record.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found",
 		"`starling ps -a` lists all jobs with their ids, which name them; the beginning of an id is enough"},
-	{[]error{buyer.ErrNotRunning}, http.StatusConflict, "not_running", ""},
-	{[]error{buyer.ErrNeeded}, http.StatusConflict, api.CodeNeeded, ""},
+	{[]error{record.ErrNotRunning}, http.StatusConflict, "not_running", ""},
+	{[]error{record.ErrNeeded}, http.StatusConflict, api.CodeNeeded, ""},
 	{[]error{notices.ErrLight}, http.StatusConflict, "light", ""},
 	{[]error{notices.ErrMany}, http.StatusConflict, "too_many", "starling proof watch --end"},
 	{[]error{audit.ErrTooEarly}, http.StatusConflict, "too_early",
@@ -61,13 +63,13 @@ var others = []class{
 	{[]error{blob.ErrFull, blob.ErrDiskFull, store.ErrFull}, http.StatusInsufficientStorage, api.CodeFull, ""},
 	{[]error{store.ErrBroken, store.ErrCorrupt, store.ErrClosed}, http.StatusInternalServerError, api.CodePeer,
 		hintLog},
-	{[]error{buyer.ErrFunds, slots.ErrUnknown}, http.StatusPaymentRequired, api.CodePayment, hintNode},
-	{[]error{buyer.ErrRefused}, http.StatusUnprocessableEntity, "refused", ""},
+	{[]error{record.ErrFunds, slots.ErrUnknown}, http.StatusPaymentRequired, api.CodePayment, hintNode},
+	{[]error{record.ErrRefused}, http.StatusUnprocessableEntity, "refused", ""},
 	{nil, http.StatusInternalServerError, "internal", ""},
 }
 
-// asError returns the answer to an error of the peer.
-func asError(err error) *api.Error {
+// Of returns the answer to an error of the peer. An error that is an answer already is returned as it is.
+func Of(err error) *api.Error {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e
 	}
@@ -106,7 +108,7 @@ func ofStream(err error) *api.Error {
 	}
 	if _, ok := errors.AsType[*stream.Relayed](err); ok {
 		return &api.Error{Status: http.StatusBadGateway, Code: api.CodeUnreachable, Message: err.Error(),
-			Hint: stream.RelayAdvice}
+			Hint: api.HintRelay}
 	}
 	return nil
 }

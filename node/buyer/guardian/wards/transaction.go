@@ -1,4 +1,4 @@
-package rules
+package wards
 
 import (
 	"errors"
@@ -11,17 +11,17 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Job is the part of a guarded job that decides about its transactions.
-type Job struct {
-	Owner   sign.Key
-	Keys    market.KeySet // the guardians
-	Escrows []sign.Key    // opened before
+// payments is the part of a guarded job that decides about its transactions.
+type payments struct {
+	owner   sign.Key
+	keys    market.KeySet // the guardians
+	escrows []sign.Key    // opened before
 }
 
-// Transaction checks a transaction that payer pays for and that the guardian self is asked to sign: one that opens an
+// check checks a transaction that payer pays for and that the guardian self is asked to sign: one that opens an
 // escrow of the job for its guardians, or hires a standby from such an escrow, and in which self does nothing else. It
 // returns the escrows that are opened.
-func (j Job) Transaction(g market.Genesis, self, payer sign.Key, in []program.Instruction) ([]sign.Key, error) {
+func (j payments) check(g market.Genesis, self, payer sign.Key, in []program.Instruction) ([]sign.Key, error) {
 	if g.Program.IsZero() {
 		return nil, errors.New("the network has no escrows")
 	}
@@ -38,17 +38,17 @@ func (j Job) Transaction(g market.Genesis, self, payer sign.Key, in []program.In
 	var opened []sign.Key
 	for _, c := range asked.Opens {
 		switch {
-		case c.Buyer != j.Owner || c.Network != g.Escrow || c.Mint != g.Mint ||
-			c.Keys.Threshold != j.Keys.Threshold || !slices.Equal(c.Keys.Keys, j.Keys.Keys):
+		case c.Buyer != j.owner || c.Network != g.Escrow || c.Mint != g.Mint ||
+			c.Keys.Threshold != j.keys.Threshold || !slices.Equal(c.Keys.Keys, j.keys.Keys):
 			return nil, fmt.Errorf("escrow %s is of another job, or paid by others", c.Escrow.Short())
 		case c.Escrow != program.EscrowAddress(g.Program, g.Escrow, c.Buyer, sign.Hash(c.Order), c.Opened):
 			return nil, fmt.Errorf("escrow %s is at another address", c.Escrow.Short())
-		case !slices.Contains(j.Escrows, c.Escrow) && !slices.Contains(opened, c.Escrow):
+		case !slices.Contains(j.escrows, c.Escrow) && !slices.Contains(opened, c.Escrow):
 			opened = append(opened, c.Escrow)
 		}
 	}
 	for _, c := range asked.Hires {
-		if !slices.Contains(j.Escrows, c.Escrow) && !slices.Contains(opened, c.Escrow) {
+		if !slices.Contains(j.escrows, c.Escrow) && !slices.Contains(opened, c.Escrow) {
 			return nil, fmt.Errorf("escrow %s is none of the job's", c.Escrow.Short())
 		}
 	}

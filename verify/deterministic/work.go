@@ -1,11 +1,15 @@
-package replica
+// Package deterministic has the layouts of a deterministic execution: the work with everything that its result depends
+// on, the result, and the output that binds a provider to both. It is pure; package replica compares results.
+package deterministic
 
 import (
 	"encoding/binary"
+	"fmt"
 	"path"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -16,7 +20,9 @@ const (
 	MaxEnv     = 256
 	MaxInputs  = 256
 	MaxOutputs = 16
-	maxPath    = 512
+	// MaxResult is the size of a Result with as many outputs as a Work can have.
+	MaxResult = resultHead + MaxOutputs*sign.HashSize
+	maxPath   = 512
 
 	workVersion = 1
 	workHead    = 1 + 8 + 4 + 4 + sign.HashSize
@@ -196,13 +202,16 @@ type Result struct {
 // Marshal returns the layout.
 func (r Result) Marshal() []byte {
 	le := binary.LittleEndian
-	b := le.AppendUint16(le.AppendUint32(make([]byte, 0, resultHead+len(r.Trees)*sign.HashSize), uint32(r.Exit)),
+	b := le.AppendUint16(le.AppendUint32(make([]byte, 0, ResultSize(len(r.Trees))), uint32(r.Exit)),
 		uint16(len(r.Trees)))
 	for _, t := range r.Trees {
 		b = append(b, t[:]...)
 	}
 	return b
 }
+
+// ResultSize returns the size of the layout of a result with so many outputs.
+func ResultSize(outputs int) int { return resultHead + outputs*sign.HashSize }
 
 // Equal reports whether two results are the same.
 func (r Result) Equal(o Result) bool { return string(r.Marshal()) == string(o.Marshal()) }
@@ -220,9 +229,10 @@ func UnmarshalResult(b []byte) (Result, error) {
 	return out, nil
 }
 
-// Output is the output in the final receipt of a deterministic execution: SHA-256 of "starling/output/v2" ‖ work hash ‖
-// result. It binds the provider to this result of this work, and of no other work.
-func Output(work sign.Hash, r Result) sign.Hash {
+// Output is the output in the final receipt of a deterministic execution: SHA-256 of "starling/output/v2" ‖ hash of the
+// work ‖ result. It binds the provider to this result of this work, and of no other work.
+func (w Work) Output(r Result) sign.Hash {
+	work := w.Hash()
 	return sign.Sum([]byte("starling/output/v2"), work[:], r.Marshal())
 }
 
@@ -281,4 +291,8 @@ func (r *reader) text() string {
 		r.bad = true
 	}
 	return string(r.take(int(n)))
+}
+
+func malformed(object, format string, args ...any) error {
+	return fmt.Errorf("%w: %s: %s", market.ErrMalformed, object, fmt.Sprintf(format, args...))
 }

@@ -1,11 +1,10 @@
-package protocol
+package metering
 
 import (
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/verify/meter"
 )
 
@@ -23,9 +22,9 @@ const (
 // AheadSlots is how many slots a buyer pays ahead at the most, beside the interval that it always does.
 func AheadSlots(g market.Genesis) uint64 { return g.SlotsIn(aheadTime) }
 
-// MeterTerms are the terms under which a lease is metered that is paid from an escrow, or directly where that is zero.
+// Terms returns the terms of a lease that is paid from an escrow, or directly if that is zero.
 // Both ends derive them from the network's genesis, the lease and where it is funded, so that they agree.
-func MeterTerms(
+func Terms(
 	g market.Genesis, core market.LeaseCore, keys market.KeySet, escrow sign.Key, perUnit market.Resources,
 	supervision uint64,
 ) meter.Terms {
@@ -35,16 +34,4 @@ func MeterTerms(
 		SkewSlots: max(g.SlotsIn(skewTime), 1), SlotMillis: g.SlotMillis,
 		MilliCPU: uint64(core.Units) * uint64(perUnit.MilliCPU),
 	}
-}
-
-// QuoteBox is the purpose of the box with a quote and the offer behind it (marketpb.Quoted), for the order's buyer.
-// network is the genesis tag.
-func QuoteBox(network string, o market.OrderID) sealed.Purpose {
-	return sealed.Purpose{Network: network, What: "quote", ID: o.String()}
-}
-
-// LeaseSecrets is the purpose of the box with the secrets of a workload (nodepb.Secrets): the provider of a lease, and
-// no other lease. network is the genesis tag.
-func LeaseSecrets(network string, l market.LeaseID) sealed.Purpose {
-	return sealed.Purpose{Network: network, What: "lease", ID: l.String()}
 }

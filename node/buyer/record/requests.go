@@ -1,0 +1,103 @@
+package record
+
+import (
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job"
+)
+
+// Submission is a job as it is handed in.
+type Submission struct {
+	Spec   job.Job
+	Values job.Values // its secrets
+	Once   string     // submitted once however often it is repeated; empty: every time
+	Key    string     // name of the API key that asks; empty: the peer's own token
+	Rerun  string     // id of the job that it repeats; empty: none
+
+	// Replica is the job whose result it computes again; nil: none.
+	Replica *Replica
+}
+
+// RemoveAfter is the least time since the end of a job that is removed: limits of a day count its money until then.
+const RemoveAfter = 24 * time.Hour
+
+// Removed is the rest of a job that was removed.
+type Removed struct {
+	LogBytes int64     // of its logs, which are gone
+	Left     []cid.Cid // files that it left, which its caller removes
+}
+
+// Totals are the sums over all of this peer's own jobs. Paid and Fees never become less.
+type Totals struct {
+	Paid market.Amount // claimed by providers, with the network's fees
+	Held market.Amount // in escrows now
+	Fees uint64        // lamports that transactions took, about
+}
+
+// QuotedOffer is one provider's price for a job.
+type QuotedOffer struct {
+	Provider sign.Key      `json:"provider"`
+	Region   string        `json:"region"`
+	Price    market.Price  `json:"price"`  // base units per unit-hour
+	Leases   uint32        `json:"leases"` // ranks it has room for
+	Route    string        `json:"route"`
+	Took     time.Duration `json:"took"`             // nanoseconds
+	Ranks    int           `json:"ranks"`            // of the job, if it were placed now
+	Misfit   string        `json:"misfit,omitempty"` // why it would not be taken
+	Units    Units         `json:"units"`            // their kind
+}
+
+// Declined is a provider that would not take a job, and why.
+type Declined struct {
+	Provider sign.Key `json:"provider"`
+	Reason   string   `json:"reason"`
+}
+
+// Quotation is the market's answer to a job that is not placed.
+type Quotation struct {
+	Order    market.OrderID `json:"order"`
+	Quotes   []QuotedOffer  `json:"quotes"` // those that would be taken first, then by price
+	Declined []Declined     `json:"declined"`
+	Places   bool           `json:"places"`            // the job could be placed now
+	Reason   string         `json:"reason,omitempty"`  // else why not
+	Cost     market.Amount  `json:"cost"`              // at the quoted prices, for the whole of timeouts.run
+	MaxCost  market.Amount  `json:"maxCost"`           // at payment.maxPrice, within the budget
+	Lamports Lamports       `json:"lamports,omitzero"` // of SOL, besides
+	Took     time.Duration  `json:"took"`
+}
+
+// ExtendState is the result of asking one rank's provider for more time.
+type ExtendState string
+
+// The results of an extension.
+const (
+	Extended  ExtendState = "extended" // its lease was made longer
+	Extending ExtendState = "asked"    // it has not answered yet, and is asked on until its lease ends
+	// It will not: the rank is taken elsewhere when its lease ends, as restart.max allows.
+	NotExtended ExtendState = "refused"
+	LongEnough  ExtendState = "enough"  // its lease lasts until then anyway, or the rank is done
+	NoLease     ExtendState = "waiting" // it has no lease now; the next one is for the new time
+)
+
+// ExtendedRank is the result for one rank.
+type ExtendedRank struct {
+	Rank     int           `json:"rank"`
+	Provider sign.Key      `json:"provider,omitzero"`
+	State    ExtendState   `json:"state"`
+	Until    time.Time     `json:"until,omitzero"` // when its lease ends now, by the nominal length of slots
+	Extra    market.Amount `json:"extra"`          // the most that it adds to the cost
+	Reason   string        `json:"reason,omitempty"`
+}
+
+// Extension is the result of making a job longer.
+type Extension struct {
+	Job    string         `json:"job"`
+	Run    job.Span       `json:"run"`            // timeouts.run by now
+	Until  time.Time      `json:"until,omitzero"` // when the job's time is over; zero before it began
+	Budget market.Amount  `json:"budget"`
+	Ranks  []ExtendedRank `json:"ranks"`
+}
