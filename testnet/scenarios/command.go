@@ -16,13 +16,20 @@ import (
 // ErrFinal reports that the awaited event cannot come any more.
 var ErrFinal = errors.New("this will not change any more")
 
-// Until polls f until it is done, its error is ErrFinal, or ctx ends; the last thing it saw goes into the error.
+// Until polls f until it is done, its error is ErrFinal, or ctx ends; the last thing it saw goes into the error. A try
+// that ctx cut short saw nothing.
 func Until(ctx context.Context, f func() (done bool, saw string, err error)) (string, error) {
-	for {
+	var before string
+	var failed error
+	for tries := 0; ; tries++ {
 		done, saw, err := f()
 		if done && err == nil || errors.Is(err, ErrFinal) {
 			return saw, err
 		}
+		if ctx.Err() != nil && tries > 0 {
+			saw, err = before, failed
+		}
+		before, failed = saw, err
 		select {
 		case <-ctx.Done():
 			return saw, fmt.Errorf("gave up; last: %s: %w", saw, errors.Join(err, ctx.Err()))

@@ -39,3 +39,27 @@ func TestPlay(t *testing.T) {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
+
+// A wait that ends has what its last whole try saw: one that was cut short saw nothing.
+func TestUntil(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	tries := 0
+	_, err := Until(ctx, func() (bool, string, error) {
+		if tries++; tries == 2 {
+			cancel()
+			return false, "", errors.New("killed")
+		}
+		return false, "2 of 3 nodes", nil
+	})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "2 of 3 nodes") || strings.Contains(err.Error(), "killed") {
+		t.Errorf("%v, want what the first try saw", err)
+	}
+	if _, err := Until(ctx, func() (bool, string, error) { return false, "nothing yet", nil }); err == nil ||
+		!strings.Contains(err.Error(), "nothing yet") {
+		t.Errorf("%v, want what the only try saw", err)
+	}
+	if saw, err := Until(ctx, func() (bool, string, error) { return true, "all", nil }); saw != "all" || err != nil {
+		t.Errorf("%q, %v", saw, err)
+	}
+}

@@ -282,14 +282,16 @@ func (w *world) found(ctx context.Context) (string, error) {
 	})
 }
 
-// tails shows the steps of the buyer's jobs and the ends of the peers' logs, to find the cause of a failure. Claims,
-// one a metering interval, are left out.
+// tails shows the steps of the buyer's jobs, the ends of their programs' logs and of the peers', to find the cause of a
+// failure. Claims, one a metering interval, and the many programs of a step that polls are left out.
 func (w *world) tails(ctx context.Context) {
 	if c, err := w.client(); err == nil {
 		jobs, _ := c.Jobs(ctx, record.Query{})
 		for _, j := range jobs {
 			said, err := w.done(ctx, "why", j.ID)
 			w.Say("--- why %s, %s (%v):\n%s", j.ID, j.Spec.Name, err, said)
+			said, err = w.done(ctx, "logs", j.ID, "--tail", "40")
+			w.Say("--- logs %s (%v):\n%s", j.ID, err, said)
 		}
 	}
 	for _, m := range w.all {
@@ -299,7 +301,7 @@ func (w *world) tails(ctx context.Context) {
 		b, err := os.ReadFile(filepath.Join(m.peer.Home, "peer.log"))
 		var lines []string
 		for line := range strings.Lines(string(b)) {
-			if !strings.Contains(line, "a claim is paid") {
+			if !strings.Contains(line, "a claim is paid") && !strings.Contains(line, "a second program is attached") {
 				lines = append(lines, line)
 			}
 		}
