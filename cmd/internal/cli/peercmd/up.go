@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/config"
+	"github.com/starling-network/starling/node/resident"
 )
 
 // NewUp makes the command `starling up`.
@@ -56,6 +57,7 @@ libp2p counts.
 				return openError(d.home, err)
 			}
 			d.log.Info("starting", "home", d.home, "version", d.version)
+			go resident.Run(ctx)
 			err = p.Run(ctx)
 			if cerr := p.Close(); err == nil {
 				err = cerr
