@@ -27,7 +27,7 @@ func (u *users) add(l market.LeaseID, user uint32, runs bool) {
 // pick returns the user of a lease, or a free one. The search begins at a number of the lease, so that two peers on one
 // machine seldom pick the same.
 func (u *users) pick(l market.LeaseID) (uint32, error) {
-	if user, ok := u.of[l]; ok {
+	if user, ok := u.of[l]; ok && user <= runtime.MaxUser { // an earlier build gave larger ones
 		return user, nil
 	}
 	first := uint32(l[0])<<8 | uint32(l[1])

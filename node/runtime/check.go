@@ -64,6 +64,11 @@ func (s Spec) Check() error {
 	if err := checkHostPath("Dir", s.Dir); err != nil {
 		return err
 	}
+	if s.Layer != "" {
+		if err := checkHostPath("Layer", s.Layer); err != nil {
+			return err
+		}
+	}
 	if err := s.checkArgs(); err != nil {
 		return err
 	}
@@ -207,6 +212,9 @@ func (s Spec) checkMounts() error {
 		}
 		if within(s.Dir, m.Host) || within(m.Host, s.Dir) {
 			return &SpecError{field + ".Host", "and Dir lie in one another"}
+		}
+		if s.Layer != "" && (within(s.Layer, m.Host) || within(m.Host, s.Layer)) {
+			return &SpecError{field + ".Host", "and Layer lie in one another"}
 		}
 		if !clean(m.Guest) || len(m.Guest) > maxPath ||
 			!path.IsAbs(m.Guest) || path.Clean(m.Guest) != m.Guest || m.Guest == "/" {

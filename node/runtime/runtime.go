@@ -68,6 +68,8 @@ type Volumer interface {
 	// a spec with that disk limit may be in it. volume.Release takes it away. ErrNoVolume where this machine has none,
 	// ErrNoRoom where its disk is full.
 	MakeVolume(ctx context.Context, dir string, bytes int64) error
+	// KeepsLayers reports whether Spec.Layer is used.
+	KeepsLayers() bool
 }
 
 // Attacher is the ability to run one more program in an execution's sandbox, under its limits.
@@ -173,6 +175,11 @@ type Spec struct {
 	Env map[string]string `json:"env,omitempty"`
 	// Mounts are the only directories the program sees.
 	Mounts []Mount `json:"mounts,omitempty"`
+	// Layer is optional: a directory in the volume of the writable mounts, absent or empty, for the files that a
+	// container writes outside of its mounts. A runtime that keeps layers (Volumer) runs an image with one as the image
+	// says, with its user and a root that can be written. If "", or with another runtime, the root is read-only. Like
+	// mounts, it is left alone at the end.
+	Layer string `json:"layer,omitempty"`
 	// Limits are its limits.
 	Limits Limits `json:"limits"`
 	// User, 1 to MaxUser, gives a container's program a user of the machine that programs of other numbers do not have,
@@ -189,8 +196,8 @@ type Spec struct {
 	Seed uint64 `json:"seed,omitempty"`
 }
 
-// MaxUser is the largest Spec.User.
-const MaxUser = 65535
+// MaxUser is the largest Spec.User. A container runtime may give each a range of 65,536 users of the machine.
+const MaxUser = 2240
 
 // Network is the reachable network of a job's executions.
 type Network string

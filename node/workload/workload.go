@@ -64,7 +64,8 @@ func MaxOutputs(disk int64) int64 { return blob.MaxArchive(disk) }
 // Stage is the directory of one execution: its mounts, and room for the runtime.
 //
 //	<dir>/mnt/…    read-only files, at the paths by which the program sees them
-//	<dir>/disk/…   writable files, likewise: a volume, where the runtime has them
+//	<dir>/disk/…   writable files, likewise: a volume, where the runtime has them. At run/starling/layer, which is
+//	               no place for a mount, the files that a container writes outside of its mounts
 //	<dir>/run      the runtime's own
 type Stage struct {
 	Dir string
@@ -72,6 +73,18 @@ type Stage struct {
 
 // Run is the runtime's own directory.
 func (s Stage) Run() string { return filepath.Join(s.Dir, "run") }
+
+// layerPath is the place of the layer in the volume: no program has a mount there, or around it.
+const layerPath = runtime.ControlDir + "/layer"
+
+// Layer is the directory for the files that a container writes outside of its mounts, or "" if the stage has no volume
+// that bounds them.
+func (s Stage) Layer() (string, error) {
+	if volumes, err := volume.Mounted(s.disk()); err != nil || len(volumes) == 0 {
+		return "", err
+	}
+	return s.host(layerPath, true), nil
+}
 
 // Remove removes all of the stage, whatever the program made of it.
 func (s Stage) Remove() error { return errors.Join(volume.Release(s.Dir), blob.RemoveAll(s.Dir)) }

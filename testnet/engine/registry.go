@@ -5,6 +5,7 @@ package engine
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -145,6 +146,9 @@ type File struct {
 	Path string
 	From string // this machine's file, or
 	Text string // its content
+	Link string // or the target of a link
+	Mode int64  // with set-user-ID and so on; 0 is 0755
+	User int    // and group
 }
 
 func (r *Registry) layer(files []File) (v1.Layer, error) {
@@ -164,10 +168,13 @@ func (r *Registry) layer(files []File) (v1.Layer, error) {
 				return nil, err
 			}
 		}
-		h := &tar.Header{Name: strings.TrimPrefix(f.Path, "/"), Mode: 0o755, Size: int64(len(content)),
-			Typeflag: tar.TypeReg}
+		h := &tar.Header{Name: strings.TrimPrefix(f.Path, "/"), Mode: cmp.Or(f.Mode, 0o755), Size: int64(len(content)),
+			Typeflag: tar.TypeReg, Uid: f.User, Gid: f.User}
 		if strings.HasSuffix(f.Path, "/") {
 			h.Typeflag = tar.TypeDir
+		}
+		if f.Link != "" {
+			h.Typeflag, h.Linkname = tar.TypeSymlink, f.Link
 		}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, err

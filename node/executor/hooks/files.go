@@ -20,15 +20,20 @@ var (
 	_ executor.Stop     = Files{}
 )
 
-// Prestart fetches the inputs from the peer that commands the execution. Outputs are in a volume where the runtime has
-// them.
+// Prestart fetches the inputs from the peer that commands the execution. Outputs, and the files that a container writes
+// outside of them, are in one volume where the runtime has volumes.
 func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) (err error) {
 	e.Say("fetching its inputs")
 	var volume workload.MakeVolume
-	if v, ok := l.Runtime.(runtime.Volumer); ok && len(e.Work.Outputs) > 0 {
+	v, ok := l.Runtime.(runtime.Volumer)
+	layer := ok && e.Work.Image != "" && v.KeepsLayers()
+	if layer || ok && len(e.Work.Outputs) > 0 {
 		volume = v.MakeVolume
 	}
 	l.Spec.Mounts, err = e.Stage().Prepare(ctx, e.Work, e.Commander(), f.Blobs, f.From.Fetch, e.Disk(), volume)
+	if err == nil && layer {
+		l.Spec.Layer, err = e.Stage().Layer()
+	}
 	return err
 }
 

@@ -48,6 +48,7 @@ type boxes struct {
 	mu      sync.Mutex
 	specs   []runtime.Spec
 	volumes bool // whether it has any
+	layers  bool // whether it keeps any
 }
 
 var _ runtime.Volumer = (*boxes)(nil)
@@ -83,6 +84,9 @@ func (b *boxes) MakeVolume(ctx context.Context, dir string, bytes int64) error {
 	}
 	return volume.Make(ctx, dir, bytes)
 }
+
+// KeepsLayers reports whether it does, as the docker runtime does.
+func (b *boxes) KeepsLayers() bool { return b.layers }
 
 // machine is Devices and Opener of a test.
 type machine struct {
@@ -568,7 +572,7 @@ func TestAttackVolumesAreLeftMounted(t *testing.T) {
 		}
 		return 0
 	}})
-	r.boxes.volumes = true
+	r.boxes.volumes, r.boxes.layers = true, true
 	t.Cleanup(func() {
 		if err := volume.Release(r.Dir); err != nil {
 			t.Error(err)
@@ -586,6 +590,9 @@ func TestAttackVolumesAreLeftMounted(t *testing.T) {
 	r.Running(e)
 	own := filepath.Join(e.Stage().Dir, "disk")
 	mounted(own)
+	if got := r.boxes.specs[0].Layer; filepath.Dir(filepath.Dir(filepath.Dir(got))) != own {
+		t.Errorf("the layer is %s, want one in the volume %s", got, own)
+	}
 
 	// The peer dies, and others died before it: while they made the volume of an earlier attempt, and of an unknown lease.
 	earlier := filepath.Join(filepath.Dir(e.Stage().Dir), "a7", "disk")

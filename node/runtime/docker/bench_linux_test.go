@@ -78,6 +78,58 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// BenchmarkStartLayers compares the time until a program runs, its volume made too, with a layer and without, in turns. The binary is the
+// peer's, as in earnest. over-ms is the difference of the medians.
+func BenchmarkStartLayers(b *testing.B) {
+	needEngine(b)
+	peer := peerBinary(b)
+	config, err := layersConfig(b.TempDir(), peer)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := newRuntime(b, ownEngine(b, "--config-file", config), func(c *Config) { c.Guard = peer })
+	if !r.KeepsLayers() {
+		b.Skip("containers have no layers here")
+	}
+	ref := pulled(b, r, "plain", nil)
+	dir := b.TempDir()
+	ctx := context.Background()
+	took := map[bool][]time.Duration{}
+	for i := 0; b.Loop(); i++ {
+		for _, layer := range []bool{i%2 == 0, i%2 != 0} {
+			disk := filepath.Join(dir, fmt.Sprint("disk", i, layer))
+			s := runtime.Spec{ID: "b", Image: ref, Args: []string{"spin"}, Dir: filepath.Join(dir, fmt.Sprint(i, layer)), User: 1,
+				Mounts: []runtime.Mount{{Host: filepath.Join(disk, "out"), Guest: "/out"}}, Limits: runtime.Limits{MemoryMiB: 64}}
+			began := time.Now()
+			if err := r.MakeVolume(ctx, disk, runtime.DefaultDiskMiB<<20); err != nil {
+				b.Fatal(err)
+			}
+			if err := os.Mkdir(s.Mounts[0].Host, 0o755); err != nil {
+				b.Fatal(err)
+			}
+			if layer {
+				s.Layer = filepath.Join(disk, "layer")
+			}
+			h, err := r.Start(ctx, s)
+			if err != nil {
+				b.Fatal(err)
+			}
+			took[layer] = append(took[layer], time.Since(began))
+			if err := errors.Join(r.Destroy(ctx, h), volume.Release(dir)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	median := func(layer bool) float64 {
+		slices.Sort(took[layer])
+		return float64(took[layer][len(took[layer])/2].Microseconds()) / 1000
+	}
+	b.ReportMetric(median(true), "layer-ms")
+	b.ReportMetric(median(false), "plain-ms")
+	b.ReportMetric(median(true)-median(false), "over-ms")
+	b.ReportMetric(0, "ns/op")
+}
+
 // BenchmarkStartOverlay compares the time until a program with an overlay runs, its device given too, as a member of a cluster and alone,
 // with that of one without, in turns. The guard is the peer's binary. ratio is that of the medians of member and plain.
 func BenchmarkStartOverlay(b *testing.B) {

@@ -14,9 +14,29 @@
 // (with live-restore) leaves an execution as it is, a peer that dies leaves it a grace, and no secret is in anything
 // that the engine keeps.
 //
+// # Images as they are
+//
+// Where the operator's daemon.json has package ociruntime as an OCI runtime, the peer is root and has volumes, and the
+// engine maps no users by itself, New starts a guard under it once. If that succeeds, containers of specs with a Layer
+// have a user namespace with 65,536 users of this machine, the range of Spec.User, and what follows differs for them:
+//
+//	user        the image's, with its groups and HOME; root is the first user of the range. The guard is root, and
+//	            starts the program and attached ones with the user's credentials. Writable mounts and secrets are
+//	            that user's
+//	privileges  the engine's usual capabilities, in the namespace: set-user-ID programs and packages' scripts work
+//	files       the root can be written: an overlay of the image and Spec.Layer, which is in the volume of the
+//	            writable mounts and shares its room. /tmp and the image's volumes are parts of it, with the image's
+//	            content. /run is in memory. Of /etc, hosts, hostname and resolv.conf are the engine's and read-only
+//	disk        a write to the layer that finds no room in the volume is refused, bytes and files. Nothing in a layer
+//	            is synced to the disk
+//	network     a member of a cluster is in its sidecar's network, which belongs to no namespace of the container
+//
+// Before the program starts, the peer checks that the guard's users are those of the range. Elsewhere, and for specs
+// without a Layer, the log names the remedy once and containers are as the next section says.
+//
 // # The sandbox
 //
-//	user        the image's; where the peer is root one of its own for each Spec.User, which owns the writable mounts:
+//	user        the peer's; where it is root one of its own for each Spec.User, which owns the writable mounts:
 //	            2,000,000,000 and the number, or with userns-remap the container's user of that number. Inotify,
 //	            pipes, keyrings and numbers of processes are bounded by the kernel for each user. A peer that is not
 //	            root, and one of a rootless engine, has all programs as one user, its own, and says so in its log. The
@@ -118,6 +138,7 @@
 //	disk        volumes, and measured mounts
 //	rundir      files of an execution, above
 //	guard       the first process of a container; link: the peer's connections to guards
+//	ociruntime  user namespaces and layers, in a process that stands in for runc; passwd: users of images
 //	sidecar     containers of overlays
 //	attached    programs beside that of an execution, and connections to its ports
 //	gauges      probes of an execution's devices

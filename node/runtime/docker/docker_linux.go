@@ -116,6 +116,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	}
 	r.volumes = disk.TryVolumes(ctx, e, cfg.Scratch, cfg.Logger)
 	r.sandbox.TryUsers(cfg.Logger)
+	r.starter.tryLayers(ctx, r.volumes)
 	k.begin()
 	return r, nil
 }
@@ -258,6 +259,9 @@ func (r *Runtime) Pull(
 func (r *Runtime) MakeVolume(ctx context.Context, dir string, bytes int64) error {
 	return r.volumes.Make(ctx, dir, bytes)
 }
+
+// KeepsLayers reports whether images of specs with a layer run as they are.
+func (r *Runtime) KeepsLayers() bool { return r.sandbox.Layers }
 
 // Dial has the guard connect one end of a pair of sockets; the other is the connection.
 func (r *Runtime) Dial(ctx context.Context, h runtime.Handle, port uint16) (net.Conn, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/agent"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/docker/ociruntime"
 	"github.com/starling-network/starling/node/runtime/docker/rundir"
 	testengine "github.com/starling-network/starling/testnet/engine"
 )
@@ -23,6 +24,7 @@ import (
 
 var (
 	shared    *testengine.Engine // of all tests but those that end one
+	layered   *testengine.Engine // knows package ociruntime; of the first test that needs it, see layers
 	lab       *testengine.Registry
 	guestBin  string // the conformance program, static
 	guardBin  string
@@ -34,6 +36,7 @@ var (
 
 func TestMain(m *testing.M) {
 	agent.Main()
+	ociruntime.Main()
 	guard.Main()
 	if task := os.Getenv(peerEnv); task != "" {
 		peerMain(task)
@@ -105,8 +108,11 @@ func tearDown() {
 	if lab != nil {
 		_ = lab.Close()
 	}
-	if shared != nil {
-		if err := shared.Close(); err != nil {
+	for _, e := range []*testengine.Engine{shared, layered} {
+		if e == nil {
+			continue
+		}
+		if err := e.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, "closing the engine:", err)
 		}
 	}

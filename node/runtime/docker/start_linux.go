@@ -58,6 +58,9 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 			}
 		}
 		_ = os.RemoveAll(s.Dir)
+		if r.sandbox.Layered(s) {
+			_ = os.RemoveAll(s.Layer)
+		}
 		return h, fmt.Errorf("starting %s: %w", s.ID, err)
 	}
 	return h, nil

@@ -32,13 +32,14 @@ type starter struct {
 
 // order is the guard's order.
 func (b *starter) order(s runtime.Spec, img images.Config) (guard.Order, error) {
-	c, err := sandbox.Command(s, img)
+	c, err := b.sandbox.Command(s, img)
 	if err != nil {
 		return guard.Order{}, err
 	}
 	l := s.Limits.WithDefaults()
 	o := guard.Order{Command: c, LogBytes: int64(l.LogMiB) << 20, WallTime: l.WallTime, Grace: b.cfg.Grace,
-		DiskBytes: int64(l.DiskMiB) << 20, Secrets: s.Secrets, Token: rand.Text()}
+		DiskBytes: int64(l.DiskMiB) << 20, Secrets: s.Secrets, Token: rand.Text(),
+		Identity: b.sandbox.Identity(s, img)}
 	if s.Overlay != nil {
 		o.Overlay = s.Overlay.Address
 	}
@@ -100,6 +101,10 @@ func (b *starter) begin(
 	if err != nil {
 		return err
 	}
+	if err := b.sandbox.Confirm(s, pid); err != nil {
+		_ = conn.Close()
+		return err
+	}
 	_ = os.Remove(filepath.Join(e.dir, rundir.ControlDir, guard.SocketFile))
 	e.line.Connect(conn)
 	e.state.Guard = pid
@@ -119,6 +124,10 @@ func (b *starter) createError(err error, s runtime.Spec) error {
 	case len(s.GPUs) > 0 && (strings.Contains(text, "nvidia") || strings.Contains(text, "unknown device") ||
 		strings.Contains(text, "CDI")):
 		return fmt.Errorf("%w: %s: %w", runtime.ErrDevice, strings.Join(s.GPUs, ", "), err)
+	case strings.Contains(text, "unable to find user") || strings.Contains(text, "/etc/passwd") ||
+		strings.Contains(text, "/etc/group"):
+		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "its /etc/passwd or /etc/group cannot be read",
+			Cause: err}
 	case strings.Contains(text, "No such image"):
 		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "it is not on this machine any more: pull it again",
 			Cause: err}
@@ -188,52 +197,12 @@ func (e *execution) run(ctx context.Context, order guard.Order) error {
 	if a.NoVolume {
 		return fmt.Errorf("%w: %s", runtime.ErrNoVolume, a.Error)
 	}
+	if a.BadUser {
+		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: a.Error}
+	}
 	if a.Error != "" {
 		return fmt.Errorf("%w: %s", runtime.ErrNoProgram, a.Error)
 	}
 	e.state.ID, e.state.Container, e.state.Started, e.state.WallTime = e.id, e.container, a.Started, order.WallTime
 	return rundir.WriteState(e.dir, e.state)
-}
-
-// tryRuntime starts a guard under the OCI runtime of Config, if that names one, and takes it away again: not every
-// runtime lets a container come to a socket of this machine.
-func (b *starter) tryRuntime(ctx context.Context) error {
-	if b.cfg.Runtime == "" {
-		return nil
-	}
-	dir, err := os.MkdirTemp(b.cfg.Scratch, "trial-")
-	if err != nil {
-		return fmt.Errorf("trying the OCI runtime %s: %w", b.cfg.Runtime, err)
-	}
-	defer os.RemoveAll(dir)
-	s := runtime.Spec{ID: "trial"}
-	if s.Dir, err = filepath.Abs(filepath.Join(dir, "run")); err != nil {
-		return fmt.Errorf("trying the OCI runtime %s: %w", b.cfg.Runtime, err)
-	}
-	image, err := b.sidecars.Empty(ctx, false)
-	if err != nil {
-		return err
-	}
-	owner, err := rundir.Prepare(s)
-	if err != nil {
-		return fmt.Errorf("trying the OCI runtime %s: %w", b.cfg.Runtime, err)
-	}
-	e := b.keeper.newExecution(s.ID, s.Dir, owner)
-	defer e.disown()
-	img := images.Config{ID: image}
-	host := b.sandbox.Host(s, img, nil)
-	err = b.begin(ctx, e, s, b.sandbox.Container(s, img), host, func() error { return nil })
-	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.EndPatience)
-	defer cancel()
-	if left := b.engine.Remove(patient, e.container); left != nil {
-		b.cfg.Logger.Warn("the container of a trial is left for the next start of this peer to remove",
-			"error", left)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: containers under the OCI runtime %s cannot be used: %w: "+
-			"gVisor needs --host-uds=open among the runtimeArgs in the engine's daemon.json; "+
-			"containers that are virtual machines do not come to a socket of this machine",
-			runtime.ErrEngine, b.cfg.Runtime, err)
-	}
-	return nil
 }

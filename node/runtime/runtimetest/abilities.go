@@ -33,9 +33,7 @@ func testSecrets(t *testing.T, b *bench) {
 		return
 	}
 	h := b.run(t, s, 0, runtime.ReasonNone)
-	if out := b.log(t, h, runtime.Stdout); out != "A=plain\nTOKEN=hush-variable\n" {
-		t.Errorf("environment %q", out)
-	}
+	b.environ(t, b.log(t, h, runtime.Stdout), "A=plain\nTOKEN=hush-variable\n")
 	raw, err := h.Marshal()
 	must(t, err)
 	show := b.spec(t, "show", runtime.SecretsDir+"/key.pem")
@@ -162,9 +160,8 @@ func testAttach(t *testing.T, b *bench) {
 		t.Errorf("%q, %q", out, errs)
 	}
 	attach(7, "", nil, "exit", "7")
-	if out, _ := attach(0, "", map[string]string{"B": "3", "C": "4"}, "environ"); out != "A=1\nB=3\nC=4\n" {
-		t.Errorf("environment %q", out)
-	}
+	out, _ := attach(0, "", map[string]string{"B": "3", "C": "4"}, "environ")
+	b.environ(t, out, "A=1\nB=3\nC=4\n")
 	if out, _ := attach(0, strings.Repeat("carried ", 10_000), nil, "cat"); out != strings.Repeat("carried ", 10_000) {
 		t.Errorf("%d bytes came back", len(out))
 	}

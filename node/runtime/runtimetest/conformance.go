@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/starling-network/starling/node/runtime"
@@ -30,6 +32,8 @@ type Subject struct {
 	Secrets bool
 	// DiskKills says that the disk limit is held by ending the program with ReasonDisk, not by refusing it room.
 	DiskKills bool
+	// Home reports that programs have HOME as their image says: it names no other than "/".
+	Home bool
 	// Deterministic says that Spec.Seed is honoured.
 	Deterministic bool
 }
@@ -154,6 +158,19 @@ func (b *bench) log(t *testing.T, h runtime.Handle, s runtime.Stream) string {
 	text, err := io.ReadAll(r)
 	must(t, err)
 	return string(text)
+}
+
+// environ holds a program's environment, a variable a line, to the spec's.
+func (b *bench) environ(t *testing.T, got, want string) {
+	t.Helper()
+	if b.Home {
+		lines := strings.Split(want+"HOME=/\n", "\n")
+		slices.Sort(lines[:len(lines)-1])
+		want = strings.Join(lines, "\n")
+	}
+	if got != want {
+		t.Errorf("environment %q, want %q", got, want)
+	}
 }
 
 // run starts, waits and wants this end.

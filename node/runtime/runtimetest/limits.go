@@ -27,9 +27,7 @@ func testEnviron(t *testing.T, b *bench) {
 	s := b.spec(t, "environ")
 	s.Env = map[string]string{"STARLING_RANK": "3", "EMPTY": ""}
 	h := b.run(t, s, 0, runtime.ReasonNone)
-	if out := b.log(t, h, runtime.Stdout); out != "EMPTY=\nSTARLING_RANK=3\n" {
-		t.Errorf("environment %q", out)
-	}
+	b.environ(t, b.log(t, h, runtime.Stdout), "EMPTY=\nSTARLING_RANK=3\n")
 }
 
 func testExitCodes(t *testing.T, b *bench) {

@@ -23,7 +23,13 @@ func NewProvider(a *cli.App) *cobra.Command {
 		SuggestFor: []string{"offer"},
 		Short:      "Sell units: prices, pause, drain, leases, GPUs",
 		Long: `Shows and changes the offers of this peer. They are set in config.yaml under provide; pauses, drains
-and prices set here survive a restart. Running leases always go on: no command here ends one.`,
+and prices set here survive a restart. Running leases always go on: no command here ends one.
+
+Images run as they are, with their USER and a root they can write, if the peer is root and the engine's daemon.json has
+
+  {"runtimes": {"starling": {"path": "/usr/local/bin/starling", "runtimeArgs": ["oci-runtime"]}}}
+
+Otherwise a program has a user without privileges and a read-only root.`,
 		Example: `  starling provider status
   starling provider price cpu 0.08
   starling provider drain --wait && sudo reboot`,

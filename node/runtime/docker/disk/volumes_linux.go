@@ -54,6 +54,9 @@ func (v Volumes) Make(ctx context.Context, dir string, bytes int64) error {
 	return err
 }
 
+// Release takes away the volumes at and below dir.
+func (v Volumes) Release(dir string) error { return volume.Release(dir) }
+
 // Held is the way in which writable mounts are held to their limit.
 type Held struct {
 	Device   uint64 // of the volume that all of them are in; 0: they are measured
@@ -96,6 +99,23 @@ func Hold(dir string, writable []string, bytes int64) (Held, error) {
 			used.Bytes, used.Files, bytes, volume.Files(bytes))
 	}
 	return h, err
+}
+
+// HoldLayer adds the layer of an execution with this directory to the way in which its mounts are held. A layer has to
+// be in a volume.
+func HoldLayer(h Held, dir, layer string) (Held, error) {
+	var own, in unix.Stat_t
+	var size unix.Statfs_t
+	if err := errors.Join(unix.Stat(dir, &own), unix.Stat(layer, &in), unix.Statfs(layer, &size)); err != nil {
+		return h, err
+	}
+	if in.Dev == own.Dev || int64(size.Blocks)*int64(size.Bsize) > volume.Size(h.Bytes) {
+		return h, fmt.Errorf("%s is not in a volume of %d bytes", layer, h.Bytes)
+	}
+	if h.Volume == "" {
+		h.Volume, h.Device = layer, in.Dev
+	}
+	return h, nil
 }
 
 // Full reports whether a volume, named by a directory in it, has no room; "" names none.

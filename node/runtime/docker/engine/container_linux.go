@@ -10,6 +10,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+
+	"github.com/starling-network/starling/node/runtime/docker/ociruntime"
 )
 
 const (
@@ -166,5 +168,6 @@ func SandboxKilled(c container.InspectResponse) bool {
 	if c.ContainerJSONBase == nil || c.HostConfig == nil || c.State == nil {
 		return false
 	}
-	return c.HostConfig.Runtime != "runc" && c.State.ExitCode == killed
+	shared := c.HostConfig.Runtime == "runc" || c.HostConfig.Runtime == ociruntime.Name
+	return !shared && c.State.ExitCode == killed
 }

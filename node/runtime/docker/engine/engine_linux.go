@@ -37,12 +37,13 @@ const (
 // Engine is the known state of the container engine.
 type Engine struct {
 	*client.Client
-	Socket   string // path
-	Root     string // data directory, on its machine
-	Platform string // "linux/amd64"
-	User     string // uid:gid of programs, as the container numbers them
-	Shift    *Owner // User's owner on this machine if it is another one
-	Mapped   bool   // the containers' root is not this machine's
+	Socket   string   // path
+	Root     string   // data directory, on its machine
+	Platform string   // "linux/amd64"
+	User     string   // uid:gid of programs, as the container numbers them
+	Shift    *Owner   // User's owner on this machine if it is another one
+	Mapped   bool     // the containers' root is not this machine's
+	Runtimes []string // names of its OCI runtimes
 }
 
 // Owner of files.
@@ -105,6 +106,7 @@ func (e *Engine) inspect(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return e.Explain(err)
 	}
+	e.Runtimes = slices.Sorted(maps.Keys(info.Runtimes))
 	e.Root, e.Platform = info.DockerRootDir, version.Os+"/"+version.Arch
 	if version.Os != "linux" {
 		return fmt.Errorf("%w: it runs %s containers, needed are linux ones", runtime.ErrEngine, version.Os)
@@ -116,7 +118,7 @@ func (e *Engine) inspect(ctx context.Context, cfg Config) error {
 	if _, known := info.Runtimes[cfg.Runtime]; cfg.Runtime != "" && !known {
 		return fmt.Errorf("%w: it knows no OCI runtime %q, only %s: "+
 			"install it and name it under \"runtimes\" in the engine's daemon.json",
-			runtime.ErrEngine, cfg.Runtime, strings.Join(slices.Sorted(maps.Keys(info.Runtimes)), ", "))
+			runtime.ErrEngine, cfg.Runtime, strings.Join(e.Runtimes, ", "))
 	}
 	return e.security(info, cfg)
 }

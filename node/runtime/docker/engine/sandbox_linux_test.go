@@ -20,6 +20,7 @@ func TestSandboxKilled(t *testing.T) {
 		"gVisor's, killed": {inspected("runsc", 137), true},
 		"gVisor's, ended":  {inspected("runsc", 1), false},
 		"runc's, killed":   {inspected("runc", 137), false}, // its guard outlives its program, and reports it
+		"ours, killed":     {inspected("starling", 137), false},
 		"nothing is known": {container.InspectResponse{}, false},
 	} {
 		if got := SandboxKilled(c.c); got != c.want {

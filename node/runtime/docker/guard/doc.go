@@ -7,8 +7,9 @@
 //   - It keeps all else still while a gauge, its own binary attached as a program, computes a probe of the lease.
 //   - It reports at the end how the program ended and its usage.
 //
-// It runs as the program's user, without capabilities, and can be neither traced nor read by the program. The peer
-// hands it open files over a socket, so that the container has a writable path to none of them:
+// It runs as the program's user, without capabilities, or as root of a user namespace (package ociruntime), where it
+// starts programs as the user that the image names. It can be neither traced nor read by the program. The peer hands it
+// open files over a socket, so that the container has a writable path to none of them:
 //
 //	peer                                                  guard (process 1)
 //	listens on control/guard.sock

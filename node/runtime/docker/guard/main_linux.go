@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/passwd"
 	"golang.org/x/sys/unix"
 )
 
@@ -52,7 +53,8 @@ func Main() {
 
 type guard struct {
 	order   Order
-	out     [2]*os.File // logs
+	account *passwd.Account // of programs; nil: the guard's own
+	out     [2]*os.File     // logs
 	report  *os.File
 	pid     int
 	started time.Time
@@ -94,6 +96,7 @@ func run() error {
 	answer := Answer{}
 	if err := g.start(); err != nil {
 		answer.Error, answer.NoVolume = err.Error(), errors.Is(err, errNoVolume)
+		answer.BadUser = errors.Is(err, errUser)
 	}
 	answer.Started = g.started
 	if err := conn.Send(answer); answer.Error != "" {

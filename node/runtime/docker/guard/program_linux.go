@@ -25,7 +25,10 @@ func (g *guard) start() error {
 	if err := g.order.checkVolume(); err != nil {
 		return err
 	}
-	if err := writeSecrets(g.order.Secrets); err != nil {
+	if err := g.assume(); err != nil {
+		return err
+	}
+	if err := g.writeSecrets(); err != nil {
 		return err
 	}
 	g.order.Secrets = nil
@@ -72,14 +75,15 @@ func (o Order) checkVolume() error {
 	return nil
 }
 
-func writeSecrets(secrets map[string][]byte) error {
-	if len(secrets) == 0 {
+// writeSecrets writes the secrets for the program's user alone.
+func (g *guard) writeSecrets() error {
+	if len(g.order.Secrets) == 0 {
 		return nil
 	}
 	if err := os.Mkdir(runtime.SecretsDir, 0o700); err != nil {
 		return fmt.Errorf("making secrets directory: %w", err)
 	}
-	for name, value := range secrets {
+	for name, value := range g.order.Secrets {
 		if filepath.Base(name) != name {
 			return fmt.Errorf("secret %.80q is no file name", name)
 		}
@@ -87,7 +91,10 @@ func writeSecrets(secrets map[string][]byte) error {
 			return fmt.Errorf("writing secret %s: %w", name, err)
 		}
 	}
-	return os.Chmod(runtime.SecretsDir, 0o500)
+	if err := os.Chmod(runtime.SecretsDir, 0o500); err != nil || g.account == nil {
+		return err
+	}
+	return give(runtime.SecretsDir, int(g.account.UID), int(g.account.GID))
 }
 
 // spawn starts a program of the container.
@@ -103,11 +110,13 @@ func (g *guard) spawn(c Command, files []*os.File, sys *syscall.SysProcAttr) (in
 	for i, f := range files {
 		fds[i] = f.Fd()
 	}
+	sys.Credential = g.credential()
 	pid, err := syscall.ForkExec(program, c.Argv, &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: fds, Sys: sys})
 	if err != nil {
 		return 0, fmt.Errorf("running %q: %w", c.Argv[0], err)
 	}
-	// When memory runs out the program goes first. A file that grows past the whole disk limit is refused at once.
+	// When memory runs out the program goes first. A file that grows past the whole disk limit is refused at once; a
+	// guard may not limit programs of another user, whose mounts are in a volume.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 	if len(g.order.Writable) > 0 {
 		most := uint64(g.order.DiskBytes) + 1

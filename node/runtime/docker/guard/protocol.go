@@ -71,6 +71,7 @@ type Answer struct {
 	Error     string    `json:"error,omitempty"`     // why it was not done
 	Token     string    `json:"token,omitempty"`     // the first message of a guard that connects anew: its order's
 	NoVolume  bool      `json:"no_volume,omitempty"` // with Error: the writable mounts are not in Order.Volume
+	BadUser   bool      `json:"bad_user,omitempty"`  // with Error: the image's user cannot be used
 	Started   time.Time `json:"started,omitzero"`
 	Ending    bool      `json:"ending,omitempty"` // every process of the container is being killed; ID 0, unasked
 	Ended     bool      `json:"ended,omitempty"`  // an attached program has ended with Code
@@ -103,8 +104,16 @@ type Order struct {
 	Secrets   map[string][]byte `json:"secrets,omitempty"`
 	Overlay   netip.Addr        `json:"overlay,omitzero"` // the address there, of an execution that has one
 	Volume    Volume            `json:"volume,omitzero"`  // the file system of every writable mount; zero: not checked
+	// Identity is optional. If nil, programs have the guard's user; else the guard is root of a user namespace.
+	Identity *Identity `json:"identity,omitempty"`
 	// distinguishes the guard from the program when it connects anew
 	Token string `json:"token"`
+}
+
+// Identity is the user of programs in a container with users of its own.
+type Identity struct {
+	User        string   `json:"user"`                  // as an image names it; "" is root
+	Directories []string `json:"directories,omitempty"` // made if they are missing: the volumes of the image
 }
 
 // Volume is the size of a file system: it distinguishes a volume from the directory that it is mounted on.

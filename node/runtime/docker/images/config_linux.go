@@ -25,6 +25,7 @@ type Config struct {
 	ID                   string // the engine's: a digest of the image's content
 	Env, Entrypoint, Cmd []string
 	WorkDir              string
+	User                 string // as the image names it; "" is root
 	Volumes              []string
 
 	shelf string    // its name on the shelf; "" if it is not one that was pulled for an order
@@ -122,8 +123,8 @@ func checkImage(found image.InspectResponse, platform string, limit int64) (Conf
 		return c, nil
 	}
 	c = Config{ID: found.ID, Env: found.Config.Env, Entrypoint: found.Config.Entrypoint, Cmd: found.Config.Cmd,
-		WorkDir: path.Clean("/" + found.Config.WorkingDir)}
-	total := 0
+		WorkDir: path.Clean("/" + found.Config.WorkingDir), User: found.Config.User}
+	total := len(c.User)
 	for _, s := range slices.Concat(c.Env, c.Entrypoint, c.Cmd) {
 		total += len(s) + 1
 	}

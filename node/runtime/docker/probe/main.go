@@ -46,6 +46,9 @@ func main() {
 		"term":   term,                                     // print and exit with 4 when asked to end
 		"crash":  crash,                                    // as a program without Go's own handlers does
 		"stead":  stead,                                    // pose as the guard to every client
+		"asis":   asIs,                                     // print the user and what it can do in an ordinary image
+		"root":   func() { root(os.Args[2:]) },             // change files as root of the container
+		"escape": escape,                                   // print the ways out of a user namespace
 		"guard":  attackGuard,                              // print the reachable parts of the guard
 		"net":    attackNet,                                // print the network and the possible changes to it
 		"nodes":  func() { nodes(args[1], args[2]) },       // print a line to every client, and another server's line

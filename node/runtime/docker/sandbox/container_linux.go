@@ -44,6 +44,8 @@ const (
 type Maker struct {
 	// Runtime is the OCI runtime that programs run under; "" is the engine's default.
 	Runtime string
+	// Layers makes containers of specs with a layer run under package ociruntime.
+	Layers bool
 
 	engine  *engine.Engine
 	peer    string
@@ -59,7 +61,7 @@ func New(e *engine.Engine, peer, guard, runtime string) *Maker {
 
 // Command is the guard's program: entrypoint and arguments as an engine would join them, the image's environment with
 // the spec's on top.
-func Command(s runtime.Spec, img images.Config) (guard.Command, error) {
+func (m *Maker) Command(s runtime.Spec, img images.Config) (guard.Command, error) {
 	argv := slices.Clone(img.Entrypoint)
 	if s.Entrypoint != nil {
 		argv = slices.Clone(s.Entrypoint)
@@ -83,7 +85,7 @@ func Command(s runtime.Spec, img images.Config) (guard.Command, error) {
 	if _, asked := env[engine.VisibleDevices]; asked || len(s.GPUs) > 0 {
 		env[engine.VisibleDevices] = engine.Visible(s.GPUs)
 	}
-	if s.User > 0 {
+	if s.User > 0 && !m.Layered(s) {
 		for k, v := range map[string]string{"HOME": "/tmp", "USER": "job", "LOGNAME": "job"} {
 			if env[k] == "" {
 				env[k] = v
@@ -151,6 +153,9 @@ func (m *Maker) Host(s runtime.Spec, img images.Config, mounts []mount.Mount) *c
 			Ulimits: []*units.Ulimit{{Name: "core"}},
 		},
 	}
+	if m.Layered(s) {
+		inNamespace(h)
+	}
 	if l.MilliCPU > 0 {
 		// The engine's NanoCPUs may not be more than the machine has; a quota may. The kernel's smallest quota is 1 ms.
 		h.CPUPeriod = 100_000
@@ -180,7 +185,8 @@ func LimitIO(h *container.HostConfig, device uint64) {
 }
 
 // tmpfs are the places in memory: /run and /tmp, and the image's volumes, which would otherwise be directories of the
-// engine without any limit.
+// engine without any limit. In a container with a layer /tmp is a part of that, and package ociruntime takes away those
+// of volumes.
 func (m *Maker) tmpfs(s runtime.Spec, img images.Config) map[string]string {
 	// runc gives a place the mode that the image has there, so it is the user's own
 	user, _, _ := strings.Cut(m.userOf(s).name, ":")
@@ -188,6 +194,9 @@ func (m *Maker) tmpfs(s runtime.Spec, img images.Config) map[string]string {
 	places := map[string]string{"/run": options, "/tmp": options + ",exec"}
 	for _, v := range img.Volumes {
 		places[v] = options + ",exec"
+	}
+	if m.Layered(s) {
+		delete(places, "/tmp")
 	}
 	for _, m := range s.Mounts {
 		delete(places, m.Guest)

@@ -55,6 +55,13 @@ func (m *Maker) Mounts(s runtime.Spec) ([]mount.Mount, disk.Held, error) {
 	if err != nil {
 		return nil, disk.Held{}, fmt.Errorf("%w: %w", runtime.ErrBadMount, err)
 	}
+	if m.Layered(s) {
+		var at mount.Mount
+		if at, h, err = m.layer(s, h); err != nil {
+			return nil, disk.Held{}, err
+		}
+		mounts = append(mounts, at)
+	}
 	return mounts, h, nil
 }
 

@@ -24,12 +24,12 @@ func TestCommand(t *testing.T) {
 		"environment": {runtime.Spec{Env: map[string]string{"B": "3"}, SecretEnv: map[string]string{"C": "4"}, GPUs: []string{"g", "h"}}, []string{"/e", "c"},
 			[]string{"A=1", "B=3", "C=4", "NVIDIA_VISIBLE_DEVICES=g,h"}, "/w"},
 	} {
-		c, err := Command(test.spec, img)
+		c, err := (&Maker{}).Command(test.spec, img)
 		if err != nil || !slices.Equal(c.Argv, test.argv) || !slices.Equal(c.Env, test.env) || c.Dir != test.dir {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
 	}
-	if _, err := Command(runtime.Spec{}, images.Config{}); !errors.Is(err, runtime.ErrBadImage) {
+	if _, err := (&Maker{}).Command(runtime.Spec{}, images.Config{}); !errors.Is(err, runtime.ErrBadImage) {
 		t.Errorf("no program: %v", err)
 	}
 }

@@ -47,6 +47,9 @@ func (m *Maker) NoUsers() error { return m.noUsers }
 // userOf is the user of a spec's program. The group stays the engine's: the kernel bounds nothing by it, and images let
 // the group of root read the files that an unknown user needs.
 func (m *Maker) userOf(s runtime.Spec) identity {
+	if m.Layered(s) {
+		return layeredUser(s)
+	}
 	e := m.engine
 	if s.User == 0 || m.noUsers != nil {
 		return identity{name: e.User, owner: e.Shift}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package ociruntime
+
+// Main does nothing: containers are Linux's.
+func Main() {}
