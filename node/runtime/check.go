@@ -68,6 +68,9 @@ func (s Spec) Check() error {
 		if err := checkHostPath("Layer", s.Layer); err != nil {
 			return err
 		}
+		if within(s.Dir, s.Layer) || within(s.Layer, s.Dir) {
+			return &SpecError{"Layer", "and Dir lie in one another"}
+		}
 	}
 	if err := s.checkArgs(); err != nil {
 		return err
@@ -96,6 +99,8 @@ func (s Spec) checkProgram() error {
 			return &SpecError{"Entrypoint", "only an image has one"}
 		case s.WorkDir != "":
 			return &SpecError{"WorkDir", "only a container has one"}
+		case s.Layer != "":
+			return &SpecError{"Layer", "only a container has one"}
 		case len(s.GPUs) > 0:
 			return &SpecError{"GPUs", "only a container can be given devices"}
 		}

@@ -21,6 +21,7 @@ const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef01234567
 func container() Spec {
 	s := validSpec()
 	s.Module, s.Image, s.WorkDir, s.User = "", "ghcr.io/acme/x:v1"+digest, "/app", MaxUser
+	s.Layer = "/x/layer"
 	s.Entrypoint, s.GPUs = []string{"python", ""}, []string{"GPU-1"}
 	s.Secrets, s.SecretEnv = map[string][]byte{"a.pem": nil}, map[string]string{"TOKEN": ""}
 	return s
@@ -54,6 +55,10 @@ func TestContainerSpecCheck(t *testing.T) {
 		"an unclean directory": {"WorkDir", func(s *Spec) { s.WorkDir = "/app/" }},
 		"a long directory":     {"WorkDir", func(s *Spec) { s.WorkDir = "/" + strings.Repeat("a", maxPath) }},
 		"NUL in the directory": {"WorkDir", func(s *Spec) { s.WorkDir = "/a\x00" }},
+		"a relative layer":     {"Layer", func(s *Spec) { s.Layer = "layer" }},
+		"a layer in Dir":       {"Layer", func(s *Spec) { s.Layer = s.Dir + "/layer" }},
+		"a layer around Dir":   {"Layer", func(s *Spec) { s.Layer = "/x" }},
+		"a layer that shows":   {"Mounts[1].Host", func(s *Spec) { s.Layer = "/x/out/layer" }},
 		"many devices":         {"GPUs", func(s *Spec) { s.GPUs = make([]string, MaxGPUs+1) }},
 		"a device of no name":  {"GPUs[1]", func(s *Spec) { s.GPUs = []string{"GPU-1", ""} }},
 		"a device and a flag":  {"GPUs[0]", func(s *Spec) { s.GPUs[0] = "0,capabilities=all" }},

@@ -22,6 +22,7 @@ func TestSpecCheck(t *testing.T) {
 		field string
 		edit  func(*Spec)
 	}{
+		"a module's layer":  {"Layer", func(s *Spec) { s.Layer = "/x/layer" }},
 		"no id":             {"ID", func(s *Spec) { s.ID = "" }},
 		"id with slash":     {"ID", func(s *Spec) { s.ID = "a/b" }},
 		"id dot":            {"ID", func(s *Spec) { s.ID = ".." }},

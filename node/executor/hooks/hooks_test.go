@@ -73,7 +73,7 @@ func (b *boxes) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, erro
 	if err := os.WriteFile(s.Module, runtimetest.FakeModule(name[strings.LastIndex(name, "/")+1:]), 0o644); err != nil {
 		return runtime.Handle{}, err
 	}
-	s.Image, s.Entrypoint, s.WorkDir, s.GPUs = "", nil, "", nil
+	s.Image, s.Entrypoint, s.WorkDir, s.GPUs, s.Layer = "", nil, "", nil, ""
 	return b.Fake.Start(ctx, s)
 }
 

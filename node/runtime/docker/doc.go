@@ -31,8 +31,9 @@
 //	            is synced to the disk
 //	network     a member of a cluster is in its sidecar's network, which belongs to no namespace of the container
 //
-// Before the program starts, the peer checks that the guard's users are those of the range. Elsewhere, and for specs
-// without a Layer, the log names the remedy once and containers are as the next section says.
+// Before the program starts, the peer checks that the guard's users are those of the range. Where New finds that there
+// can be no layers, its log names the remedy, and containers are as the next section says. So are those of specs
+// without a Layer and those with GPUs: NVIDIA's hooks are known to fail in user namespaces, and could not be tried.
 //
 // # The sandbox
 //

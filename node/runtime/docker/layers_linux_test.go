@@ -361,6 +361,27 @@ func firstNumber(t *testing.T, r *Runtime, h runtime.Handle) (n int) {
 	return n
 }
 
+// A member of a cluster has its network and no power over it, though it is root of its container.
+func TestAttackNetworkAsRoot(t *testing.T) {
+	t.Parallel()
+	r := layers(t, nil)
+	for user, caps := range map[string]string{
+		"":   "has CapPrm:\t00000000a80425fb\nhas CapEff:\t00000000a80425fb\nhas CapBnd:\t00000000a80425fb\n",
+		"ml": "has CapBnd:\t00000000a80425fb\n",
+	} {
+		t.Run("user "+user, func(t *testing.T) {
+			t.Parallel()
+			s := node(t, ordinary(t, r, func(c *v1.Config) { c.User = user }), 0, "net")
+			s.User, s.Limits.DiskMiB = nextUser(), 32
+			withLayer(t, r, &s)
+			want := strings.Replace(sandboxOf0, "2 routes\n", "2 routes\n"+caps, 1)
+			if got := run(t, r, s); got != want {
+				t.Errorf("it finds\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
 // Where a layer would have no bound, nothing starts; the place that names one is nobody else's.
 func TestAttackLayersPlace(t *testing.T) {
 	t.Parallel()

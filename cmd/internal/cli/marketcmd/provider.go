@@ -25,7 +25,8 @@ func NewProvider(a *cli.App) *cobra.Command {
 		Long: `Shows and changes the offers of this peer. They are set in config.yaml under provide; pauses, drains
 and prices set here survive a restart. Running leases always go on: no command here ends one.
 
-Images run as they are, with their USER and a root they can write, if the peer is root and the engine's daemon.json has
+Images of jobs without GPUs run as they are, with their USER and a root they can write, if the peer is root and the
+engine's daemon.json has
 
   {"runtimes": {"starling": {"path": "/usr/local/bin/starling", "runtimeArgs": ["oci-runtime"]}}}
 

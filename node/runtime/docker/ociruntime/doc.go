@@ -29,8 +29,8 @@
 // instances of inotify, no lease thus takes from another, or from root.
 //
 // It takes Linux 5.19, an overlay below the engine (overlay2, or the overlayfs snapshotter) on a file system with
-// idmapped mounts, and runc 1.1. Engines with SELinux labels are refused. GPUs were not tried: NVIDIA's hook runs as
-// root of this machine in the mount namespace that is made here, before the container's root is entered.
+// idmapped mounts, and runc 1.1. Engines with SELinux labels are refused. GPUs were not tried: NVIDIA's prestart hook
+// would run as root of this machine in the mount namespace that is made here; newer ones run in the user namespace.
 //
 // Its input is a configuration of the engine, whose users are root here anyway. It refuses a layer that the peer does
 // not make: an owner that is not the first of a range, a link, a directory with content.

@@ -20,8 +20,10 @@ import (
 // RuntimeKnown reports whether the engine has an OCI runtime of the name that package ociruntime has.
 func (m *Maker) RuntimeKnown() bool { return slices.Contains(m.engine.Runtimes, ociruntime.Name) }
 
-// Layered reports whether the container of a spec has a range of users and a layer.
-func (m *Maker) Layered(s runtime.Spec) bool { return m.Layers && s.Layer != "" }
+// Layered reports whether the container of a spec has a range of users and a layer. One with GPUs has none: NVIDIA's
+// hooks are known to fail in user namespaces without this machine's root (NixOS/nixpkgs#398759,
+// NVIDIA/nvidia-container-toolkit#648), and the trial at the start of a peer has no GPU.
+func (m *Maker) Layered(s runtime.Spec) bool { return m.Layers && s.Layer != "" && len(s.GPUs) == 0 }
 
 // layer makes the directory for the files that a container writes, and the mount that names it to package ociruntime.
 func (m *Maker) layer(s runtime.Spec, h disk.Held) (mount.Mount, disk.Held, error) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/docker/engine"
 	"github.com/starling-network/starling/node/runtime/docker/images"
 )
 
@@ -31,5 +32,41 @@ func TestCommand(t *testing.T) {
 	}
 	if _, err := (&Maker{}).Command(runtime.Spec{}, images.Config{}); !errors.Is(err, runtime.ErrBadImage) {
 		t.Errorf("no program: %v", err)
+	}
+}
+
+// A container with a layer has the engine's capabilities in a namespace, and no other container has them.
+func TestLayered(t *testing.T) {
+	t.Parallel()
+	img := images.Config{User: "ml", WorkDir: "/w", Volumes: []string{"/data"}}
+	layer := runtime.Spec{User: 3, Layer: "/disk/layer"}
+	for name, test := range map[string]struct {
+		maker Maker
+		spec  runtime.Spec
+		want  bool
+	}{
+		"a layer":               {Maker{Layers: true}, layer, true},
+		"none":                  {Maker{Layers: true}, runtime.Spec{User: 3}, false},
+		"an engine without":     {Maker{}, layer, false},
+		"NVIDIA's hook with it": {Maker{Layers: true}, runtime.Spec{User: 3, Layer: "/disk/layer", GPUs: []string{"GPU-a"}}, false},
+	} {
+		m := test.maker
+		m.engine = &engine.Engine{User: "0:0"}
+		host, cfg, identity := m.Host(test.spec, img, nil), m.Container(test.spec, img), m.Identity(test.spec, img)
+		if got := host.Runtime == "starling" && len(host.CapDrop) == 0 && len(host.SecurityOpt) == 0; got != test.want {
+			t.Errorf("%s: runtime %q, without %q, %q", name, host.Runtime, host.CapDrop, host.SecurityOpt)
+		}
+		if got := !slices.Contains(host.CapDrop, "ALL") || !slices.Contains(host.SecurityOpt, "no-new-privileges"); got != test.want {
+			t.Errorf("%s: without %q, %q", name, host.CapDrop, host.SecurityOpt)
+		}
+		if !host.ReadonlyRootfs || host.Tmpfs["/data"] == "" { // the engine's, below the overlay of a layer
+			t.Errorf("%s: the engine's root is written: %+v", name, host)
+		}
+		if (cfg.User == "0:0") != test.want || (identity != nil) != test.want {
+			t.Errorf("%s: user %q, %+v", name, cfg.User, identity)
+		}
+		if identity != nil && (identity.User != "ml" || !slices.Equal(identity.Directories, []string{"/w", "/data"})) {
+			t.Errorf("%s: %+v", name, identity)
+		}
 	}
 }

@@ -151,8 +151,13 @@ func (m *Maker) config(s runtime.Spec, image string) (*container.Config, *contai
 // capability, packets that shrink where the way takes no larger ones, and BBR where the machine allows it, since it
 // does not take loss for congestion.
 func (m *Maker) overlaySysctls() map[string]string {
-	_, group, _ := strings.Cut(m.engine.User, ":")
-	set := map[string]string{"net.ipv4.ping_group_range": group + " " + group, "net.ipv4.tcp_mtu_probing": "1",
+	// The program's groups may be any of this machine. An engine that maps users has fewer.
+	groups := "0 2147483647"
+	if m.engine.Mapped {
+		_, group, _ := strings.Cut(m.engine.User, ":")
+		groups = group + " " + group
+	}
+	set := map[string]string{"net.ipv4.ping_group_range": groups, "net.ipv4.tcp_mtu_probing": "1",
 		"net.ipv4.ip_unprivileged_port_start": "0"}
 	if _, err := os.Stat("/proc/sys/net/ipv6/conf"); err == nil {
 		set["net.ipv6.conf.all.disable_ipv6"], set["net.ipv6.conf.default.disable_ipv6"] = "1", "1"
