@@ -78,6 +78,9 @@ func (g Gang) Order() market.Order { return g.order }
 // Seats lists the current provider of each rank.
 func (g Gang) Seats() []Seat { return slices.Clone(g.seats) }
 
+// Spares returns the number of providers that could take a seat that is lost.
+func (g Gang) Spares() int { return len(g.spares) }
+
 // Failures lists every provider that did not work out so far, in order.
 func (g Gang) Failures() []Failure { return slices.Clone(g.failures) }
 

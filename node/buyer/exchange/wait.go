@@ -118,10 +118,10 @@ func (c Collected) Open() int { return c.auction.open() }
 // Scarce reports whether quotes and Open are too few for the order, but would be enough if the peers that the class may
 // have and of which no offer is known were like those of which one is. A class that is not counted may have twice the
 // peers that are known: just after the start, the estimate is of those that this peer has met.
-func (c Collected) Scarce() bool { return c.likely(true) || c.Likely() }
+func (c Collected) Scarce() bool { return c.likely(true) || c.likely(false) }
 
-// Likely is Scarce for no more peers than the estimate and its error leave room for.
-func (c Collected) Likely() bool { return c.likely(false) }
+// Likely is Scarce of a class that is not counted, for no more peers than the estimate and its error leave room for.
+func (c Collected) Likely() bool { return c.auction.off() > 0 && c.likely(false) }
 
 func (c Collected) likely(twice bool) bool {
 	x, o := c.auction.x, c.auction.order

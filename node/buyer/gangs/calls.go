@@ -36,14 +36,17 @@ func (g *Gang) call(ctx context.Context, p sign.Key, req *marketpb.LeaseRequest)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.patience())
+	ctx, cancel := context.WithTimeout(ctx, g.patience(req))
 	defer cancel()
 	return g.again(ctx, id, req)
 }
 
-// patience is how long one call may take. The gang decides earlier where another provider is there.
-func (g *Gang) patience() time.Duration {
-	if g.Recruit == nil {
+// patience is how long one call may take. A slow activation is given up where another provider is there: leases of
+// others may be paid for already.
+func (g *Gang) patience(req *marketpb.LeaseRequest) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.Recruit == nil || req.GetActivate() != nil && g.spares > 0 {
 		return StepTimeout
 	}
 	return slowTimeout

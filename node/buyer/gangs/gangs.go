@@ -157,6 +157,7 @@ type Gang struct {
 	mu     sync.Mutex // of what follows, and of Quotes
 	drafts map[market.HoldID]*draft
 	taken  map[sign.Key]bool // providers with a seat
+	spares int               // providers that could take one
 	// Of the last round of further quotes: why they were too few, or nil, and the providers that declined.
 	short    *match.Unschedulable
 	declined []match.Refusal

@@ -17,14 +17,14 @@ import (
 // recruitPause is the shortest pause between two rounds of quotes for one order, recruitTimeout the longest round.
 const recruitPause, recruitTimeout = 500 * time.Millisecond, 10 * time.Second
 
-// seated notes which providers have a seat.
+// seated notes which providers have a seat, and how many could take one.
 func (g *Gang) seated(state gang.Gang) {
 	if g.Recruit == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.taken = map[sign.Key]bool{}
+	g.taken, g.spares = map[sign.Key]bool{}, state.Spares()
 	for _, s := range state.Seats() {
 		g.taken[s.Provider] = true
 	}

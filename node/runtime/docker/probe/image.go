@@ -93,7 +93,8 @@ func escape() {
 	}
 	for _, f := range []string{
 		"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname", "/proc/sys/fs/inotify/max_user_instances",
-		"/proc/sys/user/max_user_namespaces", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/sys/fs/cgroup/cgroup.procs",
+		"/proc/sys/user/max_user_namespaces", "/proc/sysrq-trigger",
+		"/sys/kernel/uevent_helper", "/sys/fs/cgroup/cgroup.procs",
 		"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/run/starling/guard", "/run/starling/new", "/run/starling/stop",
 		"/etc/hosts", "/etc/hostname", "/etc/resolv.conf",
 	} {
