@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -124,6 +125,12 @@ func (w engineFaults) engineKilled(ctx context.Context) (got string, err error) 
 	}
 	if err := w.engines[at].Restart(ctx); err != nil {
 		return "", err
+	}
+	// on a busy machine an engine may leave the program running, and end it only when it is stopped itself
+	cleared, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if r.log.WaitFor(cleared, "serving", 2) != nil {
+		w.engines[at].Signal(syscall.SIGTERM)
 	}
 	got, err = w.moves(ctx, r, at)
 	return "exec works without it, pause says why not; " + got, err
