@@ -59,7 +59,7 @@ func (rs records) waits(r *Record) bool {
 	return prev != nil && prev.State.Live()
 }
 
-// heir is the live lease of the record's line that is next to have its units, nil if there is none.
+// heir is the live lease of the record's line that is next to have its units, or nil.
 func (rs records) heir(r *Record) *Record {
 	var out *Record
 	for _, o := range rs {

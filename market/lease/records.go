@@ -13,7 +13,7 @@ type records []*Record
 
 func compareHold(r *Record, id market.HoldID) int { return bytes.Compare(r.ID[:], id[:]) }
 
-// find returns the record of a hold, nil if there is none.
+// find returns the record of a hold, or nil.
 func (rs records) find(id market.HoldID) *Record {
 	if i, found := slices.BinarySearchFunc(rs, id, compareHold); found {
 		return rs[i]
@@ -21,7 +21,7 @@ func (rs records) find(id market.HoldID) *Record {
 	return nil
 }
 
-// lease returns the record of a lease, nil if there is none.
+// lease returns the record of a lease, or nil.
 func (rs records) lease(id market.LeaseID) *Record {
 	if id.IsZero() {
 		return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/journal"
 )
 
@@ -128,7 +129,7 @@ func (d *command) fetchBack(ctx context.Context, g granted, files bool) error {
 			return err
 		} else if err != nil { // its money is not to wait for it
 			detail := fmt.Sprintf("no guardian gave file %s of the job in %v", f.CID, fetchBackTime)
-			s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: detail})
+			s.trace.Add(trace.Step{At: time.Now(), Kind: trace.Supervised, Detail: detail})
 		}
 	}
 	for i, r := range j.Ranks {

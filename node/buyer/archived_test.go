@@ -147,7 +147,7 @@ func (w *pastWorld) journal(jobs ...Job) {
 		}
 		puts := []store.Put{
 			{Kind: leases.Payers.Kind(), Key: core.ID().String(), Value: state},
-			{Kind: trace.Records.Kind(), Key: fmt.Sprintf("%s/%06d", j.ID, 0), Value: encoded(w.t, Step{At: j.Created, Kind: StepOrdered, Detail: "of " + j.ID})},
+			{Kind: trace.Records.Kind(), Key: fmt.Sprintf("%s/%06d", j.ID, 0), Value: encoded(w.t, trace.Step{At: j.Created, Kind: trace.Ordered, Detail: "of " + j.ID})},
 			{Kind: record.Records.Kind(), Key: j.ID, Value: encoded(w.t, j)}, {Kind: leases.Records.Kind(), Key: core.ID().String(), Value: encoded(w.t, rec)},
 		}
 		if err := w.cfg.Store.Write(w.t.Context(), puts...); err != nil {

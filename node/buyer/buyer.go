@@ -296,7 +296,7 @@ func (b *Buyer) Stop(ctx context.Context, id string) error {
 }
 
 // Trace returns the steps of a job from after on, and a channel that closes when there are more.
-func (b *Buyer) Trace(id string, after int) ([]Step, <-chan struct{}, error) {
+func (b *Buyer) Trace(id string, after int) ([]trace.Step, <-chan struct{}, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return nil, nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify"
@@ -53,7 +54,7 @@ var _ checks.Job = checked{}
 func (c checked) Snapshot() Job { return c.snapshot() }
 
 // Save implements checks.Job.
-func (c checked) Save(ctx context.Context, change func(*Job), steps ...Step) error {
+func (c checked) Save(ctx context.Context, change func(*Job), steps ...trace.Step) error {
 	c.trace.Add(steps...)
 	return c.save(ctx, change)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/verify"
 )
@@ -62,7 +63,7 @@ func (d *command) acquire() {
 			if text := err.Error(); text != said {
 				said = text
 				detail := "waiting for the job's guardians: " + record.Clean(text)
-				d.s.trace.Add(Step{At: time.Now(), Kind: StepSupervised, Detail: detail})
+				d.s.trace.Add(trace.Step{At: time.Now(), Kind: trace.Supervised, Detail: detail})
 				d.s.trace.Poke()
 			}
 			if pause(ctx, grantRetry) != nil {
@@ -258,7 +259,8 @@ func (d *command) held(ctx context.Context) {
 		})
 		return
 	}
-	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "from now on the job goes on without this peer"})
+	s.trace.Add(trace.Step{At: time.Now(), Kind: trace.Guarded,
+		Detail: "from now on the job goes on without this peer"})
 	if err := s.save(ctx, func(j *Job) {
 		j.Detached = j.Detached.Clone()
 		j.Detached.Held = true

@@ -163,7 +163,7 @@ func (d *driver) record(b *journal.Batch, old, next task, effects []any) {
 
 // noteLocked adds a line of the job's machine to its trace. The supervisor's mu is held.
 func (d *driver) noteLocked(st jobs.State, n jobs.Note) {
-	step := Step{At: time.Now(), Kind: trace.Kind(n.Kind), Detail: strings.TrimSuffix(n.Detail, ": ")}
+	step := trace.Step{At: time.Now(), Kind: trace.Kind(n.Kind), Detail: strings.TrimSuffix(n.Detail, ": ")}
 	if i := n.Rank; i >= 0 && i < len(st.Ranks) {
 		step.Rank, step.Provider = &i, st.Ranks[i].Provider.String()
 		if n.Kind == jobs.NoteLost {
@@ -271,7 +271,7 @@ func (d *driver) settleWork(ctx context.Context) error {
 	if total > 0 {
 		amount := d.b.cfg.Genesis.FormatAmount(paid)
 		detail := amount + " are the providers', claimed or to be claimed"
-		d.s.trace.Add(Step{At: time.Now(), Kind: StepPaid, Detail: detail})
+		d.s.trace.Add(trace.Step{At: time.Now(), Kind: trace.Paid, Detail: detail})
 	}
 	d.s.mu.Lock()
 	d.s.job.Transactions = anchored

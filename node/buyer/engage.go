@@ -19,6 +19,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p"
 )
@@ -100,7 +101,7 @@ func (s *supervisor) engageOnce(ctx context.Context) error {
 		names = append(names, m.Key.Short())
 	}
 	detail := fmt.Sprintf("by %v, %d of whom decide", names, s.guard.keys().Threshold)
-	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: detail})
+	s.trace.Add(trace.Step{At: time.Now(), Kind: trace.Guarded, Detail: detail})
 	return nil
 }
 
@@ -146,7 +147,8 @@ func (s *supervisor) complete(ctx context.Context) bool {
 // anew has a job look for other guardians. Nothing was signed in its name yet. It gets another key, since the guardians
 // that accepted it did so for the old one.
 func (s *supervisor) anew(ctx context.Context, j Job, why error) error {
-	s.trace.Add(Step{At: time.Now(), Kind: StepGuarded, Detail: "others are looked for: " + record.Clean(why.Error())})
+	s.trace.Add(trace.Step{At: time.Now(), Kind: trace.Guarded,
+		Detail: "others are looked for: " + record.Clean(why.Error())})
 	call, done := context.WithTimeout(ctx, findGuardians)
 	_ = s.guard.guardians().Dismiss(call)
 	done()

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/nodepb"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/stream"
@@ -77,7 +78,7 @@ func (x *execs) follow(f *following, start bool) {
 	}
 	if away, _, unpaid := l.Outage(); away > 0 && !unpaid && x.s.back(i) {
 		detail := fmt.Sprintf("this peer was away for %v; its program ran on", away)
-		x.s.trace.Add(Step{At: time.Now(), Kind: StepAway, Rank: &i, Provider: l.Core.Provider.String(),
+		x.s.trace.Add(trace.Step{At: time.Now(), Kind: trace.Away, Rank: &i, Provider: l.Core.Provider.String(),
 			Detail: detail})
 	}
 	if j.Cluster != nil {

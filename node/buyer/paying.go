@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/verify"
 )
 
@@ -101,7 +102,7 @@ func (b paying) Waiting() (out []pay.Waiting) {
 }
 
 // Note implements pay.Jobs.
-func (b paying) Note(job string, step Step) {
+func (b paying) Note(job string, step trace.Step) {
 	if s, err := b.get(job); err == nil {
 		s.trace.Add(step)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/probe"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
@@ -104,7 +105,7 @@ func (p probed) Ready() bool {
 // Note adds a finding to the job's trace.
 func (p probed) Note(finding string) {
 	provider := p.l.Core.Provider.String()
-	p.s.trace.Add(Step{At: time.Now(), Kind: StepProbed, Rank: &p.i, Provider: provider, Detail: finding})
+	p.s.trace.Add(trace.Step{At: time.Now(), Kind: trace.Probed, Rank: &p.i, Provider: provider, Detail: finding})
 	p.s.trace.Poke()
 }
 

@@ -102,7 +102,7 @@ func TestRecordAgain(t *testing.T) {
 	d.record(&kept, w, next, effects)
 	d.changed(next.State)
 	steps, _, err := d.s.trace.After(0)
-	if err != nil || made != 1 || d.s.snapshot().Warning != "!" || len(steps) != 1 || steps[0].Kind != StepEnded {
+	if err != nil || made != 1 || d.s.snapshot().Warning != "!" || len(steps) != 1 || steps[0].Kind != trace.Ended {
 		t.Errorf("amended %d times, %q, steps %+v, %v", made, d.s.snapshot().Warning, steps, err)
 	}
 	if lost.Len() != 2 || kept.Len() != 2 {

@@ -46,7 +46,6 @@ type (
 
 	LeaseAccount = record.LeaseAccount
 	Step         = record.Step
-	StepKind     = record.StepKind
 )
 
 // The requests to a buyer and its answers, see package record.
@@ -102,32 +101,6 @@ var (
 	ErrFunds, ErrNoJob   = record.ErrFunds, record.ErrNoJob
 	ErrNotRunning        = record.ErrNotRunning
 	ErrNeeded            = record.ErrNeeded
-)
-
-// The kinds of steps, see package trace.
-const (
-	StepOrdered    = record.StepOrdered
-	StepAsked      = record.StepAsked
-	StepQuoted     = record.StepQuoted
-	StepSilent     = record.StepSilent
-	StepInfeasible = record.StepInfeasible
-	StepChosen     = record.StepChosen
-	StepMeasured   = record.StepMeasured
-	StepHeld       = record.StepHeld
-	StepSigned     = record.StepSigned
-	StepActivated  = record.StepActivated
-	StepRefused    = record.StepRefused
-	StepReleased   = record.StepReleased
-	StepLeased     = record.StepLeased
-	StepStarted    = record.StepStarted
-	StepRestarted  = record.StepRestarted
-	StepAway       = record.StepAway
-	StepProbed     = record.StepProbed
-	StepGuarded    = record.StepGuarded
-	StepSupervised = record.StepSupervised
-	StepFunded     = record.StepFunded
-	StepPaid       = record.StepPaid
-	StepEnded      = record.StepEnded
 )
 
 // The routes by which a quote reaches a buyer.

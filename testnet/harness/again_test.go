@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
@@ -84,7 +85,7 @@ func TestRestartPolicy(t *testing.T) {
 				if got := strings.Count(log, "run "); got != int(c.runs) {
 					t.Errorf("the log has %d of %d runs: %q", got, c.runs, log)
 				}
-				if n := len(b.steps(t, j.ID, buyer.StepRestarted)); n != int(c.runs)-1 {
+				if n := len(b.steps(t, j.ID, record.StepRestarted)); n != int(c.runs)-1 {
 					t.Errorf("the trace has %d restarts", n)
 				}
 			})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
@@ -370,7 +371,7 @@ func TestClusterMembersVanish(t *testing.T) {
 		gone := -1
 		for gone < 0 {
 			time.Sleep(time.Millisecond)
-			if held := b.steps(t, id, buyer.StepHeld); len(held) > 0 {
+			if held := b.steps(t, id, record.StepHeld); len(held) > 0 {
 				gone = slices.IndexFunc(n.Peers, func(p *Peer) bool { return p.Key.Key().String() == held[0].Provider })
 			}
 		}

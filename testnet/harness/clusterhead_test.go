@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
 )
@@ -27,7 +28,7 @@ func TestClusterHeadFirst(t *testing.T) {
 		}
 		var began []int
 		for _, s := range steps {
-			if s.Kind == buyer.StepStarted {
+			if s.Kind == record.StepStarted {
 				began = append(began, *s.Rank)
 			}
 		}

@@ -165,7 +165,7 @@ func TestSettledTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		over := slices.IndexFunc(steps, func(s buyer.Step) bool { return s.Kind == buyer.StepEnded })
+		over := slices.IndexFunc(steps, func(s record.Step) bool { return s.Kind == record.StepEnded })
 		one := chaintest.FinalBlocks * time.Duration(n.Genesis.SlotMillis) * time.Millisecond
 		if took := j.Ended.Sub(steps[over].At); took > one*3/2 {
 			t.Errorf("all was final %v after the job's work was over, one transaction is after %v\n%s", took, one, b.Why(j.ID))

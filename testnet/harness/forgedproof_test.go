@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
@@ -124,7 +125,7 @@ func TestForgedProofs(t *testing.T) {
 			t.Errorf("%s (%s): %s", j.State, j.Code, j.Reason)
 		}
 		for i, f := range all {
-			refused := slices.IndexFunc(b.steps(t, id, buyer.StepInfeasible), func(s buyer.Step) bool {
+			refused := slices.IndexFunc(b.steps(t, id, record.StepInfeasible), func(s record.Step) bool {
 				return s.Provider == who[i].key.Key().String() && strings.Contains(s.Detail, f.found)
 			})
 			if refused < 0 {

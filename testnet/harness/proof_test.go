@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/config"
 )
 
@@ -49,7 +50,7 @@ func TestProvenSales(t *testing.T) {
 		if !strings.Contains(early.Reason, "unproven") || !strings.Contains(early.Reason, "the next audit is expected in") || !strings.Contains(early.Reason, "--unproven") {
 			t.Errorf("nobody has shown anything yet: %s", early.Reason)
 		}
-		if none := b.steps(t, early.ID, buyer.StepInfeasible); len(none) != 4 || !strings.Contains(none[0].Detail, "its offer names no fresh audit record") {
+		if none := b.steps(t, early.ID, record.StepInfeasible); len(none) != 4 || !strings.Contains(none[0].Detail, "its offer names no fresh audit record") {
 			t.Errorf("not all four offers are refused for it:\n%s", b.Why(early.ID))
 		}
 		try(4, true, buyer.Succeeded)
@@ -85,7 +86,7 @@ func TestProvenSales(t *testing.T) {
 			}
 		}
 		// Records are checked before they are needed: an order waits for no more messages than one that wants none.
-		took := func(j buyer.Job) time.Duration { return b.steps(t, j.ID, buyer.StepLeased)[0].Took }
+		took := func(j buyer.Job) time.Duration { return b.steps(t, j.ID, record.StepLeased)[0].Took }
 		if proven, any := took(try(3, false, buyer.Succeeded)), took(try(3, true, buyer.Succeeded)); proven > any+any/2 {
 			t.Errorf("leases of proven units took %v, of any %v", proven, any)
 		}
@@ -94,7 +95,7 @@ func TestProvenSales(t *testing.T) {
 		if why := b.Why(many.ID); !strings.Contains(why, who) || !strings.Contains(many.Reason, "3 of 4 leases can be placed") || !strings.Contains(many.Reason, "1 unproven") {
 			t.Errorf("%s\n%s", many.Reason, why)
 		}
-		for _, s := range b.steps(t, many.ID, buyer.StepInfeasible) {
+		for _, s := range b.steps(t, many.ID, record.StepInfeasible) {
 			if s.Provider != n.Provider(shy).Key.Key().String() || !strings.Contains(s.Detail, "its offer names no fresh audit record") {
 				t.Errorf("refused: %+v", s)
 			}

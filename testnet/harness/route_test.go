@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 )
 
 // steps returns the steps of a kind in a job's trace.
-func (p *Peer) steps(t *testing.T, id string, kind buyer.StepKind) []buyer.Step {
+func (p *Peer) steps(t *testing.T, id string, kind record.StepKind) []record.Step {
 	t.Helper()
 	all, _, err := p.Node.Buyer().Trace(id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []buyer.Step
+	var out []record.Step
 	for _, s := range all {
 		if s.Kind == kind {
 			out = append(out, s)
@@ -42,17 +43,17 @@ func TestRoutes(t *testing.T) {
 				j := b.Wait(b.Submit(spec).ID, time.Minute)
 				n.check(t, b, j, buyer.Succeeded)
 				routes := map[string]int{}
-				for _, s := range b.steps(t, j.ID, buyer.StepQuoted) {
+				for _, s := range b.steps(t, j.ID, record.StepQuoted) {
 					routes[s.Route]++
 				}
-				ordered := b.steps(t, j.ID, buyer.StepOrdered)
+				ordered := b.steps(t, j.ID, record.StepOrdered)
 				if len(ordered) != 1 || strings.Contains(ordered[0].Detail, "not gossiped") {
 					t.Errorf("the order was not published: %v", ordered)
 				}
 				if routes[buyer.RouteGossip] < 3 {
 					t.Errorf("%d quotes by gossip, want 3 at least\n%s", routes[buyer.RouteGossip], b.Why(j.ID))
 				}
-				asked := len(b.steps(t, j.ID, buyer.StepAsked))
+				asked := len(b.steps(t, j.ID, record.StepAsked))
 				if gossipOnly && (asked > 0 || routes[buyer.RouteDirect] > 0) {
 					t.Errorf("%d providers were asked directly", asked)
 				}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
 
@@ -79,9 +80,9 @@ func (p *Peer) leased(t *testing.T, id string) time.Duration {
 		}
 		for _, s := range steps {
 			switch s.Kind {
-			case buyer.StepLeased:
+			case record.StepLeased:
 				return s.Took
-			case buyer.StepEnded:
+			case record.StepEnded:
 				t.Fatalf("job %s ended without a lease\n%s", id, p.Why(id))
 			}
 		}
@@ -99,11 +100,11 @@ func (p *Peer) toStart(t *testing.T, id string) time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := map[buyer.StepKind]time.Time{}
+	at := map[record.StepKind]time.Time{}
 	for _, s := range steps {
 		at[s.Kind] = s.At
 	}
-	return at[buyer.StepStarted].Sub(at[buyer.StepLeased])
+	return at[record.StepStarted].Sub(at[record.StepLeased])
 }
 
 // A newcomer's program starts as soon as its lease's escrow was seen. Those of a buyer that has paid start before, as

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
@@ -366,7 +367,7 @@ func TestRogueProvider(t *testing.T) {
 				if c.paid != (got > 0) {
 					t.Errorf("it was paid %d", got)
 				}
-				for _, s := range b.steps(t, j.ID, buyer.StepLeased) {
+				for _, s := range b.steps(t, j.ID, record.StepLeased) {
 					if s.Took > 5*time.Second {
 						t.Errorf("the job waited %v for its leases", s.Took)
 					}

@@ -60,7 +60,7 @@ type Declined struct {
 // Quotation is the market's answer to a job that is not placed.
 type Quotation struct {
 	Order    market.OrderID `json:"order"`
-	Quotes   []QuotedOffer  `json:"quotes"` // those that would be taken first, then by price
+	Quotes   []QuotedOffer  `json:"quotes"` // the providers that would be chosen, then the others by price
 	Declined []Declined     `json:"declined"`
 	Places   bool           `json:"places"`            // the job could be placed now
 	Reason   string         `json:"reason,omitempty"`  // else why not

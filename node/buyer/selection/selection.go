@@ -1,6 +1,6 @@
-// Package selection chooses the providers for an order among those that quoted: it leaves out the ones that do not suit
-// the job or its limits, ranks the others by market/match, and picks one for every rank. A cluster's are picked for
-// being near to one another, a replica's as the checks of results draw it.
+// Package selection chooses a provider for every rank of an order from the providers that quoted. It leaves out those
+// that do not meet the job's needs or limits, and ranks the others by market/match. The members of a cluster are
+// chosen near to one another; the provider of a replica is drawn by the checks of results.
 package selection
 
 import (
@@ -71,7 +71,7 @@ type Job struct {
 
 // Choice is the result of Choose.
 type Choice struct {
-	Members []gang.Member // one for each rank; without provider for those that are left to recruits
+	Members []gang.Member // one for each rank; the provider is zero for ranks left to recruits
 	Spares  []sign.Key
 	Quotes  map[sign.Key]exchange.Quoted
 }

@@ -231,14 +231,14 @@ func Mounted(dir string) ([]string, error) {
 		if len(fields) < 5 || !strings.HasPrefix(fields[2], strconv.Itoa(Major)+":") {
 			continue
 		}
-		if at := unescape(fields[4]); at == dir || strings.HasPrefix(at, dir+"/") {
+		if at := Unescape(fields[4]); at == dir || strings.HasPrefix(at, dir+"/") {
 			out = append(out, at)
 		}
 	}
 	return out, nil
 }
 
-// unescape reads a path of mountinfo, which has spaces, tabs, line ends and backslashes as octal numbers.
-func unescape(s string) string {
+// Unescape returns a path of mountinfo, which has spaces, tabs, line ends and backslashes as octal numbers.
+func Unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -179,7 +179,7 @@ func TestVolumeWithoutRoom(t *testing.T) {
 
 func TestUnescape(t *testing.T) {
 	t.Parallel()
-	if got := unescape(`/a\040b\134040\011c`); got != "/a b\\040\tc" {
+	if got := Unescape(`/a\040b\134040\011c`); got != "/a b\\040\tc" {
 		t.Errorf("%q", got)
 	}
 }

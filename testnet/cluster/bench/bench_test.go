@@ -20,6 +20,7 @@ import (
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/live"
@@ -254,7 +255,7 @@ func (w *world) up(ctx context.Context) (up risen, err error) {
 		at := s.At.Sub(began)
 		up.said = append(up.said, fmt.Sprintf("%8.0f ms %s", millis(at), s))
 		up.at[string(s.Kind)] = at
-		if s.Kind == buyer.StepStarted {
+		if s.Kind == record.StepStarted {
 			up.running = max(up.running, at)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/starling-network/starling/node/runtime/volume"
 )
 
 // prepare changes the configuration of a container with a layer. The thread of the caller is in a mount namespace of
@@ -87,12 +89,12 @@ func overlayAt(table, root string) (dirs []string, err error) {
 	for line := range strings.Lines(table) {
 		place, super, _ := strings.Cut(line, " - ")
 		at, kind := strings.Fields(place), strings.Fields(super)
-		if len(at) < 5 || unescape(at[4]) != root || len(kind) < 3 || kind[0] != "overlay" {
+		if len(at) < 5 || volume.Unescape(at[4]) != root || len(kind) < 3 || kind[0] != "overlay" {
 			continue
 		}
 		var upper string
 		dirs = nil // the newest mount is on top
-		for _, option := range strings.Split(unescape(kind[2]), ",") {
+		for _, option := range strings.Split(volume.Unescape(kind[2]), ",") {
 			name, value, _ := strings.Cut(option, "=")
 			switch name {
 			case "lowerdir":
@@ -118,11 +120,6 @@ func overlayAt(table, root string) (dirs []string, err error) {
 		}
 	}
 	return dirs, nil
-}
-
-// unescape reads a path of mountinfo.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
 // places are directories that everybody may pass and that hold nothing of the system. One of them holds the container's
