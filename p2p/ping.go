@@ -54,7 +54,8 @@ type Conn struct {
 	Opened  time.Time
 }
 
-// Describe says how a connection runs. A direct one was punched when a relayed one came before it, or stands beside it.
+// Describe returns the path of a connection. A direct one counts as punched if a relayed one came before it or exists
+// beside it.
 func (h *Host) Describe(c network.Conn) Conn {
 	d := Conn{Path: PathDirect, Addr: c.RemoteMultiaddr(), Inbound: c.Stat().Direction == network.DirInbound,
 		Limited: c.Stat().Limited, Opened: c.Stat().Opened}

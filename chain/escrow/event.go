@@ -61,7 +61,7 @@ type (
 
 // Events of both.
 type (
-	// Ticked says that time passed. Due at Next; harmless at any time; the first thing after restoring.
+	// Ticked reports that time passed. Due at Next; harmless at any time; the first thing after restoring.
 	Ticked struct{}
 	// Signed answers Sign, with one result for each of its orders.
 	Signed struct{ Results []SignResult }

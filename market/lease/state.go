@@ -181,7 +181,7 @@ type (
 		Lease  market.LeaseID
 		Reason string
 	}
-	// Unpaid says that units were set aside for a peer that did not pay for them. It is carried out with the effects
+	// Unpaid reports that units were set aside for a peer that did not pay for them. It is carried out with the effects
 	// that are journalled.
 	Unpaid struct {
 		Peer     sign.Key      // that commanded the hold
@@ -189,7 +189,7 @@ type (
 		Held     time.Duration // for how long
 		Lapsed   bool          // it did not give them back either
 	}
-	// UnitsFreed says that these units can be offered again.
+	// UnitsFreed reports that these units can be offered again.
 	UnitsFreed struct{ Units []market.UnitID }
 )
 

@@ -160,7 +160,7 @@ func (s *Service) anchors(ctx context.Context) {
 	}
 }
 
-// errNothing says that nothing is left to anchor.
+// errNothing means that nothing is left to anchor.
 var errNothing = errors.New("no record is to be anchored")
 
 // anchorAll completes the batch that is under way, then anchors further records.

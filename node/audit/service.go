@@ -201,7 +201,7 @@ func (s *Service) until(ctx context.Context, slot market.Slot) error {
 	}
 }
 
-// ErrNoAudit says that the window's block drew no audit.
+// ErrNoAudit means that the window's block drew no audit.
 var ErrNoAudit = errors.New("this window has no audit")
 
 // next says to a person when the next audit comes.

@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	// ErrEntry says that an entry cannot be listed, or is malformed.
+	// ErrEntry means that an entry cannot be listed, or is malformed.
 	ErrEntry = errors.New("block list")
-	// ErrNotListed says that a peer is not on the list.
+	// ErrNotListed means that a peer is not on the list.
 	ErrNotListed = errors.New("not on the block list")
 )
 

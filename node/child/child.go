@@ -55,7 +55,7 @@ type Question struct {
 	Grace  time.Duration
 }
 
-// ErrMore says that an answer has further parts.
+// ErrMore means that an answer has further parts.
 var ErrMore = errors.New("the answer goes on")
 
 // Program is a program, started when it is asked something and started again after it failed. One question is asked at
@@ -265,7 +265,7 @@ func (h *Program) Nonsense(err error) error {
 	return fmt.Errorf("%w answers nonsense: %s", h.cfg.Failed, Tidy(err.Error(), maxNonsense))
 }
 
-// died says how the process ended.
+// died returns the process's end as an error.
 func (h *Program) died() error {
 	p := h.proc
 	select {

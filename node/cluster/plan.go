@@ -61,7 +61,7 @@ func (m Member) Provider() sign.Key { return m.Lease.Core.Provider }
 // Own is the member that the plan is for.
 func (p Plan) Own() (Member, bool) { return p.Member(p.Rank) }
 
-// First says that the others wait for the rank that the plan is for.
+// First means that the others wait for the rank that the plan is for.
 func (p Plan) First() bool { return p.Rank == 0 && Engines[p.Engine].HeadFirst }
 
 // Member is the one of a rank, if it is there.

@@ -7,7 +7,7 @@ import (
 
 // Guard is a peer's service for jobs with an absent owner. Jobs need guardians only if an escrow pays.
 type Guard struct {
-	// Accept says that the peer guards jobs.
+	// Accept means that the peer guards jobs.
 	Accept bool `yaml:"accept"`
 	// MaxJobs is how many at a time.
 	MaxJobs int `yaml:"maxJobs"`

@@ -32,7 +32,7 @@ const (
 // CodeMemory is how a provider refuses to ready a probe on devices that have no memory left for it.
 const CodeMemory = "memory"
 
-// ErrMemory says that a device had no memory left for a product: the buyer's own program has it. It says nothing of
+// ErrMemory means that a device had no memory left for a product: the buyer's own program has it. It says nothing of
 // anybody.
 var ErrMemory = errors.New("the program has filled the memory, so that nothing can be computed beside it")
 
@@ -42,7 +42,7 @@ const (
 	maxPings = 16
 )
 
-// ErrProtocol says that the other side does not keep to the conversation.
+// ErrProtocol means that the other side does not keep to the conversation.
 var ErrProtocol = errors.New("not what a probe says")
 
 // Seller is a provider's side of one probe.

@@ -18,7 +18,7 @@ const (
 	codeRetry = 10 * time.Second
 )
 
-// ErrCode says that the network's program on the chain is not the one that the genesis names.
+// ErrCode means that the network's program on the chain is not the one that the genesis names.
 var ErrCode = errors.New("the program on the chain is not the one that the genesis names")
 
 // followCode compares the program's code on the chain with the genesis as soon as it can be read, and every ten

@@ -179,10 +179,10 @@ const liveDeadline = 10 * time.Second
 const (
 	// ReasonStart is the provider's trouble: another one may run it.
 	ReasonStart = "start"
-	// ReasonImage says that the container image does not exist or differs from its digest.
+	// ReasonImage reports that the container image does not exist or differs from its digest.
 	ReasonImage = "image"
-	// ReasonProgram says that the image is there, and its program cannot be started.
+	// ReasonProgram reports that the image is there, and its program cannot be started.
 	ReasonProgram = "program"
-	// ReasonCredentials says that the image's registry refused the credentials, or wants some.
+	// ReasonCredentials reports that the image's registry refused the credentials, or wants some.
 	ReasonCredentials = "credentials"
 )

@@ -212,7 +212,7 @@ func bad(err error) bool {
 var (
 	// ErrOrder reports an answer to another question.
 	ErrOrder = errors.New("the peer shows something else than was asked for")
-	// ErrRecord says that an audit record shows nothing.
+	// ErrRecord means that an audit record shows nothing.
 	ErrRecord = errors.New("the record shows nothing")
 )
 

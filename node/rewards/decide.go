@@ -345,8 +345,8 @@ func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint6
 	return shared
 }
 
-// vote says that this peer counted the same; former is the ballot of which it said so before, zero for none. The vote
-// is written down first, so that its rent comes back some day.
+// vote confirms a ballot whose count this peer shares. former is the ballot that it confirmed before, zero for none.
+// The vote is journalled first, so that its rent is reclaimed later.
 func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b program.Ballot) error {
 	mine := s.address(*l.mine)
 	note := program.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	// ErrRoot says that a ballot's root is not that of the table behind it.
+	// ErrRoot means that a ballot's root is not that of the table behind it.
 	ErrRoot = errors.New("the ballot's root is not that of its table")
 	// ErrShared reports that a table divides another sum than there is.
 	ErrShared = errors.New("the table divides something else than there is")

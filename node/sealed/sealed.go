@@ -23,9 +23,9 @@ import (
 )
 
 var (
-	// ErrSealed says that a box was not sealed to this key for this purpose, or was changed on the way.
+	// ErrSealed means that a box was not sealed to this key for this purpose, or was changed on the way.
 	ErrSealed = errors.New("cannot be unsealed")
-	// ErrTooLarge says that a plain text is over MaxPlain.
+	// ErrTooLarge means that a plain text is over MaxPlain.
 	ErrTooLarge = errors.New("too much to seal")
 )
 

@@ -29,7 +29,7 @@ type Landing struct {
 const maxRest = 64
 
 // Run begins with what the journal has: the zero value when nothing was signed. It returns the transaction by which it
-// ended and what the chain last said of it: Finalized, or another state when Gone said that all is done.
+// ended and its last known state: Finalized, or another one if Gone returned nil.
 func (l Landing) Run(ctx context.Context, tx chain.Prepared) (chain.Prepared, chain.TxStatus, error) {
 	var said string
 	wait := func(why error) {

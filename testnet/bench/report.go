@@ -177,7 +177,7 @@ func millis(d time.Duration) float64 {
 	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
 }
 
-// PaymentReport says that the orders were real: each job was run, metered and paid. Amounts are base units.
+// PaymentReport shows that the orders were real: each job was run, metered and paid. Amounts are base units.
 type PaymentReport struct {
 	Jobs     int           `json:"jobs"`
 	Settled  int           `json:"settled"`

@@ -139,7 +139,7 @@ func (s *slash) gained(
 	}
 }
 
-// check shows the table and says what does not hold.
+// check shows the table and returns an error for the rows that do not hold.
 func (s *slash) check(context.Context) error {
 	r, text := s.report, s.net.Genesis.FormatAmount
 	s.say("\n6. What came of it")

@@ -32,10 +32,10 @@ var programs = []string{"dockerd", "containerd", "runc", "iptables", "ip"}
 
 const packages = "docker.io runc iptables iproute2"
 
-// ErrUnavailable says that no engine can be started on this machine; its text says why.
+// ErrUnavailable means that no engine can be started on this machine; its text says why.
 var ErrUnavailable = errors.New("no container engine can be started here")
 
-// Available says why there can be no engine here, or nil.
+// Available returns an error if there can be no engine here.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrUnavailable)

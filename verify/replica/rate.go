@@ -18,7 +18,7 @@ type Odds uint64
 // Always is certainty.
 const Always Odds = Billion
 
-// Params say how results are checked.
+// Params are the rates and bounds of the checks of results.
 type Params struct {
 	// AdaptiveAfter is how many consecutive valid results a provider needs until not all of its results are replicated.
 	// After V ≥ AdaptiveAfter of them a result is replicated with probability AdaptiveAfter/V.

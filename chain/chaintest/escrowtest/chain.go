@@ -85,7 +85,7 @@ func (x Transaction) Voucher() (v verify.Voucher, ok bool) {
 	return verify.Voucher{}, false
 }
 
-// landed is a transaction in a block; err says why it had no effect.
+// landed is a transaction in a block; err is set if it had no effect.
 type landed struct {
 	Transaction
 	slot uint64

@@ -43,7 +43,7 @@ type Claims struct {
 	repeat  bool // final events must be repeated: they may not have been received before a restart
 }
 
-// ending says how it ended.
+// ending is the way in which the claims ended.
 type ending uint8
 
 const (

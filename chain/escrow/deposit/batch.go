@@ -200,8 +200,8 @@ func (bs batches) deepest(k uint16) int {
 	return 0
 }
 
-// owner is the batch of a tranche that is there, and which of its trees it is; own says that it has the batch's number.
-// Nil: nobody knows its leaves here.
+// owner is the batch of a tranche that is there, and which of its trees it is; own means that it has the batch's
+// number. The batch is nil if this machine does not know the tranche's leaves.
 func (bs batches) owner(t program.Tranche) (b *batch, tree int, own bool) {
 	root := t.Commitment()
 	for i := range bs {

@@ -76,7 +76,7 @@ func (b *books) owing() (sum market.Amount) {
 	return sum
 }
 
-// funding says where the money of a batch's lease lies.
+// funding returns the place of the money of a batch's lease.
 func (b *books) funding(x *batch, j int) escrow.Funding {
 	f := escrow.Funding{Opened: b.opened, Tranche: x.trancheOf(j), Index: x.leases[j].leaf.Index, Proof: x.proof(j)}
 	if b.hires() || x.hired || b.deal.leaseBuyer() != b.deal.Buyer {
@@ -85,8 +85,8 @@ func (b *books) funding(x *batch, j int) escrow.Funding {
 	return f
 }
 
-// book records the final state. C is the confirmed state. Renamed says that the address was given up: no escrow can
-// come to be there.
+// book records the final state. C is the confirmed state. Renamed means that the address was given up: no escrow can be
+// opened there.
 func (b *books) book(c, f escrow.View) (change, renamed bool, effects []escrow.Effect) {
 	switch {
 	case f.Escrow != nil:
@@ -231,7 +231,7 @@ func (b *books) gone(c, f escrow.View) bool {
 	return true
 }
 
-// hopeless says why no standbys can ever be hired for a batch; nil: they may be, or are.
+// hopeless returns an error if standbys can never be hired for a batch.
 func (b *books) hopeless(x *batch, f escrow.View) error {
 	if !b.hires() || f.Escrow == nil {
 		return nil

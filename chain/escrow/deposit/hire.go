@@ -72,7 +72,7 @@ func (h Hire) Next() time.Time { return h.d.Next() }
 // Escrow is the address that vouchers name.
 func (h Hire) Escrow() sign.Key { return h.d.at }
 
-// Funding says where a lease's money lies, or is to lie, as Deposit.Funding does.
+// Funding returns the present or future place of a lease's money, as Deposit.Funding does.
 func (h Hire) Funding(lease market.LeaseID) (f escrow.Funding, ok bool) { return h.d.Funding(lease) }
 
 // Closed reports whether it is over: End was received, and the hirer's rent is back.

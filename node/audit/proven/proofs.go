@@ -152,7 +152,7 @@ func (p *Proofs) Shown(o market.Offer) match.Shown {
 	return out
 }
 
-// counts says why a record does not sell units such as those of an offer now. p.mu is held.
+// counts returns an error if a record does not prove units such as those of an offer now. p.mu is held.
 func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 	if c.class != o.Class || c.res != o.PerUnit {
 		return errOther
@@ -169,7 +169,7 @@ func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 // errOther reports that a record does not match the class or resources of the offer.
 var errOther = errors.New("its record is of another class, or of other resources")
 
-// fresh says why a record does not keep its unit listed now.
+// fresh returns an error if a record does not keep its unit listed now.
 func (p *Proofs) fresh(c checked, now market.Slot) error {
 	if p.cfg.Failures != nil {
 		if err := p.cfg.Failures.Against(context.Background(), c.record, nil); err != nil {

@@ -229,8 +229,8 @@ func (f *Failed) Failed(provider sign.Key, unit market.UnitID) []audit.Window {
 	return f.all.Failed(audit.Target{Provider: provider, Unit: unit})
 }
 
-// Against says why a record that passed sells nothing in spite of it. Of the roster of its window, nil: whether it had
-// to be an appeal is not looked at.
+// Against returns an error if a record that passed does not count. The roster is that of its window; if nil, it does
+// not check whether the record had to be an appeal.
 func (f *Failed) Against(ctx context.Context, r audit.Record, roster audit.Roster) error {
 	f.mu.Lock()
 	err, failed := f.all.Against(r, f.sight.Instants()), len(f.all.Failed(r.Answer.Target)) > 0

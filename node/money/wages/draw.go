@@ -126,7 +126,7 @@ func (x *Wages) voucher(
 	return best, err
 }
 
-// declined reports whether a guardian says that so much is not earned.
+// declined reports whether a guardian refused to sign because the amount is not earned.
 func declined(err error) bool {
 	var no *stream.Refused
 	return errors.As(err, &no) && no.Code == guardian.CodeVoucher

@@ -95,7 +95,7 @@ func slashed(p program.Provider, sold verify.Conflict) bool {
 	return p.WasSlashed && uint64(min(sold.A.To, sold.B.To)) <= p.Slashed
 }
 
-// slashable says why the program would refuse, or nothing.
+// slashable returns the error with which the program would refuse, or nil.
 func slashable(p program.Provider, params program.Params, sold verify.Conflict, now market.Slot) error {
 	last := max(sold.A.To, sold.B.To)
 	oldest := min(sold.A.To, sold.B.To)

@@ -105,7 +105,7 @@ func (s *Meter) end(reason string) {
 	}
 }
 
-// over says why the work must end, or nothing.
+// over returns the reason for which the work must end, or "".
 func (s *Meter) over() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -198,7 +198,7 @@ var localDomains = []string{
 	"invalid", "test", "onion",
 }
 
-// local says that a name belongs to nobody on the internet.
+// local reports whether a name cannot be one on the internet.
 func local(name string) bool {
 	if !strings.Contains(name, ".") {
 		return true

@@ -88,7 +88,7 @@ func (w *world) note(format string, args ...any) {
 	w.notes = append(w.notes, fmt.Sprintf(format, args...))
 }
 
-// Available says why the scenario cannot be run here, or nil.
+// Available returns an error if the scenario cannot be run here.
 func Available() error {
 	if err := errors.Join(engine.Available(), natlab.Available()); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)

@@ -62,7 +62,7 @@ const (
 	describedSize = 4 + 4 + 8 + 8 + 16
 )
 
-// ErrMalformed says that bytes are no message; its text says why.
+// ErrMalformed means that bytes are no message; its text says why.
 var ErrMalformed = errors.New("malformed message")
 
 // Op is the operation of a question.
