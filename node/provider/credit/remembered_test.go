@@ -1,6 +1,7 @@
 package credit
 
 import (
+	"context"
 	"encoding/binary"
 	"testing"
 	"time"
@@ -46,5 +47,40 @@ func TestBrokenPromises(t *testing.T) {
 	left := 0
 	if err := journal.List(t.Context(), "unfunded", "", func(string, []byte) error { left++; return nil }); err != nil || left > 0 {
 		t.Errorf("%d of long ago are in the journal: %v", left, err)
+	}
+}
+
+// slow is a journal whose writes wait.
+type slow struct {
+	store.Store
+	begun, open chan struct{}
+}
+
+func (s slow) Write(ctx context.Context, puts ...store.Put) error {
+	close(s.begun)
+	<-s.open
+	return s.Store.Write(ctx, puts...)
+}
+
+// Quotes read the buyers while the journal writes one.
+func TestReadWhileWriting(t *testing.T) {
+	t.Parallel()
+	journal, now, buyer := slow{store.NewMemory(), make(chan struct{}), make(chan struct{})}, time.Now(), sign.Key{1}
+	b, err := loadRemembered(t.Context(), journal, fundedTable, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() { written <- b.add(t.Context(), buyer, now) }()
+	<-journal.begun
+	if !b.has(buyer, now) {
+		t.Error("a buyer is not remembered before its write ends")
+	}
+	close(journal.open)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fundedTable.Get(t.Context(), journal, buyer); err != nil {
+		t.Error(err)
 	}
 }
