@@ -127,7 +127,7 @@ func (h *Host) Ping(ctx context.Context, p peer.AddrInfo, rounds int) (PingResul
 		}
 	}
 	if err == nil && h.membership.foreigner(p.ID) {
-		err = errors.New("it has said that it is of another network")
+		err = errors.New("peer belongs to another network")
 	}
 	if err == nil {
 		return r, nil
@@ -183,7 +183,7 @@ func (h *Host) ping(ctx context.Context, r *PingResult, rounds int) (again bool,
 		case <-opening.Done():
 		}
 		if _, unnamed := h.Peerstore().Get(r.Peer, "ProtocolVersion"); unnamed != nil && c.IsClosed() {
-			r.RTTs, err = nil, errors.New("the connection was closed before the peer had said who it is")
+			r.RTTs, err = nil, errors.New("peer closed the connection before it identified itself")
 		}
 	}
 	return err != nil && len(r.RTTs) == 0 && c.IsClosed() && !told(err), err

@@ -164,7 +164,7 @@ func (p *Programs) State() *model.State {
 	return p.tip
 }
 
-// Calls lists the calls of the program that had an effect for ever, in order.
+// Calls lists the program's finalized calls in order.
 func (p *Programs) Calls() (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

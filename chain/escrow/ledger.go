@@ -25,7 +25,7 @@ type Level uint8
 const (
 	// Confirmed: a supermajority voted for the block. It could still be forked away.
 	Confirmed Level = iota + 1
-	// Finalized: it stays for ever.
+	// Finalized: it is never undone.
 	Finalized
 )
 

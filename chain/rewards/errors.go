@@ -10,11 +10,11 @@ var (
 	// ErrTable means that a table is not one of its epoch.
 	ErrTable = errors.New("not a table of the epoch")
 	// ErrProof reports that a line does not follow from its certificates.
-	ErrProof = errors.New("the line is not what its certificates show")
+	ErrProof = errors.New("line differs from its certificates")
 	// ErrShort reports that a table leaves out proven work.
-	ErrShort = errors.New("the table leaves out what was proven")
-	// ErrNothing means that there is nobody to be paid, or nothing to pay.
-	ErrNothing = errors.New("there is nothing to divide")
-	// ErrNotPaid means that nobody of the wallet is paid.
-	ErrNotPaid = errors.New("the wallet is not among those that are paid")
+	ErrShort = errors.New("table lacks proven work")
+	// ErrNothing means that an epoch has no payee, or no amount to divide.
+	ErrNothing = errors.New("no payee or no amount to divide")
+	// ErrNotPaid means that the epoch pays no peer of the wallet.
+	ErrNotPaid = errors.New("wallet is not a payee")
 )

@@ -71,7 +71,7 @@ func (s *step) held(ev Held) {
 func (s *step) badKey(key market.OverlayKey) *market.Refusal {
 	if !s.gang.params.Overlay {
 		if !key.IsZero() {
-			return market.Refuse(market.ReasonTerms, "it named an overlay key that nobody asked for")
+			return market.Refuse(market.ReasonTerms, "overlay key: given for a lease without an overlay")
 		}
 		return nil
 	}

@@ -172,7 +172,7 @@ type (
 		Round     uint32
 		Providers []sign.Key
 	}
-	// Cancelled reports that the buyer does not want the gang any more.
+	// Cancelled reports that the buyer gave up the gang.
 	Cancelled struct{ Reason string }
 	// DeadlinePassed reports that time has passed. Every other event looks at the clock as well.
 	DeadlinePassed struct{}

@@ -101,8 +101,8 @@ func (s *Shelf) underWay() batch {
 	return s.batch
 }
 
-// landed keeps for each record of the batch where it is anchored, and nothing of records that nobody can ask for any
-// more. Of a transaction that nobody remembers, the zero id, it keeps that.
+// landed keeps for each record of the batch where it is anchored, and forgets records that nobody can request. Of a
+// transaction that no endpoint remembers, the zero id, it keeps that.
 func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -113,7 +113,7 @@ func (s *Shelf) openRecords(ctx context.Context) error {
 func (s *Shelf) openPast(ctx context.Context) error {
 	return pastTable.List(ctx, s.store, "", func(key string, p Past) error {
 		if key != pastKey(p) {
-			return fmt.Errorf("reading audit %s: %w: it is of unit %s, window %d",
+			return fmt.Errorf("reading audit %s: %w: record of unit %s, window %d",
 				key, market.ErrMalformed, p.Unit, p.Window)
 		}
 		s.past[p.Unit] = append(s.past[p.Unit], p)
@@ -189,7 +189,7 @@ func (s *Shelf) Standing(u market.UnitID) audit.Standing {
 	return s.stands[u].Standing
 }
 
-// delisted are the units that are not to be sold any more, and why.
+// delisted returns the units that must not be sold now, with the reasons.
 func (s *Shelf) delisted() map[market.UnitID]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,7 +31,7 @@ const (
 // Plan is one rank's data about all ranks of a cluster. It is made by Decode, or by a buyer field by field.
 type Plan struct {
 	ID      string // of the job: lower-case letters, digits and '-'
-	Rank    uint32 // whom it is for
+	Rank    uint32 // its receiver
 	Size    uint32 // ranks 0 to Size-1, up to MaxMembers
 	Version uint64 // from 1
 	Members []Member

@@ -19,7 +19,7 @@ type Guard struct {
 	Longest time.Duration `yaml:"longest"`
 }
 
-// maxShare is the most that one guardian may want: so that five together get no more than a tenth.
+// maxShare bounds the share of one guardian, so that five together get at most a tenth.
 const maxShare = 0.02
 
 func (g Guard) check() error {

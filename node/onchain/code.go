@@ -58,7 +58,7 @@ func (w *Watch) followCode(ctx context.Context) error {
 // checkCode compares the chain's code with the genesis, if that names any.
 func checkCode(want sign.Hash, d program.Deployed) error {
 	if !want.IsZero() && d.Code != want {
-		return fmt.Errorf("%w: it has code %s, deployed in slot %d, the genesis names %s; "+
+		return fmt.Errorf("%w: code %s, deployed in slot %d, want %s by the genesis; "+
 			"do not join until its people say why", ErrCode, d.Code, d.Slot, want)
 	}
 	return nil

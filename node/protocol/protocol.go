@@ -85,8 +85,7 @@ const (
 	// MaxLogChunk is the most log bytes in one watch item.
 	MaxLogChunk = 64 << 10
 
-	// QuickAnswer is the deadline of what a peer answers from memory or after
-	// one journal write.
+	// QuickAnswer is the deadline of answers from memory or after one journal write.
 	QuickAnswer = 5 * time.Second
 )
 

@@ -1,5 +1,5 @@
 // Package sealed encrypts a few bytes to a peer's key, so that only that peer reads them: registry credentials and
-// secrets on their way to the provider that won, and at rest in the buyer's own journal.
+// secrets on their way to the chosen provider, and at rest in the buyer's own journal.
 //
 //	box = 0x01 ‖ HPKE enc[32] ‖ ciphertext (plaintext ‖ tag[16])
 //

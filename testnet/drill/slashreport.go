@@ -112,7 +112,7 @@ func (s *slash) holdings(ctx context.Context) (map[sign.Key]market.Amount, error
 	return out, nil
 }
 
-// gained waits until the chain shows as final what was said to be paid, and returns what came in.
+// gained waits until the reported payment is final, and returns the received amount.
 func (s *slash) gained(
 	ctx context.Context, before, said map[sign.Key]market.Amount,
 ) (map[sign.Key]market.Amount, error) {

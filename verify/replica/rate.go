@@ -55,7 +55,7 @@ func (p Params) Odds(t Trust) Odds {
 	return Odds((uint64(p.AdaptiveAfter)*Billion + v - 1) / v)
 }
 
-// MaxTrust bounds the record that counts, so that AdaptiveAfter results in so many are replicated for ever.
+// MaxTrust bounds the record that counts, so that AdaptiveAfter results in so many are always replicated.
 const MaxTrust = 1000
 
 // Trust is the record of one provider, as one buyer has it.

@@ -36,7 +36,7 @@ type Hire struct{ d Deposit }
 // impossible escrow.
 func NewHire(net escrow.Net, h Hiring, p escrow.Params) (Hire, error) {
 	if h.Hirer.IsZero() {
-		return Hire{}, fmt.Errorf("%w: nobody hires", escrow.ErrEvent)
+		return Hire{}, fmt.Errorf("%w: hirer: missing", escrow.ErrEvent)
 	}
 	d := begin(terms{net: net, hirer: h.Hirer,
 		deal: Deal{Order: h.Order, Buyer: h.Buyer, Keys: h.Keys, LeaseBuyer: h.LeaseBuyer}}, p, h.Opened, h.Deadline)

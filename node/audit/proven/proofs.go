@@ -37,7 +37,7 @@ const (
 )
 
 // ErrUnproven reports that a unit has no checked fresh record.
-var ErrUnproven = errors.New("the unit has not shown what it is")
+var ErrUnproven = errors.New("unit has no fresh audit record")
 
 // Config is the configuration of Proofs; all of it is required, except Failures.
 type Config struct {
@@ -183,8 +183,8 @@ func (p *Proofs) fresh(c checked, now market.Slot) error {
 	return audit.Fresh(c.record, p.cfg.WindowSlots, recent, now, c.work)
 }
 
-// Check fetches and checks records that an offer names until need units are proven, or a few more if that costs little,
-// or there are no more. Shown has the result.
+// Check fetches and checks records that an offer names until need units are proven, a few more if that costs little, or
+// none is left. Shown has the result.
 func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
 	if o.Proof.IsZero() {
 		return

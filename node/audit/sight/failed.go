@@ -63,7 +63,7 @@ func (f *Failed) add(x audit.Refusal, own bool) {
 }
 
 var (
-	// errFull reports that no more refusals of a provider, or of all, are counted.
+	// errFull reports that no further refusal of a provider, or of all, is counted.
 	errFull = errors.New("as many refusals are kept as there is room for")
 	// errUnwanted reports a refusal that is known, of a window that does not count, or one too many.
 	errUnwanted = errors.New("known, full, or of a window that does not count")

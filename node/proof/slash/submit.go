@@ -90,7 +90,7 @@ func submitSale(
 	return out, s.close(ctx, &out)
 }
 
-// slashed reports whether the provider was slashed after one of the receipts, so that they count no more.
+// slashed reports whether the provider was slashed after one of the receipts, which then no longer count.
 func slashed(p program.Provider, sold verify.Conflict) bool {
 	return p.WasSlashed && uint64(min(sold.A.To, sold.B.To)) <= p.Slashed
 }

@@ -48,7 +48,7 @@ func (p *Meters) End(r lease.Record, reason string) {
 		s.end(reason)
 		return
 	}
-	p.Open(r, reason) // after a restart nothing is metered any more, but something may still run
+	p.Open(r, reason) // after a restart nothing is metered, but something may still run
 }
 
 // wait is load that waits for the chain: after a restart it may not have been seen yet.

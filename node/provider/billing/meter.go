@@ -39,7 +39,7 @@ type Meter struct {
 	ending  string        // not empty: end the work, for this reason
 	handed  bool          // the execution went over to a successor
 	poke    chan struct{} // holds one token when ending was set
-	funding chan struct{} // closed when its escrow is not looked for any more
+	funding chan struct{} // closed when the search for its escrow ends
 	claimed Claimed
 }
 
@@ -153,21 +153,21 @@ type Claimed struct {
 	For     market.Amount         // that both have signed
 }
 
-// Claimed returns what the claimer knows.
+// Claimed returns the claimer's state of the lease.
 func (s *Meter) Claimed() Claimed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claimed
 }
 
-// SetClaimed notes what the claimer knows.
+// SetClaimed sets the claimer's state of the lease.
 func (s *Meter) SetClaimed(c Claimed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claimed = c
 }
 
-// Funding returns a channel that is closed when the lease's escrow is not looked for any more.
+// Funding returns a channel that is closed when the search for the lease's escrow ends.
 func (s *Meter) Funding() <-chan struct{} { return s.funding }
 
 // Funded closes the channel of Funding. It is called once.

@@ -30,7 +30,7 @@ var Genesis = market.Genesis{
 	Network: "test", Chain: sign.Hash{1}, Symbol: "FREE", SlotMillis: 400, IntervalSlots: 10, Free: true,
 }
 
-// PerUnit is what each unit has.
+// PerUnit is the resources of each unit.
 var PerUnit = market.Resources{MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
 
 // KeyOf returns the key of a host of p2ptest.
