@@ -104,8 +104,12 @@ func (s *Shelf) underWay() batch {
 // landed keeps for each record of the batch where it is anchored, and forgets records that nobody can request. Of a
 // transaction that no endpoint remembers, the zero id, it keeps that.
 func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus) error {
+	back, err := s.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer back()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	b, now := s.batch, map[sign.Hash]chain.Inclusion{}
 	var w journal.Batch
 	batchTable.Delete(&w, batchKey)
@@ -134,9 +138,12 @@ func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus
 			anchoredTable.Delete(&w, r)
 		}
 	}
+	s.mu.Unlock()
 	if err := w.Commit(ctx, s.store); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.anchored, s.batch = now, batch{}
 	return nil
 }
