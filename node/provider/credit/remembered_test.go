@@ -84,3 +84,33 @@ func TestReadWhileWriting(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Keys are free: work begins on trust only for a buyer that paid here, and no more once it left a lease unfunded, also
+// after a restart.
+func TestTrusted(t *testing.T) {
+	t.Parallel()
+	journal, now := store.NewMemory(), time.Now()
+	load := func() *Credit {
+		c, err := New(t.Context(), journal, nil, someKey(0), testMint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	fresh, payer, broke := someKey(1), someKey(2), someKey(3)
+	c := load()
+	if err := c.Paid(t.Context(), payer, broke); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Broke(t.Context(), broke); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Credit{c, load()} {
+		if c.Trusted(fresh, now) || !c.Trusted(payer, now) || c.Trusted(broke, now) {
+			t.Errorf("fresh %v, payer %v, broke %v", c.Trusted(fresh, now), c.Trusted(payer, now), c.Trusted(broke, now))
+		}
+	}
+	if now = now.Add(rememberedFor + time.Hour); c.Trusted(payer, now) {
+		t.Error("it paid long ago")
+	}
+}
