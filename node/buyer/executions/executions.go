@@ -234,12 +234,16 @@ func (c *Client) Gather(
 	return res, nil
 }
 
-// fetch fetches an output. It ends with a lease that is lost meanwhile; after the end of a lease it does not.
+// fetch fetches an output. It ends with a lease that is lost meanwhile; after the end of a lease it does not. A
+// provider whose programs all ended at the same time serves some of the outputs first. While it is busy, it is asked
+// again, for as long as a silent provider is waited for.
 func (c *Client) fetch(ctx context.Context, x Execution, l Lease, id cid.Cid, size int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if lease := l.Context(); lease.Err() == nil {
 		defer context.AfterFunc(lease, cancel)()
 	}
-	return c.cfg.Fetch(ctx, x.Peer, id, size)
+	waiting, stop := context.WithTimeout(ctx, c.cfg.LostAfter)
+	defer stop()
+	return stream.WhileBusy(waiting, func() error { return c.cfg.Fetch(ctx, x.Peer, id, size) })
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -67,6 +68,38 @@ func TestAttackUnaskedOutputs(t *testing.T) {
 		if err != nil || (res.Lost != "") != c2.lost || fetched != c2.fetched || !c2.lost && len(res.Outputs) != fetched {
 			t.Errorf("%s: %d fetched, lost %q, %v", name, fetched, res.Lost, err)
 		}
+	}
+}
+
+// Outputs of a provider that is busy are waited for as long as for a silent one.
+func TestGatherFromBusyProvider(t *testing.T) {
+	t.Parallel()
+	busy := fmt.Errorf("fetching: %w", stream.Refuse(stream.CodeBusy, "8 streams of one peer at a time"))
+	file := &nodepb.Blob{Cid: blob.Sum([]byte("x")).Bytes(), Size: 1}
+	ended := &nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_EXITED,
+		Outputs: []*nodepb.Output{{Path: "/out", Blob: file}}}
+	for name, c := range map[string]struct {
+		busy int // fetches
+		lost bool
+	}{"for a while": {6, false}, "for ever": {1 << 30, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			fetched := 0
+			client := New(Config{MaxOutput: 1 << 20, LostAfter: 30 * time.Second,
+				Fetch: func(context.Context, peer.ID, cid.Cid, int64) error {
+					if fetched++; fetched <= c.busy {
+						return busy
+					}
+					return nil
+				}})
+			began := time.Now()
+			res, err := client.Gather(t.Context(), Execution{}, lease{ctx: t.Context()}, ended, []job.Output{{Path: "/out"}})
+			if err != nil || (res.Lost != "") != c.lost || len(res.Outputs) == 1 == c.lost {
+				t.Errorf("%s: %d outputs, lost %q, %v", name, len(res.Outputs), res.Lost, err)
+			}
+			if took := time.Since(began); took > 30*time.Second || c.lost && took < 30*time.Second {
+				t.Errorf("%s: %v", name, took)
+			}
+		})
 	}
 }
 
