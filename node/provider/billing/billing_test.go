@@ -304,6 +304,27 @@ func TestSilentBuyer(t *testing.T) {
 	})
 }
 
+// An answer that comes after the grace brings the next voucher, and the work goes on.
+func TestSlowBuyer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		l := r.lease(1)
+		time.Sleep(10 * time.Second)
+		r.SetSlow(4500 * time.Millisecond) // for the receipt of 12 s: the call is given up after 4 s
+		time.Sleep(6500 * time.Millisecond)
+		r.SetSlow(3 * time.Second) // called again at 17 s; the grace is over at 18 s
+		time.Sleep(2 * time.Second)
+		r.SetSlow(0) // the answer comes at 20 s
+		time.Sleep(30 * time.Second)
+		all := r.receipts()
+		gapless(t, all)
+		if r.state(l.ID) != lease.Active || len(r.ended) != 0 || len(all) < 10 {
+			t.Errorf("the lease is %s after %d receipts, ended are %v", r.state(l.ID), len(all), r.ended)
+		}
+	})
+}
+
 // A first voucher that pays nothing, or is another lease's, begins nothing, and the next one does.
 func TestFirstVoucher(t *testing.T) {
 	t.Parallel()

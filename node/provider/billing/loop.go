@@ -241,26 +241,25 @@ func (s *Meter) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.E
 		s.p.cfg.Log.Debug("a receipt was not co-signed", "lease", s.rec.Lease, "seq", core.Seq, "err", err)
 		return nil, nil
 	}
-	var out []meter.Effect
-	if len(reply.BuyerSignature) == sign.SignatureSize {
-		more, err := s.step(ctx, meter.CosignatureReceived{Seq: core.Seq, Sig: sign.Signature(reply.BuyerSignature)})
-		if err != nil {
-			return out, s.p.blame(s.rec.Lease, err)
-		}
-		out = append(out, more...)
-	}
+	// The voucher first: an answer may come after the grace, when any step without it stops the work.
+	var all []meter.Event
+	var failed error
 	if len(reply.Voucher) > 0 {
 		v, err := verify.UnmarshalSignedVoucher(reply.Voucher)
-		if err != nil {
-			return out, s.p.blame(s.rec.Lease, err)
+		if err == nil {
+			all = append(all, meter.VoucherReceived{Voucher: v})
 		}
-		more, err := s.step(ctx, meter.VoucherReceived{Voucher: v})
-		if err != nil {
-			return out, s.p.blame(s.rec.Lease, err)
-		}
-		out = append(out, more...)
+		failed = s.p.blame(s.rec.Lease, err)
 	}
-	return out, nil
+	if len(reply.BuyerSignature) == sign.SignatureSize {
+		all = append(all, meter.CosignatureReceived{Seq: core.Seq, Sig: sign.Signature(reply.BuyerSignature)})
+	}
+	var out []meter.Effect
+	for _, ev := range all {
+		more, err := s.step(ctx, ev)
+		out, failed = append(out, more...), errors.Join(failed, s.p.blame(s.rec.Lease, err))
+	}
+	return out, failed
 }
 
 // blame logs the rule that a buyer's answer breaks; it counts as no answer.
