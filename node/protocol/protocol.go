@@ -88,6 +88,9 @@ const (
 	// QuickAnswer is the deadline of what a peer answers from memory or after
 	// one journal write.
 	QuickAnswer = 5 * time.Second
+
+	// MeterAnswer is the deadline of a receipt. A buyer gets those of all its leases at about the same time.
+	MeterAnswer = 10 * time.Second
 )
 
 // Ask asks a provider for a quote.
@@ -113,7 +116,7 @@ var Exec = stream.Protocol[*nodepb.ExecRequest, *nodepb.ExecReply]{
 
 // Meter has a receipt co-signed and brings the next voucher.
 var Meter = stream.Protocol[*nodepb.MeterRequest, *nodepb.MeterReply]{
-	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: QuickAnswer,
+	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: MeterAnswer,
 }
 
 // Guard asks a guardian of a detached job.
