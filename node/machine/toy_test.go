@@ -141,7 +141,7 @@ type shell struct {
 
 	mu   sync.Mutex
 	told []string
-	slow time.Duration // how long carrying out a told effect takes
+	slow time.Duration                               // how long carrying out a told effect takes
 	call func(context.Context, string, send) []event // nil: the counterparty
 }
 
