@@ -84,8 +84,15 @@ func Final(err error) *stream.Refused {
 func (c *Client) call(ctx context.Context, x Execution, req *nodepb.ExecRequest) (*nodepb.Execution, error) {
 	req.Lease, req.Seq = x.Lease[:], x.Seq
 	c.cfg.Host.Forgive(x.Peer)
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
+	defer cancel()
 	reply, err := protocol.Exec.Call(ctx, c.cfg.Host, c.cfg.Tag, x.Peer, req)
 	return reply.GetExecution(), err
+}
+
+// patience is how long one call may take: a silent provider is called several times before it is lost.
+func (c *Client) patience() time.Duration {
+	return min(max(c.cfg.LostAfter/3, protocol.QuickAnswer), protocol.BusyAnswer)
 }
 
 // Start has the provider run a program. A repeated call finds the same execution.

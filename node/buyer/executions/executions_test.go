@@ -203,6 +203,36 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// A slow provider has more time for one answer where a silent one has longer until it is lost.
+func TestSlowProvider(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lostAfter, slow time.Duration
+		answers         bool
+	}{
+		"long intervals":              {30 * time.Second, 8 * time.Second, true},
+		"long intervals, too slow":    {5 * time.Minute, 11 * time.Second, false},
+		"short intervals":             {3 * time.Second, 4 * time.Second, true},
+		"short intervals and as slow": {3 * time.Second, 8 * time.Second, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			net := p2ptest.NewNet(t, 2, 10*time.Millisecond)
+			net.ConnectAll()
+			slow := func(_ context.Context, _ peer.ID, req *nodepb.ExecRequest) (*nodepb.ExecReply, error) {
+				time.Sleep(c.slow)
+				return &nodepb.ExecReply{Execution: &nodepb.Execution{Seq: req.Seq}}, nil
+			}
+			server := protocol.Exec.Handle(net.Hosts[1], p2ptest.Network, slow, stream.Limits{Logger: p2ptest.Quiet()})
+			defer server.Close()
+			client := New(Config{Host: net.Hosts[0], Tag: p2ptest.Network, LostAfter: c.lostAfter})
+			err := client.Start(t.Context(), Execution{Peer: net.Hosts[1].ID(), Seq: 1}, &nodepb.Workload{})
+			if (err == nil) != c.answers {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
 // A follower reports each stage once, keeps the log, and refuses one with a gap.
 func TestFollower(t *testing.T) {
 	t.Parallel()

@@ -229,7 +229,7 @@ func patience(s *Meter) time.Duration {
 		unpaid := paid + market.Slot(s.p.terms(s.rec).GraceSlots)
 		wait = s.p.cfg.Slots.Until(time.Now(), unpaid) + minPatience
 	}
-	return min(wait, protocol.MeterAnswer)
+	return min(wait, protocol.BusyAnswer)
 }
 
 // calling returns a context for one call to the buyer. It ends early if the loop is poked.
