@@ -87,6 +87,10 @@ const (
 
 	// QuickAnswer is the deadline of answers from memory or after one journal write.
 	QuickAnswer = 5 * time.Second
+
+	// BusyAnswer is the deadline of a receipt, and of a request about an execution: a buyer has those of all its leases
+	// at about the same time.
+	BusyAnswer = 10 * time.Second
 )
 
 // Ask asks a provider for a quote.
@@ -107,12 +111,12 @@ var Lease = stream.Protocol[*marketpb.LeaseRequest, *marketpb.LeaseReply]{
 
 // Exec starts, stops and describes executions under a lease.
 var Exec = stream.Protocol[*nodepb.ExecRequest, *nodepb.ExecReply]{
-	Name: "exec", Version: 1, MaxRequest: MaxWorkload, MaxResponse: MaxExecution, Deadline: QuickAnswer,
+	Name: "exec", Version: 1, MaxRequest: MaxWorkload, MaxResponse: MaxExecution, Deadline: BusyAnswer,
 }
 
 // Meter has a receipt co-signed and brings the next voucher.
 var Meter = stream.Protocol[*nodepb.MeterRequest, *nodepb.MeterReply]{
-	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: QuickAnswer,
+	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: BusyAnswer,
 }
 
 // Guard asks a guardian of a detached job.
