@@ -1,4 +1,6 @@
-package wasm
+// Package compilecache is a directory of compiled programs that all children of a user's peers share. wazero reads and
+// writes its entries. This package bounds the directory, and lets one process at a time compile a program.
+package compilecache
 
 import (
 	"crypto/sha256"
@@ -10,14 +12,14 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 )
 
-// abandoned is how old a half-written cache entry must be to be nobody's.
+// abandoned is the age at which a half-written entry belongs to no process.
 const abandoned = time.Hour
 
-// pruneCache removes the oldest entries of the compile cache until it fits. Children that have one mapped keep it.
-func pruneCache(dir string, limit int64) {
+// Prune removes the oldest entries until the cache fits into limit bytes. Children that have one mapped keep it.
+func Prune(dir string, limit int64) {
 	type entry struct {
 		path string
 		size int64
@@ -55,31 +57,40 @@ func pruneCache(dir string, limit int64) {
 	}
 }
 
-// turnSuffix ends the names of the files beside the compile cache by which children compile a program once. A file has
-// one byte for each time that its program was compiled.
+// Empty removes every entry; processes that have one loaded are not disturbed.
+func Empty(dir string) {
+	dirs, _ := filepath.Glob(filepath.Join(dir, "wazero-*"))
+	for _, d := range dirs {
+		_ = os.RemoveAll(d)
+	}
+	forgetTurns(dir)
+}
+
+// turnSuffix ends the names of the files by which processes compile a program once. A file has one byte for each
+// compilation of its program.
 const turnSuffix = ".turn"
 
 const (
-	// turnPatience is how long a child waits for another to compile its program: that one may stand still, as one of a
-	// lease that is paused.
+	// turnPatience is the time that a child waits for another to compile its program: that one may stand still, as one
+	// of a lease that is paused.
 	turnPatience = 20 * time.Second
 	turnPoll     = 10 * time.Millisecond
 )
 
-// takeTurn waits while another process compiles the same program for the cache in dir, for as long as turnPatience, and
-// returns at once if one has. The caller compiles the program, or finds it in the cache, and then calls done. Where
-// there can be no lock it is compiled a time too many, which is no error.
-func takeTurn(dir string, code []byte) (done func(compiled bool)) {
+// TakeTurn waits while another process compiles the same program, for as long as turnPatience, and returns at once if
+// one has. The caller compiles the program, or finds it in the cache, and then calls done. Where there can be no lock
+// it is compiled a time too many, which is no error.
+func TakeTurn(dir string, code []byte) (done func(compiled bool)) {
 	sum := sha256.Sum256(code)
 	path := filepath.Join(dir, hex.EncodeToString(sum[:])+turnSuffix)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return func(bool) {}
 	}
-	err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
+	err = process.Lock(f)
 	for end := time.Now().Add(turnPatience); err != nil && time.Now().Before(end) && sizeOf(f) == 0; {
 		time.Sleep(turnPoll)
-		err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
+		err = process.Lock(f)
 	}
 	if err == nil && sizeOf(f) == 0 {
 		return func(compiled bool) {
