@@ -1,4 +1,4 @@
-package wasm
+package confine
 
 import (
 	"fmt"
@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// confine takes from all threads of this process, for good and without privileges: new privileges by programs that have
+// enter takes from all threads of this process, for good and without privileges: new privileges by programs that have
 // them, files outside the box, TCP, signals to others, and every system call that the guest's sandbox does not need. Of
 // Landlock it takes as much as the kernel has.
-func confine(b box) (Confined, error) {
-	var c Confined
+func enter(b Box) (Confinement, error) {
+	var c Confinement
 	// The threads are listed when the process is put behind the peer.
 	err := landlock.V9.BestEffort().Restrict(
 		landlock.RODirs(append([]string{"/proc/self/task"}, b.Read...)...).IgnoreIfMissing(),

@@ -1,4 +1,4 @@
-package wasm
+package confine
 
 import "golang.org/x/sys/unix"
 

@@ -1,4 +1,4 @@
-package wasm
+package compilecache
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ func TestTurns(t *testing.T) {
 	}
 	defer f.Close()
 	alive := time.Now().Add(time.Hour)
-	if err := errors.Join(flock(f, unix.LOCK_EX), os.Chtimes(path, alive, alive)); err != nil {
+	if err := errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_EX), os.Chtimes(path, alive, alive)); err != nil {
 		t.Fatal(err)
 	}
 	var compiled atomic.Bool
@@ -111,7 +111,7 @@ func TestTurnOfPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := flock(f, unix.LOCK_EX); err != nil { // nobody shows signs of life
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil { // nobody shows signs of life
 		t.Fatal(err)
 	}
 	takeTurn(dir, code, 50*time.Millisecond)(true) // returns

@@ -1,4 +1,4 @@
-package wasm
+package process
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ import (
 // clockTicks is USER_HZ, the unit of /proc/PID/stat: 100 on every architecture Linux and Go share.
 const clockTicks = 100
 
-// liveUsage reads a process's usage: CPU milliseconds and resident MiB.
-func liveUsage(pid int) (cpuMillis uint64, memoryMiB uint32, err error) {
+// Usage returns the CPU milliseconds that a process has used, and its resident MiB.
+func Usage(pid int) (cpuMillis uint64, memoryMiB uint32, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0, err
@@ -37,8 +37,8 @@ func liveUsage(pid int) (cpuMillis uint64, memoryMiB uint32, err error) {
 	return ticks * 1000 / clockTicks, uint32(pages * uint64(os.Getpagesize()) >> 20), nil
 }
 
-// threadsStopped says that no thread of a process can run: each is stopped by a signal, or gone.
-func threadsStopped(pid int) bool {
+// Stopped reports whether no thread of a process can run: each is stopped by a signal, or gone.
+func Stopped(pid int) bool {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, t := range tasks {
 		b, err := os.ReadFile(t)
@@ -50,8 +50,8 @@ func threadsStopped(pid int) bool {
 	return true
 }
 
-// yieldToPeer puts all threads of this process at nice 10; those made later inherit it.
-func yieldToPeer() {
+// Yield puts all threads of this process at nice 10; those made later inherit it.
+func Yield() {
 	tasks, _ := os.ReadDir("/proc/self/task")
 	for _, t := range tasks {
 		if tid, err := strconv.Atoi(t.Name()); err == nil {
@@ -92,8 +92,8 @@ func (t kernelTimer) set(after time.Duration) error {
 	return nil
 }
 
-// killAfter has the kernel kill this process after d, whatever state it is in.
-func killAfter(d time.Duration) error {
+// KillAfter has the kernel kill this process after d, whatever state it is in.
+func KillAfter(d time.Duration) error {
 	t, err := newKernelTimer(unix.SIGKILL)
 	if err != nil {
 		return err
@@ -101,25 +101,29 @@ func killAfter(d time.Duration) error {
 	return t.set(d)
 }
 
-// canWake says that a process can stop itself for a while.
-const canWake = true
+// CanWake reports whether a stopped process can wake itself.
+const CanWake = true
 
-// stopper stops the whole process for a while.
-type stopper struct {
+// stopSlack is how much later a second timer wakes the process, should the first have come before it had stopped.
+const stopSlack = 5 * time.Second
+
+// Stopper stops the whole process for a while.
+type Stopper struct {
 	mu          sync.Mutex
 	wake, again kernelTimer
 }
 
-func newStopper() (*stopper, error) {
+// NewStopper returns the Stopper of this process. A process has one.
+func NewStopper() (*Stopper, error) {
 	wake, err := newKernelTimer(unix.SIGCONT)
 	again, err2 := newKernelTimer(unix.SIGCONT)
-	return &stopper{wake: wake, again: again}, errors.Join(err, err2)
+	return &Stopper{wake: wake, again: again}, errors.Join(err, err2)
 }
 
-// stop stops every thread for d, or until something else wakes the process. The signal is for the calling thread, which
+// Stop stops every thread for d, or until something else wakes the process. The signal is for the calling thread, which
 // so cannot disarm the timers before it has stopped. A SIGSTOP drops a SIGCONT that has not been handled yet, so that a
 // timer which comes too early wakes nobody: hence the second one.
-func (s *stopper) stop(d time.Duration) error {
+func (s *Stopper) Stop(d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	runtime.LockOSThread()

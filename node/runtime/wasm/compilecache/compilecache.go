@@ -1,4 +1,6 @@
-package wasm
+// Package compilecache is a directory of compiled programs that all children of a user's peers share. wazero reads and
+// writes its entries. This package bounds the directory, and lets one process at a time compile a program.
+package compilecache
 
 import (
 	"crypto/sha256"
@@ -11,14 +13,14 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 )
 
-// abandoned is how old a half-written cache entry must be to be nobody's.
+// abandoned is the age at which a half-written entry belongs to no process.
 const abandoned = time.Hour
 
-// pruneCache removes the oldest entries of the compile cache until it fits. Children that have one mapped keep it.
-func pruneCache(dir string, limit int64) {
+// Prune removes the oldest entries until the cache fits into limit bytes. Children that have one mapped keep it.
+func Prune(dir string, limit int64) {
 	type entry struct {
 		path string
 		size int64
@@ -56,8 +58,17 @@ func pruneCache(dir string, limit int64) {
 	}
 }
 
-// turnSuffix ends the names of the files beside the compile cache by which children compile a program once. A file has
-// one byte for each time that its program was compiled.
+// Empty removes every entry; processes that have one loaded are not disturbed.
+func Empty(dir string) {
+	dirs, _ := filepath.Glob(filepath.Join(dir, "wazero-*"))
+	for _, d := range dirs {
+		_ = os.RemoveAll(d)
+	}
+	forgetTurns(dir)
+}
+
+// turnSuffix ends the names of the files by which processes compile a program once. A file has one byte for each
+// compilation of its program.
 const turnSuffix = ".turn"
 
 const (
@@ -68,10 +79,14 @@ const (
 	turnBeat = time.Second
 )
 
-// takeTurn waits while another process compiles the same program for the cache in dir, and returns at once if one has.
-// It does not wait for a process that has shown no sign of life for so long as patience. The caller compiles the
-// program, or finds it in the cache, and then calls done. Where there can be no lock it is compiled a time too many,
-// which is no error.
+// TakeTurn waits while another process compiles the same program for the cache in dir, and returns at once if one has.
+// It does not wait for a process that has shown no sign of life for turnPatience. The caller compiles the program, or
+// finds it in the cache, and then calls done. Where there can be no lock it is compiled a time too many, which is no
+// error.
+func TakeTurn(dir string, code []byte) (done func(compiled bool)) {
+	return takeTurn(dir, code, turnPatience)
+}
+
 func takeTurn(dir string, code []byte, patience time.Duration) (done func(compiled bool)) {
 	sum := sha256.Sum256(code)
 	path := filepath.Join(dir, hex.EncodeToString(sum[:])+turnSuffix)
@@ -80,7 +95,7 @@ func takeTurn(dir string, code []byte, patience time.Duration) (done func(compil
 		return func(bool) {}
 	}
 	for sizeOf(f) == 0 {
-		if flock(f, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		if process.Lock(f) == nil {
 			return compiling(f)
 		}
 		if !awaitTurn(path, patience) {
@@ -126,7 +141,7 @@ func awaitTurn(path string, patience time.Duration) bool {
 	go func() { // it may wait for longer than this process has patience
 		f, err := os.Open(path)
 		if err == nil {
-			err = awaitFree(f)
+			err = process.AwaitFree(f)
 			_ = f.Close()
 		}
 		free <- err
