@@ -2,7 +2,7 @@
 // no other lease has, and a root that it may write. The engine starts it under the name that its operator gives it in
 // daemon.json:
 //
-//	"runtimes": {"starling": {"path": "/usr/local/bin/starling", "runtimeArgs": ["oci-runtime"]}}
+//	"runtimes": {"starling": {"path": "/usr/local/bin/starling-guard", "runtimeArgs": ["oci-runtime"]}}
 //
 // It is a filter. It changes the configuration of a container that is created with a layer, a directory that the peer
 // made in the volume of the lease and mounts at LayerPath, and then becomes runc with the same arguments. Every other
