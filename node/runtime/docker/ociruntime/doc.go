@@ -19,6 +19,10 @@
 // image, which are parts of it, take room in the volume of the lease and nowhere else. Files that the container makes
 // belong on this machine to users of the range.
 //
+// The container's /etc/hosts, /etc/hostname and /etc/resolv.conf are copies in the layer, except in members of
+// clusters, where the peer changes them. Its /run is the image's, mounted on itself: root of the container could
+// otherwise rename it, with the guard's directory in it, and have another one in its place.
+//
 // Every bind mount is cloned with its flags before runc sees it. A user namespace may neither pass the directories of
 // the engine and the peer that only root may pass, nor change a flag of a mount that came from outside.
 //
