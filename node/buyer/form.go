@@ -86,7 +86,7 @@ func (b *Buyer) write(
 	draw, shard := b.exchange.Draw(spec.Resources.Class, uint32(n), own.asked)
 	o := market.Order{
 		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
-		Min: spec.Resources.PerUnit, MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven,
+		Min: spec.MinPerUnit(), MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven,
 		Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires:  time.Now().Add(own.valid),
 		ReplyKey: b.exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms,
