@@ -146,8 +146,16 @@ func BindRecords(of Records) []route.Bound {
 	}
 }
 
+const (
+	// eventShare is the part of the time that sending one stream of events may take, as a divisor: the state of a job
+	// of a hundred ranks has 100 KiB, and changes with each of a thousand steps.
+	eventShare = 10
+	// eventPause is the longest pause between two events of a job that changes.
+	eventPause = time.Second
+)
+
 // sendEvents sends the trace, each step with its number as event id, and the job itself whenever it changed, until it
-// has ended.
+// has ended. Changes in a pause are sent together.
 func sendEvents(of Records, w http.ResponseWriter, r *http.Request, q api.Events) error {
 	if _, err := of.Job(q.ID); err != nil {
 		return err
@@ -157,6 +165,7 @@ func sendEvents(of Records, w http.ResponseWriter, r *http.Request, q api.Events
 	rc := http.NewResponseController(w)
 	// An error after this ends the stream: its end is the answer.
 	for after := q.After; ; {
+		began := time.Now()
 		steps, more, err := of.Trace(q.ID, after)
 		if err != nil {
 			return nil
@@ -177,10 +186,16 @@ func sendEvents(of Records, w http.ResponseWriter, r *http.Request, q api.Events
 		if j.State.Ended() {
 			continue // take the later records
 		}
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-more:
+		pause := time.After(min((eventShare-1)*time.Since(began), eventPause))
+		for range 2 { // a change, and the end of the pause
+			select {
+			case <-r.Context().Done():
+				return nil
+			case <-more:
+				more = nil
+			case <-pause:
+				pause = nil
+			}
 		}
 	}
 }
