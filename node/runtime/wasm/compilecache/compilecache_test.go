@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -79,80 +78,6 @@ func TestEmpty(t *testing.T) {
 	if got := names(t, dir); !slices.Equal(got, []string{"other"}) {
 		t.Errorf("%v", got)
 	}
-}
-
-// turns returns the number of compilations in the one file of turns.
-func turns(t *testing.T, dir string) int {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.turn"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	b, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(b)
-}
-
-// take calls TakeTurn and passes its result on.
-func take(dir, code string) <-chan func(bool) {
-	taken := make(chan func(bool), 1)
-	go func() { taken <- TakeTurn(dir, []byte(code)) }()
-	return taken
-}
-
-// waits reports whether nothing came of take within a second.
-func waits(taken <-chan func(bool)) bool {
-	time.Sleep(time.Second)
-	synctest.Wait()
-	return len(taken) == 0
-}
-
-func TestTakeTurn(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		first := TakeTurn(dir, []byte("program"))
-		TakeTurn(t.TempDir(), []byte("program"))(true) // another cache does not wait
-		second := take(dir, "program")
-		if !waits(second) {
-			t.Fatal("two compile one program")
-		}
-		first(false) // it failed: the next one tries
-		compile := <-second
-		third := take(dir, "program")
-		if !waits(third) {
-			t.Fatal("two compile one program")
-		}
-		compile(true)
-		(<-third)(true)
-		TakeTurn(dir, []byte("program"))(true)
-		if n := turns(t, dir); n != 1 {
-			t.Errorf("compiled %d times", n)
-		}
-	})
-}
-
-// A process that stands still while it compiles is not waited for without end, and its turn stays its own.
-func TestTakeTurnOfOneThatStands(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		first := TakeTurn(dir, []byte("program"))
-		begun := time.Now()
-		TakeTurn(dir, []byte("program"))(true)
-		if waited := time.Since(begun); waited < turnPatience || waited > turnPatience+time.Second {
-			t.Errorf("waited %v", waited)
-		}
-		if n := turns(t, dir); n != 0 {
-			t.Errorf("%d compilations while the first has the turn", n)
-		}
-		first(true)
-		if n := turns(t, dir); n != 1 {
-			t.Errorf("compiled %d times", n)
-		}
-	})
 }
 
 func TestTakeTurnWithoutDirectory(t *testing.T) {
