@@ -18,8 +18,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/proof/jobproof"
 )
 
 // Jobs is the buying side: jobs and their quotes.
@@ -95,11 +93,6 @@ func byID[Resp any](do func(context.Context, string) (Resp, error)) func(context
 	return func(ctx context.Context, q api.ByID) (Resp, error) { return do(ctx, q.ID) }
 }
 
-// noRequest adapts a function without a request.
-func noRequest[Resp any](do func(context.Context) (Resp, error)) func(context.Context, api.None) (Resp, error) {
-	return func(ctx context.Context, _ api.None) (Resp, error) { return do(ctx) }
-}
-
 // maxOnce bounds an idempotency key, bytes.
 const maxOnce = 128
 
@@ -112,13 +105,14 @@ func checkOnce(key string) error {
 
 // Records is the trace of a job.
 type Records interface {
-	jobproof.Jobs
+	Job(id string) (record.Job, error)
+	Receipts(ctx context.Context, id string) ([]record.LeaseAccount, error)
 	// Trace returns the steps from after on, and a channel that closes when there are more.
 	Trace(id string, after int) ([]record.Step, <-chan struct{}, error)
 	Log(ctx context.Context, id string, rank int, q ranklog.Query, w io.Writer) error
 }
 
-// BindRecords binds the routes of a job's steps, log, receipts and probes.
+// BindRecords binds the routes of a job's steps, log and receipts.
 func BindRecords(of Records) []route.Bound {
 	return []route.Bound{
 		api.JobEvents.Bind(func(w http.ResponseWriter, r *http.Request,
@@ -140,9 +134,6 @@ func BindRecords(of Records) []route.Bound {
 			return err
 		}),
 		api.JobReceipts.Bind(byID(of.Receipts)),
-		api.JobProof.Bind(func(ctx context.Context, q api.OfJob) (proof.Proof, error) {
-			return jobproof.Of(ctx, of, q.ID, q.Kind)
-		}),
 	}
 }
 

@@ -1,4 +1,4 @@
-package client
+package entries
 
 import (
 	"net/netip"
@@ -24,7 +24,7 @@ type candidate struct {
 }
 
 // give adds entries that the user named.
-func (k *keeper) give(peers []peer.AddrInfo) {
+func (k *Keeper) give(peers []peer.AddrInfo) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range peers {
@@ -50,7 +50,7 @@ func (c *candidate) merge(p peer.AddrInfo) {
 }
 
 // learn adds entries that another entry named. They are tried last, and the first to be forgotten.
-func (k *keeper) learn(from peer.ID, peers []peer.AddrInfo) {
+func (k *Keeper) learn(from peer.ID, peers []peer.AddrInfo) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	by := from.String()
@@ -87,7 +87,7 @@ func (c *candidate) source() string {
 
 // apart reports whether two entries are two witnesses: neither is known by the other's word, nor both by the same
 // one's, and they have no public network in common.
-func (k *keeper) apart(a, b *candidate) bool {
+func (k *Keeper) apart(a, b *candidate) bool {
 	if a == nil || b == nil || a == b || a.source() == b.source() {
 		return false
 	}
@@ -96,7 +96,7 @@ func (k *keeper) apart(a, b *candidate) bool {
 }
 
 // networks are the public IPv4 /16 and IPv6 /32 of an entry's addresses: the range that one customer of a cloud gets.
-func (k *keeper) networks(c *candidate) (out []netip.Prefix) {
+func (k *Keeper) networks(c *candidate) (out []netip.Prefix) {
 	addrs := slices.Clone(c.peer.Addrs)
 	for _, conn := range k.host.Network().ConnsToPeer(c.peer.ID) {
 		addrs = append(addrs, conn.RemoteMultiaddr())
@@ -118,7 +118,7 @@ func (k *keeper) networks(c *candidate) (out []netip.Prefix) {
 }
 
 // second is the entry with the answers that are compared with the first one's; live has two at least.
-func (k *keeper) second(live []peer.ID) peer.ID {
+func (k *Keeper) second(live []peer.ID) peer.ID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range live[1:] {
@@ -130,7 +130,7 @@ func (k *keeper) second(live []peer.ID) peer.ID {
 }
 
 // apartLocked reports whether an entry is independent of the one in use, which is the first.
-func (k *keeper) apartLocked(live []peer.ID) bool {
+func (k *Keeper) apartLocked(live []peer.ID) bool {
 	return len(live) > 0 && slices.ContainsFunc(live, func(id peer.ID) bool {
 		return k.apart(k.all[live[0]], k.all[id])
 	})
@@ -139,7 +139,7 @@ func (k *keeper) apartLocked(live []peer.ID) bool {
 // next chooses the candidates to try now and marks them. It prefers candidates that are independent of the entry in
 // use, then those that the user gave, then those that have shown the right genesis, then those seen last. If the
 // connected entries depend on each other, it chooses an independent one.
-func (k *keeper) next(now time.Time) []*candidate {
+func (k *Keeper) next(now time.Time) []*candidate {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	live := k.entriesLocked()

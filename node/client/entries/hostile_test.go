@@ -1,4 +1,4 @@
-package client
+package entries
 
 import (
 	"bytes"
@@ -133,12 +133,12 @@ func (f *fake) Recent(_ context.Context, w audit.Window) (audit.Recent, error) {
 func (f *fake) say(offers ...[]byte) { f.offers.Store(&offers) }
 
 // connected is a client's keeper that knows these entries and is connected to as many as want.
-func connected(t *testing.T, want int, entries ...*fake) *keeper {
+func connected(t *testing.T, want int, entries ...*fake) *Keeper {
 	t.Helper()
 	return connectedTo(t, slog.New(slog.DiscardHandler), want, entries...)
 }
 
-func connectedTo(t *testing.T, log *slog.Logger, want int, entries ...*fake) *keeper {
+func connectedTo(t *testing.T, log *slog.Logger, want int, entries ...*fake) *Keeper {
 	t.Helper()
 	host, err := p2p.NewLight(p2p.Config{Key: p2ptest.Key(90), Network: genesis.Tag(), Logger: p2ptest.Quiet()}, false)
 	if err != nil {
@@ -149,10 +149,10 @@ func connectedTo(t *testing.T, log *slog.Logger, want int, entries ...*fake) *ke
 	for _, e := range entries {
 		given = append(given, e.host.AddrInfo())
 	}
-	k := newKeeper(host, genesis, t.TempDir(), given, log)
-	k.moved = func(context.Context) {}
-	p2ptest.Go(t, func(ctx context.Context) error { k.run(ctx); return nil })
-	until(t, "the entries are connected", func() bool { return len(k.entries()) == want })
+	k := New(host, genesis, t.TempDir(), given, log)
+	k.Moved = func(context.Context) {}
+	p2ptest.Go(t, func(ctx context.Context) error { k.Run(ctx); return nil })
+	until(t, "the entries are connected", func() bool { return len(k.Entries()) == want })
 	return k
 }
 
@@ -174,7 +174,7 @@ func TestHiddenOffers(t *testing.T) {
 	forged := offer(cheap, 9, 9000)
 	forged[len(forged)-1] ^= 1
 	liar.say(offer(dear, 5, 100), offer(cheap, 4, 5000), forged, []byte("noise"))
-	l := light{connected(t, 2, honest, liar), genesis}
+	l := connected(t, 2, honest, liar)
 	found, err := l.Find(t.Context(), "cpu", nil, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestSilentEntry(t *testing.T) {
 	t.Parallel()
 	honest, silent := newFake(t, 1, genesis), newFake(t, 2, genesis)
 	honest.say(offer(keyOf(11), 1, 10))
-	l := light{connected(t, 2, silent, honest), genesis}
+	l := connected(t, 2, silent, honest)
 	silent.hang.Store(true)
 	if found, err := l.Find(t.Context(), "cpu", nil, 10); err != nil || len(found) != 1 {
 		t.Errorf("found %d offers (%v)", len(found), err)
@@ -210,45 +210,19 @@ func TestSilentEntry(t *testing.T) {
 	}
 }
 
-// TestOtherGenesis: an entry of another network is not used, also when it was given first, and one is pinned for good.
+// An entry of another network is not used, also when it was given first.
 func TestOtherGenesis(t *testing.T) {
 	t.Parallel()
 	other := genesis
 	other.IntervalSlots = 20
 	foreign, honest := newFake(t, 1, other), newFake(t, 2, genesis)
 	k := connected(t, 1, foreign, honest)
-	if e := k.entries(); e[0] != honest.host.ID() {
+	if e := k.Entries(); e[0] != honest.host.ID() {
 		t.Errorf("connected to %v", e)
 	}
-	until(t, "it is known why the other one is not used", func() bool { return k.why() != "" })
+	until(t, "it is known why the other one is not used", func() bool { return why(k) != "" })
 	if !k.alone() {
 		t.Error("an entry of another network counts as one of this")
-	}
-	// Without a genesis the first use believes what it is shown; with one it does not.
-	for _, c := range []struct {
-		pin  string
-		from *fake
-		want error
-	}{
-		{"", foreign, nil}, {genesis.Hash().String(), foreign, ErrOtherNetwork}, {genesis.Hash().String(), honest, nil}, {"nonsense", honest, ErrConfig},
-	} {
-		cfg := Config{Home: t.TempDir(), Genesis: c.pin, Log: p2ptest.Quiet()}
-		g, err := network(t.Context(), cfg, hostConfig(cfg, keyOf(91), nil), []peer.AddrInfo{c.from.host.AddrInfo()})
-		if !errors.Is(err, c.want) {
-			t.Errorf("pin %.8q: %v, want %v", c.pin, err, c.want)
-		}
-		if c.want != nil {
-			continue
-		}
-		cfg.Genesis = ""
-		again, err := network(t.Context(), cfg, hostConfig(cfg, keyOf(91), nil), nil)
-		if err != nil || again != g {
-			t.Errorf("what was pinned is not found again: %v", err)
-		}
-		cfg.Genesis = sign.Sum([]byte("another")).String()
-		if _, err := network(t.Context(), cfg, hostConfig(cfg, keyOf(91), nil), nil); !errors.Is(err, ErrConfig) {
-			t.Errorf("another genesis than the pinned one: %v", err)
-		}
 	}
 }
 
@@ -264,19 +238,19 @@ func TestAttackEntryHidesJudges(t *testing.T) {
 	k := connected(t, 2, a, b)
 	a.roster.Store(&all)
 	b.roster.Store(&friends)
-	if r, err := (light{k, genesis}).Roster(t.Context(), 7); err == nil {
+	if r, err := k.Roster(t.Context(), 7); err == nil {
 		t.Errorf("entries tell %d and %d judges, and %d are believed", len(all), len(friends), len(r))
 	}
 	b.roster.Store(&all)
-	if r, err := (light{k, genesis}).Roster(t.Context(), 7); err != nil || !slices.Equal(r, all) {
+	if r, err := k.Roster(t.Context(), 7); err != nil || !slices.Equal(r, all) {
 		t.Errorf("two tell the same: %v: %v", r, err)
 	}
 	back := audit.Roster{all[1], all[0], all[2]}
 	b.roster.Store(&back)
-	if _, err := (light{k, genesis}).Roster(t.Context(), 7); err == nil {
+	if _, err := k.Roster(t.Context(), 7); err == nil {
 		t.Error("one of two is none, and the other is believed alone")
 	}
-	if _, err := (light{k, genesis}).Roster(t.Context(), 8); err == nil {
+	if _, err := k.Roster(t.Context(), 8); err == nil {
 		t.Error("nobody tells it, and there is one")
 	}
 }
@@ -285,7 +259,7 @@ func TestAttackEntryHidesJudges(t *testing.T) {
 func TestAttackEntryHidesAudits(t *testing.T) {
 	t.Parallel()
 	a, b := newFake(t, 1, genesis), newFake(t, 2, genesis)
-	l := light{connected(t, 2, a, b), genesis}
+	l := connected(t, 2, a, b)
 	all, hidden := audit.Recent{Known: 90, Last: 80, Before: 50}, audit.Recent{Known: 90, Last: 50, Before: 20}
 	a.recent.Store(&all)
 	b.recent.Store(&hidden)
@@ -317,20 +291,20 @@ func TestTrustedAlone(t *testing.T) {
 	var log written
 	k := connectedTo(t, slog.New(slog.NewTextHandler(&log, nil)), 1, a)
 	until(t, "the user is told", func() bool { return warned(&log) > 0 })
-	if w := (light{k, genesis}).Warning(); !strings.Contains(w, "--peer ADDR1,ADDR2") {
+	if w := k.Warning(); !strings.Contains(w, "--peer ADDR1,ADDR2") {
 		t.Errorf("warning %q", w)
 	}
 	a.others.Store(&[]peer.AddrInfo{b.host.AddrInfo()})
 	if _, err := newLedger(nil, k, genesis).Slot(t.Context()); err != nil { // it learns of b by asking a
 		t.Fatal(err)
 	}
-	until(t, "the second entry is connected", func() bool { return len(k.entries()) == 2 })
-	if w := k.trusted(); w != trustedKin { // a named b
+	until(t, "the second entry is connected", func() bool { return len(k.Entries()) == 2 })
+	if w := k.Warning(); w != trustedKin { // a named b
 		t.Errorf("with two entries of one source: %q", w)
 	}
 	b.host.Close()
-	until(t, "the second entry is given up", func() bool { return len(k.entries()) == 1 && k.why() != "" })
-	if w := k.trusted(); w != trustedKin {
+	until(t, "the second entry is given up", func() bool { return len(k.Entries()) == 1 && why(k) != "" })
+	if w := k.Warning(); w != trustedKin {
 		t.Errorf("one of the same source that was seen and is away: %q", w)
 	}
 	if n := warned(&log); n != 1 {
@@ -344,7 +318,7 @@ func TestTrustedAlone(t *testing.T) {
 	connectedTo(t, slog.New(slog.NewTextHandler(&second, nil)), 1, newFake(t, 3, genesis), newFake(t, 4, other))
 	until(t, "the user is told", func() bool { return warned(&second) == 1 })
 	k = connectedTo(t, slog.New(slog.NewTextHandler(&both, nil)), 2, newFake(t, 5, genesis), newFake(t, 6, genesis))
-	if n := warned(&both); n != 0 || k.trusted() != "" {
+	if n := warned(&both); n != 0 || k.Warning() != "" {
 		t.Errorf("with two entries told %d times", n)
 	}
 }
@@ -356,16 +330,16 @@ func TestAttackSecondWitness(t *testing.T) {
 	liar, friend, honest := newFake(t, 1, genesis), newFake(t, 2, genesis), newFake(t, 3, genesis)
 	liar.others.Store(&[]peer.AddrInfo{friend.host.AddrInfo()})
 	k := connected(t, 2, liar)
-	until(t, "the user is told", func() bool { return k.trusted() == trustedKin })
-	tun := &tunnel{keeper: k}
+	until(t, "the user is told", func() bool { return k.Warning() == trustedKin })
+	tun := &tunnel{k: k}
 	k.give([]peer.AddrInfo{honest.host.AddrInfo()})
 	k.poke()
-	until(t, "one apart is connected", func() bool { return len(k.entries()) == 3 })
-	name := strings.TrimPrefix(endpoints[1], "http://")
-	if e, err := tun.pick(name); err != nil || e != honest.host.ID() || k.trusted() != "" {
-		t.Errorf("the second witness is %s (%v), the user is told %q", e, err, k.trusted())
+	until(t, "one apart is connected", func() bool { return len(k.Entries()) == 3 })
+	name := strings.TrimPrefix(Endpoints[1], "http://")
+	if e, err := tun.pick(name); err != nil || e != honest.host.ID() || k.Warning() != "" {
+		t.Errorf("the second witness is %s (%v), the user is told %q", e, err, k.Warning())
 	}
-	again := newKeeper(k.host, genesis, k.home, nil, p2ptest.Quiet()) // after a restart
+	again := New(k.host, genesis, k.home, nil, p2ptest.Quiet()) // after a restart
 	again.mu.Lock()
 	defer again.mu.Unlock()
 	all := again.all
@@ -382,7 +356,7 @@ func TestApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	k := newKeeper(host, genesis, "", nil, p2ptest.Quiet())
+	k := New(host, genesis, "", nil, p2ptest.Quiet())
 	at := func(i int, addrs ...string) *candidate {
 		c := &candidate{known: known{ID: fmt.Sprint(i), Given: true}, peer: peer.AddrInfo{ID: peer.ID(fmt.Sprint(i))}}
 		for _, a := range addrs {
@@ -483,14 +457,14 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestTunnel: the two endpoints of the chain are two entries; one stands for both only where no other was ever seen.
+// TestTunnel: the two Endpoints of the chain are two entries; one stands for both only where no other was ever seen.
 func TestTunnel(t *testing.T) {
 	t.Parallel()
 	a, b := newFake(t, 1, genesis), newFake(t, 2, genesis)
 	k := connected(t, 1, a)
-	tun := &tunnel{keeper: k}
-	pick := func(i int) (peer.ID, error) { return tun.pick(strings.TrimPrefix(endpoints[i], "http://")) }
-	for i := range endpoints {
+	tun := &tunnel{k: k}
+	pick := func(i int) (peer.ID, error) { return tun.pick(strings.TrimPrefix(Endpoints[i], "http://")) }
+	for i := range Endpoints {
 		if e, err := pick(i); err != nil || e != a.host.ID() {
 			t.Errorf("with one entry, endpoint %d is %s (%v)", i, e, err)
 		}
@@ -499,14 +473,14 @@ func TestTunnel(t *testing.T) {
 	if _, err := newLedger(nil, k, genesis).Slot(t.Context()); err != nil { // it learns of b by asking a
 		t.Fatal(err)
 	}
-	until(t, "the second entry is connected", func() bool { return len(k.entries()) == 2 })
+	until(t, "the second entry is connected", func() bool { return len(k.Entries()) == 2 })
 	first, err1 := pick(0)
 	second, err2 := pick(1)
 	if err1 != nil || err2 != nil || first == second {
-		t.Errorf("with two entries the endpoints are %s and %s (%v, %v)", first, second, err1, err2)
+		t.Errorf("with two entries the Endpoints are %s and %s (%v, %v)", first, second, err1, err2)
 	}
 	b.host.Close()
-	until(t, "the second entry is given up", func() bool { return len(k.entries()) == 1 })
+	until(t, "the second entry is given up", func() bool { return len(k.Entries()) == 1 })
 	if e, err := pick(1); !errors.Is(err, ErrNoEntry) {
 		t.Errorf("the second endpoint is %s while the second entry is away (%v)", e, err)
 	}
@@ -525,7 +499,7 @@ func TestTunnel(t *testing.T) {
 func TestCallsWait(t *testing.T) {
 	t.Parallel()
 	e := newFake(t, 1, genesis)
-	tun := &tunnel{keeper: connected(t, 1, e)}
+	tun := &tunnel{k: connected(t, 1, e)}
 	call := func(ctx context.Context, endpoint string) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, strings.NewReader("{}"))
 		if err != nil {
@@ -536,7 +510,7 @@ func TestCallsWait(t *testing.T) {
 	}
 	var calls errgroup.Group
 	for i := range entry.CallBurst + 15 {
-		calls.Go(func() error { return call(t.Context(), endpoints[i%2]) })
+		calls.Go(func() error { return call(t.Context(), Endpoints[i%2]) })
 	}
 	if err := calls.Wait(); err != nil {
 		t.Error(err)
@@ -544,7 +518,7 @@ func TestCallsWait(t *testing.T) {
 	tun.pace(e.host.ID()).ReserveN(time.Now(), callBurst)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if before := e.called.Load(); call(ctx, endpoints[0]) == nil || ctx.Err() != nil || e.called.Load() != before {
+	if before := e.called.Load(); call(ctx, Endpoints[0]) == nil || ctx.Err() != nil || e.called.Load() != before {
 		t.Error("a call whose turn comes too late was not refused at once")
 	}
 }
@@ -581,4 +555,17 @@ func TestPace(t *testing.T) {
 	if callsAtOnce >= entry.CallsAtOnce {
 		t.Errorf("%d at once, an entry answers %d", callsAtOnce, entry.CallsAtOnce)
 	}
+}
+
+// why returns the reasons why the known entries cannot be used.
+func why(k *Keeper) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	text := ""
+	for _, c := range k.all {
+		if c.reason != "" {
+			text += fmt.Sprintf("; %s: %s", c.peer.ID, c.reason)
+		}
+	}
+	return text
 }

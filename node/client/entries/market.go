@@ -1,4 +1,4 @@
-package client
+package entries
 
 import (
 	"context"
@@ -17,11 +17,11 @@ import (
 )
 
 // everyone asks all connected entries at once and returns the answers that came, in the order of the entries.
-func everyone[T any](ctx context.Context, k *keeper, within time.Duration,
+func everyone[T any](ctx context.Context, k *Keeper, within time.Duration,
 	ask func(context.Context, peer.ID) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	entries := k.entries()
+	entries := k.Entries()
 	if len(entries) == 0 {
 		return nil, ErrNoEntry
 	}
@@ -43,18 +43,12 @@ func everyone[T any](ctx context.Context, k *keeper, within time.Duration,
 	return out, nil
 }
 
-// light is the buying engine's replacement for DHT and gossip: the entries.
-type light struct {
-	*keeper
-	genesis market.Genesis
-}
-
 // Find merges the entries' offers, since one may hide some. Of two offers of a provider the later is right.
-func (l light) Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error) {
-	found, err := everyone(ctx, l.keeper, findTime, func(ctx context.Context, e peer.ID) (entry.Found, error) {
-		f, err := entry.Find(ctx, l.host, l.genesis, e, c, regions, most)
+func (k *Keeper) Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error) {
+	found, err := everyone(ctx, k, findTime, func(ctx context.Context, e peer.ID) (entry.Found, error) {
+		f, err := entry.Find(ctx, k.host, *k.pin.Genesis, e, c, regions, most)
 		if f.Bad > 0 {
-			l.log.Warn("an entry peer sent offers that are not good", "entry", e, "offers", f.Bad)
+			k.log.Warn("an entry peer sent offers that are not good", "entry", e, "offers", f.Bad)
 		}
 		return f, err
 	})
@@ -89,19 +83,19 @@ func merge(found []entry.Found) []market.Offer {
 
 // Publish has every entry gossip the order, so that one that keeps it to itself hides it from nobody, and returns when
 // the first one has.
-func (l light) Publish(ctx context.Context, _ market.Order, envelope []byte) (int, error) {
+func (k *Keeper) Publish(ctx context.Context, _ market.Order, envelope []byte) (int, error) {
 	type answer struct {
 		heard int
 		err   error
 	}
-	entries := l.keeper.entries()
+	entries := k.Entries()
 	answers := make(chan answer, len(entries))
 	for _, e := range entries {
-		l.wg.Go(func() {
+		k.wg.Go(func() {
 			// The order's window may be over before a slow entry has spread it.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTime)
 			defer cancel()
-			n, err := entry.Publish(ctx, l.host, l.tag, e, envelope)
+			n, err := entry.Publish(ctx, k.host, k.tag, e, envelope)
 			answers <- answer{n, err}
 		})
 	}
@@ -123,31 +117,31 @@ func (l light) Publish(ctx context.Context, _ market.Order, envelope []byte) (in
 // Roster is the set that committees of a window are drawn from, if two entries agree on it; the answer of one, if no
 // other is known at all. An entry that hides members could make its client believe only in those that it shows. It
 // returns ErrNoEntry, or the reason why there is none.
-func (l light) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
-	return alike(ctx, l, fmt.Sprintf("who judges in window %d", w),
+func (k *Keeper) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
+	return alike(ctx, k, fmt.Sprintf("who judges in window %d", w),
 		func(ctx context.Context, e peer.ID) (audit.Roster, error) {
-			return entry.Roster(ctx, l.host, l.tag, e, w)
+			return entry.Roster(ctx, k.host, k.tag, e, w)
 		}, func(a, b audit.Roster) bool { return slices.Equal(a, b) })
 }
 
 // Recent are the last two windows with an audit up to one, if two entries agree on them; the answer of one, if no other
 // is known at all. An entry that hides an audit could make its client believe a record that is too old. It returns
 // ErrNoEntry, or the reason why there is none.
-func (l light) Recent(ctx context.Context, w audit.Window) (audit.Recent, error) {
-	return alike(ctx, l, fmt.Sprintf("which windows up to %d had audits", w),
+func (k *Keeper) Recent(ctx context.Context, w audit.Window) (audit.Recent, error) {
+	return alike(ctx, k, fmt.Sprintf("which windows up to %d had audits", w),
 		func(ctx context.Context, e peer.ID) (audit.Recent, error) {
-			return entry.Recent(ctx, l.host, l.tag, e, w)
+			return entry.Recent(ctx, k.host, k.tag, e, w)
 		}, func(a, b audit.Recent) bool { return a == b })
 }
 
 // alike is the answer on which two entries agree; one's answer, if no other is known at all.
-func alike[T any](ctx context.Context, l light, what string, ask func(context.Context, peer.ID) (T, error),
+func alike[T any](ctx context.Context, k *Keeper, what string, ask func(context.Context, peer.ID) (T, error),
 	same func(a, b T) bool) (none T, err error) {
-	told, err := everyone(ctx, l.keeper, findTime, ask)
+	told, err := everyone(ctx, k, findTime, ask)
 	if err != nil {
 		return none, fmt.Errorf("asking entry peers %s: %w", what, err)
 	}
-	if len(told) == 1 && l.alone() {
+	if len(told) == 1 && k.alone() {
 		return told[0], nil
 	}
 	for i, a := range told {
@@ -163,37 +157,21 @@ func alike[T any](ctx context.Context, l light, what string, ask func(context.Co
 	return none, fmt.Errorf("entry peers disagree about %s", what)
 }
 
-// Entries are those that are connected.
-func (l light) Entries() []peer.ID { return l.keeper.entries() }
-
-// Size is about the number of peers in the network, by the entries: the least of their answers, as then more providers
-// are asked.
-func (l light) Size() int { return l.keeper.size() }
-
-// Warning is the user's warning about them.
-func (l light) Warning() string { return l.trusted() }
-
 // Dials reports whether providers are dialled too.
-func (l light) Dials() bool { return l.host.Dials() }
+func (k *Keeper) Dials() bool { return k.host.Dials() }
 
 // Carries is the data limit of an entry's roomiest circuit. If providers are dialled too, there is no such limit.
-func (l light) Carries() int64 {
-	if l.host.Dials() {
+func (k *Keeper) Carries() int64 {
+	if k.host.Dials() {
 		return 0
 	}
 	var most uint64
-	for _, e := range l.keeper.entries() {
-		n := l.host.CircuitData(e)
+	for _, e := range k.Entries() {
+		n := k.host.CircuitData(e)
 		if n == 0 {
 			return 0
 		}
 		most = max(most, n)
 	}
 	return int64(min(most, 1<<62))
-}
-
-// Run keeps the client connected.
-func (l light) Run(ctx context.Context) error {
-	l.run(ctx)
-	return nil
 }

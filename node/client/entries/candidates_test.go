@@ -1,4 +1,4 @@
-package client
+package entries
 
 import (
 	"fmt"
@@ -22,14 +22,14 @@ func entryAt(id string, ports ...int) peer.AddrInfo {
 	return p
 }
 
-func loneKeeper(t *testing.T) *keeper {
+func loneKeeper(t *testing.T) *Keeper {
 	t.Helper()
 	host, err := p2p.NewLight(p2p.Config{Key: p2ptest.Key(91), Network: genesis.Tag(), Logger: p2ptest.Quiet()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { host.Close() })
-	return newKeeper(host, genesis, "", nil, p2ptest.Quiet())
+	return New(host, genesis, "", nil, p2ptest.Quiet())
 }
 
 // Entries that others name are bounded, keep their source, and change no address of an entry that the user named.

@@ -1,4 +1,5 @@
-package server
+// Package proofs binds the routes of the local API about proofs, audits and rewards to the rooms that have them.
+package proofs
 
 import (
 	"context"
@@ -7,6 +8,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/proof"
+	"github.com/starling-network/starling/node/proof/jobproof"
 	"github.com/starling-network/starling/node/proof/notices"
 	"github.com/starling-network/starling/node/rewards"
 )
@@ -31,20 +33,17 @@ type Watcher interface {
 	Unwatch(ctx context.Context, w notices.Watched) error
 }
 
-// BindProofs binds the routes of proofs.
-func BindProofs(of Proofs) []route.Bound {
+// Bind binds the routes of kept proofs and watched units.
+func Bind(of Proofs) []route.Bound {
 	return []route.Bound{
 		api.ListProofs.Bind(func(_ context.Context, q api.ByKind) ([]proof.Entry, error) {
-			return of.Proofs(q.Kind),
-				nil
+			return of.Proofs(q.Kind), nil
 		}),
-		api.GetProof.Bind(func(ctx context.Context,
-			q api.ByHash) (proof.Proof, error) {
+		api.GetProof.Bind(func(ctx context.Context, q api.ByHash) (proof.Proof, error) {
 			return of.Proof(ctx, q.Peer, q.Hash)
 		}),
 		api.KeepProof.Bind(of.KeepProof),
-		api.GetHistory.Bind(func(ctx context.Context,
-			q api.ByPeer) (proof.Proof, error) {
+		api.GetHistory.Bind(func(ctx context.Context, q api.ByPeer) (proof.Proof, error) {
 			return of.History(ctx, q.Peer)
 		}),
 		api.ListWatched.Bind(func(context.Context, api.None) ([]api.Watched, error) { return watched(of), nil }),
@@ -70,6 +69,18 @@ func watched(of Proofs) []api.Watched {
 		out = append(out, api.Watched(w))
 	}
 	return out
+}
+
+// Jobs is the jobs of a buyer, with the records that prove their cost and their probes.
+type Jobs interface{ jobproof.Jobs }
+
+// BindJobs binds the route of a job's proofs.
+func BindJobs(of Jobs) []route.Bound {
+	return []route.Bound{
+		api.JobProof.Bind(func(ctx context.Context, q api.OfJob) (proof.Proof, error) {
+			return jobproof.Of(ctx, of, q.ID, q.Kind)
+		}),
+	}
 }
 
 // Audits is the audits of the peer's units.
@@ -101,4 +112,9 @@ func BindRewards(of Rewards) []route.Bound {
 		api.GetRewards.Bind(func(context.Context, api.None) (rewards.Status, error) { return of.Rewards() }),
 		api.ClaimRewards.Bind(noRequest(of.ClaimRewards)),
 	}
+}
+
+// noRequest adapts a function without a request.
+func noRequest[Resp any](do func(context.Context) (Resp, error)) func(context.Context, api.None) (Resp, error) {
+	return func(ctx context.Context, _ api.None) (Resp, error) { return do(ctx) }
 }

@@ -1,4 +1,6 @@
-package client
+// Package entries is a light client's connection to the network: two entry peers, of many that it remembers, and the
+// market, audits and chain as far as these two agree (node/entry/PROTOCOL.md).
+package entries
 
 import (
 	"context"
@@ -41,25 +43,29 @@ const (
 	publishTime = 5 * time.Second
 )
 
-// keeper keeps the client connected to two entries of its network and remembers others.
-type keeper struct {
-	host  *p2p.Light
-	tag   string
-	pin   pin
-	home  string // "": nothing is remembered
-	log   *slog.Logger
-	moved func(context.Context) // an entry was gained or lost
-	wg    sync.WaitGroup        // of work that goes on after its caller went away
+// Keeper keeps a client connected to two entries of its network and remembers others.
+type Keeper struct {
+	// Moved is called when an entry was gained or lost. It is set before Run.
+	Moved func(context.Context)
 
-	warned string // last warning to the user about the entries; run's own
+	host *p2p.Light
+	tag  string
+	pin  Pin
+	home string // "": nothing is remembered
+	log  *slog.Logger
+	wg   sync.WaitGroup // of work that goes on after its caller went away
+
+	warned string // last warning to the user about the entries; Run's own
 
 	mu    sync.Mutex
 	all   map[peer.ID]*candidate
 	poked chan struct{}
 }
 
-func newKeeper(host *p2p.Light, g market.Genesis, home string, given []peer.AddrInfo, log *slog.Logger) *keeper {
-	k := &keeper{host: host, tag: g.Tag(), pin: pin{genesis: &g}, home: home, log: log, all: map[peer.ID]*candidate{},
+// New returns the keeper of a client with this host, which knows the remembered entries of home and the given ones. If
+// home is empty, nothing is remembered.
+func New(host *p2p.Light, g market.Genesis, home string, given []peer.AddrInfo, log *slog.Logger) *Keeper {
+	k := &Keeper{host: host, tag: g.Tag(), pin: Pin{Genesis: &g}, home: home, log: log, all: map[peer.ID]*candidate{},
 		poked: make(chan struct{}, 1)}
 	if home != "" {
 		for _, e := range readEntries(home) {
@@ -72,8 +78,8 @@ func newKeeper(host *p2p.Light, g market.Genesis, home string, given []peer.Addr
 	return k
 }
 
-// run keeps the client connected until ctx ends.
-func (k *keeper) run(ctx context.Context) {
+// Run keeps the client connected until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer k.wg.Wait()
 	defer wg.Wait()
@@ -89,15 +95,15 @@ func (k *keeper) run(ctx context.Context) {
 		k.warn()
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-k.poked:
 		case <-t.C:
 		}
 	}
 }
 
-// poke has run look at the list at once.
-func (k *keeper) poke() {
+// poke has Run look at the list at once.
+func (k *Keeper) poke() {
 	select {
 	case k.poked <- struct{}{}:
 	default:
@@ -105,17 +111,17 @@ func (k *keeper) poke() {
 }
 
 // use enters an entry and stays until it does not answer any more.
-func (k *keeper) use(ctx context.Context, c *candidate) {
+func (k *Keeper) use(ctx context.Context, c *candidate) {
 	err := k.enter(ctx, c)
 	if err == nil {
 		k.log.Info("connected to an entry peer", "entry", c.peer.ID)
 		k.poke()
-		k.wg.Go(func() { k.moved(ctx) })
+		k.wg.Go(func() { k.Moved(ctx) })
 		err = k.host.Keep(ctx, c.peer.ID, pingEvery, patience)
 		k.host.Leave(c.peer.ID)
 		if ctx.Err() == nil {
 			k.log.Warn("an entry peer is lost; going on through another", "entry", c.peer.ID, "err", err)
-			k.wg.Go(func() { k.moved(ctx) })
+			k.wg.Go(func() { k.Moved(ctx) })
 		}
 	}
 	k.mu.Lock()
@@ -130,7 +136,7 @@ func (k *keeper) use(ctx context.Context, c *candidate) {
 }
 
 // enter connects to an entry and makes sure that it is one of this network.
-func (k *keeper) enter(ctx context.Context, c *candidate) error {
+func (k *Keeper) enter(ctx context.Context, c *candidate) error {
 	ctx, cancel := context.WithTimeout(ctx, maxRetry)
 	defer cancel()
 	k.mu.Lock()
@@ -142,7 +148,7 @@ func (k *keeper) enter(ctx context.Context, c *candidate) error {
 	}
 	said, err := entry.Ask(ctx, k.host, to.ID)
 	if err == nil {
-		err = k.pin.check(said.Genesis)
+		err = k.pin.Check(said.Genesis)
 	}
 	if err == nil && !k.wanted(to.ID) {
 		err = fmt.Errorf("there are %d others already", wantEntries)
@@ -169,7 +175,7 @@ func (k *keeper) enter(ctx context.Context, c *candidate) error {
 
 // wanted reports whether one more entry is: while there are fewer than two, or none is apart from the one in use and
 // this one is.
-func (k *keeper) wanted(id peer.ID) bool {
+func (k *Keeper) wanted(id peer.ID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	live := k.entriesLocked()
@@ -177,20 +183,20 @@ func (k *keeper) wanted(id peer.ID) bool {
 		k.apart(k.all[live[0]], k.all[id])
 }
 
-// entries are those that are connected and have shown this network's genesis, the one in use first.
-func (k *keeper) entries() []peer.ID {
+// Entries are those that are connected and have shown this network's genesis, the one in use first.
+func (k *Keeper) Entries() []peer.ID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.entriesLocked()
 }
 
-func (k *keeper) entriesLocked() []peer.ID {
+func (k *Keeper) entriesLocked() []peer.ID {
 	return slices.DeleteFunc(k.host.Entries(), func(id peer.ID) bool { c := k.all[id]; return c == nil || !c.in })
 }
 
 // Peers are the known entries except those in use: work that a client asks others to do while it is away must not end
 // with its way into the network.
-func (k *keeper) Peers() []peer.AddrInfo {
+func (k *Keeper) Peers() []peer.AddrInfo {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := make([]peer.AddrInfo, 0, len(k.all))
@@ -203,7 +209,7 @@ func (k *keeper) Peers() []peer.AddrInfo {
 }
 
 // remember writes the list down.
-func (k *keeper) remember() {
+func (k *Keeper) remember() {
 	if k.home == "" {
 		return
 	}
@@ -219,8 +225,9 @@ func (k *keeper) remember() {
 	}
 }
 
-// size is the least of the network's sizes by the entries in use; 0: none knows it.
-func (k *keeper) size() int {
+// Size is about the number of peers in the network, by the entries in use: the least of their answers, as then more
+// providers are asked. It is 0 if none knows it.
+func (k *Keeper) Size() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	least := 0
@@ -230,17 +237,4 @@ func (k *keeper) size() int {
 		}
 	}
 	return least
-}
-
-// why returns the reasons why the known entries cannot be used.
-func (k *keeper) why() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	text := ""
-	for _, c := range k.all {
-		if c.reason != "" {
-			text += fmt.Sprintf("; %s: %s", c.peer.ID, c.reason)
-		}
-	}
-	return text
 }

@@ -1,22 +1,20 @@
-package client
+package home
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
 func addr(i int) string {
-	id, err := p2p.PeerIDFromKey(keyOf(i).Key())
+	id, err := p2p.PeerIDFromKey(sign.NewPrivate([32]byte{byte(i)}).Key())
 	if err != nil {
 		panic(err)
 	}
@@ -31,7 +29,7 @@ func TestParsePeers(t *testing.T) {
 		t.Fatalf("%v, %v", peers, err)
 	}
 	for _, bad := range []string{"noise", "/ip4/10.0.0.1/tcp/1", one[len("/ip4/10.0.0.1/tcp/4001"):]} {
-		if _, err := config.ParsePeers([]string{bad}); !errors.Is(err, ErrConfig) {
+		if _, err := config.ParsePeers([]string{bad}); !errors.Is(err, config.ErrPeers) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -40,21 +38,21 @@ func TestParsePeers(t *testing.T) {
 func TestHome(t *testing.T) {
 	t.Parallel()
 	home := filepath.Join(t.TempDir(), "client")
-	if made, err := makeHome(home); err != nil || !made {
+	if made, err := Make(home); err != nil || !made {
 		t.Fatalf("made %v, %v", made, err)
 	}
-	if made, err := makeHome(home); err != nil || made {
+	if made, err := Make(home); err != nil || made {
 		t.Errorf("again: made %v, %v", made, err)
 	}
-	lock, err := lockHome(t.Context(), home)
+	lock, err := Lock(t.Context(), home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockHome(t.Context(), home); !errors.Is(err, ErrInUse) {
+	if _, err := Lock(t.Context(), home); !errors.Is(err, ErrInUse) {
 		t.Errorf("taken twice: %v", err)
 	}
 	lock.Close()
-	if lock, err = lockHome(t.Context(), home); err != nil {
+	if lock, err = Lock(t.Context(), home); err != nil {
 		t.Errorf("after it was given back: %v", err)
 	}
 	lock.Close()
@@ -67,43 +65,9 @@ func TestHome(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(home, config.FileConfig), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := makeHome(home); !errors.Is(err, ErrConfig) {
+	if _, err := Make(home); !errors.Is(err, config.ErrPeers) {
 		t.Errorf("a full peer's directory: %v", err)
 	}
-	if _, err := Open(t.Context(), Config{Home: t.TempDir(), Log: p2ptest.Quiet()}); !errors.Is(err, ErrConfig) {
-		t.Errorf("no peer and no network: %v", err)
-	}
-}
-
-func FuzzEntries(f *testing.F) {
-	one, err := config.ParsePeers([]string{addr(1)})
-	if err != nil {
-		f.Fatal(err)
-	}
-	k := knownOf(one[0])
-	k.Given, k.Shown, k.Seen, k.By = true, true, 1700000000, k.ID
-	f.Add(encodeEntries([]known{k, knownOf(one[0])}))
-	f.Add([]byte(`[{"id":"x"},{}]`))
-	f.Add([]byte(`{`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		all, err := decodeEntries(b)
-		if err != nil {
-			if !errors.Is(err, ErrEntriesFile) {
-				t.Fatal(err)
-			}
-			return
-		}
-		once := encodeEntries(all)
-		again, err := decodeEntries(once)
-		if err != nil || len(again) != len(all) || !bytes.Equal(encodeEntries(again), once) {
-			t.Fatalf("%s is read as %v (%v)", once, again, err)
-		}
-		for _, k := range all {
-			if _, ok := k.info(); !ok || !slices.ContainsFunc(again, func(o known) bool { return o.ID == k.ID }) {
-				t.Fatalf("entry %v makes no sense or is lost", k)
-			}
-		}
-	})
 }
 
 // The key of a private network is taken from the file that is given, kept when it was of use, and not exchanged.
@@ -118,35 +82,35 @@ func TestPSK(t *testing.T) {
 	if _, err := p2p.CreatePSK(second); err != nil {
 		t.Fatal(err)
 	}
-	if key, err := readPSK(home, ""); key != nil || err != nil {
+	if key, err := ReadPSK(home, ""); key != nil || err != nil {
 		t.Errorf("on an open network: %v, %v", key, err)
 	}
-	if err := keepPSK(home, nil); err != nil {
+	if err := KeepPSK(home, nil); err != nil {
 		t.Error(err)
 	}
 	for _, bad := range []string{none, keys} {
-		if _, err := readPSK(home, bad); !errors.Is(err, ErrConfig) {
+		if _, err := ReadPSK(home, bad); !errors.Is(err, config.ErrPeers) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := readPSK(home, second); err != nil { // tried, and of no use
+	if _, err := ReadPSK(home, second); err != nil { // tried, and of no use
 		t.Error(err)
 	}
-	key, err := readPSK(home, first)
+	key, err := ReadPSK(home, first)
 	if err != nil || *key != *want {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := keepPSK(home, key); err != nil {
+		if err := KeepPSK(home, key); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, given := range []string{"", first} {
-		if key, err := readPSK(home, given); err != nil || *key != *want {
+		if key, err := ReadPSK(home, given); err != nil || *key != *want {
 			t.Errorf("kept, given %q: %v", given, err)
 		}
 	}
-	if _, err := readPSK(home, second); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "another pre-shared key") {
+	if _, err := ReadPSK(home, second); !errors.Is(err, config.ErrPeers) || !strings.Contains(err.Error(), "another pre-shared key") {
 		t.Errorf("another key: %v", err)
 	}
 	path := filepath.Join(home, config.FilePSK)
@@ -156,7 +120,7 @@ func TestPSK(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readPSK(home, ""); !errors.Is(err, ErrConfig) || !errors.Is(err, p2p.ErrKeyReadable) {
+	if _, err := ReadPSK(home, ""); !errors.Is(err, config.ErrPeers) || !errors.Is(err, p2p.ErrKeyReadable) {
 		t.Errorf("readable by all: %v", err)
 	}
 }

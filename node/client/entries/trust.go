@@ -1,7 +1,7 @@
-package client
+package entries
 
 // alone reports whether no second entry of this network is known, so that the one there is must be believed.
-func (k *keeper) alone() bool {
+func (k *Keeper) alone() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	shown := 0
@@ -13,9 +13,9 @@ func (k *keeper) alone() bool {
 	return shown <= 1
 }
 
-// trusted is the user's warning while the entry in use has no second witness; "" when there is one, when one was seen
+// Warning is the user's warning while the entry in use has no second witness; "" when there is one, when one was seen
 // and is away, or when one is still tried.
-func (k *keeper) trusted() string {
+func (k *Keeper) Warning() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	live := k.entriesLocked()
@@ -52,11 +52,11 @@ const (
 )
 
 // warn logs a warning about the entries, once.
-func (k *keeper) warn() {
-	text := k.trusted()
+func (k *Keeper) warn() {
+	text := k.Warning()
 	if text == "" || text == k.warned {
 		return
 	}
 	k.warned = text
-	k.log.Warn(text, "entry", k.entries())
+	k.log.Warn(text, "entry", k.Entries())
 }

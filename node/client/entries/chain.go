@@ -1,4 +1,4 @@
-package client
+package entries
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/settle"
 )
 
@@ -33,29 +34,40 @@ const (
 // ledger is the chain as this client believes it: the slot from all entries, payments only while they agree.
 type ledger struct {
 	chain.Ledger
-	*keeper
+	k     *Keeper
 	apart market.Slot // that entries may differ by
 
 	mu    sync.Mutex
 	split error // entries differ; nil when they agree
 }
 
-func newLedger(inner chain.Ledger, k *keeper, g market.Genesis) *ledger {
-	return &ledger{Ledger: inner, keeper: k, apart: market.Slot(max(g.SlotsIn(timeApart), slotsApart))}
+// Believe returns the chain as the entries let a client believe it: the slot is theirs, and nothing is paid while they
+// disagree.
+func (k *Keeper) Believe(a onchain.Access, g market.Genesis) onchain.Access {
+	l := newLedger(a.Ledger, k, g)
+	a.Ledger = l
+	if a.Program != nil {
+		a.Program = &programLedger{a.Program, l}
+	}
+	return a
+}
+
+func newLedger(inner chain.Ledger, k *Keeper, g market.Genesis) *ledger {
+	return &ledger{Ledger: inner, k: k, apart: market.Slot(max(g.SlotsIn(timeApart), slotsApart))}
 }
 
 // Slot is the lowest that an entry reports: a client with too early a slot refuses receipts and pays nothing too much.
 func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
-	said, err := everyone(ctx, l.keeper, slotTime, func(ctx context.Context, e peer.ID) (entry.Hello, error) {
-		h, err := entry.Ask(ctx, l.host, e)
+	said, err := everyone(ctx, l.k, slotTime, func(ctx context.Context, e peer.ID) (entry.Hello, error) {
+		h, err := entry.Ask(ctx, l.k.host, e)
 		if err == nil {
-			err = l.pin.check(h.Genesis)
+			err = l.k.pin.Check(h.Genesis)
 		}
 		if err == nil && h.Slot == 0 {
 			err = errors.New("it has not seen the chain")
 		}
 		if err == nil {
-			l.learn(e, h.Others)
+			l.k.learn(e, h.Others)
 		}
 		return h, err
 	})
@@ -74,10 +86,10 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 	l.mu.Lock()
 	if (split == nil) != (l.split == nil) {
 		if split != nil {
-			l.log.Warn("entry peers disagree about the slot; the lower one counts and nothing is paid", "low", low,
+			l.k.log.Warn("entry peers disagree about the slot; the lower one counts and nothing is paid", "low", low,
 				"high", high)
 		} else {
-			l.log.Info("entry peers agree about the slot again", "slot", low)
+			l.k.log.Info("entry peers agree about the slot again", "slot", low)
 		}
 	}
 	l.split = split
@@ -130,8 +142,8 @@ func (l *programLedger) Send(ctx context.Context, tx chain.Prepared) error {
 	return l.Chain.Send(ctx, tx)
 }
 
-// endpoints are the names under which chain/solana knows the first and the second entry: which they are changes.
-var endpoints = []string{"http://entry-1", "http://entry-2"}
+// Endpoints are the names under which chain/solana knows the first and the second entry: which they are changes.
+var Endpoints = []string{"http://entry-1", "http://entry-2"}
 
 // An entry is called a little more rarely than it answers, since calls may arrive closer to each other than they left.
 const (
@@ -146,7 +158,10 @@ const (
 // two that agree are two; only when no other is known at all does one stand for both. Calls wait for their turn: if
 // each were refused and made again by itself, as many as a job with many escrows makes would keep out each other for
 // ever.
-type tunnel struct{ *keeper }
+type tunnel struct{ k *Keeper }
+
+// Transport carries calls to Endpoints over streams to the entries.
+func (k *Keeper) Transport() http.RoundTripper { return &tunnel{k: k} }
 
 // RoundTrip implements http.RoundTripper. It returns an error at once if the call's turn comes after its deadline.
 func (t *tunnel) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -167,7 +182,7 @@ func (t *tunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("waiting for the turn of a call: %w", err)
 	}
 	defer done()
-	answer, err := entry.RPC(r.Context(), t.host, t.tag, to, body)
+	answer, err := entry.RPC(r.Context(), t.k.host, t.k.tag, to, body)
 	if err != nil {
 		return nil, err
 	}
@@ -180,16 +195,16 @@ func (t *tunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // pick is the entry behind an endpoint's name now.
 func (t *tunnel) pick(name string) (peer.ID, error) {
-	live := t.entries()
+	live := t.k.Entries()
 	switch {
 	case len(live) == 0:
 		return "", ErrNoEntry
-	case !strings.HasSuffix(endpoints[1], name):
+	case !strings.HasSuffix(Endpoints[1], name):
 		return live[0], nil
 	case len(live) > 1:
-		return t.second(live), nil
-	case t.alone():
-		return live[0], nil // keeper.warn has warned its user
+		return t.k.second(live), nil
+	case t.k.alone():
+		return live[0], nil // Keeper.warn has warned its user
 	}
 	return "", fmt.Errorf("%w: a second one is needed to compare with", ErrNoEntry)
 }
@@ -219,9 +234,9 @@ func (p *pace) turn(ctx context.Context) (done func(), err error) {
 
 // pace returns the bound of the calls to an entry.
 func (t *tunnel) pace(to peer.ID) *pace {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c := t.all[to]
+	t.k.mu.Lock()
+	defer t.k.mu.Unlock()
+	c := t.k.all[to]
 	if c == nil { // it was forgotten a moment ago
 		return newPace()
 	}
