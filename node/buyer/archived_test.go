@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
@@ -34,6 +35,8 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/verify/meter"
 )
+
+var testGenesis = market.Genesis{Network: "test", Symbol: "STAR", Decimals: 6, SlotMillis: 100, IntervalSlots: 10}
 
 // pastWorld is a buyer on a free network with what lasts when it is started again.
 type pastWorld struct {
@@ -91,7 +94,7 @@ func (w *pastWorld) running(j Job) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	st, _ := beginning{p, true, j.Created}.state(jobs.Now{Time: j.Created})
+	st, _ := run.Beginning{Params: p, Owner: true, Created: j.Created}.State(jobs.Now{Time: j.Created})
 	st.Phase, st.Started = jobs.Working, j.Started
 	st.Ranks[0] = jobs.Rank{State: jobs.RankRunning, Epoch: 1, Lease: j.Ranks[0].Lease, Provider: j.Ranks[0].Provider, Seq: 1}
 	work, err := st.Encode()
@@ -232,8 +235,8 @@ func TestAttackEndlessJobs(t *testing.T) {
 // tidy takes jobs out of memory as a peer does that runs.
 func (w *pastWorld) tidy(b *Buyer, keep int) {
 	for _, s := range b.supervisors() {
-		if s.peek().State.Ended() && !s.over() {
-			close(s.done)
+		if s.Peek().State.Ended() && !s.over() {
+			s.Close()
 		}
 	}
 	if err := b.tidy(w.t.Context(), keep); err != nil {
@@ -336,7 +339,7 @@ func TestPastJobs(t *testing.T) {
 		if s, err = b.get(pastID(3)); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.save(t.Context(), func(j *Job) { j.State = Running }); !errors.Is(err, ErrNotRunning) {
+		if err := s.Save(t.Context(), func(j *Job) { j.State = Running }); !errors.Is(err, ErrNotRunning) {
 			t.Errorf("%s: a past job is changed: %v", name, err)
 		}
 		if err := b.Stop(t.Context(), pastID(3)); err != nil {
@@ -393,7 +396,7 @@ func TestPastJobsCrash(t *testing.T) {
 			w.cfg.Store = st
 			b := w.start()
 			for _, s := range b.supervisors() {
-				close(s.done)
+				s.Close()
 			}
 			st.CrashAt(st.Count()+n, when)
 			err := b.tidy(t.Context(), 0)
@@ -443,7 +446,7 @@ func TestPastJobsWaitForTheirMoney(t *testing.T) {
 	b.pay = holding{job: pastID(1), kept: &kept}
 	for id, s := range b.jobs {
 		if id != pastID(2) {
-			close(s.done)
+			s.Close()
 		}
 	}
 	if err := b.tidy(t.Context(), 0); err != nil {

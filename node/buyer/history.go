@@ -52,7 +52,7 @@ func (b *Buyer) Jobs() []Job {
 func (b *Buyer) Open() []Job {
 	out := []Job{}
 	for _, s := range b.sorted() {
-		if j := s.peek(); b.owned(j) && !j.State.Ended() {
+		if j := s.Peek(); b.owned(j) && !j.State.Ended() {
 			out = append(out, s.shown())
 		}
 	}
@@ -65,7 +65,7 @@ func (b *Buyer) States() map[State]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.jobs {
-		if j := s.peek(); b.owned(j) {
+		if j := s.Peek(); b.owned(j) {
 			out[j.State]++
 		}
 	}
@@ -99,7 +99,7 @@ func (b *Buyer) entries(is func(Job) bool) []listed {
 	defer b.mu.Unlock()
 	var out []listed
 	for _, s := range b.jobs {
-		if j := s.peek(); b.owned(j) && is(j) {
+		if j := s.Peek(); b.owned(j) && is(j) {
 			out = append(out, listed{j.Cursor(), s, Anchored{Job: j.ID, Tx: j.AnchoredIn()}})
 		}
 	}
@@ -143,7 +143,7 @@ func (b *Buyer) sorted() []*supervisor {
 	all := b.supervisors()
 	at := make(map[*supervisor]record.Cursor, len(all))
 	for _, s := range all {
-		at[s] = s.peek().Cursor()
+		at[s] = s.Peek().Cursor()
 	}
 	slices.SortFunc(all, func(x, y *supervisor) int { return at[x].Compare(at[y]) })
 	return all
@@ -167,7 +167,7 @@ func (b *Buyer) lookUp(id string) (*supervisor, string, error) {
 	}
 	var found []string
 	for k, s := range b.jobs {
-		if id != "" && strings.HasPrefix(k, id) && s.mine {
+		if id != "" && strings.HasPrefix(k, id) && s.Mine {
 			found = append(found, k)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
 )
@@ -20,7 +22,7 @@ func (b *Buyer) counts(j Job) market.Amount {
 	if j.State.Ended() {
 		return b.spent(j)
 	}
-	most, err := mostCost(j.Spec)
+	most, err := record.MostCost(j.Spec)
 	if err != nil {
 		return j.Spec.Payment.Budget
 	}
@@ -42,11 +44,11 @@ func (b *Buyer) spent(j Job) market.Amount {
 func (b *Buyer) counted(since string) []spend.Job {
 	var out []spend.Job
 	for _, s := range b.jobs {
-		j := s.peek()
+		j := s.Peek()
 		if !b.owned(j) || spend.DayOf(j.Created) < since {
 			continue
 		}
-		j = s.snapshot()
+		j = s.Snapshot()
 		j.Escrows = b.pay.Escrows(j.ID)
 		out = append(out, spend.Job{
 			ID: j.ID, Key: j.Key, Created: j.Created, Ended: j.State.Ended(), Cost: b.counts(j), Fees: took(j).Fees,
@@ -98,7 +100,7 @@ func (b spending) ProvidersToday() []spend.Provider {
 
 // within returns an error if the limits of the peer or of the key do not allow a job. b.mu is held.
 func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
-	cost, err := mostCost(spec)
+	cost, err := record.MostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -107,9 +109,9 @@ func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
 
 // withinMore is within for a job that becomes spec. One that was submitted on an earlier day counts on this one with
 // the additional cost. b.mu is held.
-func (b *Buyer) withinMore(s *supervisor, spec job.Job, now time.Time) error {
-	j := s.snapshot()
-	cost, err := mostCost(spec)
+func (b *Buyer) withinMore(s *run.Job, spec job.Job, now time.Time) error {
+	j := s.Snapshot()
+	cost, err := record.MostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -168,4 +170,24 @@ func (b *Buyer) overProvider(p sign.Key, amount market.Amount, now time.Time) st
 		return ""
 	}
 	return b.OverProvider(b.paidTo(p, now), amount)
+}
+
+// bounding is the buyer as changes of its jobs see its limits. It implements changes.Limits.
+type bounding struct{ *Buyer }
+
+// Within implements changes.Limits.
+func (b bounding) Within(j *run.Job, spec job.Job, change func() error) error {
+	b.mu.Lock() // no other job is taken in between on the same limits
+	defer b.mu.Unlock()
+	if err := b.withinMore(j, spec, time.Now()); err != nil {
+		return err
+	}
+	return change()
+}
+
+// Alone implements changes.Limits.
+func (b bounding) Alone(change func() error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return change()
 }

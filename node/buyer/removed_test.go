@@ -70,7 +70,7 @@ func testRemove(t *testing.T, n int, when store.When, archived, money, young int
 		b := w.start()
 		b.pay = unsettled{b.pay, pastID(money)}
 		for _, s := range b.jobs { // as Run finds them
-			close(s.done)
+			s.Close()
 		}
 		return b
 	}
@@ -126,7 +126,7 @@ func TestRemoveWhileRunning(t *testing.T) {
 	w.journal(w.ended(0), w.ended(1))
 	b := w.start()
 	for _, s := range b.jobs {
-		close(s.done)
+		s.Close()
 	}
 	short, end := context.WithTimeout(t.Context(), time.Millisecond)
 	defer end()

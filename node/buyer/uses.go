@@ -89,5 +89,5 @@ func (b *Buyer) Blobs() (map[cid.Cid]bool, error) {
 
 // any reports whether f holds for one of the jobs.
 func (b *Buyer) any(f func(Job) bool) bool {
-	return slices.ContainsFunc(b.supervisors(), func(s *supervisor) bool { return f(s.snapshot()) })
+	return slices.ContainsFunc(b.supervisors(), func(s *supervisor) bool { return f(s.Snapshot()) })
 }
