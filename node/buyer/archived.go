@@ -33,8 +33,11 @@ const (
 	tidyEvery = time.Minute
 )
 
+// retiring is the buyer as it takes jobs out of memory that have ended.
+type retiring struct{ *Buyer }
+
 // tidying takes ended jobs out of memory until ctx ends.
-func (b *Buyer) tidying(ctx context.Context) {
+func (b retiring) tidying(ctx context.Context) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -52,7 +55,7 @@ func (b *Buyer) tidying(ctx context.Context) {
 }
 
 // hasEnded lets tidying look for jobs that may leave memory.
-func (b *Buyer) hasEnded() {
+func (b retiring) hasEnded() {
 	select {
 	case b.ended <- struct{}{}:
 	default:
@@ -61,7 +64,7 @@ func (b *Buyer) hasEnded() {
 
 // tidy removes ended jobs from memory, the oldest first, until the remaining ones have at most keep ranks together. A
 // job whose money can still move stays. It must not run twice at a time.
-func (b *Buyer) tidy(ctx context.Context, keep int) error {
+func (b retiring) tidy(ctx context.Context, keep int) error {
 	ranks := 0
 	var old []*supervisor
 	for _, s := range b.sorted() {
@@ -97,7 +100,7 @@ func (s *supervisor) over() bool {
 }
 
 // leave takes jobs out of memory that have ended, those of them whose money is settled for good.
-func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
+func (b retiring) leave(ctx context.Context, jobs []*supervisor) error {
 	now := time.Now()
 	var writes journal.Batch
 	var gone []*supervisor
@@ -141,7 +144,7 @@ func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 }
 
 // drop takes a job and its leases out of memory. b.mu is held.
-func (b *Buyer) drop(s *supervisor) {
+func (b retiring) drop(s *supervisor) {
 	if b.jobs[s.ID] == s {
 		delete(b.jobs, s.ID)
 	}
@@ -155,7 +158,7 @@ func (b *Buyer) drop(s *supervisor) {
 // until gone says otherwise.
 func (s *supervisor) moved(now time.Time) (archive.Job, []store.Put, error) {
 	j := s.Freeze()
-	to, puts := s.b.archived(j), []store.Put{{Kind: record.Records.Kind(), Key: j.ID}}
+	to, puts := retiring{s.b}.archived(j), []store.Put{{Kind: record.Records.Kind(), Key: j.ID}}
 	for _, l := range s.Bought() {
 		record, payer, err := l.Marshal()
 		if err != nil {
@@ -188,19 +191,19 @@ func (s *supervisor) gone(left bool) {
 }
 
 // archived is a job as it is archived, without its leases.
-func (b *Buyer) archived(j Job) archive.Job {
+func (b retiring) archived(j Job) archive.Job {
 	j.Escrows = b.pay.Escrows(j.ID)
 	return archive.Job{
 		Entry: archive.Entry{
 			ID: j.ID, State: string(j.State), Name: j.Spec.Name, Key: j.Key, Created: j.Created.UnixNano(),
-			Spent: b.spent(j), Fees: took(j).Fees, Tx: string(j.AnchoredIn()),
+			Spent: spending{b.Buyer}.spent(j), Fees: took(j).Fees, Tx: string(j.AnchoredIn()),
 		},
 		Full: j, Leases: map[string]archive.Lease{}, Blobs: blobsOf(j),
 	}
 }
 
 // recall reads a job that has left memory, with its leases. It does not come back into memory.
-func (b *Buyer) recall(id string) (*supervisor, error) {
+func (b retiring) recall(id string) (*supervisor, error) {
 	ctx := context.Background()
 	var j Job
 	if err := b.archive.Read(ctx, id, &j); err != nil {
@@ -231,22 +234,9 @@ func (b *Buyer) recall(id string) (*supervisor, error) {
 	return s, b.leases.Link(s.Leases())
 }
 
-// Remove removes a job with its receipts and logs, when it ended RemoveAfter ago or earlier. It returns ErrNoJob,
-// ErrNeeded while money of the job can move or this peer works on it, and the journal's errors. It needs Run.
-func (b *Buyer) Remove(ctx context.Context, id string) (Removed, error) {
-	r := &removal{b: b, id: id, done: make(chan error, 1)}
-	select {
-	case b.removals <- r:
-	case <-ctx.Done():
-		return Removed{}, ctx.Err()
-	}
-	err := <-r.done // it ends with Run
-	return r.Removed, err
-}
-
 // removal is a call of Remove. It runs in tidying, because both take jobs out of memory.
 type removal struct {
-	b  *Buyer
+	b  retiring
 	id string
 	Removed
 	done chan error
@@ -291,7 +281,7 @@ func old(j Job) error {
 }
 
 // archiveNow takes one job out of memory, or returns ErrNeeded.
-func (b *Buyer) archiveNow(ctx context.Context, s *supervisor) error {
+func (b retiring) archiveNow(ctx context.Context, s *supervisor) error {
 	j := s.Peek()
 	switch {
 	case !s.Mine:
@@ -314,7 +304,7 @@ func (b *Buyer) archiveNow(ctx context.Context, s *supervisor) error {
 }
 
 // removeArchived deletes an archived job with all that belongs to it.
-func (b *Buyer) removeArchived(ctx context.Context, j Job) error {
+func (b retiring) removeArchived(ctx context.Context, j Job) error {
 	var leases []string
 	err := b.archive.Leases(ctx, j.ID, func(id string, _ archive.Lease) error {
 		leases = append(leases, id)

@@ -239,7 +239,7 @@ func (w *pastWorld) tidy(b *Buyer, keep int) {
 			s.Close()
 		}
 	}
-	if err := b.tidy(w.t.Context(), keep); err != nil {
+	if err := (retiring{b}).tidy(w.t.Context(), keep); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -283,7 +283,7 @@ func (w *pastWorld) view(b *Buyer, jobs int) string {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	paid := b.paidTo(w.core(3).Provider, time.Now())
+	paid := spending{b}.paidTo(w.core(3).Provider, time.Now())
 	view = append(view, paid)
 	if paid == 0 && spend.DayOf(w.began) == spend.DayOf(time.Now()) {
 		t.Error("nothing was paid to a provider")
@@ -370,8 +370,8 @@ func TestPastJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.mu.Lock()
-			fits := b.allowed(spend.Request{ID: running.ID, Key: key, Cost: 5, Today: 5}, time.Now())
-			over := b.allowed(spend.Request{ID: running.ID, Key: key, Cost: 6, Today: 6}, time.Now())
+			fits := spending{b}.allowed(spend.Request{ID: running.ID, Key: key, Cost: 5, Today: 5}, time.Now())
+			over := spending{b}.allowed(spend.Request{ID: running.ID, Key: key, Cost: 6, Today: 6}, time.Now())
 			b.mu.Unlock()
 			if fits != nil || !errors.Is(over, ErrLimit) {
 				t.Errorf("%s: with %d used by key %q: %v, %v", name, used, key, fits, over)
@@ -399,7 +399,7 @@ func TestPastJobsCrash(t *testing.T) {
 				s.Close()
 			}
 			st.CrashAt(st.Count()+n, when)
-			err := b.tidy(t.Context(), 0)
+			err := retiring{b}.tidy(t.Context(), 0)
 			if (err == nil) != (n == 0) {
 				t.Errorf("crash at write %d: %v", n, err)
 			}
@@ -449,7 +449,7 @@ func TestPastJobsWaitForTheirMoney(t *testing.T) {
 			s.Close()
 		}
 	}
-	if err := b.tidy(t.Context(), 0); err != nil {
+	if err := (retiring{b}).tidy(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.jobs) != 2 || b.jobs[pastID(1)] == nil || b.jobs[pastID(2)] == nil || b.leases.Len() != 2 || len(kept) > 0 {
@@ -457,7 +457,7 @@ func TestPastJobsWaitForTheirMoney(t *testing.T) {
 	}
 	b.pay = holding{kept: &kept}
 	st.Cut()
-	if err := b.tidy(t.Context(), 0); err == nil || len(b.jobs) != 2 || !slices.Equal(kept, []string{pastID(1)}) {
+	if err := (retiring{b}).tidy(t.Context(), 0); err == nil || len(b.jobs) != 2 || !slices.Equal(kept, []string{pastID(1)}) {
 		t.Errorf("without a journal: %v; in memory are %v, kept is the money of %v", err, slices.Collect(maps.Keys(b.jobs)), kept)
 	}
 }

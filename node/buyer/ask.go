@@ -7,6 +7,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/access"
+	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/programs"
+	"github.com/starling-network/starling/node/buyer/settling"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -89,5 +92,51 @@ func (b *Buyer) Access(id string) (*access.Programs, error) {
 	return s.access, nil
 }
 
-// owned reports whether the job is the peer's own to settle.
-func (b *Buyer) owned(j Job) bool { return j.OwnedBy(b.self) }
+// Receipts returns the job's leases with their receipts and vouchers.
+func (b *Buyer) Receipts(ctx context.Context, id string) ([]LeaseAccount, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	return settling.Receipts(ctx, s.Job)
+}
+
+// Probes lists the records of a job's probes, by lease and number.
+func (b *Buyer) Probes(ctx context.Context, id string) ([]programs.Probe, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	return programs.Probes(ctx, b.cfg.Store, s.Job)
+}
+
+// Totals sums up all jobs, archived and removed ones too.
+func (b *Buyer) Totals() (t Totals) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.jobs {
+		if !b.owned(s.Peek()) {
+			continue
+		}
+		j := s.Snapshot()
+		j.Escrows = b.pay.Escrows(j.ID)
+		paid, held := pay.Claimed(j.Escrows)
+		t.Paid, t.Held, t.Fees = t.Paid+paid, t.Held+held, t.Fees+took(j).Fees
+	}
+	archived := b.archive.Sums()
+	t.Paid, t.Fees = t.Paid+archived.Paid, t.Fees+archived.Fees
+	return t
+}
+
+// Remove removes a job with its receipts and logs, when it ended RemoveAfter ago or earlier. It returns ErrNoJob,
+// ErrNeeded while money of the job can move or this peer works on it, and the journal's errors. It needs Run.
+func (b *Buyer) Remove(ctx context.Context, id string) (Removed, error) {
+	r := &removal{b: retiring{b}, id: id, done: make(chan error, 1)}
+	select {
+	case b.removals <- r:
+	case <-ctx.Done():
+		return Removed{}, ctx.Err()
+	}
+	err := <-r.done // it ends with Run
+	return r.Removed, err
+}

@@ -63,7 +63,8 @@ var ErrUnfinished = errors.New("the peer stopped before the job ended; the job g
 type Buyer struct {
 	*spend.Ledger // API keys and limits
 	*access.Door  // to the programs of jobs
-	plans.Reader  // of the paths of clusters
+	catalogue
+	plans.Reader // of the paths of clusters
 
 	cfg      Config
 	domain   sign.Domain
@@ -79,13 +80,11 @@ type Buyer struct {
 	rooms      rooms
 	news       *news.News
 	checks     *checks.Checker
-	archive    *archive.Archive
 	secrets    *secrets.Keeper
 
-	mu      sync.Mutex
-	ctx     context.Context // of Run; nil before
-	closing bool            // Run ends: nothing new begins
-	jobs    map[string]*supervisor
+	// Under the catalogue's mu:
+	ctx     context.Context           // of Run; nil before
+	closing bool                      // Run ends: nothing new begins
 	drafted map[market.HoldID]promise // leases being signed
 	wg      sync.WaitGroup
 
@@ -100,8 +99,9 @@ var submissions = journal.DefineRaw("jobkey")
 func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	cfg.Weights = exchange.WeightsFor(cfg.Genesis, cfg.Weights)
 	b := &Buyer{
-		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
-		jobs: map[string]*supervisor{}, drafted: map[market.HoldID]promise{}, ended: make(chan struct{}, 1),
+		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(),
+		catalogue: catalogue{self: cfg.Key.Key(), files: cfg.Files, log: cfg.Log, jobs: map[string]*supervisor{}},
+		drafted:   map[market.HoldID]promise{}, ended: make(chan struct{}, 1),
 		removals: make(chan *removal),
 	}
 	b.leases = leases.New(leases.Config{
@@ -228,7 +228,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.runner.Start(ctx)
 	b.mu.Unlock()
 	b.wg.Go(func() { b.runner.Run() })
-	b.wg.Go(func() { b.tidying(ctx) })
+	b.wg.Go(func() { retiring{b}.tidying(ctx) })
 	<-ctx.Done()
 	stop()
 	b.mu.Lock()
@@ -331,3 +331,29 @@ func (b *Buyer) Wait(ctx context.Context, id string) (Job, error) {
 		return j, nil
 	}
 }
+
+// get finds a job by its id or a unique beginning of it. An archived one is read from the journal.
+func (b *Buyer) get(id string) (*supervisor, error) {
+	s, id, err := b.lookUp(id)
+	if s == nil && err == nil {
+		return retiring{b}.recall(id)
+	}
+	return s, err
+}
+
+// loadLeases reads the leases of the jobs that were read.
+func (b *Buyer) loadLeases(ctx context.Context) error {
+	paid, err := b.leases.Load(ctx, func(job string) (leases.Principal, error) {
+		if s := b.jobs[job]; s != nil {
+			return s.As(), nil
+		}
+		return nil, fmt.Errorf("its job %s is not in the journal", job)
+	})
+	for _, l := range paid {
+		b.jobs[l.Job].Hold(l)
+	}
+	return err
+}
+
+// Reconnect opens a connection to the provider of every lease that is not settled.
+func (b *Buyer) Reconnect(ctx context.Context) { b.leases.Reconnect(ctx) }

@@ -15,7 +15,7 @@ import (
 
 // forget removes jobs of others that this peer supervised and guards no more: their owners have them, or their time is
 // over.
-func (b *Buyer) forget(ctx context.Context) error {
+func (b retiring) forget(ctx context.Context) error {
 	if b.cfg.Guardian == nil {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (b *Buyer) forget(ctx context.Context) error {
 }
 
 // forgetJob removes a job, its leases and all that is kept of them. One that has hired waits until that is wound up.
-func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
+func (b retiring) forgetJob(ctx context.Context, s *supervisor) error {
 	id := s.ID
 	money, end, ok := b.pay.LetGo(id)
 	if !ok {
@@ -66,7 +66,7 @@ func (b *Buyer) forgetJob(ctx context.Context, s *supervisor) error {
 }
 
 // erase deletes the job's logs and what the journal has of it, see archive.Erase.
-func (b *Buyer) erase(ctx context.Context, id string, bought []string) error {
+func (b retiring) erase(ctx context.Context, id string, bought []string) error {
 	if err := archive.Erase(ctx, b.cfg.Store, id, bought); err != nil {
 		return err
 	}

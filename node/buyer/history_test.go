@@ -80,7 +80,7 @@ func TestAttackLongHistory(t *testing.T) {
 		}
 	}
 	check()
-	if err := b.tidy(t.Context(), kept*ranks); err != nil || len(b.jobs) > kept+open {
+	if err := (retiring{b}).tidy(t.Context(), kept*ranks); err != nil || len(b.jobs) > kept+open {
 		t.Errorf("%d jobs stay in memory: %v", len(b.jobs), err)
 	}
 	check()

@@ -16,9 +16,12 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
+// spending is the buyer as its limits see it.
+type spending struct{ *Buyer }
+
 // counts returns the cost of a job as it counts against the limits of the day it was submitted on: the money spent once
 // it has ended, and until then the most that it can cost.
-func (b *Buyer) counts(j Job) market.Amount {
+func (b spending) counts(j Job) market.Amount {
 	if j.State.Ended() {
 		return b.spent(j)
 	}
@@ -31,7 +34,7 @@ func (b *Buyer) counts(j Job) market.Amount {
 
 // spent returns the money that has left the wallet for a job that has ended, and is not back: claimed, or still to be
 // claimed.
-func (b *Buyer) spent(j Job) market.Amount {
+func (b spending) spent(j Job) market.Amount {
 	escrows := b.pay.Escrows(j.ID)
 	if len(escrows) == 0 {
 		return j.Owed
@@ -41,7 +44,7 @@ func (b *Buyer) spent(j Job) market.Amount {
 }
 
 // counted lists the peer's own jobs that were created on a day or later. b.mu is held.
-func (b *Buyer) counted(since string) []spend.Job {
+func (b spending) counted(since string) []spend.Job {
 	var out []spend.Job
 	for _, s := range b.jobs {
 		j := s.Peek()
@@ -61,9 +64,6 @@ func (b *Buyer) counted(since string) []spend.Job {
 	}
 	return out
 }
-
-// spending is the buyer as its limits see it.
-type spending struct{ *Buyer }
 
 // Counted returns the peer's own jobs that were created on a day or later.
 func (b spending) Counted(since string) []spend.Job {
@@ -99,7 +99,7 @@ func (b spending) ProvidersToday() []spend.Provider {
 }
 
 // within returns an error if the limits of the peer or of the key do not allow a job. b.mu is held.
-func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
+func (b spending) within(spec job.Job, key string, now time.Time) error {
 	cost, err := record.MostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -109,7 +109,7 @@ func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
 
 // withinMore is within for a job that becomes spec. One that was submitted on an earlier day counts on this one with
 // the additional cost. b.mu is held.
-func (b *Buyer) withinMore(s *run.Job, spec job.Job, now time.Time) error {
+func (b spending) withinMore(s *run.Job, spec job.Job, now time.Time) error {
 	j := s.Snapshot()
 	cost, err := record.MostCost(spec)
 	if err != nil {
@@ -126,8 +126,8 @@ func (b *Buyer) withinMore(s *run.Job, spec job.Job, now time.Time) error {
 }
 
 // allowed returns an error if limits do not allow a request. b.mu is held.
-func (b *Buyer) allowed(r spend.Request, now time.Time) error {
-	err := b.Check(r, b.counted(spend.DayOf(now)), now)
+func (b spending) allowed(r spend.Request, now time.Time) error {
+	err := b.Ledger.Check(r, b.counted(spend.DayOf(now)), now)
 	switch {
 	case errors.Is(err, ErrKey):
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -149,7 +149,7 @@ type promise struct {
 }
 
 // paidTo returns the cost of the leases signed with a provider today, at most. b.mu is held.
-func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
+func (b spending) paidTo(p sign.Key, now time.Time) market.Amount {
 	var sum market.Amount
 	for _, l := range b.leases.All() {
 		if l.Core.Provider == p && spend.DayOf(l.Record().At) == spend.DayOf(now) {
@@ -165,11 +165,11 @@ func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
 }
 
 // overProvider returns the reason that one more lease of a provider is over its limit for today, or "". b.mu is held.
-func (b *Buyer) overProvider(p sign.Key, amount market.Amount, now time.Time) string {
+func (b spending) overProvider(p sign.Key, amount market.Amount, now time.Time) string {
 	if b.cfg.Limits.PerProviderPerDay == 0 {
 		return ""
 	}
-	return b.OverProvider(b.paidTo(p, now), amount)
+	return b.Ledger.OverProvider(b.paidTo(p, now), amount)
 }
 
 // bounding is the buyer as changes of its jobs see its limits. It implements changes.Limits.
@@ -179,7 +179,7 @@ type bounding struct{ *Buyer }
 func (b bounding) Within(j *run.Job, spec job.Job, change func() error) error {
 	b.mu.Lock() // no other job is taken in between on the same limits
 	defer b.mu.Unlock()
-	if err := b.withinMore(j, spec, time.Now()); err != nil {
+	if err := (spending{b.Buyer}).withinMore(j, spec, time.Now()); err != nil {
 		return err
 	}
 	return change()

@@ -2,7 +2,6 @@ package buyer
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -115,7 +114,7 @@ func (b buying) Forgo(ctx context.Context, l *leases.Lease, reason string) {
 func (b buying) Commit(hold market.HoldID, p sign.Key, most market.Amount) (back func(), over string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if over := b.overProvider(p, most, time.Now()); over != "" {
+	if over := (spending{b.Buyer}).overProvider(p, most, time.Now()); over != "" {
 		return func() {}, over
 	}
 	b.drafted[hold] = promise{p, most}
@@ -130,32 +129,15 @@ func (b buying) Commit(hold market.HoldID, p sign.Key, most market.Amount) (back
 func (b buying) OverProvider(p sign.Key, most market.Amount) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.overProvider(p, most, time.Now())
+	return spending{b.Buyer}.overProvider(p, most, time.Now())
 }
 
 // used winds up an order if no lease of it can cost anything and no more are being taken.
-func (b *Buyer) used(job string, o market.OrderID) {
+func (b buying) used(job string, o market.OrderID) {
 	if !b.leases.InUse(o) {
 		b.pay.Unused(job, o)
 	}
 }
-
-// loadLeases reads the leases of the jobs that were read.
-func (b *Buyer) loadLeases(ctx context.Context) error {
-	paid, err := b.leases.Load(ctx, func(job string) (leases.Principal, error) {
-		if s := b.jobs[job]; s != nil {
-			return s.As(), nil
-		}
-		return nil, fmt.Errorf("its job %s is not in the journal", job)
-	})
-	for _, l := range paid {
-		b.jobs[l.Job].Hold(l)
-	}
-	return err
-}
-
-// Reconnect opens a connection to the provider of every lease that is not settled.
-func (b *Buyer) Reconnect(ctx context.Context) { b.leases.Reconnect(ctx) }
 
 // keeping is the buyer as its leases see it.
 type keeping struct{ *Buyer }
@@ -168,7 +150,7 @@ func (b keeping) Filed(l market.Lease, units []market.UnitID, r leases.Receipt) 
 // Settled implements leases.Observer.
 func (b keeping) Settled(l *leases.Lease) {
 	b.pay.Retire(pay.LeaseOf(l))
-	b.used(l.Job, l.Core.Order)
+	buying{b.Buyer}.used(l.Job, l.Core.Order)
 	if s, err := b.get(l.Job); err == nil {
 		s.lines.Cost(l)
 	}

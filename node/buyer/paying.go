@@ -76,7 +76,7 @@ func (b paying) Waiting() (out []pay.Waiting) {
 			continue
 		}
 		j := s.Snapshot()
-		out = append(out, pay.Waiting{Job: id, Ranks: j.Spec.Count, Most: b.counts(j)})
+		out = append(out, pay.Waiting{Job: id, Ranks: j.Spec.Count, Most: spending{b.Buyer}.counts(j)})
 	}
 	return out
 }

@@ -29,7 +29,7 @@ func (u unsettled) LetGo(job string) ([]store.Put, func(bool), bool) {
 }
 
 func (b *Buyer) remove(ctx context.Context, id string) (Removed, error) {
-	r := &removal{b: b, id: id}
+	r := &removal{b: retiring{b}, id: id}
 	err := r.run(ctx)
 	return r.Removed, err
 }
@@ -75,7 +75,7 @@ func testRemove(t *testing.T, n int, when store.When, archived, money, young int
 		return b
 	}
 	b := start(st)
-	if err := b.leave(t.Context(), []*supervisor{b.jobs[pastID(archived)]}); err != nil || b.archive.Len() != 1 {
+	if err := (retiring{b}).leave(t.Context(), []*supervisor{b.jobs[pastID(archived)]}); err != nil || b.archive.Len() != 1 {
 		t.Fatal(b.archive.Len(), err)
 	}
 	totals := b.Totals()
@@ -133,7 +133,7 @@ func TestRemoveWhileRunning(t *testing.T) {
 	if _, err := b.Remove(short, pastID(0)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("of a buyer that does not run: %v", err)
 	}
-	go b.tidying(t.Context())
+	go retiring{b}.tidying(t.Context())
 	r, err := b.Remove(t.Context(), pastID(0)[:len(pastID(0))-1]) // the beginning of both
 	if !errors.Is(err, ErrNoJob) {
 		t.Errorf("the beginning of two: %+v, %v", r, err)

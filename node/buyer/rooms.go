@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/settling"
 	"github.com/starling-network/starling/node/buyer/takeover"
+	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/buyer/voice"
 )
 
@@ -75,4 +76,35 @@ func (b *Buyer) furnish(fundTime time.Duration) {
 		Host: cfg.Host, Store: cfg.Store, Blobs: cfg.Blobs, Files: cfg.Files, Leases: b.leases, Deposits: b.pay,
 		LostAfter: cfg.LostAfter, Tasks: &b.wg, Log: cfg.Log,
 	}
+}
+
+// newSupervisor composes the rooms of a job.
+func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
+	as := run.Voice(b.own)
+	var guard *voice.Guarded
+	if j.Detached != nil {
+		var err error
+		if guard, err = b.rooms.voices.Of(j); err != nil {
+			return nil, err
+		}
+		as = guard
+	}
+	r := &b.rooms
+	of, err := b.runner.Open(j, t, b.owned(j), as)
+	if err != nil {
+		return nil, err
+	}
+	s := &supervisor{Job: of, b: b, lines: lines.New(&r.lines, of), access: access.New(&r.access, of)}
+	s.changes = changes.New(&r.changes, of)
+	s.plans = plans.New(&r.plans, of, s.access)
+	s.programs = programs.New(&r.programs, of, s.plans, s.access)
+	s.orders = r.orders.Of(of, s.plans)
+	s.account = settling.New(&r.settling, of, nil)
+	if guard != nil {
+		s.command = command.New(&r.command, of, guard, s)
+		s.takeover = takeover.New(&r.takeover, of, s.command, s.programs)
+		s.account = settling.New(&r.settling, of, s.takeover)
+	}
+	of.Serve(s)
+	return s, nil
 }

@@ -23,14 +23,14 @@ import (
 // Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then.
 // ErrRefused, ErrFunds or ErrLimit for one that is not taken.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
-	spec := sub.Spec
-	if err := b.check(ctx, spec); err != nil {
+	spec, rules := sub.Spec, admission{b}
+	if err := rules.check(ctx, spec); err != nil {
 		return Job{}, err
 	}
-	if err := b.checkHeld(spec, sub.Key); err != nil {
+	if err := rules.checkHeld(spec, sub.Key); err != nil {
 		return Job{}, err
 	}
-	warning, err := b.checkCarry(spec)
+	warning, err := rules.checkCarry(spec)
 	if err != nil {
 		return Job{}, err
 	}
@@ -58,10 +58,10 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if b.runner.Context() == nil || b.closing {
 		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
 	}
-	if err := b.room(); err != nil {
+	if err := rules.room(); err != nil {
 		return Job{}, err
 	}
-	if err := b.within(spec, sub.Key, time.Now()); err != nil {
+	if err := (spending{b}).within(spec, sub.Key, time.Now()); err != nil {
 		return Job{}, err
 	}
 	j := Job{ID: record.NewID(), Spec: spec, Key: sub.Key, Rerun: sub.Rerun, Warning: warning, State: Queued,
@@ -77,7 +77,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	}
 	if spec.Rounds != nil && spec.Rounds.Carry != "" {
 		// Before the first round a program finds its carry directory empty, not absent.
-		c, err := b.emptyTree(ctx)
+		c, err := rules.emptyTree(ctx)
 		if err != nil {
 			return Job{}, err
 		}
@@ -144,8 +144,11 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	return s.Snapshot(), nil
 }
 
+// admission is the buyer as it refuses jobs.
+type admission struct{ *Buyer }
+
 // room reports whether one more job may run. b.mu is held.
-func (b *Buyer) room() error {
+func (b admission) room() error {
 	running := 0
 	for _, s := range b.jobs {
 		// One that only waits for the chain holds nothing.
@@ -179,7 +182,7 @@ func (b *Buyer) Rerun(ctx context.Context, id string, c job.Changes, once, key s
 }
 
 // emptyTree stores the archive of an empty directory.
-func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
+func (b admission) emptyTree(ctx context.Context) (Blob, error) {
 	dir, err := os.MkdirTemp(b.cfg.Dir, "empty-")
 	if err != nil {
 		return Blob{}, err
@@ -190,7 +193,7 @@ func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
 }
 
 // check refuses jobs that cannot work, before anything is journalled.
-func (b *Buyer) check(ctx context.Context, spec job.Job) error {
+func (b admission) check(ctx context.Context, spec job.Job) error {
 	if err := spec.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -251,7 +254,7 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 }
 
 // checkHeld refuses files that an API key has not uploaded, as if they were not there: it knows their CIDs and no more.
-func (b *Buyer) checkHeld(spec job.Job, key string) error {
+func (b admission) checkHeld(spec job.Job, key string) error {
 	if key == "" {
 		return nil
 	}
@@ -269,7 +272,7 @@ func notUploaded(source, c string) error {
 }
 
 // checkModules refuses programs that no provider could run, where this peer can tell.
-func (b *Buyer) checkModules(spec job.Job) error {
+func (b admission) checkModules(spec job.Job) error {
 	c, ok := b.cfg.Runtimes[job.RuntimeWasm].(runtime.Checker)
 	if !ok {
 		return nil
@@ -299,7 +302,7 @@ func (b *Buyer) checkModules(spec job.Job) error {
 
 // checkCarry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell
 // only of a light client, all of whose connections go through its entries.
-func (b *Buyer) checkCarry(spec job.Job) (warning string, err error) {
+func (b admission) checkCarry(spec job.Job) (warning string, err error) {
 	if b.cfg.Carries == nil {
 		return "", nil
 	}

@@ -17,8 +17,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/settling"
 	"github.com/starling-network/starling/node/buyer/takeover"
-	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/buyer/voice"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -40,36 +38,6 @@ type supervisor struct {
 	reducing context.CancelFunc // ends the reduce program; nil: none runs
 }
 
-func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
-	as := run.Voice(b.own)
-	var guard *voice.Guarded
-	if j.Detached != nil {
-		var err error
-		if guard, err = b.rooms.voices.Of(j); err != nil {
-			return nil, err
-		}
-		as = guard
-	}
-	r := &b.rooms
-	of, err := b.runner.Open(j, t, b.owned(j), as)
-	if err != nil {
-		return nil, err
-	}
-	s := &supervisor{Job: of, b: b, lines: lines.New(&r.lines, of), access: access.New(&r.access, of)}
-	s.changes = changes.New(&r.changes, of)
-	s.plans = plans.New(&r.plans, of, s.access)
-	s.programs = programs.New(&r.programs, of, s.plans, s.access)
-	s.orders = r.orders.Of(of, s.plans)
-	s.account = settling.New(&r.settling, of, nil)
-	if guard != nil {
-		s.command = command.New(&r.command, of, guard, s)
-		s.takeover = takeover.New(&r.takeover, of, s.command, s.programs)
-		s.account = settling.New(&r.settling, of, s.takeover)
-	}
-	of.Serve(s)
-	return s, nil
-}
-
 // Changed implements run.Parts.
 func (s *supervisor) Changed(st jobs.State) {
 	s.programs.Changed(st)
@@ -86,7 +54,7 @@ func (s *supervisor) Changed(st jobs.State) {
 }
 
 // Ended implements run.Parts.
-func (s *supervisor) Ended() { s.b.hasEnded() }
+func (s *supervisor) Ended() { retiring{s.b}.hasEnded() }
 
 // Carry implements run.Parts.
 func (s *supervisor) Carry(f jobs.Effect) {

@@ -38,7 +38,7 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 	}
 	b.wg.Add(1)
 	defer b.wg.Done()
-	s, err := b.guardedJob(ctx, t, f)
+	s, err := guarding{b}.guardedJob(ctx, t, f)
 	b.mu.Unlock()
 	if err != nil {
 		return err
@@ -75,8 +75,11 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 	return nil
 }
 
+// guarding is the buyer as it supervises jobs of other peers.
+type guarding struct{ *Buyer }
+
 // guardedJob is a guarded job as this peer has it, or a new one, which is journalled. b.mu is held.
-func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f command.File) (*supervisor, error) {
+func (b guarding) guardedJob(ctx context.Context, t guardian.Taken, f command.File) (*supervisor, error) {
 	j := Job{ID: f.ID, Spec: command.Public(f.Spec), State: Queued, Created: f.Created}
 	j.Ranks = make([]Rank, f.Spec.Count)
 	j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Engaged: true,
