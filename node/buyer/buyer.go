@@ -69,7 +69,6 @@ type Buyer struct {
 	cfg      Config
 	domain   sign.Domain
 	tag      string
-	self     sign.Key
 	exchange *exchange.Exchange
 	own      *voice.Own
 	leases   *leases.Book
