@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -17,7 +17,7 @@ type Chain interface {
 	// Memos reads memos of final transactions, in which audit records are anchored.
 	chain.Memos
 	// Anchored reads an anchor's account of the network's program. chain.ErrNotFound: it is not there, or not any more.
-	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
+	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (account.Anchored, error)
 	// AnchorIn returns chain.ErrNotFound.
 	ProgramAnchors
 }
@@ -88,7 +88,7 @@ func AnchorIn(ctx context.Context, c ProgramAnchors, tx chain.TxID) (chain.Commi
 
 // ProgramAnchors reads the anchor that a final transaction made, which outlives its account.
 type ProgramAnchors interface {
-	AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error)
+	AnchorIn(ctx context.Context, id chain.TxID) (account.Anchored, error)
 }
 
 // unread distinguishes a chain without the transaction from one that could not be asked.
