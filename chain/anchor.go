@@ -124,7 +124,7 @@ func CheckAnchored(
 	return a, slot, nil
 }
 
-// holds says why a hash is not number i under the anchor.
+// holds returns an error if a hash is not number i under the anchor.
 func (a Anchor) holds(leaf sign.Hash, i int, proof merkle.Proof) error {
 	if a.Count > math.MaxInt32 {
 		return fmt.Errorf("anchor of %d: %w", a.Count, ErrMalformed)

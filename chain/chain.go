@@ -39,7 +39,7 @@ const (
 	Pending
 	// Confirmed: a supermajority voted for its block. It could still be forked away.
 	Confirmed
-	// Finalized: it took effect for ever.
+	// Finalized: it took effect and is never undone.
 	Finalized
 	// Failed: it is in a final block and had no effect but its fee.
 	Failed

@@ -18,7 +18,7 @@ var (
 	ErrMemo = errors.New("malformed memo")
 	// ErrPayment: the transaction does not fit.
 	ErrPayment = errors.New("malformed transaction")
-	// ErrRejected: the chain's own check says that the transaction would fail.
+	// ErrRejected: by the chain's own check the transaction would fail.
 	ErrRejected = errors.New("chain refused the transaction")
 	// ErrHistory: the endpoint forgot the time at which the transaction could have landed.
 	ErrHistory = errors.New("endpoint's history does not reach back far enough")

@@ -12,8 +12,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Inclusion says where something is anchored, and shows it: number Index under the anchor that a final transaction
-// carries.
+// Inclusion is the proof of an anchored thing: it is number Index under the anchor that a final transaction carries.
 type Inclusion struct {
 	Anchor Anchor
 	Index  int
@@ -36,7 +35,8 @@ func Include(a Anchor, hashes []sign.Hash, i int, tx TxID, slot market.Slot) Inc
 	return Inclusion{Anchor: a, Index: i, Path: ProofOf(hashes, i), Tx: tx, Slot: slot}
 }
 
-// Check says why a hash is not where it says, with no chain at hand: errors of merkle.Proof.Verify, ErrMalformed.
+// Check verifies the place of a hash under the anchor, without the chain. It returns the errors of merkle.Proof.Verify
+// and ErrMalformed.
 func (in Inclusion) Check(leaf sign.Hash) error { return in.Anchor.holds(leaf, in.Index, in.Path) }
 
 // CheckOn asks the chain too whether the transaction is final and carries this anchor of records, in this slot. Errors:
@@ -63,7 +63,8 @@ func (in Inclusion) Marshal() []byte {
 	return append(b, in.Path.Marshal()...)
 }
 
-// UnmarshalInclusion reads exactly that. It does not say that anything is under the anchor: Check does. ErrMalformed.
+// UnmarshalInclusion reads exactly that. It does not verify anything under the anchor: Check does. It returns
+// ErrMalformed.
 func UnmarshalInclusion(b []byte) (Inclusion, error) {
 	bad := func(what string) (Inclusion, error) {
 		return Inclusion{}, fmt.Errorf("proof of an anchor, %d bytes: %s: %w", len(b), what, ErrMalformed)

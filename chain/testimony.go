@@ -21,9 +21,9 @@ const MaxTestimony = verify.ReceiptSize + MaxInclusion
 // Errors of testimonies.
 var (
 	// ErrTestimony reports that a testimony proves nothing, from any source.
-	ErrTestimony = errors.New("the receipt shows nothing")
+	ErrTestimony = errors.New("receipt proves nothing")
 	// ErrUnanchored reports that the chain does not have the claimed anchor.
-	ErrUnanchored = errors.New("the receipt is not anchored there")
+	ErrUnanchored = errors.New("receipt is not anchored there")
 )
 
 // Marshal gives the one form: receipt ‖ inclusion.
@@ -50,13 +50,13 @@ func (x Testimony) Check(d sign.Domain, ahead uint64) error {
 	r := x.Receipt
 	switch {
 	case r.Provider == r.Buyer || r.Provider.IsZero() || r.Buyer.IsZero():
-		return fmt.Errorf("%w: it is between %s and %s", ErrTestimony, r.Provider.Short(), r.Buyer.Short())
+		return fmt.Errorf("%w: parties: %s and %s", ErrTestimony, r.Provider.Short(), r.Buyer.Short())
 	case r.Cumulative == 0:
-		return fmt.Errorf("%w: nothing was paid for", ErrTestimony)
+		return fmt.Errorf("%w: amount: 0", ErrTestimony)
 	case x.In.Anchor.Of != OfReceipts:
-		return fmt.Errorf("%w: its anchor is of %s", ErrTestimony, x.In.Anchor.Of)
+		return fmt.Errorf("%w: anchor: of %s", ErrTestimony, x.In.Anchor.Of)
 	case r.To > x.In.Slot && uint64(r.To-x.In.Slot) > ahead: // the two sides' clocks may be ahead of the chain
-		return fmt.Errorf("%w: it is of slot %d, anchored in slot %d", ErrTestimony, r.To, x.In.Slot)
+		return fmt.Errorf("%w: slot %d: later than its anchor's, %d", ErrTestimony, r.To, x.In.Slot)
 	}
 	if err := x.In.Check(r.SignedHash()); err != nil {
 		return fmt.Errorf("%w: %w", ErrTestimony, err)

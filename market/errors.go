@@ -8,23 +8,23 @@ import (
 )
 
 var (
-	// ErrMalformed says that bytes or fields break a stated limit or form; no honest peer sends them.
+	// ErrMalformed means that bytes or fields break a stated limit or form; no honest peer sends them.
 	ErrMalformed = errors.New("malformed")
-	// ErrBadSignature says that the signer of an object did not sign these bytes for this network.
+	// ErrBadSignature means that the signer of an object did not sign these bytes for this network.
 	ErrBadSignature = errors.New("bad signature")
-	// ErrExpired says that an object's time is over.
+	// ErrExpired means that an object's time is over.
 	ErrExpired = errors.New("expired")
-	// ErrNotYet says that an object's time has not come, or lies further ahead than any honest peer would set it.
+	// ErrNotYet means that an object's time has not come, or lies further ahead than any honest peer would set it.
 	ErrNotYet = errors.New("not valid yet")
-	// ErrOtherNetwork says that an object was made under another genesis.
+	// ErrOtherNetwork means that an object was made under another genesis.
 	ErrOtherNetwork = errors.New("made for another network")
-	// ErrSimulated says that units that are not hardware are offered where only hardware may be.
+	// ErrSimulated means that units that are not hardware are offered where only hardware may be.
 	ErrSimulated = errors.New("simulated units on a network that is not simulated")
-	// ErrReplayed says that a newer object of the same signer is already known.
+	// ErrReplayed means that a newer object of the same signer is already known.
 	ErrReplayed = errors.New("replayed: a newer one is known")
-	// ErrOverflow says that money or time does not fit 64 bits.
+	// ErrOverflow means that money or time does not fit 64 bits.
 	ErrOverflow = errors.New("number too large")
-	// ErrUnits says that a list of units is empty, too long, has one twice, or does not match its root.
+	// ErrUnits means that a list of units is empty, too long, has one twice, or does not match its root.
 	ErrUnits = errors.New("bad list of units")
 )
 

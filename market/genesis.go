@@ -32,8 +32,8 @@ type Genesis struct {
 	// one window in so many has an audit, on average; 1: each has; 0 when, and only when, audit_slots is
 	AuditOneIn uint64 `json:"audit_one_in"`
 	Simulated  bool   `json:"simulated"` // a virtual ledger stands in for the chain
-	// Free says that the network has no chain and no money: every price is 0, slots are those of wall time, and nothing
-	// is staked, deposited or audited. Receipts are signed by both sides all the same.
+	// Free means that the network has no chain and no money: every price is 0, slots are those of wall time, and
+	// nothing is staked, deposited or audited. Receipts are signed by both sides all the same.
 	Free bool `json:"free,omitempty"`
 }
 

@@ -40,9 +40,9 @@ type Offer struct {
 	Proven uint32    `json:"proven,omitempty"`
 	Proof  sign.Hash `json:"proof,omitzero"`
 
-	// Coordinate is where the provider says that it is in the network; zero: not known.
+	// Coordinate is the provider's own estimate of its place in the network; zero means unknown.
 	Coordinate Coordinate `json:"coordinate,omitzero"`
-	// NoClusters says that the provider takes part in no clusters.
+	// NoClusters means that the provider takes part in no clusters.
 	NoClusters bool `json:"no_clusters,omitempty"`
 	// Egress is the network access of containers, Images the images that may run.
 	Egress Egress      `json:"egress,omitempty"`
@@ -104,7 +104,7 @@ func (o Offer) Validate() error {
 }
 
 // CheckGenesis refuses an offer made under another genesis with ErrOtherNetwork, and one of simulated units with
-// ErrSimulated unless the genesis says that the network is simulated.
+// ErrSimulated unless the genesis is of a simulated network.
 func (o Offer) CheckGenesis(g Genesis) error {
 	if h := g.Hash(); o.GenesisHash != h {
 		return fmt.Errorf("offer of %s: %w: genesis %s, ours is %s",
@@ -207,7 +207,7 @@ const MaxImagePolicy = 240
 type ImagePolicy struct {
 	Allow []string `json:"allow,omitempty"` // patterns as images.Parse reads them
 	Deny  []string `json:"deny,omitempty"`
-	// More says that there are patterns for which the offer has no room: the provider refuses a reservation for an
+	// More means that there are patterns for which the offer has no room: the provider refuses a reservation for an
 	// image that they do not let run.
 	More bool `json:"more,omitempty"`
 }

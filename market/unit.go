@@ -158,7 +158,7 @@ type Unit struct {
 	Index  uint32 `json:"index"`  // slice of that serial
 
 	Capability Capability `json:"capability,omitempty"`
-	Simulated  bool       `json:"simulated,omitempty"` // not hardware; only where the genesis says so
+	Simulated  bool       `json:"simulated,omitempty"` // not hardware; only on simulated networks
 	Resources
 }
 

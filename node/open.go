@@ -83,7 +83,7 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 	return p, err
 }
 
-// read reads the files of a home directory that say how its peer is opened.
+// read reads the files of a home directory that configure its peer.
 func read(parts *Parts, once Once) (err error) {
 	if parts.Config, err = config.Load(filepath.Join(parts.Home, config.FileConfig)); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (p *Peer) Close() error {
 	return errors.Join(errs...)
 }
 
-// ErrRuns says that another peer runs in the home directory.
+// ErrRuns means that another peer runs in the home directory.
 var ErrRuns = errors.New("a peer already runs")
 
 // openJournal opens the journal, which one process holds at a time, and notes which one does.

@@ -57,7 +57,7 @@ type Rooms struct {
 	guardian *wards.Service
 }
 
-// Slot returns the chain's slot as this peer sees it; 0 while it is not knowr.
+// Slot returns the chain's slot as this peer sees it; 0 while it is not known.
 func (r *Rooms) Slot() market.Slot {
 	s, err := r.slots.Now(time.Now())
 	if err != nil {

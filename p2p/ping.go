@@ -54,7 +54,8 @@ type Conn struct {
 	Opened  time.Time
 }
 
-// Describe says how a connection runs. A direct one was punched when a relayed one came before it, or stands beside it.
+// Describe returns the path of a connection. A direct one counts as punched if a relayed one came before it or exists
+// beside it.
 func (h *Host) Describe(c network.Conn) Conn {
 	d := Conn{Path: PathDirect, Addr: c.RemoteMultiaddr(), Inbound: c.Stat().Direction == network.DirInbound,
 		Limited: c.Stat().Limited, Opened: c.Stat().Opened}
@@ -126,7 +127,7 @@ func (h *Host) Ping(ctx context.Context, p peer.AddrInfo, rounds int) (PingResul
 		}
 	}
 	if err == nil && h.membership.foreigner(p.ID) {
-		err = errors.New("it has said that it is of another network")
+		err = errors.New("peer belongs to another network")
 	}
 	if err == nil {
 		return r, nil
@@ -182,7 +183,7 @@ func (h *Host) ping(ctx context.Context, r *PingResult, rounds int) (again bool,
 		case <-opening.Done():
 		}
 		if _, unnamed := h.Peerstore().Get(r.Peer, "ProtocolVersion"); unnamed != nil && c.IsClosed() {
-			r.RTTs, err = nil, errors.New("the connection was closed before the peer had said who it is")
+			r.RTTs, err = nil, errors.New("peer closed the connection before it identified itself")
 		}
 	}
 	return err != nil && len(r.RTTs) == 0 && c.IsClosed() && !told(err), err

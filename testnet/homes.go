@@ -130,7 +130,7 @@ func (p *Peer) at(addr string) (string, error) {
 	return addr + "/p2p/" + id.String(), err
 }
 
-// acquaint says by whom peer i joins, and whom it refuses.
+// acquaint sets the bootstrap peers of peer i, and those that it refuses.
 func (n *Network) acquaint(i int, cfg *homeConfig, boot []string) error {
 	links, given := n.opts.Links[i]
 	if !given {

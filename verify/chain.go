@@ -46,8 +46,8 @@ func (c Chain) owed(start, to market.Slot) (market.Amount, *RuleError) {
 }
 
 // Next is the receipt core for the slots from to to after the chain's last receipt. It fills in all that follows from
-// lease and chain; usage, supervision, output and finality are the caller's. The result passes Follow or the error says
-// why none can.
+// lease and chain; usage, supervision, output and finality are the caller's. The result passes Follow; the error is the
+// reason if none can.
 func (c Chain) Next(from, to market.Slot, fill func(*ReceiptCore)) (ReceiptCore, error) {
 	start := from
 	if c.last.Seq > 0 {

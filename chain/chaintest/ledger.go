@@ -117,8 +117,8 @@ func (c *Chain) include(id chain.TxID, height int) {
 	c.where[id] = height
 }
 
-// Fork throws away the newest blocks, at most those that are not final, and says how many. Of their transactions those
-// for which keep answers true wait for a block again; the others are lost.
+// Fork throws away the newest blocks, at most those that are not final, and returns their number. Of their transactions
+// those for which keep answers true wait for a block again; the others are lost.
 func (c *Chain) Fork(depth int, keep func(chain.TxID) bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

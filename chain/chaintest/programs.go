@@ -42,7 +42,7 @@ type called struct {
 	tables []svm.Table
 }
 
-// ran is one in a block; err says why it had no effect.
+// ran is a call in a block; err is set if it had no effect.
 type ran struct {
 	called
 	slot uint64
@@ -93,7 +93,7 @@ func (p *Programs) Mint(owner sign.Key, amount market.Amount) {
 	p.minted += uint64(amount)
 }
 
-// SetLamports says how many lamports a key seems to have from now on: with none, it can sign nothing. They are not
+// SetLamports sets the lamports that a key seems to have; with none, it cannot pay for a signature. They are not
 // counted: fees and rent take nothing of them.
 func (p *Programs) SetLamports(key sign.Key, lamports uint64) {
 	p.mu.Lock()
@@ -166,7 +166,7 @@ func (p *Programs) State() *model.State {
 	return p.tip
 }
 
-// Calls lists the calls of the program that had an effect for ever, in order.
+// Calls lists the program's finalized calls in order.
 func (p *Programs) Calls() (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

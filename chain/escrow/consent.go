@@ -25,7 +25,7 @@ type Asked struct {
 func Consider(net Net, key, payer sign.Key, in []svm.Instruction) (Asked, error) {
 	var a Asked
 	if payer == key {
-		return a, fmt.Errorf("%w: it is to pay", ErrConsent)
+		return a, fmt.Errorf("%w: payer: want another key than %s", ErrConsent, key)
 	}
 	rest, _, _, budget := svm.SplitBudget(in)
 	if !budget && svm.Budgeted(in) {

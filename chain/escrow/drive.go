@@ -25,7 +25,7 @@ func DefaultParams() Params {
 	return Params{PollEvery: time.Second, LookEvery: 10 * time.Second, RetryAfter: 2 * time.Second}
 }
 
-// When says how much a provider lets run up before it claims. It is not part of the machine's state.
+// When is the bound on a provider's unclaimed earnings. It is not part of the machine's state.
 type When struct {
 	Amount market.Amount // claim when so much is earned and not claimed
 	Slots  uint64        // or when so many slots have passed since the last claim

@@ -16,11 +16,11 @@ var (
 	ErrKeys = errors.New("escrow: other voucher keys")
 	// ErrDeadline: it may be refunded too soon after the lease's end.
 	ErrDeadline = errors.New("escrow: deadline is too early")
-	// ErrRefunded: its money went back, and it pays nobody any more.
+	// ErrRefunded: its money went back, and it makes no further payments.
 	ErrRefunded = errors.New("escrow: refunded")
 	// ErrVault: it holds less than it owes.
 	ErrVault = errors.New("escrow: holds less than it owes")
-	// ErrNoTranche: the escrow is there, the tranche that the funding names is not (yet, or any more).
+	// ErrNoTranche: the escrow exists; the tranche that the funding names does not yet, or no longer.
 	ErrNoTranche = errors.New("escrow: no such tranche")
 	// ErrLeaf: the lease is not under the tranche's root.
 	ErrLeaf = errors.New("escrow: lease is not in the tranche")
@@ -45,7 +45,7 @@ var (
 	ErrConsent = errors.New("escrow: not for a voucher key to sign")
 	// ErrTooMany: more leases than one transaction can set money aside for, or than an escrow is kept for here.
 	ErrTooMany = errors.New("escrow: too many leases")
-	// ErrEnding: it is being wound up, and funds nobody any more.
+	// ErrEnding: it is being closed, and funds no further lease.
 	ErrEnding = errors.New("escrow: being wound up")
 	// ErrReceipt: not a final receipt of this lease, signed by its provider.
 	ErrReceipt = errors.New("escrow: not the lease's final receipt")

@@ -61,7 +61,7 @@ type (
 
 // Events of both.
 type (
-	// Ticked says that time passed. Due at Next; harmless at any time; the first thing after restoring.
+	// Ticked reports that time passed. Due at Next; harmless at any time; the first thing after restoring.
 	Ticked struct{}
 	// Signed answers Sign, with one result for each of its orders.
 	Signed struct{ Results []SignResult }
@@ -154,7 +154,7 @@ type (
 		Leases []market.LeaseID
 		Reason string // empty: it was too late, or the effect is repeated
 	}
-	// Refunded: so much is back with the refund owner, over all, for ever.
+	// Refunded: the refund owner has this amount in all, finalized.
 	Refunded struct{ Amount market.Amount }
 	// Closed: it is over, nothing is left on chain and all rent is back. Refunded is all that came back over its life,
 	// as far as was seen.
@@ -169,17 +169,17 @@ type FundedLease struct {
 
 // Effects of Claims for their provider. Final ones come at least once: after restoring, the first tick repeats them.
 type (
-	// Paid: so much was paid for the lease, over all and before the fee, for ever.
+	// Paid: this amount was paid for the lease in all, before the fee, finalized.
 	Paid struct {
 		Lease      market.LeaseID
 		Cumulative market.Amount
 	}
-	// Settled: all that there is to claim is paid for ever. It is over.
+	// Settled: the whole amount is paid, finalized. The machine has ended.
 	Settled struct {
 		Lease market.LeaseID
 		Paid  market.Amount
 	}
-	// Lost: the unpaid rest can never be claimed any more. It is over.
+	// Lost: the unpaid rest can never be claimed. The machine has ended.
 	Lost struct {
 		Lease      market.LeaseID
 		Paid, Owed market.Amount

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// Funding says where on chain a lease's money lies; buyer and order, which the lease names if Funding does not, say the
-// rest. A buyer sends it to its provider; nothing in it is believed until CheckFunding. Layout, little-endian:
+// Funding is the place of a lease's money on chain, together with buyer and order, which are the lease's if Funding has
+// none. A buyer sends it to its provider; nothing in it is believed until CheckFunding. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     8  opened: the slot in the escrow's address

@@ -26,7 +26,7 @@ type Level uint8
 const (
 	// Confirmed: a supermajority voted for the block. It could still be forked away.
 	Confirmed Level = iota + 1
-	// Finalized: it stays for ever.
+	// Finalized: it is never undone.
 	Finalized
 )
 
@@ -62,7 +62,7 @@ type Ledger interface {
 		others ...sign.Signer) (chain.Prepared, error)
 	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
 	Send(ctx context.Context, tx chain.Prepared) error
-	// Status says how far it has come; see chain.Ledger.
+	// Status returns its state; see chain.Ledger.
 	Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error)
 }
 

@@ -85,7 +85,7 @@ const (
 )
 
 // ClaimFits reports whether a claim fits into one transaction, with so many keys that sign its voucher and so long a
-// path in its tranche. Table says that a lookup table names its accounts.
+// path in its tranche. Table means that a lookup table names its accounts.
 func ClaimFits(keys uint8, path int, table bool) bool {
 	size := claimSize + claimKey*int(keys) + claimSibling*path
 	if table {

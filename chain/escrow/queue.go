@@ -131,7 +131,7 @@ func (q *Queue) found(t Task) {
 	q.losses = slices.DeleteFunc(q.losses, func(x loss) bool { return x.task == t })
 }
 
-// Drop forgets the transactions of such tasks: none of them matters any more.
+// Drop forgets the transactions of such tasks, of which none matters now.
 func (q *Queue) Drop(is func(Task) bool) {
 	q.txs = slices.DeleteFunc(q.txs, func(x QueuedTx) bool { return is(x.Task) })
 }

@@ -118,10 +118,10 @@ func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
 		of := c.Target()
 		switch {
 		case of.Provider != k.Provider || of.Unit != k.Unit:
-			return Tally{}, fmt.Errorf("%w: one of unit %s of %s among those of unit %s of %s",
+			return Tally{}, fmt.Errorf("%w: certificate of unit %s of %s: want unit %s of %s",
 				ErrCertificates, of.Unit.Short(), of.Provider.Short(), k.Unit.Short(), k.Provider.Short())
 		case !e.Has(of.Window):
-			return Tally{}, fmt.Errorf("%w: one of window %d, epoch %d has those from %d to %d",
+			return Tally{}, fmt.Errorf("%w: certificate of window %d: epoch %d has windows %d to %d",
 				ErrCertificates, of.Window, e.Number, e.From, e.To-1)
 		case i > 0 && cs[i-1].Target().Window >= of.Window:
 			return Tally{}, fmt.Errorf("%w: window %d counts twice, or they are not in order",

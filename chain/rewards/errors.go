@@ -3,18 +3,18 @@ package rewards
 import "errors"
 
 var (
-	// ErrEpoch says that there is no such epoch, or that it cannot be counted.
+	// ErrEpoch means that there is no such epoch, or that it cannot be counted.
 	ErrEpoch = errors.New("no epoch that can be counted")
-	// ErrCertificates says that certificates are not those of one unit in one epoch.
+	// ErrCertificates means that certificates are not those of one unit in one epoch.
 	ErrCertificates = errors.New("certificates that cannot be counted together")
-	// ErrTable says that a table is not one of its epoch.
+	// ErrTable means that a table is not one of its epoch.
 	ErrTable = errors.New("not a table of the epoch")
 	// ErrProof reports that a line does not follow from its certificates.
-	ErrProof = errors.New("the line is not what its certificates show")
+	ErrProof = errors.New("line differs from its certificates")
 	// ErrShort reports that a table leaves out proven work.
-	ErrShort = errors.New("the table leaves out what was proven")
-	// ErrNothing says that there is nobody to be paid, or nothing to pay.
-	ErrNothing = errors.New("there is nothing to divide")
-	// ErrNotPaid says that nobody of the wallet is paid.
-	ErrNotPaid = errors.New("the wallet is not among those that are paid")
+	ErrShort = errors.New("table lacks proven work")
+	// ErrNothing means that an epoch has no payee, or no amount to divide.
+	ErrNothing = errors.New("no payee or no amount to divide")
+	// ErrNotPaid means that the epoch pays no peer of the wallet.
+	ErrNotPaid = errors.New("wallet is not a payee")
 )

@@ -108,7 +108,7 @@ func UnmarshalTable(b []byte) (Table, error) {
 	for ; len(b) > 0; b = b[claimSize:] {
 		c := Claim{ID: sign.Signature(b[:sign.SignatureSize]), Net: binary.LittleEndian.Uint64(b[sign.SignatureSize:])}
 		if k := len(t.Claims); c.Net == 0 || k > 0 && bytes.Compare(t.Claims[k-1].ID[:], c.ID[:]) >= 0 {
-			return Table{}, fmt.Errorf("%w: claim %s stands twice, or not in order, or paid nothing", ErrTable, c.ID)
+			return Table{}, fmt.Errorf("%w: claim %s: repeated, out of order or without payment", ErrTable, c.ID)
 		}
 		t.Claims = append(t.Claims, c)
 	}
@@ -124,7 +124,7 @@ const shortBy = 10
 // knows.
 func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 	if t.Epoch != e.Number {
-		return nil, fmt.Errorf("%w: it is of epoch %d, not %d", ErrTable, t.Epoch, e.Number)
+		return nil, fmt.Errorf("%w: epoch %d, want %d", ErrTable, t.Epoch, e.Number)
 	}
 	known := map[UnitKey]Line{}
 	for _, m := range mine {

@@ -106,7 +106,8 @@ func (l *Accounts) view(at sign.Key, s cluster.Sight, tranches []uint16) (escrow
 	}
 	vault, err := svm.UnmarshalToken(s.Accounts[1].Data)
 	if err != nil || s.Accounts[1].Owner != svm.TokenProgram || vault.Mint != e.Mint || vault.Owner != at {
-		return escrow.View{}, fmt.Errorf("its vault is none: %w", chain.ErrMalformed)
+		return escrow.View{}, fmt.Errorf("vault of escrow %s: account of program %s, want its token account: %w",
+			at, s.Accounts[1].Owner, chain.ErrMalformed)
 	}
 	v.Escrow, v.Vault = &e, market.Amount(vault.Amount)
 	for i, index := range tranches {
@@ -116,7 +117,8 @@ func (l *Accounts) view(at sign.Key, s cluster.Sight, tranches []uint16) (escrow
 		}
 		t, err := account.UnmarshalTranche(a.Data)
 		if err != nil || a.Owner != l.cfg.Program || t.Escrow != at || t.Index != index {
-			return escrow.View{}, fmt.Errorf("its tranche %d is none: %w", index, chain.ErrMalformed)
+			return escrow.View{}, fmt.Errorf("tranche %d of escrow %s: not a tranche of that number: %w",
+				index, at, chain.ErrMalformed)
 		}
 		v.Tranches[index] = t
 	}

@@ -192,7 +192,7 @@ func (l *Wallet) run(ctx context.Context, sign func(retries uint8) (chain.Prepar
 	}
 }
 
-// Confirm sends a transaction until it is confirmed, or has expired and can land no more.
+// Confirm sends a transaction until it is confirmed, or has expired and can never land.
 func (l *Wallet) Confirm(ctx context.Context, tx chain.Prepared) (landed bool, err error) {
 	sent := false // perhaps, where no endpoint answered
 	for wait := confirmFirst; ; wait = min(wait*5/4, confirmMost) {

@@ -33,8 +33,8 @@ func (l *Accounts) Ballots(ctx context.Context) (map[sign.Key]account.Ballot, er
 	return out, nil
 }
 
-// Ballot reads a ballot of this network and the slot in which it stood so, confirmed. chain.ErrNotFound: it is not
-// there, or not any more.
+// Ballot reads a ballot of this network and the slot in which it stood so, confirmed. It returns chain.ErrNotFound if
+// it does not exist, or no longer.
 func (l *Accounts) Ballot(ctx context.Context, at sign.Key) (account.Ballot, market.Slot, error) {
 	a, slot, err := l.account(ctx, at)
 	if err != nil {

@@ -67,11 +67,11 @@ func (s *step) held(ev Held) {
 	seat.Phase, seat.Units, seat.Overlay, seat.until, seat.slow = PhaseHeld, units, ev.Overlay, ev.Until, false
 }
 
-// badKey says why an overlay key cannot be a member's of this gang; nil if it can.
+// badKey returns the refusal of an overlay key that no member of this gang can have, else nil.
 func (s *step) badKey(key market.OverlayKey) *market.Refusal {
 	if !s.gang.params.Overlay {
 		if !key.IsZero() {
-			return market.Refuse(market.ReasonTerms, "it named an overlay key that nobody asked for")
+			return market.Refuse(market.ReasonTerms, "overlay key: given for a lease without an overlay")
 		}
 		return nil
 	}

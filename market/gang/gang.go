@@ -126,8 +126,8 @@ type step struct {
 	effects []Effect
 }
 
-// Step takes one event. Events that answer nothing asked are ignored, or released again if they say that something is
-// held; the error is always nil today and kept for the shape all machines share.
+// Step takes one event. Events that answer nothing asked are ignored, or released again if they report a hold. The
+// error is always nil; all machines have this signature.
 func (g Gang) Step(now lease.Now, ev Event) (Gang, []Effect, error) {
 	g.seats, g.past = slices.Clone(g.seats), slices.Clone(g.past)
 	g.attempts, g.failures = slices.Clone(g.attempts), slices.Clone(g.failures)

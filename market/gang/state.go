@@ -127,7 +127,7 @@ type Unfit struct {
 type Event interface{ event() string }
 
 type (
-	// Held says that a provider set units aside.
+	// Held reports that a provider set units aside.
 	Held struct {
 		Rank    uint32
 		Hold    market.HoldID
@@ -141,40 +141,40 @@ type (
 		Round uint32
 		Unfit []Unfit
 	}
-	// Refused says that a provider refused a request.
+	// Refused reports that a provider refused a request.
 	Refused struct {
 		Rank   uint32
 		Hold   market.HoldID
 		Reason *market.Refusal
 	}
-	// Signed says that a provider signed the lease, and that its signature was checked.
+	// Signed reports that a provider signed the lease, and that its signature was checked.
 	Signed struct {
 		Rank           uint32
 		Hold           market.HoldID
 		Lease          market.LeaseID
 		ActivateBefore market.Slot
 	}
-	// Activated says that a lease is paid for and may be used.
+	// Activated reports that a lease is paid for and may be used.
 	Activated struct {
 		Rank uint32
 		Hold market.HoldID
 	}
-	// Lost says that a provider cannot be reached or broke the protocol.
+	// Lost reports that a provider cannot be reached or broke the protocol.
 	Lost struct {
 		Rank   uint32
 		Hold   market.HoldID
 		Reason *market.Refusal
 	}
-	// Released says that a provider confirmed a release, or never will.
+	// Released reports that a provider confirmed a release, or never will.
 	Released struct{ Hold market.HoldID }
 	// Recruited answers a Recruit with providers that quoted, best first. None may have: the next Recruit follows.
 	Recruited struct {
 		Round     uint32
 		Providers []sign.Key
 	}
-	// Cancelled says that the buyer does not want the gang any more.
+	// Cancelled reports that the buyer gave up the gang.
 	Cancelled struct{ Reason string }
-	// DeadlinePassed says that time has passed. Every other event looks at the clock as well.
+	// DeadlinePassed reports that time has passed. Every other event looks at the clock as well.
 	DeadlinePassed struct{}
 )
 
@@ -234,9 +234,9 @@ type (
 		Hold     market.HoldID
 		Lease    market.LeaseID
 	}
-	// Formed says that all leases are active. It comes at most once, and then Failed never does.
+	// Formed reports that all leases are active. It comes at most once, and then Failed never does.
 	Formed struct{ Seats []Seat }
-	// FailedWith says that the gang is over and everything was released. It comes at most once.
+	// FailedWith reports that the gang is over and everything was released. It comes at most once.
 	FailedWith struct {
 		Reason  *market.Refusal
 		Details []Failure // every provider that did not work out, in order

@@ -77,6 +77,6 @@ func (b Book) choose(
 	return "", nil, best
 }
 
-// near says how close to a sale the reasons of fit are; of several classes the closest gives the answer.
+// near ranks the reasons of fit by their distance to a sale. Of several classes the closest one gives the answer.
 var near = map[market.Reason]int{market.ReasonPrice: 1, market.ReasonResources: 2, market.ReasonCapability: 2,
 	market.ReasonUnproven: 3, market.ReasonCapacity: 3}

@@ -6,17 +6,17 @@ import (
 )
 
 var (
-	// ErrUnknownLease says that the book has no such lease.
+	// ErrUnknownLease means that the book has no such lease.
 	ErrUnknownLease = errors.New("no such lease")
-	// ErrDoubleSale says that two live records hold one unit; a journal written by this package never has that.
+	// ErrDoubleSale means that two live records hold one unit; a journal written by this package never has that.
 	ErrDoubleSale = errors.New("one unit in two live records")
-	// ErrRecord says that a record breaks its own rules.
+	// ErrRecord means that a record breaks its own rules.
 	ErrRecord = errors.New("bad hold record")
-	// ErrLimits says that a provider's limits cannot work.
+	// ErrLimits means that a provider's limits cannot work.
 	ErrLimits = errors.New("bad limits")
 )
 
-// InvalidTransition says that the shell reported something that cannot happen to a record in its state.
+// InvalidTransition reports that the shell reported something that cannot happen to a record in its state.
 type InvalidTransition struct {
 	From, To State
 	Event    string

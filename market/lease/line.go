@@ -181,7 +181,7 @@ func successorHold(l market.LeaseID) market.HoldID {
 	return market.HoldID(h[:len(market.HoldID{})])
 }
 
-// checkSuccessor says why the provider does not extend an active lease by ev's.
+// checkSuccessor returns a refusal if the provider does not extend an active lease by ev's.
 func (b Book) checkSuccessor(r *Record, ev ExtendRequested) *market.Refusal {
 	if err := ev.Core.Validate(); err != nil {
 		return market.Refuse(market.ReasonTerms, "%v", err)

@@ -1,14 +1,16 @@
 package lease
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"google.golang.org/protobuf/proto"
 )
 
 // Record is the journal's record of one hold or lease. Records are never changed, only replaced.
@@ -56,46 +58,21 @@ func (r Record) Peer() sign.Key {
 	return r.Agent
 }
 
-// MaxRecordSize bounds a record's wire form: MaxUnitsPerLease units, a core and a full key set.
-const MaxRecordSize = 48 << 10
+// MaxRecordSize bounds a record's journal form: MaxUnitsPerLease units, a core and a full key set.
+const MaxRecordSize = 128 << 10
 
 // MaxFunding bounds the buyer's statement of the place of a lease's leaf, in bytes.
 const MaxFunding = 2 << 10
 
 const maxEndReason = 256
 
-// Marshal returns the journal form, a marketpb.HoldRecord.
+// errTrailing means that bytes follow a record.
+var errTrailing = errors.New("data after the record")
+
+// Marshal returns the record's form in the journal: JSON, with times in UTC.
 func (r Record) Marshal() ([]byte, error) {
-	m := &marketpb.HoldRecord{
-		Hold: r.ID[:], Order: r.Order[:], Buyer: r.Buyer[:], State: uint32(r.State), Rank: r.Rank,
-		Price: uint64(r.Price), Slots: r.Slots, JobTerms: r.JobTerms[:], OrderExpires: r.OrderExpires.UnixMilli(),
-		HoldExpires: r.HoldExpires.UnixMilli(), EndReason: r.EndReason, Class: string(r.Class),
-		OrderCount: r.OrderCount, Overlay: r.Overlay,
-	}
-	m.PerUnit, m.Newcomer = market.ResourcesToPB(r.PerUnit), r.Newcomer
-	if !r.Made.IsZero() {
-		m.Made = r.Made.UnixMilli()
-	}
-	if !r.Root.IsZero() {
-		m.Root, m.Previous, m.Since = r.Root[:], r.Previous[:], uint64(r.Since)
-	}
-	if !r.HandedTo.IsZero() {
-		m.HandedTo = r.HandedTo[:]
-	}
-	if !r.Escrow.IsZero() {
-		m.Escrow, m.Funding, m.FundBy = r.Escrow[:], r.Funding, uint64(r.FundBy)
-	}
-	if !r.Agent.IsZero() {
-		m.Agent, m.Supervision = r.Agent[:], r.Supervision
-	}
-	for i := range r.Units {
-		m.Units = append(m.Units, r.Units[i][:])
-	}
-	if r.Core != nil {
-		core := r.Core.Marshal()
-		m.Core, m.Keys, m.BuyerSignature = core[:], r.Keys.Marshal(), r.BuyerSig[:]
-	}
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	r.OrderExpires, r.HoldExpires, r.Made = r.OrderExpires.UTC(), r.HoldExpires.UTC(), r.Made.UTC()
+	b, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encoding hold record: %w", err)
 	}
@@ -103,76 +80,21 @@ func (r Record) Marshal() ([]byte, error) {
 }
 
 // UnmarshalRecord reads the journal form and validates it. ErrRecord for anything this package would not write.
-func UnmarshalRecord(b []byte) (Record, error) {
+func UnmarshalRecord(b []byte) (r Record, err error) {
 	if len(b) > MaxRecordSize {
 		return Record{}, fmt.Errorf("%w: %d bytes, at most %d", ErrRecord, len(b), MaxRecordSize)
 	}
-	var m marketpb.HoldRecord
-	if err := proto.Unmarshal(b, &m); err != nil {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&r); err == nil {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			err = nil
+		} else if err == nil {
+			err = errTrailing
+		}
+	}
+	if err != nil {
 		return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
-	}
-	if len(m.Hold) != 16 || len(m.Order) != 32 || len(m.Buyer) != 32 || len(m.JobTerms) != 32 || m.State > 255 {
-		return Record{}, fmt.Errorf("%w: a field has a wrong size", ErrRecord)
-	}
-	r := Record{
-		ID: market.HoldID(m.Hold), State: State(m.State), Order: market.OrderID(m.Order), OrderCount: m.OrderCount,
-		Buyer: sign.Key(m.Buyer), Rank: m.Rank, Class: market.Class(m.Class), Price: market.Price(m.Price),
-		Slots: m.Slots, JobTerms: sign.Hash(m.JobTerms), OrderExpires: time.UnixMilli(m.OrderExpires).UTC(),
-		HoldExpires: time.UnixMilli(m.HoldExpires).UTC(), EndReason: m.EndReason,
-		PerUnit: market.ResourcesFromPB(m.PerUnit), Overlay: m.Overlay, Newcomer: m.Newcomer,
-	}
-	if m.Made != 0 {
-		r.Made = time.UnixMilli(m.Made).UTC()
-	}
-	for _, u := range m.Units {
-		if len(u) != 32 {
-			return Record{}, fmt.Errorf("%w: a unit id has %d bytes", ErrRecord, len(u))
-		}
-		r.Units = append(r.Units, market.UnitID(u))
-	}
-	if len(m.Core) > 0 {
-		core, err := market.UnmarshalLeaseCore(m.Core)
-		if err != nil {
-			return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
-		}
-		keys, err := market.UnmarshalKeySet(m.Keys)
-		if err != nil {
-			return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
-		}
-		if len(m.BuyerSignature) != sign.SignatureSize {
-			return Record{}, fmt.Errorf("%w: buyer signature of %d bytes", ErrRecord, len(m.BuyerSignature))
-		}
-		r.Core, r.Lease, r.Keys, r.BuyerSig = &core, core.ID(), keys, sign.Signature(m.BuyerSignature)
-	} else if len(m.Keys) > 0 || len(m.BuyerSignature) > 0 {
-		return Record{}, fmt.Errorf("%w: keys or signature without a lease", ErrRecord)
-	}
-	for _, f := range []struct {
-		to   *market.LeaseID
-		from []byte
-	}{{&r.Root, m.Root}, {&r.Previous, m.Previous}, {&r.HandedTo, m.HandedTo}} {
-		switch len(f.from) {
-		case 0:
-		case len(market.LeaseID{}):
-			*f.to = market.LeaseID(f.from)
-		default:
-			return Record{}, fmt.Errorf("%w: a lease id of %d bytes", ErrRecord, len(f.from))
-		}
-	}
-	r.Since = market.Slot(m.Since)
-	switch len(m.Escrow) {
-	case 0:
-	case sign.KeySize:
-		r.Escrow = sign.Key(m.Escrow)
-	default:
-		return Record{}, fmt.Errorf("%w: an escrow's address of %d bytes", ErrRecord, len(m.Escrow))
-	}
-	r.Funding, r.FundBy, r.Supervision = m.Funding, market.Slot(m.FundBy), m.Supervision
-	switch len(m.Agent) {
-	case 0:
-	case sign.KeySize:
-		r.Agent = sign.Key(m.Agent)
-	default:
-		return Record{}, fmt.Errorf("%w: an agent's key of %d bytes", ErrRecord, len(m.Agent))
 	}
 	return r, r.validate()
 }
@@ -199,6 +121,9 @@ func (r Record) validate() error {
 	if r.State == Held && r.Core != nil {
 		return bad("held with a lease already signed")
 	}
+	if err := r.validateCore(); err != nil {
+		return bad("%v", err)
+	}
 	if c := r.Core; c != nil && (c.Order != r.Order || c.Buyer != r.Buyer || c.Rank != r.Rank ||
 		int(c.Units) != len(r.Units) || c.UnitsRoot != market.UnitsRoot(r.Units) || c.VoucherKeys != r.Keys.Hash()) {
 		return bad("its lease is about something else")
@@ -213,6 +138,20 @@ func (r Record) validate() error {
 		return bad("%s with an escrow", r.State)
 	}
 	return r.validateLine(bad)
+}
+
+// validateCore returns an error if the lease or its keys are malformed, or there are keys without a lease.
+func (r Record) validateCore() error {
+	switch c := r.Core; {
+	case c == nil && (len(r.Keys.Keys) > 0 || !r.BuyerSig.IsZero() || !r.Lease.IsZero()):
+		return errors.New("keys, signature or id without a lease")
+	case c == nil:
+		return nil
+	case c.ID() != r.Lease:
+		return fmt.Errorf("lease %s: id of another one, %s", c.ID().Short(), r.Lease.Short())
+	default:
+		return errors.Join(c.Validate(), r.Keys.Validate())
+	}
 }
 
 // validateLine returns an error if the record's place in its line is impossible.

@@ -11,7 +11,7 @@ import (
 // State of one record.
 type State uint8
 
-// The states, one sentence each. The numbers are written to journals and never reused.
+// The states, one sentence each. Journals have their names.
 const (
 	Held   State = 1 // Units are set aside for the buyer until HoldExpires.
 	Signed State = 2 // The provider's signature may be out; over if not activated in time.
@@ -32,6 +32,20 @@ func (s State) String() string {
 		return n
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads the name of a state. ErrRecord for any other text.
+func (s *State) UnmarshalText(text []byte) error {
+	for state, name := range stateNames {
+		if name == string(text) {
+			*s = state
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: state %.20q: unknown", ErrRecord, text)
 }
 
 // Live reports whether the record's units are nobody else's.
@@ -139,7 +153,7 @@ type Effect interface{ effect() }
 type (
 	// Persist writes the record to the journal under its hold id, durably, before anything after it is done.
 	Persist struct{ Record Record }
-	// Forget removes the record from the journal: nobody can replay a request for it any more.
+	// Forget removes the record from the journal. No request for it can be replayed then.
 	Forget struct{ Hold market.HoldID }
 	// AnswerHeld answers a reserve: these units, ascending, until Expires.
 	AnswerHeld struct {
@@ -181,7 +195,7 @@ type (
 		Lease  market.LeaseID
 		Reason string
 	}
-	// Unpaid says that units were set aside for a peer that did not pay for them. It is carried out with the effects
+	// Unpaid reports that units were set aside for a peer that did not pay for them. It is carried out with the effects
 	// that are journalled.
 	Unpaid struct {
 		Peer     sign.Key      // that commanded the hold
@@ -189,7 +203,7 @@ type (
 		Held     time.Duration // for how long
 		Lapsed   bool          // it did not give them back either
 	}
-	// UnitsFreed says that these units can be offered again.
+	// UnitsFreed reports that these units can be offered again.
 	UnitsFreed struct{ Units []market.UnitID }
 )
 

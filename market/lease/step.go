@@ -169,7 +169,7 @@ func (s *step) answerHeld(r *Record) {
 	s.emit(AnswerHeld{r.ID, r.Units, r.HoldExpires, s.book.limits.overlayKey(r)})
 }
 
-// grant chooses the units for a new hold or says why there are none.
+// grant chooses the units for a new hold, or returns a refusal.
 func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *market.Refusal) {
 	b, o := s.book, ev.Order
 	if ev.Hold.IsZero() {

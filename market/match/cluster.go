@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Near says how near the members of a cluster must be to one another.
+// Near bounds the distances between the members of a cluster.
 type Near struct {
 	// Within bounds the round trip predicted between any two of them; 0: any distance will do, and near is still better
 	// than far.
@@ -29,7 +29,7 @@ type Choice struct {
 	Cost     uint64 // the minimised cost
 }
 
-// TooFar says that there are providers enough, and that they are not near enough to one another.
+// TooFar reports that there are providers enough, and that they are not near enough to one another.
 type TooFar struct {
 	Need, Of int // members wanted, providers that could be one
 	// the largest round trip predicted within the nearest so many of them; 0: most are too far from the members there

@@ -66,7 +66,7 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 		{market.ReasonDuration, "13m20s asked, want 4s to 6m40s", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
 		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
 		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, _ *match.Candidate) { o.UnitsPer = 5 }},
-		{market.ReasonUnproven, "2 units asked for a lease, 1 have shown what they are: its record is not checked yet", func(o *market.Order, c *match.Candidate) {
+		{market.ReasonUnproven, "2 units asked for a lease, 1 have a fresh audit record: its record is not checked yet", func(o *market.Order, c *match.Candidate) {
 			o.UnitsPer, c.Shown.Units, c.Shown.Doubt = 2, 1, "its record is not checked yet"
 		}},
 		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, c *match.Candidate) { o.UnitsPer, c.Shown.Units = 5, 4 }},

@@ -364,7 +364,7 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 		detail = fmt.Sprintf("reputation %.4f, at least %.4f is asked",
 			float64(r.reputation)/1e6, float64(q.w.MinReputation)/1e6)
 	case market.ReasonUnproven:
-		detail = fmt.Sprintf("%d units asked for a lease, %d have shown what they are", o.UnitsPer, r.shown)
+		detail = fmt.Sprintf("%d units asked for a lease, %d have a fresh audit record", o.UnitsPer, r.shown)
 		if !c.isProven(o.Class) {
 			detail = fmt.Sprintf("no record tells a unit of %s from another: it is proven as %s alone, and sold so",
 				o.Class, c.Shown.Class)

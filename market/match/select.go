@@ -19,7 +19,7 @@ type Assignment struct {
 	Route    string
 }
 
-// Unschedulable says that an order cannot be placed, and why, in numbers.
+// Unschedulable reports that an order cannot be placed, and why, in numbers.
 type Unschedulable struct {
 	Order      market.OrderID
 	Class      market.Class
@@ -96,8 +96,7 @@ func join(classes []market.Class) string {
 // Select proposes n ranks, 0 to n-1, best provider first, and lists spares in the order they should be asked. With
 // spread every rank is on another provider, and one seat in Weights.NewcomerOneIn goes to a newcomer if there is one;
 // without, the best providers take as many ranks as they can, so that few of them take all. A spare that could take
-// several ranks is listed several times when not spread. The error is nil or says why n cannot be placed; nothing is
-// chosen then.
+// several ranks is listed several times when not spread. It returns an error and no ranks if n cannot be placed.
 func Select(
 	order market.Order, res Result, n int, spread bool,
 ) (chosen []Assignment, spares []sign.Key, err *Unschedulable) {

@@ -118,7 +118,7 @@ func (f *flags) set(bit flags, on bool) {
 // name.
 const maxRuntimeBits = 63
 
-// NewSnapshot indexes the candidates. It keeps the slice, which must not be changed any more.
+// NewSnapshot indexes the candidates. It keeps the slice, which must not change from then on.
 func NewSnapshot(cands []Candidate) *Snapshot {
 	s := &Snapshot{cands: cands, classes: map[market.Class][]row{}, work: map[market.Class]shown{},
 		families: map[market.Class][]market.Class{}, regions: map[market.Region]uint32{}, runtimes: map[string]uint64{}}

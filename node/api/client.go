@@ -21,7 +21,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// ErrNoPeer says that no peer is running on this home directory.
+// ErrNoPeer means that no peer is running on this home directory.
 var ErrNoPeer = errors.New("no peer is running here")
 
 // Client talks to a peer's local API.

@@ -13,7 +13,7 @@ import (
 // RelayedHeader says of a stream over a relay why it will break when it does.
 const RelayedHeader = "Starling-Relayed"
 
-// These trailers say why the archive before them is incomplete, as an Error does.
+// These trailers are the Error of an incomplete archive, which they follow.
 const (
 	ErrorTrailer = "Starling-Error"
 	CodeTrailer  = "Starling-Error-Code"

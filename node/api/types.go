@@ -171,8 +171,8 @@ type SoldLease struct {
 	Earned    market.Amount  `json:"earned"`             // by the best voucher
 	Escrow    sign.Key       `json:"escrow,omitzero"`    // that it is paid from
 	Unfunded  bool           `json:"unfunded,omitempty"` // its money was not seen in the escrow yet
-	Claimed   market.Amount  `json:"claimed,omitempty"`  // of Earned, paid for ever; before the network's fee
-	Lost      market.Amount  `json:"lost,omitempty"`     // of Earned, can never be claimed any more
+	Claimed   market.Amount  `json:"claimed,omitempty"`  // of Earned, paid and finalized; before the network's fee
+	Lost      market.Amount  `json:"lost,omitempty"`     // of Earned, can never be claimed
 	Reason    string         `json:"reason,omitempty"`
 }
 
@@ -184,6 +184,6 @@ type GuardedJob struct {
 	Epoch      uint64     `json:"epoch"`     // under which it is supervised
 	Supervisor sign.Key   `json:"supervisor"`
 	Mine       bool       `json:"mine"` // this peer supervises it
-	Over       bool       `json:"over"` // nobody has to supervise it any more; its owner has not fetched it yet
+	Over       bool       `json:"over"` // needs no supervision; its owner has not fetched it yet
 	Until      time.Time  `json:"until"`
 }

@@ -101,11 +101,15 @@ func (s *Shelf) underWay() batch {
 	return s.batch
 }
 
-// landed keeps for each record of the batch where it is anchored, and nothing of records that nobody can ask for any
-// more. Of a transaction that nobody remembers, the zero id, it keeps that.
+// landed keeps for each record of the batch where it is anchored, and forgets records that nobody can request. Of a
+// transaction that no endpoint remembers, the zero id, it keeps that.
 func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus) error {
+	back, err := s.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer back()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	b, now := s.batch, map[sign.Hash]chain.Inclusion{}
 	var w journal.Batch
 	batchTable.Delete(&w, batchKey)
@@ -134,9 +138,12 @@ func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus
 			anchoredTable.Delete(&w, r)
 		}
 	}
+	s.mu.Unlock()
 	if err := w.Commit(ctx, s.store); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.anchored, s.batch = now, batch{}
 	return nil
 }
@@ -160,7 +167,7 @@ func (s *Service) anchors(ctx context.Context) {
 	}
 }
 
-// errNothing says that nothing is left to anchor.
+// errNothing means that nothing is left to anchor.
 var errNothing = errors.New("no record is to be anchored")
 
 // anchorAll completes the batch that is under way, then anchors further records.

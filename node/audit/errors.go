@@ -8,15 +8,15 @@ import (
 )
 
 var (
-	// ErrCommittee says that fewer members than must pass a record can be reached.
+	// ErrCommittee means that fewer members than must pass a record can be reached.
 	ErrCommittee = errors.New("too few members of the committee can be reached")
-	// ErrMember says that a member that had given a nonce gave nothing more: the attempt is void.
+	// ErrMember means that a member that had given a nonce gave nothing more: the attempt is void.
 	ErrMember = errors.New("a member of the committee left the audit")
-	// ErrInstant says that the window's audits have begun without this peer, or that it does not know when they do.
+	// ErrInstant means that the window's audits have begun without this peer, or that it does not know when they do.
 	ErrInstant = errors.New("the instant at which this window's audits begin has passed")
-	// ErrUnits says that there is nothing to audit, too much, or a unit twice.
+	// ErrUnits means that there is nothing to audit, too much, or a unit twice.
 	ErrUnits = errors.New("units that cannot be audited together")
-	// ErrNotPassed says that the committee did not pass a unit.
+	// ErrNotPassed means that the committee did not pass a unit.
 	ErrNotPassed = errors.New("the committee did not pass the unit")
 )
 

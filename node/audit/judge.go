@@ -92,7 +92,7 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	return u.verdict, nil
 }
 
-// judge says how a unit did, and why when it did not pass.
+// judge returns the outcome of a unit, with an error if it did not pass.
 func (m *Member) judge(
 	a *attempt, u *unit, shown audit.Shown, opened challenge.Opened, walked challenge.Walked,
 ) (audit.Outcome, error) {

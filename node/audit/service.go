@@ -201,7 +201,7 @@ func (s *Service) until(ctx context.Context, slot market.Slot) error {
 	}
 }
 
-// ErrNoAudit says that the window's block drew no audit.
+// ErrNoAudit means that the window's block drew no audit.
 var ErrNoAudit = errors.New("this window has no audit")
 
 // next says to a person when the next audit comes.
@@ -255,7 +255,7 @@ func (s *Service) soon(ctx context.Context, w audit.Window) time.Duration {
 	return max(s.cfg.Until(ready), time.Millisecond)
 }
 
-// over notes that this peer answers no more in a window.
+// over notes that this peer gives no further answers in a window.
 func (s *Service) over(w audit.Window) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,7 +346,7 @@ func (s *Service) ready(ctx context.Context) (audit.Window, error) {
 	}
 	if _, now, err := s.cfg.Sight.Window(); err != nil || now > last {
 		s.over(window)
-		return 0, fmt.Errorf("%w: it was slot %d at the latest, it is %d: %s", ErrInstant, last, now, s.next())
+		return 0, fmt.Errorf("%w: slot %d, want %d or earlier: %s", ErrInstant, now, last, s.next())
 	}
 	return window, nil
 }

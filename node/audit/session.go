@@ -128,7 +128,7 @@ func (s *session) stayed() []sign.Key {
 	return slices.DeleteFunc(slices.Clone(s.members), func(m sign.Key) bool { return s.left[m] != nil })
 }
 
-// leaves notes that a member gave no more.
+// leaves notes that a member stopped answering.
 func (s *session) leaves(m sign.Key, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

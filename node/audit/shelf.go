@@ -39,6 +39,7 @@ type Past = proof.PastAudit
 // goroutines.
 type Shelf struct {
 	store journal.Store
+	turn  chan struct{} // holds one token while nobody writes: each write follows from the one before
 
 	mu      sync.Mutex
 	records map[sign.Hash][]byte
@@ -74,16 +75,28 @@ type stands struct {
 // OpenShelf reads the records of an earlier process.
 func OpenShelf(ctx context.Context, st journal.Store) (*Shelf, error) {
 	s := &Shelf{
-		store: st, records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{},
+		store: st, turn: make(chan struct{}, 1),
+		records: map[sign.Hash][]byte{}, units: map[market.UnitID]sign.Hash{},
 		former: map[market.UnitID]sign.Hash{}, past: map[market.UnitID][]Past{},
 		stands: map[market.UnitID]stands{}, counts: map[Outcome]uint64{},
 	}
+	s.turn <- struct{}{}
 	for _, open := range []func(context.Context) error{s.openRecords, s.openPast, s.openAnchors} {
 		if err := open(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
+}
+
+// take waits for the turn to write. The caller gives it back by the returned function.
+func (s *Shelf) take(ctx context.Context) (back func(), err error) {
+	select {
+	case <-s.turn:
+		return func() { s.turn <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // openRecords reads the newest record and the standing of each unit.
@@ -113,7 +126,7 @@ func (s *Shelf) openRecords(ctx context.Context) error {
 func (s *Shelf) openPast(ctx context.Context) error {
 	return pastTable.List(ctx, s.store, "", func(key string, p Past) error {
 		if key != pastKey(p) {
-			return fmt.Errorf("reading audit %s: %w: it is of unit %s, window %d",
+			return fmt.Errorf("reading audit %s: %w: record of unit %s, window %d",
 				key, market.ErrMalformed, p.Unit, p.Window)
 		}
 		s.past[p.Unit] = append(s.past[p.Unit], p)
@@ -132,8 +145,12 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	} else {
 		record, p.Record, p.Rates = r.Record.Marshal(), r.Record.Hash(), r.Record.Rates()
 	}
+	back, err := s.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer back()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	now, report := stands{window: window}, r.report()
 	old, known := s.stands[p.Unit]
 	first := !known || old.window < window // a window counts once
@@ -142,6 +159,7 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	}
 	p.Standing = now.State.String()
 	past := append(slices.DeleteFunc(slices.Clone(s.past[p.Unit]), func(o Past) bool { return o.Window == window }), p)
+	s.mu.Unlock()
 	var b journal.Batch
 	pastTable.Put(&b, pastKey(p), p)
 	standingsTable.Put(&b, p.Unit, now.MarshalIn(window))
@@ -155,6 +173,8 @@ func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.
 	if err := b.Commit(ctx, s.store); err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.past[p.Unit], s.stands[p.Unit] = past, now
 	if first {
 		s.counts[Outcome{p.Class, report.Result}]++
@@ -189,7 +209,7 @@ func (s *Shelf) Standing(u market.UnitID) audit.Standing {
 	return s.stands[u].Standing
 }
 
-// delisted are the units that are not to be sold any more, and why.
+// delisted returns the units that must not be sold now, with the reasons.
 func (s *Shelf) delisted() map[market.UnitID]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

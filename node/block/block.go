@@ -20,13 +20,13 @@ import (
 )
 
 var (
-	// ErrEntry says that an entry cannot be listed, or is malformed.
+	// ErrEntry means that an entry cannot be listed, or is malformed.
 	ErrEntry = errors.New("block list")
-	// ErrNotListed says that a peer is not on the list.
+	// ErrNotListed means that a peer is not on the list.
 	ErrNotListed = errors.New("not on the block list")
 )
 
-// Role is in what a peer is not wanted.
+// Role is a part in which a peer is blocked.
 type Role string
 
 // The roles.
@@ -86,7 +86,7 @@ func Open(ctx context.Context, st journal.Store) (*List, error) {
 	err := entries.List(ctx, st, "", func(k sign.Key, e Entry) error {
 		err := e.Check()
 		if err == nil && e.Peer != k {
-			err = fmt.Errorf("%w: it is of %s", ErrEntry, e.Peer)
+			err = fmt.Errorf("%w: record of another peer, %s", ErrEntry, e.Peer)
 		}
 		if err != nil {
 			return fmt.Errorf("reading block list: %s: %w", k, err)
@@ -105,7 +105,7 @@ func (l *List) get(p sign.Key) (e Entry, there bool, n int) {
 	return e, there, len(l.m)
 }
 
-// Add puts a peer on the list, in place of what the list had of it. ErrEntry.
+// Add puts an entry on the list, in place of the peer's former one. It returns ErrEntry.
 func (l *List) Add(ctx context.Context, e Entry) error {
 	e.Roles = slices.Compact(slices.Sorted(slices.Values(e.Roles)))
 	if err := e.Check(); err != nil {
@@ -114,7 +114,7 @@ func (l *List) Add(ctx context.Context, e Entry) error {
 	l.change <- struct{}{}
 	defer func() { <-l.change }()
 	if _, there, n := l.get(e.Peer); !there && n >= MaxEntries {
-		return fmt.Errorf("%w: it has %d peers, at most %d fit", ErrEntry, n, MaxEntries)
+		return fmt.Errorf("%w: block list is full: %d peers of %d", ErrEntry, n, MaxEntries)
 	}
 	if err := entries.Write(ctx, l.store, e.Peer, e); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (l *List) Blocked(p sign.Key, r Role) (reason string, blocked bool) {
 	return e.Reason, true
 }
 
-// Entries lists what is blocked, the latest first.
+// Entries lists the entries, the latest first.
 func (l *List) Entries() []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -55,7 +55,7 @@ type Question struct {
 	Grace  time.Duration
 }
 
-// ErrMore says that an answer has further parts.
+// ErrMore means that an answer has further parts.
 var ErrMore = errors.New("the answer goes on")
 
 // Program is a program, started when it is asked something and started again after it failed. One question is asked at
@@ -211,8 +211,8 @@ func (h *Program) write(b []byte) chan error {
 	return wrote
 }
 
-// cancel notifies the program that nobody waits any more, once it has read the question (asked is nil when it has). It
-// returns errCancelled when it answered in time and can go on.
+// cancel notifies the program of the caller's end, once it has read the question (asked is nil when it has). It returns
+// errCancelled when it answered in time and can go on.
 func (h *Program) cancel(q Question, id uint64, asked <-chan error) error {
 	timer := time.NewTimer(q.Grace)
 	defer timer.Stop()
@@ -235,7 +235,7 @@ func (h *Program) cancel(q Question, id uint64, asked <-chan error) error {
 				return err
 			}
 		case <-timer.C:
-			return fmt.Errorf("%w does not end what it was told to end", h.cfg.Failed)
+			return fmt.Errorf("%w: it does not cancel a request", h.cfg.Failed)
 		}
 	}
 	select {
@@ -265,7 +265,7 @@ func (h *Program) Nonsense(err error) error {
 	return fmt.Errorf("%w answers nonsense: %s", h.cfg.Failed, Tidy(err.Error(), maxNonsense))
 }
 
-// died says how the process ended.
+// died returns the process's end as an error.
 func (h *Program) died() error {
 	p := h.proc
 	select {
@@ -345,8 +345,8 @@ func startProcess(cfg Config) (*process, error) {
 	return p, nil
 }
 
-// readLines passes answers on, one at a time, until the output ends, breaks its bounds, or the process is gone and
-// nobody asks any more.
+// readLines passes answers on, one at a time, until the output ends, breaks its bounds, or the process is gone and no
+// caller is left.
 func (p *process) readLines(out *os.File, read func(*bufio.Reader) ([]byte, error)) {
 	defer out.Close()
 	r := bufio.NewReader(out)

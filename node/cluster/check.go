@@ -95,8 +95,8 @@ func (s Seen) See(p Plan) (Seen, error) {
 	return next, nil
 }
 
-// After holds a plan against the one in force: the same cluster, rank and engine, and newer. ErrOld says that it is not
-// newer; the one in force again is no error.
+// After checks a plan against the one in force: the same cluster, rank and engine, and newer. It returns ErrOld if the
+// plan is older. The plan in force is accepted again.
 func (p Plan) After(before Plan) error {
 	switch {
 	case p.ID != before.ID:

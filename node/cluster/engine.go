@@ -138,7 +138,7 @@ var Engines = map[string]Engine{
 	},
 }
 
-// ErrEngine says that an engine is not known, an option is not its own, or that it cannot live on a network.
+// ErrEngine means that an engine is not known, an option is not its own, or that it cannot live on a network.
 var ErrEngine = errors.New("engine")
 
 // LookUp finds an engine by its name.

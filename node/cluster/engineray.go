@@ -23,6 +23,7 @@ func ray(t Task) Program {
 		"RAY_raylet_start_wait_time_s":         "300",
 		"RAY_agent_register_timeout_ms":        "300000",
 		"RAY_gcs_rpc_server_connect_timeout_s": "30",
+		"RAY_DASHBOARD_STARTUP_TIMEOUT_S":      "300", // or the head gives up its start
 	}
 	for name, value := range rayTimes(t.rtt()) {
 		env[name] = value

@@ -8,7 +8,7 @@ import (
 var (
 	// ErrPlan reports that a plan is malformed or that the data of a member is false. The text names it.
 	ErrPlan = errors.New("cluster plan cannot be taken")
-	// ErrOld says that a plan is not newer than the one in force.
+	// ErrOld means that a plan is not newer than the one in force.
 	ErrOld = errors.New("cluster plan is not newer")
 )
 

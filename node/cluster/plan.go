@@ -31,7 +31,7 @@ const (
 // Plan is one rank's data about all ranks of a cluster. It is made by Decode, or by a buyer field by field.
 type Plan struct {
 	ID      string // of the job: lower-case letters, digits and '-'
-	Rank    uint32 // whom it is for
+	Rank    uint32 // its receiver
 	Size    uint32 // ranks 0 to Size-1, up to MaxMembers
 	Version uint64 // from 1
 	Members []Member
@@ -61,7 +61,7 @@ func (m Member) Provider() sign.Key { return m.Lease.Core.Provider }
 // Own is the member that the plan is for.
 func (p Plan) Own() (Member, bool) { return p.Member(p.Rank) }
 
-// First says that the others wait for the rank that the plan is for.
+// First means that the others wait for the rank that the plan is for.
 func (p Plan) First() bool { return p.Rank == 0 && Engines[p.Engine].HeadFirst }
 
 // Member is the one of a rank, if it is there.

@@ -103,8 +103,8 @@ run() {
 }
 `
 
-// again runs a worker. Its head may not be there yet, or not any more: it tries again, and the buyer decides which
-// members are lost.
+// again runs a worker. Its head may not exist yet, or no longer: it tries again, and the buyer decides which members
+// are lost.
 const again = `
 while :; do
   run "$@"

@@ -57,7 +57,7 @@ func (l Limits) check() error {
 }
 
 func noLimit(name, text string) error {
-	return fmt.Errorf("%w: buy.limits.%s: %.40q is not an amount such as 2.5, above nothing", ErrConfig, name, text)
+	return fmt.Errorf("%w: buy.limits.%s: %.40q, want an amount above 0, such as 2.5", ErrConfig, name, text)
 }
 
 // Amounts reads the limits for a token with so many decimals.

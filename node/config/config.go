@@ -33,7 +33,7 @@ type Config struct {
 	Announce []string `yaml:"announce"`
 	// Bootstrap are full multiaddrs (…/p2p/<peer>) of peers to join the network by. None is special.
 	Bootstrap []string `yaml:"bootstrap"`
-	// NAT says how the peer is reached when it cannot be dialled.
+	// NAT is the section about reaching a peer that cannot be dialled.
 	NAT reach.NAT `yaml:"nat"`
 	// PlainUDP makes clusters' networks do without the kernel's offloads for UDP, for machines on which those fail.
 	PlainUDP bool `yaml:"plainUDP"`
@@ -52,7 +52,7 @@ type Config struct {
 	// Owner is the address of the wallet that pays and is paid; empty means the one in owner.address, and without
 	// that file the peer's own key.
 	Owner string `yaml:"owner"`
-	// Solana says how to reach the chain.
+	// Solana is the section about the chain's endpoints and fees.
 	Solana Solana `yaml:"solana"`
 	// Provide is the units that the peer sells.
 	Provide inventory.Provide `yaml:"provide"`
@@ -119,7 +119,7 @@ type Metrics struct {
 
 // Clusters is the conditions of a seller for clusters. Their members send to one another through its network.
 type Clusters struct {
-	// Accept is false where units are sold to no cluster; offers say so.
+	// Accept is false if no units are sold to clusters. Offers contain it.
 	Accept bool `yaml:"accept"`
 	// MaxMembers is how many members of clusters run here at a time; 0 is no limit.
 	MaxMembers int `yaml:"maxMembers"`

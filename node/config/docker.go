@@ -36,7 +36,7 @@ var runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 // Check refuses a section that cannot work on any machine.
 func (d Docker) Check() error {
 	if !slices.Contains([]string{"", DockerAuto, DockerOn, DockerOff}, d.Enabled) {
-		return fmt.Errorf("%w: docker.enabled: %.40q is none of auto, true and false", ErrConfig, d.Enabled)
+		return fmt.Errorf("%w: docker.enabled: %.40q, want auto, true or false", ErrConfig, d.Enabled)
 	}
 	if d.Runtime != "" && !runtimeName.MatchString(d.Runtime) {
 		return fmt.Errorf("%w: docker.runtime: %.40q is no name of an OCI runtime in the engine's daemon.json",

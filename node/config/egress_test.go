@@ -30,7 +30,7 @@ func TestEgressConfig(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"egress: {mode: all}":                                     "none of none, allowlist and internet",
+		"egress: {mode: all}":                                     "want none, allowlist or internet",
 		"docker: {internet: true}":                                "unknown field",
 		"egress: {mode: allowlist}":                               "reaches nothing",
 		"egress: {mode: internet, allow: [pypi.org]}":             "does not look at",

@@ -7,7 +7,7 @@ import (
 
 // Guard is a peer's service for jobs with an absent owner. Jobs need guardians only if an escrow pays.
 type Guard struct {
-	// Accept says that the peer guards jobs.
+	// Accept means that the peer guards jobs.
 	Accept bool `yaml:"accept"`
 	// MaxJobs is how many at a time.
 	MaxJobs int `yaml:"maxJobs"`
@@ -19,7 +19,7 @@ type Guard struct {
 	Longest time.Duration `yaml:"longest"`
 }
 
-// maxShare is the most that one guardian may want: so that five together get no more than a tenth.
+// maxShare bounds the share of one guardian, so that five together get at most a tenth.
 const maxShare = 0.02
 
 func (g Guard) check() error {

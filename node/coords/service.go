@@ -52,7 +52,7 @@ type Service struct {
 	saved market.Coordinate
 }
 
-// New begins where the journal says that the peer was.
+// New begins at the peer's last journalled place.
 func New(ctx context.Context, cfg Config) (*Service, error) {
 	s := &Service{cfg: cfg}
 	var err error
@@ -89,7 +89,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// round observes a few of the peers that are connected, and says how many it observed.
+// round observes a few of the connected peers and returns their number.
 func (s *Service) round(ctx context.Context) int {
 	peers := slices.DeleteFunc(s.cfg.Host.Network().Peers(), func(p peer.ID) bool { return !s.direct(p) })
 	rand.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
@@ -145,7 +145,7 @@ func (s *Service) observe(ctx context.Context, p peer.ID) error {
 	return s.space.Observe(string(p), at, slices.Min(r.RTTs), time.Now())
 }
 
-// answer says where this peer is.
+// answer returns this peer's coordinate.
 func (s *Service) answer(context.Context, peer.ID, *nodepb.CoordRequest) (*nodepb.CoordReply, error) {
 	return &nodepb.CoordReply{Coordinate: s.space.published().Marshal()}, nil
 }

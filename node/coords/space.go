@@ -19,7 +19,7 @@ const (
 	partOfRTT = 0.25
 	// doubtStep is how much of its confidence one observation may cost a peer.
 	doubtStep = 0.05
-	// maxRTT is the longest round trip that says where anybody is.
+	// maxRTT is the longest round trip that is used for an estimate.
 	maxRTT = 3 * time.Second
 	// again is how soon the same peer counts again.
 	again = time.Second
@@ -31,7 +31,7 @@ const (
 	doubted = 0.3
 )
 
-// ErrObservation says that an observation was left out.
+// ErrObservation means that an observation was left out.
 var ErrObservation = errors.New("observation not used")
 
 // Space is where one peer is. It may be used by many goroutines.
@@ -74,8 +74,8 @@ func (s *Space) float(c market.Coordinate) *coordinate.Coordinate {
 	return out
 }
 
-// Observe takes in where a peer says that it is, and the round trip that was measured to it. ErrObservation leaves
-// everything as it was.
+// Observe moves the estimate by a peer's own coordinate and the round trip that was measured to it. It returns
+// ErrObservation, and changes nothing, if the observation is unusable.
 func (s *Space) Observe(from string, at market.Coordinate, rtt time.Duration, now time.Time) error {
 	if err := at.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrObservation, err)

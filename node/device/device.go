@@ -19,12 +19,12 @@ import (
 )
 
 var (
-	// ErrMemory says that a dataset or a product does not fit the memory that the device has free.
+	// ErrMemory means that a dataset or a product does not fit the memory that the device has free.
 	ErrMemory = errors.New("the device has not so much memory free")
-	// ErrNoDataset says that a walk was asked over a dataset that is not resident: never filled, evicted, or another
+	// ErrNoDataset means that a walk was asked over a dataset that is not resident: never filled, evicted, or another
 	// one.
 	ErrNoDataset = errors.New("the dataset is not resident on the device")
-	// ErrClosed says that the device was closed.
+	// ErrClosed means that the device was closed.
 	ErrClosed = errors.New("the device is closed")
 )
 

@@ -121,7 +121,8 @@ func decodeFound(m *entrypb.FindReply, g market.Genesis, c market.Class, now tim
 	return f, nil
 }
 
-// Publish has an entry gossip an order that this host's key signed, and says how many neighbours it has to hear it.
+// Publish has an entry gossip an order that this host's key signed, and returns the number of the entry's neighbours in
+// its topic.
 func Publish(ctx context.Context, h host.Host, network string, to peer.ID, envelope []byte) (int, error) {
 	m, err := publish.Call(ctx, h, network, to, &entrypb.PublishRequest{Order: envelope})
 	if err != nil {

@@ -296,8 +296,8 @@ func (o *orders) listen(c market.Class, t *gossip.Topic[market.Order]) {
 // way returns where quotes for an order go.
 func (o *orders) way(id market.OrderID) (replies.Way, bool) { return o.seen.way(id, time.Now()) }
 
-// publish sends an order to its shard's topic, or its class's, and says how many neighbours take part in it. When
-// there is none, one is looked for first.
+// publish sends an order to its shard's topic, or its class's, and returns the number of neighbours in it. If there is
+// none, it first searches for one.
 func (o *orders) publish(ctx context.Context, ord market.Order, envelope []byte) (int, error) {
 	j, err := o.join(ord.Class)
 	if err != nil {

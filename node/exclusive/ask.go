@@ -116,7 +116,7 @@ func (b Buyer) answer(conn io.Reader, out []Probed, begun time.Time) error {
 	return nil
 }
 
-// opened reads what one device's answer opened, and signs the measure.
+// opened reads the openings of one device's answer, and signs the measure.
 func (b Buyer) opened(conn io.Reader, r *rules.Record) error {
 	var head [sign.SignatureSize + 4]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
@@ -131,7 +131,7 @@ func (b Buyer) opened(conn io.Reader, r *rules.Record) error {
 		return fmt.Errorf("reading openings: %w", err)
 	}
 	if err := r.Opened().Verify(b.Domain, b.Lease.Core.Provider, r.OpenedSig); err != nil {
-		return fmt.Errorf("%w: the signature under what was opened: %w", ErrProtocol, err)
+		return fmt.Errorf("%w: signature of the openings: %w", ErrProtocol, err)
 	}
 	var err error
 	r.MeasuredSig, err = r.Measured().Sign(b.Domain, b.Key)
@@ -148,7 +148,7 @@ func fastest(conn io.ReadWriter, so time.Duration) (time.Duration, error) {
 			return so, fmt.Errorf("pinging: %w", err)
 		}
 		if !bytes.Equal(there[:], back[:]) {
-			return so, fmt.Errorf("%w: another ping's answer", ErrProtocol)
+			return so, fmt.Errorf("%w: pong differs from its ping", ErrProtocol)
 		}
 		so = min(so, time.Since(begun))
 	}

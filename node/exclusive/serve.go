@@ -32,9 +32,9 @@ const (
 // CodeMemory is how a provider refuses to ready a probe on devices that have no memory left for it.
 const CodeMemory = "memory"
 
-// ErrMemory says that a device had no memory left for a product: the buyer's own program has it. It says nothing of
+// ErrMemory means that a device had no memory left for a product: the buyer's own program has it. It says nothing of
 // anybody.
-var ErrMemory = errors.New("the program has filled the memory, so that nothing can be computed beside it")
+var ErrMemory = errors.New("device memory is full: a probe has no room beside the program")
 
 const (
 	pingSize = 8
@@ -42,8 +42,8 @@ const (
 	maxPings = 16
 )
 
-// ErrProtocol says that the other side does not keep to the conversation.
-var ErrProtocol = errors.New("not what a probe says")
+// ErrProtocol means that the other side does not keep to the conversation.
+var ErrProtocol = errors.New("message breaks the protocol of probes")
 
 // Seller is a provider's side of one probe.
 type Seller struct {
@@ -154,7 +154,7 @@ func (s Seller) answer(ctx context.Context, conn io.ReadWriter) ([]computed, err
 	return done, err
 }
 
-// open shows what is drawn of each. It signs for nothing that it has not found right.
+// open shows the drawn entries of each. It signs only entries that it has verified.
 func (s Seller) open(conn io.ReadWriter, done []computed) error {
 	var nonce rules.Nonce
 	if _, err := io.ReadFull(conn, nonce[:]); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
-// Config is what Networks are made of.
+// Config is the configuration of Networks.
 type Config struct {
 	Host *p2p.Host
 	// Policy and Limits are those of the way of each container to the outside.

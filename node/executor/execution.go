@@ -193,7 +193,7 @@ func (e *Execution) Enter() (handle runtime.Handle, leave func(), err error) {
 	}, nil
 }
 
-// end lets no more streams in, and waits until all streams and goroutines of hooks have ended.
+// end refuses further streams, and waits until all streams and goroutines of hooks have ended.
 func (e *Execution) end() {
 	e.mu.Lock()
 	e.over = true

@@ -23,7 +23,7 @@ import (
 // collectEvery is how often the store looks whether it, or the disk, is nearly full.
 const collectEvery = 15 * time.Second
 
-// Config is what Files are made of.
+// Config is the configuration of Files.
 type Config struct {
 	Host    *p2p.Host
 	Network string
@@ -126,7 +126,7 @@ func (f *Files) Share(to peer.ID, c cid.Cid) {
 // Uploaded reports whether an API key brought a blob.
 func (f *Files) Uploaded(key string, c cid.Cid) bool { return f.cfg.Blobs.Brought(c, keyHolder(key)) }
 
-// Drop removes a blob that the selling side does not need any more, unless a job of this peer's own needs it.
+// Drop removes a blob after its use by the selling side, unless a job of this peer's own needs it.
 func (f *Files) Drop(c cid.Cid) {
 	if f.jobs.Uses(c) {
 		return

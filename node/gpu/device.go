@@ -36,12 +36,12 @@ type Device struct {
 	PCI string `json:"pci,omitempty"`
 	// ComputeMode is empty where programs may share the GPU, ExclusiveProcess or Prohibited.
 	ComputeMode string `json:"computeMode,omitempty"`
-	// MIGMode says that the GPU is divided, or would be: then only its slices can be sold.
+	// MIGMode reports that the GPU is divided, or would be: then only its slices can be sold.
 	MIGMode bool `json:"migMode,omitempty"`
 	// MIG is set for a slice.
 	MIG    *MIG   `json:"mig,omitempty"`
 	Health Health `json:"health"`
-	// Simulated says that there is no hardware behind the device.
+	// Simulated reports that there is no hardware behind the device.
 	Simulated bool `json:"simulated,omitempty"`
 	// Refused is why the device is shown and not sold; empty for one that can be sold.
 	Refused string `json:"refused,omitempty"`
@@ -132,7 +132,7 @@ func (inv Inventory) Sellable() []Device {
 // simulatedMark ends the model of a device without hardware, so that no place can show it without saying so.
 const simulatedMark = " (simulated)"
 
-// markSimulated makes every device say that there is no hardware behind it.
+// markSimulated marks every device as simulated.
 func (inv *Inventory) markSimulated() {
 	for i := range inv.Devices {
 		d := &inv.Devices[i]

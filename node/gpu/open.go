@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/node/child"
 )
 
-// Config says where devices are looked for. The zero Config is the real machine.
+// Config is the configuration of the search for devices. The zero Config is the real machine.
 type Config struct {
 	// Simulated is the genesis's flag. Mock can be set only with it.
 	Simulated bool

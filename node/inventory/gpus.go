@@ -135,7 +135,7 @@ func capabilityOf(d gpu.Device) market.Capability {
 	return market.Capability(a*10 + b)
 }
 
-// judge returns the devices that cannot be sold any more, with the reasons.
+// judge returns the devices that cannot be sold now, with the reasons.
 func (g *GPUs) judge(inv gpu.Inventory) map[market.UnitID]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -172,8 +172,8 @@ func changed(was gpu.Device, inv gpu.Inventory) string {
 }
 
 // Readmit prepares to sell devices again on their operator's word, named by UUID: the present problem of their health
-// is no reason any more. A device that is missing, or is another one than before, is refused. Without a source, all
-// are taken.
+// no longer counts. A device that is missing, or is another one than before, is refused. Without a source, all are
+// taken.
 func (g *GPUs) Readmit(ctx context.Context, uuids []string) error {
 	if g.source == nil {
 		return nil

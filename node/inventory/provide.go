@@ -95,7 +95,7 @@ func (c Claim) When(g market.Genesis) (escrow.When, error) {
 	}
 	n, err := market.ParseDecimal(c.Amount, g.Decimals)
 	if err != nil || n == 0 {
-		return w, fmt.Errorf("%w: provide.claim.amount: %.40q is not an amount such as 2.5, above nothing",
+		return w, fmt.Errorf("%w: provide.claim.amount: %.40q, want an amount above 0, such as 2.5",
 			service.ErrConfig, c.Amount)
 	}
 	w.Amount = market.Amount(n)

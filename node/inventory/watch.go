@@ -36,7 +36,7 @@ type Watch struct {
 	err    error
 }
 
-// NewWatch returns a watch over GPUs, which calls withdraw with those that cannot be sold any more, and the reasons.
+// NewWatch returns a watch over GPUs, which calls withdraw with the GPUs that can no longer be sold, and the reasons.
 func NewWatch(g *GPUs, withdraw func(map[market.UnitID]string)) *Watch {
 	return &Watch{gpus: g, withdraw: withdraw}
 }

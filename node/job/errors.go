@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	// ErrInvalid says that a job breaks a rule; the text names every field that does, with its line.
+	// ErrInvalid means that a job breaks a rule; the text names every field that does, with its line.
 	ErrInvalid = errors.New("job is not valid")
-	// ErrNotSupported says that a job asks for something that the format has and this version does not implement.
+	// ErrNotSupported means that a job asks for something that the format has and this version does not implement.
 	ErrNotSupported = errors.New("not supported yet by this version")
 )
 

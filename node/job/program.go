@@ -14,8 +14,8 @@ import (
 // EngineSocket is the file by which a program would command the provider's container engine.
 const EngineSocket = "docker.sock"
 
-// Never are the fields by which a container would reach out of its sandbox, with the one sentence that says why they
-// are refused. They are known so that nobody takes them for a misspelling of something else.
+// Never are the fields by which a container would reach out of its sandbox, each with the reason of its refusal.
+// Without it they would be reported as misspelt.
 var Never = map[string]string{
 	"privileged": "privileged containers are not possible on Starling: the provider's machine is not yours, and " +
 		"its other guests are strangers",

@@ -96,9 +96,9 @@ func (t Timeouts) Grace() time.Duration {
 	return t.Stop
 }
 
-// Health says how to find out whether a running container does its work: exactly one of Command, TCP and HTTP. A
-// program that fails its check Retries times in a row is unhealthy: it is stopped and counts as failed where
-// restart.policy says that a failed one is started again, and is only shown as unhealthy where it does not.
+// Health is the health check of a running container: exactly one of Command, TCP and HTTP. A program that fails its
+// check Retries times in a row is unhealthy: it is stopped and counts as failed where restart.policy starts failed ones
+// again. Elsewhere it is only shown as unhealthy.
 type Health struct {
 	Command     []string `json:"command,omitempty"` // healthy when it exits with 0
 	TCP         uint16   `json:"tcp,omitempty"`     // healthy when the port accepts

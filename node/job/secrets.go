@@ -34,7 +34,7 @@ func (s Secret) FileName() string {
 	return s.Name
 }
 
-// Registry says how the image's registry is opened.
+// Registry is the credentials for the image's registry.
 type Registry struct {
 	// Docker takes the credentials of the user's own `docker login`; the other two are empty then.
 	Docker       bool   `json:"docker,omitempty"`

@@ -36,7 +36,7 @@ const (
 	endSize  = 16
 )
 
-// ErrFrame says that the other end broke the protocol, or its limits.
+// ErrFrame means that the other end broke the protocol, or its limits.
 var ErrFrame = errors.New("bad frame")
 
 // Result is the measurement of one path.
@@ -74,8 +74,8 @@ func echoes(rw io.ReadWriter, rounds int, now clock) (time.Duration, error) {
 	return best, nil
 }
 
-// bulk sends at most so many bytes, and says how many Mbit/s got through. The other end's count of the most it saw is
-// believed as far as twice the mean that this end saw.
+// bulk sends at most so many bytes and returns the rate that got through, in Mbit/s. The other end's count of the most
+// it saw is believed as far as twice the mean that this end saw.
 func bulk(rw io.ReadWriter, most int, rtt time.Duration, now clock) (uint32, error) {
 	chunk := make([]byte, headSize+maxBulk)
 	chunk[0] = frameBulk

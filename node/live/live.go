@@ -6,7 +6,7 @@
 //	kind u8 │ 0 0 0 │ length u32 │ body            numbers are big-endian
 //
 //	kind        direction  body
-//	1 stdout    back       bytes; an empty one says that the provider is there
+//	1 stdout    back       bytes; an empty one is a sign of life of the provider
 //	2 stderr    back       bytes
 //	3 stdin     there      bytes
 //	4 eof       there      empty: no more stdin
@@ -53,9 +53,9 @@ const (
 )
 
 var (
-	// ErrFrame says that the bytes received are no frame of this protocol.
+	// ErrFrame means that the bytes received are no frame of this protocol.
 	ErrFrame = errors.New("malformed frame")
-	// ErrCut says that a stream ended before it said how the program or the copying ended.
+	// ErrCut means that a stream ended before it said how the program or the copying ended.
 	ErrCut = errors.New("the connection broke off")
 )
 

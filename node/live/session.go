@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// pingEvery is how often the program's side says that it is there. It notices so that the other end is gone, also while
+// pingEvery is the period of the program side's signs of life. By them it notices the loss of the other end, also while
 // the program neither reads nor writes.
 const pingEvery = 15 * time.Second
 

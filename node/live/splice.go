@@ -10,7 +10,7 @@ import (
 // Conn is one end of a stream; its directions end one by one.
 type Conn interface {
 	io.ReadWriteCloser
-	// CloseWrite signals to the other end that no more bytes come.
+	// CloseWrite signals the end of the bytes to the other end.
 	CloseWrite() error
 }
 

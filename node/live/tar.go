@@ -26,9 +26,9 @@ const (
 )
 
 var (
-	// ErrCopy says that files cannot be copied as they are.
+	// ErrCopy means that files cannot be copied as they are.
 	ErrCopy = errors.New("cannot be copied")
-	// ErrRoom says that there is no room for all that is copied.
+	// ErrRoom means that there is no room for all that is copied.
 	ErrRoom = errors.New("is more than there is room for")
 )
 

@@ -241,6 +241,38 @@ func TestTicks(t *testing.T) {
 	})
 }
 
+// An answer that came while a machine could not be served counts before a deadline that passed meanwhile.
+func TestEventsBeforeTicks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sent := 0
+		p := start(t, store.NewMemory(), &shell{slow: time.Second, call: func(_ context.Context, _ string, f send) []event {
+			if sent++; sent == 1 {
+				return []event{silent{f.number}} // it is sent again after resend
+			}
+			return nil
+		}})
+		p.Add("a", ledger{}, add{"1", 1})
+		time.Sleep(resend - time.Millisecond)
+		for _, ev := range []event{note{"slow"}, acked{0}} {
+			if err := p.Post("a", ev); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		if m, err := p.Until(t.Context(), "a", ledger.Done); err != nil || m.Version != 3 {
+			t.Errorf("%+v, %v", m, err)
+		}
+		time.Sleep(time.Minute)
+		if sent != 1 {
+			t.Errorf("it was sent %d times, and the answer was there", sent)
+		}
+		if err := p.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // After a restart a machine goes on unless it is Done. One that is Done can be removed; others cannot.
 func TestResumeAndRemove(t *testing.T) {
 	t.Parallel()

@@ -51,6 +51,8 @@ type item[E, F any] struct {
 	done chan<- outcome[F] // has room for one; nil: nobody waits
 }
 
+func (it item[E, F]) ticks() bool { return it.tick }
+
 func (it item[E, F]) answer(o outcome[F]) {
 	if it.done != nil {
 		it.done <- o

@@ -141,6 +141,7 @@ type shell struct {
 
 	mu   sync.Mutex
 	told []string
+	slow time.Duration                               // how long carrying out a told effect takes
 	call func(context.Context, string, send) []event // nil: the counterparty
 }
 
@@ -160,6 +161,7 @@ func (s *shell) Record(b *journal.Batch, k string, old, next ledger, effects []e
 func (s *shell) Carry(k string, f effect) func(context.Context) []event {
 	switch f := f.(type) {
 	case told:
+		time.Sleep(s.slow)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.told = append(s.told, f.text)

@@ -17,6 +17,8 @@ const (
 	// aheadTime is how long a buyer pays ahead at the most: for as long its peer may be away, and nothing that runs for
 	// it ends.
 	aheadTime = 20 * time.Second
+	// receiptIntervals is how many intervals a buyer waits for a receipt at least, as for an answer of its provider.
+	receiptIntervals = 3
 )
 
 // AheadSlots is how many slots a buyer pays ahead at the most, beside the interval that it always does.
@@ -32,6 +34,7 @@ func Terms(
 		Domain: g.Domain(), Core: core, Keys: keys, Escrow: escrow, Supervision: supervision,
 		IntervalSlots: g.IntervalSlots, GraceSlots: g.IntervalSlots + g.SlotsIn(graceTime),
 		SkewSlots: max(g.SlotsIn(skewTime), 1), SlotMillis: g.SlotMillis,
-		MilliCPU: uint64(core.Units) * uint64(perUnit.MilliCPU),
+		ReceiptSlots: receiptIntervals * g.IntervalSlots,
+		MilliCPU:     uint64(core.Units) * uint64(perUnit.MilliCPU),
 	}
 }

@@ -28,7 +28,7 @@ func TestTerms(t *testing.T) {
 		if err := terms.Validate(); err != nil {
 			t.Errorf("%s: %v", g.Network, err)
 		}
-		if terms.MilliCPU != 1000 || terms.GraceSlots <= terms.IntervalSlots {
+		if terms.MilliCPU != 1000 || terms.GraceSlots <= terms.IntervalSlots || terms.ReceiptSlots < terms.GraceSlots {
 			t.Errorf("%s: %+v", g.Network, terms)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// Config is what is measured.
+// Config is the parts of a peer that are measured.
 type Config struct {
 	Host    *p2p.Host
 	Version string

@@ -72,7 +72,7 @@ func (m *Money) Guards(ctx context.Context, cfg Guarding) (err error) {
 	return err
 }
 
-// Wages returns what guarding jobs has come to, by job, also of jobs that are long over.
+// Wages returns the wages for guarding jobs, by job, also of jobs that ended long ago.
 func (m *Money) Wages() map[sign.Hash]settle.Account {
 	if m == nil || m.wages == nil {
 		return nil

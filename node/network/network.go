@@ -79,8 +79,8 @@ func Open(ctx context.Context, cfg Config) (r *Room, err error) {
 // Services returns the services of the room, in order of dependence.
 func (r *Room) Services() []service.Service { return service.With[service.Service](&r.services) }
 
-// Trade makes the exchange of a peer in a region that sells units of some classes. judges says that the peer is found
-// as a verifier. The exchange is a service too.
+// Trade makes the exchange of a peer in a region that sells units of some classes. judges means that the peer announces
+// itself as a verifier. The exchange is a service too.
 func (r *Room) Trade(region string, sells []market.Class, judges bool) service.Service {
 	cfg := exchange.Config{
 		Host: r.cfg.Host, Gossip: r.Gossip, Discovery: r.DHT, Genesis: r.cfg.Genesis, Key: r.cfg.Key, Region: region,

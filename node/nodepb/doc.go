@@ -2,7 +2,7 @@
 // a lease they hold: running workloads under it, watching them, metering it.
 package nodepb
 
-// Ended reports whether an execution in this state will not change any more.
+// Ended reports whether this state is final.
 func (s ExecState) Ended() bool {
 	return s == ExecState_EXEC_STATE_EXITED || s == ExecState_EXEC_STATE_FAILED
 }

@@ -18,7 +18,7 @@ const (
 	codeRetry = 10 * time.Second
 )
 
-// ErrCode says that the network's program on the chain is not the one that the genesis names.
+// ErrCode means that the network's program on the chain is not the one that the genesis names.
 var ErrCode = errors.New("the program on the chain is not the one that the genesis names")
 
 // followCode compares the program's code on the chain with the genesis as soon as it can be read, and every ten
@@ -58,7 +58,7 @@ func (w *Watch) followCode(ctx context.Context) error {
 // checkCode compares the chain's code with the genesis, if that names any.
 func checkCode(want sign.Hash, d svm.Deployed) error {
 	if !want.IsZero() && d.Code != want {
-		return fmt.Errorf("%w: it has code %s, deployed in slot %d, the genesis names %s; "+
+		return fmt.Errorf("%w: code %s, deployed in slot %d, want %s by the genesis; "+
 			"do not join until its people say why", ErrCode, d.Code, d.Slot, want)
 	}
 	return nil

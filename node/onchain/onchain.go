@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/node/settle"
 )
 
-// Config is what a Watch is made of.
+// Config is the configuration of a Watch.
 type Config struct {
 	Genesis market.Genesis
 	Program settle.Chain

@@ -16,7 +16,8 @@ import (
 type Chain interface {
 	// Memos reads memos of final transactions, in which audit records are anchored.
 	chain.Memos
-	// Anchored reads an anchor's account of the network's program. chain.ErrNotFound: it is not there, or not any more.
+	// Anchored reads an anchor's account of the network's program. It returns chain.ErrNotFound if it does not exist,
+	// or no longer.
 	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (account.Anchored, error)
 	// AnchorIn returns chain.ErrNotFound.
 	ProgramAnchors

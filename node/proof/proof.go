@@ -76,7 +76,7 @@ type spec struct {
 	text    string // for people
 	most    int    // bytes of an encoded proof
 	json    bool   // the encoding is JSON, else a fixed layout
-	public  bool   // peers serve it to anybody; the others have what a buyer keeps to itself
+	public  bool   // peers serve it to anybody; the others have private data of a buyer
 	decode  func(body, anchor []byte) (Content, error)
 	checked string // by Check, in one line
 	left    string // unchecked; empty if nothing is
@@ -134,7 +134,7 @@ func Kinds() (out []Kind) {
 	return out
 }
 
-// Public reports whether peers serve proofs of the kind to anybody. The others contain what a buyer keeps to itself.
+// Public reports whether peers serve proofs of the kind to anybody. The others contain private data of a buyer.
 func (k Kind) Public() bool {
 	s, err := specOf(k)
 	return err == nil && s.public

@@ -85,9 +85,12 @@ const (
 	// MaxLogChunk is the most log bytes in one watch item.
 	MaxLogChunk = 64 << 10
 
-	// QuickAnswer is the deadline of what a peer answers from memory or after
-	// one journal write.
+	// QuickAnswer is the deadline of answers from memory or after one journal write.
 	QuickAnswer = 5 * time.Second
+
+	// BusyAnswer is the deadline of a receipt, and of a request about an execution: a buyer has those of all its leases
+	// at about the same time.
+	BusyAnswer = 10 * time.Second
 )
 
 // Ask asks a provider for a quote.
@@ -108,12 +111,12 @@ var Lease = stream.Protocol[*marketpb.LeaseRequest, *marketpb.LeaseReply]{
 
 // Exec starts, stops and describes executions under a lease.
 var Exec = stream.Protocol[*nodepb.ExecRequest, *nodepb.ExecReply]{
-	Name: "exec", Version: 1, MaxRequest: MaxWorkload, MaxResponse: MaxExecution, Deadline: QuickAnswer,
+	Name: "exec", Version: 1, MaxRequest: MaxWorkload, MaxResponse: MaxExecution, Deadline: BusyAnswer,
 }
 
 // Meter has a receipt co-signed and brings the next voucher.
 var Meter = stream.Protocol[*nodepb.MeterRequest, *nodepb.MeterReply]{
-	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: QuickAnswer,
+	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: BusyAnswer,
 }
 
 // Guard asks a guardian of a detached job.
@@ -179,10 +182,10 @@ const liveDeadline = 10 * time.Second
 const (
 	// ReasonStart is the provider's trouble: another one may run it.
 	ReasonStart = "start"
-	// ReasonImage says that the container image does not exist or differs from its digest.
+	// ReasonImage reports that the container image does not exist or differs from its digest.
 	ReasonImage = "image"
-	// ReasonProgram says that the image is there, and its program cannot be started.
+	// ReasonProgram reports that the image is there, and its program cannot be started.
 	ReasonProgram = "program"
-	// ReasonCredentials says that the image's registry refused the credentials, or wants some.
+	// ReasonCredentials reports that the image's registry refused the credentials, or wants some.
 	ReasonCredentials = "credentials"
 )

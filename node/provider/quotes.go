@@ -95,8 +95,8 @@ func (q *quotes) quote(ctx context.Context, o market.Order, direct bool) (quote,
 	return quote, current.Envelope, err
 }
 
-// backed returns what can be sold to an order with the security behind it. A hold looks at the chain again: where a
-// moment ago there was enough, a quote does not wait for that.
+// backed returns the offer to an order with the security behind it. A hold reads the chain again; a quote does not wait
+// for that if there was enough a moment ago.
 func (q *quotes) backed(ctx context.Context, at lease.Now, o market.Order, direct bool) (lease.Quoted, *lease.Backing,
 	error) {
 	book := q.p.ledger.Book()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Credit bounds what is begun on trust by all keys together. A key takes one unit of it and gives it back when the
+// Credit bounds the work that all keys together begin on trust. A key takes one unit of it and gives it back when the
 // trust proves right; the other units come back in the course of time. Safe for concurrent use.
 type Credit[K comparable] struct {
 	most float64

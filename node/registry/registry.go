@@ -28,7 +28,7 @@ const (
 	Kept = 10 * time.Minute
 )
 
-// ErrStale says that the chain does not list registrations, and has not for too long to go by what it listed before.
+// ErrStale means that the chain does not list registrations, and has not for too long to go by what it listed before.
 var ErrStale = errors.New("the list of registrations is too old")
 
 // Chain lists all registrations of a network; a *solana.Ledger. Many public endpoints do not answer this.

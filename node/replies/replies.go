@@ -1,6 +1,6 @@
-// Package replies brings quotes back to buyers. An order names no address: a provider that answered it would send
-// packets wherever a stranger says. A quote goes back over the connections by which its order came, one peer at a time,
-// and nobody dials for it:
+// Package replies brings quotes back to buyers. An order names no address: a provider that answered an address in it
+// would send packets wherever a stranger wants. A quote goes back over the connections by which its order came, one
+// peer at a time, and nobody dials for it:
 //
 //	buyer ── order ──▸ peer ── order ──▸ peer ── order ──▸ provider
 //	buyer ◂── box ──── peer ◂── box ──── peer ◂── box ──── provider

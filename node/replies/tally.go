@@ -55,7 +55,7 @@ func (r *Router) count(from peer.ID, o market.OrderID, w Way, now time.Time) boo
 	return t.add(p, Most(w.Leases))
 }
 
-// sweep forgets orders of which quotes are not passed on any more, a quarter of a second after the last time at the
+// sweep forgets orders with quotes that are no longer passed on, a quarter of a second after the last time at the
 // earliest; r.mu is held.
 func (r *Router) sweep(now time.Time) {
 	if now.Sub(r.swept) < time.Second/4 {

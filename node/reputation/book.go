@@ -38,7 +38,7 @@ const (
 	maxLeads = 1024
 )
 
-// source says where facts come from, and which of them make room for each other.
+// source is the origin of facts. Facts of one source make room for each other.
 type source byte
 
 const (
@@ -312,7 +312,8 @@ func (b *Book) View() (*reputation.View, error) {
 	return b.look(b.seen)
 }
 
-// Scores are those of peers in a role. Where they cannot be computed, all are strangers, and the log says why.
+// Scores returns the scores of peers in a role. If they cannot be computed, it logs the error and returns those of
+// strangers.
 func (b *Book) Scores(role reputation.Role, peers ...sign.Key) []reputation.Score {
 	v, err := b.View()
 	if err != nil {

@@ -62,7 +62,7 @@ func (b *Book) History(ctx context.Context, about sign.Key) (proof.History, erro
 // Told is a fact with its evidence.
 type Told struct {
 	Kind  string          `json:"kind"`
-	Role  reputation.Role `json:"role"` // of whom it is about
+	Role  reputation.Role `json:"role"` // of its subject
 	ID    sign.Hash       `json:"id"`   // of the lease; hash of the audit's answer, of the conflict or of the lie
 	Rater sign.Key        `json:"rater,omitzero"`
 	Own   bool            `json:"own,omitempty"`   // of a lease of this peer's own: its receipts are there

@@ -53,7 +53,7 @@ func (b *Book) openFacts(ctx context.Context) error {
 		for _, form := range forms {
 			f, err := reputation.UnmarshalFact(form)
 			if err == nil && n.source == others {
-				err = fmt.Errorf("%w: a lease of others has no facts of its own", market.ErrMalformed)
+				err = fmt.Errorf("%w: fact about a lease of other peers", market.ErrMalformed)
 			}
 			if err != nil {
 				return fmt.Errorf("reading fact %s: %w", n, err)

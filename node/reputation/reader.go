@@ -211,9 +211,9 @@ func bad(err error) bool {
 // Errors of answers.
 var (
 	// ErrOrder reports an answer to another question.
-	ErrOrder = errors.New("the peer shows something else than was asked for")
-	// ErrRecord says that an audit record shows nothing.
-	ErrRecord = errors.New("the record shows nothing")
+	ErrOrder = errors.New("peer answered another request")
+	// ErrRecord means that an audit record proves nothing.
+	ErrRecord = errors.New("audit record proves nothing")
 )
 
 // read learns a page after a mark, and returns the mark up to which it is read. Receipts before a false one count.

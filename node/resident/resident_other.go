@@ -4,5 +4,5 @@ package resident
 
 import "context"
 
-// Run returns at once: only Linux is known to keep what a program does not use.
+// Run returns at once: only Linux is known to keep unused pages.
 func Run(context.Context) {}

@@ -37,7 +37,7 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p account.Payo
 	}
 	a, err := s.awardOf(ctx, l, of, p)
 	if err != nil {
-		return fmt.Errorf("who is paid cannot be had from anybody: %w", err)
+		return fmt.Errorf("fetching the list of payments: %w", err)
 	}
 	m = Mine{Epoch: of.epoch, Source: of.source, Root: p.Root, Wallet: l.mine.Payout}
 	index, amount, path, err := a.Proof(m.Wallet)

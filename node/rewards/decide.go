@@ -23,7 +23,7 @@ import (
 // its turn, and confirms the ballot of the newest turn with a right table.
 func (s *Service) decide(ctx context.Context, l *look, of subject, e rewards.Epoch) error {
 	if l.holdings[of.source] == 0 || of.source == 0 && l.network.Params.Votes.Allowance(of.epoch) == 0 {
-		return fmt.Errorf("%w: nothing is in the account that it is paid from", rewards.ErrNothing)
+		return fmt.Errorf("%w: paying account is empty", rewards.ErrNothing)
 	}
 	turns, err := s.turns(ctx, l, of)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Service) check(
 	if len(errs) == 0 {
 		return t, a, ErrNoDocument
 	}
-	return t, a, fmt.Errorf("%w (its proposer or who bonded most; %d were asked)", errs[0], len(errs))
+	return t, a, fmt.Errorf("%w (from its proposer or the largest verifiers; %d requests failed)", errs[0], len(errs))
 }
 
 // checkTable is check for a table, with the certificates of one peer.
@@ -347,8 +347,8 @@ func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint6
 	return shared
 }
 
-// vote says that this peer counted the same; former is the ballot of which it said so before, zero for none. The vote
-// is written down first, so that its rent comes back some day.
+// vote confirms a ballot whose count this peer shares. former is the ballot that it confirmed before, zero for none.
+// The vote is journalled first, so that its rent is reclaimed later.
 func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b account.Ballot) error {
 	mine := s.address(*l.mine)
 	note := account.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)

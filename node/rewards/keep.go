@@ -246,7 +246,7 @@ func (k *keep) awarded(ctx context.Context, epoch uint64, root sign.Hash) ([]byt
 	return a.Payees, err
 }
 
-// forget deletes the data of epochs before one of which nothing can be accepted any more. This peer's payments stay.
+// forget deletes the data of epochs before one, for which no table can be accepted. This peer's payments stay.
 func (k *keep) forget(ctx context.Context, epoch uint64, v account.Votes, slots uint64) error {
 	e, err := rewards.EpochOf(v, slots, epoch)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	// ErrRoot says that a ballot's root is not that of the table behind it.
+	// ErrRoot means that a ballot's root is not that of the table behind it.
 	ErrRoot = errors.New("the ballot's root is not that of its table")
 	// ErrShared reports that a table divides another sum than there is.
 	ErrShared = errors.New("the table divides something else than there is")
@@ -73,7 +73,7 @@ type Service struct {
 	aTurn   time.Duration       // how long a turn takes, once it is known
 	trouble map[subject]string  // why an epoch's rewards wait
 	refused map[sign.Key]string // ballots that this peer does not confirm, and why
-	done    map[subject]bool    // accepted, and nothing of it is owed to this peer any more
+	done    map[subject]bool    // accepted, and nothing of it is owed to this peer
 }
 
 // subject is an epoch's rewards of one source.

@@ -259,6 +259,26 @@ func TestAttackSplitVote(t *testing.T) {
 			t.Errorf("nothing is carried: %+v", a.ballots)
 		}
 	})
+	t.Run("the second of its turn", func(t *testing.T) {
+		t.Parallel()
+		a := assembled(t, 5)
+		a.now = a.turnOf(true)
+		right, r := a.table(1)
+		_, hidden := a.table(1, 5)
+		a.shows = func(_ sign.Key, d Document) ([]byte, error) {
+			if d.Kind == Table && d.Root == right.Hash() {
+				return right.Marshal(), nil
+			}
+			return nil, ErrNoDocument
+		}
+		a.propose(hidden, a.now-1)
+		a.now++
+		a.propose(r, a.now)
+		a.look(a.honest()...)
+		if a.look(a.honest()...) || len(a.votes) > 0 {
+			t.Errorf("it is voted for: %+v", a.votes)
+		}
+	})
 	t.Run("half were away", func(t *testing.T) {
 		t.Parallel()
 		a := assembled(t, 5)

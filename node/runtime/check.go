@@ -290,5 +290,5 @@ func within(p, dir string) bool {
 	return p == dir || strings.HasPrefix(p, strings.TrimSuffix(filepath.ToSlash(dir), "/")+"/")
 }
 
-// clean says that s can pass through a C string and JSON unchanged.
+// clean reports whether s passes through a C string and JSON unchanged.
 func clean(s string) bool { return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 }

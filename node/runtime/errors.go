@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	// ErrInvalidSpec says that a Spec breaks a rule of this package; the error that wraps it is a *SpecError.
+	// ErrInvalidSpec means that a Spec breaks a rule of this package; the error that wraps it is a *SpecError.
 	ErrInvalidSpec = errors.New("invalid execution spec")
 	// ErrBadModule reports that the program itself cannot be run: missing, malformed, or with needs that the sandbox
 	// does not meet.
@@ -19,30 +19,30 @@ var (
 	ErrNoProgram = errors.New("program of the image cannot be started")
 	// ErrCredentials reports that a registry does not give an image to these credentials.
 	ErrCredentials = errors.New("registry refused the credentials")
-	// ErrRegistry says that a registry could not be reached or broke off.
+	// ErrRegistry means that a registry could not be reached or broke off.
 	ErrRegistry = errors.New("registry cannot be reached")
-	// ErrNoRoom says that this machine's disk has no room for an image, or for the files of an execution.
+	// ErrNoRoom means that this machine's disk has no room for an image, or for the files of an execution.
 	ErrNoRoom = errors.New("no room on the disk")
-	// ErrNoVolume says that this machine has no file systems to give to executions.
+	// ErrNoVolume means that this machine has no file systems to give to executions.
 	ErrNoVolume = errors.New("no volume can be given")
-	// ErrEngine says that the container engine does not answer.
+	// ErrEngine means that the container engine does not answer.
 	ErrEngine = errors.New("container engine does not answer")
-	// ErrDevice says that a device was asked for that is not there or cannot be given.
+	// ErrDevice means that a device was asked for that is not there or cannot be given.
 	ErrDevice = errors.New("device cannot be given")
 	// ErrEnded reports that the call needs a running execution and this one has ended.
 	ErrEnded = errors.New("execution has ended")
-	// ErrBadMount says that a mount's host directory is missing, not a directory, or over the disk limit already.
+	// ErrBadMount means that a mount's host directory is missing, not a directory, or over the disk limit already.
 	ErrBadMount = errors.New("mount cannot be used")
-	// ErrExists says that the spec's directory already holds an execution.
+	// ErrExists means that the spec's directory already holds an execution.
 	ErrExists = errors.New("execution already exists")
-	// ErrNotFound says that this runtime has no such execution: never started, destroyed, or not recovered after a
+	// ErrNotFound means that this runtime has no such execution: never started, destroyed, or not recovered after a
 	// restart.
 	ErrNotFound = errors.New("no such execution")
-	// ErrBadHandle says that a handle is malformed or belongs to another runtime.
+	// ErrBadHandle means that a handle is malformed or belongs to another runtime.
 	ErrBadHandle = errors.New("bad execution handle")
 	// ErrNoOverlay reports that the call needs an execution with an overlay, or a machine that can give one.
 	ErrNoOverlay = errors.New("no overlay network")
-	// ErrClosed says that the runtime was closed.
+	// ErrClosed means that the runtime was closed.
 	ErrClosed = errors.New("runtime is closed")
 )
 

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// LogWriter passes on the first bytes of a log and drops the rest behind one LogCutMarker line, so that a program
-// that prints without end can neither fill the disk nor be slowed down by it. It never fails: a log that cannot be
-// written is dropped too, and Err says so.
+// LogWriter passes on the first bytes of a log and drops the rest behind one LogCutMarker line, so that a program that
+// prints without end can neither fill the disk nor be slowed down by it. It never fails: a log that cannot be written
+// is dropped too, and Err reports it.
 type LogWriter struct {
 	mu    sync.Mutex
 	w     io.Writer

@@ -36,9 +36,9 @@ type Overlay struct {
 	MTU int `json:"mtu"`
 	// Hostname is the sandbox's name: 1 to 63 of [a-z0-9-].
 	Hostname string `json:"hostname"`
-	// Alone says that the execution has no fellows: neither OverlayDir nor AgentPath is there.
+	// Alone reports that the execution has no fellows: neither OverlayDir nor AgentPath is there.
 	Alone bool `json:"alone,omitempty"`
-	// First says that the execution's fellows wait for it. On a machine that has handed out more processors than it
+	// First reports that the execution's fellows wait for it. On a machine that has handed out more processors than it
 	// has, it comes before others, up to its own limit.
 	First bool `json:"first,omitempty"`
 	// Files are its read-only files at these paths: /etc/hosts, /etc/resolv.conf, /etc/hostname, and names in

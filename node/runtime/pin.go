@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Registries knows what the tags of images mean.
+// Registries resolves the tags of images to digests.
 type Registries interface {
 	// Resolve returns the digest that an image's name without one has now.
 	Resolve(ctx context.Context, image string, auth *RegistryAuth) (digest string, err error)
@@ -15,8 +15,7 @@ type Registries interface {
 // pinTime bounds the search for an image's digest.
 const pinTime = 30 * time.Second
 
-// Pin adds the digest to an image's name that has none: all who are given the result run what the tag means now,
-// whatever it means later.
+// Pin adds the digest to an image's name that has none, so that all ranks run one image even if the tag moves.
 func Pin(ctx context.Context, r Registries, image string, auth *RegistryAuth) (string, error) {
 	if image == "" || CheckImage(image) == nil {
 		return image, nil

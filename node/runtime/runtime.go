@@ -259,7 +259,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Reason says why an execution ended otherwise than by its own exit.
+// Reason is the cause of an execution's end if that was not its own exit.
 type Reason string
 
 const (

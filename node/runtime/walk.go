@@ -15,7 +15,7 @@ import (
 // an endless chain would keep the walker busy forever.
 const maxWalkDepth = 256
 
-// ErrDeep says that directories lie deeper in each other than they are walked.
+// ErrDeep means that directories lie deeper in each other than they are walked.
 var ErrDeep = errors.New("directories too deep in each other")
 
 // Walk calls fn with every entry beneath root, root itself left out, a directory before its entries and else in no

@@ -1,5 +1,5 @@
 // Package sealed encrypts a few bytes to a peer's key, so that only that peer reads them: registry credentials and
-// secrets on their way to the provider that won, and at rest in the buyer's own journal.
+// secrets on their way to the chosen provider, and at rest in the buyer's own journal.
 //
 //	box = 0x01 ‖ HPKE enc[32] ‖ ciphertext (plaintext ‖ tag[16])
 //
@@ -23,9 +23,9 @@ import (
 )
 
 var (
-	// ErrSealed says that a box was not sealed to this key for this purpose, or was changed on the way.
+	// ErrSealed means that a box was not sealed to this key for this purpose, or was changed on the way.
 	ErrSealed = errors.New("cannot be unsealed")
-	// ErrTooLarge says that a plain text is over MaxPlain.
+	// ErrTooLarge means that a plain text is over MaxPlain.
 	ErrTooLarge = errors.New("too much to seal")
 )
 

@@ -5,8 +5,8 @@ import "github.com/starling-network/starling/market"
 // Account is the outcome of claims. Amounts are before the network's fee.
 type Account struct {
 	Owed    market.Amount // by the best voucher
-	Claimed market.Amount // of that, paid for ever
-	Lost    market.Amount // of that, can never be claimed any more
+	Claimed market.Amount // of that, paid and finalized
+	Lost    market.Amount // of that, can never be claimed
 }
 
 // Claims are a lease's: a machine of chain/escrow/claims.

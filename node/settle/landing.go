@@ -18,8 +18,9 @@ type Landing struct {
 	// Sign signs one and has it in the journal, in the place of one that can never land. The zero value: not now, wait
 	// was called with the reason. An error ends it all.
 	Sign func(ctx context.Context, wait func(error)) (chain.Prepared, error)
-	// Gone is asked of a transaction that had no effect, or, when forgotten, of one whose end nobody remembers. Nil:
-	// what it was for is done; chain.ErrNotFound: it is not, and another is to be signed; else it is asked again.
+	// Gone is called for a transaction that had no effect, or, when forgotten, one with an outcome that no endpoint
+	// remembers. It returns nil if the transaction's purpose is achieved, and chain.ErrNotFound if another one must be
+	// signed. After any other error it is called again.
 	Gone  func(ctx context.Context, tx chain.Prepared, forgotten bool) error
 	Every time.Duration    // between looks; while nothing can be signed up to maxRest times as long, doubling
 	Wait  func(why string) // called with each new reason
@@ -29,7 +30,7 @@ type Landing struct {
 const maxRest = 64
 
 // Run begins with what the journal has: the zero value when nothing was signed. It returns the transaction by which it
-// ended and what the chain last said of it: Finalized, or another state when Gone said that all is done.
+// ended and its last known state: Finalized, or another one if Gone returned nil.
 func (l Landing) Run(ctx context.Context, tx chain.Prepared) (chain.Prepared, chain.TxStatus, error) {
 	var said string
 	wait := func(why error) {

@@ -24,7 +24,8 @@ type Chain interface {
 	Network(ctx context.Context) (account.Network, error)
 	// Deployed reads the program's code and its upgrade authority, confirmed.
 	Deployed(ctx context.Context) (svm.Deployed, error)
-	// Anchored reads the root that a key wrote down, confirmed. chain.ErrNotFound: it is not there, or not any more.
+	// Anchored reads the root that a key wrote down, confirmed. It returns chain.ErrNotFound if it does not exist, or
+	// no longer.
 	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (account.Anchored, error)
 	// Provider reads the registration of a provider by the key that it first had. chain.ErrNotFound: it never
 	// registered.
@@ -116,8 +117,8 @@ func (n *Network) keep(ctx context.Context, found account.Network, write bool) (
 	return net, nil
 }
 
-// Update asks the chain for the network's account: what begins from now on goes by the rules that hold now. It returns
-// the account and whether its rules are newer than those known before.
+// Update reads the network's account from the chain, so that new work follows the current rules. It returns the account
+// and whether its rules are newer than those known before.
 func (n *Network) Update(ctx context.Context) (found account.Network, changed bool, err error) {
 	before, err := n.Get(ctx)
 	if err != nil {

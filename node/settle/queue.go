@@ -106,7 +106,7 @@ func (k *Keeper[M]) ask(ctx context.Context, name string, l escrow.Ledger, f esc
 		}
 		_, err := k.runner.Ask(ctx, name, answer)
 		if !errors.Is(err, machine.ErrRetry) && !errors.Is(err, machine.ErrBusy) && !errors.Is(err, machine.ErrPanic) {
-			return // taken, or refused for ever
+			return // taken, or refused finally
 		}
 		select {
 		case <-ctx.Done():

@@ -29,7 +29,7 @@ type Informer interface {
 	Inform(ctx context.Context, info *api.NodeInfo)
 }
 
-// Config is what a Status is made of.
+// Config is the configuration of a Status.
 type Config struct {
 	Host    *p2p.Host
 	Key     sign.Key

@@ -41,11 +41,11 @@ import (
 )
 
 var (
-	// ErrPrivate says that an address is not on the public internet.
+	// ErrPrivate means that an address is not on the public internet.
 	ErrPrivate = errors.New("not a public address")
-	// ErrDelivery says that a journalled delivery is malformed.
+	// ErrDelivery means that a journalled delivery is malformed.
 	ErrDelivery = errors.New("webhook delivery")
-	// ErrFull says that too many deliveries wait already.
+	// ErrFull means that too many deliveries wait already.
 	ErrFull = errors.New("too many webhook deliveries wait")
 )
 
@@ -256,7 +256,7 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
-// next takes the first delivery that is due; else it says how long none is.
+// next takes the first delivery that is due, or returns the time until one is.
 func (q *Queue) next(now time.Time) (Delivery, time.Duration, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -45,9 +45,10 @@ type Host struct {
 	Network egress.Mode
 	// AllowImage refuses an image with a reason for its buyer; nil allows every one.
 	AllowImage func(image string) error
-	// Secrets says that sealed secrets can be opened here.
+	// Secrets means that sealed secrets can be opened here.
 	Secrets bool
-	// Overlay says why a program of a runtime cannot be given a network here, its own or its cluster's; nil: none can.
+	// Overlay returns an error if a program of a runtime cannot have a network here, its own or its cluster's. If nil,
+	// none can.
 	Overlay func(rt runtime.Runtime) error
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// ErrReach says that a path cannot be reached from outside an execution; its text goes to the buyer and names the paths
-// that can.
+// ErrReach means that a path cannot be reached from outside an execution; its text names the paths that can, and goes
+// to the buyer.
 var ErrReach = errors.New("cannot be reached")
 
 // mountPoints are the directories of the program that come from outside, none in another, sorted. A module sees nothing

@@ -23,7 +23,7 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// ErrWorkload says that a workload breaks a rule; its text goes to the buyer.
+// ErrWorkload means that a workload breaks a rule; its text goes to the buyer.
 var ErrWorkload = errors.New("workload cannot be run")
 
 // Bad makes an ErrWorkload with a description of the problem.

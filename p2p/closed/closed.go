@@ -100,7 +100,7 @@ func Range(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// Whole says that no address of a range is open.
+// Whole reports that no address of a range is open.
 func Whole(p netip.Prefix) bool {
 	if !p.IsValid() {
 		return true

@@ -56,7 +56,7 @@ var ask = stream.Protocol[*discoverypb.RecordRequest, *discoverypb.RecordAnswer]
 	Name: "record", Version: 1, MaxRequest: 64, MaxResponse: MaxRecord + 64, Deadline: fetchTimeout,
 }
 
-// Config says how to take part. Only Network is required.
+// Config is the configuration of a Discovery. Only Network is required.
 type Config struct {
 	Network  string        // part of every protocol ID and key
 	Shards   int           // zero means DefaultShards

@@ -301,8 +301,8 @@ func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Foun
 	return out, rest
 }
 
-// ask asks one peer for its record, which has a place at the site where others say that it is. It returns nil if there
-// is no such record, or no place where the peer really is.
+// ask requests a peer's record, which takes a place at the site that others named. It returns nil if there is no such
+// record, or no place at the peer's real site.
 func (f *finder) ask(ctx context.Context, h hint, at sites.Site) *Found {
 	found, err := f.d.fetch(ctx, h.AddrInfo)
 	ok := err == nil && found.Record.matches(f.topic)

@@ -70,7 +70,7 @@ const (
 	sameIP = 32
 )
 
-// Config says how to take part. Only Network is required.
+// Config is the configuration of a Gossip. Only Network is required.
 type Config struct {
 	Network     string       // part of every protocol ID and topic
 	TrustedNets []*net.IPNet // addresses that many peers may share, besides loopback

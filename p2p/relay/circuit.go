@@ -79,7 +79,7 @@ func (s *Service) allowed(client, target peer.ID) bool {
 	return s.cfg.Allow == nil || s.cfg.Allow(client, target)
 }
 
-// take counts a circuit in, or says that there is no room.
+// take counts a circuit, or returns false if there is no room.
 func (s *Service) take(client, target peer.ID, at netip.Prefix) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

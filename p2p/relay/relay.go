@@ -61,7 +61,7 @@ const (
 	buffer = 32 << 10
 )
 
-// Config says for whom and how much is relayed. Every field may be left out.
+// Config is the limits of a relay and the peers that it serves. Every field may be left out.
 type Config struct {
 	Limits Limits
 	// Allow reports whether client may be connected to target; nil allows all. It is asked again once both are

@@ -281,7 +281,7 @@ func (s *Server) standing(p peer.ID) admit.Standing {
 	return admit.StandingOn(s.h, admit.Counterparty)(p)
 }
 
-// admit has a stream of p read, or says why not. free ends that.
+// admit takes a place for a stream of p, or returns an error. The caller gives the place back by free.
 func (s *Server) admit(p peer.ID, standing admit.Standing, at netip.Prefix) (free func(), err error) {
 	s.mu.Lock()
 	closed, full := s.closed, s.peers[p] >= s.limits.PerPeer

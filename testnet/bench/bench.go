@@ -30,7 +30,7 @@ type Options struct {
 	Out        io.Writer // output for the person watching
 }
 
-// ErrTargets says that the benchmark ran to its end and missed a target.
+// ErrTargets means that the benchmark ran to its end and missed a target.
 var ErrTargets = errors.New("targets were missed")
 
 // Parts are the parts of a benchmark, in order.

@@ -73,7 +73,7 @@ func (b *bench) fresh(ctx context.Context, measure func() error) (err error) {
 	return measure()
 }
 
-// rest measures what needs no network of its own.
+// rest runs the measurements that need no network of their own.
 func (b *bench) rest(ctx context.Context) error {
 	if err := b.stage("starts", func() error { return b.starts(ctx) }); err != nil {
 		return fmt.Errorf("starts: %w", err)

@@ -101,7 +101,7 @@ type RouteReport struct {
 	Hold    Spread `json:"hold"`    // from there until the last of the units is held
 	Sign    Spread `json:"sign"`    // from there until all leases are signed
 	Fund    Spread `json:"fund"`    // from there, with the chain, until all are funded, prepaid and journalled
-	// Signed is ToLease without Fund: what the peers take.
+	// Signed is ToLease without Fund: the peers' share.
 	Signed Spread `json:"signed"`
 	// CPU is the processor time of all peers for each order, from its submission
 	// to the end of its work, without that of the programs.
@@ -177,7 +177,7 @@ func millis(d time.Duration) float64 {
 	return float64(d.Round(10*time.Microsecond)) / float64(time.Millisecond)
 }
 
-// PaymentReport says that the orders were real: each job was run, metered and paid. Amounts are base units.
+// PaymentReport shows that the orders were real: each job was run, metered and paid. Amounts are base units.
 type PaymentReport struct {
 	Jobs     int           `json:"jobs"`
 	Settled  int           `json:"settled"`
@@ -191,7 +191,7 @@ func (p *PaymentReport) add(q PaymentReport) {
 	p.Owed, p.Paid = p.Owed+q.Owed, p.Paid+q.Paid
 }
 
-// IdleReport is what peers cost that have nothing to do.
+// IdleReport is the cost of idle peers.
 type IdleReport struct {
 	Peers      int     `json:"peers"`
 	Seconds    float64 `json:"seconds"`

@@ -95,7 +95,7 @@ type PayoutLine struct {
 	Transactions []string `json:"transactions"`
 }
 
-// Conservation says that no token was made or lost. Amounts are base units.
+// Conservation shows that no token was made or lost. Amounts are base units.
 type Conservation struct {
 	SupplyBefore market.Amount `json:"supply_before"`
 	SupplyAfter  market.Amount `json:"supply_after"`

@@ -335,7 +335,7 @@ func (d *detach) running(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// wait waits until a guardian says that the job's work is over.
+// wait waits until a guardian reports the end of the job's work.
 func (d *detach) wait(ctx context.Context) error {
 	d.say("\n5. Nobody is there who submitted it, and the job goes on")
 	for {

@@ -112,7 +112,7 @@ func (s *slash) holdings(ctx context.Context) (map[sign.Key]market.Amount, error
 	return out, nil
 }
 
-// gained waits until the chain shows as final what was said to be paid, and returns what came in.
+// gained waits until the reported payment is final, and returns the received amount.
 func (s *slash) gained(
 	ctx context.Context, before, said map[sign.Key]market.Amount,
 ) (map[sign.Key]market.Amount, error) {
@@ -139,7 +139,7 @@ func (s *slash) gained(
 	}
 }
 
-// check shows the table and says what does not hold.
+// check shows the table and returns an error for the rows that do not hold.
 func (s *slash) check(context.Context) error {
 	r, text := s.report, s.net.Genesis.FormatAmount
 	s.say("\n6. What came of it")

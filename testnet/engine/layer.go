@@ -56,7 +56,7 @@ func (l *Layer) Uncompressed() (io.ReadCloser, error) { return os.Open(l.path) }
 // Size is the file's, in bytes.
 func (l *Layer) Size() (int64, error) { return l.size, nil }
 
-// MediaType says that it is a plain tar.
+// MediaType is the type of a plain tar.
 func (l *Layer) MediaType() (types.MediaType, error) { return types.OCIUncompressedLayer, nil }
 
 // blobs are a registry's blobs: pushed ones in memory, and files in their places.
@@ -100,7 +100,7 @@ func (b *blobs) Get(ctx context.Context, repo string, h v1.Hash) (io.ReadCloser,
 	return b.memory.Get(ctx, repo, h)
 }
 
-// Stat says how large a blob is, in bytes.
+// Stat returns the size of a blob in bytes.
 func (b *blobs) Stat(ctx context.Context, repo string, h v1.Hash) (int64, error) {
 	if l := b.file(h); l != nil {
 		return l.size, nil

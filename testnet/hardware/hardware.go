@@ -196,7 +196,7 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 	return what, nil
 }
 
-// size says how much is asked of the card.
+// size sets the size of the questions to the card.
 func (b *bench) size(info device.Info) error {
 	if b.Small {
 		b.sizes = sizes{

@@ -21,7 +21,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// errDiffers says that the card computes something else than the definition.
+// errDiffers means that the card computes something else than the definition.
 var errDiffers = errors.New("the card differs from the definition")
 
 // seed is one that no run had before.

@@ -116,7 +116,7 @@ type Floors struct {
 	Holds         bool   `json:"holds"`  // the card is above both
 }
 
-// errNothing says that a report is of nothing.
+// errNothing means that a report is of nothing.
 var errNothing = errors.New("nothing was measured")
 
 // measured is errNothing for a report without any rate, or in which nothing was compared.

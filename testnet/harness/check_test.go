@@ -172,7 +172,7 @@ func (n *Net) checkQuiet(t *testing.T, p *Peer, buyers ...*Peer) {
 	units := map[market.LeaseID][]market.UnitID{}
 	var recs []lease.Record
 	p.list(t, kindHold, func(value []byte) {
-		r, err := holdOf(value)
+		r, err := lease.UnmarshalRecord(value)
 		if err != nil {
 			t.Fatal(err)
 		}

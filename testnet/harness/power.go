@@ -2,7 +2,6 @@ package harness
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -83,15 +82,6 @@ func (p *power) Write(ctx context.Context, puts ...store.Put) error {
 	return err
 }
 
-// holdOf reads a provider's record of a hold.
-func holdOf(value []byte) (lease.Record, error) {
-	var rec struct{ Record []byte }
-	if err := json.Unmarshal(value, &rec); err != nil {
-		return lease.Record{}, err
-	}
-	return lease.UnmarshalRecord(rec.Record)
-}
-
 // watch follows the holds.
 func (p *power) watch(put store.Put) {
 	if put.Kind != kindHold {
@@ -101,7 +91,7 @@ func (p *power) watch(put store.Put) {
 	if put.Value == nil {
 		return
 	}
-	r, err := holdOf(put.Value)
+	r, err := lease.UnmarshalRecord(put.Value)
 	if err != nil {
 		p.t.Errorf("hold %s in the journal: %v", put.Key, err)
 		return

@@ -55,7 +55,7 @@ func (f File) Imports(fn func(importPath, name string, pos token.Pos)) {
 	}
 }
 
-// Generated reports whether the file says that a program wrote it.
+// Generated reports whether the file is marked as generated.
 func (f File) Generated() bool { return ast.IsGenerated(f.AST) }
 
 // Root finds the tree: the nearest folder upwards from the working directory that holds go.mod.

@@ -41,7 +41,7 @@ const base Name = "base"
 
 var names = []Name{Ray, Dask, Torch, MPI}
 
-// ErrUnavailable says that the images cannot be made here; its text says why.
+// ErrUnavailable means that the images cannot be made here; its text says why.
 var ErrUnavailable = errors.New("images of Ray, Dask, PyTorch and MPI cannot be made here")
 
 // programs are the script's tools beside a shell, with their packages.

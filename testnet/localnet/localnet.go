@@ -186,7 +186,7 @@ func (c *Chain) Done() <-chan struct{} {
 	return c.host.done
 }
 
-// Err says why the runtime is gone; nil before it is.
+// Err returns the reason of the runtime's end, nil before it.
 func (c *Chain) Err() error {
 	if c.host == nil {
 		return nil

@@ -29,7 +29,7 @@ type igd struct {
 	said   []string      // its last output; read it when exited is closed
 }
 
-// igdAvailable says why no router can map ports here, or nil.
+// igdAvailable returns an error if no router can map ports here.
 func igdAvailable() error {
 	out, err := exec.Command(igdProgram, "--version").CombinedOutput()
 	switch {

@@ -58,7 +58,7 @@ type Site struct {
 	Public string // the address that others see
 }
 
-// Available says why there can be no lab with such sites here, or nil.
+// Available returns an error if there can be no lab with such sites here.
 func Available(kinds ...Kind) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: not root", ErrUnavailable)

@@ -103,7 +103,7 @@ func show(
 	return nil
 }
 
-// table prints the rows; an error says how many failed.
+// table prints the rows. It returns an error with the number of failures.
 func table(w io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	failed := 0

@@ -82,8 +82,8 @@ func (c *Cards) sweep(now Window) {
 	}
 }
 
-// Check says why a unit is not sold as proven though it passed: another claims its card since an earlier window, and
-// the two have not passed in one. RuleCard.
+// Check returns an error of RuleCard if a unit that passed does not count as proven: another one claims its card since
+// an earlier window, and the two have not passed in one.
 func (c *Cards) Check(now Window, tag sign.Hash, t Target) error {
 	cs := c.of[tag]
 	i := slices.IndexFunc(cs, func(x claimant) bool { return x.provider == t.Provider && x.unit == t.Unit })

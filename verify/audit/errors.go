@@ -48,7 +48,7 @@ func (e *RuleError) Error() string { return fmt.Sprintf("rule %s: %s", e.Rule, e
 // Unwrap gives the cause.
 func (e *RuleError) Unwrap() error { return e.Err }
 
-// IsRule reports whether an error says that a rule is broken.
+// IsRule reports whether an error is a breach of a rule.
 func IsRule(err error, rule Rule) bool {
 	var e *RuleError
 	return errors.As(err, &e) && e.Rule == rule
@@ -62,7 +62,7 @@ func because(rule Rule, err error) *RuleError {
 	return &RuleError{Rule: rule, Detail: err.Error(), Err: err}
 }
 
-// ErrRoster says that nobody can be drawn: the set has a peer twice, or too few have bonded anything for long enough.
+// ErrRoster means that nobody can be drawn: the set has a peer twice, or too few have bonded anything for long enough.
 var ErrRoster = errors.New("the set to draw from is not one")
 
 func malformed(what, format string, args ...any) error {

@@ -13,7 +13,7 @@ type Result uint8
 const (
 	// Passed: a record that keeps every rule, its class's too.
 	Passed Result = 1
-	// Failed: more than two thirds of a committee say that the unit began and did not pass: too slow, or wrong.
+	// Failed: by more than two thirds of a committee the unit began and did not pass: too slow, or wrong.
 	Failed Result = 2
 	// Undecided: the committee agrees on neither. Lying members can cause this, so it counts for nothing.
 	Undecided Result = 3

@@ -3,21 +3,21 @@ package challenge
 import "errors"
 
 var (
-	// ErrShape says that a product or a walk is of a size that nobody asks for, or that does not fit its layout.
+	// ErrShape means that a product or a walk is of a size that nobody asks for, or that does not fit its layout.
 	ErrShape = errors.New("challenge of a size out of bounds")
-	// ErrTiles says that there are more or fewer tile hashes than the products have tiles.
+	// ErrTiles means that there are more or fewer tile hashes than the products have tiles.
 	ErrTiles = errors.New("tile hashes do not fit the products")
 	// ErrFault reports that a tile, computed again, differs from the committed one: a fault of the hardware. The answer
 	// must be withheld, for an opening under that root would count as a lie.
 	ErrFault = errors.New("the committed tile is not what it is when computed again")
 	// ErrOpenings reports that the opened leaves are not the drawn ones.
 	ErrOpenings = errors.New("openings are not those that were drawn")
-	// ErrEntry says that an opened value is not the product's.
+	// ErrEntry means that an opened value is not the product's.
 	ErrEntry = errors.New("opened value is wrong")
-	// ErrCommitment says that openings are not under the committed root.
+	// ErrCommitment means that openings are not under the committed root.
 	ErrCommitment = errors.New("openings are not under the root")
-	// ErrWalk says that a walker did not arrive where its walk leads.
+	// ErrWalk means that a walker did not arrive where its walk leads.
 	ErrWalk = errors.New("walker's end is wrong")
-	// ErrMalformed says that bytes do not have the layout.
+	// ErrMalformed means that bytes do not have the layout.
 	ErrMalformed = errors.New("malformed challenge data")
 )

@@ -8,12 +8,12 @@ import (
 )
 
 var (
-	// ErrSize says that a question asks for a product that no probe may ask for.
+	// ErrSize means that a question asks for a product that no probe may ask for.
 	ErrSize = errors.New("product of a size that no probe asks for")
 	// ErrWrong reports that the result that a provider signed is not the product. The record that proves it counts
 	// against the provider.
 	ErrWrong = errors.New("the provider's answer to a probe is wrong")
-	// ErrRecord says that a record or a snapshot shows nothing: its parts do not belong together, or are not signed by
+	// ErrRecord means that a record or a snapshot shows nothing: its parts do not belong together, or are not signed by
 	// those it names.
 	ErrRecord = errors.New("not a record of this lease")
 )

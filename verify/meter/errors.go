@@ -27,8 +27,8 @@ const (
 	RuleNotBegun verify.Rule = "not-begun" // Nothing is co-signed before the payer has started.
 )
 
-// UnexpectedEvent says that an event belongs to the other machine or cannot happen in this state. It is a programming
-// error of the shell, never a peer's doing.
+// UnexpectedEvent reports that an event belongs to the other machine or cannot happen in this state. It is a
+// programming error of the shell, and no peer can cause it.
 type UnexpectedEvent struct {
 	State string
 	Event Event

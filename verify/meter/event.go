@@ -18,8 +18,8 @@ type (
 	// TakenOver: the execution began under the lease before this one, which is over. CPUMillis is the CPU time that it
 	// had used by then, which is not this lease's. To the Seller, before its first UsageSampled.
 	TakenOver struct{ CPUMillis uint64 }
-	// CosignatureReceived: the payer signed the receipt of that number. To the Seller, before a voucher that came with
-	// it.
+	// CosignatureReceived: the payer signed the receipt of that number. To the Seller, after a voucher that came with
+	// it: if the grace has passed, the voucher is what keeps the work from being stopped.
 	CosignatureReceived struct {
 		Seq uint64
 		Sig sign.Signature

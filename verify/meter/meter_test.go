@@ -19,6 +19,7 @@ func genTerms(t *rapid.T) Terms {
 		x.Core.Cap = market.Amount(rapid.Uint64Range(100, 3000).Draw(t, "cap"))
 		x.Core.End = market.Slot(rapid.Uint64Range(125, 220).Draw(t, "end"))
 		x.AheadSlots = rapid.Uint64Range(0, 60).Draw(t, "ahead")
+		x.ReceiptSlots = rapid.Uint64Range(0, 40).Draw(t, "receipt")
 	})
 }
 

@@ -124,9 +124,10 @@ func (m Payer) Wake() market.Slot {
 	return 0
 }
 
-// overdue is the slot in which a receipt is missing, or the lease is over.
+// overdue is the slot in which a receipt is missing, or the lease is over. A seller that is only slow is waited for: it
+// costs nothing, as the next interval is paid after the receipt.
 func (m Payer) overdue() market.Slot {
-	return after(max(m.horizon(), m.resumed), m.terms.GraceSlots+m.terms.SkewSlots)
+	return after(max(m.horizon(), m.resumed), max(m.terms.GraceSlots+m.terms.SkewSlots, m.terms.ReceiptSlots))
 }
 
 // giveUp is the slot in which the seller's final receipt is no longer waited for.

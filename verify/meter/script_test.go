@@ -14,7 +14,7 @@ import (
 
 // TestScripts runs the conversations in testdata/script. Commands, each with now=SLOT:
 //
-//	init [interval= grace= skew= ahead= rate= cap= end= free=] seller=SLOT    two new machines
+//	init [interval= grace= skew= ahead= receipt= rate= cap= end= free=] seller=SLOT    two new machines
 //	start | tick who= | stop reason= | usage cpu= | ended [at=]   events
 //	deliver to=payer|seller [n=] [keep]                           the n-th message under way, 0 if not said
 //	drop to=payer|seller [n=]
@@ -43,6 +43,7 @@ func scriptWorld(t *testing.T, d *datadriven.TestData) *world {
 		d.MaybeScanArgs(t, "grace", &x.GraceSlots)
 		d.MaybeScanArgs(t, "skew", &x.SkewSlots)
 		d.MaybeScanArgs(t, "ahead", &x.AheadSlots)
+		d.MaybeScanArgs(t, "receipt", &x.ReceiptSlots)
 		number(t, d, "rate", func(v uint64) { x.Core.Rate = market.Rate(v) })
 		number(t, d, "cap", func(v uint64) { x.Core.Cap = market.Amount(v) })
 		number(t, d, "end", func(v uint64) { x.Core.End = market.Slot(v) })

@@ -24,8 +24,11 @@ type Terms struct {
 	// the most that the buyer pays ahead, of whole intervals; never more than it paid before. 0: one interval
 	AheadSlots  uint64
 	SettleSlots uint64 // how long one waits for the other at the end; 0: interval + 4·(grace + skew)
-	SlotMillis  uint64 // nominal length of a slot, for the bound on usage
-	MilliCPU    uint64 // the CPU limit of all units together, to bound usage; 0: no bound
+	// how long the payer waits for a receipt after the end of its interval, if that is more than grace + skew. Nothing
+	// is paid meanwhile.
+	ReceiptSlots uint64
+	SlotMillis   uint64 // nominal length of a slot, for the bound on usage
+	MilliCPU     uint64 // the CPU limit of all units together, to bound usage; 0: no bound
 }
 
 // maxInterval bounds the slot counts of Terms, so that sums of a few of them cannot overflow.
@@ -41,6 +44,8 @@ func (t Terms) Validate() error {
 	case t.SkewSlots > maxInterval || t.SettleSlots > maxInterval || t.AheadSlots > maxInterval:
 		return fmt.Errorf("%w: skew of %d slots, %d ahead, settling in %d",
 			ErrTerms, t.SkewSlots, t.AheadSlots, t.SettleSlots)
+	case t.ReceiptSlots > maxInterval:
+		return fmt.Errorf("%w: receipts are waited for %d slots", ErrTerms, t.ReceiptSlots)
 	case t.SlotMillis < 1 || t.SlotMillis > market.MaxSlotMillis:
 		return fmt.Errorf("%w: slots of %d ms", ErrTerms, t.SlotMillis)
 	case t.MilliCPU > math.MaxUint32*market.MaxUnitsPerLease:

@@ -302,5 +302,5 @@ func Keep(c Calendar, p Place, rs []verify.Receipt) []verify.Receipt {
 	return out
 }
 
-// ErrNone says that no notice offered is good.
+// ErrNone means that no notice offered is good.
 var ErrNone = errors.New("none of the notices is good")

@@ -24,7 +24,7 @@ const (
 	Unverified State = "unverified" // no replica could be had; nobody is blamed
 )
 
-// Ended reports whether the check will not change any more.
+// Ended reports whether the check is final.
 func (s State) Ended() bool { return s != Unchecked && s != Replicating }
 
 // Bounds of one check.

@@ -18,7 +18,7 @@ type Odds uint64
 // Always is certainty.
 const Always Odds = Billion
 
-// Params say how results are checked.
+// Params are the rates and bounds of the checks of results.
 type Params struct {
 	// AdaptiveAfter is how many consecutive valid results a provider needs until not all of its results are replicated.
 	// After V ≥ AdaptiveAfter of them a result is replicated with probability AdaptiveAfter/V.
@@ -55,7 +55,7 @@ func (p Params) Odds(t Trust) Odds {
 	return Odds((uint64(p.AdaptiveAfter)*Billion + v - 1) / v)
 }
 
-// MaxTrust bounds the record that counts, so that AdaptiveAfter results in so many are replicated for ever.
+// MaxTrust bounds the record that counts, so that AdaptiveAfter results in so many are always replicated.
 const MaxTrust = 1000
 
 // Trust is the record of one provider, as one buyer has it.

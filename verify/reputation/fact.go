@@ -28,7 +28,7 @@ const (
 	AuditLate
 	// SoldTwice: a verify.Conflict.
 	SoldTwice
-	// Lied: an audit.Lie, by a provider or a member of a committee, or a false result of a work.
+	// Lied: an audit.Lie, by a provider or a member of a committee.
 	Lied
 )
 

@@ -20,11 +20,11 @@ type Score struct {
 // Stranger is the score of a peer of which nothing is known.
 var Stranger = lowerBound(0, 0)
 
-// Newcomer says that too little is known of the peer to judge it by, good or bad. A peer that failed is one again when
+// Newcomer means that too little is known of the peer to judge it by, good or bad. A peer that failed is one again when
 // that is long ago.
 func (s Score) Newcomer() bool { return s.Good+s.Bad < newcomerBelow }
 
-// Shunned says that more speaks against the peer than for it.
+// Shunned means that more speaks against the peer than for it.
 func (s Score) Shunned() bool { return !s.Newcomer() && s.Bad > s.Good }
 
 func scored(k sign.Key, role Role, good, bad uint64) Score {

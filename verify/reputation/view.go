@@ -18,13 +18,13 @@ const (
 	MaxStakes = 1 << 14
 )
 
-// ErrTooMany says that there are more facts, peers or stakes than a View may have.
+// ErrTooMany means that there are more facts, peers or stakes than a View may have.
 var ErrTooMany = errors.New("too much to compute a reputation of")
 
 // HalfLifeDays is after how many days a fact counts half.
 const HalfLifeDays = 30
 
-// The terms' constants; PROTOCOL.md says why.
+// The terms' constants; PROTOCOL.md has their reasons.
 const (
 	// badWeight is λ: how many times as much bad counts as good.
 	badWeight = 10

@@ -35,11 +35,11 @@ type Chain struct {
 	Tip      *model.State // with the blocks after it
 	Pool     []Transaction
 	Made     map[chain.TxID]Transaction // all that were ever signed
-	Opens    int                        // escrows opened for ever
+	Opens    int                        // escrows opened, finalized
 	Adds     int                        // tranches
 	Hires    int                        // standby tranches
 	TopUps   int
-	Paid     map[Place]market.Amount // for ever
+	Paid     map[Place]market.Amount // finalized
 	Openings []uint64                // slots named by the openings that were signed, in order
 	Wrong    string                  // a thing that must never be signed, and was
 	Away     map[sign.Key]bool       // keys that sign for nobody but themselves now
@@ -87,7 +87,7 @@ func (x Transaction) Voucher() (v verify.Voucher, ok bool) {
 	return verify.Voucher{}, false
 }
 
-// landed is a transaction in a block; err says why it had no effect.
+// landed is a transaction in a block; err is set if it had no effect.
 type landed struct {
 	Transaction
 	slot uint64
@@ -205,7 +205,7 @@ func (c *Chain) watch(in []svm.Instruction) {
 	}
 }
 
-// Inject applies a call of somebody else's, for ever and at once. Nothing may be in blocks that are not final.
+// Inject applies another signer's call, finalized at once. Nothing may be in blocks that are not final.
 func (c *Chain) Inject(t T, call program.Call) {
 	t.Helper()
 	c.Final = c.Final.Clone()

@@ -23,11 +23,11 @@ type Claims struct {
 	params escrow.Params
 	when   escrow.When
 
-	paid         market.Amount // for ever
+	paid         market.Amount // finalized
 	landedAmount market.Amount // sum of our finalized claims, if nothing was freed
-	landed       market.Slot   // of the tranche, for ever; 0: it was not seen
+	landed       market.Slot   // of the tranche, finalized; 0: it was not seen
 	final        market.Slot   // newest final view
-	landedAt     market.Slot   // newest slot in which a claim landed for ever
+	landedAt     market.Slot   // newest slot of a finalized claim
 	asked        market.Slot   // when the last claim was signed
 	end          ending
 	lostBy       string // why, when it ended so
@@ -43,7 +43,7 @@ type Claims struct {
 	repeat  bool // final events must be repeated: they may not have been received before a restart
 }
 
-// ending says how it ended.
+// ending is the way in which the claims ended.
 type ending uint8
 
 const (
@@ -113,7 +113,7 @@ func (c Claims) Retired(v escrow.View) bool {
 // target is the total to claim in the end, once that is certain.
 func (c *Claims) target() (amount market.Amount, certain bool) { return c.vouchers.target(c.all()) }
 
-// settle ends it when all that there is to claim is paid for ever, and no claim under way can add to that.
+// settle ends the claims when the whole amount is paid and finalized, and no claim under way can add to it.
 func (c *Claims) settle() []escrow.Effect {
 	more := c.queue.Under(func(t escrow.Task) bool {
 		return t.Kind == escrow.TaskClaim && min(t.Amount, c.all()) > c.paid

@@ -56,7 +56,7 @@ func (c *Claims) book(f escrow.View) (change bool, effects []escrow.Effect) {
 	case err != nil && (c.landed != 0 || c.landedAmount != 0):
 		return false, c.lose(err.Error())
 	case err != nil && f.Slot > c.core.ActivateBefore && !c.queue.Under(claims):
-		// No claim of ours says that it was there.
+		// No claim of ours shows that it was there.
 		return false, c.finish(endLost, "never funded: "+err.Error())
 	case err != nil:
 		c.waits = err.Error()

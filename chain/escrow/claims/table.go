@@ -22,8 +22,8 @@ import (
 // lost.
 type table struct {
 	slot     market.Slot // that its address names; 0: none is there and none under way
-	made     bool        // for ever
-	disabled market.Slot // in which it was, for ever; 0: it can be used
+	made     bool        // finalized
+	disabled market.Slot // in which it was, finalized; 0: it can be used
 }
 
 // Tables are given up for lost when closing them failed as often as this: somebody else closed them with the provider's
@@ -110,7 +110,7 @@ func (t *table) consistent(q *escrow.Queue) bool {
 	return !making
 }
 
-// close takes the rent of a table back that is of no use any more. Waits is the event that is awaited.
+// close takes back the rent of a table without further use. Waits is the awaited event.
 func (t *table) close(
 	now time.Time, provider sign.Key, q *escrow.Queue, final market.Slot,
 ) (change bool, orders []escrow.SignOrder, waits string) {

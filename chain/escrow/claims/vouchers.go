@@ -102,7 +102,7 @@ func (k *vouchers) choose(why urgency) *verify.SignedVoucher {
 	return nil
 }
 
-// urgency is why to claim now; open is false once claims are not paid any more.
+// urgency is the reason to claim now; open is false once the program refuses claims.
 func (k *vouchers) urgency(
 	v escrow.View, leaf account.LeafState, opened market.Slot,
 ) (why urgency, open bool) {

@@ -20,7 +20,7 @@ type stage uint8
 const (
 	stageWanted stage = iota + 1 // not on chain
 	stageSigned                  // in a transaction that may have been sent: its first tranche has a number
-	stageFunded                  // on chain for ever
+	stageFunded                  // on chain, finalized
 	stageVoid                    // not on chain in time. It could still come there late, and is then retired
 )
 
@@ -33,7 +33,7 @@ type batch struct {
 	leases  []entry
 	fit     int             // leaves of each of its tranches but the last
 	trees   []*tranche.Tree // of its tranches; never changed
-	opened  market.Slot     // in which it landed, for ever; 0: not, or nobody saw it
+	opened  market.Slot     // in which it landed, finalized; 0: not, or nobody saw it
 	// slot in which it landed by a view that is not final, as reported; 0: by none. Not kept over a restart
 	near market.Slot
 }
@@ -141,7 +141,7 @@ func (b *batch) landedIn(v escrow.View) (opened uint64, ok bool) {
 	return 0, false
 }
 
-// leafIn is the state of a lease's leaf; ok is false when its tranche is not there or nobody can claim any more.
+// leafIn is the state of a lease's leaf; ok is false if its tranche does not exist or takes no further claims.
 func (b *batch) leafIn(v escrow.View, j int) (s account.LeafState, ok bool) {
 	t, there := v.Tranches[b.trancheOf(j)]
 	if !there || escrow.RootOf(t) != b.trees[j/b.fit].Root() || v.Escrow == nil ||
@@ -201,8 +201,8 @@ func (bs batches) deepest(k uint16) int {
 	return 0
 }
 
-// owner is the batch of a tranche that is there, and which of its trees it is; own says that it has the batch's number.
-// Nil: nobody knows its leaves here.
+// owner is the batch of a tranche that is there, and which of its trees it is; own means that it has the batch's
+// number. The batch is nil if this machine does not know the tranche's leaves.
 func (bs batches) owner(t account.Tranche) (b *batch, tree int, own bool) {
 	root := escrow.RootOf(t)
 	for i := range bs {

@@ -10,17 +10,17 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// books are the machine's record of its escrow: the wanted leases, and what the chain has shown of them for ever. They
-// are the journalled part of its state, with the transactions under way.
+// books are the machine's record of its escrow: the wanted leases, and their finalized state on chain. They are the
+// journalled part of its state, with the transactions under way.
 type books struct {
 	calls
 	deadline market.Slot // fixed once opened is chosen
-	seen     bool        // there is, or was, such an escrow, for ever
+	seen     bool        // such an escrow exists or existed, finalized
 	final    market.Slot // newest final view: an older one is of a node that lags
 	landed   market.Slot // a view of before this slot lacks something that is final
 	ending   bool
 	closed   bool
-	refunded market.Amount // for ever
+	refunded market.Amount // finalized
 	batches  batches
 	queue    escrow.Queue
 
@@ -76,7 +76,7 @@ func (b *books) owing() (sum market.Amount) {
 	return sum
 }
 
-// funding says where the money of a batch's lease lies.
+// funding returns the place of the money of a batch's lease.
 func (b *books) funding(x *batch, j int) escrow.Funding {
 	f := escrow.Funding{Opened: b.opened, Tranche: x.trancheOf(j), Index: x.leases[j].leaf.Index, Proof: x.proof(j)}
 	if b.hires() || x.hired || b.deal.leaseBuyer() != b.deal.Buyer {
@@ -85,8 +85,8 @@ func (b *books) funding(x *batch, j int) escrow.Funding {
 	return f
 }
 
-// book records the final state. C is the confirmed state. Renamed says that the address was given up: no escrow can
-// come to be there.
+// book records the final state. C is the confirmed state. Renamed means that the address was given up: no escrow can be
+// opened there.
 func (b *books) book(c, f escrow.View) (change, renamed bool, effects []escrow.Effect) {
 	switch {
 	case f.Escrow != nil:
@@ -99,7 +99,7 @@ func (b *books) book(c, f escrow.View) (change, renamed bool, effects []escrow.E
 	case b.seen:
 		b.closed = true
 	case c.Escrow == nil && b.opened != 0 && uint64(f.Slot) > b.opened+account.OpeningSlots:
-		// It is not there and can never be opened any more under this address.
+		// It does not exist and can never be opened under this address.
 		b.closed = b.ending
 		if !b.queue.UnderKind(escrow.TaskOpen) && !b.closed && !b.hires() {
 			b.calls = b.named(0)
@@ -166,7 +166,7 @@ func (b *books) bookBatch(i int, c, f escrow.View) (change bool, effects []escro
 			return false, nil // it is closed already; the outcome of our transaction decides whether it was ours
 		}
 		b.queue.Drop(ofBatch(i))
-		if !other { // it was ours, or nobody knows any more; no lease is funded twice
+		if !other { // it was ours, or no endpoint remembers; no lease is funded twice
 			x.stage = stageFunded
 			b.bookLeaves(x, f)
 			return true, nil
@@ -190,8 +190,7 @@ func (b *books) bookBatch(i int, c, f escrow.View) (change bool, effects []escro
 	return change, effects
 }
 
-// bookLanded records that a batch is on chain for ever. Leases for which that was too late are void, and their money is
-// taken back.
+// bookLanded records a finalized batch. Leases for which it was too late are void, and their money is taken back.
 func (b *books) bookLanded(i int, opened market.Slot) (effects []escrow.Effect) {
 	x := &b.batches[i]
 	x.stage, x.opened = stageFunded, opened
@@ -231,7 +230,7 @@ func (b *books) gone(c, f escrow.View) bool {
 	return true
 }
 
-// hopeless says why no standbys can ever be hired for a batch; nil: they may be, or are.
+// hopeless returns an error if standbys can never be hired for a batch.
 func (b *books) hopeless(x *batch, f escrow.View) error {
 	if !b.hires() || f.Escrow == nil {
 		return nil

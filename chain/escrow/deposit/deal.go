@@ -135,5 +135,5 @@ func (t *terms) voters(fails uint8) []sign.Key {
 	return sets[int(fails)%len(sets)]
 }
 
-// over reports that nobody can rely on the escrow any more: everything in it may go back.
+// over reports whether no claim on the escrow can be paid: everything in it may go back.
 func (t *terms) over(v escrow.View) bool { return uint64(v.Slot) > v.Escrow.Deadline+t.net.Margin() }

@@ -4,8 +4,8 @@
 //
 //	Fund, Retire, End ─▶ Deposit ─▶ Look ─▶ Looked ─▶ books ─▶ plan ─▶ Sign ─▶ queue
 //
-// Books compare the escrow with the final view of the chain, and keep that for ever. A plan compares it with the
-// confirmed view, and requests the transactions that are missing.
+// Books compare the escrow with the final view of the chain, and keep the result. A plan compares it with the confirmed
+// view, and requests the transactions that are missing.
 package deposit
 
 import (
@@ -98,7 +98,7 @@ func (d Deposit) Funding(lease market.LeaseID) (f escrow.Funding, ok bool) {
 	return d.funding(b, j), true
 }
 
-// Void reports that a lease was not on chain in time, for ever.
+// Void reports whether a lease was not on chain in time, finalized.
 func (d Deposit) Void(lease market.LeaseID) bool {
 	b, j, ok := d.batches.find(lease)
 	return ok && b.leases[j].void

@@ -36,7 +36,7 @@ type Hire struct{ d Deposit }
 // impossible escrow.
 func NewHire(net escrow.Net, h Hiring, p escrow.Params) (Hire, error) {
 	if h.Hirer.IsZero() {
-		return Hire{}, fmt.Errorf("%w: nobody hires", escrow.ErrEvent)
+		return Hire{}, fmt.Errorf("%w: hirer: missing", escrow.ErrEvent)
 	}
 	d := begin(terms{net: net, hirer: h.Hirer,
 		deal: Deal{Order: h.Order, Buyer: h.Buyer, Keys: h.Keys, LeaseBuyer: h.LeaseBuyer}}, p, h.Opened, h.Deadline)
@@ -72,7 +72,7 @@ func (h Hire) Next() time.Time { return h.d.Next() }
 // Escrow is the address that vouchers name.
 func (h Hire) Escrow() sign.Key { return h.d.at }
 
-// Funding says where a lease's money lies, or is to lie, as Deposit.Funding does.
+// Funding returns the present or future place of a lease's money, as Deposit.Funding does.
 func (h Hire) Funding(lease market.LeaseID) (f escrow.Funding, ok bool) { return h.d.Funding(lease) }
 
 // Closed reports whether it is over: End was received, and the hirer's rent is back.

@@ -83,7 +83,7 @@ func (p *plan) next() int {
 }
 
 // open decides the escrow's address, once, and opens it. The address is in the journal before anything is signed; it is
-// changed only when no escrow can come to be there any more.
+// changed only if no escrow can ever be opened there.
 func (p *plan) open() {
 	i := p.next()
 	if i < 0 || p.seen || p.view.Slot == 0 || p.hires() {

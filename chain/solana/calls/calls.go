@@ -21,7 +21,7 @@ import (
 const (
 	OK          = "ok"          // an answer
 	Refused     = "refused"     // an error that is the endpoint's answer, such as a transaction that would fail
-	Unwell      = "unwell"      // an error by which the endpoint says that it cannot answer now
+	Unwell      = "unwell"      // the endpoint cannot answer now
 	HTTP        = "http"        // an HTTP status without an answer
 	Unreachable = "unreachable" // no connection
 	Timeout     = "timeout"     // no answer in time

@@ -149,7 +149,7 @@ func agreement(heard [][]Sight, need int) (best Sight, ok bool) {
 	return best, ok
 }
 
-// apart says where each endpoint was.
+// apart returns the slots of the endpoints as text.
 func (c *Cluster) apart(heard [][]Sight) (text string) {
 	for i, h := range heard {
 		if len(h) > 0 {

@@ -1,7 +1,7 @@
 // Package route declares the calls of an HTTP API as values. One declaration yields the server's handler (Bind), the
 // client's call (Call or Do) and an entry of the reference and of the OpenAPI document (Document).
 //
-// A request type is a struct. A tag of each field says where it is in the request:
+// A request type is a struct. The tag of a field is its place in the request:
 //
 //	ID    string          `path:"id"`                  // the {id} of the pattern
 //	Rank  int             `query:"rank" doc:"from 0"`  // left out when zero; a pointer when "" has a meaning

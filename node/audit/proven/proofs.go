@@ -37,7 +37,7 @@ const (
 )
 
 // ErrUnproven reports that a unit has no checked fresh record.
-var ErrUnproven = errors.New("the unit has not shown what it is")
+var ErrUnproven = errors.New("unit has no fresh audit record")
 
 // Config is the configuration of Proofs; all of it is required, except Failures.
 type Config struct {
@@ -152,7 +152,7 @@ func (p *Proofs) Shown(o market.Offer) match.Shown {
 	return out
 }
 
-// counts says why a record does not sell units such as those of an offer now. p.mu is held.
+// counts returns an error if a record does not prove units such as those of an offer now. p.mu is held.
 func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 	if c.class != o.Class || c.res != o.PerUnit {
 		return errOther
@@ -169,7 +169,7 @@ func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 // errOther reports that a record does not match the class or resources of the offer.
 var errOther = errors.New("its record is of another class, or of other resources")
 
-// fresh says why a record does not keep its unit listed now.
+// fresh returns an error if a record does not keep its unit listed now.
 func (p *Proofs) fresh(c checked, now market.Slot) error {
 	if p.cfg.Failures != nil {
 		if err := p.cfg.Failures.Against(context.Background(), c.record, nil); err != nil {
@@ -183,8 +183,8 @@ func (p *Proofs) fresh(c checked, now market.Slot) error {
 	return audit.Fresh(c.record, p.cfg.WindowSlots, recent, now, c.work)
 }
 
-// Check fetches and checks records that an offer names until need units are proven, or a few more if that costs little,
-// or there are no more. Shown has the result.
+// Check fetches and checks records that an offer names until need units are proven, a few more if that costs little, or
+// none is left. Shown has the result.
 func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
 	if o.Proof.IsZero() {
 		return

@@ -50,7 +50,7 @@ func (s *shower) had(h sign.Hash) {
 	s.order = slices.DeleteFunc(s.order, func(o sign.Hash) bool { return o == h })
 }
 
-// waits says why a proof or record is not asked for now.
+// waits returns an error if a proof or record must not be requested now.
 func (s *shower) waits(h sign.Hash, now time.Time) error {
 	if t, known := s.tried[h]; known && (t.final || now.Sub(t.at) < again) {
 		return t.err
@@ -60,7 +60,7 @@ func (s *shower) waits(h sign.Hash, now time.Time) error {
 
 const notChecked = "its records are not checked yet"
 
-// doubt says why no more units of an offer are proven, the gravest first; "" when all are.
+// doubt returns the gravest reason for which no more units of an offer are proven, or "" if all are.
 func (s *shower) doubt(o market.Offer) string {
 	if t, known := s.tried[o.Proof]; known {
 		return "the list of its records is not to be had: " + t.err.Error()

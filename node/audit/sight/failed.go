@@ -30,6 +30,7 @@ type Failed struct {
 	slots  uint64
 	sight  Sight
 	store  journal.Store
+	turn   chan struct{} // holds one token while nobody writes: each write follows from the one before
 
 	mu  sync.Mutex
 	all history.Failures
@@ -41,8 +42,9 @@ type Failed struct {
 func OpenFailed(ctx context.Context, st journal.Store, g market.Genesis, s Sight) (*Failed, error) {
 	f := &Failed{
 		domain: g.Domain(), slots: g.AuditSlots, sight: s, store: st, own: map[string]audit.Refusal{},
-		of: map[sign.Hash]audit.Refusal{},
+		of: map[sign.Hash]audit.Refusal{}, turn: make(chan struct{}, 1),
 	}
+	f.turn <- struct{}{}
 	return f, refusals.List(ctx, st, "", func(key string, r refusalRecord) error {
 		x, err := audit.UnmarshalRefusal(r.Refusal)
 		if err != nil || key != refusalKey(x) {
@@ -63,7 +65,7 @@ func (f *Failed) add(x audit.Refusal, own bool) {
 }
 
 var (
-	// errFull reports that no more refusals of a provider, or of all, are counted.
+	// errFull reports that no further refusal of a provider, or of all, is counted.
 	errFull = errors.New("as many refusals are kept as there is room for")
 	// errUnwanted reports a refusal that is known, of a window that does not count, or one too many.
 	errUnwanted = errors.New("known, full, or of a window that does not count")
@@ -118,31 +120,47 @@ func (f *Failed) Keep(ctx context.Context, x audit.Refusal, own bool) error {
 	if err != nil {
 		return err
 	}
+	select {
+	case <-f.turn:
+		defer func() { f.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b, news, full := f.weigh(x, own, now)
+	if err := b.Commit(ctx, f.store); err != nil {
+		return err
+	}
+	if news != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.add(x, news.Own)
+	}
+	return full
+}
+
+// weigh returns the change of the journal by a refusal: the deletion of old refusals, and its record if it is news. It
+// returns errFull if there is no room for it.
+func (f *Failed) weigh(
+	x audit.Refusal, own bool, now audit.Window,
+) (b journal.Batch, news *refusalRecord, full error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var b journal.Batch
 	for _, old := range f.all.Forget(f.oldest(now)) {
 		refusals.Delete(&b, refusalKey(old))
 		delete(f.own, refusalKey(old))
 		delete(f.of, proof.Refusal{Refusal: old}.Hash())
 	}
 	t, key := x.Target(), refusalKey(x)
-	news := !f.all.Has(x) && t.Window <= now && t.Window >= f.oldest(now)
-	if news && !f.all.Room(t.Provider) {
-		return fmt.Errorf("%w: %s", errFull, x)
-	}
-	if news {
+	switch {
+	case f.all.Has(x) || t.Window > now || t.Window < f.oldest(now):
+	case !f.all.Room(t.Provider):
+		full = fmt.Errorf("%w: %s", errFull, x)
+	default:
 		_, mine := f.own[key]
-		own = own || mine
-		refusals.Put(&b, key, refusalRecord{own, x.Marshal()})
+		news = &refusalRecord{own || mine, x.Marshal()}
+		refusals.Put(&b, key, *news)
 	}
-	if err := b.Commit(ctx, f.store); err != nil {
-		return err
-	}
-	if news {
-		f.add(x, own)
-	}
-	return nil
+	return b, news, full
 }
 
 // Proof implements keep.Source.
@@ -229,8 +247,8 @@ func (f *Failed) Failed(provider sign.Key, unit market.UnitID) []audit.Window {
 	return f.all.Failed(audit.Target{Provider: provider, Unit: unit})
 }
 
-// Against says why a record that passed sells nothing in spite of it. Of the roster of its window, nil: whether it had
-// to be an appeal is not looked at.
+// Against returns an error if a record that passed does not count. The roster is that of its window; if nil, it does
+// not check whether the record had to be an appeal.
 func (f *Failed) Against(ctx context.Context, r audit.Record, roster audit.Roster) error {
 	f.mu.Lock()
 	err, failed := f.all.Against(r, f.sight.Instants()), len(f.all.Failed(r.Answer.Target)) > 0

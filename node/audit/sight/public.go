@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// ErrNoAudits says that the network's genesis has no windows.
+// ErrNoAudits means that the network's genesis has no windows.
 var ErrNoAudits = errors.New("nothing is audited on this network: its genesis has no audit_slots")
 
 // PublicConfig is the configuration of a Public; all of it is required.
@@ -183,7 +183,7 @@ func (p *Public) keep(w audit.Window, b audit.Beacon) {
 	}
 }
 
-// errNotLooked says that it is not known which windows had audits.
+// errNotLooked means that it is not known which windows had audits.
 var errNotLooked = errors.New("which windows had audits is not known yet: their blocks are being read from the chain")
 
 // Recent is this peer's knowledge of the last windows with an audit. It returns an error while that is too little to
@@ -258,7 +258,7 @@ func (p *Public) look(ctx context.Context) error {
 		}
 		if !errors.Is(err, chain.ErrNotFound) || w == 0 || newest-w >= maxBehind {
 			if errors.Is(err, chain.ErrNotFound) {
-				return nil // the chain is behind; Recent says so
+				return nil // the chain is behind; Recent reports it
 			}
 			return err
 		}

@@ -79,7 +79,7 @@ func CheckPassed(ctx context.Context, s Sight, g market.Genesis, of sign.Key, r 
 	case w > now:
 		return broken(audit.RuleTime, "it is of window %d, it is %d now", w, now)
 	case w < s.Instants().Ago(now, maxPassedAgo):
-		return fmt.Errorf("the record is of window %d, it is %d now: %w", w, now, chain.ErrNotFound)
+		return fmt.Errorf("record of window %d: too old in window %d: %w", w, now, chain.ErrNotFound)
 	}
 	if err := CheckRecord(ctx, s, r, ""); err != nil {
 		return err

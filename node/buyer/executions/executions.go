@@ -84,8 +84,15 @@ func Final(err error) *stream.Refused {
 func (c *Client) call(ctx context.Context, x Execution, req *nodepb.ExecRequest) (*nodepb.Execution, error) {
 	req.Lease, req.Seq = x.Lease[:], x.Seq
 	c.cfg.Host.Forgive(x.Peer)
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
+	defer cancel()
 	reply, err := protocol.Exec.Call(ctx, c.cfg.Host, c.cfg.Tag, x.Peer, req)
 	return reply.GetExecution(), err
+}
+
+// patience is how long one call may take: a silent provider is called several times before it is lost.
+func (c *Client) patience() time.Duration {
+	return min(max(c.cfg.LostAfter/3, protocol.QuickAnswer), protocol.BusyAnswer)
 }
 
 // Start has the provider run a program. A repeated call finds the same execution.
@@ -234,12 +241,16 @@ func (c *Client) Gather(
 	return res, nil
 }
 
-// fetch fetches an output. It ends with a lease that is lost meanwhile; after the end of a lease it does not.
+// fetch fetches an output. It ends with a lease that is lost meanwhile; after the end of a lease it does not. A
+// provider whose programs all ended at the same time serves some of the outputs first. While it is busy, it is asked
+// again, for as long as a silent provider is waited for.
 func (c *Client) fetch(ctx context.Context, x Execution, l Lease, id cid.Cid, size int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if lease := l.Context(); lease.Err() == nil {
 		defer context.AfterFunc(lease, cancel)()
 	}
-	return c.cfg.Fetch(ctx, x.Peer, id, size)
+	waiting, stop := context.WithTimeout(ctx, c.cfg.LostAfter)
+	defer stop()
+	return stream.WhileBusy(waiting, func() error { return c.cfg.Fetch(ctx, x.Peer, id, size) })
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -67,6 +68,38 @@ func TestAttackUnaskedOutputs(t *testing.T) {
 		if err != nil || (res.Lost != "") != c2.lost || fetched != c2.fetched || !c2.lost && len(res.Outputs) != fetched {
 			t.Errorf("%s: %d fetched, lost %q, %v", name, fetched, res.Lost, err)
 		}
+	}
+}
+
+// Outputs of a provider that is busy are waited for as long as for a silent one.
+func TestGatherFromBusyProvider(t *testing.T) {
+	t.Parallel()
+	busy := fmt.Errorf("fetching: %w", stream.Refuse(stream.CodeBusy, "8 streams of one peer at a time"))
+	file := &nodepb.Blob{Cid: blob.Sum([]byte("x")).Bytes(), Size: 1}
+	ended := &nodepb.Execution{State: nodepb.ExecState_EXEC_STATE_EXITED,
+		Outputs: []*nodepb.Output{{Path: "/out", Blob: file}}}
+	for name, c := range map[string]struct {
+		busy int // fetches
+		lost bool
+	}{"for a while": {6, false}, "for ever": {1 << 30, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			fetched := 0
+			client := New(Config{MaxOutput: 1 << 20, LostAfter: 30 * time.Second,
+				Fetch: func(context.Context, peer.ID, cid.Cid, int64) error {
+					if fetched++; fetched <= c.busy {
+						return busy
+					}
+					return nil
+				}})
+			began := time.Now()
+			res, err := client.Gather(t.Context(), Execution{}, lease{ctx: t.Context()}, ended, []job.Output{{Path: "/out"}})
+			if err != nil || (res.Lost != "") != c.lost || len(res.Outputs) == 1 == c.lost {
+				t.Errorf("%s: %d outputs, lost %q, %v", name, len(res.Outputs), res.Lost, err)
+			}
+			if took := time.Since(began); took > 30*time.Second || c.lost && took < 30*time.Second {
+				t.Errorf("%s: %v", name, took)
+			}
+		})
 	}
 }
 
@@ -167,6 +200,36 @@ func TestRequests(t *testing.T) {
 	p.busy = 2
 	if ex, err := c.Await(ctx, x); err != nil || ex.Seq != x.Seq {
 		t.Errorf("a busy provider: %v, %v", ex, err)
+	}
+}
+
+// A slow provider has more time for one answer where a silent one has longer until it is lost.
+func TestSlowProvider(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		lostAfter, slow time.Duration
+		answers         bool
+	}{
+		"long intervals":              {30 * time.Second, 8 * time.Second, true},
+		"long intervals, too slow":    {5 * time.Minute, 11 * time.Second, false},
+		"short intervals":             {3 * time.Second, 4 * time.Second, true},
+		"short intervals and as slow": {3 * time.Second, 8 * time.Second, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			net := p2ptest.NewNet(t, 2, 10*time.Millisecond)
+			net.ConnectAll()
+			slow := func(_ context.Context, _ peer.ID, req *nodepb.ExecRequest) (*nodepb.ExecReply, error) {
+				time.Sleep(c.slow)
+				return &nodepb.ExecReply{Execution: &nodepb.Execution{Seq: req.Seq}}, nil
+			}
+			server := protocol.Exec.Handle(net.Hosts[1], p2ptest.Network, slow, stream.Limits{Logger: p2ptest.Quiet()})
+			defer server.Close()
+			client := New(Config{Host: net.Hosts[0], Tag: p2ptest.Network, LostAfter: c.lostAfter})
+			err := client.Start(t.Context(), Execution{Peer: net.Hosts[1].ID(), Seq: 1}, &nodepb.Workload{})
+			if (err == nil) != c.answers {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
 	}
 }
 

@@ -123,8 +123,7 @@ func (ev CommandGranted) applyQuiet(t *step) error {
 		own := t.s
 		*s = ev.Theirs.clone()
 		s.Command, s.Gangs, s.Gang, s.Placed = own.Command, own.Gangs, own.Gang, own.Placed
-		// A stop that was accepted may be newer than the merge.
-		s.WantStop = s.WantStop || own.WantStop || own.Outcome.Result == ResultStopped && s.Phase < Stopping
+		s.WantStop = s.WantStop || own.WantStop // which may be newer than the merge
 		for i := range min(len(s.Ranks), len(own.Ranks)) {
 			s.Ranks[i].Epoch = max(s.Ranks[i].Epoch, own.Ranks[i].Epoch)
 		}

@@ -128,16 +128,16 @@ func TestShare(t *testing.T) {
 	chain := s.Ranks[1].Lease
 	_, fx := take(t, s, append(lost, jobs.LeaseCost{Lease: chain, Most: 0, Settled: true})...)
 	var sum market.Amount
-	orders := 0
+	seats := 0
 	for _, f := range fx {
 		if o, ok := f.(jobs.OrderGang); ok {
-			orders, sum = orders+1, sum+o.Cap
-			if o.Cap != p.Budget/2 {
-				t.Errorf("an order of %d", o.Cap)
+			seats, sum = seats+len(o.Seats), sum+o.Cap
+			if o.Cap != p.Budget/2*market.Amount(len(o.Seats)) {
+				t.Errorf("an order of %d for %d ranks", o.Cap, len(o.Seats))
 			}
 		}
 	}
-	if orders != 2 || sum > p.Budget {
-		t.Errorf("%d orders for %d", orders, sum)
+	if seats != 2 || sum > p.Budget {
+		t.Errorf("orders of %d ranks for %d", seats, sum)
 	}
 }

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -24,24 +25,54 @@ func (t gangs) ready() (out []uint32) {
 	return out
 }
 
-// replace orders each lost rank by itself, and joining ranks together.
+// mostOrders is how many orders for lost ranks of a job are under way at a time. Ranks that are lost meanwhile wait,
+// and are ordered together. Each order asks every provider: a busy buyer that loses most of its ranks would else ask
+// each of them once for every rank.
+const mostOrders = 4
+
+// replace orders lost ranks, and joining ranks together.
 func (t gangs) replace() {
-	var joining []uint32
+	var joining, lost []uint32
 	for _, i := range t.ready() {
-		switch {
-		case t.s.Ranks[i].Joining:
+		if t.s.Ranks[i].Joining {
 			joining = append(joining, i)
-		default:
-			t.order([]uint32{i})
-		}
-		if t.s.Phase != Working {
-			return
+		} else {
+			lost = append(lost, i)
 		}
 	}
-	if len(joining) > 0 {
+	for _, ranks := range t.grouped(lost) {
+		if t.s.Phase != Working || !t.single() && len(t.s.Gangs) >= mostOrders {
+			break
+		}
+		t.order(ranks)
+	}
+	if len(joining) > 0 && t.s.Phase == Working {
 		t.order(joining)
 	}
 }
+
+// grouped returns the lost ranks that are ordered together. As a gang is all or none, the next orders for ranks whose
+// gang failed are half as large each time.
+func (t gangs) grouped(lost []uint32) (out [][]uint32) {
+	tries := func(i uint32) uint32 { return t.s.Ranks[i].tries }
+	slices.SortStableFunc(lost, func(a, b uint32) int { return cmp.Compare(tries(a), tries(b)) })
+	for len(lost) > 0 {
+		n := 1
+		for n < len(lost) && tries(lost[n]) == tries(lost[0]) {
+			n++
+		}
+		size := max(1, n>>min(tries(lost[0]), 10))
+		if t.single() {
+			size = 1
+		}
+		out = slices.AppendSeq(out, slices.Chunk(lost[:n], size))
+		lost = lost[n:]
+	}
+	return out
+}
+
+// single reports whether each lost rank is ordered by itself: members of a cluster, and standbys.
+func (t gangs) single() bool { return t.s.Params.Cluster != nil || t.s.Params.Guarded }
 
 // order orders leases for ranks, all or none. If the budget does not pay for them, it waits for money that may come
 // back (R6); if none can, the scale-up or the job fails.

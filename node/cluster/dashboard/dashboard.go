@@ -24,10 +24,10 @@ import (
 // maxAnswer bounds the part of an answer that is read, bytes.
 const maxAnswer = 16 << 20
 
-// ErrAnswer says that the head answered something that is not a list of Ray's jobs.
+// ErrAnswer means that the head answered something that is not a list of Ray's jobs.
 var ErrAnswer = errors.New("the answer is not one of ray's jobs api")
 
-// Config says how the head's port is reached.
+// Config is the configuration of a client of the head's port.
 type Config struct {
 	// Dial connects to the port.
 	Dial func(ctx context.Context) (net.Conn, error)

@@ -68,7 +68,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(w, r)
 }
 
-// refuse says why a request is not carried on; "" for one that is.
+// refuse returns the reason for which a request is not forwarded, or "".
 func (p *Proxy) refuse(r *http.Request) string {
 	if !p.here(r.Host) {
 		return "this address is called otherwise: use 127.0.0.1 or localhost and its port"

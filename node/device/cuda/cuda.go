@@ -22,15 +22,15 @@ import (
 const HelperName = "starling-cuda"
 
 var (
-	// ErrNoHelper says that the helper program was not found.
+	// ErrNoHelper means that the helper program was not found.
 	ErrNoHelper = errors.New("starling-cuda was not found")
-	// ErrHelper says that the helper process crashed, hung or answered nonsense; its text says which.
+	// ErrHelper means that the helper process crashed, hung or answered nonsense; its text says which.
 	ErrHelper = errors.New("CUDA helper")
-	// ErrCUDA says that the helper works and CUDA does not, with the driver's own words.
+	// ErrCUDA means that the helper works and CUDA does not, with the driver's own words.
 	ErrCUDA = errors.New("CUDA")
-	// ErrNoLibrary says that libcuda.so.1 is not on the machine.
+	// ErrNoLibrary means that libcuda.so.1 is not on the machine.
 	ErrNoLibrary = errors.New("libcuda.so.1 is not there")
-	// ErrUUID says that a device's UUID is not one, or that the driver shows another device.
+	// ErrUUID means that a device's UUID is not one, or that the driver shows another device.
 	ErrUUID = errors.New("UUID of a CUDA device")
 )
 

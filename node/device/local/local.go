@@ -24,7 +24,7 @@ func Open(ctx context.Context, u market.Unit, memory uint64) (device.Device, err
 			Model: u.Model, Serial: u.Serial, Memory: memory, Threads: max(int(u.MilliCPU/1000), 1),
 		}), nil
 	case u.Simulated && !audit.Interpreted():
-		return nil, fmt.Errorf("%s is simulated, and nothing computes", u.Model)
+		return nil, fmt.Errorf("device %s: simulated: it computes nothing", u.Model)
 	}
 	return cuda.Open(ctx, cuda.Config{UUID: u.Serial})
 }

@@ -19,7 +19,7 @@ func (n Noise) Speed() float64 {
 	return max(s, 0.5)
 }
 
-// Card is how fast one card is beside its class for ever: 2 % of spread.
+// Card is the constant speed of one card beside its class: 2 % of spread.
 func (n Noise) Card() float64 { return max(1+0.02*n.normal(), 0.9) }
 
 // Trip is the least round trip between two peers drawn at random: half of them below 60 ms, at most 350.

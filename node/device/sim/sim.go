@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Clock is virtual time: it goes on when somebody says so.
+// Clock is virtual time, which its users advance.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Duration

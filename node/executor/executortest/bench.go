@@ -106,7 +106,7 @@ func New(t *testing.T) *Bench {
 	return b
 }
 
-// Start begins a process on what an earlier one has left.
+// Start begins a process on an earlier one's files.
 func (b *Bench) Start() {
 	b.T.Helper()
 	if err := b.Try(); err != nil {

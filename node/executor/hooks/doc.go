@@ -61,14 +61,15 @@ type Config struct {
 
 // All returns the hooks in their order. network is a hook as well.
 func All(c Config, network Network) []executor.Hook {
+	from := patient{c.Files}
 	return []executor.Hook{
 		Admission{c.Host, network},
 		Retention{c.Retain, c.Files},
 		Replication{},
 		Secrets{c.Opener},
-		Program{c.Blobs, c.Files},
+		Program{c.Blobs, from},
 		Equipment{c.Devices},
-		Files{c.Blobs, c.Files},
+		Files{c.Blobs, from},
 		c.Snapshots(),
 		network,
 		Eviction{c.Devices},

@@ -83,7 +83,7 @@ func (s Probes) Serve(
 		return stream.Refuse("device", err.Error())
 	case err != nil:
 		s.Log.Debug("a probe could not be prepared", "lease", e.Lease, "err", err)
-		return stream.Refuse(stream.CodeBusy, "what computes a probe could not be started")
+		return stream.Refuse(stream.CodeBusy, "the program that computes a probe could not be started")
 	}
 	defer g.Close()
 	conn, err := take(&nodepb.LiveReply{Gauge: uint32(exclusive.KindOf(g)), Devices: uint32(g.Devices())})

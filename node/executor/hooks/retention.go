@@ -156,7 +156,7 @@ func (w *Sweeper) Run(ctx context.Context) {
 const forgottenEarly = "an ended lease is forgotten early: retained files take more than provide.retainMiB, " +
 	"and its buyer has most of them"
 
-// Sweep removes now what is due. It must not be called concurrently.
+// Sweep removes all that is due. It must not be called concurrently.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	now := time.Now()
 	due := choose(w.rests(now), w.Bytes, now)

@@ -204,7 +204,7 @@ func (m *membership) attend(ctx context.Context) {
 	}
 }
 
-// leave closes the network of an execution. Nothing may attach to it any more.
+// leave closes the network of an execution. Nothing may attach to it from then on.
 func (m *membership) leave() {
 	<-m.turn
 	defer m.give()

@@ -41,11 +41,11 @@ type Joining struct {
 
 // Network is one membership.
 type Network interface {
-	// SetMembers replaces the others. Once it returns, a removed one reaches the execution no more.
+	// SetMembers replaces the others. Once it returns, a removed member cannot reach the execution.
 	SetMembers(others []Peer) error
 	// Links returns the current paths to the others.
 	Links() []Link
-	// Close leaves, and returns when nothing of the membership runs any more.
+	// Close leaves, and returns when everything of the membership has ended.
 	Close() error
 }
 

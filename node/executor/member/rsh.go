@@ -275,7 +275,7 @@ func (m *membership) rankOf(from peer.ID) (uint32, bool) {
 	return 0, false
 }
 
-// whileFellow returns when a peer has no rank any more, or ctx ends.
+// whileFellow returns when a peer has lost its rank, or ctx ends.
 func whileFellow(ctx context.Context, e *executor.Execution, from peer.ID) {
 	for {
 		_, _, wake := e.Snapshot()

@@ -42,7 +42,7 @@ type Config struct {
 	Blobs    workload.Blobs
 	Files    executor.Files
 	Devices  hooks.Devices
-	Machine  workload.Host   // the limits of what runs here
+	Machine  workload.Host   // the limits of programs here
 	Networks member.Networks // nil gives programs no networks
 	Leases   Leases
 	Retain   time.Duration // how long outputs and logs are kept for their buyer

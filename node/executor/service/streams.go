@@ -28,7 +28,7 @@ type Leases interface {
 	hooks.Leases
 	// Commanded returns the line of leases with this first lease, if a peer commands it.
 	Commanded(by peer.ID, first []byte) (executor.Lease, error)
-	// Change is Commanded for a change of what runs. It also refuses it for leases that are not metered now.
+	// Change is Commanded for a change of executions. It also refuses leases that are not metered now.
 	Change(by peer.ID, first []byte) (executor.Lease, error)
 	// Begin is Change for a new execution. It also refuses it before the lease is active and paid for, and may wait a
 	// moment for that.
@@ -93,7 +93,7 @@ func (s *Service) command(ctx context.Context, from peer.ID, req *nodepb.ExecReq
 	return &nodepb.ExecReply{Execution: e.Describe()}, nil
 }
 
-// change carries out a command about an execution. On one that has ended, commands to what runs do nothing.
+// change carries out a command about an execution. On one that has ended, commands to programs do nothing.
 func (s *Service) change(ctx context.Context, from peer.ID, req *nodepb.ExecRequest, e *executor.Execution) error {
 	switch op := req.Op.(type) {
 	case *nodepb.ExecRequest_Status_:

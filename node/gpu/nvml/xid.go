@@ -103,7 +103,7 @@ func (x *xids) of(uuid string) *gpu.Xid {
 	return nil
 }
 
-// problem is why events are not seen any more, or "".
+// problem is the reason why no events are seen, or "".
 func (x *xids) problem() string {
 	if x == nil {
 		return ""

@@ -119,8 +119,8 @@ func (r *reader) wrong(n ast.Node, field, format string, args ...any) {
 	r.problems = append(r.problems, problemAt(n, field, format, args...))
 }
 
-// fields reads a mapping of known fields; of later ones it says that they come later, of others that it does not know
-// them. An absent value (`spec:` and nothing) reads as an empty mapping.
+// fields reads a mapping of known fields. It reports reserved and unknown ones as problems. An absent value (`spec:`
+// and nothing) reads as an empty mapping.
 func (r *reader) fields(n ast.Node, path string, known map[string]func(n ast.Node, field string),
 	later map[string]string) {
 	r.mapping(n, path, func(key string, keyNode, value ast.Node, field string) {

@@ -77,8 +77,8 @@ func (x *Wages) note(e *earner, name string, change func(*drawn)) {
 	e.drawn[name] = d
 }
 
-// voucher is of the wage up to a slot, or as far as the other guardians sign: they may have heard earlier that the job
-// is over.
+// voucher returns a co-signed voucher for the wage up to slot until, or up to the latest slot that the other guardians
+// accept. They may have learned earlier that the job has ended.
 func (x *Wages) voucher(
 	ctx context.Context, w wards.Ward, m claims.Claims, from, until market.Slot,
 ) (verify.SignedVoucher, error) {
@@ -126,7 +126,7 @@ func (x *Wages) voucher(
 	return best, err
 }
 
-// declined reports whether a guardian says that so much is not earned.
+// declined reports whether a guardian refused to sign because the amount is not earned.
 func declined(err error) bool {
 	var no *stream.Refused
 	return errors.As(err, &no) && no.Code == guardian.CodeVoucher

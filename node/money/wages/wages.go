@@ -1,4 +1,4 @@
-// Package wages claims what a peer is paid for guarding other people's jobs.
+// Package wages claims a peer's wages for guarding other people's jobs.
 package wages
 
 import (
@@ -56,8 +56,8 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Wages has the other guardians of each job sign what this one has earned, and claims it until all of it is paid for
-// ever. A wage's money lies in the job's escrow, where the owner says in the job's state.
+// Wages has the other guardians of each job sign what this one has earned, and claims it until all of it is paid and
+// finalized. A wage's money lies in the job's escrow, where the owner says in the job's state.
 type Wages struct {
 	Config
 	claims *settle.Keeper[claims.Claims]
@@ -68,7 +68,7 @@ type Wages struct {
 	jobs map[sign.Hash]*earner
 }
 
-// earner is what is known of one wage in this process.
+// earner is the state of one wage in this process.
 type earner struct {
 	busy   bool
 	next   time.Time // nothing is done before
@@ -103,7 +103,7 @@ func New(ctx context.Context, cfg Config) (*Wages, error) {
 	return x, err
 }
 
-// Accounts returns what guarding jobs has come to, by job, also of jobs that are long over.
+// Accounts returns the wages for guarding jobs, by job, also of jobs that ended long ago.
 func (x *Wages) Accounts() map[sign.Hash]settle.Account {
 	out := map[sign.Hash]settle.Account{}
 	for _, name := range x.claims.Names() {

@@ -18,8 +18,8 @@ const publishFor = 24 * time.Hour
 
 var (
 	errKnown   = errors.New("known")
-	errNotYet  = errors.New("of an audit that is not over yet")
-	errNothing = errors.New("the offender has nothing at stake")
+	errNotYet  = errors.New("audit has not ended")
+	errNothing = errors.New("offender has no stake")
 )
 
 // Frauds is the Handler of frauds.
@@ -55,7 +55,7 @@ func (f Frauds) timely(x proof.Fraud) error {
 		return err
 	}
 	if w := audit.WindowOf(now, f.Store.cfg.Genesis.AuditSlots); x.Answer.Window > w {
-		return fmt.Errorf("%w: window %d, it is %d now", errNotYet, uint64(x.Answer.Window), uint64(w))
+		return fmt.Errorf("%w: window %d, now %d", errNotYet, uint64(x.Answer.Window), uint64(w))
 	}
 	return nil
 }

@@ -36,8 +36,8 @@ var (
 type Handler interface {
 	// Wanted returns the reason why this peer has no use for a proof. It is cheap, and checks no signature.
 	Wanted(c proof.Content) error
-	// Check checks a wanted proof. An error that wraps proof.ErrUnsure depends on what this peer knows; any other
-	// error shows that nobody could have published the proof in good faith.
+	// Check checks a wanted proof. An error that wraps proof.ErrUnsure depends on what this peer knows; any other error
+	// shows that the proof was not published in good faith.
 	Check(ctx context.Context, c proof.Content) error
 	// Take keeps a checked proof of others.
 	Take(ctx context.Context, c proof.Content) error

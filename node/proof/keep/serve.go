@@ -117,11 +117,11 @@ func (s Server) offered(req *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
 		return nil, malformed("offered of %d bytes, hash of %d: want one of them", len(req.Offered), len(req.Hash))
 	}
 	if s.Offered == nil {
-		return nil, stream.Refuse(CodeUnknown, "this peer offers nothing")
+		return nil, stream.Refuse(CodeUnknown, "this peer has no offers")
 	}
 	list := s.Offered(sign.Hash(req.Offered))
 	if len(list) == 0 {
-		return nil, stream.Refuse(CodeUnknown, "no offer of this peer has that proof, or it is an old one")
+		return nil, stream.Refuse(CodeUnknown, "no current offer of this peer has that proof")
 	}
 	b, err := market.MarshalShown(list)
 	return &nodepb.ProofReply{Shown: b}, err

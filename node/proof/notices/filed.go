@@ -171,7 +171,7 @@ func (k *Publisher) journal(ctx context.Context, now market.Slot) error {
 	return nil
 }
 
-// past reports whether nothing of a lease is published any more; k.mu is held.
+// past reports whether the time to publish a lease is over; k.mu is held.
 func (k *Publisher) past(f *filed, now market.Slot) bool {
 	last := f.lease.Core.Start
 	for _, r := range f.receipts {

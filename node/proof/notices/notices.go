@@ -174,7 +174,7 @@ func (k *Publisher) Values() discovery.Values {
 	}
 }
 
-// timely refuses places of hours about which nobody publishes any more, or yet.
+// timely refuses places of hours that are over for publishing, or have not begun.
 func (k *Publisher) timely(p notice.Place) error {
 	now, err := k.cfg.Slot()
 	if err != nil {

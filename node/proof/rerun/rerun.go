@@ -19,13 +19,13 @@ import (
 	"github.com/starling-network/starling/verify/deterministic"
 )
 
-// ErrFiles: what was given is not what the work names.
+// ErrFiles means that the given files are not those of the work.
 var ErrFiles = errors.New("not the files of the evidence")
 
-// maxRerun bounds what running a work again takes on disk, bytes.
+// maxRerun bounds the disk of a second run of a work, bytes.
 const maxRerun = 64 << 30
 
-// Files are what a work reads, as this machine has it.
+// Files are the files that a work reads, as this machine has them.
 type Files struct {
 	Program string
 	Inputs  map[string]string // file or directory by the path that the program knows
@@ -109,7 +109,7 @@ func hasInput(w deterministic.Work, at string) bool {
 // put stores a file, or a directory as its archive. The digest must be want.
 func put(ctx context.Context, store *blob.Store, path string, tree bool, want sign.Hash) (cid.Cid, error) {
 	if path == "" {
-		return cid.Undef, fmt.Errorf("%w: which file it is was not said; its SHA-256 is %s", ErrFiles, want)
+		return cid.Undef, fmt.Errorf("%w: file missing: want one with SHA-256 %s", ErrFiles, want)
 	}
 	f, err := os.Open(path)
 	if err != nil {

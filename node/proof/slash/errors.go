@@ -4,11 +4,11 @@ import "errors"
 
 var (
 	// ErrNoProgram: the network is free.
-	ErrNoProgram = errors.New("the network has no program: nothing is staked on it that could be taken")
+	ErrNoProgram = errors.New("network has no program, and so no stake")
 	// ErrNoAudits: the network's program takes no stake for frauds in audits.
-	ErrNoAudits = errors.New("the network's program takes no stake for frauds in audits: it has no audit windows")
+	ErrNoAudits = errors.New("network has no audit windows: no stake is taken for frauds in audits")
 	// ErrNotStaked: the provider has nothing at stake.
-	ErrNotStaked = errors.New("the provider has nothing at stake")
+	ErrNotStaked = errors.New("provider has no stake")
 	// ErrNotYet: a receipt, or an audit's window, ends in the future.
 	ErrNotYet = errors.New("the lease or window of the evidence is not over yet")
 	// ErrNoStake: no stake is taken for proofs of this kind.

@@ -44,7 +44,7 @@ func accused(ctx context.Context, c Chain, liar sign.Key) (p account.Provider, n
 	return c.Provider(ctx, liar) // as two endpoints have it
 }
 
-// slashedSince reports whether a provider was slashed after a lie, so that it counts no more.
+// slashedSince reports whether a provider was slashed after a lie, which then no longer counts.
 func slashedSince(p account.Provider, ends market.Slot) bool {
 	return p.WasSlashed && uint64(ends) <= p.Slashed
 }

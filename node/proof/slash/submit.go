@@ -92,12 +92,12 @@ func submitSale(
 	return out, s.close(ctx, &out)
 }
 
-// slashed reports whether the provider was slashed after one of the receipts, so that they count no more.
+// slashed reports whether the provider was slashed after one of the receipts, which then no longer count.
 func slashed(p account.Provider, sold verify.Conflict) bool {
 	return p.WasSlashed && uint64(min(sold.A.To, sold.B.To)) <= p.Slashed
 }
 
-// slashable says why the program would refuse, or nothing.
+// slashable returns the error with which the program would refuse, or nil.
 func slashable(p account.Provider, params account.Params, sold verify.Conflict, now market.Slot) error {
 	last := max(sold.A.To, sold.B.To)
 	oldest := min(sold.A.To, sold.B.To)

@@ -33,7 +33,7 @@ type Ledger interface {
 	Step(ctx context.Context, ev lease.Event) (lease.Effect, error)
 }
 
-// Work is what runs under leases. The executing room implements it.
+// Work is the executions under leases. The executing room implements it.
 type Work interface {
 	// CPUMillis returns the processor time that a line's executions have used.
 	CPUMillis(ctx context.Context, l market.LeaseID) uint64

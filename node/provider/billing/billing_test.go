@@ -304,6 +304,59 @@ func TestSilentBuyer(t *testing.T) {
 	})
 }
 
+// A buyer may take the whole grace for an answer. One that comes a little later brings the next voucher, and the work
+// goes on.
+func TestSlowBuyer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ silent, slow time.Duration }{
+		"a long answer": {0, 4800 * time.Millisecond},
+		"a late answer": {6500 * time.Millisecond, 1500 * time.Millisecond}, // to the call of 17 s
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			l := r.lease(1)
+			time.Sleep(10 * time.Second)
+			if c.silent > 0 {
+				r.SetSilent(true)
+				time.Sleep(c.silent)
+				r.SetSilent(false)
+			}
+			r.SetSlow(c.slow)
+			time.Sleep(8500*time.Millisecond - c.silent)
+			r.SetSlow(0) // the receipt is of 12 s, the grace is over at 18 s
+			time.Sleep(30 * time.Second)
+			all := r.receipts()
+			gapless(t, all)
+			if r.state(l.ID) != lease.Active || len(r.ended) != 0 || len(all) < 10 {
+				t.Errorf("%s: the lease is %s after %d receipts, ended are %v", name, r.state(l.ID), len(all), r.ended)
+			}
+		})
+	}
+}
+
+// A buyer that takes its time does not keep a lease from being released.
+func TestReleaseWhileBuyerIsSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		l := r.lease(1)
+		time.Sleep(10 * time.Second)
+		r.SetSlow(time.Minute)
+		time.Sleep(3 * time.Second) // the call of 12 s is under way
+		r.step(lease.ReleaseRequested{Lease: l.ID, By: r.Key.Key()})
+		time.Sleep(time.Second)
+		if !slices.Contains(r.ended, l.ID) {
+			t.Error("its work goes on")
+		}
+		r.SetSlow(0)
+		time.Sleep(30 * time.Second)
+		gapless(t, r.receipts())
+		if s := r.Payer(l.ID).State(); s != meter.PayerSettled || r.state(l.ID) != lease.Ended {
+			t.Errorf("the payments are %s, the lease is %s", s, r.state(l.ID))
+		}
+	})
+}
+
 // A first voucher that pays nothing, or is another lease's, begins nothing, and the next one does.
 func TestFirstVoucher(t *testing.T) {
 	t.Parallel()

@@ -48,7 +48,7 @@ func (p *Meters) End(r lease.Record, reason string) {
 		s.end(reason)
 		return
 	}
-	p.Open(r, reason) // after a restart nothing is metered any more, but something may still run
+	p.Open(r, reason) // after a restart nothing is metered, but something may still run
 }
 
 // wait is load that waits for the chain: after a restart it may not have been seen yet.
@@ -99,13 +99,10 @@ func (s *Meter) end(reason string) {
 		s.ending = reason
 	}
 	s.mu.Unlock()
-	select {
-	case s.poke <- struct{}{}:
-	default:
-	}
+	wake(s.poke)
 }
 
-// over says why the work must end, or nothing.
+// over returns the reason for which the work must end, or "".
 func (s *Meter) over() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,21 +159,25 @@ func (s *Meter) run(ctx context.Context) {
 	}
 }
 
-// shortest is the least time that the loop sleeps.
-const shortest = 5 * time.Millisecond
+const (
+	// shortest is the least time that the loop sleeps.
+	shortest = 5 * time.Millisecond
+	// askAgain is the longest pause before a buyer is asked again that did not answer.
+	askAgain = time.Second
+)
 
 // pause is how long the loop may sleep after so many failures in a row: until the meter wakes, but at most a quarter of
-// an interval, and twice as long after each failure.
+// an interval, and twice as long after each failure. A buyer that did not answer is asked again after askAgain.
 func (s *Meter) pause(failures int) time.Duration {
 	s.mu.Lock()
-	wake := s.seller.Wake()
+	at := s.seller.Wake()
 	s.mu.Unlock()
 	g := s.p.cfg.Genesis
 	most := max(time.Duration(g.IntervalSlots*g.SlotMillis)*time.Millisecond/4, 4*shortest)
-	if wake == 0 {
-		return most
+	if at == 0 {
+		return min(most, askAgain)
 	}
-	return min(max(s.p.cfg.Slots.Until(time.Now(), wake), shortest<<min(failures, 20)), most)
+	return min(max(s.p.cfg.Slots.Until(time.Now(), at), shortest<<min(failures, 20)), most)
 }
 
 func (s *Meter) tick(ctx context.Context) ([]meter.Effect, error) {
@@ -215,15 +216,51 @@ func (s *Meter) carryOut(ctx context.Context, effects []meter.Effect) (done bool
 	return done, failed
 }
 
-// patience is how long the buyer may take to co-sign: a buyer that is gone must
-// not keep the loop from seeing that its money is used up.
-func patience(g market.Genesis) time.Duration {
-	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
-	return min(max(interval, minPatience), protocol.QuickAnswer)
+// patience is how long the buyer may take to co-sign. While work goes on, that is until the grace is over, and a little
+// longer: a buyer that is gone must not keep the loop from seeing that its money is used up. A slow one is not asked
+// again in the meantime, which would be more work for it.
+func patience(s *Meter) time.Duration {
+	g := s.p.cfg.Genesis
+	wait := max(time.Duration(g.IntervalSlots*g.SlotMillis)*time.Millisecond, minPatience)
+	s.mu.Lock()
+	working, paid := s.seller.State() == meter.SellerWorking, s.seller.PaidUntil()
+	s.mu.Unlock()
+	if working {
+		unpaid := paid + market.Slot(s.p.terms(s.rec).GraceSlots)
+		wait = s.p.cfg.Slots.Until(time.Now(), unpaid) + minPatience
+	}
+	return min(wait, protocol.BusyAnswer)
 }
 
-// propose has the buyer co-sign a receipt and takes the next voucher. A buyer
-// that does not answer is asked again at the next tick.
+// calling returns a context for one call to the buyer. It ends early if the loop is poked.
+func calling(ctx context.Context, s *Meter) (call context.Context, done func()) {
+	call, cancel := context.WithTimeout(ctx, patience(s))
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-s.poke:
+			wake(s.poke)
+			cancel()
+		case <-call.Done():
+		}
+	}()
+	return call, func() {
+		cancel()
+		<-watched
+	}
+}
+
+// wake leaves a token for the loop that reads poke.
+func wake(poke chan<- struct{}) {
+	select {
+	case poke <- struct{}{}:
+	default:
+	}
+}
+
+// propose has the buyer co-sign a receipt and takes the next voucher. A buyer that does not answer is asked again at
+// the next tick.
 func (s *Meter) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.Effect, error) {
 	sig, err := core.Sign(s.p.cfg.Domain, s.p.cfg.Key)
 	if err != nil {
@@ -232,35 +269,34 @@ func (s *Meter) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.E
 	b := core.Marshal()
 	buyer := s.payer()
 	s.p.cfg.Host.Forgive(buyer)
-	cctx, cancel := context.WithTimeout(ctx, patience(s.p.cfg.Genesis))
-	defer cancel()
-	reply, err := protocol.Meter.Call(cctx, s.p.cfg.Host, s.p.cfg.Tag, buyer, &nodepb.MeterRequest{
+	call, done := calling(ctx, s)
+	defer done()
+	reply, err := protocol.Meter.Call(call, s.p.cfg.Host, s.p.cfg.Tag, buyer, &nodepb.MeterRequest{
 		Lease: s.rec.Lease[:], Receipt: b[:], ProviderSignature: sig[:],
 	})
 	if err != nil {
 		s.p.cfg.Log.Debug("a receipt was not co-signed", "lease", s.rec.Lease, "seq", core.Seq, "err", err)
 		return nil, nil
 	}
-	var out []meter.Effect
-	if len(reply.BuyerSignature) == sign.SignatureSize {
-		more, err := s.step(ctx, meter.CosignatureReceived{Seq: core.Seq, Sig: sign.Signature(reply.BuyerSignature)})
-		if err != nil {
-			return out, s.p.blame(s.rec.Lease, err)
-		}
-		out = append(out, more...)
-	}
+	// The voucher first: an answer may come after the grace, when any step without it stops the work.
+	var all []meter.Event
+	var failed error
 	if len(reply.Voucher) > 0 {
 		v, err := verify.UnmarshalSignedVoucher(reply.Voucher)
-		if err != nil {
-			return out, s.p.blame(s.rec.Lease, err)
+		if err == nil {
+			all = append(all, meter.VoucherReceived{Voucher: v})
 		}
-		more, err := s.step(ctx, meter.VoucherReceived{Voucher: v})
-		if err != nil {
-			return out, s.p.blame(s.rec.Lease, err)
-		}
-		out = append(out, more...)
+		failed = s.p.blame(s.rec.Lease, err)
 	}
-	return out, nil
+	if len(reply.BuyerSignature) == sign.SignatureSize {
+		all = append(all, meter.CosignatureReceived{Seq: core.Seq, Sig: sign.Signature(reply.BuyerSignature)})
+	}
+	var out []meter.Effect
+	for _, ev := range all {
+		more, err := s.step(ctx, ev)
+		out, failed = append(out, more...), errors.Join(failed, s.p.blame(s.rec.Lease, err))
+	}
+	return out, failed
 }
 
 // blame logs the rule that a buyer's answer breaks; it counts as no answer.

@@ -21,7 +21,8 @@ import (
 const (
 	// endGrace is how long a program may take to save its work when its lease ends.
 	endGrace = 2 * time.Second
-	// minPatience is the least time a buyer is given to co-sign a receipt.
+	// minPatience is the least time a buyer is given to co-sign a receipt, and how much later than the grace its answer
+	// may come.
 	minPatience = time.Second
 	// slotRetry is how often a lease looks whether the chain was seen at last.
 	slotRetry = 200 * time.Millisecond
@@ -39,7 +40,7 @@ type Meter struct {
 	ending  string        // not empty: end the work, for this reason
 	handed  bool          // the execution went over to a successor
 	poke    chan struct{} // holds one token when ending was set
-	funding chan struct{} // closed when its escrow is not looked for any more
+	funding chan struct{} // closed when the search for its escrow ends
 	claimed Claimed
 }
 
@@ -153,21 +154,21 @@ type Claimed struct {
 	For     market.Amount         // that both have signed
 }
 
-// Claimed returns what the claimer knows.
+// Claimed returns the claimer's state of the lease.
 func (s *Meter) Claimed() Claimed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claimed
 }
 
-// SetClaimed notes what the claimer knows.
+// SetClaimed sets the claimer's state of the lease.
 func (s *Meter) SetClaimed(c Claimed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claimed = c
 }
 
-// Funding returns a channel that is closed when the lease's escrow is not looked for any more.
+// Funding returns a channel that is closed when the search for the lease's escrow ends.
 func (s *Meter) Funding() <-chan struct{} { return s.funding }
 
 // Funded closes the channel of Funding. It is called once.

@@ -27,10 +27,7 @@ func (s *Meter) handTo(to peer.ID) {
 		s.p.cfg.Host.Protect(to, tagOf(s.rec.Lease))
 		s.p.cfg.Host.Unprotect(was, tagOf(s.rec.Lease))
 	}
-	select {
-	case s.poke <- struct{}{}: // it may have waited for the old one
-	default:
-	}
+	wake(s.poke) // it may have waited for the old one
 }
 
 // tagOf is the tag under which the connection to a lease's payer is protected.

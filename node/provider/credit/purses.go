@@ -31,7 +31,7 @@ const (
 	maxPurses = 4096
 )
 
-// errFundsBusy says that too many orders wait for the chain.
+// errFundsBusy means that too many orders wait for the chain.
 var errFundsBusy = errors.New("too many orders wait for the chain")
 
 // Chain is the part of the chain that knows accounts.

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// maxRemembered is how many of each kind are remembered: of more, those of long ago are forgotten.
+	// maxRemembered bounds each set. The buyers of longest ago are forgotten first.
 	maxRemembered = 4096
-	// rememberedFor is how long one is.
+	// rememberedFor is the time after which a buyer is forgotten.
 	rememberedFor = 30 * 24 * time.Hour
 )
 
-// The tables of buyers that are remembered, by when it was last.
+// The tables of remembered buyers, with the last time of each.
 var (
 	unfundedTable = journal.Define[sign.Key, time.Time]("unfunded") // did not fund a lease
 	fundedTable   = journal.Define[sign.Key, time.Time]("funded")   // paid for one
 )
 
-// remembered are the buyers of whom this provider knows one thing.
+// remembered is a set of buyers with a time each.
 type remembered struct {
 	store journal.Store
 	table journal.Table[sign.Key, time.Time]
@@ -59,12 +59,19 @@ func (b *remembered) has(buyer sign.Key, now time.Time) bool {
 	return ok && now.Sub(at) < rememberedFor
 }
 
-// add remembers a buyer; after an error only in this process.
+// add remembers a buyer. After an error it is remembered only in this process.
 func (b *remembered) add(ctx context.Context, buyer sign.Key, now time.Time) error {
+	change := b.remember(buyer, now)
+	return change.Commit(ctx, b.store)
+}
+
+// remember adds a buyer in memory, where the one of longest ago makes room for it. It returns the change of the table.
+// Quotes read the memory, so that no write runs under the mutex. Changes of two buyers need no order.
+func (b *remembered) remember(buyer sign.Key, now time.Time) *journal.Batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var change journal.Batch
-	b.table.Put(&change, buyer, now)
+	change := &journal.Batch{}
+	b.table.Put(change, buyer, now)
 	if _, known := b.at[buyer]; !known && len(b.at) >= maxRemembered {
 		var first sign.Key
 		for k, at := range b.at {
@@ -73,8 +80,8 @@ func (b *remembered) add(ctx context.Context, buyer sign.Key, now time.Time) err
 			}
 		}
 		delete(b.at, first)
-		b.table.Delete(&change, first)
+		b.table.Delete(change, first)
 	}
 	b.at[buyer] = now
-	return change.Commit(ctx, b.store)
+	return change
 }

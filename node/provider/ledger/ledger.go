@@ -6,6 +6,7 @@ package ledger
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -37,13 +38,8 @@ type Carrier interface {
 	Changed()
 }
 
-// table has the holds and leases of the book.
-var table = journal.Define[market.HoldID, record]("hold")
-
-// record is a lease.Record in its own encoding, which checks it.
-type record struct {
-	Record []byte `json:"record"`
-}
+// table has the holds and leases of the book: a lease.Record each, which package lease encodes and checks.
+var table = journal.Define[market.HoldID, json.RawMessage]("hold")
 
 // Ledger is a lease book with its journal.
 type Ledger struct {
@@ -58,8 +54,8 @@ type Ledger struct {
 // New returns the ledger of a book, with the records of an earlier process.
 func New(ctx context.Context, s journal.Store, clock Clock, book lease.Book, carrier Carrier) (*Ledger, error) {
 	var recs []lease.Record
-	err := table.List(ctx, s, "", func(id market.HoldID, b record) error {
-		r, err := lease.UnmarshalRecord(b.Record)
+	err := table.List(ctx, s, "", func(id market.HoldID, b json.RawMessage) error {
+		r, err := lease.UnmarshalRecord(b)
 		if err == nil && r.ID != id {
 			err = errors.New("record of another hold")
 		}
@@ -134,7 +130,7 @@ func (l *Ledger) record(ctx context.Context, effects []lease.Effect) error {
 			if err != nil {
 				return err
 			}
-			table.Put(&b, e.Record.ID, record{raw})
+			table.Put(&b, e.Record.ID, raw)
 		case lease.Forget:
 			table.Delete(&b, e.Hold)
 		case lease.Unpaid:

@@ -71,6 +71,7 @@ var numbers = journal.Define[market.Class, uint64]("offer")
 type Board struct {
 	cfg     Config
 	changed chan struct{} // holds one token when the offers may have changed
+	turn    chan struct{} // holds one token while nobody renews offers: their numbers are journalled in order
 
 	mu      sync.Mutex
 	seqs    map[market.Class]uint64
@@ -87,9 +88,10 @@ type Published struct {
 // New reads the numbers of an earlier process.
 func New(ctx context.Context, cfg Config) (*Board, error) {
 	b := &Board{
-		cfg: cfg, changed: make(chan struct{}, 1), seqs: map[market.Class]uint64{},
+		cfg: cfg, changed: make(chan struct{}, 1), turn: make(chan struct{}, 1), seqs: map[market.Class]uint64{},
 		current: map[market.Class]Published{}, proofs: proofs{lists: map[sign.Hash][]market.Shown{}},
 	}
+	b.turn <- struct{}{}
 	err := numbers.List(ctx, cfg.Store, "", func(c market.Class, seq uint64) error {
 		b.seqs[c] = seq
 		return nil
@@ -97,7 +99,7 @@ func New(ctx context.Context, cfg Config) (*Board, error) {
 	return b, err
 }
 
-// Change has the offers looked at again soon. It does not wait.
+// Change has Run compare the offers with the free units soon. It does not wait.
 func (b *Board) Change() {
 	select {
 	case b.changed <- struct{}{}:
@@ -138,18 +140,22 @@ func Addrs(all []ma.Multiaddr, room int) (out []string) {
 	return out
 }
 
-// renew signs an offer of a lot under the next number of its class, which is journalled first. b.mu is held.
+// renew signs an offer of a lot under the next number of its class, which is journalled first. The caller has the turn.
 func (b *Board) renew(ctx context.Context, l policy.Lot) (Published, error) {
+	b.mu.Lock()
 	o := b.draft(l, time.Now())
+	o.Seq = b.seqs[l.Class] + 1
+	b.mu.Unlock()
 	if o.Total == 0 {
 		return Published{}, market.Refuse(market.ReasonCapacity, "all units of class %s are withdrawn", l.Class)
 	}
-	o.Seq = b.seqs[l.Class] + 1
 	if err := numbers.Write(ctx, b.cfg.Store, l.Class, o.Seq); err != nil {
 		return Published{}, fmt.Errorf("journalling the offer's number: %w", err)
 	}
-	b.seqs[l.Class] = o.Seq
 	envelope, err := o.Encode(b.cfg.Domain, b.cfg.Key)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.seqs[l.Class] = o.Seq
 	if err != nil {
 		return Published{}, err
 	}
@@ -157,11 +163,35 @@ func (b *Board) renew(ctx context.Context, l policy.Lot) (Published, error) {
 	return b.current[l.Class], nil
 }
 
-// Current returns the offer of a lot as last published, or a first one.
-func (b *Board) Current(ctx context.Context, l policy.Lot) (Published, error) {
+// take waits for the turn to renew offers. The caller gives it back by the returned function.
+func (b *Board) take(ctx context.Context) (back func(), err error) {
+	select {
+	case <-b.turn:
+		return func() { b.turn <- struct{}{} }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fresh returns the published offer of a class, if most of its time is left.
+func (b *Board) fresh(c market.Class) (last Published, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if last, ok := b.current[l.Class]; ok && time.Until(last.Offer.Expires) > validity/4 {
+	last, ok = b.current[c]
+	return last, ok && time.Until(last.Offer.Expires) > validity/4
+}
+
+// Current returns the offer of a lot as last published, or a first one.
+func (b *Board) Current(ctx context.Context, l policy.Lot) (Published, error) {
+	if last, ok := b.fresh(l.Class); ok {
+		return last, nil
+	}
+	back, err := b.take(ctx)
+	if err != nil {
+		return Published{}, err
+	}
+	defer back()
+	if last, ok := b.fresh(l.Class); ok { // somebody else renewed it meanwhile
 		return last, nil
 	}
 	return b.renew(ctx, l)
@@ -173,15 +203,19 @@ func (b *Board) all(ctx context.Context) (offers []market.Offer, envelopes [][]b
 	if !b.cfg.Provider.Selling(now) {
 		return nil, nil, nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	back, err := b.take(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer back()
 	for _, l := range b.cfg.Lots {
-		fresh := b.draft(l, now)
-		if fresh.Total == 0 {
+		b.mu.Lock()
+		next, last := b.draft(l, now), b.current[l.Class]
+		b.mu.Unlock()
+		if next.Total == 0 {
 			continue
 		}
-		last := b.current[l.Class]
-		if stale(last.Offer, fresh, now) {
+		if stale(last.Offer, next, now) {
 			if last, err = b.renew(ctx, l); err != nil {
 				return nil, nil, err
 			}

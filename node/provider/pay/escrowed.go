@@ -139,7 +139,7 @@ func (x owner) Looked(name string, v escrow.View) {
 	}
 }
 
-// unfunded ends a lease that runs and has no money any more.
+// unfunded ends a running lease that lost its money.
 func (x *Escrowed) unfunded(id market.LeaseID, reason string) {
 	r, ok := x.cfg.Ledger.Book().Lease(id)
 	if !ok || r.State != lease.Active {

@@ -30,7 +30,7 @@ var Genesis = market.Genesis{
 	Network: "test", Chain: sign.Hash{1}, Symbol: "FREE", SlotMillis: 400, IntervalSlots: 10, Free: true,
 }
 
-// PerUnit is what each unit has.
+// PerUnit is the resources of each unit.
 var PerUnit = market.Resources{MilliCPU: 1000, MemoryMiB: 64, DiskMiB: 16}
 
 // KeyOf returns the key of a host of p2ptest.
@@ -94,6 +94,7 @@ type Buyer struct {
 
 	mu     sync.Mutex
 	silent bool // it co-signs nothing
+	slow   time.Duration
 	nonce  byte
 	payers map[market.LeaseID]meter.Payer
 }
@@ -119,6 +120,13 @@ func (b *Buyer) SetSilent(silent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.silent = silent
+}
+
+// SetSlow has the buyer's answers take so long from now on.
+func (b *Buyer) SetSlow(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.slow = d
 }
 
 // Order seals an order of one unit.
@@ -195,8 +203,9 @@ func (b *Buyer) Payer(l market.LeaseID) meter.Payer {
 // meter co-signs a receipt and pays on.
 func (b *Buyer) meter(_ context.Context, _ peer.ID, req *nodepb.MeterRequest) (*nodepb.MeterReply, error) {
 	b.mu.Lock()
-	silent := b.silent
+	silent, slow := b.silent, b.slow
 	b.mu.Unlock()
+	defer func() { time.Sleep(slow) }()
 	if silent {
 		return nil, stream.Refuse(stream.CodeBusy, "not now")
 	}

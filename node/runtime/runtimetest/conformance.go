@@ -24,17 +24,17 @@ type Subject struct {
 	Program string
 	// Bad are modules that Start must refuse with ErrBadModule, by a name for each.
 	Bad map[string]string
-	// Images says that Program and Bad are container images, refused with ErrBadImage, and Seed means nothing.
+	// Images means that Program and Bad are container images, refused with ErrBadImage, and Seed means nothing.
 	Images bool
 	// Command is the program's name for Attach in the sandbox.
 	Command string
-	// Secrets says that Spec.Secrets and SecretEnv are honoured; otherwise Start refuses them.
+	// Secrets means that Spec.Secrets and SecretEnv are honoured; otherwise Start refuses them.
 	Secrets bool
-	// DiskKills says that the disk limit is held by ending the program with ReasonDisk, not by refusing it room.
+	// DiskKills means that the disk limit is held by ending the program with ReasonDisk, not by refusing it room.
 	DiskKills bool
 	// Home reports that programs have HOME as their image says: it names no other than "/".
 	Home bool
-	// Deterministic says that Spec.Seed is honoured.
+	// Deterministic means that Spec.Seed is honoured.
 	Deterministic bool
 }
 

@@ -19,7 +19,7 @@ import "errors"
 // ErrUnavailable reports that this machine has no volumes; its text names the missing part.
 var ErrUnavailable = errors.New("no volumes on this machine")
 
-// ErrNoRoom says that the disk has no room for a volume.
+// ErrNoRoom means that the disk has no room for a volume.
 var ErrNoRoom = errors.New("no room for a volume")
 
 const (

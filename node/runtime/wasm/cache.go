@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,37 +61,91 @@ func pruneCache(dir string, limit int64) {
 const turnSuffix = ".turn"
 
 const (
-	// turnPatience is how long a child waits for another to compile its program: that one may stand still, as one of a
-	// lease that is paused.
+	// turnPatience is how long a child waits for a sign of life of another that compiles its program: that one may
+	// stand still, as one of a lease that is paused. On a busy machine a compilation may take minutes.
 	turnPatience = 20 * time.Second
-	turnPoll     = 10 * time.Millisecond
+	// turnBeat is the interval of these signs.
+	turnBeat = time.Second
 )
 
-// takeTurn waits while another process compiles the same program for the cache in dir, for as long as turnPatience, and
-// returns at once if one has. The caller compiles the program, or finds it in the cache, and then calls done. Where
-// there can be no lock it is compiled a time too many, which is no error.
-func takeTurn(dir string, code []byte) (done func(compiled bool)) {
+// takeTurn waits while another process compiles the same program for the cache in dir, and returns at once if one has.
+// It does not wait for a process that has shown no sign of life for so long as patience. The caller compiles the
+// program, or finds it in the cache, and then calls done. Where there can be no lock it is compiled a time too many,
+// which is no error.
+func takeTurn(dir string, code []byte, patience time.Duration) (done func(compiled bool)) {
 	sum := sha256.Sum256(code)
 	path := filepath.Join(dir, hex.EncodeToString(sum[:])+turnSuffix)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return func(bool) {}
 	}
-	err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
-	for end := time.Now().Add(turnPatience); err != nil && time.Now().Before(end) && sizeOf(f) == 0; {
-		time.Sleep(turnPoll)
-		err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err == nil && sizeOf(f) == 0 {
-		return func(compiled bool) {
-			if compiled {
-				_, _ = f.Write([]byte{1})
-			}
-			_ = f.Close()
+	for sizeOf(f) == 0 {
+		if flock(f, unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return compiling(f)
 		}
+		if !awaitTurn(path, patience) {
+			break
+		}
+		time.Sleep(rand.N(10 * time.Millisecond)) // only one of those that wait gets the lock
 	}
 	_ = f.Close()
 	return func(bool) {}
+}
+
+// compiling shows signs of life until done is called: the time of the file. f is locked.
+func compiling(f *os.File) (done func(compiled bool)) {
+	touch := func() { now := time.Now(); _ = os.Chtimes(f.Name(), now, now) }
+	touch()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		beat := time.NewTicker(turnBeat)
+		defer beat.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-beat.C:
+				touch()
+			}
+		}
+	}()
+	return func(compiled bool) {
+		close(stop)
+		<-stopped
+		if compiled && sizeOf(f) == 0 {
+			_, _ = f.Write([]byte{1})
+		}
+		_ = f.Close()
+	}
+}
+
+// awaitTurn returns true when nobody compiles the program of a turn, or false if a process that does stands still.
+func awaitTurn(path string, patience time.Duration) bool {
+	free := make(chan error, 1)
+	go func() { // it may wait for longer than this process has patience
+		f, err := os.Open(path)
+		if err == nil {
+			err = awaitFree(f)
+			_ = f.Close()
+		}
+		free <- err
+	}()
+	for began := time.Now(); ; {
+		seen := began
+		if info, err := os.Stat(path); err == nil && info.ModTime().After(began) {
+			seen = info.ModTime()
+		}
+		left := patience - time.Since(seen)
+		if left <= 0 {
+			return false
+		}
+		select {
+		case err := <-free:
+			return err == nil
+		case <-time.After(left):
+		}
+	}
 }
 
 func sizeOf(f *os.File) int64 {

@@ -81,7 +81,7 @@ func (c *child) prepare() (*guest, error) {
 // it. An entry that is damaged fails every compilation that finds it, and a full disk fails the adding of one: so the
 // cache is emptied once, and then done without.
 func (g *guest) compile(code []byte) (err error) {
-	done := takeTurn(g.c.spec.CacheDir, code)
+	done := takeTurn(g.c.spec.CacheDir, code, turnPatience)
 	defer func() { done(err == nil) }()
 	ctx := context.Background()
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)

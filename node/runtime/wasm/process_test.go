@@ -330,11 +330,7 @@ func TestCompiledOnce(t *testing.T) {
 // compilations counts how often the one program of a cache was compiled since the cache was pruned.
 func compilations(t *testing.T, cache string) int {
 	t.Helper()
-	turns, err := filepath.Glob(filepath.Join(cache, "*"+turnSuffix))
-	if err != nil || len(turns) != 1 {
-		t.Fatalf("turns: %v, %v", turns, err)
-	}
-	b, err := os.ReadFile(turns[0])
+	b, err := os.ReadFile(turnFile(t, cache))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,8 +61,8 @@ const (
 // root is the part of a datastore in which the DHT's library stores provider records.
 const root = "/providers"
 
-// A Store holds provider records in memory for the DHT's library, bounded for each provider, each key and each
-// network. A record says that a peer is a provider for a key; its value is the time at which it was received:
+// A Store holds provider records in memory for the DHT's library, bounded for each provider, each key and each network.
+// A record names a peer as a provider for a key; its value is the time at which it was received:
 //
 //	/providers/<base32 of the DHT's key>/<base32 of the provider's ID> → varint of Unix nanoseconds
 //

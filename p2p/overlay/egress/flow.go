@@ -371,7 +371,7 @@ func (s *Stack) admitICMP(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 	return true
 }
 
-// gone says that a connection has been broken off.
+// gone reports whether a connection was broken off.
 func gone(ep tcpip.Endpoint) bool {
 	state := tcp.EndpointState(ep.State())
 	return state == tcp.StateError || state == tcp.StateClose

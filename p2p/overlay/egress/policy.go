@@ -30,7 +30,7 @@ func ParseMode(text string) (Mode, error) {
 	case ModeNone, ModeAllowlist, ModeInternet:
 		return m, nil
 	}
-	return "", fmt.Errorf("%w: %.40q is none of none, allowlist and internet", ErrPolicy, text)
+	return "", fmt.Errorf("%w: mode %.40q, want none, allowlist or internet", ErrPolicy, text)
 }
 
 // ErrPolicy reports that a policy cannot be parsed; its text names the rule and a correction.
@@ -198,7 +198,7 @@ var localDomains = []string{
 	"invalid", "test", "onion",
 }
 
-// local says that a name belongs to nobody on the internet.
+// local reports whether a name cannot be one on the internet.
 func local(name string) bool {
 	if !strings.Contains(name, ".") {
 		return true

@@ -94,7 +94,7 @@ func (r *refusals) add(why Reason, target netip.AddrPort, name string) {
 	}
 }
 
-// tell writes the line of a window and begins the next; r.mu is held.
+// tell logs the refusals of a window and begins the next; r.mu is held.
 func (r *refusals) tell(why Reason, now time.Time) {
 	w := &r.open[why]
 	r.log.Warn("egress refused", "reason", why.String(), "times", w.count, "targets", len(w.targets), "last", w.last)

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/p2p/closed"
 )
 
-// ErrRefused says that an address is not one that may be dialled for a container.
+// ErrRefused means that an address is not one that may be dialled for a container.
 var ErrRefused = errors.New("refused by the egress policy")
 
 // verdict reports whether a container may reach an address, and if not, why.

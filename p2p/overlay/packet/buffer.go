@@ -17,7 +17,7 @@ const (
 // Buffer is memory for packets, given back when its last user has released it.
 type Buffer struct {
 	B    []byte
-	N    int // used, where there is no slice that says so
+	N    int // used bytes, where no slice has them
 	refs atomic.Int32
 }
 

@@ -110,7 +110,8 @@ func (p *Packet) Release() { p.Buf.Release() }
 // Empty reports whether the last segment was written.
 func (p *Packet) Empty() bool { return p.over }
 
-// Next writes the next segment to b and says how long it is; 0 when it does not fit, and the packet is then lost.
+// Next writes the next segment to b and returns its length. It returns 0 if the segment does not fit; the packet is
+// then lost.
 func (p *Packet) Next(b []byte) int {
 	if p.Seg == 0 {
 		p.over = true

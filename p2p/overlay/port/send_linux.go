@@ -90,7 +90,7 @@ func (s *Socket) Send(packets [][]byte, to netip.AddrPort) error {
 	return nil
 }
 
-// sendSome says how many datagrams were sent.
+// sendSome returns the number of datagrams that were sent.
 func (s *Socket) sendSome(packets [][]byte, to netip.AddrPort, gso bool) (int, error) {
 	w := senders.Get().(*sender)
 	defer func() {

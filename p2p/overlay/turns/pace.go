@@ -19,7 +19,7 @@ const (
 	paceMost  = 16 * BatchSize
 )
 
-// pace says how many packets may be under way between two points.
+// pace bounds the packets that are under way between two points.
 type pace struct {
 	limit, count int
 	since        time.Time
@@ -28,7 +28,7 @@ type pace struct {
 // most is how many may be.
 func (p *pace) most() int { return max(p.limit, paceLeast) }
 
-// done says that n have arrived.
+// done notes the arrival of n packets.
 func (p *pace) done(n int, now time.Time) {
 	p.count += n
 	if took := now.Sub(p.since); took >= paceEvery {

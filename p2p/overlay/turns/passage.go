@@ -28,7 +28,7 @@ func (p *Passage) Enter(n int) {
 	p.mu.Unlock()
 }
 
-// Leave says that packets have come out at the TUN.
+// Leave notes packets that have come out at the TUN.
 func (p *Passage) Leave(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -230,7 +230,7 @@ func (q *Queue) fill(bufs [][]byte, sizes []int, offset int) int {
 	return n
 }
 
-// serve takes packets of one flow as long as its turn lasts, and says how many bufs are full.
+// serve takes packets of one flow as long as its turn lasts, and returns the number of full bufs.
 func (q *Queue) serve(f *flow, bufs [][]byte, sizes []int, offset, n int, now time.Time) int {
 	for n < len(bufs) && len(f.items) > 0 && f.deficit > 0 {
 		p := f.items[0]

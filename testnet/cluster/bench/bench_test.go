@@ -318,7 +318,7 @@ func (w *world) down(ctx context.Context, id string) error {
 // lookEvery is how often it is asked how many nodes there are, of both sides.
 const lookEvery = 200 * time.Millisecond
 
-// errOver says that nothing more will come of a cluster.
+// errOver means that nothing more will come of a cluster.
 var errOver = errors.New("the cluster has ended")
 
 // watch asks again and again how many nodes there are until there are n, and says how long after began each was seen first.

@@ -88,7 +88,7 @@ func (w *world) note(format string, args ...any) {
 	w.notes = append(w.notes, fmt.Sprintf(format, args...))
 }
 
-// Available says why the scenario cannot be run here, or nil.
+// Available returns an error if the scenario cannot be run here.
 func Available() error {
 	if err := errors.Join(engine.Available(), natlab.Available()); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -290,8 +290,8 @@ func (w *world) tails(ctx context.Context) {
 		for _, j := range jobs {
 			said, err := w.done(ctx, "why", j.ID)
 			w.Say("--- why %s, %s (%v):\n%s", j.ID, j.Spec.Name, err, said)
-			said, err = w.done(ctx, "logs", j.ID, "--tail", "40")
-			w.Say("--- logs %s (%v):\n%s", j.ID, err, said)
+			logs, err := w.command(ctx, "logs", j.ID, "--tail", "40").Run()
+			w.Say("--- logs %s (%v):\n%s\n%s", j.ID, err, logs.Out, logs.Err)
 		}
 	}
 	for _, m := range w.all {

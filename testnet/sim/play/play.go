@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// ErrUnmet says that a record was accepted, or refused for another reason than it ought to be.
+// ErrUnmet means that a record was accepted, or refused for another reason than it ought to be.
 var ErrUnmet = errors.New("no rule met the attack")
 
 // Options are the parameters of a simulation.
@@ -41,8 +41,8 @@ type Kind struct {
 	Name   string
 	Threat int    // its number in the threat table of verify/PROTOCOL.md
 	What   string // one line for people
-	// Limit says why a kind need not be caught: it is a known limit of the protocol, and its figures are reported as
-	// such.
+	// Limit is the reason for which a kind need not be caught: it is a known limit of the protocol, and its figures are
+	// reported as such.
 	Limit  string
 	Honest bool // not an adversary: being delisted is wrong
 

@@ -20,8 +20,8 @@ type Gain struct {
 	What  string
 	Most  float64
 	Worst bool // of the one that gained most, not in the mean
-	// Chance says that the gain is whether something happened, with probability Most: the target leaves four deviations
-	// of so many draws.
+	// Chance means that the gain is 0 or 1, and 1 with probability Most: the target leaves four deviations of so many
+	// draws.
 	Chance bool
 }
 

@@ -122,8 +122,8 @@ func (f *Failures) Failed(t audit.Target) []audit.Window {
 	return out
 }
 
-// Against says why a unit is not sold by a record that passed, in spite of it: it failed in a later window, or too
-// often in the time of MaxRates audits before it. RuleFresh.
+// Against returns an error of RuleFresh if a record that passed does not count: its unit failed in a later window, or
+// too often in the time of MaxRates audits before it.
 func (f *Failures) Against(r audit.Record, i audit.Instants) error {
 	failed := f.Failed(r.Answer.Target)
 	if len(failed) == 0 {
@@ -143,8 +143,8 @@ func (f *Failures) Against(r audit.Record, i audit.Instants) error {
 	return nil
 }
 
-// Appealed says why a record that passed is none to sell its unit by: the unit failed in the window with an audit
-// before it, and did not answer before all that an appeal is for. RuleMajority.
+// Appealed returns an error of RuleMajority if a record that passed does not count: the unit failed in the window with
+// an audit before it, and this record is not of a whole appeal.
 func (f *Failures) Appealed(r audit.Record, before audit.Window, roster audit.Roster) error {
 	if !slices.Contains(f.Failed(r.Answer.Target), before) || before >= r.Answer.Window ||
 		int(r.Committee) >= audit.Appeal {

@@ -30,7 +30,7 @@ func New(capability uint32, memory uint64) (*GPU, error) {
 	return &GPU{sim: ptxsim.New(memory), module: m}, nil
 }
 
-// Memory says how many bytes are free and how many there are.
+// Memory returns the free and all bytes of the device's memory.
 func (g *GPU) Memory() (free, total uint64, err error) {
 	free, total = g.sim.Memory()
 	return free, total, nil

@@ -165,7 +165,7 @@ func (g *GPU) Registers(k ptx.Kernel) (count, spilled int, err error) {
 	return int(n), int(local), err
 }
 
-// Memory says how many bytes are free and how many there are.
+// Memory returns the free and all bytes of the device's memory.
 func (g *GPU) Memory() (free, total uint64, err error) {
 	err = g.lib.check(g.lib.memGetInfo(&free, &total), "cuMemGetInfo")
 	return free, total, err

@@ -24,7 +24,7 @@ import (
 
 // GPU is memory and kernels of one GPU. An error that is not ErrMemory means that nothing more can be asked of it.
 type GPU interface {
-	// Memory says how many bytes are free and how many there are.
+	// Memory returns the free and all bytes of the device's memory.
 	Memory() (free, total uint64, err error)
 	// Alloc gives the address of so many bytes; device.ErrMemory where there are not as many.
 	Alloc(size uint64) (uint64, error)
@@ -281,7 +281,7 @@ func (e *Engine) walk(
 	return done(at)
 }
 
-// Memory says how many bytes a dataset could take: those that are free, and those of the one that is resident.
+// Memory returns the bytes that a dataset could take: the free ones, and those of the resident dataset.
 func (e *Engine) Memory() (free, total uint64, err error) {
 	free, total, err = e.gpu.Memory()
 	if err == nil && e.data != 0 {

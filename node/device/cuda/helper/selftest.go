@@ -19,7 +19,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// errDiffers says that a GPU computes something else than the processor.
+// errDiffers means that a GPU computes something else than the processor.
 var errDiffers = errors.New("the GPU differs from the processor")
 
 // plan is the content of a test.

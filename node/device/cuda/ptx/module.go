@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ErrCapability says that a GPU is older than the kernels.
+// ErrCapability means that a GPU is older than the kernels.
 var ErrCapability = errors.New("the GPU is of a compute capability below 6.1, which has no dp4a")
 
 // Compute capabilities, major·10 + minor.

@@ -33,7 +33,7 @@ const (
 // New is a GPU with so many bytes of memory.
 func New(memory uint64) *GPU { return &GPU{total: memory, next: base} }
 
-// Memory says how many bytes are free and how many there are.
+// Memory returns the free and all bytes of the device's memory.
 func (g *GPU) Memory() (free, total uint64) { return g.total - g.used, g.total }
 
 // Alloc gives the address of size bytes. It is aligned to 256, and nothing was written there.

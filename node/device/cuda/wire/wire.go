@@ -62,7 +62,7 @@ const (
 	describedSize = 4 + 4 + 8 + 8 + 16
 )
 
-// ErrMalformed says that bytes are no message; its text says why.
+// ErrMalformed means that bytes are no message; its text says why.
 var ErrMalformed = errors.New("malformed message")
 
 // Op is the operation of a question.
@@ -302,7 +302,7 @@ func UnmarshalAnswer(b []byte) (Answer, error) {
 }
 
 // Read reads one frame of at most so many bytes and gives it without its length. io.EOF means that there was no further
-// one. A frame that says more than comes costs no more than the first part of one.
+// one. A frame with a false length costs at most the first part of one.
 func Read(r *bufio.Reader, most int) ([]byte, error) {
 	const part = 64 << 10
 	var size [4]byte

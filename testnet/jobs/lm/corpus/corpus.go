@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// Config says how much text to take. Zeros take the defaults of the demo.
+// Config is the amount of text to take. Zeros take the defaults of the demo.
 type Config struct {
 	Workers      int // shards; 5
 	ShardBytes   int // length of each; DefaultShardBytes
@@ -44,7 +44,7 @@ type Corpus struct {
 	Files   int      // how many files it is made of
 }
 
-// ErrTooLittle says that the installation has less source text than asked for.
+// ErrTooLittle means that the installation has less source text than asked for.
 var ErrTooLittle = errors.New("not enough Go source")
 
 const (

@@ -41,9 +41,9 @@ const (
 )
 
 var (
-	// ErrMalformed says that bytes are no weights file.
+	// ErrMalformed means that bytes are no weights file.
 	ErrMalformed = errors.New("malformed weights")
-	// ErrMismatch says that weights do not belong together: other table, other round or other base.
+	// ErrMismatch means that weights do not belong together: other table, other round or other base.
 	ErrMismatch = errors.New("weights do not belong together")
 )
 

@@ -1,0 +1,21 @@
+package hooks
+
+import (
+	"context"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/node/executor"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// patient fetches files for programs that are to start. The providers of a wide job all ask its buyer at the same
+// moment, and a buyer serves a bounded number at a time: the others wait for their turn. The context ends with the time
+// that the job gives for fetching, or with the lease.
+type patient struct{ executor.Files }
+
+// Fetch implements executor.Files.
+func (p patient) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
+	return stream.WhileBusy(ctx, func() error { return p.Files.Fetch(ctx, from, c, max) })
+}
