@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/starling-network/starling/chain/chaintest"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
@@ -54,7 +54,7 @@ func tokenParts(t *testing.T, auditSlots uint64) Parts {
 		Network: "lists", Chain: c.Genesis(), Symbol: "STAR", Decimals: 6, SlotMillis: 100, IntervalSlots: 10, Simulated: true,
 		AuditSlots: auditSlots, AuditOneIn: min(auditSlots, 2),
 	}
-	_, programs, err := chaintest.Found(c, &g, program.Params{
+	_, programs, err := chaintest.Found(c, &g, account.Params{
 		MarginSlots: 100, ResponseSlots: 100, UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1,
 		AuditSlots: uint32(auditSlots),
 	})

@@ -22,7 +22,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -139,7 +139,7 @@ func (n *Network) startChain(ctx context.Context, began time.Time) (err error) {
 	}
 	n.RPC = n.chain.URL()
 	o.Say("chain is up at %s after %v", n.RPC, time.Since(began).Round(time.Millisecond))
-	if n.Genesis, err = n.chain.EscrowGenesis(ctx, "testnet", o.Interval, func(p *program.Params) {
+	if n.Genesis, err = n.chain.EscrowGenesis(ctx, "testnet", o.Interval, func(p *account.Params) {
 		p.AuditSlots = uint32(market.Genesis{SlotMillis: SlotMillis}.SlotsIn(o.Audit))
 	}); err != nil {
 		return fmt.Errorf("setting up the network: %w", err)

@@ -3,13 +3,14 @@ package chaintest
 import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/program/model"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
 // Run applies the instructions of a transaction in a slot, all or none, and returns the resulting state. at is the
 // program's address, tables are the lookup tables of the transaction; before is not changed.
 func Run(
-	at sign.Key, before *model.State, slot uint64, tx []program.Instruction, tables ...program.Table,
+	at sign.Key, before *model.State, slot uint64, tx []svm.Instruction, tables ...svm.Table,
 ) (*model.State, error) {
 	next := before.Clone()
 	for _, t := range tables {
@@ -17,24 +18,24 @@ func Run(
 			return before, err
 		}
 	}
-	beside := make([]program.Signed, len(tx))
+	beside := make([]svm.Signed, len(tx))
 	for i, in := range tx {
 		if account, ok := in.Opens(); ok {
 			if _, there := next.Tokens[account]; !there {
-				next.Tokens[account] = program.Token{Mint: in.Accounts[3].Key, Owner: in.Accounts[2].Key, Plain: true}
+				next.Tokens[account] = svm.Token{Mint: in.Accounts[3].Key, Owner: in.Accounts[2].Key, Plain: true}
 			}
 			continue
 		}
-		if table, ok := program.ParseTable(in); ok {
+		if table, ok := svm.ParseTable(in); ok {
 			if err := next.ApplyTable(slot, table); err != nil {
 				return before, err
 			}
 			continue
 		}
-		if in.Program == program.ComputeBudget {
+		if in.Program == svm.ComputeBudget {
 			continue
 		}
-		if signed, ok := program.ParseSigned(in); ok {
+		if signed, ok := svm.ParseSigned(in); ok {
 			if !signed.Verified() {
 				return before, model.ErrSignature
 			}
@@ -45,7 +46,7 @@ func Run(
 		if err != nil {
 			return before, err
 		}
-		var use []program.Signed
+		var use []svm.Signed
 		if ed >= 0 {
 			if ed >= i || len(beside[ed].Keys) == 0 {
 				return before, program.ErrNoInstruction
@@ -76,7 +77,7 @@ func withEd(call program.Call) program.Call {
 }
 
 // Size is the length in bytes of a transaction's wire form that a key pays for, naming accounts by these tables.
-func Size(payer sign.Key, in []program.Instruction, tables ...program.Table) int {
+func Size(payer sign.Key, in []svm.Instruction, tables ...svm.Table) int {
 	signs, called, seen := map[sign.Key]bool{payer: true}, map[sign.Key]bool{}, map[sign.Key]bool{payer: true}
 	size := 3 + 1 + 32 + 1
 	for _, i := range in {

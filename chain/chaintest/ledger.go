@@ -15,7 +15,7 @@ import (
 
 	"github.com/mr-tron/base58"
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -289,16 +289,16 @@ func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 }
 
 // Anchored reads no root: a chain without Programs has no program. It is there for readers that may look for one.
-func (l *Ledger) Anchored(ctx context.Context, _ sign.Key, _ sign.Hash) (program.Anchored, error) {
+func (l *Ledger) Anchored(ctx context.Context, _ sign.Key, _ sign.Hash) (account.Anchored, error) {
 	if err := l.lock(ctx); err != nil {
-		return program.Anchored{}, err
+		return account.Anchored{}, err
 	}
 	l.chain.mu.Unlock()
-	return program.Anchored{}, chain.ErrNotFound
+	return account.Anchored{}, chain.ErrNotFound
 }
 
 // AnchorIn finds none either.
-func (l *Ledger) AnchorIn(ctx context.Context, _ chain.TxID) (program.Anchored, error) {
+func (l *Ledger) AnchorIn(ctx context.Context, _ chain.TxID) (account.Anchored, error) {
 	return l.Anchored(ctx, sign.Key{}, sign.Hash{})
 }
 

@@ -9,7 +9,9 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -34,7 +36,7 @@ func (l *ProgramLedger) Balance(_ context.Context, owner sign.Key) (market.Amoun
 	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
-	return market.Amount(l.p.tip.Tokens[program.TokenAccount(owner, l.p.net.Mint)].Amount), nil
+	return market.Amount(l.p.tip.Tokens[svm.TokenAccount(owner, l.p.net.Mint)].Amount), nil
 }
 
 // Funds returns the key's spendable funds.
@@ -71,9 +73,9 @@ func (l *ProgramLedger) Purses(_ context.Context, accounts []sign.Key) ([]escrow
 func (l *ProgramLedger) Provide(context.Context, market.Amount) error { return nil }
 
 // Network reads the network's account.
-func (l *ProgramLedger) Network(context.Context) (program.Network, error) {
+func (l *ProgramLedger) Network(context.Context) (account.Network, error) {
 	if l.p.chain.away() {
-		return program.Network{}, chain.ErrDown
+		return account.Network{}, chain.ErrDown
 	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
@@ -81,23 +83,23 @@ func (l *ProgramLedger) Network(context.Context) (program.Network, error) {
 }
 
 // Anchored reads a root that a key wrote down.
-func (l *ProgramLedger) Anchored(_ context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error) {
+func (l *ProgramLedger) Anchored(_ context.Context, authority sign.Key, root sign.Hash) (account.Anchored, error) {
 	if l.p.chain.away() {
-		return program.Anchored{}, chain.ErrDown
+		return account.Anchored{}, chain.ErrDown
 	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
-	a, ok := l.p.tip.Anchors[program.AnchorAddress(l.p.net.Program, authority, root)]
+	a, ok := l.p.tip.Anchors[account.AnchorAddress(l.p.net.Program, authority, root)]
 	if !ok {
-		return program.Anchored{}, chain.ErrNotFound
+		return account.Anchored{}, chain.ErrNotFound
 	}
 	return a, nil
 }
 
 // AnchorIn reads the root that a final transaction wrote down.
-func (l *ProgramLedger) AnchorIn(_ context.Context, id chain.TxID) (program.Anchored, error) {
+func (l *ProgramLedger) AnchorIn(_ context.Context, id chain.TxID) (account.Anchored, error) {
 	if l.p.chain.away() {
-		return program.Anchored{}, chain.ErrDown
+		return account.Anchored{}, chain.ErrDown
 	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
@@ -105,11 +107,11 @@ func (l *ProgramLedger) AnchorIn(_ context.Context, id chain.TxID) (program.Anch
 	if ok && r.err == nil {
 		for _, in := range r.in {
 			if a, ok := program.ParseAnchor(l.p.net.Program, in); ok {
-				return program.Anchored{Authority: a.Authority, Root: a.Root, Count: a.Count, Slot: r.slot}, nil
+				return account.Anchored{Authority: a.Authority, Root: a.Root, Count: a.Count, Slot: r.slot}, nil
 			}
 		}
 	}
-	return program.Anchored{}, chain.ErrNotFound
+	return account.Anchored{}, chain.ErrNotFound
 }
 
 // Look implements escrow.Ledger.
@@ -134,14 +136,14 @@ func (l *ProgramLedger) Look(
 
 // ViewOf returns the view of an escrow in a state of the program, which a ledger has in a slot.
 func ViewOf(id sign.Key, state *model.State, slot uint64, at sign.Key, tranches []uint16) escrow.View {
-	v := escrow.View{Slot: market.Slot(slot), Tranches: map[uint16]program.Tranche{}}
+	v := escrow.View{Slot: market.Slot(slot), Tranches: map[uint16]account.Tranche{}}
 	e, ok := state.Escrows[at]
 	if !ok {
 		return v
 	}
 	v.Escrow, v.Vault = &e, market.Amount(state.Tokens[e.Vault].Amount)
 	for _, i := range tranches {
-		if t, ok := state.Tranches[program.TrancheAddress(id, at, i)]; ok {
+		if t, ok := state.Tranches[account.TrancheAddress(id, at, i)]; ok {
 			v.Tranches[i] = t
 		}
 	}
@@ -149,11 +151,11 @@ func ViewOf(id sign.Key, state *model.State, slot uint64, at sign.Key, tranches 
 }
 
 // Deployed is the program that this package is: nobody can change it.
-func (l *ProgramLedger) Deployed(context.Context) (program.Deployed, error) {
+func (l *ProgramLedger) Deployed(context.Context) (svm.Deployed, error) {
 	if l.p.chain.away() {
-		return program.Deployed{}, chain.ErrDown
+		return svm.Deployed{}, chain.ErrDown
 	}
-	return program.Deployed{Code: Code, Slot: 1}, nil
+	return svm.Deployed{Code: Code, Slot: 1}, nil
 }
 
 // Code is the code hash of the program here, for a genesis.
@@ -161,8 +163,8 @@ var Code = sign.Sum([]byte("chaintest program"))
 
 // Bid implements escrow.Ledger: nobody else bids here.
 func (l *ProgramLedger) Bid(
-	_ context.Context, in []program.Instruction, stake market.Amount, retries uint8,
-) ([]program.Instruction, error) {
+	_ context.Context, in []svm.Instruction, stake market.Amount, retries uint8,
+) ([]svm.Instruction, error) {
 	if l.p.chain.away() {
 		return nil, chain.ErrDown
 	}
@@ -170,14 +172,14 @@ func (l *ProgramLedger) Bid(
 }
 
 // bid adds the budget that is bid where nobody else bids, for a token of six decimals.
-func bid(at sign.Key, in []program.Instruction, stake market.Amount, retries uint8) []program.Instruction {
+func bid(at sign.Key, in []svm.Instruction, stake market.Amount, retries uint8) []svm.Instruction {
 	fees, units := chain.DefaultFees(), program.Units(at, in)
-	return slices.Concat(in, program.Budget(units, fees.Price(0, retries, units, fees.Ceiling(stake, 6))))
+	return slices.Concat(in, svm.Budget(units, fees.Price(0, retries, units, fees.Ceiling(stake, 6))))
 }
 
 // Sign implements escrow.Ledger. Its transactions are not Solana's: the chain stores the instructions behind each one.
 func (l *ProgramLedger) Sign(
-	_ context.Context, in []program.Instruction, tables []program.Table, others ...sign.Signer,
+	_ context.Context, in []svm.Instruction, tables []svm.Table, others ...sign.Signer,
 ) (chain.Prepared, error) {
 	if l.p.chain.away() {
 		return chain.Prepared{}, chain.ErrDown

@@ -8,7 +8,9 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -20,7 +22,7 @@ type Programs struct {
 	net   escrow.Net
 
 	mu     sync.Mutex
-	lose   func(calls []program.Instruction) bool
+	lose   func(calls []svm.Instruction) bool
 	blind  map[sign.Key]error // errors that Look returns to a key
 	final  *model.State
 	tip    *model.State // with the blocks that are not final
@@ -36,8 +38,8 @@ type Programs struct {
 type called struct {
 	tx     chain.Prepared
 	by     sign.Key
-	in     []program.Instruction
-	tables []program.Table
+	in     []svm.Instruction
+	tables []svm.Table
 }
 
 // ran is a call in a block; err is set if it had no effect.
@@ -55,8 +57,8 @@ func NewPrograms(c *Chain, net escrow.Net) *Programs {
 	p := &Programs{chain: c, net: net, final: model.New(net.Program), done: map[chain.TxID]ran{},
 		signed: map[chain.TxID]called{}, poor: map[sign.Key]uint64{}, blind: map[sign.Key]error{}}
 	p.final.Networks[net.Address()] = net.Account
-	pool := program.PoolAddress(net.Program, net.Address(), net.Mint)
-	p.final.Tokens[pool] = program.Token{Mint: net.Mint, Owner: net.Address(), Plain: true}
+	pool := account.PoolAddress(net.Program, net.Address(), net.Mint)
+	p.final.Tokens[pool] = svm.Token{Mint: net.Mint, Owner: net.Address(), Plain: true}
 	p.final.Mints[net.Mint] = model.Mint{Decimals: 6}
 	p.tip = p.final.Clone()
 	return p
@@ -64,11 +66,11 @@ func NewPrograms(c *Chain, net escrow.Net) *Programs {
 
 // Found puts the program of a network with a new token on a chain, and completes the network's genesis and parameters.
 // It returns the network's place and the program.
-func Found(c *Chain, g *market.Genesis, params program.Params) (escrow.Net, *Programs, error) {
+func Found(c *Chain, g *market.Genesis, params account.Params) (escrow.Net, *Programs, error) {
 	mint, at := sign.Key(sign.Sum([]byte("mint"))), sign.Key(sign.Sum([]byte("program")))
 	params.Network, params.Chain, params.StakeMint = g.Network, g.Chain, mint
-	params.Mints = []program.MintTerms{program.DefaultTerms(mint, g.Decimals)}
-	net, err := escrow.NewNet(at, program.NewNetwork(params), mint)
+	params.Mints = []account.MintTerms{account.DefaultTerms(mint, g.Decimals)}
+	net, err := escrow.NewNet(at, account.NewNetwork(params), mint)
 	if err != nil {
 		return escrow.Net{}, nil, err
 	}
@@ -80,9 +82,9 @@ func Found(c *Chain, g *market.Genesis, params program.Params) (escrow.Net, *Pro
 func (p *Programs) Mint(owner sign.Key, amount market.Amount) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := program.TokenAccount(owner, p.net.Mint)
+	at := svm.TokenAccount(owner, p.net.Mint)
 	for _, s := range []*model.State{p.final, p.tip} {
-		s.Tokens[at] = program.Token{Mint: p.net.Mint, Owner: owner, Amount: s.Tokens[at].Amount + uint64(amount),
+		s.Tokens[at] = svm.Token{Mint: p.net.Mint, Owner: owner, Amount: s.Tokens[at].Amount + uint64(amount),
 			Plain: true}
 		m := s.Mints[p.net.Mint]
 		m.Supply += uint64(amount)
@@ -100,7 +102,7 @@ func (p *Programs) SetLamports(key sign.Key, lamports uint64) {
 }
 
 // Lose has transactions never reach a block for which lose answers true; nil: none.
-func (p *Programs) Lose(lose func(calls []program.Instruction) bool) {
+func (p *Programs) Lose(lose func(calls []svm.Instruction) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lose = lose
@@ -177,7 +179,7 @@ func (p *Programs) Calls() (names []string) {
 	slices.SortFunc(landed, func(a, b ran) int { return int(a.slot) - int(b.slot) })
 	for _, r := range landed {
 		for _, in := range r.in {
-			if name := in.CallName(p.net.Program); name != "" {
+			if name := program.CallName(p.net.Program, in); name != "" {
 				names = append(names, name)
 			}
 		}

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -20,7 +21,7 @@ const runPoll = 50 * time.Millisecond
 
 // Run is chain/solana's: it signs a transaction, sends it and waits until it is in a block. Where the program refuses a
 // call, the error is its program.Code.
-func (l *ProgramLedger) Run(ctx context.Context, in []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
+func (l *ProgramLedger) Run(ctx context.Context, in []svm.Instruction, others ...sign.Signer) (chain.TxID, error) {
 	in, err := l.Bid(ctx, in, 0, 0)
 	if err != nil {
 		return "", err
@@ -53,22 +54,22 @@ func (l *ProgramLedger) Run(ctx context.Context, in []program.Instruction, other
 }
 
 // Provider reads a registration, as of the newest block.
-func (l *ProgramLedger) Provider(_ context.Context, first sign.Key) (program.Provider, market.Slot, error) {
+func (l *ProgramLedger) Provider(_ context.Context, first sign.Key) (account.Provider, market.Slot, error) {
 	if l.p.chain.away() {
-		return program.Provider{}, 0, chain.ErrDown
+		return account.Provider{}, 0, chain.ErrDown
 	}
 	slot := market.Slot(l.p.chain.newest())
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
-	p, there := l.p.tip.Providers[program.ProviderAddress(l.p.net.Program, l.p.net.Address(), first)]
+	p, there := l.p.tip.Providers[account.ProviderAddress(l.p.net.Program, l.p.net.Address(), first)]
 	if !there {
-		return program.Provider{}, slot, chain.ErrNotFound
+		return account.Provider{}, slot, chain.ErrNotFound
 	}
 	return p, slot, nil
 }
 
 // Providers lists all registrations, in the order of their addresses.
-func (l *ProgramLedger) Providers(context.Context) ([]program.Provider, error) {
+func (l *ProgramLedger) Providers(context.Context) ([]account.Provider, error) {
 	if l.p.chain.away() {
 		return nil, chain.ErrDown
 	}
@@ -79,7 +80,7 @@ func (l *ProgramLedger) Providers(context.Context) ([]program.Provider, error) {
 		at = append(at, k)
 	}
 	slices.SortFunc(at, func(a, b sign.Key) int { return slices.Compare(a[:], b[:]) })
-	var out []program.Provider
+	var out []account.Provider
 	for _, k := range at {
 		out = append(out, l.p.final.Providers[k])
 	}
@@ -87,7 +88,7 @@ func (l *ProgramLedger) Providers(context.Context) ([]program.Provider, error) {
 }
 
 // Ballots are all of the network, by address.
-func (l *ProgramLedger) Ballots(context.Context) (map[sign.Key]program.Ballot, error) {
+func (l *ProgramLedger) Ballots(context.Context) (map[sign.Key]account.Ballot, error) {
 	if l.p.chain.away() {
 		return nil, chain.ErrDown
 	}
@@ -97,29 +98,29 @@ func (l *ProgramLedger) Ballots(context.Context) (map[sign.Key]program.Ballot, e
 }
 
 // Voted returns a provider's vote on a topic.
-func (l *ProgramLedger) Voted(_ context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error) {
+func (l *ProgramLedger) Voted(_ context.Context, topic sign.Hash, provider sign.Key) (account.Vote, error) {
 	if l.p.chain.away() {
-		return program.Vote{}, chain.ErrDown
+		return account.Vote{}, chain.ErrDown
 	}
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
-	v, there := l.p.tip.Votes[program.VoteAddress(l.p.net.Program, topic, provider)]
+	v, there := l.p.tip.Votes[account.VoteAddress(l.p.net.Program, topic, provider)]
 	if !there {
-		return program.Vote{}, chain.ErrNotFound
+		return account.Vote{}, chain.ErrNotFound
 	}
 	return v, nil
 }
 
 // Register makes a provider one that has a stake, out of nothing.
-func (p *Programs) Register(at program.Provider) {
+func (p *Programs) Register(at account.Provider) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at.Network = p.net.Address()
-	address := program.ProviderAddress(p.net.Program, at.Network, at.Peer)
-	vault := program.StakeAddress(p.net.Program, address)
+	address := account.ProviderAddress(p.net.Program, at.Network, at.Peer)
+	vault := account.StakeAddress(p.net.Program, address)
 	for _, s := range []*model.State{p.final, p.tip} {
 		s.Providers[address] = at
-		s.Tokens[vault] = program.Token{Mint: p.net.Mint, Owner: address, Amount: at.Stake + at.Unbonding, Plain: true}
+		s.Tokens[vault] = svm.Token{Mint: p.net.Mint, Owner: address, Amount: at.Stake + at.Unbonding, Plain: true}
 		m := s.Mints[p.net.Mint]
 		m.Supply += at.Stake + at.Unbonding
 		s.Mints[p.net.Mint] = m

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -24,7 +25,7 @@ func TestAskedContent(t *testing.T) {
 	retire := program.RetireBegin{Escrow: escrowtest.Key("escrow"), Network: net.Address(), Signers: keys.Keys, Index: 9}
 	foreign := program.RetireBegin{Escrow: escrowtest.Key("escrow"), Network: net.Address(),
 		Signers: []sign.Key{escrowtest.Key("x")}}
-	asked, err := escrow.Consider(net, me, escrowtest.Key("payer"), []program.Instruction{
+	asked, err := escrow.Consider(net, me, escrowtest.Key("payer"), []svm.Instruction{
 		hire(4).Instruction(net.Program), retire.Instruction(net.Program), hire(5).Instruction(net.Program),
 		foreign.Instruction(net.Program)})
 	if err != nil {
@@ -46,12 +47,12 @@ func TestAskedContent(t *testing.T) {
 func TestFeeProperty(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var in []program.Instruction
+		var in []svm.Instruction
 		checked := uint64(0)
 		for range rapid.IntRange(0, 4).Draw(t, "signed") {
-			n := rapid.IntRange(1, program.MaxSignatures).Draw(t, "keys")
+			n := rapid.IntRange(1, svm.MaxSignatures).Draw(t, "keys")
 			checked += uint64(n)
-			in = append(in, program.Signed{Keys: make([]sign.Key, n), Signatures: make([]sign.Signature, n)}.Instruction())
+			in = append(in, svm.Signed{Keys: make([]sign.Key, n), Signatures: make([]sign.Signature, n)}.Instruction())
 		}
 		signers := rapid.IntRange(1, 5).Draw(t, "signers")
 		bare := escrow.Fee(in, signers)
@@ -59,7 +60,7 @@ func TestFeeProperty(t *testing.T) {
 			t.Fatalf("%d lamports for %d signers and %d checked, want %d", bare, signers, checked, want)
 		}
 		units, price := rapid.Uint32Range(1, 1_400_000).Draw(t, "units"), rapid.Uint64Range(0, 1<<30).Draw(t, "price")
-		bid := escrow.Fee(append(in, program.Budget(units, price)...), signers) - bare
+		bid := escrow.Fee(append(in, svm.Budget(units, price)...), signers) - bare
 		if least := uint64(units) * price / 1_000_000; bid < least || bid > least+1 {
 			t.Fatalf("%d units for %d each cost %d lamports", units, price, bid)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -21,13 +22,13 @@ type Asked struct {
 // that of the guardian's wallet, and a signature covers each instruction that names the key. A budget is accepted in
 // one form, that of program.Budget at the end. The guardian must judge the content itself: escrow, supervisor and
 // leases.
-func Consider(net Net, key, payer sign.Key, in []program.Instruction) (Asked, error) {
+func Consider(net Net, key, payer sign.Key, in []svm.Instruction) (Asked, error) {
 	var a Asked
 	if payer == key {
 		return a, fmt.Errorf("%w: payer: want another key than %s", ErrConsent, key)
 	}
-	rest, _, _, budget := program.SplitBudget(in)
-	if !budget && program.Budgeted(in) {
+	rest, _, _, budget := svm.SplitBudget(in)
+	if !budget && svm.Budgeted(in) {
 		return a, fmt.Errorf("%w: its budget is not its last two instructions, a limit and a price", ErrConsent)
 	}
 	asked := false

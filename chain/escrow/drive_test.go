@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -40,14 +40,14 @@ func (s *scripted) Look(
 }
 
 func (s *scripted) Bid(
-	_ context.Context, in []program.Instruction, stake market.Amount, retries uint8,
-) ([]program.Instruction, error) {
+	_ context.Context, in []svm.Instruction, stake market.Amount, retries uint8,
+) ([]svm.Instruction, error) {
 	s.note("bid %d %d", stake, retries)
-	return slices.Concat(in, program.Budget(1, uint64(stake))), s.bid
+	return slices.Concat(in, svm.Budget(1, uint64(stake))), s.bid
 }
 
 func (s *scripted) Sign(
-	_ context.Context, in []program.Instruction, tables []program.Table, others ...sign.Signer,
+	_ context.Context, in []svm.Instruction, tables []svm.Table, others ...sign.Signer,
 ) (chain.Prepared, error) {
 	s.note("sign %d %d", len(in), len(tables))
 	s.signers = others
@@ -71,9 +71,9 @@ func (s *scripted) Status(_ context.Context, tx chain.Prepared) (chain.TxStatus,
 // told apart from other failures.
 func TestDoSign(t *testing.T) {
 	t.Parallel()
-	one := []program.Instruction{{Program: escrowtest.Key("program")}}
+	one := []svm.Instruction{{Program: escrowtest.Key("program")}}
 	orders := escrow.Sign{Orders: []escrow.SignOrder{
-		{No: 7, Instructions: one, Stake: 30, Retries: 2, Tables: make([]program.Table, 1)},
+		{No: 7, Instructions: one, Stake: 30, Retries: 2, Tables: make([]svm.Table, 1)},
 		{No: 9, Instructions: one, Full: true},
 	}}
 	for name, c := range map[string]struct {

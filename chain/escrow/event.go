@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -125,8 +125,8 @@ type (
 // SignOrder asks for one transaction.
 type SignOrder struct {
 	No           uint32
-	Instructions []program.Instruction
-	Tables       []program.Table
+	Instructions []svm.Instruction
+	Tables       []svm.Table
 	Stake        market.Amount // lost or tied up if it does not land in time; 0: only rent, or nothing
 	Retries      uint8         // how many for the same task expired just before
 	Full         bool          // it has no room for a bid

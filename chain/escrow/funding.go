@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
@@ -107,7 +107,7 @@ func CheckFunding(
 		return 0, fmt.Errorf("%w: claims by %d keys fit with %d leaves, the tranche has %d",
 			ErrKeys, keys.Threshold, LeavesFit(keys), len(t.Leaves))
 	}
-	if err := f.Proof.Verify(t.Commitment(), tranche.LeafOf(core, f.Index)); err != nil {
+	if err := f.Proof.Verify(RootOf(t), tranche.LeafOf(core, f.Index)); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrLeaf, err)
 	}
 	if s := t.Leaves[f.Index]; s.Freed != 0 || s.Window != 0 {
@@ -127,7 +127,7 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 	switch {
 	case keys.Hash() != core.VoucherKeys || e.Keys.Threshold != keys.Threshold || !slices.Equal(e.Keys.Keys, keys.Keys):
 		return ErrKeys
-	case e.State != program.EscrowOpen:
+	case e.State != account.EscrowOpen:
 		return ErrRefunded
 	case uint64(core.End)+net.Margin() < uint64(core.End) || uint64(core.End)+net.Margin() > e.Deadline:
 		return fmt.Errorf("%w: slot %d, the lease ends at %d and %d slots more must be left",
@@ -139,7 +139,7 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 }
 
 // checkWhose reports whether an escrow is the one that a funding names, of this network and its token.
-func checkWhose(net Net, e *program.Escrow, core market.LeaseCore, f Funding) error {
+func checkWhose(net Net, e *account.Escrow, core market.LeaseCore, f Funding) error {
 	buyer, order := f.of(core)
 	switch {
 	case e.Network != net.address || e.Buyer != buyer || e.Order != order || e.Opened != f.Opened:
@@ -150,8 +150,13 @@ func checkWhose(net Net, e *program.Escrow, core market.LeaseCore, f Funding) er
 	return nil
 }
 
+// RootOf is the root that commits to a tranche's leaves.
+func RootOf(t account.Tranche) tranche.Root {
+	return tranche.Root{Hash: t.Root, Sum: market.Amount(t.Sum), Count: uint16(len(t.Leaves))}
+}
+
 // trancheIn is the tranche that a funding names.
-func trancheIn(net Net, view View, core market.LeaseCore, f Funding) (program.Tranche, error) {
+func trancheIn(net Net, view View, core market.LeaseCore, f Funding) (account.Tranche, error) {
 	t, ok := view.Tranches[f.Tranche]
 	if !ok {
 		return t, fmt.Errorf("%w: %d of %d", ErrNoTranche, f.Tranche, view.Escrow.Tranches)

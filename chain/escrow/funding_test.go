@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
@@ -34,18 +34,18 @@ func funded(t escrowtest.T) (escrow.Net, escrow.View, market.LeaseCore, market.K
 	}
 	f := escrow.Funding{Opened: 990, Tranche: 0, Index: 1, Proof: proof}
 	at := net.EscrowOf(cores[1], f)
-	view := escrow.View{Slot: 1010, Vault: 15_000, Escrow: &program.Escrow{State: program.EscrowOpen, MintIndex: 1, Network: net.Address(), Buyer: escrowtest.Key("buyer"),
-		Order: cores[1].Order, Mint: net.Mint, Vault: program.VaultAddress(net.Program, at), Opened: 990, Deadline: 1540, Deposited: 15_000, Outstanding: 15_000,
-		Tranches: 1, Keys: keys}, Tranches: map[uint16]program.Tranche{0: {Escrow: at, Opened: 1005, Sum: 15_000, Root: tree.Root().Hash, Outstanding: 15_000,
-		Leaves: make([]program.LeafState, 3)}}}
+	view := escrow.View{Slot: 1010, Vault: 15_000, Escrow: &account.Escrow{State: account.EscrowOpen, MintIndex: 1, Network: net.Address(), Buyer: escrowtest.Key("buyer"),
+		Order: cores[1].Order, Mint: net.Mint, Vault: account.VaultAddress(net.Program, at), Opened: 990, Deadline: 1540, Deposited: 15_000, Outstanding: 15_000,
+		Tranches: 1, Keys: keys}, Tranches: map[uint16]account.Tranche{0: {Escrow: at, Opened: 1005, Sum: 15_000, Root: tree.Root().Hash, Outstanding: 15_000,
+		Leaves: make([]account.LeafState, 3)}}}
 	return net, view, cores[1], keys, f
 }
 
 // all is what a case of TestCheckFunding changes.
 type all struct {
 	view *escrow.View
-	e    *program.Escrow
-	n    *program.Tranche
+	e    *account.Escrow
+	n    *account.Tranche
 	core *market.LeaseCore
 	keys *market.KeySet
 	f    *escrow.Funding
@@ -60,7 +60,7 @@ func (a all) other(t escrowtest.T, buyer sign.Key, order market.OrderID) {
 		t.Fatalf("%v", err)
 	}
 	*a.f = escrow.Funding{Opened: a.f.Opened, Proof: tranche.Proof{}, Buyer: a.e.Buyer, Order: a.e.Order}
-	a.n.Root, a.n.Sum, a.n.Leaves = tree.Root().Hash, uint64(tree.Root().Sum), make([]program.LeafState, 1)
+	a.n.Root, a.n.Sum, a.n.Leaves = tree.Root().Hash, uint64(tree.Root().Sum), make([]account.LeafState, 1)
 }
 
 func TestCheckFunding(t *testing.T) {
@@ -89,7 +89,7 @@ func TestCheckFunding(t *testing.T) {
 		"other mint":           {func(a all) { a.e.Mint = escrowtest.Key("other mint") }, escrow.ErrMint},
 		"other voucher keys":   {func(a all) { a.e.Keys = escrowtest.KeySet(t, 1, "x") }, escrow.ErrKeys},
 		"keys not the lease's": {func(a all) { a.core.VoucherKeys[0]++ }, escrow.ErrKeys},
-		"refunded":             {func(a all) { a.e.State = program.EscrowRefunded }, escrow.ErrRefunded},
+		"refunded":             {func(a all) { a.e.State = account.EscrowRefunded }, escrow.ErrRefunded},
 		"early deadline":       {func(a all) { a.e.Deadline-- }, escrow.ErrDeadline},
 		"deadline overflows":   {func(a all) { a.core.End = math.MaxUint64 }, escrow.ErrDeadline},
 		"short vault":          {func(a all) { a.view.Vault-- }, escrow.ErrVault},
@@ -107,7 +107,7 @@ func TestCheckFunding(t *testing.T) {
 		"claims do not fit": {func(a all) {
 			*a.keys = escrowtest.KeySet(t, 5, "a", "b", "c", "d", "e")
 			a.core.VoucherKeys, a.e.Keys = a.keys.Hash(), *a.keys
-			a.n.Leaves = make([]program.LeafState, 9)
+			a.n.Leaves = make([]account.LeafState, 9)
 		}, escrow.ErrKeys},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestCheckFunding(t *testing.T) {
 			}
 		})
 	}
-	if _, err := escrow.NewNet(escrowtest.Key("program"), program.NewNetwork(escrowtest.Params()), escrowtest.Key("x")); !errors.Is(err, escrow.ErrMint) {
+	if _, err := escrow.NewNet(escrowtest.Key("program"), account.NewNetwork(escrowtest.Params()), escrowtest.Key("x")); !errors.Is(err, escrow.ErrMint) {
 		t.Errorf("a network with an unknown mint: %v", err)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"context"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -32,9 +33,9 @@ const (
 // View is an escrow as the chain shows it, all of one slot.
 type View struct {
 	Slot     market.Slot
-	Escrow   *program.Escrow // nil: there is no such account
+	Escrow   *account.Escrow // nil: there is no such account
 	Vault    market.Amount
-	Tranches map[uint16]program.Tranche // of those that were asked for, the ones that there are
+	Tranches map[uint16]account.Tranche // of those that were asked for, the ones that there are
 }
 
 // Free is the amount in an escrow that is there which nobody could claim.
@@ -53,11 +54,11 @@ type Ledger interface {
 	// price is the recent price of the accounts that they write, twice as much for each retry, and bounded by the
 	// amount at stake in base units of the token.
 	Bid(ctx context.Context,
-		instructions []program.Instruction, stake market.Amount, retries uint8) ([]program.Instruction, error)
+		instructions []svm.Instruction, stake market.Amount, retries uint8) ([]svm.Instruction, error)
 	// Sign makes a transaction of these instructions, signed and paid for by the ledger's key and signed by the others
 	// too. Accounts in lookup tables are named by them. It sends nothing. It returns chain.ErrPayment if it does not
 	// fit, and chain.ErrFees if the key cannot pay its fee.
-	Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table,
+	Sign(ctx context.Context, instructions []svm.Instruction, tables []svm.Table,
 		others ...sign.Signer) (chain.Prepared, error)
 	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
 	Send(ctx context.Context, tx chain.Prepared) error
@@ -67,13 +68,13 @@ type Ledger interface {
 
 // Fee returns the cost of a transaction in lamports: the chain's fee for its signers and for each signature that its
 // Ed25519 instructions check, and its priority fee.
-func Fee(instructions []program.Instruction, signers int) uint64 {
+func Fee(instructions []svm.Instruction, signers int) uint64 {
 	n := uint64(signers)
 	for _, i := range instructions {
-		if s, ok := program.ParseSigned(i); ok {
+		if s, ok := svm.ParseSigned(i); ok {
 			n += uint64(len(s.Keys))
 		}
 	}
-	_, units, price, _ := program.SplitBudget(instructions)
+	_, units, price, _ := svm.SplitBudget(instructions)
 	return n*chain.SignatureFee + chain.BidLamports(price, units)
 }

@@ -4,7 +4,8 @@ import (
 	"fmt"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
@@ -13,7 +14,7 @@ import (
 // Net is where escrows are: a program, one network's account of it, and the token in which leases are paid.
 type Net struct {
 	Program sign.Key
-	Account program.Network
+	Account account.Network
 	Mint    sign.Key
 
 	address sign.Key
@@ -21,14 +22,14 @@ type Net struct {
 }
 
 // NewNet is the network with this account of the program. ErrMint if its leases cannot be paid in the mint.
-func NewNet(at sign.Key, account program.Network, mint sign.Key) (Net, error) {
-	for i, m := range account.Params.Mints {
+func NewNet(at sign.Key, n account.Network, mint sign.Key) (Net, error) {
+	for i, m := range n.Params.Mints {
 		if m.Mint == mint {
-			return Net{Program: at, Account: account, Mint: mint, address: program.NetworkAddress(at, account.Params),
+			return Net{Program: at, Account: n, Mint: mint, address: account.NetworkAddress(at, n.Params),
 				index: uint8(i)}, nil
 		}
 	}
-	return Net{}, fmt.Errorf("%w: network %s does not take %s", ErrMint, account.Params.Network, mint)
+	return Net{}, fmt.Errorf("%w: network %s does not take %s", ErrMint, n.Params.Network, mint)
 }
 
 // Claims are made one at a time: where one is under way when a leaf is retired, it has to be final before the last one
@@ -42,7 +43,7 @@ const (
 
 // CheckWindows refuses, with ErrWindows, a network with too few response slots: providers could not be sure to claim
 // their earnings in them.
-func CheckWindows(p program.Params) error {
+func CheckWindows(p account.Params) error {
 	if p.ResponseSlots < MinResponseSlots {
 		return fmt.Errorf("%w: %d slots for a provider to claim when its lease is retired, at least %d are needed",
 			ErrWindows, p.ResponseSlots, MinResponseSlots)
@@ -59,7 +60,7 @@ func (n Net) Domain() sign.Domain { return n.Account.Params.Domain(n.Program) }
 // Escrow is the address of the escrow that a buyer opens for an order, naming the slot. Its vouchers carry it. It can
 // be computed before anything is sent.
 func (n Net) Escrow(buyer sign.Key, order market.OrderID, opened uint64) sign.Key {
-	return program.EscrowAddress(n.Program, n.address, buyer, sign.Hash(order), opened)
+	return account.EscrowAddress(n.Program, n.address, buyer, sign.Hash(order), opened)
 }
 
 // EscrowOf is the address of the escrow behind a lease.
@@ -77,7 +78,7 @@ func (n Net) Margin() uint64 { return uint64(n.Account.Params.MarginSlots) }
 // How long a claim's transaction is, in bytes: 741 with 11 accounts and 52 for its budget, less 212 when 8 of them are
 // named by a lookup table, and for each key that signs its voucher and each step of its path so much more.
 const (
-	claimSize    = 741 + program.BudgetSize
+	claimSize    = 741 + svm.BudgetSize
 	claimTable   = 212
 	claimKey     = 110
 	claimSibling = 40

@@ -11,6 +11,8 @@ import (
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -36,18 +38,18 @@ func TestClaimFitsIsExact(t *testing.T) {
 	net := escrowtest.Net(t, escrowtest.Params())
 	core := escrowtest.Lease(0, escrowtest.KeySet(t, 1, "buyer"), 1000, 1100, 1500)
 	at, vault := escrowtest.Key("escrow"), escrowtest.Key("vault")
-	for keys := 1; keys <= program.MaxVoucherKeys; keys++ {
+	for keys := 1; keys <= account.MaxVoucherKeys; keys++ {
 		for path := 0; path <= tranche.MaxDepth; path++ {
 			call := program.Claim{Escrow: at, Tranche: escrowtest.Key("tranche"), Vault: vault,
 				Destination: escrowtest.Key("destination"), Mint: net.Mint, Network: net.Address(),
 				Leaf: tranche.LeafOf(core, 0), Proof: make(tranche.Proof, path)}
 			voucher := program.VoucherSigned(net.Domain(), verify.SignedVoucher{Signatures: verify.Signatures{
 				Set: market.KeySet{Keys: make([]sign.Key, keys)}, Sigs: make([]verify.IndexedSignature, keys)}})
-			in := append([]program.Instruction{voucher.Instruction(), call.Instruction(net.Program)},
-				program.Budget(1, 1)...)
-			for _, tables := range [][]program.Table{nil, {{Address: escrowtest.Key("table"), Holds: []sign.Key{at,
-				call.Tranche, vault, call.Destination, net.Mint, net.Address(), program.TokenProgram,
-				program.InstructionsSysvar}}}} {
+			in := append([]svm.Instruction{voucher.Instruction(), call.Instruction(net.Program)},
+				svm.Budget(1, 1)...)
+			for _, tables := range [][]svm.Table{nil, {{Address: escrowtest.Key("table"), Holds: []sign.Key{at,
+				call.Tranche, vault, call.Destination, net.Mint, net.Address(), svm.TokenProgram,
+				svm.InstructionsSysvar}}}} {
 				size := chaintest.Size(core.Provider, in, tables...)
 				if path == 0 {
 					size++
@@ -62,15 +64,15 @@ func TestClaimFitsIsExact(t *testing.T) {
 
 func TestNewNet(t *testing.T) {
 	t.Parallel()
-	account := program.NewNetwork(escrowtest.Params())
-	for i, m := range account.Params.Mints {
-		n, err := escrow.NewNet(escrowtest.Key("program"), account, m.Mint)
+	network := account.NewNetwork(escrowtest.Params())
+	for i, m := range network.Params.Mints {
+		n, err := escrow.NewNet(escrowtest.Key("program"), network, m.Mint)
 		if err != nil || int(n.MintIndex()) != i || n.Margin() != escrowtest.Margin ||
-			n.Address() != program.NetworkAddress(escrowtest.Key("program"), account.Params) {
+			n.Address() != account.NetworkAddress(escrowtest.Key("program"), network.Params) {
 			t.Errorf("mint %d: %+v, %v", i, n, err)
 		}
 	}
-	if _, err := escrow.NewNet(escrowtest.Key("program"), account, escrowtest.Key("x")); !errors.Is(err, escrow.ErrMint) {
+	if _, err := escrow.NewNet(escrowtest.Key("program"), network, escrowtest.Key("x")); !errors.Is(err, escrow.ErrMint) {
 		t.Errorf("an unknown mint: %v", err)
 	}
 }
@@ -79,7 +81,7 @@ func TestCheckWindows(t *testing.T) {
 	t.Parallel()
 	for slots, want := range map[uint32]error{escrow.MinResponseSlots - 1: escrow.ErrWindows,
 		escrow.MinResponseSlots: nil, 1 << 31: nil, 0: escrow.ErrWindows} {
-		if err := escrow.CheckWindows(program.Params{ResponseSlots: slots}); !errors.Is(err, want) || want == nil && err != nil {
+		if err := escrow.CheckWindows(account.Params{ResponseSlots: slots}); !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("%d response slots: %v", slots, err)
 		}
 	}
@@ -91,7 +93,7 @@ func TestEscrowAddress(t *testing.T) {
 	params := escrowtest.Params()
 	params.Network = "another"
 	nets := []escrow.Net{escrowtest.Net(t, escrowtest.Params()), escrowtest.Net(t, params)}
-	elsewhere, err := escrow.NewNet(escrowtest.Key("another program"), program.NewNetwork(params), params.StakeMint)
+	elsewhere, err := escrow.NewNet(escrowtest.Key("another program"), account.NewNetwork(params), params.StakeMint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func TestFree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		v := escrow.View{Vault: market.Amount(rapid.Uint64Range(0, 100).Draw(t, "vault")),
-			Escrow: &program.Escrow{Outstanding: rapid.Uint64Range(0, 100).Draw(t, "outstanding"),
+			Escrow: &account.Escrow{Outstanding: rapid.Uint64Range(0, 100).Draw(t, "outstanding"),
 				Fee: rapid.Uint64Range(0, 100).Draw(t, "fee")}}
 		owed := market.Amount(v.Escrow.Outstanding + v.Escrow.Fee)
 		if free := v.Free(); free > v.Vault || free > 0 && free+owed != v.Vault || free == 0 && v.Vault > owed {

@@ -9,6 +9,8 @@ import (
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -95,7 +97,7 @@ func (p *promise) until(t *rapid.T, slot uint64) {
 }
 
 // apply applies a call if the program takes it.
-func (p *promise) apply(call program.Call, beside ...program.Signed) bool {
+func (p *promise) apply(call program.Call, beside ...svm.Signed) bool {
 	next := p.chain.Final.Clone()
 	if err := next.Apply(p.chain.Root, call, beside...); err != nil {
 		return false
@@ -107,8 +109,8 @@ func (p *promise) apply(call program.Call, beside ...program.Signed) bool {
 // trouble is a call of somebody else's, as far as the program takes it, before the lease ends.
 func (p *promise) trouble(t *rapid.T) {
 	net, i := p.chain.Net, rapid.IntRange(0, 2).Draw(t, "lease")
-	tr := program.TrancheAddress(net.Program, p.at, 0)
-	vault := program.VaultAddress(net.Program, p.at)
+	tr := account.TrancheAddress(net.Program, p.at, 0)
+	vault := account.VaultAddress(net.Program, p.at)
 	switch rapid.IntRange(0, 4).Draw(t, "trouble") {
 	case 0:
 		last := uint64(p.core.End)
@@ -119,7 +121,7 @@ func (p *promise) trouble(t *rapid.T) {
 			p.chain.Advance(rapid.Uint64Range(1, last-p.chain.Root).Draw(t, "slots"))
 		}
 	case 1: // the buyer takes back all that is free
-		p.apply(program.Refund{Escrow: p.at, Vault: vault, Destination: program.TokenAccount(escrowtest.Key("owner"), net.Mint),
+		p.apply(program.Refund{Escrow: p.at, Vault: vault, Destination: svm.TokenAccount(escrowtest.Key("owner"), net.Mint),
 			Mint: net.Mint, Network: net.Address(), Buyer: escrowtest.Key("buyer")})
 	case 2:
 		ok := p.apply(program.RetireBegin{Escrow: p.at, Tranche: tr, Network: net.Address(),
@@ -143,13 +145,13 @@ func (p *promise) trouble(t *rapid.T) {
 func (p *promise) claim(t *rapid.T, core market.LeaseCore, f escrow.Funding) market.Amount {
 	net := p.chain.Net
 	v := escrowtest.Voucher(t, net, core, f, verify.Voucher{Seq: 1, Cumulative: core.Cap, Horizon: core.End}, p.keys, "buyer")
-	to := program.TokenAccount(core.Payout, net.Mint)
+	to := svm.TokenAccount(core.Payout, net.Mint)
 	if _, open := p.chain.Final.Tokens[to]; !open {
 		p.chain.Final = p.chain.Final.Clone()
-		p.chain.Final.Tokens[to] = program.Token{Mint: net.Mint, Owner: core.Payout, Plain: true}
+		p.chain.Final.Tokens[to] = svm.Token{Mint: net.Mint, Owner: core.Payout, Plain: true}
 	}
-	tr := program.TrancheAddress(net.Program, p.at, 0)
-	p.apply(program.Claim{Escrow: p.at, Tranche: tr, Vault: program.VaultAddress(net.Program, p.at), Destination: to,
+	tr := account.TrancheAddress(net.Program, p.at, 0)
+	p.apply(program.Claim{Escrow: p.at, Tranche: tr, Vault: account.VaultAddress(net.Program, p.at), Destination: to,
 		Mint: net.Mint, Network: net.Address(), Leaf: tranche.LeafOf(core, f.Index), Proof: f.Proof},
 		program.VoucherSigned(net.Domain(), v))
 	return market.Amount(p.chain.Final.Tranches[tr].Leaves[f.Index].Paid)
@@ -165,7 +167,7 @@ func TestConsiderProperty(t *testing.T) {
 		who := func(role string) sign.Key {
 			return escrowtest.Key(rapid.SampledFrom([]string{"a", "b", "c", "me"}).Draw(t, role))
 		}
-		var in []program.Instruction
+		var in []svm.Instruction
 		others := 0 // places that name the key and are no voucher key's
 		count := func(k ...sign.Key) {
 			for _, x := range k {
@@ -191,9 +193,9 @@ func TestConsiderProperty(t *testing.T) {
 				count(c.Payer, c.Buyer, c.Escrow, c.Vault, c.Tranche)
 				in = append(in, c.Instruction(net.Program))
 			case 3:
-				m := program.Meta{Key: who("account"), Signer: rapid.Bool().Draw(t, "signs")}
+				m := svm.Meta{Key: who("account"), Signer: rapid.Bool().Draw(t, "signs")}
 				count(m.Key)
-				in = append(in, program.Instruction{Program: escrowtest.Key("alien"), Accounts: []program.Meta{m}})
+				in = append(in, svm.Instruction{Program: escrowtest.Key("alien"), Accounts: []svm.Meta{m}})
 			}
 		}
 		payer := who("pays")

@@ -3,7 +3,7 @@ package escrow
 import (
 	"slices"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -16,7 +16,7 @@ const MaxPurses = 100
 type Purse struct {
 	Owner, Delegate   sign.Key // of a token account; a zero Delegate: it has none
 	Amount, Delegated market.Amount
-	Escrow            *program.Escrow
+	Escrow            *account.Escrow
 }
 
 // Spendable is the amount that a peer can spend from a token account.
@@ -34,7 +34,7 @@ func (p Purse) Spendable(by sign.Key) market.Amount {
 // must sign, too.
 func (p Purse) Hires(by, provider sign.Key) market.Amount {
 	e := p.Escrow
-	if e == nil || e.State != program.EscrowOpen || by != e.Buyer && !slices.Contains(e.Keys.Keys, by) {
+	if e == nil || e.State != account.EscrowOpen || by != e.Buyer && !slices.Contains(e.Keys.Keys, by) {
 		return 0
 	}
 	var budget market.Amount

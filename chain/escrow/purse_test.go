@@ -7,7 +7,7 @@ import (
 
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -40,14 +40,14 @@ func TestHires(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		amount := rapid.Uint64Range(0, 1000)
-		standby := func(name string) program.Standby {
-			return program.Standby{Provider: escrowtest.Key(name), Budget: market.Amount(amount.Draw(t, "budget"))}
+		standby := func(name string) account.Standby {
+			return account.Standby{Provider: escrowtest.Key(name), Budget: market.Amount(amount.Draw(t, "budget"))}
 		}
-		e := program.Escrow{State: rapid.SampledFrom([]program.EscrowState{program.EscrowOpen,
-			program.EscrowRefunded}).Draw(t, "state"), Buyer: escrowtest.Key("buyer"), Deposited: amount.Draw(t, "deposited"),
+		e := account.Escrow{State: rapid.SampledFrom([]account.EscrowState{account.EscrowOpen,
+			account.EscrowRefunded}).Draw(t, "state"), Buyer: escrowtest.Key("buyer"), Deposited: amount.Draw(t, "deposited"),
 			Paid: amount.Draw(t, "paid"), Refunded: amount.Draw(t, "refunded"), Outstanding: amount.Draw(t, "outstanding"),
 			Keys:     escrowtest.KeySet(t, 1, "guardian"),
-			Standbys: []program.Standby{standby("standby"), standby("standby"), standby("other")}}
+			Standbys: []account.Standby{standby("standby"), standby("standby"), standby("other")}}
 		by := rapid.SampledFrom([]string{"buyer", "guardian", "x"}).Draw(t, "by")
 		provider := rapid.SampledFrom([]string{"standby", "other", "x"}).Draw(t, "provider")
 		got := escrow.Purse{Escrow: &e}.Hires(escrowtest.Key(by), escrowtest.Key(provider))
@@ -60,7 +60,7 @@ func TestHires(t *testing.T) {
 		}
 		free := int64(e.Deposited) - int64(e.Paid+e.Refunded+e.Outstanding)
 		want := min(budget, market.Amount(max(free, 0)))
-		if by == "x" || e.State != program.EscrowOpen {
+		if by == "x" || e.State != account.EscrowOpen {
 			want = 0
 		}
 		if got != want {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 )
 
@@ -99,7 +99,7 @@ func (q *Queue) May(now time.Time, t Task) (fails uint8, ok bool) {
 }
 
 // Ask begins a transaction, with so much at stake.
-func (q *Queue) Ask(now time.Time, t Task, stake market.Amount, in ...program.Instruction) SignOrder {
+func (q *Queue) Ask(now time.Time, t Task, stake market.Amount, in ...svm.Instruction) SignOrder {
 	q.txs = append(q.txs, QueuedTx{No: q.number, Task: t})
 	q.number++
 	return SignOrder{No: q.number - 1, Instructions: in, Stake: stake, Retries: q.retries(now, t)}

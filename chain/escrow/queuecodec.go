@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/internal/fields"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 )
 
 // Append adds the journal form, little-endian. Transactions that are being signed are left out: they do not exist yet.
@@ -49,4 +50,13 @@ func ReadQueue(r *fields.Reader, is func(Task) bool) Queue {
 		q.txs = append(q.txs, x)
 	}
 	return q
+}
+
+// ReadKeys reads the form of market.KeySet.Marshal. It fails for a set that market refuses.
+func ReadKeys(r *fields.Reader) market.KeySet {
+	head := r.Take(2)
+	raw := append(slices.Clone(head), r.Take(sign.KeySize*r.Count(int(head[1]), market.MaxVoucherKeys))...)
+	ks, err := market.UnmarshalKeySet(raw)
+	r.Fail(err != nil)
+	return ks
 }

@@ -1,6 +1,11 @@
 package program
 
 import (
+	"fmt"
+
+	"github.com/starling-network/starling/chain/internal/fields"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/audit"
@@ -41,15 +46,15 @@ type State struct {
 }
 
 // Instruction implements Call.
-func (c State) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagState, c.Ed, uint8(c.What)}, Accounts: []Meta{
-		pays(c.Reporter), reads(c.Network), writes(c.Stated), reads(InstructionsSysvar), reads(SystemProgram)}}
+func (c State) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagState, c.Ed, uint8(c.What)},
+		pays(c.Reporter), reads(c.Network), writes(c.Stated), instructionsSysvar, systemProgram)
 }
 
 // SignedStatement is the signature instruction that State needs beside it, for a statement's layout.
-func SignedStatement(d sign.Domain, what Statement, layout []byte, by sign.Key, sig sign.Signature) Signed {
+func SignedStatement(d sign.Domain, what Statement, layout []byte, by sign.Key, sig sign.Signature) svm.Signed {
 	tag, _ := what.Form()
-	return Signed{Keys: []sign.Key{by}, Signatures: []sign.Signature{sig}, Message: d.Preimage(tag, layout)}
+	return svm.Signed{Keys: []sign.Key{by}, Signatures: []sign.Signature{sig}, Message: d.Preimage(tag, layout)}
 }
 
 // CloseStated ends a statement's account; the rent goes back.
@@ -59,9 +64,8 @@ type CloseStated struct {
 }
 
 // Instruction implements Call.
-func (c CloseStated) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseStated},
-		Accounts: []Meta{pays(c.Reporter), writes(c.Stated)}}
+func (c CloseStated) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagCloseStated}, pays(c.Reporter), writes(c.Stated))
 }
 
 // SlashAudit takes a provider's whole stake, also the unbonding part, for a lie of an audit (verify/audit, Lie).
@@ -89,18 +93,18 @@ type SlashAudit struct {
 const SlashAuditUnits = 1_200_000
 
 // Instruction implements Call.
-func (c SlashAudit) Instruction(program sign.Key) Instruction {
+func (c SlashAudit) Instruction(program sign.Key) svm.Instruction {
 	d, b := data{tagSlashAudit, uint8(c.Kind)}, program
 	if c.Kind == audit.TwoAnswers {
 		b = c.B
 	} else {
 		answer := c.Answer.Marshal()
-		d = d.u8(c.Value).u16(c.Index).u16(c.Count).bytes(answer[:]...).bytes(audit.OpeningLeaf(c.Opened)...).
-			bytes(c.Path.Marshal()...)
+		d = d.U8(c.Value).U16(c.Index).U16(c.Count).Bytes(answer[:]...).Bytes(audit.OpeningLeaf(c.Opened)...).
+			Bytes(c.Path.Marshal()...)
 	}
-	return Instruction{Program: program, Data: d, Accounts: []Meta{
+	return instruction(program, d,
 		writes(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), reads(c.A), reads(b),
-		writes(c.Reporter), reads(TokenProgram)}}
+		writes(c.Reporter), tokenProgram)
 }
 
 // Stated is a statement of an audit with its signature checked by the program.
@@ -114,7 +118,10 @@ type Stated struct {
 	Layout   []byte // an audit.Answer, Shown or Verdict
 }
 
-const statedHead = 112
+const (
+	kindStated = 10 // the first byte; account has the other kinds
+	statedHead = 112
+)
 
 // StatedSize is the length of a statement's account.
 func StatedSize(what Statement) int {
@@ -124,19 +131,22 @@ func StatedSize(what Statement) int {
 
 // Marshal returns the account's bytes (PROTOCOL.md).
 func (s Stated) Marshal() []byte {
-	return head(kindStated, s.Bump, uint8(s.What), 0).key(s.Network).key(s.Reporter).key(s.Signer).u64(s.Slot).
-		bytes(s.Layout...)
+	return data{kindStated, account.Version, s.Bump, uint8(s.What)}.Zeros(4).Key(s.Network).Key(s.Reporter).
+		Key(s.Signer).U64(s.Slot).Bytes(s.Layout...)
 }
 
-// UnmarshalStated reads a statement's account. ErrAccount. Whether the layout is lawful the program has seen.
+// UnmarshalStated parses a statement's account. The program has checked that the layout is lawful. It returns
+// account.ErrAccount.
 func UnmarshalStated(b []byte) (Stated, error) {
-	r := &reader{b: b}
-	bump, what, more := r.head(kindStated)
-	s := Stated{Bump: bump, What: Statement(what), Network: r.key(), Reporter: r.key(), Signer: r.key(), Slot: r.u64()}
+	r := fields.Reader{Rest: b}
+	kind, version := r.U8(), r.U8()
+	s := Stated{Bump: r.U8(), What: Statement(r.U8())}
+	r.Zeros(4)
+	s.Network, s.Reporter, s.Signer, s.Slot = r.Key(), r.Key(), r.Key(), r.U64()
 	_, size := s.What.Form()
-	layout := r.bytes(size)
-	if !r.done() || more != 0 || size == 0 {
-		return Stated{}, notOne("statement", b)
+	layout := r.Take(size)
+	if !r.Done() || kind != kindStated || version != account.Version || size == 0 {
+		return Stated{}, fmt.Errorf("%w: statement of %d bytes", account.ErrAccount, len(b))
 	}
 	s.Layout = append([]byte{}, layout...)
 	return s, nil
@@ -150,5 +160,5 @@ func StatedSeeds(network, reporter sign.Key, what Statement, signer sign.Key, la
 
 // StatedAddress is the account of a statement that a reporter showed.
 func StatedAddress(program, network, reporter sign.Key, what Statement, signer sign.Key, layout []byte) sign.Key {
-	return at(program, StatedSeeds(network, reporter, what, signer, layout)...)
+	return svm.Address(program, StatedSeeds(network, reporter, what, signer, layout)...)
 }

@@ -1,14 +1,13 @@
 package program
 
 import (
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/tranche"
 )
-
-// MaxLeaves is the most leaves of one tranche.
-const MaxLeaves = tranche.MaxLeaves
 
 // OpenEscrow opens an escrow and puts the deposit into its vault. All voucher keys sign it.
 type OpenEscrow struct {
@@ -29,35 +28,20 @@ type OpenEscrow struct {
 	RefundOwner sign.Key // wallet
 	MintIndex   uint8
 	Keys        market.KeySet // signers of vouchers
-	Standbys    []Standby
+	Standbys    []account.Standby
 }
 
 // Instruction implements Call.
-func (c OpenEscrow) Instruction(program sign.Key) Instruction {
-	d := data{tagOpenEscrow}.bytes(c.Order[:]...).u64(c.Opened).u64(c.Deadline).u64(c.Deposit).key(c.Referrer).
-		key(c.RefundOwner)
-	d = d.u8(c.MintIndex).u8(c.Keys.Threshold).u8(uint8(len(c.Standbys)))
+func (c OpenEscrow) Instruction(program sign.Key) svm.Instruction {
+	d := data{tagOpenEscrow}.Bytes(c.Order[:]...).U64(c.Opened).U64(c.Deadline).U64(c.Deposit).Key(c.Referrer).
+		Key(c.RefundOwner)
+	d = d.U8(c.MintIndex).U8(c.Keys.Threshold).U8(uint8(len(c.Standbys)))
 	for _, s := range c.Standbys {
-		d = d.standby(s)
+		d = d.Bytes(s.Marshal()...)
 	}
-	accounts := []Meta{pays(c.Payer), signs(c.Buyer), writes(c.Source), signs(c.Authority), writes(c.Escrow),
-		writes(c.Vault), reads(c.Mint), reads(c.Network), reads(TokenProgram), reads(SystemProgram)}
-	return Instruction{Program: program, Data: d, Accounts: appendSigners(accounts, c.Keys.Keys)}
-}
-
-// appendPayee adds the payee, if it signs.
-func appendPayee(to []Meta, payee sign.Key) []Meta {
-	if payee.IsZero() {
-		return to
-	}
-	return append(to, signs(payee))
-}
-
-func appendSigners(to []Meta, keys []sign.Key) []Meta {
-	for _, k := range keys {
-		to = append(to, signs(k))
-	}
-	return to
+	accounts := []svm.Meta{pays(c.Payer), signs(c.Buyer), writes(c.Source), signs(c.Authority), writes(c.Escrow),
+		writes(c.Vault), reads(c.Mint), reads(c.Network), tokenProgram, systemProgram}
+	return instruction(program, d, appendSigners(accounts, c.Keys.Keys)...)
 }
 
 // AddTranche sets a part of an escrow's free money aside for leases.
@@ -73,10 +57,10 @@ type AddTranche struct {
 }
 
 // Instruction implements Call.
-func (c AddTranche) Instruction(program sign.Key) Instruction {
+func (c AddTranche) Instruction(program sign.Key) svm.Instruction {
 	root := c.Root.Marshal()
-	return Instruction{Program: program, Data: data{tagAddTranche}.u16(c.Index).bytes(root[:]...), Accounts: []Meta{
-		pays(c.Payer), signs(c.Buyer), writes(c.Escrow), reads(c.Vault), writes(c.Tranche), reads(SystemProgram)}}
+	return instruction(program, data{tagAddTranche}.U16(c.Index).Bytes(root[:]...),
+		pays(c.Payer), signs(c.Buyer), writes(c.Escrow), reads(c.Vault), writes(c.Tranche), systemProgram)
 }
 
 // StandbyLeaf is a lease of one of an escrow's standbys; provider and payout are the standby's.
@@ -88,6 +72,14 @@ type StandbyLeaf struct {
 	Start   market.Slot    `json:"start"`
 	End     market.Slot    `json:"end"`
 }
+
+// Address is the escrow's address by the call's network, buyer, order and slot, for the program at an address.
+func (c OpenEscrow) Address(program sign.Key) sign.Key {
+	return account.EscrowAddress(program, c.Network, c.Buyer, sign.Hash(c.Order), c.Opened)
+}
+
+// MaxStandbyLeaves is the most leaves of one AddStandbyTranche.
+const MaxStandbyLeaves = 4
 
 // AddStandbyTranche sets a part of an escrow's free money aside for standbys, with signatures of the voucher keys.
 type AddStandbyTranche struct {
@@ -102,17 +94,13 @@ type AddStandbyTranche struct {
 }
 
 // Instruction implements Call.
-func (c AddStandbyTranche) Instruction(program sign.Key) Instruction {
-	d := data{tagAddStandbyTranche}.u16(c.Index).u8(uint8(len(c.Leaves)))
+func (c AddStandbyTranche) Instruction(program sign.Key) svm.Instruction {
+	d := data{tagAddStandbyTranche}.U16(c.Index).U8(uint8(len(c.Leaves)))
 	for _, l := range c.Leaves {
-		d = d.u8(l.Standby).bytes(l.Lease[:]...).terms(l.Rate, l.Cap, l.Start, l.End)
+		d = d.U8(l.Standby).Bytes(l.Lease[:]...).Bytes(terms(l.Rate, l.Cap, l.Start, l.End)...)
 	}
-	accounts := []Meta{pays(c.Payer), writes(c.Escrow), reads(c.Vault), writes(c.Tranche), reads(SystemProgram)}
-	return Instruction{Program: program, Data: d, Accounts: appendSigners(accounts, c.Signers)}
-}
-
-func (d data) terms(rate market.Rate, most market.Amount, start, end market.Slot) data {
-	return d.u64(uint64(rate)).u64(uint64(most)).u64(uint64(start)).u64(uint64(end))
+	accounts := []svm.Meta{pays(c.Payer), writes(c.Escrow), reads(c.Vault), writes(c.Tranche), systemProgram}
+	return instruction(program, d, appendSigners(accounts, c.Signers)...)
 }
 
 // TopUp adds to the deposit of an open escrow. Anybody may.
@@ -127,9 +115,9 @@ type TopUp struct {
 }
 
 // Instruction implements Call.
-func (c TopUp) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagTopUp}.u64(c.Amount), Accounts: []Meta{
-		writes(c.Escrow), writes(c.Vault), writes(c.Source), signs(c.Authority), reads(c.Mint), reads(TokenProgram)}}
+func (c TopUp) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagTopUp}.U64(c.Amount),
+		writes(c.Escrow), writes(c.Vault), writes(c.Source), signs(c.Authority), reads(c.Mint), tokenProgram)
 }
 
 // Claim pays a provider the amount due under a voucher: VoucherSigned stands in the same transaction. Anybody may.
@@ -148,19 +136,18 @@ type Claim struct {
 }
 
 // Instruction implements Call.
-func (c Claim) Instruction(program sign.Key) Instruction {
-	d := data{tagClaim, c.Ed}.u16(c.Leaf.Index).key(c.Leaf.Provider).leafTerms(c.Leaf).bytes(c.Proof.Marshal()...)
-	return Instruction{Program: program, Data: d, Accounts: appendPayee([]Meta{
-		writes(c.Escrow), writes(c.Tranche), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network),
-		reads(TokenProgram), reads(InstructionsSysvar)}, c.Payee)}
+func (c Claim) Instruction(program sign.Key) svm.Instruction {
+	d := data{tagClaim, c.Ed}.U16(c.Leaf.Index).Key(c.Leaf.Provider).Bytes(leafTerms(c.Leaf)...).
+		Bytes(c.Proof.Marshal()...)
+	accounts := []svm.Meta{writes(c.Escrow), writes(c.Tranche), writes(c.Vault), writes(c.Destination), reads(c.Mint),
+		reads(c.Network), tokenProgram, instructionsSysvar}
+	return instruction(program, d, appendPayee(accounts, c.Payee)...)
 }
 
-func (d data) leafTerms(l tranche.Leaf) data { return d.terms(l.Rate, l.Cap, l.Start, l.End) }
-
 // VoucherSigned is the signature instruction that Claim needs beside it.
-func VoucherSigned(d sign.Domain, v verify.SignedVoucher) Signed {
+func VoucherSigned(d sign.Domain, v verify.SignedVoucher) svm.Signed {
 	layout := v.Voucher.Marshal()
-	s := Signed{Message: d.Preimage(sign.TagVoucher, layout[:])}
+	s := svm.Signed{Message: d.Preimage(sign.TagVoucher, layout[:])}
 	for _, sig := range v.Sigs {
 		s.Keys = append(s.Keys, v.Set.Keys[sig.Index])
 		s.Signatures = append(s.Signatures, sig.Signature)
@@ -186,10 +173,9 @@ const (
 )
 
 // Instruction implements Call.
-func (c RetireBegin) Instruction(program sign.Key) Instruction {
-	accounts := []Meta{writes(c.Escrow), writes(c.Tranche), reads(c.Network)}
-	return Instruction{Program: program, Data: data{tagRetire, retireBegin}.u16(c.Index),
-		Accounts: appendSigners(accounts, c.Signers)}
+func (c RetireBegin) Instruction(program sign.Key) svm.Instruction {
+	accounts := []svm.Meta{writes(c.Escrow), writes(c.Tranche), reads(c.Network)}
+	return instruction(program, data{tagRetire, retireBegin}.U16(c.Index), appendSigners(accounts, c.Signers)...)
 }
 
 // RetireFinish frees the unclaimed rest of a leaf when its window is over. Anybody may.
@@ -202,11 +188,11 @@ type RetireFinish struct {
 }
 
 // Instruction implements Call.
-func (c RetireFinish) Instruction(program sign.Key) Instruction {
-	d := data{tagRetire, retireFinish}.u16(c.Leaf.Index).key(c.Leaf.Provider).bytes(c.Leaf.Lease[:]...).
-		key(c.Leaf.Payout)
-	return Instruction{Program: program, Data: d.leafTerms(c.Leaf).bytes(c.Proof.Marshal()...),
-		Accounts: []Meta{writes(c.Escrow), writes(c.Tranche)}}
+func (c RetireFinish) Instruction(program sign.Key) svm.Instruction {
+	d := data{tagRetire, retireFinish}.U16(c.Leaf.Index).Key(c.Leaf.Provider).Bytes(c.Leaf.Lease[:]...).
+		Key(c.Leaf.Payout)
+	return instruction(program, d.Bytes(leafTerms(c.Leaf)...).Bytes(c.Proof.Marshal()...),
+		writes(c.Escrow), writes(c.Tranche))
 }
 
 // RetireFinal frees at once the amount that a provider gave up by its final receipt: FinalSigned stands in the same
@@ -222,18 +208,17 @@ type RetireFinal struct {
 }
 
 // Instruction implements Call.
-func (c RetireFinal) Instruction(program sign.Key) Instruction {
-	d := data{tagRetire, retireFinal, c.Ed}.u16(c.Leaf.Index).key(c.Leaf.Payout).leafTerms(c.Leaf).
-		bytes(c.Proof.Marshal()...)
-	return Instruction{Program: program, Data: d, Accounts: []Meta{writes(c.Escrow), writes(c.Tranche),
-		reads(c.Network), reads(InstructionsSysvar)}}
+func (c RetireFinal) Instruction(program sign.Key) svm.Instruction {
+	d := data{tagRetire, retireFinal, c.Ed}.U16(c.Leaf.Index).Key(c.Leaf.Payout).Bytes(leafTerms(c.Leaf)...).
+		Bytes(c.Proof.Marshal()...)
+	return instruction(program, d, writes(c.Escrow), writes(c.Tranche), reads(c.Network), instructionsSysvar)
 }
 
 // FinalSigned is the signature instruction that RetireFinal needs beside it: the provider's signature under its final
 // receipt.
-func FinalSigned(d sign.Domain, core verify.ReceiptCore, by sign.Signature) Signed {
+func FinalSigned(d sign.Domain, core verify.ReceiptCore, by sign.Signature) svm.Signed {
 	layout := core.Marshal()
-	return Signed{Keys: []sign.Key{core.Provider}, Signatures: []sign.Signature{by},
+	return svm.Signed{Keys: []sign.Key{core.Provider}, Signatures: []sign.Signature{by},
 		Message: d.Preimage(sign.TagReceipt, layout[:])}
 }
 
@@ -250,18 +235,10 @@ type Refund struct {
 }
 
 // Instruction implements Call.
-func (c Refund) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagRefund}, Accounts: appendPayee([]Meta{
-		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network), reads(TokenProgram),
-		optional(program, c.Buyer, signs)}, c.Payee)}
-}
-
-// optional is the account, or the program's own address where there is none.
-func optional(program, k sign.Key, as func(sign.Key) Meta) Meta {
-	if k.IsZero() {
-		return reads(program)
-	}
-	return as(k)
+func (c Refund) Instruction(program sign.Key) svm.Instruction {
+	accounts := []svm.Meta{writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(c.Network),
+		tokenProgram, optional(program, c.Buyer, signs)}
+	return instruction(program, data{tagRefund}, appendPayee(accounts, c.Payee)...)
 }
 
 // Sweep splits an escrow's fees. Anybody may.
@@ -276,11 +253,10 @@ type Sweep struct {
 }
 
 // Instruction implements Call.
-func (c Sweep) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagSweep}, Accounts: []Meta{
-		writes(c.Escrow), writes(c.Vault), writes(c.Mint), reads(c.Network), reads(TokenProgram),
-		optional(program, c.Pool, writes), optional(program, c.Treasury, writes),
-		optional(program, c.Referrer, writes)}}
+func (c Sweep) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagSweep},
+		writes(c.Escrow), writes(c.Vault), writes(c.Mint), reads(c.Network), tokenProgram,
+		optional(program, c.Pool, writes), optional(program, c.Treasury, writes), optional(program, c.Referrer, writes))
 }
 
 // CloseTranche ends a tranche without outstanding money, or of a refunded escrow. Anybody may.
@@ -291,9 +267,8 @@ type CloseTranche struct {
 }
 
 // Instruction implements Call.
-func (c CloseTranche) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseTranche},
-		Accounts: []Meta{writes(c.Escrow), writes(c.Tranche), writes(c.RentPayer)}}
+func (c CloseTranche) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagCloseTranche}, writes(c.Escrow), writes(c.Tranche), writes(c.RentPayer))
 }
 
 // CloseEscrow ends an escrow without outstanding money, after its fees are swept and its tranches closed.
@@ -308,8 +283,8 @@ type CloseEscrow struct {
 }
 
 // Instruction implements Call.
-func (c CloseEscrow) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseEscrow}, Accounts: appendPayee([]Meta{
-		writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram),
-		writes(c.RentPayer), optional(program, c.Buyer, signs)}, c.Payee)}
+func (c CloseEscrow) Instruction(program sign.Key) svm.Instruction {
+	accounts := []svm.Meta{writes(c.Escrow), writes(c.Vault), writes(c.Destination), reads(c.Mint), tokenProgram,
+		writes(c.RentPayer), optional(program, c.Buyer, signs)}
+	return instruction(program, data{tagCloseEscrow}, appendPayee(accounts, c.Payee)...)
 }

@@ -1,8 +1,12 @@
 package program
 
 import (
+	"fmt"
+
+	"github.com/starling-network/starling/chain/internal/fields"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
 )
@@ -17,15 +21,15 @@ type Attest struct {
 }
 
 // Instruction implements Call.
-func (c Attest) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagAttest, c.Ed}, Accounts: []Meta{
-		pays(c.Reporter), reads(c.Network), writes(c.Attested), reads(InstructionsSysvar), reads(SystemProgram)}}
+func (c Attest) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagAttest, c.Ed},
+		pays(c.Reporter), reads(c.Network), writes(c.Attested), instructionsSysvar, systemProgram)
 }
 
 // SignedReceipt is the signature instruction that Attest needs beside it.
-func SignedReceipt(d sign.Domain, r verify.Receipt) Signed {
+func SignedReceipt(d sign.Domain, r verify.Receipt) svm.Signed {
 	core := r.ReceiptCore.Marshal()
-	return Signed{
+	return svm.Signed{
 		Keys: []sign.Key{r.Provider, r.Buyer}, Signatures: []sign.Signature{r.ProviderSig, r.BuyerSig},
 		Message: d.Preimage(sign.TagReceipt, core[:]),
 	}
@@ -38,9 +42,8 @@ type CloseAttested struct {
 }
 
 // Instruction implements Call.
-func (c CloseAttested) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseAttested},
-		Accounts: []Meta{pays(c.Reporter), writes(c.Attested)}}
+func (c CloseAttested) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagCloseAttested}, pays(c.Reporter), writes(c.Attested))
 }
 
 // evidenceConflict is the only kind of evidence so far.
@@ -63,11 +66,11 @@ type Slash struct {
 }
 
 // Instruction implements Call.
-func (c Slash) Instruction(program sign.Key) Instruction {
-	d := data{tagSlash, evidenceConflict}.bytes(c.Unit[:]...).bytes(c.InA.Marshal()...).bytes(c.InB.Marshal()...)
-	return Instruction{Program: program, Data: d, Accounts: []Meta{
+func (c Slash) Instruction(program sign.Key) svm.Instruction {
+	d := data{tagSlash, evidenceConflict}.Bytes(c.Unit[:]...).Bytes(c.InA.Marshal()...).Bytes(c.InB.Marshal()...)
+	return instruction(program, d,
 		writes(c.Network), writes(c.Provider), writes(c.Vault), writes(c.Mint), reads(c.A), reads(c.B),
-		writes(c.VictimA), writes(c.VictimB), writes(c.Reporter), reads(TokenProgram)}}
+		writes(c.VictimA), writes(c.VictimB), writes(c.Reporter), tokenProgram)
 }
 
 // Taken is the division of a slashed stake; the four parts add up to it.
@@ -85,80 +88,48 @@ func TakenFor(total, paidA, paidB uint64) Taken {
 	return s
 }
 
-// Anchor writes a batch root of receipts down.
-type Anchor struct {
-	Authority sign.Key // pays
-	Anchor    sign.Key // AnchorAddress
-
-	Root  sign.Hash
-	Count uint64 // receipts under it, 1 to MaxAnchored
+// Attested is a receipt with both signatures checked by the program.
+type Attested struct {
+	Bump     uint8
+	Network  sign.Key
+	Reporter sign.Key // its reporter, which paid the rent
+	Core     verify.ReceiptCore
+	Slot     uint64 // in which it was shown
 }
 
-// MaxAnchored is the most receipts under one anchor, MaxProof the longest path that the program follows.
-const (
-	MaxProof    = 20
-	MaxAnchored = 1 << MaxProof
-)
+const kindAttested = 6 // the first byte; account has the other kinds
 
-// Instruction implements Call.
-func (c Anchor) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagAnchor}.hash(c.Root).u64(c.Count), Accounts: []Meta{
-		pays(c.Authority), writes(c.Anchor), reads(SystemProgram)}}
+// AttestedSize is the length of an attested receipt's account.
+const AttestedSize = 336
+
+// Marshal returns the account's bytes (PROTOCOL.md).
+func (a Attested) Marshal() []byte {
+	core := a.Core.Marshal()
+	return data{kindAttested, account.Version, a.Bump}.Zeros(5).Key(a.Network).Key(a.Reporter).
+		Bytes(core[:]...).U64(a.Slot)
 }
 
-// ParseAnchor parses such a call, of any signer; ok is false for anything else. A call in a transaction took effect
-// only if the transaction landed and did not fail.
-func ParseAnchor(program sign.Key, in Instruction) (c Anchor, ok bool) {
-	r := &reader{b: in.Data}
-	if r.u8() != tagAnchor || in.Program != program || len(in.Accounts) != 3 {
-		return Anchor{}, false
+// UnmarshalAttested parses an attested receipt's account. It returns account.ErrAccount.
+func UnmarshalAttested(b []byte) (Attested, error) {
+	r := fields.Reader{Rest: b}
+	kind, version := r.U8(), r.U8()
+	a := Attested{Bump: r.U8()}
+	r.Zeros(5)
+	a.Network, a.Reporter = r.Key(), r.Key()
+	core, err := verify.UnmarshalReceiptCore(r.Take(verify.ReceiptCoreSize))
+	a.Core, a.Slot = core, r.U64()
+	if !r.Done() || kind != kindAttested || version != account.Version || err != nil {
+		return Attested{}, fmt.Errorf("%w: attested receipt of %d bytes", account.ErrAccount, len(b))
 	}
-	c = Anchor{Authority: in.Accounts[0].Key, Anchor: in.Accounts[1].Key, Root: r.hash(), Count: r.u64()}
-	return c, r.done() && c.Anchor == AnchorAddress(program, c.Authority, c.Root)
+	return a, nil
 }
 
-// Prove succeeds if a receipt is under an anchor.
-type Prove struct {
-	Anchor sign.Key
-
-	Receipt sign.Hash // its signed hash
-	Index   uint64
-	Path    merkle.Proof
+// AttestedSeeds are made of a network, the reporter of a receipt, and the receipt's hash (that of its core).
+func AttestedSeeds(network, reporter sign.Key, receipt sign.Hash) [][]byte {
+	return [][]byte{[]byte("attested"), network[:], reporter[:], receipt[:]}
 }
 
-// Instruction implements Call.
-func (c Prove) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagProve}.hash(c.Receipt).u64(c.Index).bytes(c.Path.Marshal()...),
-		Accounts: []Meta{reads(c.Anchor)}}
-}
-
-// CloseAnchor ends an anchor; the rent goes back.
-type CloseAnchor struct {
-	Authority sign.Key
-	Anchor    sign.Key
-}
-
-// Instruction implements Call.
-func (c CloseAnchor) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseAnchor},
-		Accounts: []Meta{pays(c.Authority), writes(c.Anchor)}}
-}
-
-// DrawPool pays a provider out of the verifiers' pool.
-type DrawPool struct {
-	Authority   sign.Key
-	Network     sign.Key
-	Pool        sign.Key
-	Mint        sign.Key
-	Provider    sign.Key
-	Destination sign.Key // TokenAccount of the provider's payout wallet
-
-	Amount uint64
-}
-
-// Instruction implements Call.
-func (c DrawPool) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagDrawPool}.u64(c.Amount), Accounts: []Meta{
-		signs(c.Authority), reads(c.Network), writes(c.Pool), reads(c.Mint), reads(c.Provider), writes(c.Destination),
-		reads(TokenProgram)}}
+// AttestedAddress is the account of a receipt that a reporter showed.
+func AttestedAddress(program, network, reporter sign.Key, receipt sign.Hash) sign.Key {
+	return svm.Address(program, AttestedSeeds(network, reporter, receipt)...)
 }

@@ -1,22 +1,26 @@
 package program
 
-import "github.com/starling-network/starling/market/sign"
+import (
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
+	"github.com/starling-network/starling/market/sign"
+)
 
 // InitNetwork creates a network of the parameters, for ever. Anybody may.
 type InitNetwork struct {
 	Payer   sign.Key
 	Network sign.Key // NetworkAddress
 
-	Params Params
+	Params account.Params
 }
 
 // Instruction implements Call.
-func (c InitNetwork) Instruction(program sign.Key) Instruction {
-	accounts := []Meta{pays(c.Payer), writes(c.Network), reads(SystemProgram), reads(c.Params.StakeMint)}
+func (c InitNetwork) Instruction(program sign.Key) svm.Instruction {
+	accounts := []svm.Meta{pays(c.Payer), writes(c.Network), systemProgram, reads(c.Params.StakeMint)}
 	for _, m := range c.Params.Mints {
 		accounts = append(accounts, reads(m.Mint))
 	}
-	return Instruction{Program: program, Data: data{tagInitNetwork}.bytes(c.Params.Marshal()...), Accounts: accounts}
+	return instruction(program, data{tagInitNetwork}.Bytes(c.Params.Marshal()...), accounts...)
 }
 
 // SetAuthority hands a network's authority on, or with the zero key gives it up for ever.
@@ -28,9 +32,8 @@ type SetAuthority struct {
 }
 
 // Instruction implements Call.
-func (c SetAuthority) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagSetAuthority}.key(c.New),
-		Accounts: []Meta{signs(c.Authority), writes(c.Network)}}
+func (c SetAuthority) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagSetAuthority}.Key(c.New), signs(c.Authority), writes(c.Network))
 }
 
 // InitPool creates the verifiers' pool of one mint. Anybody may.
@@ -44,7 +47,26 @@ type InitPool struct {
 }
 
 // Instruction implements Call.
-func (c InitPool) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagInitPool, c.Index}, Accounts: []Meta{
-		pays(c.Payer), reads(c.Network), reads(c.Mint), writes(c.Pool), reads(TokenProgram), reads(SystemProgram)}}
+func (c InitPool) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagInitPool, c.Index},
+		pays(c.Payer), reads(c.Network), reads(c.Mint), writes(c.Pool), tokenProgram, systemProgram)
+}
+
+// DrawPool pays a provider out of the verifiers' pool.
+type DrawPool struct {
+	Authority   sign.Key
+	Network     sign.Key
+	Pool        sign.Key
+	Mint        sign.Key
+	Provider    sign.Key
+	Destination sign.Key // TokenAccount of the provider's payout wallet
+
+	Amount uint64
+}
+
+// Instruction implements Call.
+func (c DrawPool) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagDrawPool}.U64(c.Amount),
+		signs(c.Authority), reads(c.Network), writes(c.Pool), reads(c.Mint), reads(c.Provider), writes(c.Destination),
+		tokenProgram)
 }

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -19,10 +20,10 @@ type Register struct {
 }
 
 // Instruction implements Call.
-func (c Register) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagRegister}.key(c.Payout).hash(c.Inventory), Accounts: []Meta{
+func (c Register) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagRegister}.Key(c.Payout).Hash(c.Inventory),
 		pays(c.Payer), signs(c.Owner), signs(c.Peer), reads(c.Network), writes(c.Provider), writes(c.Vault),
-		reads(c.Mint), reads(TokenProgram), reads(SystemProgram)}}
+		reads(c.Mint), tokenProgram, systemProgram)
 }
 
 // Update changes the fields that the owner may change; the peer key may change the inventory alone. Nil fields stay as
@@ -37,21 +38,21 @@ type Update struct {
 }
 
 // Instruction implements Call.
-func (c Update) Instruction(program sign.Key) Instruction {
+func (c Update) Instruction(program sign.Key) svm.Instruction {
 	d := data{tagUpdate, 0}
 	if c.Payout != nil {
-		d = d.key(*c.Payout)
+		d = d.Key(*c.Payout)
 		d[1] |= 1
 	}
 	if c.Inventory != nil {
-		d = d.hash(*c.Inventory)
+		d = d.Hash(*c.Inventory)
 		d[1] |= 2
 	}
 	if c.Owner != nil {
-		d = d.key(*c.Owner)
+		d = d.Key(*c.Owner)
 		d[1] |= 4
 	}
-	return Instruction{Program: program, Data: d, Accounts: []Meta{signs(c.Signer), writes(c.Provider)}}
+	return instruction(program, d, signs(c.Signer), writes(c.Provider))
 }
 
 // Stake adds to a provider's stake. Anybody may.
@@ -66,9 +67,9 @@ type Stake struct {
 }
 
 // Instruction implements Call.
-func (c Stake) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagStake}.u64(c.Amount), Accounts: []Meta{
-		signs(c.Authority), writes(c.Source), writes(c.Provider), writes(c.Vault), reads(c.Mint), reads(TokenProgram)}}
+func (c Stake) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagStake}.U64(c.Amount),
+		signs(c.Authority), writes(c.Source), writes(c.Provider), writes(c.Vault), reads(c.Mint), tokenProgram)
 }
 
 // RequestUnstake takes an amount out of the stake, to be withdrawn after the network's unbonding slots.
@@ -81,9 +82,9 @@ type RequestUnstake struct {
 }
 
 // Instruction implements Call.
-func (c RequestUnstake) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagRequestUnstake}.u64(c.Amount), Accounts: []Meta{
-		signs(c.Owner), reads(c.Network), writes(c.Provider)}}
+func (c RequestUnstake) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagRequestUnstake}.U64(c.Amount),
+		signs(c.Owner), reads(c.Network), writes(c.Provider))
 }
 
 // Withdraw pays out all that is unbonding.
@@ -96,7 +97,7 @@ type Withdraw struct {
 }
 
 // Instruction implements Call.
-func (c Withdraw) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagWithdraw}, Accounts: []Meta{
-		signs(c.Owner), writes(c.Provider), writes(c.Vault), writes(c.Destination), reads(c.Mint), reads(TokenProgram)}}
+func (c Withdraw) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagWithdraw},
+		signs(c.Owner), writes(c.Provider), writes(c.Vault), writes(c.Destination), reads(c.Mint), tokenProgram)
 }

@@ -1,6 +1,8 @@
 package program
 
 import (
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -15,9 +17,8 @@ type Bond struct {
 }
 
 // Instruction implements Call.
-func (c Bond) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagBond}.u64(c.Amount),
-		Accounts: []Meta{signs(c.Owner), writes(c.Network), writes(c.Provider)}}
+func (c Bond) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagBond}.U64(c.Amount), signs(c.Owner), writes(c.Network), writes(c.Provider))
 }
 
 // Release releases an amount of bonded stake.
@@ -30,9 +31,8 @@ type Release struct {
 }
 
 // Instruction implements Call.
-func (c Release) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagRelease}.u64(c.Amount),
-		Accounts: []Meta{signs(c.Owner), writes(c.Network), writes(c.Provider)}}
+func (c Release) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagRelease}.U64(c.Amount), signs(c.Owner), writes(c.Network), writes(c.Provider))
 }
 
 // ProposeRules opens a ballot on new rules of the network.
@@ -44,13 +44,13 @@ type ProposeRules struct {
 	Ballot   sign.Key // BallotAddress
 
 	Opened uint64 // slot, one of the last 150
-	Rules  Rules
+	Rules  account.Rules
 }
 
 // Instruction implements Call.
-func (c ProposeRules) Instruction(program sign.Key) Instruction {
-	return propose(program, SubjectRules, c.Rules.Marshal(), c.Opened, c.Payer, c.Owner, c.Network, c.Provider,
-		c.Ballot)
+func (c ProposeRules) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, propose(c.Opened, account.SubjectRules, c.Rules.Marshal()), pays(c.Payer),
+		signs(c.Owner), reads(c.Network), reads(c.Provider), writes(c.Ballot), systemProgram)
 }
 
 // ProposeRewards opens a ballot on an epoch's rewards.
@@ -62,21 +62,17 @@ type ProposeRewards struct {
 	Ballot   sign.Key // BallotAddress
 
 	Opened  uint64 // slot, one of the last 150
-	Rewards Rewards
+	Rewards account.Rewards
 }
 
 // Instruction implements Call.
-func (c ProposeRewards) Instruction(program sign.Key) Instruction {
-	return propose(program, SubjectRewards, c.Rewards.Marshal(), c.Opened, c.Payer, c.Signer, c.Network, c.Provider,
-		c.Ballot)
+func (c ProposeRewards) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, propose(c.Opened, account.SubjectRewards, c.Rewards.Marshal()), pays(c.Payer),
+		signs(c.Signer), reads(c.Network), reads(c.Provider), writes(c.Ballot), systemProgram)
 }
 
-func propose(
-	program sign.Key, subject Subject, about []byte, opened uint64, payer, signer, network, provider, ballot sign.Key,
-) Instruction {
-	return Instruction{Program: program, Data: data{tagPropose}.u64(opened).u8(uint8(subject)).bytes(about...),
-		Accounts: []Meta{
-			pays(payer), signs(signer), reads(network), reads(provider), writes(ballot), reads(SystemProgram)}}
+func propose(opened uint64, subject account.Subject, about []byte) data {
+	return data{tagPropose}.U64(opened).U8(uint8(subject)).Bytes(about...)
 }
 
 // CastVote votes with all that a provider has bonded.
@@ -92,10 +88,10 @@ type CastVote struct {
 }
 
 // Instruction implements Call.
-func (c CastVote) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagVote, flag(c.For)}, Accounts: []Meta{
-		pays(c.Payer), signs(c.Signer), writes(c.Provider), writes(c.Ballot), writes(c.Vote), reads(SystemProgram),
-		optional(program, c.Former, writes)}}
+func (c CastVote) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagVote}.Bool(c.For),
+		pays(c.Payer), signs(c.Signer), writes(c.Provider), writes(c.Ballot), writes(c.Vote), systemProgram,
+		optional(program, c.Former, writes))
 }
 
 // CloseVote ends the note of a vote that is over; the rent goes back. Anybody may.
@@ -105,9 +101,8 @@ type CloseVote struct {
 }
 
 // Instruction implements Call.
-func (c CloseVote) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseVote},
-		Accounts: []Meta{writes(c.Vote), writes(c.RentPayer)}}
+func (c CloseVote) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagCloseVote}, writes(c.Vote), writes(c.RentPayer))
 }
 
 // Enact makes rules that were voted for those of the network. Anybody may.
@@ -117,8 +112,8 @@ type Enact struct {
 }
 
 // Instruction implements Call.
-func (c Enact) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagEnact}, Accounts: []Meta{writes(c.Network), writes(c.Ballot)}}
+func (c Enact) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagEnact}, writes(c.Network), writes(c.Ballot))
 }
 
 // CloseBallot ends a ballot of which nothing can come any more; the rent goes back. Anybody may.
@@ -128,9 +123,8 @@ type CloseBallot struct {
 }
 
 // Instruction implements Call.
-func (c CloseBallot) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagCloseBallot},
-		Accounts: []Meta{writes(c.Ballot), writes(c.RentPayer)}}
+func (c CloseBallot) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagCloseBallot}, writes(c.Ballot), writes(c.RentPayer))
 }
 
 // InitEmission creates the token account that the emission is paid from. Anybody may.
@@ -142,9 +136,9 @@ type InitEmission struct {
 }
 
 // Instruction implements Call.
-func (c InitEmission) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagInitEmission}, Accounts: []Meta{
-		pays(c.Payer), reads(c.Network), reads(c.Mint), writes(c.Emission), reads(TokenProgram), reads(SystemProgram)}}
+func (c InitEmission) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagInitEmission},
+		pays(c.Payer), reads(c.Network), reads(c.Mint), writes(c.Emission), tokenProgram, systemProgram)
 }
 
 // Accept accepts the rewards that more than two thirds confirmed, and sets their sum aside. Anybody may.
@@ -159,10 +153,10 @@ type Accept struct {
 }
 
 // Instruction implements Call.
-func (c Accept) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagAccept}, Accounts: []Meta{
+func (c Accept) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagAccept},
 		pays(c.Payer), writes(c.Network), writes(c.Ballot), writes(c.Source), reads(c.Mint), writes(c.Payout),
-		writes(c.Vault), reads(TokenProgram), reads(SystemProgram)}}
+		writes(c.Vault), tokenProgram, systemProgram)
 }
 
 // ClaimReward pays one reward. Anybody may.
@@ -179,11 +173,10 @@ type ClaimReward struct {
 }
 
 // Instruction implements Call.
-func (c ClaimReward) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program,
-		Data: data{tagClaimReward}.u32(c.Index).u64(c.Amount).bytes(c.Path.Marshal()...),
-		Accounts: appendPayee([]Meta{writes(c.Payout), writes(c.Vault), writes(c.Destination), reads(c.Mint),
-			reads(TokenProgram)}, c.Payee)}
+func (c ClaimReward) Instruction(program sign.Key) svm.Instruction {
+	accounts := []svm.Meta{writes(c.Payout), writes(c.Vault), writes(c.Destination), reads(c.Mint), tokenProgram}
+	d := data{tagClaimReward}.U32(c.Index).U64(c.Amount).Bytes(c.Path.Marshal()...)
+	return instruction(program, d, appendPayee(accounts, c.Payee)...)
 }
 
 // ClosePayout ends an epoch's payout; the unclaimed rest goes back to its source, the rent to its payer. Anybody may.
@@ -197,8 +190,8 @@ type ClosePayout struct {
 }
 
 // Instruction implements Call.
-func (c ClosePayout) Instruction(program sign.Key) Instruction {
-	return Instruction{Program: program, Data: data{tagClosePayout}, Accounts: []Meta{
-		writes(c.Payout), writes(c.Vault), writes(c.Source), reads(c.Mint), reads(c.Network), reads(TokenProgram),
-		writes(c.RentPayer)}}
+func (c ClosePayout) Instruction(program sign.Key) svm.Instruction {
+	return instruction(program, data{tagClosePayout},
+		writes(c.Payout), writes(c.Vault), writes(c.Source), reads(c.Mint), reads(c.Network), tokenProgram,
+		writes(c.RentPayer))
 }

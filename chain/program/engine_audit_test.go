@@ -4,7 +4,8 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
@@ -19,7 +20,7 @@ const auditSlots = 5
 // court is a desk with a network where audits are evidence.
 type court struct {
 	*desk
-	params program.Params
+	params account.Params
 	at     sign.Key // the network
 }
 
@@ -27,7 +28,7 @@ func newCourt(t *testing.T, e programtest.Engine, id sign.Key) *court {
 	c := &court{desk: newDesk(t, e, id)}
 	c.params = c.desk.params(1<<40, 1<<40+1)
 	c.params.AuditSlots = auditSlots
-	c.at = program.NetworkAddress(id, c.params)
+	c.at = account.NetworkAddress(id, c.params)
 	c.must("network of audits", one(program.InitNetwork{Payer: c.wallet.Key(), Network: c.at, Params: c.params}.Instruction(id)))
 	c.until(40)
 	return c
@@ -62,7 +63,7 @@ func (c *court) state(name string, by reporter, what program.Statement, layout [
 	return at
 }
 
-func (c *court) stated(by reporter, what program.Statement, layout []byte, signer sign.Private) ([]solana.Instruction, sign.Key) {
+func (c *court) stated(by reporter, what program.Statement, layout []byte, signer sign.Private) ([]svm.Instruction, sign.Key) {
 	c.Helper()
 	tags := map[program.Statement]sign.Tag{program.StatementAnswer: sign.TagAnswer, program.StatementShown: sign.TagShown, program.StatementVerdict: sign.TagVerdict}
 	sig, err := signer.Sign(c.domain().Preimage(tags[what], layout))
@@ -70,7 +71,7 @@ func (c *court) stated(by reporter, what program.Statement, layout []byte, signe
 		c.Fatal(err)
 	}
 	at := program.StatedAddress(c.program, c.at, by.Key(), what, signer.Key(), layout)
-	return []solana.Instruction{program.SignedStatement(c.domain(), what, layout, signer.Key(), sig).Instruction(),
+	return []svm.Instruction{program.SignedStatement(c.domain(), what, layout, signer.Key(), sig).Instruction(),
 		program.State{Reporter: by.Key(), Network: c.at, Stated: at, What: what}.Instruction(c.program)}, at
 }
 
@@ -80,10 +81,10 @@ func (c *court) accused(s seller, by reporter, l audit.Lie) program.SlashAudit {
 		Count: l.Count, Answer: l.Answer, Opened: l.Opening, Path: l.Path}
 }
 
-func (c *court) slashed(name string, in solana.Instruction, by reporter) programtest.Result {
+func (c *court) slashed(name string, in svm.Instruction, by reporter) programtest.Result {
 	c.Helper()
-	r := c.run(name, "", []solana.Instruction{in, program.ComputeLimit(program.SlashAuditUnits)}, by)
-	n := c.size([]solana.Instruction{in, program.ComputeLimit(program.SlashAuditUnits)}, by)
+	r := c.run(name, "", []svm.Instruction{in, svm.ComputeLimit(program.SlashAuditUnits)}, by)
+	n := c.size([]svm.Instruction{in, svm.ComputeLimit(program.SlashAuditUnits)}, by)
 	c.Logf("%7d CU  %s, %d bytes", r.Units, name, n)
 	if n > maxTransaction {
 		c.Errorf("%s: %d bytes", name, n)
@@ -98,19 +99,19 @@ func (c *court) stating() {
 	a := c.answer(peer, 64)
 	layout := a.Marshal()
 	good, at := c.stated(by, program.StatementAnswer, layout[:], peer)
-	deny := func(name string, want program.Code, in ...solana.Instruction) {
+	deny := func(name string, want program.Code, in ...svm.Instruction) {
 		c.Helper()
 		c.run(name, programtest.Custom(1, uint32(want)), in, c.wallet, by)
 	}
-	deny("state as what was shown", program.ErrPrecompile, good[0], edit(good[1], func(in *solana.Instruction) { in.Data[2] = 2 }))
-	deny("state as what there is not", program.ErrEvidenceKind, good[0], edit(good[1], func(in *solana.Instruction) { in.Data[2] = 4 }))
+	deny("state as what was shown", program.ErrPrecompile, good[0], edit(good[1], func(in *svm.Instruction) { in.Data[2] = 2 }))
+	deny("state as what there is not", program.ErrEvidenceKind, good[0], edit(good[1], func(in *svm.Instruction) { in.Data[2] = 4 }))
 	deny("state cut off", program.ErrData, good[0], edit(good[1], cut))
 	deny("state in another's place", program.ErrAddress, good[0], with(good[1], 2, program.StatedAddress(c.program, c.at, other.Key(), program.StatementAnswer, peer.Key(), layout[:])))
 	deny("state in another network's place", program.ErrAddress, good[0], with(good[1], 1, c.hasty))
 	deny("state in no network", program.ErrOwner, good[0], with(good[1], 1, peer.Key()))
 	deny("state without reporter", program.ErrNotSigner, good[0], edit(with(good[1], 0, other.Key()), unsigned(0)))
-	deny("state itself", program.ErrPrecompile, good[0], edit(good[1], func(in *solana.Instruction) { in.Data[1] = 1 }))
-	deny("state no instruction", program.ErrNoInstruction, good[0], edit(good[1], func(in *solana.Instruction) { in.Data[1] = 2 }))
+	deny("state itself", program.ErrPrecompile, good[0], edit(good[1], func(in *svm.Instruction) { in.Data[1] = 1 }))
+	deny("state no instruction", program.ErrNoInstruction, good[0], edit(good[1], func(in *svm.Instruction) { in.Data[1] = 2 }))
 	stranger, _ := c.stated(by, program.StatementAnswer, layout[:], named("stranger"))
 	deny("state another's answer", program.ErrStatement, stranger...)
 	a.Attempt = 4
@@ -125,11 +126,11 @@ func (c *court) stating() {
 	if err != nil {
 		c.Fatal(err)
 	}
-	elsewhere := program.Signed{Keys: []sign.Key{peer.Key()}, Signatures: []sign.Signature{sig},
+	elsewhere := svm.Signed{Keys: []sign.Key{peer.Key()}, Signatures: []sign.Signature{sig},
 		Message: sign.Domain{Network: "other", Chain: c.chain, Program: c.program}.Preimage(sign.TagAnswer, layout[:])}.Instruction()
 	deny("state of another network", program.ErrMessage, elsewhere, good[1])
-	forged := edit(good[0], func(in *solana.Instruction) { in.Data[2+14+32] ^= 1 })
-	if r, err := c.Run(c.Context(), []solana.Instruction{forged, good[1]}, c.wallet, by); err == nil && r.Err == "" {
+	forged := edit(good[0], func(in *svm.Instruction) { in.Data[2+14+32] ^= 1 })
+	if r, err := c.Run(c.Context(), []svm.Instruction{forged, good[1]}, c.wallet, by); err == nil && r.Err == "" {
 		c.Error("a forged signature passed")
 	}
 	c.must("state", good, by)
@@ -140,7 +141,7 @@ func (c *court) stating() {
 	c.deny("close a statement unsigned", program.ErrNotSigner, edit(gone, unsigned(0)))
 	before := c.lamports(by.Key())
 	c.must("close a statement", one(gone), by)
-	if back := c.lamports(by.Key()) - before; back != program.Rent(program.StatedSize(program.StatementAnswer)) {
+	if back := c.lamports(by.Key()) - before; back != svm.Rent(program.StatedSize(program.StatementAnswer)) {
 		c.Errorf("%d lamports came back", back)
 	}
 }
@@ -175,12 +176,12 @@ func (c *court) falseOpenings() {
 	call := c.accused(s, by, lies[0])
 	call.A = c.state("state what was shown", by, program.StatementShown, layout[:], s.peer)
 	good := call.Instruction(c.program)
-	const network, account, vault, mint, stated, none, reporter, token = 0, 1, 2, 3, 4, 5, 6, 7
-	deny := func(name string, want program.Code, in solana.Instruction) {
+	const network, liar, vault, mint, stated, none, reporter, token = 0, 1, 2, 3, 4, 5, 6, 7
+	deny := func(name string, want program.Code, in svm.Instruction) {
 		c.Helper()
-		c.run(name, programtest.Custom(0, uint32(want)), []solana.Instruction{in, program.ComputeLimit(program.SlashAuditUnits)}, c.wallet)
+		c.run(name, programtest.Custom(0, uint32(want)), []svm.Instruction{in, svm.ComputeLimit(program.SlashAuditUnits)}, c.wallet)
 	}
-	changed := func(change func(*program.SlashAudit)) solana.Instruction {
+	changed := func(change func(*program.SlashAudit)) svm.Instruction {
 		x := call
 		change(&x)
 		return x.Instruction(c.program)
@@ -200,15 +201,15 @@ func (c *court) falseOpenings() {
 	deny("slash as what there is not", program.ErrEvidenceKind, changed(func(x *program.SlashAudit) { x.Kind = 4 }))
 	deny("slash cut off for an audit", program.ErrData, edit(good, cut))
 	deny("slash with more for an audit", program.ErrData, edit(good, longer))
-	deny("slash the honest neighbour", program.ErrNotItsKey, with(with(good, account, neighbour.address), vault, neighbour.vault))
+	deny("slash the honest neighbour", program.ErrNotItsKey, with(with(good, liar, neighbour.address), vault, neighbour.vault))
 	deny("slash another's vault for an audit", program.ErrAddress, with(good, vault, neighbour.vault))
 	deny("slash in another network for an audit", program.ErrAddress, with(good, network, c.hasty))
 	deny("slash in another mint for an audit", program.ErrMint, with(good, mint, c.other))
 	deny("slash for a network", program.ErrKind, with(good, stated, c.at))
 	deny("slash for two where there is one", program.ErrAddress, with(good, none, call.A))
 	deny("slash for another reporter", program.ErrTokenOwner, with(good, reporter, other.tokens))
-	deny("slash by another token program for an audit", program.ErrAddress, with(good, token, program.SystemProgram))
-	for _, place := range []int{network, account, vault, mint, reporter} {
+	deny("slash by another token program for an audit", program.ErrAddress, with(good, token, svm.SystemProgram))
+	for _, place := range []int{network, liar, vault, mint, reporter} {
 		deny("slash read-only for an audit", program.ErrNotWritable, edit(good, readOnly(place)))
 	}
 

@@ -10,10 +10,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
 	"github.com/starling-network/starling/chain/program/modeltest"
 	"github.com/starling-network/starling/chain/program/sbpf"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
 )
@@ -34,12 +35,12 @@ func newForwarder(t *testing.T) forwarder {
 }
 
 // own is the address that the forwarder signs for, and its bump.
-func (f forwarder) own() (sign.Key, uint8) { return program.FindAddress(f.id.Key(), []byte("forward")) }
+func (f forwarder) own() (sign.Key, uint8) { return svm.FindAddress(f.id.Key(), []byte("forward")) }
 
 // call has the forwarder make a call, as the owner of its address when that is in it and bump is not 0.
-func (f forwarder) call(in solana.Instruction, bump uint8) solana.Instruction {
-	out := solana.Instruction{Program: f.id.Key(), Data: append([]byte{bump}, in.Data...), Accounts: []solana.Meta{{Key: in.Program}}}
-	return solana.Instruction{Program: out.Program, Data: out.Data, Accounts: append(out.Accounts, in.Accounts...)}
+func (f forwarder) call(in svm.Instruction, bump uint8) svm.Instruction {
+	out := svm.Instruction{Program: f.id.Key(), Data: append([]byte{bump}, in.Data...), Accounts: []svm.Meta{{Key: in.Program}}}
+	return svm.Instruction{Program: out.Program, Data: out.Data, Accounts: append(out.Accounts, in.Accounts...)}
 }
 
 // bundle is a transaction of several calls in one slot, some of them made by the forwarder, and what the model says of it: refused is
@@ -51,11 +52,11 @@ type bundle struct {
 	after   *model.State
 }
 
-func (b bundle) instructions(f forwarder) (out []program.Instruction) {
+func (b bundle) instructions(f forwarder) (out []svm.Instruction) {
 	for i, s := range b.steps {
 		in := s.Instructions(programID)
 		if last := len(in) - 1; b.through[i] {
-			in[last] = program.Instruction(f.call(in[last], 0))
+			in[last] = svm.Instruction(f.call(in[last], 0))
 		}
 		out = append(out, in...)
 	}
@@ -177,21 +178,21 @@ func TestAnotherProgramsAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		own, bump := f.own()
-		d.must("fund the program's address", []solana.Instruction{{Program: program.SystemProgram, Data: u64([]byte{2, 0, 0, 0}, sol),
-			Accounts: []solana.Meta{{Key: d.wallet.Key(), Signer: true, Writable: true}, {Key: own, Writable: true}}}})
+		d.must("fund the program's address", []svm.Instruction{{Program: svm.SystemProgram, Data: u64([]byte{2, 0, 0, 0}, sol),
+			Accounts: []svm.Meta{{Key: d.wallet.Key(), Signer: true, Writable: true}, {Key: own, Writable: true}}}})
 		root := sign.Sum([]byte("anchored by a program"))
-		anchor := program.Anchor{Authority: own, Anchor: program.AnchorAddress(id, own, root), Root: root, Count: 1}.Instruction(id)
+		anchor := program.Anchor{Authority: own, Anchor: account.AnchorAddress(id, own, root), Root: root, Count: 1}.Instruction(id)
 		unsigned := f.call(anchor, 0)
 		unsigned.Accounts[1].Signer = false
 		d.deny("anchor for the program's address, unsigned", program.ErrNotSigner, unsigned)
 		signed := f.call(anchor, bump)
 		signed.Accounts[1].Signer = false // the program signs for it
-		d.must("anchor for the program's address", []solana.Instruction{signed})
-		a, err := d.Account(t.Context(), program.AnchorAddress(id, own, root))
+		d.must("anchor for the program's address", []svm.Instruction{signed})
+		a, err := d.Account(t.Context(), account.AnchorAddress(id, own, root))
 		if err != nil || a == nil {
 			t.Fatalf("%+v, %v", a, err)
 		}
-		if anchored, err := program.UnmarshalAnchored(a.Data); err != nil || anchored.Authority != own || anchored.Root != root {
+		if anchored, err := account.UnmarshalAnchored(a.Data); err != nil || anchored.Authority != own || anchored.Root != root {
 			t.Errorf("%+v, %v", anchored, err)
 		}
 	})

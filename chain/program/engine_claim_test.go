@@ -6,7 +6,8 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
@@ -26,7 +27,7 @@ func (c *counter) claims() {
 	c.claimAccounts(b, twin)
 
 	good := b.claim(2, 50, c.payout)
-	deny := func(name string, want program.Code, in ...solana.Instruction) {
+	deny := func(name string, want program.Code, in ...svm.Instruction) {
 		c.Helper()
 		c.deny("claim "+name, want, in)
 	}
@@ -45,25 +46,25 @@ func (c *counter) claims() {
 		c.Errorf("claimed %+v", s)
 	}
 	c.must("claim the same lease in another escrow", twin.claim(2, 100, c.payout))
-	c.deny("claim twice in one transaction", program.ErrNothingDue, []solana.Instruction{alone[0], alone[1], alone[1]})
-	c.must("claim with three signers' voucher", []solana.Instruction{b.signed(b.domain(), b.voucher(1, 40), d.keys...), b.pay(1, c.payout)})
+	c.deny("claim twice in one transaction", program.ErrNothingDue, []svm.Instruction{alone[0], alone[1], alone[1]})
+	c.must("claim with three signers' voucher", []svm.Instruction{b.signed(b.domain(), b.voucher(1, 40), d.keys...), b.pay(1, c.payout)})
 	d.check("claims")
 	other.check("other claims")
 }
 
 // vouchers that are refused; good instructions of a claim by one key.
-func (c *counter) vouchers(b, twin *batch) []solana.Instruction {
+func (c *counter) vouchers(b, twin *batch) []svm.Instruction {
 	d, keys, good := b.deal, b.keys, b.claim(2, 50, c.payout)
 	ed, pay := good[0], good[1]
-	deny := func(name string, want program.Code, in ...solana.Instruction) {
+	deny := func(name string, want program.Code, in ...svm.Instruction) {
 		c.Helper()
 		c.deny("claim "+name, want, in)
 	}
 	deny("cut off", program.ErrData, ed, edit(pay, cut))
 	deny("with more", program.ErrData, ed, edit(pay, longer))
 	deny("without voucher", program.ErrPrecompile, pay)
-	deny("with a voucher that is not there", program.ErrNoInstruction, ed, edit(pay, func(in *solana.Instruction) { in.Data[1] = 2 }))
-	deny("with itself as voucher", program.ErrPrecompile, ed, edit(pay, func(in *solana.Instruction) { in.Data[1] = 1 }))
+	deny("with a voucher that is not there", program.ErrNoInstruction, ed, edit(pay, func(in *svm.Instruction) { in.Data[1] = 2 }))
+	deny("with itself as voucher", program.ErrPrecompile, ed, edit(pay, func(in *svm.Instruction) { in.Data[1] = 1 }))
 
 	// Vouchers that say something else.
 	v := b.voucher(2, 50)
@@ -95,8 +96,8 @@ func (c *counter) vouchers(b, twin *batch) []solana.Instruction {
 	deny("with a receipt as voucher", program.ErrPrecompile, signedBy(program.FinalSigned(b.domain(), receipt, signature), keys[0]), pay)
 
 	// The precompile made to check something else than what it seems to show.
-	twist := func(change func([]byte)) solana.Instruction {
-		return edit(ed, func(in *solana.Instruction) { change(in.Data) })
+	twist := func(change func([]byte)) svm.Instruction {
+		return edit(ed, func(in *svm.Instruction) { change(in.Data) })
 	}
 	deny("with keys in another order", program.ErrThreshold, twist(func(b []byte) {
 		swap := slices.Clone(b)
@@ -112,7 +113,7 @@ func (c *counter) vouchers(b, twin *batch) []solana.Instruction {
 	// A second copy of the voucher's instruction to which the first points: good signatures, of other bytes than those shown.
 	solo := c.deal("alone", 1000, 1, c.buyer).open()
 	alone := solo.batch(0, solo.leases("alone", 1, c.now()-20, 10)).open().claim(0, 10, c.payout)
-	pointing := edit(alone[0], func(in *solana.Instruction) {
+	pointing := edit(alone[0], func(in *svm.Instruction) {
 		for _, at := range []int{4, 8, 14} { // signature, key, message: in instruction 1
 			binary.LittleEndian.PutUint16(in.Data[at:], 1)
 		}
@@ -128,11 +129,11 @@ func (c *counter) vouchers(b, twin *batch) []solana.Instruction {
 func (c *counter) leaves(b, second *batch) {
 	d, good := b.deal, b.claim(2, 50, c.payout)
 	ed, pay := good[0], good[1]
-	deny := func(name string, want program.Code, in ...solana.Instruction) {
+	deny := func(name string, want program.Code, in ...svm.Instruction) {
 		c.Helper()
 		c.deny("claim "+name, want, in)
 	}
-	leaf := func(change func(*tranche.Leaf, *tranche.Proof)) solana.Instruction {
+	leaf := func(change func(*tranche.Leaf, *tranche.Proof)) svm.Instruction {
 		l, p := b.leaves[2], b.proof(2)
 		change(&l, &p)
 		return program.Claim{Escrow: d.call.Escrow, Tranche: b.address, Vault: d.call.Vault, Destination: c.payout, Mint: c.token, Network: c.network, Leaf: l,
@@ -157,7 +158,7 @@ func (c *counter) leaves(b, second *batch) {
 func (c *counter) claimAccounts(b, twin *batch) {
 	d, other, good := b.deal, twin.deal, b.claim(2, 50, c.payout)
 	ed, pay := good[0], good[1]
-	deny := func(name string, want program.Code, in ...solana.Instruction) {
+	deny := func(name string, want program.Code, in ...svm.Instruction) {
 		c.Helper()
 		c.deny("claim "+name, want, in)
 	}
@@ -174,12 +175,12 @@ func (c *counter) claimAccounts(b, twin *batch) {
 	deny("in another mint", program.ErrMint, ed, with(pay, 3, c.wrong))
 	deny("with another mint", program.ErrMint, ed, with(pay, 4, c.other))
 	deny("by another network's terms", program.ErrAddress, ed, with(pay, 5, c.otherNetwork()))
-	deny("with another token program", program.ErrAddress, ed, with(pay, 6, program.SystemProgram))
+	deny("with another token program", program.ErrAddress, ed, with(pay, 6, svm.SystemProgram))
 	deny("with another sysvar", program.ErrAddress, ed, with(pay, 7, c.network))
 	for _, place := range []int{0, 1, 2, 3} {
 		deny("read-only", program.ErrNotWritable, ed, edit(pay, readOnly(place)))
 	}
-	more := func(in *solana.Instruction) { in.Accounts = append(in.Accounts, in.Accounts[0]) }
+	more := func(in *svm.Instruction) { in.Accounts = append(in.Accounts, in.Accounts[0]) }
 	deny("with an account more that does not sign", program.ErrNotSigner, ed, edit(pay, more))
 	deny("with two accounts more", program.ErrAccountCount, ed, edit(edit(pay, more), more))
 }
@@ -191,7 +192,7 @@ func (c *counter) retiring() {
 	twin := other.batch(0, b.leaves).open()
 	k := []sign.Key{d.keys[0].Key(), d.keys[1].Key(), d.keys[2].Key()}
 	good := b.begin(0, k[0], k[2])
-	c.deny("retire in no way", program.ErrData, one(edit(good, func(in *solana.Instruction) { in.Data[1] = 3 })), d.keys[0], d.keys[2])
+	c.deny("retire in no way", program.ErrData, one(edit(good, func(in *svm.Instruction) { in.Data[1] = 3 })), d.keys[0], d.keys[2])
 	c.deny("begin cut off", program.ErrData, one(edit(good, cut)), d.keys[0], d.keys[2])
 	c.deny("begin by a stranger", program.ErrThreshold, one(b.begin(0, c.stranger.Key())), c.stranger)
 	c.deny("begin by nobody", program.ErrThreshold, one(b.begin(0)))
@@ -207,9 +208,9 @@ func (c *counter) retiring() {
 	c.must("begin by two guardians", one(good), d.keys[0], d.keys[2])
 	c.deny("begin again", program.ErrRetired, one(b.begin(0, c.buyer.Key())), c.buyer)
 	wrong := b.finish(0)
-	c.deny("finish another leaf", program.ErrRoot, one(edit(wrong, func(in *solana.Instruction) { in.Data[2] = 1 })))
+	c.deny("finish another leaf", program.ErrRoot, one(edit(wrong, func(in *svm.Instruction) { in.Data[2] = 1 })))
 	c.deny("finish in a tranche of another escrow", program.ErrAddress, one(with(wrong, 1, twin.address)))
-	c.deny("finish of another payout", program.ErrRoot, one(edit(wrong, func(in *solana.Instruction) { in.Data[4+64] ^= 1 })))
+	c.deny("finish of another payout", program.ErrRoot, one(edit(wrong, func(in *svm.Instruction) { in.Data[4+64] ^= 1 })))
 	c.until(b.state().Opened + uint64(b.state().Leaves[0].Window) + 1)
 	c.deny("claim when the window is over", program.ErrRetired, b.claim(0, 50_000, c.payout))
 	c.must("finish", one(wrong))
@@ -218,7 +219,7 @@ func (c *counter) retiring() {
 	}
 
 	final := b.final(1, b.receipt(1, 100), c.provider)
-	deny := func(name string, want program.Code, in ...solana.Instruction) {
+	deny := func(name string, want program.Code, in ...svm.Instruction) {
 		c.Helper()
 		c.deny("final "+name, want, in)
 	}
@@ -249,7 +250,7 @@ func (c *counter) retiring() {
 func (c *counter) standbys() {
 	guardians := []sign.Private{named("guardian 1"), named("guardian 2"), named("guardian 3")}
 	d := c.deal("standbys", 1000, 2, guardians...)
-	who := []program.Standby{{Provider: named("standby").Key(), Payout: named("payout").Key(), MaxRate: rate, Budget: 2500},
+	who := []account.Standby{{Provider: named("standby").Key(), Payout: named("payout").Key(), MaxRate: rate, Budget: 2500},
 		{Provider: named("other standby").Key(), Payout: named("other payout").Key(), MaxRate: 1, Budget: math.MaxUint64}}
 	d.call.Standbys = who
 	d.open()
@@ -259,15 +260,15 @@ func (c *counter) standbys() {
 			End: market.Slot(start + slots)}
 	}
 	k := []sign.Key{d.keys[0].Key(), d.keys[1].Key(), d.keys[2].Key()}
-	add := func(index uint16, leaves ...program.StandbyLeaf) solana.Instruction {
+	add := func(index uint16, leaves ...program.StandbyLeaf) svm.Instruction {
 		return program.AddStandbyTranche{Payer: c.wallet.Key(), Escrow: d.call.Escrow, Vault: d.call.Vault,
-			Tranche: program.TrancheAddress(c.program, d.call.Escrow, index), Signers: k[:2], Index: index, Leaves: leaves}.Instruction(c.program)
+			Tranche: account.TrancheAddress(c.program, d.call.Escrow, index), Signers: k[:2], Index: index, Leaves: leaves}.Instruction(c.program)
 	}
-	deny := func(name string, want program.Code, in solana.Instruction) {
+	deny := func(name string, want program.Code, in svm.Instruction) {
 		c.Helper()
 		c.deny("standby tranche "+name, want, one(in), d.keys[0], d.keys[1])
 	}
-	change := func(change func(*program.StandbyLeaf)) solana.Instruction {
+	change := func(change func(*program.StandbyLeaf)) svm.Instruction {
 		l := leaf(1, 100)
 		change(&l)
 		return add(0, l)
@@ -279,16 +280,16 @@ func (c *counter) standbys() {
 	deny("of a standby that is not there", program.ErrStandby, change(func(l *program.StandbyLeaf) { l.Standby = 2 }))
 	deny("at a higher rate", program.ErrStandby, change(func(l *program.StandbyLeaf) { l.Rate++ }))
 	deny("beyond the deadline", program.ErrStandby, change(func(l *program.StandbyLeaf) { l.End = market.Slot(d.call.Deadline + 1) }))
-	deny("for the past", program.ErrStandby, change(func(l *program.StandbyLeaf) { l.Start -= program.OpeningSlots + 10 }))
+	deny("for the past", program.ErrStandby, change(func(l *program.StandbyLeaf) { l.Start -= account.OpeningSlots + 10 }))
 	deny("for no slots", program.ErrLeaf, change(func(l *program.StandbyLeaf) { l.End = l.Start }))
 	deny("beyond the budget", program.ErrStandby, change(func(l *program.StandbyLeaf) { l.Cap = 2501 }))
 	deny("beyond the budget together", program.ErrStandby, add(0, leaf(1, 100), leaf(2, 100), leaf(3, 51)))
 	deny("for more than is free", program.ErrAmount, change(func(l *program.StandbyLeaf) { l.Standby, l.Rate, l.Cap = 1, 1, 1_000_001 }))
 	deny("of another number", program.ErrLeaf, add(1, leaf(1, 100)))
-	deny("by one guardian", program.ErrThreshold, edit(add(0, leaf(1, 100)), func(in *solana.Instruction) { in.Accounts = in.Accounts[:6] }))
+	deny("by one guardian", program.ErrThreshold, edit(add(0, leaf(1, 100)), func(in *svm.Instruction) { in.Accounts = in.Accounts[:6] }))
 	deny("by one guardian twice", program.ErrThreshold, with(add(0, leaf(1, 100)), 6, k[0]))
 	deny("without signature", program.ErrNotSigner, edit(with(add(0, leaf(1, 100)), 6, k[2]), unsigned(6)))
-	c.deny("standby tranche by the buyer", program.ErrThreshold, one(edit(with(add(0, leaf(1, 100)), 5, c.buyer.Key()), func(in *solana.Instruction) {
+	c.deny("standby tranche by the buyer", program.ErrThreshold, one(edit(with(add(0, leaf(1, 100)), 5, c.buyer.Key()), func(in *svm.Instruction) {
 		in.Accounts = in.Accounts[:6]
 	})), c.buyer)
 
@@ -306,7 +307,7 @@ func (c *counter) standbys() {
 			Start: l.Start, End: l.End}
 	}
 	b := d.batch(0, leaves)
-	if s := b.state(); s.By != program.ByKeys || s.Root != b.tree.Root().Hash || s.Sum != 2500 || s.RentPayer != c.wallet.Key() {
+	if s := b.state(); s.By != account.ByKeys || s.Root != b.tree.Root().Hash || s.Sum != 2500 || s.RentPayer != c.wallet.Key() {
 		c.Errorf("standby tranche %+v", s)
 	}
 	c.until(start + 2)

@@ -5,7 +5,8 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
@@ -26,7 +27,7 @@ const (
 // counter is a bench with a network and a token, and the people of escrows.
 type counter struct {
 	*bench
-	params                           program.Params
+	params                           account.Params
 	network, token, other            sign.Key // token: mint 0; other: mint 1
 	source                           sign.Key // the buyer's tokens
 	back, treasury, referrer, payout sign.Key // token accounts of the refund owner, …
@@ -39,12 +40,12 @@ func newCounter(t testing.TB, e programtest.Engine, id sign.Key) *counter {
 	b := newBench(t, e, id, "payer", 100*sol)
 	c := &counter{bench: b, buyer: named("buyer"), owner: named("buyer's wallet"), provider: named("provider"), stranger: named("stranger")}
 	c.token, c.other = b.mint("token", 6), b.mint("other", 9)
-	c.params = program.Params{Network: "counter", Chain: sign.Sum([]byte("chain")), Treasury: named("treasury").Key(), Authority: named("authority").Key(),
-		StakeMint: c.token, MarginSlots: margin, ResponseSlots: response, UnbondingSlots: 10, EvidenceSlots: 9, Mints: []program.MintTerms{
+	c.params = account.Params{Network: "counter", Chain: sign.Sum([]byte("chain")), Treasury: named("treasury").Key(), Authority: named("authority").Key(),
+		StakeMint: c.token, MarginSlots: margin, ResponseSlots: response, UnbondingSlots: 10, EvidenceSlots: 9, Mints: []account.MintTerms{
 			{Mint: c.token, FeeBps: feeBps, BurnBps: 5000, PoolBps: 2500, TreasuryBps: 1500, ReferrerBps: 1000, Decimals: 6},
 			{Mint: c.other, FeeBps: 10, BurnBps: 10_000, Decimals: 9}}}
-	c.network = program.NetworkAddress(id, c.params)
-	c.pool = program.PoolAddress(id, c.network, c.token)
+	c.network = account.NetworkAddress(id, c.params)
+	c.pool = account.PoolAddress(id, c.network, c.token)
 	c.source = b.tokens("buyer's", c.token, c.buyer.Key(), funds)
 	c.back = b.tokens("refund owner's", c.token, c.owner.Key(), 0)
 	c.treasury = b.tokens("treasury's", c.token, c.params.Treasury, 0)
@@ -56,14 +57,14 @@ func newCounter(t testing.TB, e programtest.Engine, id sign.Key) *counter {
 	return c
 }
 
-func (c *counter) initNetwork() solana.Instruction {
+func (c *counter) initNetwork() svm.Instruction {
 	return program.InitNetwork{Payer: c.wallet.Key(), Network: c.network, Params: c.params}.Instruction(c.program)
 }
 
 func (c *counter) domain() sign.Domain { return c.params.Domain(c.program) }
 
 // deny runs instructions of which the program has to refuse the last; the bench's wallet pays.
-func (c *counter) deny(name string, want program.Code, in []solana.Instruction, signers ...sign.Signer) {
+func (c *counter) deny(name string, want program.Code, in []svm.Instruction, signers ...sign.Signer) {
 	c.Helper()
 	c.run(name, programtest.Custom(len(in)-1, uint32(want)), in, append([]sign.Signer{c.wallet}, signers...)...)
 }
@@ -104,25 +105,25 @@ func (c *counter) deal(name string, deadline uint64, threshold uint8, keys ...si
 }
 
 // at is the instruction that opens it, at its address.
-func (d *deal) at() solana.Instruction {
-	d.call.Escrow = program.EscrowAddress(d.program, d.network, d.call.Buyer, sign.Hash(d.call.Order), d.call.Opened)
-	d.call.Vault = program.VaultAddress(d.program, d.call.Escrow)
+func (d *deal) at() svm.Instruction {
+	d.call.Escrow = account.EscrowAddress(d.program, d.network, d.call.Buyer, sign.Hash(d.call.Order), d.call.Opened)
+	d.call.Vault = account.VaultAddress(d.program, d.call.Escrow)
 	return d.call.Instruction(d.program)
 }
 
 func (d *deal) open() *deal {
 	d.Helper()
-	d.must("open", []solana.Instruction{d.at()}, d.signers...)
+	d.must("open", []svm.Instruction{d.at()}, d.signers...)
 	return d
 }
 
-func (d *deal) state() program.Escrow {
+func (d *deal) state() account.Escrow {
 	d.Helper()
 	a, err := d.Account(d.Context(), d.call.Escrow)
 	if err != nil || a == nil || a.Owner != d.program {
 		d.Fatalf("escrow: %+v, %v", a, err)
 	}
-	e, err := program.UnmarshalEscrow(a.Data)
+	e, err := account.UnmarshalEscrow(a.Data)
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func (d *deal) state() program.Escrow {
 }
 
 // check holds what must hold of every escrow that nobody gave tokens to.
-func (d *deal) check(name string) program.Escrow {
+func (d *deal) check(name string) account.Escrow {
 	d.Helper()
 	e := d.state()
 	held := d.balance(d.call.Vault)
@@ -167,28 +168,28 @@ func (d *deal) batch(index uint16, leaves []tranche.Leaf) *batch {
 	if err != nil {
 		d.Fatal(err)
 	}
-	return &batch{deal: d, index: index, leaves: leaves, tree: tree, address: program.TrancheAddress(d.program, d.call.Escrow, index),
+	return &batch{deal: d, index: index, leaves: leaves, tree: tree, address: account.TrancheAddress(d.program, d.call.Escrow, index),
 		before: map[int]uint64{}}
 }
 
-func (b *batch) add() solana.Instruction {
+func (b *batch) add() svm.Instruction {
 	return program.AddTranche{Payer: b.wallet.Key(), Buyer: b.buyer.Key(), Escrow: b.call.Escrow, Vault: b.call.Vault, Tranche: b.address, Index: b.index,
 		Root: b.tree.Root()}.Instruction(b.deal.program)
 }
 
 func (b *batch) open() *batch {
 	b.Helper()
-	b.must("add tranche", []solana.Instruction{b.add()}, b.buyer)
+	b.must("add tranche", []svm.Instruction{b.add()}, b.buyer)
 	return b
 }
 
-func (b *batch) state() program.Tranche {
+func (b *batch) state() account.Tranche {
 	b.Helper()
 	a, err := b.Account(b.Context(), b.address)
 	if err != nil || a == nil || a.Owner != b.program {
 		b.Fatalf("tranche: %+v, %v", a, err)
 	}
-	t, err := program.UnmarshalTranche(a.Data)
+	t, err := account.UnmarshalTranche(a.Data)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func (b *batch) voucher(i int, cumulative uint64) verify.Voucher {
 }
 
 // signed is a voucher by keys of the set.
-func (b *batch) signed(domain sign.Domain, v verify.Voucher, by ...sign.Private) solana.Instruction {
+func (b *batch) signed(domain sign.Domain, v verify.Voucher, by ...sign.Private) svm.Instruction {
 	signers := make([]sign.Signer, len(by))
 	for i, k := range by {
 		signers[i] = k
@@ -221,20 +222,20 @@ func (b *batch) signed(domain sign.Domain, v verify.Voucher, by ...sign.Private)
 }
 
 // pay is the claim without its voucher, whose instruction comes first.
-func (b *batch) pay(i int, to sign.Key) solana.Instruction {
+func (b *batch) pay(i int, to sign.Key) svm.Instruction {
 	return program.Claim{Escrow: b.call.Escrow, Tranche: b.address, Vault: b.call.Vault, Destination: to, Mint: b.call.Mint, Network: b.network, Leaf: b.leaves[i],
 		Proof: b.proof(i)}.Instruction(b.deal.program)
 }
 
-func (b *batch) claim(i int, cumulative uint64, to sign.Key) []solana.Instruction {
-	return []solana.Instruction{b.signed(b.domain(), b.voucher(i, cumulative), b.keys[:b.call.Keys.Threshold]...), b.pay(i, to)}
+func (b *batch) claim(i int, cumulative uint64, to sign.Key) []svm.Instruction {
+	return []svm.Instruction{b.signed(b.domain(), b.voucher(i, cumulative), b.keys[:b.call.Keys.Threshold]...), b.pay(i, to)}
 }
 
-func (b *batch) begin(i int, by ...sign.Key) solana.Instruction {
+func (b *batch) begin(i int, by ...sign.Key) svm.Instruction {
 	return program.RetireBegin{Escrow: b.call.Escrow, Tranche: b.address, Network: b.network, Signers: by, Index: uint16(i)}.Instruction(b.deal.program)
 }
 
-func (b *batch) finish(i int) solana.Instruction {
+func (b *batch) finish(i int) svm.Instruction {
 	return program.RetireFinish{Escrow: b.call.Escrow, Tranche: b.address, Leaf: b.leaves[i], Proof: b.proof(i)}.Instruction(b.deal.program)
 }
 
@@ -244,28 +245,28 @@ func (b *batch) receipt(i int, cumulative uint64) verify.ReceiptCore {
 }
 
 // final retires a leaf by its final receipt.
-func (b *batch) final(i int, core verify.ReceiptCore, by sign.Private) []solana.Instruction {
+func (b *batch) final(i int, core verify.ReceiptCore, by sign.Private) []svm.Instruction {
 	signature, err := core.Sign(b.domain(), by)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return []solana.Instruction{signedBy(program.FinalSigned(b.domain(), core, signature), by), program.RetireFinal{Escrow: b.call.Escrow, Tranche: b.address, Network: b.network, Leaf: b.leaves[i],
+	return []svm.Instruction{signedBy(program.FinalSigned(b.domain(), core, signature), by), program.RetireFinal{Escrow: b.call.Escrow, Tranche: b.address, Network: b.network, Leaf: b.leaves[i],
 		Proof: b.proof(i)}.Instruction(b.deal.program)}
 }
 
-func (d *deal) refund(buyer sign.Key) solana.Instruction {
+func (d *deal) refund(buyer sign.Key) svm.Instruction {
 	return program.Refund{Escrow: d.call.Escrow, Vault: d.call.Vault, Destination: d.back, Mint: d.call.Mint, Network: d.network, Buyer: buyer}.Instruction(d.program)
 }
 
-func (d *deal) sweep() solana.Instruction {
+func (d *deal) sweep() svm.Instruction {
 	return program.Sweep{Escrow: d.call.Escrow, Vault: d.call.Vault, Mint: d.call.Mint, Network: d.network, Pool: d.pool, Treasury: d.treasury, Referrer: d.referrer}.Instruction(d.program)
 }
 
-func (d *deal) close(buyer sign.Key) solana.Instruction {
+func (d *deal) close(buyer sign.Key) svm.Instruction {
 	return program.CloseEscrow{Escrow: d.call.Escrow, Vault: d.call.Vault, Destination: d.back, Mint: d.call.Mint, RentPayer: d.wallet.Key(), Buyer: buyer}.Instruction(d.program)
 }
 
-func (b *batch) close() solana.Instruction {
+func (b *batch) close() svm.Instruction {
 	return program.CloseTranche{Escrow: b.call.Escrow, Tranche: b.address, RentPayer: b.wallet.Key()}.Instruction(b.deal.program)
 }
 
@@ -275,7 +276,7 @@ func TestEscrowsOnEngines(t *testing.T) {
 	t.Parallel()
 	programtest.Each(t, program.ELF, func(t *testing.T, e programtest.Engine, id sign.Key) {
 		c := newCounter(t, e, id)
-		c.until(max(c.now(), program.OpeningSlots/2+1)) // when leases can have been and escrows can name an earlier slot
+		c.until(max(c.now(), account.OpeningSlots/2+1)) // when leases can have been and escrows can name an earlier slot
 		c.networks()
 		c.opening()
 		c.tranches()

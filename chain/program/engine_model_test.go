@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/program/model"
 	"github.com/starling-network/starling/chain/program/modeltest"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
 )
@@ -222,7 +223,7 @@ func reason(o programtest.Outcome) error {
 	switch {
 	case ours:
 		return c
-	case by == program.TokenProgram.String(), strings.Contains(strings.Join(o.Logs, "\n"), program.TokenProgram.String()+" failed"):
+	case by == svm.TokenProgram.String(), strings.Contains(strings.Join(o.Logs, "\n"), svm.TokenProgram.String()+" failed"):
 		return model.ErrToken
 	}
 	return errors.New(o.Err)
@@ -247,19 +248,19 @@ func differs(s *model.State, at sign.Key, accounts map[sign.Key]programtest.Acco
 	want, size := stored(s, at)
 	switch {
 	case want != nil:
-		if !there || got.Owner != programID || got.Lamports != program.Rent(size) || !bytes.Equal(got.Data, want) {
-			return fmt.Sprintf("%d lamports, %x, want %d, %x", got.Lamports, got.Data, program.Rent(size), want)
+		if !there || got.Owner != programID || got.Lamports != svm.Rent(size) || !bytes.Equal(got.Data, want) {
+			return fmt.Sprintf("%d lamports, %x, want %d, %x", got.Lamports, got.Data, svm.Rent(size), want)
 		}
 	case has(s.Tokens, at):
-		token, err := program.UnmarshalToken(got.Data)
-		if err != nil || token != s.Tokens[at] || got.Owner != program.TokenProgram {
+		token, err := svm.UnmarshalToken(got.Data)
+		if err != nil || token != s.Tokens[at] || got.Owner != svm.TokenProgram {
 			return fmt.Sprintf("%+v, want %+v: %v", token, s.Tokens[at], err)
 		}
 	case has(s.Mints, at):
 		if supply := binary.LittleEndian.Uint64(got.Data[36:]); supply != s.Mints[at].Supply {
 			return fmt.Sprintf("supply of %d, want %d", supply, s.Mints[at].Supply)
 		}
-	case there && got.Owner == program.SystemProgram && len(got.Data) == 0:
+	case there && got.Owner == svm.SystemProgram && len(got.Data) == 0:
 		if paid := int64(richly) - int64(got.Lamports); paid != s.Rent[at] {
 			return fmt.Sprintf("paid %d lamports, want %d", paid, s.Rent[at])
 		}
@@ -301,13 +302,13 @@ func genesisOf(w *modeltest.World, payer sign.Key) map[sign.Key]programtest.Acco
 		b := make([]byte, 82)
 		binary.LittleEndian.PutUint64(b[36:], m.Supply)
 		b[44], b[45] = m.Decimals, 1
-		accounts[at] = programtest.Account{Lamports: program.Rent(len(b)), Owner: program.TokenProgram, Data: b}
+		accounts[at] = programtest.Account{Lamports: svm.Rent(len(b)), Owner: svm.TokenProgram, Data: b}
 	}
 	for at, a := range w.Tokens {
-		b := append(append(make([]byte, 0, program.TokenSize), a.Mint[:]...), a.Owner[:]...)
-		b = binary.LittleEndian.AppendUint64(b, a.Amount)[:program.TokenSize]
+		b := append(append(make([]byte, 0, svm.TokenSize), a.Mint[:]...), a.Owner[:]...)
+		b = binary.LittleEndian.AppendUint64(b, a.Amount)[:svm.TokenSize]
 		b[108] = 1
-		accounts[at] = programtest.Account{Lamports: program.Rent(len(b)), Owner: program.TokenProgram, Data: b}
+		accounts[at] = programtest.Account{Lamports: svm.Rent(len(b)), Owner: svm.TokenProgram, Data: b}
 	}
 	return accounts
 }

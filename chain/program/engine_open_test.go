@@ -6,69 +6,70 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
 )
 
 // one is a transaction of one instruction.
-func one(in solana.Instruction) []solana.Instruction { return []solana.Instruction{in} }
+func one(in svm.Instruction) []svm.Instruction { return []svm.Instruction{in} }
 
-func unsigned(place int) func(*solana.Instruction) {
-	return func(in *solana.Instruction) { in.Accounts[place].Signer = false }
+func unsigned(place int) func(*svm.Instruction) {
+	return func(in *svm.Instruction) { in.Accounts[place].Signer = false }
 }
 
-func readOnly(place int) func(*solana.Instruction) {
-	return func(in *solana.Instruction) { in.Accounts[place].Writable = false }
+func readOnly(place int) func(*svm.Instruction) {
+	return func(in *svm.Instruction) { in.Accounts[place].Writable = false }
 }
 
-func cut(in *solana.Instruction)    { in.Data = in.Data[:len(in.Data)-1] }
-func longer(in *solana.Instruction) { in.Data = append(in.Data, 0) }
+func cut(in *svm.Instruction)    { in.Data = in.Data[:len(in.Data)-1] }
+func longer(in *svm.Instruction) { in.Data = append(in.Data, 0) }
 
 func (c *counter) networks() {
 	good := c.initNetwork()
 	c.deny("network cut off", program.ErrAddress, one(edit(good, cut)))
-	c.deny("network of other parameters", program.ErrAddress, one(edit(good, func(in *solana.Instruction) { in.Data[1+48] ^= 1 })))
+	c.deny("network of other parameters", program.ErrAddress, one(edit(good, func(in *svm.Instruction) { in.Data[1+48] ^= 1 })))
 	c.deny("network elsewhere", program.ErrAddress, one(with(good, 1, c.stranger.Key())))
 	c.deny("network unsigned", program.ErrNotSigner, one(edit(with(good, 0, c.buyer.Key()), unsigned(0))))
 	c.deny("network read-only", program.ErrNotWritable, one(edit(good, readOnly(1))))
-	c.deny("network by another system program", program.ErrAddress, one(with(good, 2, program.TokenProgram)))
+	c.deny("network by another system program", program.ErrAddress, one(with(good, 2, svm.TokenProgram)))
 	c.deny("network of another stake mint", program.ErrAddress, one(with(good, 3, c.other)))
-	c.deny("network of mints in another order", program.ErrAddress, one(edit(good, func(in *solana.Instruction) {
+	c.deny("network of mints in another order", program.ErrAddress, one(edit(good, func(in *svm.Instruction) {
 		in.Accounts[4], in.Accounts[5] = in.Accounts[5], in.Accounts[4]
 	})))
-	c.deny("network of too few mints", program.ErrAccountCount, one(edit(good, func(in *solana.Instruction) { in.Accounts = in.Accounts[:5] })))
-	unlawful := func(change func(*program.Params)) solana.Instruction {
+	c.deny("network of too few mints", program.ErrAccountCount, one(edit(good, func(in *svm.Instruction) { in.Accounts = in.Accounts[:5] })))
+	unlawful := func(change func(*account.Params)) svm.Instruction {
 		p := c.params
 		p.Mints = slices.Clone(p.Mints)
 		change(&p)
-		return program.InitNetwork{Payer: c.wallet.Key(), Network: program.NetworkAddress(c.program, p), Params: p}.Instruction(c.program)
+		return program.InitNetwork{Payer: c.wallet.Key(), Network: account.NetworkAddress(c.program, p), Params: p}.Instruction(c.program)
 	}
 	native, _ := sign.ParseKey("So11111111111111111111111111111111111111112")
-	c.deny("network whose evidence outlives the stake", program.ErrParams, one(unlawful(func(p *program.Params) { p.EvidenceSlots = 10 })))
-	c.deny("network without time to respond", program.ErrParams, one(unlawful(func(p *program.Params) { p.ResponseSlots = 0 })))
-	c.deny("network that burns too little", program.ErrParams, one(unlawful(func(p *program.Params) { p.Mints[0].BurnBps, p.Mints[0].PoolBps = 1999, 5501 })))
-	c.deny("network with too low a fee", program.ErrParams, one(unlawful(func(p *program.Params) { p.Mints[1].FeeBps = 9 })))
-	c.deny("network with too high a fee", program.ErrParams, one(unlawful(func(p *program.Params) { p.Mints[1].FeeBps = 1001 })))
-	c.deny("network of shares that do not add up", program.ErrParams, one(unlawful(func(p *program.Params) { p.Mints[0].PoolBps++ })))
-	c.deny("network of a mint twice", program.ErrParams, one(unlawful(func(p *program.Params) { p.Mints[1].Mint = c.token })))
-	c.deny("network of other decimals", program.ErrMint, one(unlawful(func(p *program.Params) { p.Mints[0].Decimals = 7 })))
-	c.deny("network of what is no mint", program.ErrKind, one(unlawful(func(p *program.Params) { p.Mints[0].Mint = c.back })))
-	c.deny("network of what is no token's", program.ErrOwner, one(unlawful(func(p *program.Params) { p.StakeMint = c.stranger.Key() })))
-	c.deny("network of a mint that cannot burn", program.ErrMint, one(unlawful(func(p *program.Params) { p.Mints[0].Mint = native })))
-	c.deny("network of a stake that cannot burn", program.ErrMint, one(unlawful(func(p *program.Params) { p.StakeMint = native })))
+	c.deny("network whose evidence outlives the stake", program.ErrParams, one(unlawful(func(p *account.Params) { p.EvidenceSlots = 10 })))
+	c.deny("network without time to respond", program.ErrParams, one(unlawful(func(p *account.Params) { p.ResponseSlots = 0 })))
+	c.deny("network that burns too little", program.ErrParams, one(unlawful(func(p *account.Params) { p.Mints[0].BurnBps, p.Mints[0].PoolBps = 1999, 5501 })))
+	c.deny("network with too low a fee", program.ErrParams, one(unlawful(func(p *account.Params) { p.Mints[1].FeeBps = 9 })))
+	c.deny("network with too high a fee", program.ErrParams, one(unlawful(func(p *account.Params) { p.Mints[1].FeeBps = 1001 })))
+	c.deny("network of shares that do not add up", program.ErrParams, one(unlawful(func(p *account.Params) { p.Mints[0].PoolBps++ })))
+	c.deny("network of a mint twice", program.ErrParams, one(unlawful(func(p *account.Params) { p.Mints[1].Mint = c.token })))
+	c.deny("network of other decimals", program.ErrMint, one(unlawful(func(p *account.Params) { p.Mints[0].Decimals = 7 })))
+	c.deny("network of what is no mint", program.ErrKind, one(unlawful(func(p *account.Params) { p.Mints[0].Mint = c.back })))
+	c.deny("network of what is no token's", program.ErrOwner, one(unlawful(func(p *account.Params) { p.StakeMint = c.stranger.Key() })))
+	c.deny("network of a mint that cannot burn", program.ErrMint, one(unlawful(func(p *account.Params) { p.Mints[0].Mint = native })))
+	c.deny("network of a stake that cannot burn", program.ErrMint, one(unlawful(func(p *account.Params) { p.StakeMint = native })))
 	extended := c.extended()
-	c.deny("network of a mint of the extended token program", program.ErrOwner, one(unlawful(func(p *program.Params) { p.Mints[0].Mint = extended })))
+	c.deny("network of a mint of the extended token program", program.ErrOwner, one(unlawful(func(p *account.Params) { p.Mints[0].Mint = extended })))
 	c.must("network", one(good))
 	c.deny("network again", program.ErrExists, one(good))
 
 	pool := program.InitPool{Payer: c.wallet.Key(), Network: c.network, Mint: c.token, Pool: c.pool}.Instruction(c.program)
 	c.deny("pool of another mint", program.ErrMint, one(with(pool, 2, c.other)))
-	c.deny("pool of a mint that is not there", program.ErrMint, one(edit(pool, func(in *solana.Instruction) { in.Data[1] = 2 })))
+	c.deny("pool of a mint that is not there", program.ErrMint, one(edit(pool, func(in *svm.Instruction) { in.Data[1] = 2 })))
 	c.deny("pool elsewhere", program.ErrAddress, one(with(pool, 3, c.stranger.Key())))
 	c.deny("pool of no network", program.ErrOwner, one(with(pool, 1, c.back)))
-	c.deny("pool by another token program", program.ErrAddress, one(with(pool, 4, program.SystemProgram)))
+	c.deny("pool by another token program", program.ErrAddress, one(with(pool, 4, svm.SystemProgram)))
 	c.deny("pool cut off", program.ErrData, one(edit(pool, cut)))
 	c.must("pool", one(pool))
 	c.deny("pool again", program.ErrExists, one(pool))
@@ -76,10 +77,10 @@ func (c *counter) networks() {
 	// Another network, whose authority changes.
 	p := c.params
 	p.Network = "authority"
-	other := program.NetworkAddress(c.program, p)
+	other := account.NetworkAddress(c.program, p)
 	c.must("network", one(program.InitNetwork{Payer: c.wallet.Key(), Network: other, Params: p}.Instruction(c.program)))
 	first, second := named("authority"), named("next authority")
-	set := func(by, to sign.Key) solana.Instruction {
+	set := func(by, to sign.Key) svm.Instruction {
 		return program.SetAuthority{Authority: by, Network: other, New: to}.Instruction(c.program)
 	}
 	c.deny("authority by a stranger", program.ErrAuthority, one(set(c.stranger.Key(), second.Key())), c.stranger)
@@ -94,7 +95,7 @@ func (c *counter) networks() {
 	if err != nil || a == nil {
 		c.Fatalf("%+v, %v", a, err)
 	}
-	if n, err := program.UnmarshalNetwork(a.Data); err != nil || !n.Authority.IsZero() || n.Params.Hash() != p.Hash() {
+	if n, err := account.UnmarshalNetwork(a.Data); err != nil || !n.Authority.IsZero() || n.Params.Hash() != p.Hash() {
 		c.Errorf("network %+v, %v", n, err)
 	}
 }
@@ -102,7 +103,7 @@ func (c *counter) networks() {
 func (c *counter) opening() {
 	d := c.deal("opening", 1000, 1, c.buyer)
 	good := d.at()
-	deny := func(name string, want program.Code, in solana.Instruction, signers ...sign.Signer) {
+	deny := func(name string, want program.Code, in svm.Instruction, signers ...sign.Signer) {
 		c.Helper()
 		if signers == nil {
 			signers = d.signers
@@ -111,8 +112,8 @@ func (c *counter) opening() {
 	}
 	deny("cut off", program.ErrData, edit(good, cut))
 	deny("with more", program.ErrData, edit(good, longer))
-	deny("without buyer's signature", program.ErrNotSigner, edit(good, func(in *solana.Instruction) {
-		in.Accounts[1] = solana.Meta{Key: c.stranger.Key()}
+	deny("without buyer's signature", program.ErrNotSigner, edit(good, func(in *svm.Instruction) {
+		in.Accounts[1] = svm.Meta{Key: c.stranger.Key()}
 	}))
 	deny("by another buyer", program.ErrAddress, with(good, 1, c.stranger.Key()), c.buyer, c.stranger)
 	deny("from somebody's tokens", tokenOwner, with(with(good, 3, c.stranger.Key()), 10, c.buyer.Key()), c.buyer, c.stranger)
@@ -124,10 +125,10 @@ func (c *counter) opening() {
 	deny("elsewhere", program.ErrAddress, with(good, 4, c.stranger.Key()))
 	deny("with another vault", program.ErrAddress, with(good, 5, c.stranger.Key()))
 	deny("read-only", program.ErrNotWritable, edit(good, readOnly(4)))
-	deny("with another token program", program.ErrAddress, with(good, 8, program.SystemProgram))
-	deny("with another system program", program.ErrAddress, with(good, 9, program.TokenProgram))
-	deny("with two accounts", program.ErrAccountCount, edit(good, func(in *solana.Instruction) { in.Accounts = in.Accounts[:2] }))
-	change := func(change func(*program.OpenEscrow)) solana.Instruction {
+	deny("with another token program", program.ErrAddress, with(good, 8, svm.SystemProgram))
+	deny("with another system program", program.ErrAddress, with(good, 9, svm.TokenProgram))
+	deny("with two accounts", program.ErrAccountCount, edit(good, func(in *svm.Instruction) { in.Accounts = in.Accounts[:2] }))
+	change := func(change func(*program.OpenEscrow)) svm.Instruction {
 		other := *d
 		change(&other.call)
 		return other.at()
@@ -140,12 +141,12 @@ func (c *counter) opening() {
 	deny("with threshold 0", program.ErrKeySet, change(func(o *program.OpenEscrow) { o.Keys.Threshold = 0 }))
 	deny("with a threshold out of reach", program.ErrKeySet, change(func(o *program.OpenEscrow) { o.Keys.Threshold = 2 }))
 	deny("with a key twice", program.ErrKeySet, change(func(o *program.OpenEscrow) { o.Keys.Keys = []sign.Key{c.buyer.Key(), c.buyer.Key()} }))
-	deny("with nine standbys", program.ErrStandby, edit(good, func(in *solana.Instruction) { in.Data[len(in.Data)-1] = 9 }))
+	deny("with nine standbys", program.ErrStandby, edit(good, func(in *svm.Instruction) { in.Data[len(in.Data)-1] = 9 }))
 	two := c.deal("opening", 1000, 1, c.buyer, c.stranger)
-	deny("with keys in another order", program.ErrKeySet, edit(two.at(), func(in *solana.Instruction) {
+	deny("with keys in another order", program.ErrKeySet, edit(two.at(), func(in *svm.Instruction) {
 		in.Accounts[10], in.Accounts[11] = in.Accounts[11], in.Accounts[10]
 	}), two.signers...)
-	deny("with a key that does not sign", program.ErrNotSigner, edit(two.at(), func(in *solana.Instruction) {
+	deny("with a key that does not sign", program.ErrNotSigner, edit(two.at(), func(in *svm.Instruction) {
 		in.Accounts[10].Signer, in.Accounts[11].Signer = in.Accounts[10].Key == c.buyer.Key(), in.Accounts[11].Key == c.buyer.Key()
 	}))
 	six := make([]sign.Private, 6)
@@ -155,7 +156,7 @@ func (c *counter) opening() {
 	many := c.deal("opening", 1000, 1, six...)
 	deny("with six keys", program.ErrKeySet, many.at(), many.signers...)
 	weak := sign.Key{0: 1} // of order 1: nobody can sign a transaction for it
-	deny("with a key of small order", program.ErrNotSigner, edit(good, func(in *solana.Instruction) { in.Accounts[10] = solana.Meta{Key: weak} }))
+	deny("with a key of small order", program.ErrNotSigner, edit(good, func(in *svm.Instruction) { in.Accounts[10] = svm.Meta{Key: weak} }))
 
 	// Lamports sent to its addresses before change nothing.
 	d = c.deal("opening", 1000, 1, c.buyer) // of a slot that is recent however long all that took
@@ -168,9 +169,9 @@ func (c *counter) opening() {
 	c.must("open", one(good), d.signers...)
 	deny("twice", program.ErrExists, good)
 	e := d.check("opened")
-	_, bump := program.FindAddress(c.program, program.EscrowSeeds(c.network, c.buyer.Key(), sign.Hash(d.call.Order), d.call.Opened)...)
-	_, vault := program.FindAddress(c.program, program.VaultSeeds(d.call.Escrow)...)
-	if e.Bump != bump || e.VaultBump != vault || e.State != program.EscrowOpen || e.Network != c.network || e.Buyer != c.buyer.Key() || e.Order != d.call.Order ||
+	_, bump := svm.FindAddress(c.program, account.EscrowSeeds(c.network, c.buyer.Key(), sign.Hash(d.call.Order), d.call.Opened)...)
+	_, vault := svm.FindAddress(c.program, account.VaultSeeds(d.call.Escrow)...)
+	if e.Bump != bump || e.VaultBump != vault || e.State != account.EscrowOpen || e.Network != c.network || e.Buyer != c.buyer.Key() || e.Order != d.call.Order ||
 		e.Mint != c.token || e.Vault != d.call.Vault || e.RefundOwner != c.owner.Key() || e.Referrer != named("referrer").Key() || e.RentPayer != c.wallet.Key() ||
 		e.Opened != d.call.Opened || e.Deadline != d.call.Deadline || e.Deposited != 1_000_000 || len(e.Keys.Keys) != 1 || len(e.Standbys) != 0 {
 		c.Errorf("opened %+v", e)
@@ -201,9 +202,9 @@ func (c *counter) extended() sign.Key {
 		c.Fatal(err)
 	}
 	mint, authority := named("extended mint"), c.wallet.Key()
-	c.must("extended mint", []solana.Instruction{
-		edit(c.create(mint.Key(), mintSize), func(in *solana.Instruction) { copy(in.Data[20:], extensions[:]) }),
-		{Program: extensions, Data: append(append([]byte{20, 6}, authority[:]...), 0), Accounts: []solana.Meta{{Key: mint.Key(), Writable: true}}}}, mint)
+	c.must("extended mint", []svm.Instruction{
+		edit(c.create(mint.Key(), mintSize), func(in *svm.Instruction) { copy(in.Data[20:], extensions[:]) }),
+		{Program: extensions, Data: append(append([]byte{20, 6}, authority[:]...), 0), Accounts: []svm.Meta{{Key: mint.Key(), Writable: true}}}}, mint)
 	return mint.Key()
 }
 
@@ -211,14 +212,14 @@ func (c *counter) extended() sign.Key {
 func (c *counter) otherNetwork() sign.Key {
 	p := c.params
 	p.Network = "authority"
-	return program.NetworkAddress(c.program, p)
+	return account.NetworkAddress(c.program, p)
 }
 
 func (c *counter) tranches() {
 	d, other := c.deal("tranches", 1000, 1, c.buyer).open(), c.deal("other tranches", 1000, 1, c.buyer).open()
 	b := d.batch(0, d.leases("tranches", 3, c.now(), 100))
 	good := b.add()
-	deny := func(name string, want program.Code, in solana.Instruction) {
+	deny := func(name string, want program.Code, in svm.Instruction) {
 		c.Helper()
 		c.deny("add a tranche "+name, want, one(in), c.buyer)
 	}
@@ -229,12 +230,12 @@ func (c *counter) tranches() {
 	deny("of another escrow", program.ErrAddress, with(good, 2, other.call.Escrow))
 	deny("by another vault", program.ErrAddress, with(good, 3, other.call.Vault))
 	deny("elsewhere", program.ErrAddress, with(good, 4, c.stranger.Key()))
-	deny("of a network", program.ErrKind, edit(good, func(in *solana.Instruction) { in.Accounts[2] = solana.Meta{Key: c.network, Writable: true} }))
+	deny("of a network", program.ErrKind, edit(good, func(in *svm.Instruction) { in.Accounts[2] = svm.Meta{Key: c.network, Writable: true} }))
 	deny("read-only", program.ErrNotWritable, edit(good, readOnly(2)))
 	next := d.batch(1, b.leaves)
 	deny("of the number after the next", program.ErrLeaf, next.add())
-	root := func(sum uint64, count uint16) solana.Instruction {
-		return edit(good, func(in *solana.Instruction) {
+	root := func(sum uint64, count uint16) svm.Instruction {
+		return edit(good, func(in *svm.Instruction) {
 			binary.LittleEndian.PutUint64(in.Data[35:], sum)
 			binary.LittleEndian.PutUint16(in.Data[43:], count)
 		})
@@ -244,7 +245,7 @@ func (c *counter) tranches() {
 	deny("for more than was deposited", program.ErrAmount, root(1_000_001, 3))
 	deny("for all that can be said", program.ErrAmount, root(math.MaxUint64, 3))
 	b.open()
-	if s := b.state(); s.By != program.ByBuyer || s.Sum != 3000 || s.Outstanding != 3000 || len(s.Leaves) != 3 || s.RentPayer != c.wallet.Key() || s.Escrow != d.call.Escrow {
+	if s := b.state(); s.By != account.ByBuyer || s.Sum != 3000 || s.Outstanding != 3000 || len(s.Leaves) != 3 || s.RentPayer != c.wallet.Key() || s.Escrow != d.call.Escrow {
 		c.Errorf("opened %+v", s)
 	}
 	deny("again", program.ErrLeaf, good)
@@ -258,7 +259,7 @@ func (c *counter) tranches() {
 }
 
 // signedBy puts the signer's key where the provider's would be.
-func signedBy(s program.Signed, signer sign.Private) solana.Instruction {
+func signedBy(s svm.Signed, signer sign.Private) svm.Instruction {
 	s.Keys[0] = signer.Key()
 	return s.Instruction()
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
 )
@@ -16,25 +16,25 @@ func TestAttackPayScattered(t *testing.T) {
 	e := programtest.LiteSVM(t)
 	c := newCounter(t, e, programtest.Deploy(t, e, program.ELF))
 	c.until(10_000)
-	c.must("network", []solana.Instruction{c.initNetwork()})
+	c.must("network", []svm.Instruction{c.initNetwork()})
 	payout, owner := named("payout"), c.owner
 	paidAside, backAside := c.aside("payout's other", c.token, payout.Key(), 0), c.aside("refund owner's other", c.token, owner.Key(), 0)
 	d := c.deal("scattered", 1000, 1, named("voucher key")).open()
 	b := d.batch(0, d.leases("scattered", 2, c.now()-20, 10)).open()
-	signed := func(in solana.Instruction, payee sign.Key) solana.Instruction {
-		return edit(in, func(in *solana.Instruction) { in.Accounts = append(in.Accounts, solana.Meta{Key: payee, Signer: true}) })
+	signed := func(in svm.Instruction, payee sign.Key) svm.Instruction {
+		return edit(in, func(in *svm.Instruction) { in.Accounts = append(in.Accounts, svm.Meta{Key: payee, Signer: true}) })
 	}
 
 	claim := b.claim(0, 50, paidAside)
 	voucher, pay := claim[0], claim[1]
 	c.deny("claim into an account that the payee does not look at", program.ErrAddress, claim)
-	c.deny("the same, signed by another", program.ErrAddress, []solana.Instruction{voucher, signed(pay, c.stranger.Key())}, c.stranger)
-	c.must("claim where the payee wants it", []solana.Instruction{voucher, signed(pay, payout.Key())}, payout)
+	c.deny("the same, signed by another", program.ErrAddress, []svm.Instruction{voucher, signed(pay, c.stranger.Key())}, c.stranger)
+	c.must("claim where the payee wants it", []svm.Instruction{voucher, signed(pay, payout.Key())}, payout)
 	if got := c.balance(paidAside); got != 50-feeOf(50) {
 		c.Errorf("the payee got %d", got)
 	}
 
-	aside := func(buyer sign.Key) solana.Instruction { return with(d.refund(buyer), 2, backAside) }
+	aside := func(buyer sign.Key) svm.Instruction { return with(d.refund(buyer), 2, backAside) }
 	c.deny("refund by the buyer into an account that the refund owner does not look at", program.ErrAddress, one(aside(c.buyer.Key())),
 		c.buyer)
 	c.until(d.call.Deadline + margin + 1)

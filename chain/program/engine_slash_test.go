@@ -6,8 +6,9 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
@@ -51,9 +52,9 @@ func (d *desk) reporter(name string) reporter {
 }
 
 // attestation is the two instructions that show a receipt, and where it will be.
-func (d *desk) attestation(network sign.Key, by reporter, r verify.Receipt) ([]solana.Instruction, sign.Key) {
+func (d *desk) attestation(network sign.Key, by reporter, r verify.Receipt) ([]svm.Instruction, sign.Key) {
 	at := program.AttestedAddress(d.program, network, by.Key(), r.ReceiptCore.Hash())
-	return []solana.Instruction{program.SignedReceipt(d.domain(), r).Instruction(),
+	return []svm.Instruction{program.SignedReceipt(d.domain(), r).Instruction(),
 		program.Attest{Reporter: by.Key(), Network: network, Attested: at}.Instruction(d.program)}, at
 }
 
@@ -70,15 +71,15 @@ func (d *desk) attesting() {
 	now := d.now()
 	s := d.sell(peer, buyer, 1, 3, now-20, now-10, 100)
 	good, at := d.attestation(d.patient, by, s.Receipt)
-	deny := func(name string, want program.Code, in ...solana.Instruction) {
+	deny := func(name string, want program.Code, in ...svm.Instruction) {
 		d.Helper()
 		d.run(name, programtest.Custom(1, uint32(want)), in, d.wallet, by)
 	}
 	// shown is the same with something else signed.
-	shown := func(domain sign.Domain, tag sign.Tag, core verify.ReceiptCore, signers ...sign.Private) solana.Instruction {
+	shown := func(domain sign.Domain, tag sign.Tag, core verify.ReceiptCore, signers ...sign.Private) svm.Instruction {
 		d.Helper()
 		layout := core.Marshal()
-		m := program.Signed{Message: domain.Preimage(tag, layout[:])}
+		m := svm.Signed{Message: domain.Preimage(tag, layout[:])}
 		for _, k := range signers {
 			sig, err := k.Sign(m.Message)
 			if err != nil {
@@ -107,23 +108,23 @@ func (d *desk) attesting() {
 	deny("attest version 2", program.ErrReceipt, shown(ours, sign.TagReceipt, newer, peer, buyer), good[1])
 	deny("attest unknown flags", program.ErrReceipt, shown(ours, sign.TagReceipt, odd, peer, buyer), good[1])
 	// The precompile takes instruction 0 for its own, which it is; the program does not look.
-	elsewhere := edit(good[0], func(in *solana.Instruction) { binary.LittleEndian.PutUint16(in.Data[2+12:], 0) })
+	elsewhere := edit(good[0], func(in *svm.Instruction) { binary.LittleEndian.PutUint16(in.Data[2+12:], 0) })
 	deny("attest by a pointer", program.ErrPrecompile, elsewhere, good[1])
 	deny("attest without the precompile", program.ErrPrecompile, d.stake(d.seller(d.patient, "attester", 0), 1), good[1])
-	number := func(n byte) solana.Instruction {
-		return edit(good[1], func(in *solana.Instruction) { in.Data[1] = n })
+	number := func(n byte) svm.Instruction {
+		return edit(good[1], func(in *svm.Instruction) { in.Data[1] = n })
 	}
 	deny("attest itself", program.ErrPrecompile, good[0], number(1))
 	deny("attest no instruction", program.ErrNoInstruction, good[0], number(2))
-	deny("attest cut off", program.ErrData, good[0], edit(good[1], func(in *solana.Instruction) { in.Data = in.Data[:1] }))
-	deny("attest with more", program.ErrData, good[0], edit(good[1], func(in *solana.Instruction) { in.Data = append(in.Data, 0) }))
+	deny("attest cut off", program.ErrData, good[0], edit(good[1], func(in *svm.Instruction) { in.Data = in.Data[:1] }))
+	deny("attest with more", program.ErrData, good[0], edit(good[1], func(in *svm.Instruction) { in.Data = append(in.Data, 0) }))
 	deny("attest in another's place", program.ErrAddress, good[0], with(good[1], 2, program.AttestedAddress(d.program, d.patient, other.Key(), s.ReceiptCore.Hash())))
 	deny("attest in another network's place", program.ErrAddress, good[0], with(good[1], 1, d.hasty))
 	deny("attest in no network", program.ErrOwner, good[0], with(good[1], 1, stranger.Key()))
 	deny("attest by another sysvar", program.ErrAddress, good[0], with(good[1], 3, d.patient))
-	deny("attest without reporter", program.ErrNotSigner, good[0], edit(with(good[1], 0, other.Key()), func(in *solana.Instruction) { in.Accounts[0].Signer = false }))
-	forged := edit(good[0], func(in *solana.Instruction) { in.Data[2+2*14+2*32] ^= 1 })
-	if r, err := d.Run(d.Context(), []solana.Instruction{forged, good[1]}, d.wallet, by); err == nil && r.Err == "" {
+	deny("attest without reporter", program.ErrNotSigner, good[0], edit(with(good[1], 0, other.Key()), func(in *svm.Instruction) { in.Accounts[0].Signer = false }))
+	forged := edit(good[0], func(in *svm.Instruction) { in.Data[2+2*14+2*32] ^= 1 })
+	if r, err := d.Run(d.Context(), []svm.Instruction{forged, good[1]}, d.wallet, by); err == nil && r.Err == "" {
 		d.Error("a forged signature passed")
 	}
 	if a, err := d.Account(d.Context(), at); a != nil || err != nil {
@@ -133,7 +134,7 @@ func (d *desk) attesting() {
 	r := d.run("attest", "", good, d.wallet, by)
 	d.Logf("%6d CU  attest, %d bytes", r.Units, d.size(good, by))
 	a, err := d.Account(d.Context(), at)
-	if err != nil || a == nil || a.Owner != d.program || a.Lamports != program.Rent(program.AttestedSize) {
+	if err != nil || a == nil || a.Owner != d.program || a.Lamports != svm.Rent(program.AttestedSize) {
 		d.Fatalf("attested: %+v, %v", a, err)
 	}
 	got, err := program.UnmarshalAttested(a.Data)
@@ -145,11 +146,11 @@ func (d *desk) attesting() {
 
 	closing := program.CloseAttested{Reporter: by.Key(), Attested: at}.Instruction(d.program)
 	d.deny("close by another", program.ErrNotReporter, with(closing, 0, other.Key()), other)
-	d.deny("close without signature", program.ErrNotSigner, edit(closing, func(in *solana.Instruction) { in.Accounts[0].Signer = false }))
+	d.deny("close without signature", program.ErrNotSigner, edit(closing, func(in *svm.Instruction) { in.Accounts[0].Signer = false }))
 	d.deny("close a network", program.ErrKind, with(closing, 1, d.patient), by)
 	before := d.lamports(by.Key())
-	d.Logf("%6d CU  close", d.must("close", []solana.Instruction{closing}, by))
-	if back := d.lamports(by.Key()) - before; back != program.Rent(program.AttestedSize) {
+	d.Logf("%6d CU  close", d.must("close", []svm.Instruction{closing}, by))
+	if back := d.lamports(by.Key()) - before; back != svm.Rent(program.AttestedSize) {
 		d.Errorf("%d lamports came back", back)
 	}
 	if a, err := d.Account(d.Context(), at); a != nil || err != nil {
@@ -168,7 +169,7 @@ func (d *desk) lamports(k sign.Key) uint64 {
 }
 
 // size is that of a transaction that the signer alone pays for and signs.
-func (d *desk) size(in []solana.Instruction, signer sign.Signer) int {
+func (d *desk) size(in []svm.Instruction, signer sign.Signer) int {
 	d.Helper()
 	_, raw, err := transaction.Sign(in, nil, sign.Sum([]byte("blockhash")), signer)
 	if err != nil {
@@ -194,7 +195,7 @@ func (d *desk) caught(name string, s seller, a, b sale, by reporter) double {
 		toA: d.tokens(name+", victim A", d.token, a.Buyer, 0), toB: d.tokens(name+", victim B", d.token, b.Buyer, 0)}
 }
 
-func (d *desk) slash(c double) solana.Instruction {
+func (d *desk) slash(c double) svm.Instruction {
 	d.Helper()
 	return program.Slash{Network: c.network, Provider: c.address, Vault: c.vault, Mint: d.token, A: c.atA, B: c.atB, VictimA: c.toA, VictimB: c.toB,
 		Reporter: c.by.tokens, Unit: shared, InA: d.proof(c.a), InB: d.proof(c.b)}.Instruction(d.program)
@@ -211,8 +212,8 @@ func (d *desk) proof(s sale) market.UnitProof {
 
 func (d *desk) slashing() {
 	s := d.seller(d.patient, "double seller", 700)
-	d.must("stake before the slash", []solana.Instruction{d.stake(s, 300)})
-	d.must("unstake before the slash", []solana.Instruction{d.request(s, 400)}, s.owner)
+	d.must("stake before the slash", []svm.Instruction{d.stake(s, 300)})
+	d.must("unstake before the slash", []svm.Instruction{d.request(s, 400)}, s.owner)
 	alice, bob := named("alice"), named("bob")
 	by, now := d.reporter("reporter"), d.now()
 	c := d.caught("double sale", s, d.sell(s.peer, alice, 1, 1024, now-20, now-10, 100), d.sell(s.peer, bob, 2, 1024, now-15, now-5, 30), by)
@@ -223,9 +224,9 @@ func (d *desk) slashing() {
 	d.notSlashed(c, good)
 
 	supply, held := d.supply(d.token), d.balance(s.vault)
-	r := d.run("slash", "", []solana.Instruction{good}, by)
-	d.Logf("%6d CU  slash for leases of 1024 units, %d bytes", r.Units, d.size([]solana.Instruction{good}, by))
-	if n := d.size([]solana.Instruction{good, program.ComputeLimit(200_000)}, by); n > maxTransaction {
+	r := d.run("slash", "", []svm.Instruction{good}, by)
+	d.Logf("%6d CU  slash for leases of 1024 units, %d bytes", r.Units, d.size([]svm.Instruction{good}, by))
+	if n := d.size([]svm.Instruction{good, svm.ComputeLimit(200_000)}, by); n > maxTransaction {
 		d.Errorf("a slash with a compute limit has %d bytes, over %d", n, maxTransaction)
 	}
 	p := d.provider(s)
@@ -237,7 +238,7 @@ func (d *desk) slashing() {
 		d.Errorf("slashed: %+v", p)
 	}
 	d.deny("slash again", program.ErrSlashedBefore, good)
-	d.must("stake after the slash", []solana.Instruction{d.stake(s, 50)})
+	d.must("stake after the slash", []svm.Instruction{d.stake(s, 50)})
 	d.deny("slash new stake for old evidence", program.ErrSlashedBefore, good)
 
 	d.until(p.Slashed + 3)
@@ -245,20 +246,20 @@ func (d *desk) slashing() {
 	again.a, again.b = d.sell(s.peer, alice, 3, 1, now, p.Slashed+1, 5), d.sell(s.peer, alice, 4, 2, now, p.Slashed+2, 6)
 	again.atA, again.atB = d.attest("again, A", s.network, by, again.a.Receipt), d.attest("again, B", s.network, by, again.b.Receipt)
 	again.toB = again.toA
-	d.must("slash for new evidence", []solana.Instruction{d.slash(again)})
+	d.must("slash for new evidence", []svm.Instruction{d.slash(again)})
 	if got := [...]uint64{d.balance(again.toA), d.balance(by.tokens), d.balance(s.vault)}; got != [...]uint64{111, 131, 0} {
 		d.Errorf("slashed again: victim, reporter, vault are %d", got)
 	}
 }
 
 // notSlashed tries everything that is nearly right.
-func (d *desk) notSlashed(c double, good solana.Instruction) {
+func (d *desk) notSlashed(c double, good svm.Instruction) {
 	s, by, now := c.seller, c.by, uint64(c.a.To)+10
 	other := d.reporter("other reporter")
 	neighbour := d.seller(d.patient, "neighbour", 1000)
-	const network, account, vault, mint, a, b, victimA, victimB, reporter, token = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
-	data := func(change func([]byte) []byte) solana.Instruction {
-		return edit(good, func(in *solana.Instruction) { in.Data = change(in.Data) })
+	const network, slashed, vault, mint, a, b, victimA, victimB, reporter, token = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+	data := func(change func([]byte) []byte) svm.Instruction {
+		return edit(good, func(in *svm.Instruction) { in.Data = change(in.Data) })
 	}
 	d.deny("slash for another kind", program.ErrEvidenceKind, data(func(b []byte) []byte { b[1] = 2; return b }))
 	d.deny("slash cut off", program.ErrData, data(func(b []byte) []byte { return b[:len(b)-1] }))
@@ -272,13 +273,13 @@ func (d *desk) notSlashed(c double, good solana.Instruction) {
 
 	d.deny("slash in another network", program.ErrAddress, with(good, network, d.hasty))
 	d.deny("slash another's vault", program.ErrAddress, with(good, vault, neighbour.vault))
-	d.deny("slash a neighbour", program.ErrNotItsKey, with(with(good, account, neighbour.address), vault, neighbour.vault))
-	d.deny("slash a network", program.ErrKind, with(good, account, d.patient))
+	d.deny("slash a neighbour", program.ErrNotItsKey, with(with(good, slashed, neighbour.address), vault, neighbour.vault))
+	d.deny("slash a network", program.ErrKind, with(good, slashed, d.patient))
 	d.deny("slash in another mint", program.ErrAddress, with(good, mint, d.other))
-	d.deny("slash by another token program", program.ErrAddress, with(good, token, program.SystemProgram))
+	d.deny("slash by another token program", program.ErrAddress, with(good, token, svm.SystemProgram))
 	for place := range 10 {
 		if good.Accounts[place].Writable {
-			d.deny("slash read-only", program.ErrNotWritable, edit(good, func(in *solana.Instruction) { in.Accounts[place].Writable = false }))
+			d.deny("slash read-only", program.ErrNotWritable, edit(good, func(in *svm.Instruction) { in.Accounts[place].Writable = false }))
 		}
 	}
 
@@ -316,9 +317,9 @@ func (d *desk) notSlashed(c double, good solana.Instruction) {
 // slashingOneself: owner, provider, both buyers and reporter are one, whose receipts say that it paid all there is.
 func (d *desk) slashingOneself() {
 	self := named("self")
-	s := seller{owner: self, peer: self, network: d.patient, address: program.ProviderAddress(d.program, d.patient, self.Key())}
-	s.vault = program.StakeAddress(d.program, s.address)
-	d.must("register self", []solana.Instruction{d.register(s), d.stake(s, 1001)}, self)
+	s := seller{owner: self, peer: self, network: d.patient, address: account.ProviderAddress(d.program, d.patient, self.Key())}
+	s.vault = account.StakeAddress(d.program, s.address)
+	d.must("register self", []svm.Instruction{d.register(s), d.stake(s, 1001)}, self)
 	by := reporter{self, d.tokens("self", d.token, self.Key(), 0)}
 	if err := d.Fund(d.Context(), self.Key(), sol); err != nil {
 		d.Fatal(err)
@@ -328,7 +329,7 @@ func (d *desk) slashingOneself() {
 	c := double{seller: s, a: a, b: b, by: by, toA: by.tokens, toB: by.tokens,
 		atA: d.attest("self, A", s.network, by, a.Receipt), atB: d.attest("self, B", s.network, by, b.Receipt)}
 	supply := d.supply(d.token)
-	d.must("slash oneself", []solana.Instruction{d.slash(c)})
+	d.must("slash oneself", []svm.Instruction{d.slash(c)})
 	if back, burned := d.balance(by.tokens), supply-d.supply(d.token); back != 500 || burned != 501 {
 		d.Errorf("a self-slasher got back %d of 1001, %d burned", back, burned)
 	}
@@ -339,18 +340,18 @@ func (d *desk) unbondingInTime() {
 	s := d.seller(d.timed, "timed leaver", 1000)
 	to := d.tokens("timed leaver's", d.token, s.owner.Key(), 0)
 	start := d.now()
-	d.must("unstake in time", []solana.Instruction{d.request(s, 400)}, s.owner)
+	d.must("unstake in time", []svm.Instruction{d.request(s, 400)}, s.owner)
 	if p := d.provider(s); p.Ready != start+150 {
 		d.Errorf("ready in slot %d after %d", p.Ready, start)
 	}
 	d.until(start + 100)
-	d.must("unstake more in time", []solana.Instruction{d.request(s, 100)}, s.owner)
+	d.must("unstake more in time", []svm.Instruction{d.request(s, 100)}, s.owner)
 	for _, slot := range []uint64{start + 150, start + 249} {
 		d.until(slot)
 		d.deny("withdraw early", program.ErrEarly, d.withdraw(s, to), s.owner)
 	}
 	d.until(start + 250)
-	d.must("withdraw in time", []solana.Instruction{d.withdraw(s, to)}, s.owner)
+	d.must("withdraw in time", []svm.Instruction{d.withdraw(s, to)}, s.owner)
 	if d.balance(to) != 500 || d.balance(s.vault) != 500 {
 		d.Errorf("withdrawn %d, left %d", d.balance(to), d.balance(s.vault))
 	}
@@ -370,14 +371,14 @@ func (d *desk) evidenceInTime() {
 	now = d.now()
 	c = d.caught("timed well", s, d.sell(s.peer, buyer, 3, 1, now, now+10, 7), d.sell(s.peer, buyer, 4, 1, now+5, now+15, 9), by)
 	d.until(now + 110)
-	d.must("slash in time", []solana.Instruction{d.slash(c)})
+	d.must("slash in time", []svm.Instruction{d.slash(c)})
 	slashed := d.now()
-	d.must("stake after", []solana.Instruction{d.stake(s, 100)})
+	d.must("stake after", []svm.Instruction{d.stake(s, 100)})
 	until := d.caught("to the slot of the slash", s, d.sell(s.peer, buyer, 5, 1, now, slashed, 7), d.sell(s.peer, buyer, 6, 1, now, slashed+1, 9), by)
 	d.until(slashed + 1)
 	d.deny("slash for what was before", program.ErrSlashedBefore, d.slash(until))
 	after := d.caught("after the slash", s, d.sell(s.peer, buyer, 7, 1, now, slashed+1, 7), d.sell(s.peer, buyer, 8, 1, now, slashed+1, 9), by)
-	d.must("slash for what was after", []solana.Instruction{d.slash(after)})
+	d.must("slash for what was after", []svm.Instruction{d.slash(after)})
 }
 
 // slashAndWithdrawal in one slot: whichever comes first.
@@ -388,20 +389,20 @@ func (d *desk) slashAndWithdrawal() {
 		s := d.seller(d.timed, name, 1000)
 		to := d.tokens(name, d.token, s.owner.Key(), 0)
 		start := d.now()
-		d.must(name+": unstake", []solana.Instruction{d.request(s, 600)}, s.owner)
+		d.must(name+": unstake", []svm.Instruction{d.request(s, 600)}, s.owner)
 		c := d.caught(name, s, d.sell(s.peer, buyer, 1, 1, start+60, start+70, 0), d.sell(s.peer, buyer, 2, 1, start+60, start+70, 0), by)
 		before := d.caught(name+" before", s, d.sell(s.peer, buyer, 1, 2, start-10, start, 0), d.sell(s.peer, buyer, 2, 2, start-10, start, 0), by)
 		d.until(start + 150)
 		d.deny(name+": slash for what was before the request", program.ErrTooOld, d.slash(before))
 		supply := d.supply(d.token)
 		if withdrawn {
-			d.must(name+": withdraw", []solana.Instruction{d.withdraw(s, to)}, s.owner)
-			d.must(name+": slash", []solana.Instruction{d.slash(c)})
+			d.must(name+": withdraw", []svm.Instruction{d.withdraw(s, to)}, s.owner)
+			d.must(name+": slash", []svm.Instruction{d.slash(c)})
 			if got := [...]uint64{d.balance(to), supply - d.supply(d.token), d.balance(s.vault)}; got != [...]uint64{600, 350, 0} {
 				d.Errorf("%s: withdrawn, burned, left are %d", name, got)
 			}
 		} else {
-			d.must(name+": slash", []solana.Instruction{d.slash(c)})
+			d.must(name+": slash", []svm.Instruction{d.slash(c)})
 			d.deny(name+": withdraw", program.ErrNothingDue, d.withdraw(s, to), s.owner)
 			if got := [...]uint64{d.balance(to), supply - d.supply(d.token), d.balance(s.vault)}; got != [...]uint64{0, 875, 0} {
 				d.Errorf("%s: withdrawn, burned, left are %d", name, got)
@@ -420,16 +421,16 @@ func TestAttackTwoKeysOneStake(t *testing.T) {
 	d.until(10_000)
 	s, by, now := d.seller(d.patient, "one stake", 800), d.reporter("two keys' reporter"), d.now()
 	alice, bob, next := named("two keys' alice"), named("two keys' bob"), named("next peer key")
-	rotate := solana.Instruction{Program: d.program, Data: []byte{15}, Accounts: []solana.Meta{{Key: s.owner.Key(), Signer: true}, {Key: next.Key(), Signer: true},
+	rotate := svm.Instruction{Program: d.program, Data: []byte{15}, Accounts: []svm.Meta{{Key: s.owner.Key(), Signer: true}, {Key: next.Key(), Signer: true},
 		{Key: s.network}, {Key: s.address, Writable: true}}}
 	d.deny("have the stake answer for a second key", program.ErrInstruction, rotate, s.owner, next)
 	d.deny("slash for receipts by two keys", program.ErrParties,
 		d.slash(d.caught("two keys", s, d.sell(s.peer, alice, 1, 4, now-20, now-10, 7), d.sell(next, bob, 2, 5, now-20, now-10, 9), by)))
 	d.deny("slash for receipts by a key without a stake", program.ErrNotItsKey,
 		d.slash(d.caught("another key", s, d.sell(next, alice, 3, 4, now-20, now-10, 7), d.sell(next, bob, 4, 5, now-20, now-10, 9), by)))
-	if p := d.provider(s); p.Peer != s.peer.Key() || p.Stake != 800 || program.ProviderAddress(d.program, s.network, p.Peer) != s.address {
+	if p := d.provider(s); p.Peer != s.peer.Key() || p.Stake != 800 || account.ProviderAddress(d.program, s.network, p.Peer) != s.address {
 		d.Errorf("registered: %+v", p)
 	}
 	twice := d.caught("one key", s, d.sell(s.peer, alice, 5, 4, now-20, now-10, 7), d.sell(s.peer, bob, 6, 5, now-20, now-10, 9), by)
-	d.must("slash for selling twice under the one key", []solana.Instruction{d.slash(twice)})
+	d.must("slash for selling twice under the one key", []svm.Instruction{d.slash(twice)})
 }

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
 )
@@ -26,15 +25,15 @@ func named(name string) sign.Private { return sign.NewPrivate(sign.Sum([]byte("k
 func u64(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
 
 // must runs instructions that have to succeed; the bench's wallet pays.
-func (b *bench) must(name string, in []solana.Instruction, signers ...sign.Signer) uint64 {
+func (b *bench) must(name string, in []svm.Instruction, signers ...sign.Signer) uint64 {
 	b.Helper()
 	return b.run(name, "", in, append([]sign.Signer{b.wallet}, signers...)...).Units
 }
 
 // create makes an account of the token program.
-func (b *bench) create(account sign.Key, size int) solana.Instruction {
-	data := u64(u64([]byte{0, 0, 0, 0}, program.Rent(size)), uint64(size))
-	return solana.Instruction{Program: program.SystemProgram, Data: append(data, program.TokenProgram[:]...), Accounts: []solana.Meta{
+func (b *bench) create(account sign.Key, size int) svm.Instruction {
+	data := u64(u64([]byte{0, 0, 0, 0}, svm.Rent(size)), uint64(size))
+	return svm.Instruction{Program: svm.SystemProgram, Data: append(data, svm.TokenProgram[:]...), Accounts: []svm.Meta{
 		{Key: b.wallet.Key(), Signer: true, Writable: true}, {Key: account, Signer: true, Writable: true}}}
 }
 
@@ -43,17 +42,17 @@ func (b *bench) mint(name string, decimals uint8) sign.Key {
 	b.Helper()
 	mint, authority := named("mint "+name), b.wallet.Key()
 	initialize := append(append([]byte{20, decimals}, authority[:]...), 0)
-	b.must("mint "+name, []solana.Instruction{b.create(mint.Key(), mintSize),
-		{Program: program.TokenProgram, Data: initialize, Accounts: []solana.Meta{{Key: mint.Key(), Writable: true}}}}, mint)
+	b.must("mint "+name, []svm.Instruction{b.create(mint.Key(), mintSize),
+		{Program: svm.TokenProgram, Data: initialize, Accounts: []svm.Meta{{Key: mint.Key(), Writable: true}}}}, mint)
 	return mint.Key()
 }
 
 // tokens opens an owner's associated token account, and puts so many in.
 func (b *bench) tokens(name string, mint, owner sign.Key, amount uint64) sign.Key {
 	b.Helper()
-	account := program.TokenAccount(owner, mint)
-	b.must("tokens "+name, []solana.Instruction{program.OpenTokenAccount(b.wallet.Key(), owner, mint),
-		{Program: program.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []solana.Meta{
+	account := svm.TokenAccount(owner, mint)
+	b.must("tokens "+name, []svm.Instruction{svm.OpenTokenAccount(b.wallet.Key(), owner, mint),
+		{Program: svm.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []svm.Meta{
 			{Key: mint, Writable: true}, {Key: account, Writable: true}, {Key: b.wallet.Key(), Signer: true}}}})
 	return account
 }
@@ -62,9 +61,9 @@ func (b *bench) tokens(name string, mint, owner sign.Key, amount uint64) sign.Ke
 func (b *bench) aside(name string, mint, owner sign.Key, amount uint64) sign.Key {
 	b.Helper()
 	account := named("tokens " + name)
-	b.must("tokens "+name, []solana.Instruction{b.create(account.Key(), program.TokenSize),
-		{Program: program.TokenProgram, Data: append([]byte{18}, owner[:]...), Accounts: []solana.Meta{{Key: account.Key(), Writable: true}, {Key: mint}}},
-		{Program: program.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []solana.Meta{
+	b.must("tokens "+name, []svm.Instruction{b.create(account.Key(), svm.TokenSize),
+		{Program: svm.TokenProgram, Data: append([]byte{18}, owner[:]...), Accounts: []svm.Meta{{Key: account.Key(), Writable: true}, {Key: mint}}},
+		{Program: svm.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []svm.Meta{
 			{Key: mint, Writable: true}, {Key: account.Key(), Writable: true}, {Key: b.wallet.Key(), Signer: true}}}}, account)
 	return account.Key()
 }
@@ -72,13 +71,13 @@ func (b *bench) aside(name string, mint, owner sign.Key, amount uint64) sign.Key
 // lend lets another spend from the account; theirs lets another close it.
 func (b *bench) lend(account sign.Key, owner sign.Private, to sign.Key) {
 	b.Helper()
-	b.must("lend", []solana.Instruction{{Program: program.TokenProgram, Data: u64([]byte{4}, 1000), Accounts: []solana.Meta{
+	b.must("lend", []svm.Instruction{{Program: svm.TokenProgram, Data: u64([]byte{4}, 1000), Accounts: []svm.Meta{
 		{Key: account, Writable: true}, {Key: to}, {Key: owner.Key(), Signer: true}}}}, owner)
 }
 
 func (b *bench) theirs(account sign.Key, owner sign.Private, to sign.Key) {
 	b.Helper()
-	b.must("let close", []solana.Instruction{{Program: program.TokenProgram, Data: append([]byte{6, 3, 1}, to[:]...), Accounts: []solana.Meta{
+	b.must("let close", []svm.Instruction{{Program: svm.TokenProgram, Data: append([]byte{6, 3, 1}, to[:]...), Accounts: []svm.Meta{
 		{Key: account, Writable: true}, {Key: owner.Key(), Signer: true}}}}, owner)
 }
 
@@ -95,15 +94,15 @@ func (b *bench) balance(account sign.Key) uint64 { b.Helper(); return b.number(a
 func (b *bench) supply(mint sign.Key) uint64     { b.Helper(); return b.number(mint, 36) }
 
 // edit is a changed copy of an instruction.
-func edit(in solana.Instruction, change func(*solana.Instruction)) solana.Instruction {
+func edit(in svm.Instruction, change func(*svm.Instruction)) svm.Instruction {
 	in.Data, in.Accounts = slices.Clone(in.Data), slices.Clone(in.Accounts)
 	change(&in)
 	return in
 }
 
 // with is the instruction with another account in a place.
-func with(in solana.Instruction, place int, k sign.Key) solana.Instruction {
-	return edit(in, func(in *solana.Instruction) { in.Accounts[place].Key = k })
+func with(in svm.Instruction, place int, k sign.Key) svm.Instruction {
+	return edit(in, func(in *svm.Instruction) { in.Accounts[place].Key = k })
 }
 
 // until has the clock stand at a slot at least, on an engine whose clock can be set exactly there.

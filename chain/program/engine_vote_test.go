@@ -4,7 +4,8 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
@@ -13,7 +14,7 @@ import (
 // council is a desk with a network that votes, where three providers have stake: 2000, 500 and 700.
 type council struct {
 	*desk
-	params            program.Params
+	params            account.Params
 	at                sign.Key // the network
 	great, less, idle seller
 	emission          sign.Key
@@ -31,9 +32,9 @@ func newCouncilWith(t *testing.T, e programtest.Engine, id sign.Key, voting, evi
 	d := newDesk(t, e, id)
 	d.until(45) // so that epochs are over
 	c := &council{desk: d, params: d.params(evidence, evidence+1), stranger: named("stranger")}
-	c.params.Votes = program.Votes{VotingSlots: voting, LockSlots: 3, LeastBonded: 2200, LeastBond: 400, Emission: 900_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 100}
-	c.at = program.NetworkAddress(id, c.params)
-	c.emission = program.EmissionAddress(id, c.at)
+	c.params.Votes = account.Votes{VotingSlots: voting, LockSlots: 3, LeastBonded: 2200, LeastBond: 400, Emission: 900_000, FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 100}
+	c.at = account.NetworkAddress(id, c.params)
+	c.emission = account.EmissionAddress(id, c.at)
 	d.must("network that votes", one(program.InitNetwork{Payer: d.wallet.Key(), Network: c.at, Params: c.params}.Instruction(id)))
 	c.great, c.less, c.idle = d.seller(c.at, "great", 2000), d.seller(c.at, "less", 500), d.seller(c.at, "idle", 700)
 	return c
@@ -62,11 +63,11 @@ func TestVotesInTime(t *testing.T) {
 	c.rewardsInTime()
 }
 
-func (c *council) bonds(s seller, amount uint64) solana.Instruction {
+func (c *council) bonds(s seller, amount uint64) svm.Instruction {
 	return program.Bond{Owner: s.owner.Key(), Network: c.at, Provider: s.address, Amount: amount}.Instruction(c.program)
 }
 
-func (c *council) release(s seller, amount uint64) solana.Instruction {
+func (c *council) release(s seller, amount uint64) svm.Instruction {
 	return program.Release{Owner: s.owner.Key(), Network: c.at, Provider: s.address, Amount: amount}.Instruction(c.program)
 }
 
@@ -93,30 +94,30 @@ func (c *council) init() {
 // fill mints into a token account.
 func (c *council) fill(mint, to sign.Key, amount uint64) {
 	c.Helper()
-	c.must("fill", one(solana.Instruction{Program: program.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []solana.Meta{
+	c.must("fill", one(svm.Instruction{Program: svm.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []svm.Meta{
 		{Key: mint, Writable: true}, {Key: to, Writable: true}, {Key: c.wallet.Key(), Signer: true}}}))
 }
 
-func (c *council) network() program.Network {
+func (c *council) network() account.Network {
 	c.Helper()
 	a, err := c.Account(c.Context(), c.at)
 	if err != nil || a == nil {
 		c.Fatalf("network: %+v, %v", a, err)
 	}
-	n, err := program.UnmarshalNetwork(a.Data)
+	n, err := account.UnmarshalNetwork(a.Data)
 	if err != nil {
 		c.Fatal(err)
 	}
 	return n
 }
 
-func (c *council) ballot(at sign.Key) program.Ballot {
+func (c *council) ballot(at sign.Key) account.Ballot {
 	c.Helper()
 	a, err := c.Account(c.Context(), at)
 	if err != nil || a == nil {
 		c.Fatalf("ballot: %+v, %v", a, err)
 	}
-	b, err := program.UnmarshalBallot(a.Data)
+	b, err := account.UnmarshalBallot(a.Data)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -163,37 +164,37 @@ func (c *council) bonding() {
 }
 
 // rules are the network's with another least stake.
-func (c *council) rules(least uint64) program.Rules {
+func (c *council) rules(least uint64) account.Rules {
 	r := c.params.Rules()
 	r.MinStake = least
 	return r
 }
 
-func (c *council) proposal(s seller, r program.Rules) solana.Instruction {
+func (c *council) proposal(s seller, r account.Rules) svm.Instruction {
 	c.Helper()
 	c.opened = c.now()
 	return program.ProposeRules{Payer: c.wallet.Key(), Owner: s.owner.Key(), Network: c.at, Provider: s.address,
-		Ballot: program.BallotAddress(c.program, c.at, s.address, c.opened), Opened: c.opened, Rules: r}.Instruction(c.program)
+		Ballot: account.BallotAddress(c.program, c.at, s.address, c.opened), Opened: c.opened, Rules: r}.Instruction(c.program)
 }
 
-func (c *council) rewardsProposal(s seller, w program.Rewards) solana.Instruction {
+func (c *council) rewardsProposal(s seller, w account.Rewards) svm.Instruction {
 	c.Helper()
 	c.opened = c.now()
 	return program.ProposeRewards{Payer: c.wallet.Key(), Signer: s.peer.Key(), Network: c.at, Provider: s.address,
-		Ballot: program.BallotAddress(c.program, c.at, s.address, c.opened), Opened: c.opened, Rewards: w}.Instruction(c.program)
+		Ballot: account.BallotAddress(c.program, c.at, s.address, c.opened), Opened: c.opened, Rewards: w}.Instruction(c.program)
 }
 
 // open opens a ballot, and says where it is.
-func (c *council) open(name string, in solana.Instruction, by sign.Private) sign.Key {
+func (c *council) open(name string, in svm.Instruction, by sign.Private) sign.Key {
 	c.Helper()
 	c.must(name, one(in), by)
 	return in.Accounts[4].Key
 }
 
-func (c *council) vote(s seller, by sign.Private, ballot sign.Key, yes bool) solana.Instruction {
+func (c *council) vote(s seller, by sign.Private, ballot sign.Key, yes bool) svm.Instruction {
 	c.Helper()
 	return program.CastVote{Payer: c.wallet.Key(), Signer: by.Key(), Provider: s.address, Ballot: ballot,
-		Vote: program.VoteAddress(c.program, c.ballot(ballot).Topic(ballot), s.address), For: yes}.Instruction(c.program)
+		Vote: account.VoteAddress(c.program, c.ballot(ballot).Topic(ballot), s.address), For: yes}.Instruction(c.program)
 }
 
 // epoch is the last that is over.
@@ -204,35 +205,35 @@ func (c *council) epoch() uint64 {
 
 // worked is a root of rewards for three payees, the last of whom gets what the others leave and more.
 type worked struct {
-	program.Rewards
+	account.Rewards
 	to      [3]sign.Private
 	amounts [3]uint64
 	tree    *merkle.Tree
 }
 
 func (c *council) worked(source uint8, epoch, sum uint64) worked {
-	w := worked{Rewards: program.Rewards{Source: source, Count: 3, Epoch: epoch, Sum: sum}, amounts: [3]uint64{30, sum - 60, 31}}
+	w := worked{Rewards: account.Rewards{Source: source, Count: 3, Epoch: epoch, Sum: sum}, amounts: [3]uint64{30, sum - 60, 31}}
 	leaves := make([][]byte, 3)
 	for i, name := range []string{"payee a", "payee b", "payee c"} {
 		w.to[i] = named(name)
-		leaves[i] = program.RewardLeaf(w.to[i].Key(), w.amounts[i])
+		leaves[i] = account.RewardLeaf(w.to[i].Key(), w.amounts[i])
 	}
 	w.tree = merkle.New(leaves)
 	w.Root = w.tree.Root()
 	return w
 }
 
-func (c *council) acceptance(w program.Rewards, ballot sign.Key) program.Accept {
+func (c *council) acceptance(w account.Rewards, ballot sign.Key) program.Accept {
 	a := program.Accept{Payer: c.wallet.Key(), Network: c.at, Ballot: ballot, Source: c.emission, Mint: c.token,
-		Payout: program.PayoutAddress(c.program, c.at, w.Source, w.Epoch)}
+		Payout: account.PayoutAddress(c.program, c.at, w.Source, w.Epoch)}
 	if w.Source == 1 {
-		a.Source, a.Mint = program.PoolAddress(c.program, c.at, c.other), c.other
+		a.Source, a.Mint = account.PoolAddress(c.program, c.at, c.other), c.other
 	}
-	a.Vault = program.RewardsAddress(c.program, a.Payout)
+	a.Vault = account.RewardsAddress(c.program, a.Payout)
 	return a
 }
 
-func (c *council) claimed(w worked, a program.Accept, i int, to sign.Key) solana.Instruction {
+func (c *council) claimed(w worked, a program.Accept, i int, to sign.Key) svm.Instruction {
 	c.Helper()
 	path, err := w.tree.Prove(i)
 	if err != nil {
@@ -253,20 +254,20 @@ func (c *council) rewarding() {
 	s, epoch := c.great, c.epoch()
 	allowed := c.params.Votes.Allowance(epoch)
 	w := c.worked(0, epoch, allowed)
-	other := func(change func(*program.Rewards)) solana.Instruction {
+	other := func(change func(*account.Rewards)) svm.Instruction {
 		c.Helper()
 		r := w.Rewards
 		change(&r)
 		return c.rewardsProposal(s, r)
 	}
-	c.deny("propose more than the schedule gives", program.ErrAllowance, other(func(r *program.Rewards) { r.Sum++ }), s.peer)
-	c.deny("propose all there is", program.ErrAllowance, other(func(r *program.Rewards) { r.Sum = ^uint64(0) }), s.peer)
-	c.deny("propose nothing", program.ErrAmount, other(func(r *program.Rewards) { r.Sum = 0 }), s.peer)
-	c.deny("propose for nobody", program.ErrIndex, other(func(r *program.Rewards) { r.Count = 0 }), s.peer)
-	c.deny("propose for too many", program.ErrIndex, other(func(r *program.Rewards) { r.Count = program.MaxPayees + 1 }), s.peer)
-	c.deny("propose for an epoch that is not over", program.ErrEpoch, other(func(r *program.Rewards) { r.Epoch += 50 }), s.peer)
-	c.deny("propose for an epoch that never is", program.ErrOverflow, other(func(r *program.Rewards) { r.Epoch = ^uint64(0) }), s.peer)
-	c.deny("propose from a pool that there is not", program.ErrMint, other(func(r *program.Rewards) { r.Source = 2 }), s.peer)
+	c.deny("propose more than the schedule gives", program.ErrAllowance, other(func(r *account.Rewards) { r.Sum++ }), s.peer)
+	c.deny("propose all there is", program.ErrAllowance, other(func(r *account.Rewards) { r.Sum = ^uint64(0) }), s.peer)
+	c.deny("propose nothing", program.ErrAmount, other(func(r *account.Rewards) { r.Sum = 0 }), s.peer)
+	c.deny("propose for nobody", program.ErrIndex, other(func(r *account.Rewards) { r.Count = 0 }), s.peer)
+	c.deny("propose for too many", program.ErrIndex, other(func(r *account.Rewards) { r.Count = account.MaxPayees + 1 }), s.peer)
+	c.deny("propose for an epoch that is not over", program.ErrEpoch, other(func(r *account.Rewards) { r.Epoch += 50 }), s.peer)
+	c.deny("propose for an epoch that never is", program.ErrOverflow, other(func(r *account.Rewards) { r.Epoch = ^uint64(0) }), s.peer)
+	c.deny("propose from a pool that there is not", program.ErrMint, other(func(r *account.Rewards) { r.Source = 2 }), s.peer)
 	c.deny("propose by another's peer key", program.ErrNotOwner, with(c.rewardsProposal(s, w.Rewards), 1, c.stranger.Key()), c.stranger)
 	c.deny("propose without anything bonded", program.ErrNotBonded, c.rewardsProposal(c.idle, w.Rewards), c.idle.peer)
 	c.must("bond again what was released", one(c.release(c.less, 101)), c.less.owner)
@@ -300,16 +301,16 @@ func (c *council) rewarding() {
 // moving has both voters leave a ballot on an epoch's rewards for another on the same epoch, and come back.
 func (c *council) moving(at, second sign.Key) {
 	s := c.great
-	move := func(s seller, from, to sign.Key) solana.Instruction {
+	move := func(s seller, from, to sign.Key) svm.Instruction {
 		c.Helper()
 		return program.CastVote{Payer: c.wallet.Key(), Signer: s.peer.Key(), Provider: s.address, Ballot: to, Former: from,
-			Vote: program.VoteAddress(c.program, c.ballot(to).Topic(to), s.address), For: true}.Instruction(c.program)
+			Vote: account.VoteAddress(c.program, c.ballot(to).Topic(to), s.address), For: true}.Instruction(c.program)
 	}
 	good := move(s, at, second)
 	c.deny("move a vote from a ballot that it was not cast on", program.ErrAddress, with(good, 6, c.at), s.peer)
 	c.deny("move a vote to where it is", program.ErrExists, move(s, second, at), s.peer)
 	c.deny("move a vote from a ballot that is only read", program.ErrNotWritable, edit(good, readOnly(6)), s.peer)
-	c.deny("move another's vote", program.ErrAddress, with(good, 4, program.VoteAddress(c.program, c.ballot(at).Topic(at), c.less.address)), s.peer)
+	c.deny("move another's vote", program.ErrAddress, with(good, 4, account.VoteAddress(c.program, c.ballot(at).Topic(at), c.less.address)), s.peer)
 	c.must("move a vote", one(good), s.peer)
 	if a, b := c.ballot(at), c.ballot(second); a.For != 500 || b.For != 2000 || a.Carried() || !b.Carried() {
 		c.Errorf("moved: for %d of %d and %d of %d", a.For, a.Total, b.For, b.Total)
@@ -330,7 +331,7 @@ func (c *council) notAccepted(accept program.Accept) {
 	c.deny("accept in another network", program.ErrAddress, with(good, 1, c.hasty))
 	c.deny("accept a network", program.ErrKind, with(good, 2, c.at))
 	c.deny("accept what another program holds", program.ErrOwner, with(good, 2, c.emission))
-	c.deny("accept by another token program", program.ErrAddress, with(good, 7, program.SystemProgram))
+	c.deny("accept by another token program", program.ErrAddress, with(good, 7, svm.SystemProgram))
 	c.deny("accept unsigned", program.ErrNotSigner, edit(with(good, 0, c.stranger.Key()), unsigned(0)))
 	c.deny("accept with data", program.ErrData, edit(good, longer))
 	for _, place := range []int{1, 2, 3, 5, 6} {
@@ -345,11 +346,11 @@ func (c *council) claiming(w worked, a program.Accept) {
 	}
 	wrong := c.tokens("reward of another mint", c.other, w.to[0].Key(), 0)
 	good := c.claimed(w, a, 0, to[0])
-	c.deny("claim more", program.ErrRoot, edit(good, func(in *solana.Instruction) { in.Data[5]++ }))
+	c.deny("claim more", program.ErrRoot, edit(good, func(in *svm.Instruction) { in.Data[5]++ }))
 	c.deny("claim another's", program.ErrRoot, with(good, 2, to[1]))
-	c.deny("claim as another", program.ErrRoot, edit(good, func(in *solana.Instruction) { in.Data[1] = 1 }))
-	c.deny("claim past the end", program.ErrIndex, edit(good, func(in *solana.Instruction) { in.Data[1] = 3 }))
-	c.deny("claim by a short path", program.ErrPath, edit(good, func(in *solana.Instruction) { in.Data = in.Data[:len(in.Data)-32]; in.Data[13]-- }))
+	c.deny("claim as another", program.ErrRoot, edit(good, func(in *svm.Instruction) { in.Data[1] = 1 }))
+	c.deny("claim past the end", program.ErrIndex, edit(good, func(in *svm.Instruction) { in.Data[1] = 3 }))
+	c.deny("claim by a short path", program.ErrPath, edit(good, func(in *svm.Instruction) { in.Data = in.Data[:len(in.Data)-32]; in.Data[13]-- }))
 	c.deny("claim into the vault", program.ErrDuplicate, with(good, 2, a.Vault))
 	c.deny("claim from another vault", program.ErrAddress, with(good, 1, c.emission))
 	c.deny("claim into another mint", program.ErrMint, with(good, 2, wrong))
@@ -376,30 +377,30 @@ func (c *council) claiming(w worked, a program.Accept) {
 func (c *council) ruling() {
 	c.until(c.opened + 1) // for another address
 	s, want := c.great, c.rules(501)
-	want.Fees[0] = program.Fees{FeeBps: 300, BurnBps: 5000, PoolBps: 5000}
-	lawless := func(change func(*program.Rules)) solana.Instruction {
+	want.Fees[0] = account.Fees{FeeBps: 300, BurnBps: 5000, PoolBps: 5000}
+	lawless := func(change func(*account.Rules)) svm.Instruction {
 		c.Helper()
 		r := c.rules(501)
 		change(&r)
 		return c.proposal(s, r)
 	}
-	c.deny("propose too short a response", program.ErrParams, lawless(func(r *program.Rules) { r.ResponseSlots = 9 }), s.owner)
-	c.deny("propose too long a response", program.ErrParams, lawless(func(r *program.Rules) { r.ResponseSlots = 41 }), s.owner)
-	c.deny("propose too short an unbonding", program.ErrParams, lawless(func(r *program.Rules) { r.UnbondingSlots = 10 }), s.owner)
-	c.deny("propose too long an unbonding", program.ErrParams, lawless(func(r *program.Rules) { r.UnbondingSlots = 45 }), s.owner)
-	c.deny("propose too little stake", program.ErrParams, lawless(func(r *program.Rules) { r.MinStake = 124 }), s.owner)
-	c.deny("propose too much stake", program.ErrParams, lawless(func(r *program.Rules) { r.MinStake = ^uint64(0) }), s.owner)
-	c.deny("propose that too little burns", program.ErrParams, lawless(func(r *program.Rules) { r.Fees[0].BurnBps, r.Fees[0].PoolBps = 1999, 8001 }), s.owner)
-	c.deny("propose too high a fee", program.ErrParams, lawless(func(r *program.Rules) { r.Fees[0].FeeBps = 1001 }), s.owner)
-	c.deny("propose no fees", program.ErrData, lawless(func(r *program.Rules) { r.Fees = nil }), s.owner)
-	c.deny("propose fees of two", program.ErrData, lawless(func(r *program.Rules) { r.Fees = append(r.Fees, r.Fees[0]) }), s.owner)
+	c.deny("propose too short a response", program.ErrParams, lawless(func(r *account.Rules) { r.ResponseSlots = 9 }), s.owner)
+	c.deny("propose too long a response", program.ErrParams, lawless(func(r *account.Rules) { r.ResponseSlots = 41 }), s.owner)
+	c.deny("propose too short an unbonding", program.ErrParams, lawless(func(r *account.Rules) { r.UnbondingSlots = 10 }), s.owner)
+	c.deny("propose too long an unbonding", program.ErrParams, lawless(func(r *account.Rules) { r.UnbondingSlots = 45 }), s.owner)
+	c.deny("propose too little stake", program.ErrParams, lawless(func(r *account.Rules) { r.MinStake = 124 }), s.owner)
+	c.deny("propose too much stake", program.ErrParams, lawless(func(r *account.Rules) { r.MinStake = ^uint64(0) }), s.owner)
+	c.deny("propose that too little burns", program.ErrParams, lawless(func(r *account.Rules) { r.Fees[0].BurnBps, r.Fees[0].PoolBps = 1999, 8001 }), s.owner)
+	c.deny("propose too high a fee", program.ErrParams, lawless(func(r *account.Rules) { r.Fees[0].FeeBps = 1001 }), s.owner)
+	c.deny("propose no fees", program.ErrData, lawless(func(r *account.Rules) { r.Fees = nil }), s.owner)
+	c.deny("propose fees of two", program.ErrData, lawless(func(r *account.Rules) { r.Fees = append(r.Fees, r.Fees[0]) }), s.owner)
 	good := c.proposal(s, want)
-	c.deny("propose what there is not", program.ErrSubject, edit(good, func(in *solana.Instruction) { in.Data[9] = 4 }), s.owner)
+	c.deny("propose what there is not", program.ErrSubject, edit(good, func(in *svm.Instruction) { in.Data[9] = 4 }), s.owner)
 	c.deny("propose by the peer key", program.ErrNotOwner, with(good, 1, s.peer.Key()), s.peer)
 	c.deny("propose unsigned", program.ErrNotSigner, edit(good, unsigned(1)))
 	c.deny("propose in another network", program.ErrAddress, with(good, 2, c.hasty), s.owner)
 	c.deny("propose elsewhere", program.ErrAddress, with(good, 4, c.stranger.Key()), s.owner)
-	c.deny("propose for later", program.ErrOpened, edit(good, func(in *solana.Instruction) { in.Data[5] = 1 }), s.owner)
+	c.deny("propose for later", program.ErrOpened, edit(good, func(in *svm.Instruction) { in.Data[5] = 1 }), s.owner)
 	at := c.open("propose rules", good, s.owner)
 	c.deny("propose twice", program.ErrExists, good, s.owner)
 	c.until(c.now() + 1)
@@ -411,8 +412,8 @@ func (c *council) ruling() {
 	c.deny("vote by a stranger", program.ErrNotOwner, with(yes, 1, c.stranger.Key()), c.stranger)
 	c.deny("vote by the peer key", program.ErrNotOwner, with(yes, 1, s.peer.Key()), s.peer)
 	c.deny("vote unsigned", program.ErrNotSigner, edit(yes, unsigned(1)))
-	c.deny("vote with another's place", program.ErrAddress, with(yes, 4, program.VoteAddress(c.program, sign.Hash(at), c.less.address)), s.owner)
-	c.deny("vote neither way", program.ErrData, edit(yes, func(in *solana.Instruction) { in.Data[1] = 2 }), s.owner)
+	c.deny("vote with another's place", program.ErrAddress, with(yes, 4, account.VoteAddress(c.program, sign.Hash(at), c.less.address)), s.owner)
+	c.deny("vote neither way", program.ErrData, edit(yes, func(in *svm.Instruction) { in.Data[1] = 2 }), s.owner)
 	c.deny("vote on a network", program.ErrKind, with(yes, 3, c.at), s.owner)
 	elsewhere := c.seller(c.hasty, "elsewhere", 1000)
 	c.deny("vote from another network", program.ErrOtherNetwork, with(with(yes, 1, elsewhere.owner.Key()), 2, elsewhere.address), elsewhere.owner)
@@ -460,7 +461,7 @@ func (c *council) votesInTime() {
 	}
 	c.until(b.Ends)
 	c.must("vote in the last slot", one(c.vote(s, s.owner, at, true)), s.owner)
-	gone := program.CloseVote{Vote: program.VoteAddress(c.program, sign.Hash(at), s.address), RentPayer: c.wallet.Key()}.Instruction(c.program)
+	gone := program.CloseVote{Vote: account.VoteAddress(c.program, sign.Hash(at), s.address), RentPayer: c.wallet.Key()}.Instruction(c.program)
 	c.deny("close a vote in its last slot", program.ErrEarly, gone)
 	c.deny("release in the last slot", program.ErrFrozen, c.release(s, 1), s.owner)
 	c.until(b.Ends + 1)
@@ -502,7 +503,7 @@ func (c *council) rewardsInTime() {
 	c.until(end + v.Month())
 	accept := c.acceptance(w.Rewards, at)
 	c.deny("accept in what is no mint", program.ErrMint, with(accept.Instruction(c.program), 4, c.stranger.Key()))
-	pool := program.PoolAddress(c.program, c.at, c.other)
+	pool := account.PoolAddress(c.program, c.at, c.other)
 	c.must("pool of the council", one(program.InitPool{Payer: c.wallet.Key(), Network: c.at, Mint: c.other, Pool: pool}.Instruction(c.program)))
 	c.deny("accept more than is in the pool", tokenFunds, accept.Instruction(c.program))
 	c.fill(c.other, pool, 1500)
@@ -524,7 +525,7 @@ func (c *council) rewardsInTime() {
 	c.until(stays + 1)
 	before := c.lamports(c.wallet.Key())
 	c.must("close a payout", one(gone))
-	if back := c.lamports(c.wallet.Key()) - before; c.balance(pool) != 560 || c.balance(to) != 940 || back+5000 != program.Rent(program.PayoutSize(3))+program.Rent(program.TokenSize) {
+	if back := c.lamports(c.wallet.Key()) - before; c.balance(pool) != 560 || c.balance(to) != 940 || back+5000 != svm.Rent(account.PayoutSize(3))+svm.Rent(svm.TokenSize) {
 		c.Errorf("closed: %d in the pool, %d paid, %d lamports back", c.balance(pool), c.balance(to), back)
 	}
 	if n := c.network(); n.Emitted != 0 {

@@ -5,7 +5,8 @@ import (
 	"math"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
@@ -41,29 +42,29 @@ func (c *counter) whole() {
 	source, rent := c.balance(c.source), c.lamports(c.wallet.Key())
 	// A stranger pays every transaction, so that the payer's lamports are rent alone.
 	stranger := programtest.Wallet(c.TB, c.Engine, "transactions", 10*sol)
-	do := func(name string, in []solana.Instruction, signers ...sign.Signer) uint64 {
+	do := func(name string, in []svm.Instruction, signers ...sign.Signer) uint64 {
 		c.Helper()
 		return c.run(name, "", in, append([]sign.Signer{stranger}, signers...)...).Units
 	}
 
-	deny := func(name string, want program.Code, in []solana.Instruction, signers ...sign.Signer) {
+	deny := func(name string, want program.Code, in []svm.Instruction, signers ...sign.Signer) {
 		c.Helper()
 		c.run(name, programtest.Custom(len(in)-1, uint32(want)), in, append([]sign.Signer{stranger}, signers...)...)
 	}
 
 	d := c.deal("whole", 1000, 1, c.buyer)
 	begin := c.now()
-	do("open", []solana.Instruction{d.at()}, append(d.signers, c.wallet)...)
+	do("open", []svm.Instruction{d.at()}, append(d.signers, c.wallet)...)
 	small, large := d.batch(0, d.leases("small", 3, begin, 100)), d.batch(1, d.leases("large", 256, begin, 100))
-	do("add tranche of 3", []solana.Instruction{small.add()}, c.buyer, c.wallet)
-	do("top up", []solana.Instruction{program.TopUp{Escrow: d.call.Escrow, Vault: d.call.Vault, Source: c.source,
+	do("add tranche of 3", []svm.Instruction{small.add()}, c.buyer, c.wallet)
+	do("top up", []svm.Instruction{program.TopUp{Escrow: d.call.Escrow, Vault: d.call.Vault, Source: c.source,
 		Authority: c.buyer.Key(), Mint: c.token, Amount: 5}.Instruction(c.program)}, c.buyer)
-	do("add tranche of 256", []solana.Instruction{large.add()}, c.buyer, c.wallet)
-	held := program.EscrowRent(1, 0) + program.TrancheRent(3) + program.TrancheRent(256)
+	do("add tranche of 256", []svm.Instruction{large.add()}, c.buyer, c.wallet)
+	held := account.EscrowRent(1, 0) + account.TrancheRent(3) + account.TrancheRent(256)
 	if spent := rent - c.lamports(c.wallet.Key()); spent != held {
 		c.Errorf("rent of %d, want %d", spent, held)
 	}
-	if e := d.check("opened"); e.Deposited != 1_000_005 || e.Outstanding != 259*1000 || e.Tranches != 2 || e.State != program.EscrowOpen {
+	if e := d.check("opened"); e.Deposited != 1_000_005 || e.Outstanding != 259*1000 || e.Tranches != 2 || e.State != account.EscrowOpen {
 		c.Errorf("opened: %+v", e)
 	}
 
@@ -100,15 +101,15 @@ func (c *counter) whole() {
 	claimed(small, 1, 499)
 
 	// Leaf 2 is retired with time to respond, in which its provider claims; leaf 1 by its final receipt.
-	do("retire, begin", []solana.Instruction{small.begin(2, c.buyer.Key())}, c.buyer)
-	deny("finish early", program.ErrEarly, []solana.Instruction{small.finish(2)})
+	do("retire, begin", []svm.Instruction{small.begin(2, c.buyer.Key())}, c.buyer)
+	deny("finish early", program.ErrEarly, []svm.Instruction{small.finish(2)})
 	c.until(begin + 50 + response)
-	deny("finish in the last slot", program.ErrEarly, []solana.Instruction{small.finish(2)})
+	deny("finish in the last slot", program.ErrEarly, []svm.Instruction{small.finish(2)})
 	claim(small, 2, 300, 300)
 	c.until(begin + 51 + response)
 	deny("claim when the window is over", program.ErrRetired, small.claim(2, 400, c.payout))
-	do("retire, finish", []solana.Instruction{small.finish(2)})
-	deny("finish again", program.ErrNothingDue, []solana.Instruction{small.finish(2)})
+	do("retire, finish", []svm.Instruction{small.finish(2)})
+	deny("finish again", program.ErrNothingDue, []svm.Instruction{small.finish(2)})
 	do("retire, final", small.final(1, small.receipt(1, 520), c.provider))
 	deny("final again", program.ErrNothingDue, small.final(1, small.receipt(1, 520), c.provider))
 	claim(small, 1, 1000, 20)
@@ -118,30 +119,30 @@ func (c *counter) whole() {
 	if e := d.check("retired"); e.Outstanding != 259*1000-paid-480-700 {
 		c.Errorf("retired: %+v, %d paid", e, paid)
 	}
-	deny("close an unfinished tranche", program.ErrOutstanding, []solana.Instruction{small.close()})
+	deny("close an unfinished tranche", program.ErrOutstanding, []svm.Instruction{small.close()})
 	c.until(begin + 200)
 	claim(small, 0, math.MaxUint64, 920)
-	do("close tranche", []solana.Instruction{small.close()})
+	do("close tranche", []svm.Instruction{small.close()})
 	c.gone("close tranche", small.address)
 	deny("claim from a closed tranche", program.ErrOwner, small.claim(0, 1000, c.payout))
-	deny("a closed tranche's number again", program.ErrLeaf, []solana.Instruction{small.add()}, c.buyer, c.wallet)
+	deny("a closed tranche's number again", program.ErrLeaf, []svm.Instruction{small.add()}, c.buyer, c.wallet)
 
 	// What is free goes back before the deadline if the buyer says so, and no more.
-	deny("refund without buyer", program.ErrEarly, []solana.Instruction{d.refund(sign.Key{})})
-	do("refund", []solana.Instruction{d.refund(c.buyer.Key())}, c.buyer)
+	deny("refund without buyer", program.ErrEarly, []svm.Instruction{d.refund(sign.Key{})})
+	do("refund", []svm.Instruction{d.refund(c.buyer.Key())}, c.buyer)
 	e := d.check("refunded what is free")
 	if c.balance(d.call.Vault) != e.Outstanding+e.Fee || c.balance(c.back)-back != e.Refunded {
 		c.Errorf("refunded: %+v, vault %d", e, c.balance(d.call.Vault))
 	}
-	deny("refund again", program.ErrNothingDue, []solana.Instruction{d.refund(c.buyer.Key())}, c.buyer)
+	deny("refund again", program.ErrNothingDue, []svm.Instruction{d.refund(c.buyer.Key())}, c.buyer)
 
 	// Fees, swept twice, are shared as if they were swept once.
 	fees := e.Fee
-	do("sweep", []solana.Instruction{d.sweep()})
-	deny("sweep again", program.ErrNothingDue, []solana.Instruction{d.sweep()})
+	do("sweep", []svm.Instruction{d.sweep()})
+	deny("sweep again", program.ErrNothingDue, []svm.Instruction{d.sweep()})
 	claim(large, 7, 999, 999)
 	fees += d.state().Fee
-	do("sweep", []solana.Instruction{d.sweep()})
+	do("sweep", []svm.Instruction{d.sweep()})
 	wantFees := feeOf(1000) + feeOf(520) + feeOf(300) + feeOf(35) + feeOf(70) + feeOf(999)
 	burnt := fees - fees*2500/10_000 - fees*1500/10_000 - fees*1000/10_000
 	if fees != wantFees || c.balance(c.pool)-pool != fees*2500/10_000 || c.balance(c.treasury)-treasury != fees*1500/10_000 ||
@@ -154,27 +155,27 @@ func (c *counter) whole() {
 	}
 
 	// The end: nothing can be claimed after it.
-	deny("close while something is outstanding", program.ErrEarly, []solana.Instruction{d.close(sign.Key{})})
+	deny("close while something is outstanding", program.ErrEarly, []svm.Instruction{d.close(sign.Key{})})
 	c.until(d.call.Deadline + margin)
-	deny("refund in the margin's last slot", program.ErrEarly, []solana.Instruction{d.refund(sign.Key{})})
+	deny("refund in the margin's last slot", program.ErrEarly, []svm.Instruction{d.refund(sign.Key{})})
 	claim(large, 9, 1000, 1000)
 	c.until(d.call.Deadline + margin + 1)
-	deny("close before what is outstanding is refunded", program.ErrOutstanding, []solana.Instruction{d.close(sign.Key{})})
-	do("refund everything", []solana.Instruction{d.refund(sign.Key{})})
+	deny("close before what is outstanding is refunded", program.ErrOutstanding, []svm.Instruction{d.close(sign.Key{})})
+	do("refund everything", []svm.Instruction{d.refund(sign.Key{})})
 	e = d.check("refunded")
-	if e.State != program.EscrowRefunded || e.Outstanding != 0 || c.balance(d.call.Vault) != e.Fee || e.Fee != feeOf(1000) {
+	if e.State != account.EscrowRefunded || e.Outstanding != 0 || c.balance(d.call.Vault) != e.Fee || e.Fee != feeOf(1000) {
 		c.Errorf("refunded: %+v", e)
 	}
 	deny("claim after refund", program.ErrRefunded, large.claim(10, 1000, c.payout))
-	deny("refund after refund", program.ErrNothingDue, []solana.Instruction{d.refund(sign.Key{})})
-	deny("add a tranche after refund", program.ErrRefunded, []solana.Instruction{d.batch(2, d.leases("late", 1, begin, 1)).add()}, c.buyer, c.wallet)
-	deny("close with a tranche open", program.ErrOutstanding, []solana.Instruction{d.close(sign.Key{})})
-	do("close tranche of 256", []solana.Instruction{large.close()})
-	deny("close with fees", program.ErrFees, []solana.Instruction{d.close(sign.Key{})})
-	do("sweep the last", []solana.Instruction{d.sweep()})
+	deny("refund after refund", program.ErrNothingDue, []svm.Instruction{d.refund(sign.Key{})})
+	deny("add a tranche after refund", program.ErrRefunded, []svm.Instruction{d.batch(2, d.leases("late", 1, begin, 1)).add()}, c.buyer, c.wallet)
+	deny("close with a tranche open", program.ErrOutstanding, []svm.Instruction{d.close(sign.Key{})})
+	do("close tranche of 256", []svm.Instruction{large.close()})
+	deny("close with fees", program.ErrFees, []svm.Instruction{d.close(sign.Key{})})
+	do("sweep the last", []svm.Instruction{d.sweep()})
 	// Somebody leaves tokens in the vault: they go to the refund owner.
-	do("gift", []solana.Instruction{c.give(d.call.Vault, 3)}, c.wallet)
-	do("close", []solana.Instruction{d.close(sign.Key{})})
+	do("gift", []svm.Instruction{c.give(d.call.Vault, 3)}, c.wallet)
+	do("close", []svm.Instruction{d.close(sign.Key{})})
 	c.gone("close", d.call.Escrow, d.call.Vault, large.address)
 	if now := c.lamports(c.wallet.Key()); now != rent {
 		c.Errorf("the payer has %d lamports, had %d", now, rent)
@@ -183,52 +184,52 @@ func (c *counter) whole() {
 	if got := c.balance(c.back) - back; spent != 1_000_005 || got != spent-paid+3 || c.balance(c.payout)-payout != paid-swept {
 		c.Errorf("of %d the refund owner got %d, the provider %d; %d was paid", spent, got, c.balance(c.payout)-payout, paid)
 	}
-	deny("open it again", program.ErrOpened, []solana.Instruction{d.at()}, append(d.signers, c.wallet)...)
+	deny("open it again", program.ErrOpened, []svm.Instruction{d.at()}, append(d.signers, c.wallet)...)
 }
 
 // give makes tokens out of nothing.
-func (c *counter) give(to sign.Key, amount uint64) solana.Instruction {
-	return solana.Instruction{Program: program.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []solana.Meta{
+func (c *counter) give(to sign.Key, amount uint64) svm.Instruction {
+	return svm.Instruction{Program: svm.TokenProgram, Data: u64([]byte{7}, amount), Accounts: []svm.Meta{
 		{Key: c.token, Writable: true}, {Key: to, Writable: true}, {Key: c.wallet.Key(), Signer: true}}}
 }
 
 // times: what may be done in which slot, to the slot.
 func (c *counter) times() {
-	c.until(c.now() + 2*program.OpeningSlots)
+	c.until(c.now() + 2*account.OpeningSlots)
 	now := c.now()
 	d := c.deal("times", 100, 1, c.buyer)
 	d.call.Opened = now + 1
-	c.deny("opened in the future", program.ErrOpened, []solana.Instruction{d.at()}, d.signers...)
-	d.call.Opened = now - program.OpeningSlots - 1
-	c.deny("opened too long ago", program.ErrOpened, []solana.Instruction{d.at()}, d.signers...)
-	d.call.Opened = now - program.OpeningSlots
+	c.deny("opened in the future", program.ErrOpened, []svm.Instruction{d.at()}, d.signers...)
+	d.call.Opened = now - account.OpeningSlots - 1
+	c.deny("opened too long ago", program.ErrOpened, []svm.Instruction{d.at()}, d.signers...)
+	d.call.Opened = now - account.OpeningSlots
 	d.call.Deadline = now
-	c.deny("deadline now", program.ErrDeadline, []solana.Instruction{d.at()}, d.signers...)
-	d.call.Deadline = d.call.Opened + program.MaxEscrowSlots + 1
-	c.deny("deadline too far", program.ErrDeadline, []solana.Instruction{d.at()}, d.signers...)
+	c.deny("deadline now", program.ErrDeadline, []svm.Instruction{d.at()}, d.signers...)
+	d.call.Deadline = d.call.Opened + account.MaxEscrowSlots + 1
+	c.deny("deadline too far", program.ErrDeadline, []svm.Instruction{d.at()}, d.signers...)
 	d.call.Deadline = math.MaxUint64
-	c.deny("deadline at the end of time", program.ErrDeadline, []solana.Instruction{d.at()}, d.signers...)
+	c.deny("deadline at the end of time", program.ErrDeadline, []svm.Instruction{d.at()}, d.signers...)
 	d.call.Deadline = now + 10
 	d.open()
-	c.deny("close within 150 slots", program.ErrEarly, []solana.Instruction{d.close(c.buyer.Key())}, c.buyer)
+	c.deny("close within 150 slots", program.ErrEarly, []svm.Instruction{d.close(c.buyer.Key())}, c.buyer)
 	c.until(now + 9)
 	d.batch(0, d.leases("last", 1, now, 10)).open()
 	c.until(now + 10)
-	c.deny("add a tranche at the deadline", program.ErrDeadline, []solana.Instruction{d.batch(1, d.leases("late", 1, now, 10)).add()}, c.buyer)
+	c.deny("add a tranche at the deadline", program.ErrDeadline, []svm.Instruction{d.batch(1, d.leases("late", 1, now, 10)).add()}, c.buyer)
 
 	// Closed in the first slot in which it may be, its address is out of reach in the same slot.
 	d = c.deal("reopened", 1000, 1, c.buyer)
 	now = c.now()
 	d.call.Opened = now - 3
 	d.open()
-	c.until(now - 3 + program.OpeningSlots)
-	c.deny("close in the last slot of its opening", program.ErrEarly, []solana.Instruction{d.close(c.buyer.Key())}, c.buyer)
-	c.until(now - 2 + program.OpeningSlots)
-	c.deny("close without buyer before the deadline", program.ErrEarly, []solana.Instruction{d.close(sign.Key{})})
-	c.run("close and open again", programtest.Custom(1, uint32(program.ErrOpened)), []solana.Instruction{d.close(c.buyer.Key()), d.at()}, c.wallet, c.buyer)
-	c.must("close before the deadline", []solana.Instruction{d.close(c.buyer.Key())}, c.buyer)
+	c.until(now - 3 + account.OpeningSlots)
+	c.deny("close in the last slot of its opening", program.ErrEarly, []svm.Instruction{d.close(c.buyer.Key())}, c.buyer)
+	c.until(now - 2 + account.OpeningSlots)
+	c.deny("close without buyer before the deadline", program.ErrEarly, []svm.Instruction{d.close(sign.Key{})})
+	c.run("close and open again", programtest.Custom(1, uint32(program.ErrOpened)), []svm.Instruction{d.close(c.buyer.Key()), d.at()}, c.wallet, c.buyer)
+	c.must("close before the deadline", []svm.Instruction{d.close(c.buyer.Key())}, c.buyer)
 	c.gone("close before the deadline", d.call.Escrow, d.call.Vault)
-	c.deny("open it again", program.ErrOpened, []solana.Instruction{d.at()}, d.signers...)
+	c.deny("open it again", program.ErrOpened, []svm.Instruction{d.at()}, d.signers...)
 
 	// u64 limits: what a lease comes to may not fit.
 	d = c.deal("limits", 100_000, 1, c.buyer)
@@ -251,8 +252,8 @@ func (c *counter) times() {
 // closing: an escrow that everybody forgot, on any engine's clock.
 func (c *counter) closing() {
 	back := c.balance(c.back)
-	d := c.deal("forgotten", program.OpeningSlots/2+10, 1, c.buyer)
-	d.call.Opened -= program.OpeningSlots / 2 // so that it can be closed sooner
+	d := c.deal("forgotten", account.OpeningSlots/2+10, 1, c.buyer)
+	d.call.Opened -= account.OpeningSlots / 2 // so that it can be closed sooner
 	d.open()
 	b := d.batch(0, d.leases("forgotten", 2, c.now()-20, 10)).open()
 	c.must("claim", b.claim(0, 60, c.payout))
@@ -260,57 +261,57 @@ func (c *counter) closing() {
 	c.until(d.call.Deadline + margin + 1)
 	other := c.deal("another", 100_000, 1, c.buyer).open()
 	good := d.refund(sign.Key{})
-	c.deny("refund to somebody", program.ErrTokenOwner, []solana.Instruction{with(good, 2, c.source)})
-	c.deny("refund to the vault", program.ErrDuplicate, []solana.Instruction{with(good, 2, d.call.Vault)})
-	c.deny("refund to an account of another mint", program.ErrMint, []solana.Instruction{with(good, 2, c.tokens("refund owner's other", c.other, c.owner.Key(), 0))})
-	c.deny("refund from another vault", program.ErrAddress, []solana.Instruction{with(good, 1, other.call.Vault)})
-	c.deny("refund with another mint", program.ErrMint, []solana.Instruction{with(good, 3, c.other)})
-	c.deny("refund by another network", program.ErrAddress, []solana.Instruction{with(good, 4, d.call.Escrow)})
-	c.deny("refund by another token program", program.ErrAddress, []solana.Instruction{with(good, 5, program.SystemProgram)})
-	c.deny("refund with data", program.ErrData, []solana.Instruction{edit(good, func(in *solana.Instruction) { in.Data = append(in.Data, 0) })})
-	c.deny("refund of another whose time is not over", program.ErrEarly, []solana.Instruction{other.refund(sign.Key{})})
-	c.deny("refund by a stranger", program.ErrAddress, []solana.Instruction{other.refund(c.stranger.Key())}, c.stranger)
-	unsigned := edit(other.refund(c.buyer.Key()), func(in *solana.Instruction) { in.Accounts[6].Signer = false })
-	c.deny("refund without the buyer's signature", program.ErrNotSigner, []solana.Instruction{unsigned})
+	c.deny("refund to somebody", program.ErrTokenOwner, []svm.Instruction{with(good, 2, c.source)})
+	c.deny("refund to the vault", program.ErrDuplicate, []svm.Instruction{with(good, 2, d.call.Vault)})
+	c.deny("refund to an account of another mint", program.ErrMint, []svm.Instruction{with(good, 2, c.tokens("refund owner's other", c.other, c.owner.Key(), 0))})
+	c.deny("refund from another vault", program.ErrAddress, []svm.Instruction{with(good, 1, other.call.Vault)})
+	c.deny("refund with another mint", program.ErrMint, []svm.Instruction{with(good, 3, c.other)})
+	c.deny("refund by another network", program.ErrAddress, []svm.Instruction{with(good, 4, d.call.Escrow)})
+	c.deny("refund by another token program", program.ErrAddress, []svm.Instruction{with(good, 5, svm.SystemProgram)})
+	c.deny("refund with data", program.ErrData, []svm.Instruction{edit(good, func(in *svm.Instruction) { in.Data = append(in.Data, 0) })})
+	c.deny("refund of another whose time is not over", program.ErrEarly, []svm.Instruction{other.refund(sign.Key{})})
+	c.deny("refund by a stranger", program.ErrAddress, []svm.Instruction{other.refund(c.stranger.Key())}, c.stranger)
+	unsigned := edit(other.refund(c.buyer.Key()), func(in *svm.Instruction) { in.Accounts[6].Signer = false })
+	c.deny("refund without the buyer's signature", program.ErrNotSigner, []svm.Instruction{unsigned})
 
-	c.must("refund", []solana.Instruction{good})
-	if e := d.check("forgotten"); e.State != program.EscrowRefunded || c.balance(c.back)-back != 1_000_000-60 || e.Fee != 1 {
+	c.must("refund", []svm.Instruction{good})
+	if e := d.check("forgotten"); e.State != account.EscrowRefunded || c.balance(c.back)-back != 1_000_000-60 || e.Fee != 1 {
 		c.Errorf("forgotten: %+v", e)
 	}
 	c.deny("claim after refund", program.ErrRefunded, b.claim(1, 100, c.payout))
-	c.deny("retire after refund", program.ErrRefunded, []solana.Instruction{b.begin(1, c.buyer.Key())}, c.buyer)
-	c.deny("top up after refund", program.ErrRefunded, []solana.Instruction{d.topUp(1)}, c.buyer)
+	c.deny("retire after refund", program.ErrRefunded, []svm.Instruction{b.begin(1, c.buyer.Key())}, c.buyer)
+	c.deny("top up after refund", program.ErrRefunded, []svm.Instruction{d.topUp(1)}, c.buyer)
 	shut := b.close()
-	c.deny("close a tranche of another escrow", program.ErrAddress, []solana.Instruction{with(shut, 0, other.call.Escrow)})
-	c.deny("close a tranche to somebody", program.ErrAddress, []solana.Instruction{with(shut, 2, c.stranger.Key())})
-	c.deny("close a tranche that is an escrow", program.ErrKind, []solana.Instruction{with(shut, 1, other.call.Escrow)})
-	c.must("close tranche", []solana.Instruction{shut})
-	c.deny("close a tranche again", program.ErrOwner, []solana.Instruction{shut})
+	c.deny("close a tranche of another escrow", program.ErrAddress, []svm.Instruction{with(shut, 0, other.call.Escrow)})
+	c.deny("close a tranche to somebody", program.ErrAddress, []svm.Instruction{with(shut, 2, c.stranger.Key())})
+	c.deny("close a tranche that is an escrow", program.ErrKind, []svm.Instruction{with(shut, 1, other.call.Escrow)})
+	c.must("close tranche", []svm.Instruction{shut})
+	c.deny("close a tranche again", program.ErrOwner, []svm.Instruction{shut})
 
 	sweep := d.sweep()
-	c.deny("sweep that skips the pool", program.ErrNotWritable, []solana.Instruction{edit(sweep, func(in *solana.Instruction) { in.Accounts[5] = solana.Meta{Key: c.program} })})
-	c.deny("sweep to another pool", program.ErrAddress, []solana.Instruction{with(sweep, 5, c.treasury)})
-	c.deny("sweep without treasury", program.ErrTokenOwner, []solana.Instruction{with(sweep, 6, c.payout)})
-	c.deny("sweep without referrer", program.ErrOwner, []solana.Instruction{with(sweep, 7, c.stranger.Key())})
-	c.deny("sweep that skips the treasury", program.ErrNotWritable, []solana.Instruction{edit(sweep, func(in *solana.Instruction) { in.Accounts[6] = solana.Meta{Key: c.program} })})
-	c.deny("sweep that skips the referrer", program.ErrNotWritable, []solana.Instruction{edit(sweep, func(in *solana.Instruction) { in.Accounts[7] = solana.Meta{Key: c.program} })})
-	c.deny("sweep to the vault", program.ErrDuplicate, []solana.Instruction{with(sweep, 7, d.call.Vault)})
-	c.deny("sweep another vault", program.ErrAddress, []solana.Instruction{with(sweep, 1, other.call.Vault)})
-	c.deny("sweep another mint", program.ErrMint, []solana.Instruction{with(sweep, 2, c.other)})
-	c.must("sweep", []solana.Instruction{sweep})
+	c.deny("sweep that skips the pool", program.ErrNotWritable, []svm.Instruction{edit(sweep, func(in *svm.Instruction) { in.Accounts[5] = svm.Meta{Key: c.program} })})
+	c.deny("sweep to another pool", program.ErrAddress, []svm.Instruction{with(sweep, 5, c.treasury)})
+	c.deny("sweep without treasury", program.ErrTokenOwner, []svm.Instruction{with(sweep, 6, c.payout)})
+	c.deny("sweep without referrer", program.ErrOwner, []svm.Instruction{with(sweep, 7, c.stranger.Key())})
+	c.deny("sweep that skips the treasury", program.ErrNotWritable, []svm.Instruction{edit(sweep, func(in *svm.Instruction) { in.Accounts[6] = svm.Meta{Key: c.program} })})
+	c.deny("sweep that skips the referrer", program.ErrNotWritable, []svm.Instruction{edit(sweep, func(in *svm.Instruction) { in.Accounts[7] = svm.Meta{Key: c.program} })})
+	c.deny("sweep to the vault", program.ErrDuplicate, []svm.Instruction{with(sweep, 7, d.call.Vault)})
+	c.deny("sweep another vault", program.ErrAddress, []svm.Instruction{with(sweep, 1, other.call.Vault)})
+	c.deny("sweep another mint", program.ErrMint, []svm.Instruction{with(sweep, 2, c.other)})
+	c.must("sweep", []svm.Instruction{sweep})
 
 	end := d.close(sign.Key{})
-	c.deny("close to somebody", program.ErrAddress, []solana.Instruction{with(end, 5, c.stranger.Key())})
-	c.deny("close with another vault", program.ErrAddress, []solana.Instruction{with(end, 1, other.call.Vault)})
-	c.deny("close a network", program.ErrKind, []solana.Instruction{edit(end, func(in *solana.Instruction) { in.Accounts[0] = solana.Meta{Key: c.network, Writable: true} })})
-	c.must("gift", []solana.Instruction{c.give(d.call.Vault, 3)})
-	c.deny("close with the gift for somebody", program.ErrTokenOwner, []solana.Instruction{with(end, 2, c.source)})
-	c.must("close", []solana.Instruction{end})
+	c.deny("close to somebody", program.ErrAddress, []svm.Instruction{with(end, 5, c.stranger.Key())})
+	c.deny("close with another vault", program.ErrAddress, []svm.Instruction{with(end, 1, other.call.Vault)})
+	c.deny("close a network", program.ErrKind, []svm.Instruction{edit(end, func(in *svm.Instruction) { in.Accounts[0] = svm.Meta{Key: c.network, Writable: true} })})
+	c.must("gift", []svm.Instruction{c.give(d.call.Vault, 3)})
+	c.deny("close with the gift for somebody", program.ErrTokenOwner, []svm.Instruction{with(end, 2, c.source)})
+	c.must("close", []svm.Instruction{end})
 	c.gone("close", d.call.Escrow, d.call.Vault, b.address)
-	c.deny("refund of a closed escrow", program.ErrOwner, []solana.Instruction{good})
-	c.deny("open it again", program.ErrOpened, []solana.Instruction{d.at()}, d.signers...)
+	c.deny("refund of a closed escrow", program.ErrOwner, []svm.Instruction{good})
+	c.deny("open it again", program.ErrOpened, []svm.Instruction{d.at()}, d.signers...)
 }
 
-func (d *deal) topUp(amount uint64) solana.Instruction {
+func (d *deal) topUp(amount uint64) svm.Instruction {
 	return program.TopUp{Escrow: d.call.Escrow, Vault: d.call.Vault, Source: d.source, Authority: d.buyer.Key(), Mint: d.call.Mint, Amount: amount}.Instruction(d.program)
 }

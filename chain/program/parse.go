@@ -2,17 +2,19 @@ package program
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"slices"
 
+	"github.com/starling-network/starling/chain/internal/fields"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// ErrCall: not a call about an escrow, an anchor or an audit, or not in its one form.
+// ErrCall is returned for an instruction that is no call about an escrow, an anchor or an audit, or not in its form.
 var ErrCall = errors.New("program: not a call about an escrow, an anchor or an audit")
 
 // maxCallAccounts is more than any of these calls has.
@@ -22,11 +24,11 @@ const maxCallAccounts = 16
 // signatures' instruction, -1 where none is needed. The result is written again to check it. The bytes must be equal,
 // and every account must have at least the call's permissions (permissions of one instruction hold for its whole
 // transaction). It returns ErrCall.
-func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
+func ParseCall(at sign.Key, in svm.Instruction) (call Call, ed int, err error) {
 	if in.Program != at || len(in.Data) == 0 || len(in.Accounts) > maxCallAccounts {
 		return nil, 0, ErrCall
 	}
-	r := &layout{b: in.Data[1:]}
+	r := &layout{fields.Reader{Rest: in.Data[1:]}}
 	k := make([]sign.Key, maxCallAccounts)
 	for i, m := range in.Accounts {
 		k[i] = m.Key
@@ -42,17 +44,17 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	case tagOpenEscrow:
 		call = parseOpenEscrow(in, r, k)
 	case tagAddTranche:
-		c := AddTranche{Payer: k[0], Buyer: k[1], Escrow: k[2], Vault: k[3], Tranche: k[4], Index: r.u16()}
-		c.Root = tranche.Root{Hash: sign.Hash(r.key()), Sum: market.Amount(r.u64()), Count: r.u16()}
+		c := AddTranche{Payer: k[0], Buyer: k[1], Escrow: k[2], Vault: k[3], Tranche: k[4], Index: r.U16()}
+		c.Root = tranche.Root{Hash: r.Hash(), Sum: market.Amount(r.U64()), Count: r.U16()}
 		call = c
 	case tagAddStandbyTranche:
 		call = parseAddStandbyTranche(in, r, k)
 	case tagTopUp:
-		call = TopUp{Escrow: k[0], Vault: k[1], Source: k[2], Authority: k[3], Mint: k[4], Amount: r.u64()}
+		call = TopUp{Escrow: k[0], Vault: k[1], Source: k[2], Authority: k[3], Mint: k[4], Amount: r.U64()}
 	case tagClaim:
 		c := Claim{Escrow: k[0], Tranche: k[1], Vault: k[2], Destination: k[3], Mint: k[4], Network: k[5], Payee: k[8],
-			Ed: r.u8()}
-		c.Leaf.Index, c.Leaf.Provider = r.u16(), r.key()
+			Ed: r.U8()}
+		c.Leaf.Index, c.Leaf.Provider = r.U16(), r.Key()
 		r.terms(&c.Leaf)
 		c.Proof = r.proof()
 		call, ed = c, int(c.Ed)
@@ -75,13 +77,13 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 	case tagCloseAnchor:
 		call = CloseAnchor{Authority: k[0], Anchor: k[1]}
 	case tagState:
-		c := State{Reporter: k[0], Network: k[1], Stated: k[2], Ed: r.u8(), What: Statement(r.u8())}
+		c := State{Reporter: k[0], Network: k[1], Stated: k[2], Ed: r.U8(), What: Statement(r.U8())}
 		call, ed = c, int(c.Ed)
 	case tagCloseStated:
 		call = CloseStated{Reporter: k[0], Stated: k[1]}
 	case tagSlashAudit:
 		c := SlashAudit{Network: k[0], Provider: k[1], Vault: k[2], Mint: k[3], A: k[4], Reporter: k[6],
-			Kind: audit.Kind(r.u8())}
+			Kind: audit.Kind(r.U8())}
 		if c.Kind == audit.TwoAnswers {
 			c.B = k[5]
 		} else {
@@ -101,30 +103,30 @@ func ParseCall(at sign.Key, in Instruction) (call Call, ed int, err error) {
 
 // wrongValue reads the fields of SlashAudit after its kind.
 func (r *layout) wrongValue(c *SlashAudit) {
-	c.Value, c.Index, c.Count = r.u8(), r.u16(), r.u16()
-	c.Answer, _ = audit.UnmarshalAnswer(r.take(audit.AnswerSize)) // one that is none is not written again as it was
-	c.Opened.Leaf = r.u32()
+	c.Value, c.Index, c.Count = r.U8(), r.U16(), r.U16()
+	c.Answer, _ = audit.UnmarshalAnswer(r.Take(audit.AnswerSize)) // one that is none is not written again as it was
+	c.Opened.Leaf = r.U32()
 	for i := range c.Opened.Values {
-		c.Opened.Values[i] = int32(r.u32())
+		c.Opened.Values[i] = int32(r.U32())
 	}
-	for range r.u8() {
-		c.Path = append(c.Path, sign.Hash(r.key()))
+	for range r.U8() {
+		c.Path = append(c.Path, r.Hash())
 	}
 }
 
 // serves reports whether an account has the needed permissions.
-func serves(need, m Meta) bool {
+func serves(need, m svm.Meta) bool {
 	return m.Key == need.Key && (m.Signer || !need.Signer) && (m.Writable || !need.Writable)
 }
 
-func parseOpenEscrow(in Instruction, r *layout, k []sign.Key) Call {
+func parseOpenEscrow(in svm.Instruction, r *layout, k []sign.Key) Call {
 	c := OpenEscrow{Payer: k[0], Buyer: k[1], Source: k[2], Authority: k[3], Escrow: k[4], Vault: k[5], Mint: k[6],
-		Network: k[7], Order: market.OrderID(r.key()), Opened: r.u64(), Deadline: r.u64(), Deposit: r.u64(),
-		Referrer: r.key(), RefundOwner: r.key(), MintIndex: r.u8()}
-	c.Keys.Threshold = r.u8()
-	for range r.u8() {
-		c.Standbys = append(c.Standbys, Standby{Provider: r.key(), Payout: r.key(), MaxRate: market.Rate(r.u64()),
-			Budget: market.Amount(r.u64())})
+		Network: k[7], Order: market.OrderID(r.Key()), Opened: r.U64(), Deadline: r.U64(), Deposit: r.U64(),
+		Referrer: r.Key(), RefundOwner: r.Key(), MintIndex: r.U8()}
+	c.Keys.Threshold = r.U8()
+	for range r.U8() {
+		c.Standbys = append(c.Standbys, account.Standby{Provider: r.Key(), Payout: r.Key(),
+			MaxRate: market.Rate(r.U64()), Budget: market.Amount(r.U64())})
 	}
 	for _, m := range in.Accounts[min(10, len(in.Accounts)):] {
 		c.Keys.Keys = append(c.Keys.Keys, m.Key)
@@ -132,10 +134,10 @@ func parseOpenEscrow(in Instruction, r *layout, k []sign.Key) Call {
 	return c
 }
 
-func parseAddStandbyTranche(in Instruction, r *layout, k []sign.Key) Call {
-	c := AddStandbyTranche{Payer: k[0], Escrow: k[1], Vault: k[2], Tranche: k[3], Index: r.u16()}
-	for range r.u8() {
-		l, which, lease := tranche.Leaf{}, r.u8(), market.LeaseID(r.key())
+func parseAddStandbyTranche(in svm.Instruction, r *layout, k []sign.Key) Call {
+	c := AddStandbyTranche{Payer: k[0], Escrow: k[1], Vault: k[2], Tranche: k[3], Index: r.U16()}
+	for range r.U8() {
+		l, which, lease := tranche.Leaf{}, r.U8(), market.LeaseID(r.Key())
 		r.terms(&l)
 		c.Leaves = append(c.Leaves, StandbyLeaf{Standby: which, Lease: lease, Rate: l.Rate, Cap: l.Cap,
 			Start: l.Start, End: l.End})
@@ -146,23 +148,23 @@ func parseAddStandbyTranche(in Instruction, r *layout, k []sign.Key) Call {
 	return c
 }
 
-func parseRetire(in Instruction, r *layout, k []sign.Key) (Call, int) {
-	switch r.u8() {
+func parseRetire(in svm.Instruction, r *layout, k []sign.Key) (Call, int) {
+	switch r.U8() {
 	case retireBegin:
-		c := RetireBegin{Escrow: k[0], Tranche: k[1], Network: k[2], Index: r.u16()}
+		c := RetireBegin{Escrow: k[0], Tranche: k[1], Network: k[2], Index: r.U16()}
 		for _, m := range in.Accounts[min(3, len(in.Accounts)):] {
 			c.Signers = append(c.Signers, m.Key)
 		}
 		return c, -1
 	case retireFinish:
 		c := RetireFinish{Escrow: k[0], Tranche: k[1]}
-		c.Leaf.Index, c.Leaf.Provider, c.Leaf.Lease, c.Leaf.Payout = r.u16(), r.key(), market.LeaseID(r.key()), r.key()
+		c.Leaf.Index, c.Leaf.Provider, c.Leaf.Lease, c.Leaf.Payout = r.U16(), r.Key(), market.LeaseID(r.Key()), r.Key()
 		r.terms(&c.Leaf)
 		c.Proof = r.proof()
 		return c, -1
 	case retireFinal:
-		c := RetireFinal{Escrow: k[0], Tranche: k[1], Network: k[2], Ed: r.u8()}
-		c.Leaf.Index, c.Leaf.Payout = r.u16(), r.key()
+		c := RetireFinal{Escrow: k[0], Tranche: k[1], Network: k[2], Ed: r.U8()}
+		c.Leaf.Index, c.Leaf.Payout = r.U16(), r.Key()
 		r.terms(&c.Leaf)
 		c.Proof = r.proof()
 		return c, int(c.Ed)
@@ -171,29 +173,18 @@ func parseRetire(in Instruction, r *layout, k []sign.Key) (Call, int) {
 }
 
 // layout reads an instruction's data; ParseCall checks the result.
-type layout struct{ b []byte }
-
-func (r *layout) take(n int) []byte {
-	out := make([]byte, n)
-	r.b = r.b[copy(out, r.b):]
-	return out
-}
-func (r *layout) u8() uint8     { return r.take(1)[0] }
-func (r *layout) u16() uint16   { return binary.LittleEndian.Uint16(r.take(2)) }
-func (r *layout) u32() uint32   { return binary.LittleEndian.Uint32(r.take(4)) }
-func (r *layout) u64() uint64   { return binary.LittleEndian.Uint64(r.take(8)) }
-func (r *layout) key() sign.Key { return sign.Key(r.take(32)) }
+type layout struct{ fields.Reader }
 
 func (r *layout) terms(l *tranche.Leaf) {
 	l.Version = tranche.LeafVersion
-	l.Rate, l.Cap = market.Rate(r.u64()), market.Amount(r.u64())
-	l.Start, l.End = market.Slot(r.u64()), market.Slot(r.u64())
+	l.Rate, l.Cap = market.Rate(r.U64()), market.Amount(r.U64())
+	l.Start, l.End = market.Slot(r.U64()), market.Slot(r.U64())
 }
 
 func (r *layout) proof() (p tranche.Proof) {
 	p = tranche.Proof{}
-	for range r.u8() {
-		p = append(p, tranche.Sibling{Hash: sign.Hash(r.key()), Sum: market.Amount(r.u64())})
+	for range r.U8() {
+		p = append(p, tranche.Sibling{Hash: r.Hash(), Sum: market.Amount(r.U64())})
 	}
 	return p
 }

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/program/sbpf"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/programtest"
 )
@@ -59,14 +59,14 @@ func TestSubstrate(t *testing.T) {
 	}
 }
 
-func (b *bench) probe(data []byte, accounts ...solana.Meta) solana.Instruction {
-	return solana.Instruction{Program: b.program, Data: data, Accounts: accounts}
+func (b *bench) probe(data []byte, accounts ...svm.Meta) svm.Instruction {
+	return svm.Instruction{Program: b.program, Data: data, Accounts: accounts}
 }
 
 // plain: copies, arithmetic, a panic, a log.
 func (b *bench) plain() {
 	for _, n := range []uint16{1, 8, 33, 600, 1199} {
-		b.run(fmt.Sprintf("copy %d", n), "", []solana.Instruction{b.probe(le.AppendUint16([]byte{4}, n))}, b.wallet)
+		b.run(fmt.Sprintf("copy %d", n), "", []svm.Instruction{b.probe(le.AppendUint16([]byte{4}, n))}, b.wallet)
 	}
 	b.refuse("copy too much", 16, b.probe(le.AppendUint16([]byte{4}, 1201)))
 	for _, c := range []struct {
@@ -84,11 +84,11 @@ func (b *bench) plain() {
 		if c.want != 0 {
 			want = programtest.Custom(0, c.want)
 		}
-		b.run(fmt.Sprintf("%d * %d / %d", c.a, c.b, c.c), want, []solana.Instruction{b.probe(data)}, b.wallet)
+		b.run(fmt.Sprintf("%d * %d / %d", c.a, c.b, c.c), want, []svm.Instruction{b.probe(data)}, b.wallet)
 	}
-	b.run("index in a table", "", []solana.Instruction{b.probe([]byte{7, 0})}, b.wallet)
-	b.run("index outside of a table", `{"InstructionError":[0,"ProgramFailedToComplete"]}`, []solana.Instruction{b.probe([]byte{7, 2})}, b.wallet)
-	r := b.run("say", "", []solana.Instruction{b.probe([]byte("\x08return"), solana.Meta{Key: b.wallet.Key()})}, b.wallet)
+	b.run("index in a table", "", []svm.Instruction{b.probe([]byte{7, 0})}, b.wallet)
+	b.run("index outside of a table", `{"InstructionError":[0,"ProgramFailedToComplete"]}`, []svm.Instruction{b.probe([]byte{7, 2})}, b.wallet)
+	r := b.run("say", "", []svm.Instruction{b.probe([]byte("\x08return"), svm.Meta{Key: b.wallet.Key()})}, b.wallet)
 	if text := strings.Join(r.Logs, "\n"); !strings.Contains(text, "hello from the probe") || !strings.Contains(text, "0x1, 0x2, 0x3, 0x4, 0x1") ||
 		!strings.Contains(text, "cmV0dXJu") {
 		b.Errorf("log: %s", text)
@@ -101,17 +101,17 @@ func (b *bench) ownAccount() {
 	if err != nil {
 		b.Fatal(err)
 	}
-	do := func(step byte) solana.Instruction {
-		return b.probe([]byte{6, step}, solana.Meta{Key: b.wallet.Key(), Signer: true, Writable: true}, solana.Meta{Key: at, Writable: true}, solana.Meta{Key: solana.SystemProgram})
+	do := func(step byte) svm.Instruction {
+		return b.probe([]byte{6, step}, svm.Meta{Key: b.wallet.Key(), Signer: true, Writable: true}, svm.Meta{Key: at, Writable: true}, svm.Meta{Key: svm.SystemProgram})
 	}
 	for range 2 { // the address is free again after it was closed
-		b.run("make", "", []solana.Instruction{do(1)}, b.wallet)
+		b.run("make", "", []svm.Instruction{do(1)}, b.wallet)
 		b.refuse("make again", exists, do(1))
-		b.run("fill", "", []solana.Instruction{do(2)}, b.wallet)
+		b.run("fill", "", []svm.Instruction{do(2)}, b.wallet)
 		if a, err := b.Account(b.Context(), at); err != nil || a == nil || a.Owner != b.program || len(a.Data) != 100 || a.Data[90] != 0 || a.Data[91] != 5 || a.Data[99] != 5 {
 			b.Fatalf("filled: %+v, %v", a, err)
 		}
-		b.run("close", "", []solana.Instruction{do(3)}, b.wallet)
+		b.run("close", "", []svm.Instruction{do(3)}, b.wallet)
 		if a, err := b.Account(b.Context(), at); err != nil || a != nil {
 			b.Fatalf("closed: %+v, %v", a, err)
 		}
@@ -126,14 +126,14 @@ func (b *bench) vaults() {
 		b.Fatal(err)
 	}
 	owner := b.wallet.Key()
-	writable := func(k sign.Key) solana.Meta { return solana.Meta{Key: k, Writable: true} }
+	writable := func(k sign.Key) svm.Meta { return svm.Meta{Key: k, Writable: true} }
 	allocate := le.AppendUint64([]byte{8, 0, 0, 0}, mintSize)
-	assign := append([]byte{1, 0, 0, 0}, solana.TokenProgram[:]...)
+	assign := append([]byte{1, 0, 0, 0}, svm.TokenProgram[:]...)
 	key := mint.Key()
-	b.run("make a mint", "", []solana.Instruction{
-		{Program: solana.SystemProgram, Data: allocate, Accounts: []solana.Meta{{Key: key, Signer: true, Writable: true}}},
-		{Program: solana.SystemProgram, Data: assign, Accounts: []solana.Meta{{Key: key, Signer: true, Writable: true}}},
-		{Program: solana.TokenProgram, Data: append(append([]byte{20, 6}, owner[:]...), 0), Accounts: []solana.Meta{writable(key)}},
+	b.run("make a mint", "", []svm.Instruction{
+		{Program: svm.SystemProgram, Data: allocate, Accounts: []svm.Meta{{Key: key, Signer: true, Writable: true}}},
+		{Program: svm.SystemProgram, Data: assign, Accounts: []svm.Meta{{Key: key, Signer: true, Writable: true}}},
+		{Program: svm.TokenProgram, Data: append(append([]byte{20, 6}, owner[:]...), 0), Accounts: []svm.Meta{writable(key)}},
 	}, b.wallet, mint)
 	var vaults [2]sign.Key
 	for i := range vaults {
@@ -146,41 +146,41 @@ func (b *bench) vaults() {
 				b.Fatal(err)
 			}
 		}
-		b.run(fmt.Sprintf("open vault %d", i), "", []solana.Instruction{b.probe([]byte{0, byte(i)}, solana.Meta{Key: owner, Signer: true, Writable: true},
-			writable(vaults[i]), solana.Meta{Key: key}, solana.Meta{Key: solana.SystemProgram}, solana.Meta{Key: solana.TokenProgram})}, b.wallet)
+		b.run(fmt.Sprintf("open vault %d", i), "", []svm.Instruction{b.probe([]byte{0, byte(i)}, svm.Meta{Key: owner, Signer: true, Writable: true},
+			writable(vaults[i]), svm.Meta{Key: key}, svm.Meta{Key: svm.SystemProgram}, svm.Meta{Key: svm.TokenProgram})}, b.wallet)
 	}
 	amount := func(v sign.Key) uint64 {
 		a, err := b.Account(b.Context(), v)
-		if err != nil || a == nil || a.Owner != solana.TokenProgram || len(a.Data) != tokenSize {
+		if err != nil || a == nil || a.Owner != svm.TokenProgram || len(a.Data) != tokenSize {
 			b.Fatalf("vault %s: %+v, %v", v.Short(), a, err)
 		}
 		return le.Uint64(a.Data[64:])
 	}
-	b.run("mint", "", []solana.Instruction{{Program: solana.TokenProgram, Data: append(le.AppendUint64([]byte{14}, 1000), 6),
-		Accounts: []solana.Meta{writable(key), writable(vaults[0]), {Key: owner, Signer: true}}}}, b.wallet)
-	spend := func(n uint64) solana.Instruction {
-		return b.probe(le.AppendUint64([]byte{1}, n), writable(vaults[0]), writable(vaults[1]), writable(key), solana.Meta{Key: solana.TokenProgram})
+	b.run("mint", "", []svm.Instruction{{Program: svm.TokenProgram, Data: append(le.AppendUint64([]byte{14}, 1000), 6),
+		Accounts: []svm.Meta{writable(key), writable(vaults[0]), {Key: owner, Signer: true}}}}, b.wallet)
+	spend := func(n uint64) svm.Instruction {
+		return b.probe(le.AppendUint64([]byte{1}, n), writable(vaults[0]), writable(vaults[1]), writable(key), svm.Meta{Key: svm.TokenProgram})
 	}
-	b.run("spend", "", []solana.Instruction{spend(300)}, b.wallet)
+	b.run("spend", "", []svm.Instruction{spend(300)}, b.wallet)
 	if a, c := amount(vaults[0]), amount(vaults[1]); a != 400 || c != 300 {
 		b.Errorf("after 1000 - 2 * 300: %d and %d", a, c)
 	}
 	b.refuse("spend more than there is", 1, spend(401)) // the token program's own number, as a failed call ends the transaction
-	shut := b.probe([]byte{2}, writable(vaults[0]), writable(owner), solana.Meta{Key: key}, solana.Meta{Key: solana.TokenProgram})
+	shut := b.probe([]byte{2}, writable(vaults[0]), writable(owner), svm.Meta{Key: key}, svm.Meta{Key: svm.TokenProgram})
 	b.refuse("close what is not empty", 11, shut) // likewise
-	b.run("spend the rest", "", []solana.Instruction{spend(200)}, b.wallet)
-	b.run("close", "", []solana.Instruction{shut}, b.wallet)
+	b.run("spend the rest", "", []svm.Instruction{spend(200)}, b.wallet)
+	b.run("close", "", []svm.Instruction{shut}, b.wallet)
 	if a, err := b.Account(b.Context(), vaults[0]); err != nil || a != nil || amount(vaults[1]) != 500 {
 		b.Errorf("closed: %+v, %v", a, err)
 	}
-	foreign := b.probe(le.AppendUint64([]byte{1}, 1), writable(vaults[1]), writable(vaults[1]), writable(key), solana.Meta{Key: solana.TokenProgram})
-	b.run("spend from a vault without its seeds", `{"InstructionError":[0,"PrivilegeEscalation"]}`, []solana.Instruction{foreign}, b.wallet)
+	foreign := b.probe(le.AppendUint64([]byte{1}, 1), writable(vaults[1]), writable(vaults[1]), writable(key), svm.Meta{Key: svm.TokenProgram})
+	b.run("spend from a vault without its seeds", `{"InstructionError":[0,"PrivilegeEscalation"]}`, []svm.Instruction{foreign}, b.wallet)
 }
 
 // signatures: what the precompile checked is found, and nothing else is taken for it.
 func (b *bench) signatures() {
 	message := bytes.Repeat([]byte("prefix, "), 14) // 96 bytes and then 16
-	var signed program.Signed
+	var signed svm.Signed
 	for i := range 2 {
 		k := sign.NewPrivate(sign.Sum([]byte{byte(i)}))
 		s, err := k.Sign(message)
@@ -191,18 +191,18 @@ func (b *bench) signatures() {
 	}
 	signed.Message = message
 	checked, keys := signed.Instruction(), signed.Keys
-	look := func(at uint16, message []byte, keys ...sign.Key) solana.Instruction {
+	look := func(at uint16, message []byte, keys ...sign.Key) svm.Instruction {
 		data := append(le.AppendUint16([]byte{3}, at), byte(len(keys)))
 		for _, k := range keys {
 			data = append(data, k[:]...)
 		}
-		return b.probe(append(data, message...), solana.Meta{Key: solana.InstructionsSysvar})
+		return b.probe(append(data, message...), svm.Meta{Key: svm.InstructionsSysvar})
 	}
-	run := func(name string, number uint32, in ...solana.Instruction) {
+	run := func(name string, number uint32, in ...svm.Instruction) {
 		b.Helper()
 		want := ""
 		if number != 0 {
-			want = programtest.Custom(slices.IndexFunc(in, func(i solana.Instruction) bool { return i.Program == b.program }), number)
+			want = programtest.Custom(slices.IndexFunc(in, func(i svm.Instruction) bool { return i.Program == b.program }), number)
 		}
 		b.run(name, want, in, b.wallet)
 	}
@@ -223,7 +223,7 @@ func (b *bench) signatures() {
 	// The precompile may be told to look into another instruction: here into its own by number, which would be as good, and
 	// into a copy of its data that stands elsewhere.
 	for i, at := range []int{4, 8, 14, 18, 22, 28} {
-		elsewhere := solana.Instruction{Program: checked.Program, Data: slices.Clone(checked.Data)}
+		elsewhere := svm.Instruction{Program: checked.Program, Data: slices.Clone(checked.Data)}
 		le.PutUint16(elsewhere.Data[at:], 0)
 		run(fmt.Sprintf("pointer %d by number", i), precomp, elsewhere, look(0, message, keys...))
 		le.PutUint16(elsewhere.Data[at:], 1)

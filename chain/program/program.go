@@ -1,4 +1,8 @@
-// Package program is Starling's program on Solana: its source in Rust (src), and the program built from it.
+// Package program is Starling's program on Solana: its source in Rust (src), the program built from it, and its calls
+// in Go. A call is a value that becomes an instruction (Call), and some instructions are parsed back (ParseCall). A
+// refusal of the program is a Code.
+//
+// The accounts that it keeps are in the folder account; instructions, and Solana's own programs, in chain/svm.
 //
 // The program is built in two ways from the same source:
 //
@@ -16,9 +20,9 @@
 // `cargo test` runs the tests of the parts that need no chain. Tests of the whole run on two engines
 // (testnet/programtest).
 //
-// Folders: sbpf is the linker, toolchain runs the compiler, build is the command; model has each call in Go, and
-// modeltest makes random sequences of calls; testdata/probe is a program that tests the runtime features that the real
-// one relies on.
+// Folders: account has the accounts; sbpf is the linker, toolchain runs the compiler, build is the command; model has
+// the effect of each call in Go, and modeltest makes random sequences of calls; idl writes the interface for other
+// clients; testdata/probe is a program that tests the runtime features that the real one relies on.
 //
 // Layouts, calls and errors are in PROTOCOL.md; possible attacks and their defences in THREATS.md.
 package program

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -15,24 +17,24 @@ func TestRentOf(t *testing.T) {
 	t.Parallel()
 	id := sign.Key{5}
 	keys := market.KeySet{Threshold: 2, Keys: []sign.Key{{1}, {2}, {3}}}
-	params := program.Params{Network: "test", Mints: make([]program.MintTerms, 3)}
+	params := account.Params{Network: "test", Mints: make([]account.MintTerms, 3)}
 	for _, c := range []struct {
 		call program.Call
 		want uint64
 	}{
-		{program.InitNetwork{Params: params}, program.Rent(program.NetworkSize(3))},
-		{program.InitPool{}, program.Rent(program.TokenSize)},
-		{program.OpenEscrow{Keys: keys, Standbys: make([]program.Standby, 4)}, program.EscrowRent(3, 4)},
-		{program.AddTranche{Root: tranche.Root{Count: 256}}, program.TrancheRent(256)},
-		{program.AddStandbyTranche{Leaves: make([]program.StandbyLeaf, 3), Signers: keys.Keys}, program.TrancheRent(3)},
-		{program.Register{}, program.Rent(program.ProviderSize) + program.Rent(program.TokenSize)},
-		{program.Attest{}, program.Rent(program.AttestedSize)},
-		{program.Anchor{}, program.Rent(program.AnchorSize)},
-		{program.InitEmission{}, program.Rent(program.TokenSize)},
-		{program.State{What: program.StatementVerdict}, program.Rent(112 + 184)},
-		{program.ProposeRewards{}, program.Rent(program.BallotSize)},
-		{program.CastVote{}, program.Rent(program.VoteSize)},
-		{program.Accept{}, program.Rent(program.PayoutSize(8)) + program.Rent(program.TokenSize)},
+		{program.InitNetwork{Params: params}, svm.Rent(account.NetworkSize(3))},
+		{program.InitPool{}, svm.Rent(svm.TokenSize)},
+		{program.OpenEscrow{Keys: keys, Standbys: make([]account.Standby, 4)}, account.EscrowRent(3, 4)},
+		{program.AddTranche{Root: tranche.Root{Count: 256}}, account.TrancheRent(256)},
+		{program.AddStandbyTranche{Leaves: make([]program.StandbyLeaf, 3), Signers: keys.Keys}, account.TrancheRent(3)},
+		{program.Register{}, svm.Rent(account.ProviderSize) + svm.Rent(svm.TokenSize)},
+		{program.Attest{}, svm.Rent(program.AttestedSize)},
+		{program.Anchor{}, svm.Rent(account.AnchorSize)},
+		{program.InitEmission{}, svm.Rent(svm.TokenSize)},
+		{program.State{What: program.StatementVerdict}, svm.Rent(112 + 184)},
+		{program.ProposeRewards{}, svm.Rent(account.BallotSize)},
+		{program.CastVote{}, svm.Rent(account.VoteSize)},
+		{program.Accept{}, svm.Rent(account.PayoutSize(8)) + svm.Rent(svm.TokenSize)},
 		{program.TopUp{Amount: 1}, 0},
 		{program.Claim{}, 0},
 		{program.Refund{}, 0},
@@ -54,13 +56,13 @@ func TestRentOf(t *testing.T) {
 		}
 	}
 	var made uint64
-	for _, in := range program.MakeTable(sign.Key{1}, 9, sign.Key{2}, sign.Key{3}) {
+	for _, in := range svm.MakeTable(sign.Key{1}, 9, sign.Key{2}, sign.Key{3}) {
 		made += program.RentOf(id, in)
 		for n := range in.Data {
-			program.RentOf(id, program.Instruction{Program: in.Program, Data: in.Data[:n], Accounts: in.Accounts}) // does not panic
+			program.RentOf(id, svm.Instruction{Program: in.Program, Data: in.Data[:n], Accounts: in.Accounts}) // does not panic
 		}
 	}
-	if made != program.TableRent(2) || made != program.Rent(56+64) {
+	if made != svm.TableRent(2) || made != svm.Rent(56+64) {
 		t.Errorf("a table of two: %d lamports", made)
 	}
 	if got := program.RentOf(id, program.VoucherSigned(sign.Domain{}, verify.SignedVoucher{}).Instruction()); got != 0 {

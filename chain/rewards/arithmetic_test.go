@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -72,15 +72,15 @@ func TestTurnsProperty(t *testing.T) {
 		v := turnVotes
 		v.VotingSlots = rapid.Uint64Range(0, 1000).Draw(t, "voting slots")
 		first := rapid.Uint64Range(60, 1<<40).Draw(t, "first")
-		var all []program.Provider
+		var all []account.Provider
 		bonded := map[sign.Key]bool{}
 		for i := range rapid.IntRange(0, 8).Draw(t, "providers") {
-			p := program.Provider{Peer: sign.Key{byte(i + 1)}, Bonded: rapid.SampledFrom([]uint64{0, 99, 100, 5000}).Draw(t, "bond"),
+			p := account.Provider{Peer: sign.Key{byte(i + 1)}, Bonded: rapid.SampledFrom([]uint64{0, 99, 100, 5000}).Draw(t, "bond"),
 				Raised: rapid.Uint64Range(40, 60).Draw(t, "raised")}
 			all = append(all, p)
 			bonded[p.Peer] = p.Bonded >= v.LeastBond && p.Raised < v.EpochEnd(0)
 		}
-		address := func(p program.Provider) sign.Key { return p.Peer }
+		address := func(p account.Provider) sign.Key { return p.Peer }
 		turns := NewTurns(v, 0, 1, first, sign.Hash{7}, all, address)
 		slices.Reverse(all)
 		other := NewTurns(v, 0, 1, first, sign.Hash{7}, all, address)
@@ -94,7 +94,7 @@ func TestTurnsProperty(t *testing.T) {
 		}
 		who, ok := turns.Of(turn)
 		again, _ := other.Of(turn)
-		any := slices.ContainsFunc(all, func(p program.Provider) bool { return bonded[p.Peer] })
+		any := slices.ContainsFunc(all, func(p account.Provider) bool { return bonded[p.Peer] })
 		if ok != any || ok && !bonded[who] || who != again {
 			t.Fatalf("turn %d is %s's, in another order %s's, %v", turn, who.Short(), again.Short(), ok)
 		}
@@ -139,12 +139,12 @@ func TestLargestProperty(t *testing.T) {
 func TestMostPayees(t *testing.T) {
 	t.Parallel()
 	weights := map[sign.Key]uint64{}
-	for i := range program.MaxPayees + 10 {
+	for i := range account.MaxPayees + 10 {
 		weights[sign.Key{byte(i), byte(i >> 8), byte(i >> 16), 1}] = uint64(1000 + i)
 	}
 	const sum = 1 << 50
 	payees := divide(sum, weights, map[sign.Key]uint64{})
-	if len(payees) != program.MaxPayees {
+	if len(payees) != account.MaxPayees {
 		t.Fatalf("%d payees", len(payees))
 	}
 	var paid uint64

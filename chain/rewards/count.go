@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/audit"
@@ -30,7 +30,7 @@ type Epoch struct {
 
 // EpochOf is epoch number n of a network with windows of so many slots. ErrEpoch when it never ends or has too many
 // windows.
-func EpochOf(v program.Votes, slots, n uint64) (Epoch, error) {
+func EpochOf(v account.Votes, slots, n uint64) (Epoch, error) {
 	end := v.EpochEnd(n)
 	if !v.On() || slots == 0 || end == ^uint64(0) {
 		return Epoch{}, fmt.Errorf("%w: number %d", ErrEpoch, n)
@@ -44,7 +44,7 @@ func EpochOf(v program.Votes, slots, n uint64) (Epoch, error) {
 }
 
 // Last is the number of the newest epoch that is over at a slot; false while none is.
-func Last(v program.Votes, now market.Slot) (uint64, bool) {
+func Last(v account.Votes, now market.Slot) (uint64, bool) {
 	if !v.On() || uint64(now) < v.EpochEnd(0) {
 		return 0, false
 	}

@@ -8,7 +8,8 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -34,14 +35,14 @@ type Guarded struct {
 }
 
 // In reports whether a claim counts in an epoch.
-func (g Guarded) In(v program.Votes, epoch uint64) bool {
+func (g Guarded) In(v account.Votes, epoch uint64) bool {
 	end := v.EpochEnd(epoch)
 	return v.On() && end != math.MaxUint64 && uint64(g.Slot) < end && uint64(g.Slot) >= end-v.EpochSlots
 }
 
 // Counts reports whether so many signed that they may be guardians.
 func (g Guarded) Counts() bool {
-	return len(g.Keys) >= LeastGuardians && len(g.Keys) <= program.MaxSignatures && g.Net > 0
+	return len(g.Keys) >= LeastGuardians && len(g.Keys) <= svm.MaxSignatures && g.Net > 0
 }
 
 // Claim is a line about a claim in a table.
@@ -117,7 +118,7 @@ func (t Table) CompareGuarded(mine []Guarded) (unseen []Claim, err error) {
 // Guards is the work of guardians of orders in the mint of a pool: the claims of a table, and the network's fee on a
 // claim.
 type Guards struct {
-	Terms  program.MintTerms
+	Terms  account.MintTerms
 	Claims []Guarded
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -25,7 +25,7 @@ func genGuarded(t *rapid.T) rewards.Guarded {
 }
 
 func genGuards(t *rapid.T) rewards.Guards {
-	terms := program.MintTerms{Mint: sign.Key{1}, FeeBps: rapid.Uint16Range(0, 10_000).Draw(t, "fee"), PoolBps: rapid.Uint16Range(0, 10_000).Draw(t, "pool")}
+	terms := account.MintTerms{Mint: sign.Key{1}, FeeBps: rapid.Uint16Range(0, 10_000).Draw(t, "fee"), PoolBps: rapid.Uint16Range(0, 10_000).Draw(t, "pool")}
 	return rewards.Guards{Terms: terms, Claims: rapid.SliceOfN(rapid.Custom(genGuarded), 0, 30).Draw(t, "claims")}
 }
 
@@ -85,7 +85,7 @@ func TestDivideGuarded(t *testing.T) {
 
 // claimed is the least claim that pays a provider so much, its fee as the program takes it at the beginning of a lease, and the pool's
 // share; zeros where that is too much to be counted with here.
-func claimed(net uint64, terms program.MintTerms) (gross, fee, pool uint64) {
+func claimed(net uint64, terms account.MintTerms) (gross, fee, pool uint64) {
 	const most = 1 << 45
 	f := uint64(terms.FeeBps)
 	if net > most || f == 10_000 {
@@ -105,7 +105,7 @@ func claimed(net uint64, terms program.MintTerms) (gross, fee, pool uint64) {
 func TestGuardedOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		v := program.Votes{VotingSlots: 1, LockSlots: 1, LeastBonded: 1, LeastBond: 1, FirstSlot: rapid.Uint64Range(0, 500).Draw(t, "first"),
+		v := account.Votes{VotingSlots: 1, LockSlots: 1, LeastBonded: 1, LeastBond: 1, FirstSlot: rapid.Uint64Range(0, 500).Draw(t, "first"),
 			EpochSlots: rapid.Uint64Range(1, 300).Draw(t, "length"), EpochsOfMonth: 5}
 		g, in := genGuarded(t), 0
 		for epoch := range uint64(1001) {

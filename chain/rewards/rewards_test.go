@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -79,7 +79,7 @@ func TestDivide(t *testing.T) {
 					t.Fatalf("payees %+v", a.Payees)
 				}
 				index, amount, path, err := a.Proof(p.Wallet)
-				if err != nil || index != uint32(i) || amount != p.Amount || path.Verify(r.Root, program.RewardLeaf(p.Wallet, amount), i, len(a.Payees)) != nil {
+				if err != nil || index != uint32(i) || amount != p.Amount || path.Verify(r.Root, account.RewardLeaf(p.Wallet, amount), i, len(a.Payees)) != nil {
 					t.Fatalf("proof of %d: %d, %d, %v", i, index, amount, err)
 				}
 			}
@@ -209,7 +209,7 @@ func second[T any](_ T, err error) error { return err }
 // A table with a unit whose certificates do not exist is nobody's: what is shown for it counts to something else.
 func TestEpochs(t *testing.T) {
 	t.Parallel()
-	v := program.Votes{VotingSlots: 1, LockSlots: 1, LeastBonded: 1, LeastBond: 1, FirstSlot: 1000, EpochSlots: 250, EpochsOfMonth: 2}
+	v := account.Votes{VotingSlots: 1, LockSlots: 1, LeastBonded: 1, LeastBond: 1, FirstSlot: 1000, EpochSlots: 250, EpochsOfMonth: 2}
 	for n, want := range []rewards.Epoch{{Number: 0, From: 10, To: 13}, {Number: 1, From: 13, To: 15}, {Number: 2, From: 15, To: 18}} {
 		if e, err := rewards.EpochOf(v, 100, uint64(n)); err != nil || e != want {
 			t.Errorf("epoch %d: %+v, %v", n, e, err)

@@ -8,14 +8,14 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 )
 
 // Sources is how many sources of rewards there are at most: the emission and a pool for each mint.
-const Sources = 1 + program.MaxMints
+const Sources = 1 + account.MaxMints
 
 // Table is a verifier's statement of an epoch. Layout, little-endian:
 //
@@ -228,9 +228,9 @@ func divide(sum uint64, weights, amounts map[sign.Key]uint64) []Payee {
 		}
 	}
 	byWallet := func(a, b Payee) int { return bytes.Compare(a.Wallet[:], b.Wallet[:]) }
-	if len(out) > program.MaxPayees {
+	if len(out) > account.MaxPayees {
 		slices.SortFunc(out, func(a, b Payee) int { return cmp.Or(cmp.Compare(b.Amount, a.Amount), byWallet(a, b)) })
-		out = out[:program.MaxPayees]
+		out = out[:account.MaxPayees]
 	}
 	slices.SortFunc(out, byWallet)
 	return out
@@ -249,14 +249,14 @@ func share(a, b, c uint64) uint64 {
 func (a Award) leaves() [][]byte {
 	out := make([][]byte, len(a.Payees))
 	for i, p := range a.Payees {
-		out[i] = program.RewardLeaf(p.Wallet, p.Amount)
+		out[i] = account.RewardLeaf(p.Wallet, p.Amount)
 	}
 	return out
 }
 
 // Rewards is its ballot's content, without the table's hash.
-func (a Award) Rewards() program.Rewards {
-	r := program.Rewards{Source: a.Source, Epoch: a.Epoch, Count: uint32(len(a.Payees)), Root: merkle.Root(a.leaves())}
+func (a Award) Rewards() account.Rewards {
+	r := account.Rewards{Source: a.Source, Epoch: a.Epoch, Count: uint32(len(a.Payees)), Root: merkle.Root(a.leaves())}
 	for _, p := range a.Payees {
 		r.Sum += p.Amount
 	}
@@ -277,7 +277,7 @@ func (a Award) Proof(wallet sign.Key) (index uint32, amount uint64, path merkle.
 const (
 	payeeSize = 40
 	// MaxPayees bounds the payees of an award, bytes.
-	MaxPayees = program.MaxPayees * payeeSize
+	MaxPayees = account.MaxPayees * payeeSize
 )
 
 // Marshal returns the payees: n × ( wallet[32] ‖ amount u64 ).

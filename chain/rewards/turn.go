@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -14,7 +14,7 @@ import (
 const turnsOfVote = 16
 
 // TurnSlots is how many slots a turn has.
-func TurnSlots(v program.Votes) uint64 { return max(v.VotingSlots/turnsOfVote, 1) }
+func TurnSlots(v account.Votes) uint64 { return max(v.VotingSlots/turnsOfVote, 1) }
 
 // Voter is a provider that may put an epoch's rewards to the vote.
 type Voter struct {
@@ -34,8 +34,8 @@ type Turns struct {
 // block after the epoch, which nobody knew when the last bond was raised that counts: those raised in the epoch's last
 // slot or before, of the least bond or more. The address is that of a registration.
 func NewTurns(
-	v program.Votes, epoch uint64, source uint8, first uint64, block sign.Hash, all []program.Provider,
-	address func(program.Provider) sign.Key,
+	v account.Votes, epoch uint64, source uint8, first uint64, block sign.Hash, all []account.Provider,
+	address func(account.Provider) sign.Key,
 ) Turns {
 	seed := binary.LittleEndian.AppendUint64([]byte{source}, epoch)
 	t := Turns{first: first, slots: TurnSlots(v), seed: sign.Sum([]byte("starling/turns/v1"), block[:], seed)}

@@ -7,18 +7,18 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market/sign"
 )
 
-var turnVotes = program.Votes{VotingSlots: 160, LockSlots: 1, LeastBonded: 1, LeastBond: 100, FirstSlot: 0, EpochSlots: 50, EpochsOfMonth: 2}
+var turnVotes = account.Votes{VotingSlots: 160, LockSlots: 1, LeastBonded: 1, LeastBond: 100, FirstSlot: 0, EpochSlots: 50, EpochsOfMonth: 2}
 
 func drawn(bonds ...uint64) Turns {
-	var all []program.Provider
+	var all []account.Provider
 	for i, b := range bonds {
-		all = append(all, program.Provider{Peer: sign.Key{byte(i)}, Bonded: b, Raised: 10})
+		all = append(all, account.Provider{Peer: sign.Key{byte(i)}, Bonded: b, Raised: 10})
 	}
-	return NewTurns(turnVotes, 0, 1, 60, sign.Hash{7}, all, func(p program.Provider) sign.Key { return p.Peer })
+	return NewTurns(turnVotes, 0, 1, 60, sign.Hash{7}, all, func(p account.Provider) sign.Key { return p.Peer })
 }
 
 // Over many turns each voter has as many as its part of what is bonded, and whoever splits its bond has no more for it.
@@ -56,7 +56,7 @@ func TestTurnsOfWhom(t *testing.T) {
 	if _, ok := drawn(99, 0, 1).Of(0); ok {
 		t.Error("less than the least bond has a turn")
 	}
-	late := NewTurns(turnVotes, 0, 1, 60, sign.Hash{7}, []program.Provider{{Bonded: 1000, Raised: 50}}, func(p program.Provider) sign.Key { return p.Peer })
+	late := NewTurns(turnVotes, 0, 1, 60, sign.Hash{7}, []account.Provider{{Bonded: 1000, Raised: 50}}, func(p account.Provider) sign.Key { return p.Peer })
 	if _, ok := late.Of(0); ok {
 		t.Error("a bond that was raised after the epoch has a turn")
 	}

@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -55,7 +55,7 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.Payees, v.Sum, v.Root = hex.EncodeToString(a.Marshal()), a.Rewards().Sum, a.Rewards().Root
-	guards := rewards.Guards{Terms: program.MintTerms{FeeBps: 200, PoolBps: 2500}, Claims: []rewards.Guarded{
+	guards := rewards.Guards{Terms: account.MintTerms{FeeBps: 200, PoolBps: 2500}, Claims: []rewards.Guarded{
 		{ID: sign.Signature{2}, Slot: 1234, Net: 980_000_001, Keys: []sign.Key{{3}, {4}}}, {ID: sign.Signature{1}, Slot: 1235, Net: 4999, Keys: []sign.Key{{3}, {5}, {6}}}}}
 	shared[1] = 10_000_019
 	pool := rewards.NewTable(3, shared, []rewards.Tally{x, other}).WithGuarded(guards.Claims)

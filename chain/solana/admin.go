@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -163,21 +164,21 @@ func (a *Admin) run(ctx context.Context, instructions []solanago.Instruction, si
 func (a *Admin) budget(
 	ctx context.Context, instructions []solanago.Instruction, retries uint8,
 ) ([]solanago.Instruction, error) {
-	ours := make([]Instruction, len(instructions))
+	ours := make([]svm.Instruction, len(instructions))
 	for i, in := range instructions {
 		data, err := in.Data()
 		if err != nil {
 			return nil, fmt.Errorf("building transaction: %w", err)
 		}
-		ours[i] = Instruction{Program: sign.Key(in.ProgramID()), Data: data}
+		ours[i] = svm.Instruction{Program: sign.Key(in.ProgramID()), Data: data}
 		for _, m := range in.Accounts() {
 			ours[i].Accounts = append(ours[i].Accounts,
-				Meta{Key: sign.Key(m.PublicKey), Signer: m.IsSigner, Writable: m.IsWritable})
+				svm.Meta{Key: sign.Key(m.PublicKey), Signer: m.IsSigner, Writable: m.IsWritable})
 		}
 	}
 	if retries == 0 {
 		units := program.Units(a.ledger.Wallet.cfg.Program, ours)
-		return slices.Concat(instructions, transaction.Library(program.Budget(units,
+		return slices.Concat(instructions, transaction.Library(svm.Budget(units,
 			a.ledger.Wallet.cfg.Fees.Price(0, 0, units, a.ledger.Wallet.cfg.Fees.Most)))), nil
 	}
 	bid, err := a.ledger.bid(ctx, ours, a.ledger.Wallet.cfg.Fees.Most, retries)

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 )
 
@@ -18,16 +19,16 @@ const maxPriced = 128
 
 // Bid implements escrow.Ledger.
 func (l *Wallet) Bid(
-	ctx context.Context, instructions []program.Instruction, stake market.Amount, retries uint8,
-) ([]program.Instruction, error) {
+	ctx context.Context, instructions []svm.Instruction, stake market.Amount, retries uint8,
+) ([]svm.Instruction, error) {
 	return l.bid(ctx, instructions, l.cfg.Fees.Ceiling(stake, l.cfg.Decimals), retries)
 }
 
 // bid adds the budget of a transaction that bids at most so many lamports.
 func (l *Wallet) bid(
-	ctx context.Context, instructions []program.Instruction, ceiling uint64, retries uint8,
-) ([]program.Instruction, error) {
-	if program.Budgeted(instructions) {
+	ctx context.Context, instructions []svm.Instruction, ceiling uint64, retries uint8,
+) ([]svm.Instruction, error) {
+	if svm.Budgeted(instructions) {
 		return instructions, nil
 	}
 	units := program.Units(l.cfg.Program, instructions)
@@ -36,12 +37,12 @@ func (l *Wallet) bid(
 		return nil, err
 	}
 	price := l.cfg.Fees.Price(recent, retries, units, ceiling)
-	return slices.Concat(instructions, program.Budget(units, price)), nil
+	return slices.Concat(instructions, svm.Budget(units, price)), nil
 }
 
 // recentPrice is the upper quartile of the prices of the last 150 blocks' cheapest transactions that wrote all these
 // accounts. It is the median over the endpoints that answer; 0 when none does.
-func (l *Wallet) recentPrice(ctx context.Context, instructions []program.Instruction) (uint64, error) {
+func (l *Wallet) recentPrice(ctx context.Context, instructions []svm.Instruction) (uint64, error) {
 	var written solanago.PublicKeySlice
 	for _, in := range instructions {
 		for _, m := range in.Accounts {
@@ -96,8 +97,8 @@ func priceAt(ctx context.Context, c *rpc.Client, written solanago.PublicKeySlice
 }
 
 // bidOf is the cost of a transaction's budget, in lamports.
-func bidOf(instructions []program.Instruction) uint64 {
-	_, units, price, ok := program.SplitBudget(instructions)
+func bidOf(instructions []svm.Instruction) uint64 {
+	_, units, price, ok := svm.SplitBudget(instructions)
 	if !ok {
 		return 0
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/chain/solana/calls"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -24,7 +25,7 @@ const (
 )
 
 // tokenRent is the rent of a token account, in lamports.
-var tokenRent = program.Rent(program.TokenSize)
+var tokenRent = svm.Rent(svm.TokenSize)
 
 // SignMemo implements chain.MemoLedger. The transaction has the memo's bytes as the data of the memo program, and no
 // accounts.
@@ -32,7 +33,7 @@ func (l *Wallet) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, err
 	if err := chain.CheckMemo(memo); err != nil {
 		return chain.Prepared{}, err
 	}
-	return l.Sign(ctx, []program.Instruction{{Program: sign.Key(solanago.MemoProgramID), Data: memo}}, nil)
+	return l.Sign(ctx, []svm.Instruction{{Program: sign.Key(solanago.MemoProgramID), Data: memo}}, nil)
 }
 
 // Send hands the transaction to every endpoint; one that takes it is enough.

@@ -8,35 +8,35 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
 // Deployed reads the code of the network's program and its upgrade authority, confirmed, as two endpoints agree if two
 // are configured. It returns chain.ErrNotFound if there is no such program, and chain.ErrMalformed if the upgradeable
 // loader did not deploy it.
-func (l *Accounts) Deployed(ctx context.Context) (program.Deployed, error) {
+func (l *Accounts) Deployed(ctx context.Context) (svm.Deployed, error) {
 	if l.cfg.Program.IsZero() {
-		return program.Deployed{}, errProgram
+		return svm.Deployed{}, errProgram
 	}
 	return l.deployed(ctx, l.cfg.Program)
 }
 
-func (l *Accounts) deployed(ctx context.Context, id sign.Key) (program.Deployed, error) {
+func (l *Accounts) deployed(ctx context.Context, id sign.Key) (svm.Deployed, error) {
 	s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(id),
-		solanago.PublicKey(program.DataAddress(id))})
+		solanago.PublicKey(svm.DataAddress(id))})
 	if err != nil {
-		return program.Deployed{}, fmt.Errorf("reading program %s: %w", id, err)
+		return svm.Deployed{}, fmt.Errorf("reading program %s: %w", id, err)
 	}
 	account, data := s.Accounts[0], s.Accounts[1]
 	switch {
 	case account.Data == nil:
-		return program.Deployed{}, fmt.Errorf("program %s: %w", id, chain.ErrNotFound)
-	case account.Owner != program.LoaderProgram || data.Owner != program.LoaderProgram:
-		return program.Deployed{}, fmt.Errorf("program %s belongs to %s, not to the upgradeable loader: %w",
+		return svm.Deployed{}, fmt.Errorf("program %s: %w", id, chain.ErrNotFound)
+	case account.Owner != svm.LoaderProgram || data.Owner != svm.LoaderProgram:
+		return svm.Deployed{}, fmt.Errorf("program %s belongs to %s, not to the upgradeable loader: %w",
 			id, account.Owner, chain.ErrMalformed)
 	}
-	d, err := program.ParseDeployed(id, account.Data, data.Data)
+	d, err := svm.ParseDeployed(id, account.Data, data.Data)
 	if err != nil {
 		return d, fmt.Errorf("%w: %w", chain.ErrMalformed, err)
 	}
@@ -44,19 +44,19 @@ func (l *Accounts) deployed(ctx context.Context, id sign.Key) (program.Deployed,
 }
 
 // Deployed reads a program as Ledger.Deployed does.
-func (a *Admin) Deployed(ctx context.Context, id sign.Key) (program.Deployed, error) {
+func (a *Admin) Deployed(ctx context.Context, id sign.Key) (svm.Deployed, error) {
 	return a.ledger.deployed(ctx, id)
 }
 
 // SetUpgradeAuthority transfers the payer's upgrade authority over a program to another address; to nobody,
 // permanently, if it is zero.
 func (a *Admin) SetUpgradeAuthority(ctx context.Context, id, to sign.Key) error {
-	accounts := solanago.AccountMetaSlice{solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(),
+	accounts := solanago.AccountMetaSlice{solanago.Meta(solanago.PublicKey(svm.DataAddress(id))).WRITE(),
 		solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER()}
 	if !to.IsZero() {
 		accounts = append(accounts, solanago.Meta(solanago.PublicKey(to)))
 	}
-	if err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram),
+	if err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(svm.LoaderProgram),
 		accounts, loaderData(loaderSetAuthority))}); err != nil {
 		return fmt.Errorf("handing on the upgrade authority of %s: %w", id, err)
 	}
@@ -67,9 +67,9 @@ func (a *Admin) SetUpgradeAuthority(ctx context.Context, id, to sign.Key) error 
 // both.
 func (a *Admin) UpgradeBuffer(ctx context.Context, id, buffer sign.Key) error {
 	payer := solanago.PublicKey(a.payer.Key())
-	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(program.LoaderProgram),
+	err := a.run(ctx, []solanago.Instruction{solanago.NewInstruction(solanago.PublicKey(svm.LoaderProgram),
 		solanago.AccountMetaSlice{
-			solanago.Meta(solanago.PublicKey(program.DataAddress(id))).WRITE(),
+			solanago.Meta(solanago.PublicKey(svm.DataAddress(id))).WRITE(),
 			solanago.Meta(solanago.PublicKey(id)).WRITE(), solanago.Meta(solanago.PublicKey(buffer)).WRITE(),
 			solanago.Meta(payer).WRITE(), solanago.Meta(solanago.SysVarRentPubkey),
 			solanago.Meta(solanago.SysVarClockPubkey), solanago.Meta(payer).SIGNER(),

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -82,7 +83,7 @@ func (b *busy) take(encoded json.RawMessage) string {
 	id := tx.Signatures[0].String()
 	message, _ := tx.Message.MarshalBinary()
 	_, in, err := transaction.ParseMessage(message)
-	_, units, price, ok := program.SplitBudget(in)
+	_, units, price, ok := svm.SplitBudget(in)
 	if err == nil && ok && !b.seen[id] {
 		b.bids, b.prices = append(b.bids, chain.BidLamports(price, units)), append(b.prices, price)
 	}
@@ -114,7 +115,7 @@ func TestAttackCongestionOutbid(t *testing.T) {
 		l := newLedger(t, srv.URL)
 		l.Wallet.cfg.Program, l.Wallet.cfg.Network = sign.Key{7}, sign.Key{8}
 		call := program.RetireBegin{Escrow: sign.Key{1}, Tranche: sign.Key{2}, Network: sign.Key{8}, Signers: []sign.Key{l.Wallet.cfg.Key.Key()}}.Instruction(l.Wallet.cfg.Program)
-		_, err := l.Run(t.Context(), []program.Instruction{call})
+		_, err := l.Run(t.Context(), []svm.Instruction{call})
 		if (err == nil) != c.lands || len(b.bids) != c.tries {
 			t.Errorf("%s: %d transactions, %v", name, len(b.bids), err)
 		}

@@ -10,7 +10,9 @@ import (
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -44,15 +46,15 @@ func makeDeal(t *testing.T, net *localnet.Chain, g market.Genesis, lamports uint
 		t.Fatal(err)
 	}
 	order := market.OrderID(chaintest.RandomKey())
-	at := program.EscrowAddress(g.Program, g.Escrow, buyer.Key(), sign.Hash(order), uint64(slot))
-	return deal{l, buyer, program.OpenEscrow{Payer: buyer.Key(), Buyer: buyer.Key(), Source: program.TokenAccount(buyer.Key(), g.Mint),
-		Authority: buyer.Key(), Escrow: at, Vault: program.VaultAddress(g.Program, at), Mint: g.Mint, Network: g.Escrow,
+	at := account.EscrowAddress(g.Program, g.Escrow, buyer.Key(), sign.Hash(order), uint64(slot))
+	return deal{l, buyer, program.OpenEscrow{Payer: buyer.Key(), Buyer: buyer.Key(), Source: svm.TokenAccount(buyer.Key(), g.Mint),
+		Authority: buyer.Key(), Escrow: at, Vault: account.VaultAddress(g.Program, at), Mint: g.Mint, Network: g.Escrow,
 		Order: order, Opened: uint64(slot), Deadline: uint64(slot) + 100_000, Deposit: 5000, RefundOwner: buyer.Key(), Keys: keys}}
 }
 
 func (d deal) tranche(id sign.Key, index uint16, leaves int) program.AddTranche {
 	return program.AddTranche{Payer: d.buyer.Key(), Buyer: d.buyer.Key(), Escrow: d.open.Escrow, Vault: d.open.Vault,
-		Tranche: program.TrancheAddress(id, d.open.Escrow, index), Index: index,
+		Tranche: account.TrancheAddress(id, d.open.Escrow, index), Index: index,
 		Root: tranche.Root{Hash: sign.Hash(chaintest.RandomKey()), Sum: 100, Count: uint16(leaves)}}
 }
 
@@ -82,7 +84,7 @@ func TestEscrow(t *testing.T) {
 	t.Run("Network", func(t *testing.T) {
 		t.Parallel()
 		n, err := makeDeal(t, net, g, lamports).ledger.Network(t.Context())
-		if err != nil || n.Params.Network != "test" || program.NetworkAddress(g.Program, n.Params) != g.Escrow || n.Authority != net.Faucet().Key() {
+		if err != nil || n.Params.Network != "test" || account.NetworkAddress(g.Program, n.Params) != g.Escrow || n.Authority != net.Faucet().Key() {
 			t.Errorf("%+v, %v", n, err)
 		}
 		other := g
@@ -90,7 +92,7 @@ func TestEscrow(t *testing.T) {
 		if _, err := makeDeal(t, net, other, lamports).ledger.Network(t.Context()); !errors.Is(err, chain.ErrNotFound) {
 			t.Errorf("a network that nobody created: %v", err)
 		}
-		other.Escrow = program.PoolAddress(g.Program, g.Escrow, g.Mint)
+		other.Escrow = account.PoolAddress(g.Program, g.Escrow, g.Mint)
 		if _, err := makeDeal(t, net, other, lamports).ledger.Network(t.Context()); !errors.Is(err, chain.ErrMalformed) {
 			t.Errorf("an account that is no network: %v", err)
 		}
@@ -111,7 +113,7 @@ func TestEscrow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		calls := []program.Instruction{d.open.Instruction(g.Program), d.tranche(g.Program, 0, 3).Instruction(g.Program), d.tranche(g.Program, 1, 256).Instruction(g.Program)}
+		calls := []svm.Instruction{d.open.Instruction(g.Program), d.tranche(g.Program, 0, 3).Instruction(g.Program), d.tranche(g.Program, 1, 256).Instruction(g.Program)}
 		if _, err := d.ledger.Run(t.Context(), calls); err != nil {
 			t.Fatal(err)
 		}
@@ -134,12 +136,12 @@ func TestEscrow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rent := program.EscrowRent(1, 0) + program.TrancheRent(3) + program.TrancheRent(256)
+		rent := account.EscrowRent(1, 0) + account.TrancheRent(3) + account.TrancheRent(256)
 		if paid, bid := before.Lamports-after.Lamports, leastBid(g.Program, calls); paid != 5000+bid+rent-1_000_000 {
 			t.Errorf("paid %d lamports, want a fee of 5000, %d for a place in a block, and rent of %d, of which a million was there", paid, bid, rent)
 		}
 		// An account of the program that is no escrow, and one that is no account of it at all.
-		for _, at := range []sign.Key{program.TrancheAddress(g.Program, d.open.Escrow, 0), g.Mint} {
+		for _, at := range []sign.Key{account.TrancheAddress(g.Program, d.open.Escrow, 0), g.Mint} {
 			if _, err := d.ledger.Look(t.Context(), at, nil, escrow.Confirmed); !errors.Is(err, chain.ErrMalformed) || errors.Is(err, chain.ErrDown) {
 				t.Errorf("%s: %v", at, err)
 			}
@@ -158,17 +160,17 @@ func TestEscrow(t *testing.T) {
 		t.Parallel()
 		d := makeDeal(t, net, g, lamports)
 		d.open.Deadline = 1
-		_, err := d.ledger.Run(t.Context(), []program.Instruction{d.open.Instruction(g.Program)})
+		_, err := d.ledger.Run(t.Context(), []svm.Instruction{d.open.Instruction(g.Program)})
 		if !errors.Is(err, chain.ErrRejected) || !errors.Is(err, program.ErrDeadline) {
 			t.Errorf("%v, want the program's own refusal", err)
 		}
 	})
 	t.Run("Fees", func(t *testing.T) {
 		t.Parallel()
-		calls := func(d deal) []program.Instruction {
-			return []program.Instruction{program.OpenTokenAccount(d.buyer.Key(), chaintest.RandomKey(), g.Mint), d.open.Instruction(g.Program)}
+		calls := func(d deal) []svm.Instruction {
+			return []svm.Instruction{svm.OpenTokenAccount(d.buyer.Key(), chaintest.RandomKey(), g.Mint), d.open.Instruction(g.Program)}
 		}
-		need := 5000 + 890_880 + leastBid(g.Program, calls(makeDeal(t, net, g, 0))) + program.EscrowRent(1, 0) + program.Rent(program.TokenSize)
+		need := 5000 + 890_880 + leastBid(g.Program, calls(makeDeal(t, net, g, 0))) + account.EscrowRent(1, 0) + svm.Rent(svm.TokenSize)
 		d := makeDeal(t, net, g, need-1)
 		if _, err := d.ledger.Run(t.Context(), calls(d)); !errors.Is(err, chain.ErrFees) || !strings.Contains(err.Error(), "lamports") {
 			t.Errorf("a lamport short: %v", err)
@@ -189,7 +191,7 @@ func TestEscrow(t *testing.T) {
 		if _, err := d.ledger.Sign(t.Context(), nil, nil); !errors.Is(err, chain.ErrPayment) {
 			t.Errorf("nothing: %v", err)
 		}
-		var calls []program.Instruction
+		var calls []svm.Instruction
 		for i := range uint16(30) {
 			calls = append(calls, d.tranche(g.Program, i, 1).Instruction(g.Program))
 		}
@@ -198,7 +200,7 @@ func TestEscrow(t *testing.T) {
 		}
 		guardian := newKey(t)
 		d.open.Keys, _ = market.NewKeySet(1, d.buyer.Key(), guardian.Key())
-		call := []program.Instruction{d.open.Instruction(g.Program)}
+		call := []svm.Instruction{d.open.Instruction(g.Program)}
 		if _, err := d.ledger.Sign(t.Context(), call, nil); err == nil {
 			t.Error("signed without a key that must")
 		}
@@ -219,6 +221,6 @@ func TestEscrow(t *testing.T) {
 }
 
 // leastBid is what a transaction bids where nobody else does, in lamports.
-func leastBid(at sign.Key, in []program.Instruction) uint64 {
+func leastBid(at sign.Key, in []svm.Instruction) uint64 {
 	return chain.BidLamports(chain.DefaultFees().Least, program.Units(at, in))
 }

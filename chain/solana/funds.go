@@ -9,7 +9,7 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -149,9 +149,9 @@ func (l *Wallet) Provide(ctx context.Context, need market.Amount) error {
 			l.owner, l.text(f.Balance), l.payer, l.text(allowed), l.text(missing), chain.ErrAllowance)
 	}
 	key := l.cfg.Key.Key()
-	_, err = l.Run(ctx, []program.Instruction{
-		program.OpenTokenAccount(key, key, l.cfg.Mint),
-		program.TransferTokens(sign.Key(l.source), program.TokenAccount(key, l.cfg.Mint), l.cfg.Mint, key,
+	_, err = l.Run(ctx, []svm.Instruction{
+		svm.OpenTokenAccount(key, key, l.cfg.Mint),
+		svm.TransferTokens(sign.Key(l.source), svm.TokenAccount(key, l.cfg.Mint), l.cfg.Mint, key,
 			uint64(missing), l.cfg.Decimals),
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -75,7 +76,7 @@ func (l *History) Naming(ctx context.Context, account sign.Key, from market.Slot
 // everything that left the escrow's vault.
 var harmless = []solanago.PublicKey{
 	solanago.SystemProgramID, solanago.ComputeBudget, solanago.SPLAssociatedTokenAccountProgramID,
-	solanago.MemoProgramID, solanago.PublicKey(program.Ed25519Program),
+	solanago.MemoProgramID, solanago.PublicKey(svm.Ed25519Program),
 }
 
 // guardedIn returns the claim of a transaction that did not fail: it has one call of the program, a claim for this
@@ -85,20 +86,20 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 		return rewards.Guarded{}, fmt.Errorf("%w: no guarded claim: %s", chain.ErrMalformed, why)
 	}
 	keys := slices.Concat(tx.Message.AccountKeys, meta.LoadedAddresses.Writable, meta.LoadedAddresses.ReadOnly)
-	calls := make([]program.Instruction, len(tx.Message.Instructions))
+	calls := make([]svm.Instruction, len(tx.Message.Instructions))
 	claims := -1
 	for i, in := range tx.Message.Instructions {
 		if int(in.ProgramIDIndex) >= len(keys) {
 			return no("accounts are missing")
 		}
 		by := keys[in.ProgramIDIndex]
-		calls[i] = program.Instruction{Program: sign.Key(by), Data: in.Data}
+		calls[i] = svm.Instruction{Program: sign.Key(by), Data: in.Data}
 		for _, a := range in.Accounts {
 			if int(a) >= len(keys) {
 				return no("accounts are missing")
 			}
 			calls[i].Accounts = append(calls[i].Accounts,
-				program.Meta{Key: sign.Key(keys[a]), Signer: true, Writable: true})
+				svm.Meta{Key: sign.Key(keys[a]), Signer: true, Writable: true})
 		}
 		switch {
 		case sign.Key(by) == at && claims < 0:
@@ -115,7 +116,7 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 	if err != nil || !ok || c.Network != network || ed < 0 || ed >= len(calls) {
 		return no("it is no claim of this network")
 	}
-	signed, ok := program.ParseSigned(calls[ed])
+	signed, ok := svm.ParseSigned(calls[ed])
 	if !ok || len(signed.Message) < verify.VoucherSize {
 		return no("no voucher")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -20,7 +21,7 @@ import (
 var guardedDomain = sign.Domain{Network: "test", Program: sign.Key{7}}
 
 // guardedCalls are those of a claim of 100 under the word of so many keys.
-func guardedCalls(t testing.TB, keys int) []program.Instruction {
+func guardedCalls(t testing.TB, keys int) []svm.Instruction {
 	t.Helper()
 	var signers []sign.Signer
 	var of []sign.Key
@@ -36,14 +37,14 @@ func guardedCalls(t testing.TB, keys int) []program.Instruction {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []program.Instruction{
-		program.OpenTokenAccount(sign.NewPrivate([32]byte{99}).Key(), sign.Key{5}, sign.Key{4}), program.VoucherSigned(guardedDomain, v).Instruction(),
+	return []svm.Instruction{
+		svm.OpenTokenAccount(sign.NewPrivate([32]byte{99}).Key(), sign.Key{5}, sign.Key{4}), program.VoucherSigned(guardedDomain, v).Instruction(),
 		program.Claim{Escrow: sign.Key{2}, Tranche: sign.Key{3}, Vault: sign.Key{8}, Destination: sign.Key{9}, Mint: sign.Key{4}, Network: sign.Key{6}, Ed: 1,
 			Leaf: tranche.Leaf{Version: tranche.LeafVersion, Start: 1, End: 2}}.Instruction(sign.Key{7}),
 	}
 }
 
-func guardedRaw(t testing.TB, calls []program.Instruction) []byte {
+func guardedRaw(t testing.TB, calls []svm.Instruction) []byte {
 	t.Helper()
 	_, raw, err := transaction.Sign(calls, nil, sign.Hash{9}, sign.NewPrivate([32]byte{99}))
 	if err != nil {
@@ -65,18 +66,18 @@ func told(account uint16, mint sign.Key, before, after uint64) *rpc.TransactionM
 func TestGuardedIn(t *testing.T) {
 	t.Parallel()
 	two := guardedCalls(t, 2)
-	more := func(in program.Instruction) []program.Instruction { return append(guardedCalls(t, 2), in) }
+	more := func(in svm.Instruction) []svm.Instruction { return append(guardedCalls(t, 2), in) }
 	other := two[1]
 	other.Data = append([]byte(nil), other.Data...)
 	other.Data[len(other.Data)-verify.VoucherSize+40] ^= 1 // the escrow
 	for what, c := range map[string]struct {
-		calls         []program.Instruction
+		calls         []svm.Instruction
 		mint, network sign.Key
 		before, after uint64
 		ok            bool
 	}{
 		"a claim":                     {two, sign.Key{4}, sign.Key{6}, 1000, 902, true},
-		"with a memo":                 {more(program.Instruction{Program: sign.Key(solanago.MemoProgramID), Data: []byte("x")}), sign.Key{4}, sign.Key{6}, 1000, 902, true},
+		"with a memo":                 {more(svm.Instruction{Program: sign.Key(solanago.MemoProgramID), Data: []byte("x")}), sign.Key{4}, sign.Key{6}, 1000, 902, true},
 		"one key":                     {guardedCalls(t, 1), sign.Key{4}, sign.Key{6}, 1000, 902, false},
 		"another network":             {two, sign.Key{4}, sign.Key{5}, 1000, 902, false},
 		"another mint":                {two, sign.Key{5}, sign.Key{6}, 1000, 902, false},
@@ -85,10 +86,10 @@ func TestGuardedIn(t *testing.T) {
 		"more than was signed":        {two, sign.Key{4}, sign.Key{6}, 1000, 899, false},
 		"two claims":                  {more(two[2]), sign.Key{4}, sign.Key{6}, 1000, 902, false},
 		"refunded too":                {more(program.Refund{Escrow: sign.Key{2}, Vault: sign.Key{8}}.Instruction(sign.Key{7})), sign.Key{4}, sign.Key{6}, 1000, 902, false},
-		"something that may refund":   {more(program.Instruction{Program: sign.Key{77}}), sign.Key{4}, sign.Key{6}, 1000, 902, false},
+		"something that may refund":   {more(svm.Instruction{Program: sign.Key{77}}), sign.Key{4}, sign.Key{6}, 1000, 902, false},
 		"no claim":                    {two[:2], sign.Key{4}, sign.Key{6}, 1000, 902, false},
-		"no voucher":                  {[]program.Instruction{two[0], two[0], two[2]}, sign.Key{4}, sign.Key{6}, 1000, 902, false},
-		"a voucher of another escrow": {[]program.Instruction{two[0], other, two[2]}, sign.Key{4}, sign.Key{6}, 1000, 902, false},
+		"no voucher":                  {[]svm.Instruction{two[0], two[0], two[2]}, sign.Key{4}, sign.Key{6}, 1000, 902, false},
+		"a voucher of another escrow": {[]svm.Instruction{two[0], other, two[2]}, sign.Key{4}, sign.Key{6}, 1000, 902, false},
 	} {
 		tx, err := transaction.Parse(guardedRaw(t, c.calls))
 		if err != nil {

@@ -14,9 +14,11 @@ import (
 	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -103,11 +105,11 @@ func TestGuardians(t *testing.T) {
 	provider, providerLedger := wallet(0)
 	guardians := []sign.Private{hirer, newKey(t), newKey(t)}
 	job, first := newKey(t), newKey(t)
-	account, err := ledger.Network(t.Context())
+	network, err := ledger.Network(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	net, err := escrow.NewNet(g.Program, account, g.Mint)
+	net, err := escrow.NewNet(g.Program, network, g.Mint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,12 +119,12 @@ func TestGuardians(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	standbys := []program.Standby{{Provider: provider.Key(), Payout: provider.Key(), MaxRate: 100 * market.RateScale, Budget: 100_000}}
+	standbys := []account.Standby{{Provider: provider.Key(), Payout: provider.Key(), MaxRate: 100 * market.RateScale, Budget: 100_000}}
 	for range 3 { // with four the opening and the first tranche do not fit together
-		standbys = append(standbys, program.Standby{Provider: newKey(t).Key(), Payout: newKey(t).Key(), MaxRate: 1, Budget: 1})
+		standbys = append(standbys, account.Standby{Provider: newKey(t).Key(), Payout: newKey(t).Key(), MaxRate: 1, Budget: 1})
 	}
 	timing := escrow.Params{PollEvery: 50 * time.Millisecond, LookEvery: 100 * time.Millisecond, RetryAfter: 100 * time.Millisecond}
-	deal := deposit.Deal{Order: market.OrderID(newKey(t).Key()), Buyer: buyer.Key(), Source: program.TokenAccount(buyer.Key(), g.Mint), RefundOwner: buyer.Key(),
+	deal := deposit.Deal{Order: market.OrderID(newKey(t).Key()), Buyer: buyer.Key(), Source: svm.TokenAccount(buyer.Key(), g.Mint), RefundOwner: buyer.Key(),
 		Keys: keys, Standbys: standbys, LeaseBuyer: job.Key()}
 	d, err := deposit.New(net, deal, timing)
 	if err != nil {
@@ -235,7 +237,7 @@ func TestGuardians(t *testing.T) {
 	}
 	signed := []sign.Key{guardians[0].Key(), guardians[1].Key()}
 	slices.SortFunc(signed, func(a, b sign.Key) int { return bytes.Compare(a[:], b[:]) })
-	paid, fee := uint64(0), uint64(account.Params.Mints[0].FeeBps)*200/10_000
+	paid, fee := uint64(0), uint64(network.Params.Mints[0].FeeBps)*200/10_000
 	for _, x := range guarded {
 		paid += x.Net
 		if !slices.Equal(x.Keys, signed) || x.Mint != g.Mint || x.Slot < second.Start {
@@ -276,11 +278,11 @@ func TestHireFits(t *testing.T) {
 			signers, keys = append(signers, k), append(keys, k.Key())
 		}
 		at := newKey(t).Key()
-		var calls []program.Instruction
+		var calls []svm.Instruction
 		for i, n := range c.leaves {
 			if n > 0 {
-				calls = append(calls, program.AddStandbyTranche{Payer: payer.Key(), Escrow: at, Vault: program.VaultAddress(sign.Key{9}, at),
-					Tranche: program.TrancheAddress(sign.Key{9}, at, uint16(i)), Signers: keys, Index: uint16(i), Leaves: make([]program.StandbyLeaf, n)}.Instruction(sign.Key{9}))
+				calls = append(calls, program.AddStandbyTranche{Payer: payer.Key(), Escrow: at, Vault: account.VaultAddress(sign.Key{9}, at),
+					Tranche: account.TrancheAddress(sign.Key{9}, at, uint16(i)), Signers: keys, Index: uint16(i), Leaves: make([]program.StandbyLeaf, n)}.Instruction(sign.Key{9}))
 			}
 		}
 		_, raw, err := transaction.Sign(calls, nil, sign.Hash{1}, signers...)
@@ -292,7 +294,7 @@ func TestHireFits(t *testing.T) {
 
 func FuzzParseMessage(f *testing.F) {
 	payer, other := sign.NewPrivate([32]byte{1}), sign.NewPrivate([32]byte{2})
-	_, raw, err := transaction.Sign([]program.Instruction{program.AddStandbyTranche{Payer: payer.Key(), Signers: []sign.Key{other.Key()},
+	_, raw, err := transaction.Sign([]svm.Instruction{program.AddStandbyTranche{Payer: payer.Key(), Signers: []sign.Key{other.Key()},
 		Leaves: make([]program.StandbyLeaf, 1)}.Instruction(sign.Key{9})}, nil, sign.Hash{1}, payer, other)
 	if err != nil {
 		f.Fatal(err)

@@ -12,8 +12,10 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -37,19 +39,19 @@ func (l *History) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot,
 // AnchorIn reads the first root that a final transaction which did not fail had the program write down, as long as an
 // endpoint remembers the transaction: the account may have been closed since. chain.ErrNotFound: there is no such
 // transaction or root.
-func (l *History) AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error) {
+func (l *History) AnchorIn(ctx context.Context, id chain.TxID) (account.Anchored, error) {
 	if l.cfg.Program.IsZero() {
-		return program.Anchored{}, errProgram
+		return account.Anchored{}, errProgram
 	}
 	tx, slot, err := l.landed(ctx, id)
 	if err != nil {
-		return program.Anchored{}, err
+		return account.Anchored{}, err
 	}
 	a, ok := anchorIn(tx, l.cfg.Program)
 	if !ok {
-		return program.Anchored{}, fmt.Errorf("transaction %s: anchor: %w", id, chain.ErrNotFound)
+		return account.Anchored{}, fmt.Errorf("transaction %s: anchor: %w", id, chain.ErrNotFound)
 	}
-	return program.Anchored{Authority: a.Authority, Root: a.Root, Count: a.Count, Slot: uint64(slot)}, nil
+	return account.Anchored{Authority: a.Authority, Root: a.Root, Count: a.Count, Slot: uint64(slot)}, nil
 }
 
 func memoIn(tx *solanago.Transaction) ([]byte, bool) {
@@ -75,16 +77,16 @@ func anchorIn(tx *solanago.Transaction, at sign.Key) (program.Anchor, bool) {
 
 // static is an instruction with the accounts that stand in the message itself; the zero value when it names others,
 // which lie in lookup tables.
-func static(m solanago.Message, in solanago.CompiledInstruction) (out program.Instruction) {
+func static(m solanago.Message, in solanago.CompiledInstruction) (out svm.Instruction) {
 	if int(in.ProgramIDIndex) >= len(m.AccountKeys) {
-		return program.Instruction{}
+		return svm.Instruction{}
 	}
-	out = program.Instruction{Program: sign.Key(m.AccountKeys[in.ProgramIDIndex]), Data: in.Data}
+	out = svm.Instruction{Program: sign.Key(m.AccountKeys[in.ProgramIDIndex]), Data: in.Data}
 	for _, i := range in.Accounts {
 		if int(i) >= len(m.AccountKeys) {
-			return program.Instruction{}
+			return svm.Instruction{}
 		}
-		out.Accounts = append(out.Accounts, program.Meta{Key: sign.Key(m.AccountKeys[i])})
+		out.Accounts = append(out.Accounts, svm.Meta{Key: sign.Key(m.AccountKeys[i])})
 	}
 	return out
 }

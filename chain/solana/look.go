@@ -9,8 +9,9 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -73,9 +74,9 @@ func (l *Accounts) parts(
 ) (s cluster.Sight, still bool, err error) {
 	for first := 0; first == 0 || first < len(tranches); first += lookPage {
 		keys := []solanago.PublicKey{solanago.PublicKey(at),
-			solanago.PublicKey(program.VaultAddress(l.cfg.Program, at))}
+			solanago.PublicKey(account.VaultAddress(l.cfg.Program, at))}
 		for _, i := range tranches[first:min(first+lookPage, len(tranches))] {
-			keys = append(keys, solanago.PublicKey(program.TrancheAddress(l.cfg.Program, at, i)))
+			keys = append(keys, solanago.PublicKey(account.TrancheAddress(l.cfg.Program, at, i)))
 		}
 		part, err := l.cluster.Agreed(ctx, commitment(level), keys)
 		if err != nil {
@@ -95,7 +96,7 @@ func (l *Accounts) parts(
 
 // view parses the agreed accounts: escrow, vault, tranches.
 func (l *Accounts) view(at sign.Key, s cluster.Sight, tranches []uint16) (escrow.View, error) {
-	v := escrow.View{Slot: s.Slot, Tranches: map[uint16]program.Tranche{}}
+	v := escrow.View{Slot: s.Slot, Tranches: map[uint16]account.Tranche{}}
 	if s.Accounts[0].Data == nil {
 		return v, nil
 	}
@@ -103,8 +104,8 @@ func (l *Accounts) view(at sign.Key, s cluster.Sight, tranches []uint16) (escrow
 	if err != nil {
 		return escrow.View{}, err
 	}
-	vault, err := program.UnmarshalToken(s.Accounts[1].Data)
-	if err != nil || s.Accounts[1].Owner != program.TokenProgram || vault.Mint != e.Mint || vault.Owner != at {
+	vault, err := svm.UnmarshalToken(s.Accounts[1].Data)
+	if err != nil || s.Accounts[1].Owner != svm.TokenProgram || vault.Mint != e.Mint || vault.Owner != at {
 		return escrow.View{}, fmt.Errorf("vault of escrow %s: account of program %s, want its token account: %w",
 			at, s.Accounts[1].Owner, chain.ErrMalformed)
 	}
@@ -114,7 +115,7 @@ func (l *Accounts) view(at sign.Key, s cluster.Sight, tranches []uint16) (escrow
 		if a.Data == nil {
 			continue
 		}
-		t, err := program.UnmarshalTranche(a.Data)
+		t, err := account.UnmarshalTranche(a.Data)
 		if err != nil || a.Owner != l.cfg.Program || t.Escrow != at || t.Index != index {
 			return escrow.View{}, fmt.Errorf("tranche %d of escrow %s: not a tranche of that number: %w",
 				index, at, chain.ErrMalformed)
@@ -125,15 +126,15 @@ func (l *Accounts) view(at sign.Key, s cluster.Sight, tranches []uint16) (escrow
 }
 
 // escrowAt parses an escrow of this network, and checks that its address follows from its content.
-func (l *Accounts) escrowAt(at sign.Key, a cluster.Held) (program.Escrow, error) {
-	e, err := program.UnmarshalEscrow(a.Data)
-	if err != nil || a.Owner != l.cfg.Program || e.Vault != program.VaultAddress(l.cfg.Program, at) ||
-		at != program.EscrowAddress(l.cfg.Program, e.Network, e.Buyer, sign.Hash(e.Order), e.Opened) {
-		return program.Escrow{}, fmt.Errorf("account %s is no escrow of program %s: %w",
+func (l *Accounts) escrowAt(at sign.Key, a cluster.Held) (account.Escrow, error) {
+	e, err := account.UnmarshalEscrow(a.Data)
+	if err != nil || a.Owner != l.cfg.Program || e.Vault != account.VaultAddress(l.cfg.Program, at) ||
+		at != account.EscrowAddress(l.cfg.Program, e.Network, e.Buyer, sign.Hash(e.Order), e.Opened) {
+		return account.Escrow{}, fmt.Errorf("account %s is no escrow of program %s: %w",
 			at, l.cfg.Program, chain.ErrMalformed)
 	}
 	if e.Network != l.cfg.Network {
-		return program.Escrow{}, fmt.Errorf("escrow %s is of another network (%s): %w",
+		return account.Escrow{}, fmt.Errorf("escrow %s is of another network (%s): %w",
 			at, e.Network, chain.ErrMalformed)
 	}
 	return e, nil
@@ -141,22 +142,22 @@ func (l *Accounts) escrowAt(at sign.Key, a cluster.Held) (program.Escrow, error)
 
 // Network reads the network's account, confirmed: its address, which the genesis names, commits to its
 // parameters. chain.ErrNotFound: nobody created it.
-func (l *Accounts) Network(ctx context.Context) (program.Network, error) {
+func (l *Accounts) Network(ctx context.Context) (account.Network, error) {
 	if l.cfg.Program.IsZero() {
-		return program.Network{}, errProgram
+		return account.Network{}, errProgram
 	}
 	s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(l.cfg.Network)})
 	if err != nil {
-		return program.Network{}, fmt.Errorf("reading the network's account: %w", err)
+		return account.Network{}, fmt.Errorf("reading the network's account: %w", err)
 	}
 	a := s.Accounts[0]
 	if a.Data == nil {
-		return program.Network{}, fmt.Errorf("the network's account %s: %w", l.cfg.Network, chain.ErrNotFound)
+		return account.Network{}, fmt.Errorf("the network's account %s: %w", l.cfg.Network, chain.ErrNotFound)
 	}
-	n, err := program.UnmarshalNetwork(a.Data)
-	if err != nil || a.Owner != l.cfg.Program || program.NetworkAddress(l.cfg.Program, n.Params) != l.cfg.Network ||
+	n, err := account.UnmarshalNetwork(a.Data)
+	if err != nil || a.Owner != l.cfg.Program || account.NetworkAddress(l.cfg.Program, n.Params) != l.cfg.Network ||
 		n.Params.Chain != l.cfg.Genesis && !l.cfg.Genesis.IsZero() {
-		return program.Network{}, fmt.Errorf("account %s is not this network's: %w", l.cfg.Network, chain.ErrMalformed)
+		return account.Network{}, fmt.Errorf("account %s is not this network's: %w", l.cfg.Network, chain.ErrMalformed)
 	}
 	return n, nil
 }

@@ -19,8 +19,10 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -28,24 +30,24 @@ import (
 // lookedAt is an escrow with a tranche, and how an endpoint would show it.
 type lookedAt struct {
 	id, network, at sign.Key
-	escrow          program.Escrow
+	escrow          account.Escrow
 	vault           []byte
-	tranche         program.Tranche
+	tranche         account.Tranche
 }
 
 func newLookedAt() lookedAt {
 	w := lookedAt{id: sign.Key{7}, network: sign.Key{8}}
 	buyer, mint := sign.NewPrivate([32]byte{1}).Key(), sign.Key{9}
-	w.at = program.EscrowAddress(w.id, w.network, buyer, sign.Hash{5}, 300)
-	vault := program.VaultAddress(w.id, w.at)
-	w.escrow = program.Escrow{State: program.EscrowOpen, Network: w.network, Buyer: buyer, Order: market.OrderID{5}, Mint: mint, Vault: vault,
+	w.at = account.EscrowAddress(w.id, w.network, buyer, sign.Hash{5}, 300)
+	vault := account.VaultAddress(w.id, w.at)
+	w.escrow = account.Escrow{State: account.EscrowOpen, Network: w.network, Buyer: buyer, Order: market.OrderID{5}, Mint: mint, Vault: vault,
 		Opened: 300, Deadline: 900, Deposited: 70, Outstanding: 50, Tranches: 1, Keys: market.KeySet{Threshold: 1, Keys: []sign.Key{buyer}}}
-	w.vault = make([]byte, program.TokenSize)
+	w.vault = make([]byte, svm.TokenSize)
 	copy(w.vault, mint[:])
 	copy(w.vault[32:], w.at[:])
 	binary.LittleEndian.PutUint64(w.vault[64:], 70)
 	w.vault[108] = 1
-	w.tranche = program.Tranche{Escrow: w.at, Opened: 300, Sum: 50, Outstanding: 50, Leaves: []program.LeafState{{}}}
+	w.tranche = account.Tranche{Escrow: w.at, Opened: 300, Sum: 50, Outstanding: 50, Leaves: []account.LeafState{{}}}
 	return w
 }
 
@@ -54,7 +56,7 @@ func accountJSON(owner sign.Key, data []byte) string {
 }
 
 func (w lookedAt) accounts() []string {
-	return []string{accountJSON(w.id, w.escrow.Marshal()), accountJSON(program.TokenProgram, w.vault), accountJSON(w.id, w.tranche.Marshal())}
+	return []string{accountJSON(w.id, w.escrow.Marshal()), accountJSON(svm.TokenProgram, w.vault), accountJSON(w.id, w.tranche.Marshal())}
 }
 
 func answerAt(slot int, accounts ...string) string {
@@ -86,7 +88,7 @@ func TestLook(t *testing.T) {
 	other := newLookedAt()
 	other.escrow.Outstanding = 20
 	here, richer := w.accounts(), other.accounts()
-	lamports := accountJSON(program.SystemProgram, nil)
+	lamports := accountJSON(svm.SystemProgram, nil)
 	for name, c := range map[string]struct {
 		answers []string
 		slot    market.Slot
@@ -221,7 +223,7 @@ func TestLookInParts(t *testing.T) {
 			}
 			out := shown[:2:2]
 			for _, k := range keys[2:] {
-				if k == program.TrancheAddress(w.id, w.at, 0) {
+				if k == account.TrancheAddress(w.id, w.at, 0) {
 					out = append(out, shown[2])
 				} else {
 					out = append(out, "null")
@@ -275,17 +277,17 @@ func TestForgedEscrow(t *testing.T) {
 func TestForgedNetwork(t *testing.T) {
 	t.Parallel()
 	id := sign.Key{7}
-	p := program.Params{Network: "test", Chain: sign.Hash{3}, StakeMint: sign.Key{9}, ResponseSlots: 1, UnbondingSlots: 2, EvidenceSlots: 1,
-		Mints: []program.MintTerms{program.DefaultTerms(sign.Key{9}, 6)}}
+	p := account.Params{Network: "test", Chain: sign.Hash{3}, StakeMint: sign.Key{9}, ResponseSlots: 1, UnbondingSlots: 2, EvidenceSlots: 1,
+		Mints: []account.MintTerms{account.DefaultTerms(sign.Key{9}, 6)}}
 	cheaper := p
-	cheaper.Mints = []program.MintTerms{cheaper.Mints[0]}
+	cheaper.Mints = []account.MintTerms{cheaper.Mints[0]}
 	cheaper.Mints[0].FeeBps = 100
 	elsewhere := p
 	elsewhere.Chain = sign.Hash{4}
 	for name, c := range map[string]struct {
 		owner    sign.Key
-		address  program.Params
-		shown    program.Params
+		address  account.Params
+		shown    account.Params
 		err      error
 		accounts string
 	}{
@@ -296,10 +298,10 @@ func TestForgedNetwork(t *testing.T) {
 		"none":            {address: p, accounts: "null", err: chain.ErrNotFound},
 	} {
 		if c.accounts == "" {
-			c.accounts = accountJSON(c.owner, program.NewNetwork(c.shown).Marshal())
+			c.accounts = accountJSON(c.owner, account.NewNetwork(c.shown).Marshal())
 		}
 		url := fake(t, map[string]string{"getMultipleAccounts": answerAt(500, c.accounts), "getGenesisHash": `"` + sign.Key(p.Chain).String() + `"`})
-		l, err := New(Config{RPC: []string{url}, Genesis: p.Chain, Key: sign.NewPrivate([32]byte{1}), Mint: sign.Key{9}, Program: id, Network: program.NetworkAddress(id, c.address)})
+		l, err := New(Config{RPC: []string{url}, Genesis: p.Chain, Key: sign.NewPrivate([32]byte{1}), Mint: sign.Key{9}, Program: id, Network: account.NetworkAddress(id, c.address)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,13 +315,13 @@ func TestForgedNetwork(t *testing.T) {
 func TestRefusedByTheProgram(t *testing.T) {
 	t.Parallel()
 	id := sign.Key{7}
-	for by, want := range map[sign.Key]error{id: program.ErrEarly, program.TokenProgram: chain.ErrRejected} {
+	for by, want := range map[sign.Key]error{id: program.ErrEarly, svm.TokenProgram: chain.ErrRejected} {
 		said := fmt.Sprintf(`error {"code":-32002,"message":"failed: custom program error: 0x6d","data":{"logs":["Program log: x",7,"Program %s failed: custom program error: 0x6d"]}}`, by)
 		l, err := New(Config{RPC: []string{fake(t, map[string]string{"sendTransaction": said})}, Key: sign.NewPrivate([32]byte{1}), Mint: sign.Key{9}, Program: id, Network: sign.Key{8}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		txID, raw, err := transaction.Sign([]Instruction{{Program: id}}, nil, sign.Hash{1}, l.Wallet.cfg.Key)
+		txID, raw, err := transaction.Sign([]svm.Instruction{{Program: id}}, nil, sign.Hash{1}, l.Wallet.cfg.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -335,12 +337,12 @@ func TestRefusedByTheProgram(t *testing.T) {
 func TestProviders(t *testing.T) {
 	t.Parallel()
 	w := newLookedAt()
-	entry := func(at, owner sign.Key, p program.Provider) string {
+	entry := func(at, owner sign.Key, p account.Provider) string {
 		return fmt.Sprintf(`{"pubkey":%q,"account":%s}`, at.String(), accountJSON(owner, p.Marshal()))
 	}
-	one, two := program.Provider{Network: w.network, Peer: sign.Key{1}, Stake: 5}, program.Provider{Network: w.network, Peer: sign.Key{2}}
-	elsewhere := program.Provider{Network: sign.Key{7}, Peer: sign.Key{3}}
-	address := func(p program.Provider) sign.Key { return program.ProviderAddress(w.id, p.Network, p.Peer) }
+	one, two := account.Provider{Network: w.network, Peer: sign.Key{1}, Stake: 5}, account.Provider{Network: w.network, Peer: sign.Key{2}}
+	elsewhere := account.Provider{Network: sign.Key{7}, Peer: sign.Key{3}}
+	address := func(p account.Provider) sign.Key { return account.ProviderAddress(w.id, p.Network, p.Peer) }
 	ledger := func(entries ...string) *Ledger {
 		l, err := New(Config{RPC: []string{fake(t, map[string]string{"getProgramAccounts": "[" + strings.Join(entries, ",") + "]"})},
 			Key: sign.NewPrivate([32]byte{1}), Mint: w.escrow.Mint, Program: w.id, Network: w.network})
@@ -357,7 +359,7 @@ func TestProviders(t *testing.T) {
 	if a, b := address(one), address(two); slices.Compare(a[:], b[:]) > 0 {
 		first, second = two, one
 	}
-	if err != nil || !slices.Equal(got, []program.Provider{first, second}) {
+	if err != nil || !slices.Equal(got, []account.Provider{first, second}) {
 		t.Errorf("%+v: %v", got, err)
 	}
 	for name, entries := range map[string][]string{
@@ -401,7 +403,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		found, _ := l.Escrows(t.Context(), w.escrow.Buyer)
 		for _, e := range found {
-			if e.Address != program.EscrowAddress(w.id, w.network, w.escrow.Buyer, sign.Hash(e.Order), e.Opened) {
+			if e.Address != account.EscrowAddress(w.id, w.network, w.escrow.Buyer, sign.Hash(e.Order), e.Opened) {
 				t.Fatalf("found %+v", e)
 			}
 		}
@@ -414,6 +416,6 @@ func FuzzAnswers(f *testing.F) {
 		_, _, _ = l.Provider(t.Context(), w.escrow.Buyer)
 		_, _ = l.Network(t.Context())
 		l.mintOK = true
-		_, _ = l.Sign(t.Context(), []program.Instruction{{Program: w.id}}, nil)
+		_, _ = l.Sign(t.Context(), []svm.Instruction{{Program: w.id}}, nil)
 	})
 }

@@ -12,16 +12,11 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/cluster"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-)
-
-// Programs and sysvars that instructions name.
-var (
-	SystemProgram      = program.SystemProgram
-	TokenProgram       = program.TokenProgram
-	InstructionsSysvar = program.InstructionsSysvar
 )
 
 // ProgramAddress is the canonical address that the program signs for with these seeds, and its bump.
@@ -131,31 +126,31 @@ func (a *Admin) nextSlot(ctx context.Context) error {
 
 // CreateNetwork creates the account of a network with these parameters, its mints' pools, the treasury's token
 // accounts, and that of the emission, as far as they are not there. The ledger must be configured for it.
-func (l *Wallet) CreateNetwork(ctx context.Context, p program.Params) error {
+func (l *Wallet) CreateNetwork(ctx context.Context, p account.Params) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	if l.cfg.Program.IsZero() || program.NetworkAddress(l.cfg.Program, p) != l.cfg.Network {
+	if l.cfg.Program.IsZero() || account.NetworkAddress(l.cfg.Program, p) != l.cfg.Network {
 		return fmt.Errorf("solana: %w: account %s is not that of these parameters", cluster.ErrConfig, l.cfg.Network)
 	}
 	payer := l.cfg.Key.Key()
-	missing := []program.Instruction{program.InitNetwork{Payer: payer,
+	missing := []svm.Instruction{program.InitNetwork{Payer: payer,
 		Network: l.cfg.Network, Params: p}.Instruction(l.cfg.Program)}
 	keys := []solanago.PublicKey{solanago.PublicKey(l.cfg.Network)}
 	for i, m := range p.Mints {
-		pool := program.PoolAddress(l.cfg.Program, l.cfg.Network, m.Mint)
+		pool := account.PoolAddress(l.cfg.Program, l.cfg.Network, m.Mint)
 		keys = append(keys, solanago.PublicKey(pool))
 		missing = append(missing, program.InitPool{Payer: payer, Network: l.cfg.Network, Mint: m.Mint, Pool: pool,
 			Index: uint8(i)}.Instruction(l.cfg.Program))
 	}
 	if !p.Treasury.IsZero() {
 		for _, m := range p.Mints {
-			keys = append(keys, solanago.PublicKey(program.TokenAccount(p.Treasury, m.Mint)))
-			missing = append(missing, program.OpenTokenAccount(payer, p.Treasury, m.Mint))
+			keys = append(keys, solanago.PublicKey(svm.TokenAccount(p.Treasury, m.Mint)))
+			missing = append(missing, svm.OpenTokenAccount(payer, p.Treasury, m.Mint))
 		}
 	}
 	if p.Votes.Emission > 0 {
-		from := program.EmissionAddress(l.cfg.Program, l.cfg.Network)
+		from := account.EmissionAddress(l.cfg.Program, l.cfg.Network)
 		keys = append(keys, solanago.PublicKey(from))
 		missing = append(missing, program.InitEmission{Payer: payer, Network: l.cfg.Network, Mint: p.StakeMint,
 			Emission: from}.Instruction(l.cfg.Program))
@@ -164,7 +159,7 @@ func (l *Wallet) CreateNetwork(ctx context.Context, p program.Params) error {
 	for i, in := range missing {
 		// one by one: together they may not fit
 		if err == nil && (accounts[i] == nil || len(accounts[i].Data.GetBinary()) == 0) {
-			_, err = l.Run(ctx, []program.Instruction{in})
+			_, err = l.Run(ctx, []svm.Instruction{in})
 		}
 	}
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 
 	solanago "github.com/gagliardetto/solana-go"
 
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -14,12 +14,12 @@ import (
 func TestJoinedAccounts(t *testing.T) {
 	t.Parallel()
 	payer, buyer, other := sign.NewPrivate([32]byte{1}), sign.NewPrivate([32]byte{2}), sign.NewPrivate([32]byte{3})
-	signs, writes := Meta{Key: buyer.Key(), Signer: true}, Meta{Key: buyer.Key(), Writable: true}
-	for name, accounts := range map[string][]Meta{
+	signs, writes := svm.Meta{Key: buyer.Key(), Signer: true}, svm.Meta{Key: buyer.Key(), Writable: true}
+	for name, accounts := range map[string][]svm.Meta{
 		"signs first":  {signs, {Key: other.Key(), Signer: true}, writes},
 		"writes first": {writes, {Key: other.Key(), Signer: true}, signs},
 	} {
-		_, raw, err := transaction.Sign([]Instruction{{Program: sign.Key{9}, Accounts: accounts}}, nil, sign.Hash{1}, payer, buyer, other)
+		_, raw, err := transaction.Sign([]svm.Instruction{{Program: sign.Key{9}, Accounts: accounts}}, nil, sign.Hash{1}, payer, buyer, other)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,10 +44,10 @@ func TestTokenAccount(t *testing.T) {
 	for i := range byte(20) {
 		wallet, mint := sign.NewPrivate([32]byte{i}).Key(), sign.Key{i, 1}
 		want, _, err := solanago.FindAssociatedTokenAddress(solanago.PublicKey(wallet), solanago.PublicKey(mint))
-		if got := program.TokenAccount(wallet, mint); err != nil || got != sign.Key(want) {
+		if got := svm.TokenAccount(wallet, mint); err != nil || got != sign.Key(want) {
 			t.Errorf("wallet %s, mint %s: %s, want %s, %v", wallet, mint, got, want, err)
 		}
-		open := program.OpenTokenAccount(sign.Key{7}, wallet, mint)
+		open := svm.OpenTokenAccount(sign.Key{7}, wallet, mint)
 		if at, ok := open.Opens(); !ok || at != sign.Key(want) {
 			t.Errorf("opens %s, %v", at, ok)
 		}

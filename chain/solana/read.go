@@ -11,7 +11,7 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -19,22 +19,22 @@ import (
 
 // Provider reads the registration of a provider by the peer key that it first had, and the slot in which it stood so,
 // confirmed. chain.ErrNotFound: it never registered on this network.
-func (l *Accounts) Provider(ctx context.Context, peer sign.Key) (program.Provider, market.Slot, error) {
+func (l *Accounts) Provider(ctx context.Context, peer sign.Key) (account.Provider, market.Slot, error) {
 	if l.cfg.Program.IsZero() {
-		return program.Provider{}, 0, errProgram
+		return account.Provider{}, 0, errProgram
 	}
-	at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, peer)
+	at := account.ProviderAddress(l.cfg.Program, l.cfg.Network, peer)
 	s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(at)})
 	if err != nil {
-		return program.Provider{}, 0, fmt.Errorf("reading the registration of %s: %w", peer, err)
+		return account.Provider{}, 0, fmt.Errorf("reading the registration of %s: %w", peer, err)
 	}
 	a := s.Accounts[0]
 	if a.Data == nil {
-		return program.Provider{}, s.Slot, fmt.Errorf("the registration of %s: %w", peer, chain.ErrNotFound)
+		return account.Provider{}, s.Slot, fmt.Errorf("the registration of %s: %w", peer, chain.ErrNotFound)
 	}
-	p, err := program.UnmarshalProvider(a.Data)
+	p, err := account.UnmarshalProvider(a.Data)
 	if err != nil || a.Owner != l.cfg.Program || p.Network != l.cfg.Network || p.Peer != peer {
-		return program.Provider{}, 0, fmt.Errorf("the registration of %s: %w", peer, chain.ErrMalformed)
+		return account.Provider{}, 0, fmt.Errorf("the registration of %s: %w", peer, chain.ErrMalformed)
 	}
 	return p, s.Slot, nil
 }
@@ -42,7 +42,7 @@ func (l *Accounts) Provider(ctx context.Context, peer sign.Key) (program.Provide
 // Found is an escrow and where it is.
 type Found struct {
 	Address sign.Key
-	program.Escrow
+	account.Escrow
 }
 
 // Where accounts name their network, and an escrow's its buyer: PROTOCOL.md of chain/program.
@@ -77,22 +77,22 @@ func (l *Accounts) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error)
 
 // Anchored reads the anchor of a batch root of receipts by an authority, confirmed. It returns chain.ErrNotFound if
 // there is none.
-func (l *Accounts) Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error) {
+func (l *Accounts) Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (account.Anchored, error) {
 	if l.cfg.Program.IsZero() {
-		return program.Anchored{}, errProgram
+		return account.Anchored{}, errProgram
 	}
-	at := program.AnchorAddress(l.cfg.Program, authority, root)
+	at := account.AnchorAddress(l.cfg.Program, authority, root)
 	s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, []solanago.PublicKey{solanago.PublicKey(at)})
 	if err != nil {
-		return program.Anchored{}, fmt.Errorf("reading the anchor of %s by %s: %w", root.Short(), authority, err)
+		return account.Anchored{}, fmt.Errorf("reading the anchor of %s by %s: %w", root.Short(), authority, err)
 	}
 	a := s.Accounts[0]
 	if a.Data == nil {
-		return program.Anchored{}, fmt.Errorf("an anchor of %s by %s: %w", root.Short(), authority, chain.ErrNotFound)
+		return account.Anchored{}, fmt.Errorf("an anchor of %s by %s: %w", root.Short(), authority, chain.ErrNotFound)
 	}
-	anchored, err := program.UnmarshalAnchored(a.Data)
+	anchored, err := account.UnmarshalAnchored(a.Data)
 	if err != nil || a.Owner != l.cfg.Program || anchored.Authority != authority || anchored.Root != root {
-		return program.Anchored{}, fmt.Errorf("the anchor of %s by %s: %w", root.Short(), authority, chain.ErrMalformed)
+		return account.Anchored{}, fmt.Errorf("the anchor of %s by %s: %w", root.Short(), authority, chain.ErrMalformed)
 	}
 	return anchored, nil
 }
@@ -100,18 +100,18 @@ func (l *Accounts) Anchored(ctx context.Context, authority sign.Key, root sign.H
 // Providers returns all final registrations on this network, in the order of their addresses, as one endpoint shows
 // them: it may hide some, and cannot make one up at an address that is not its own. Committees and rewards are drawn
 // from them, so peers must not count a bond that a fork takes back. Many public endpoints do not answer this.
-func (l *Accounts) Providers(ctx context.Context) ([]program.Provider, error) {
+func (l *Accounts) Providers(ctx context.Context) ([]account.Provider, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	accounts, err := l.list(ctx, rpc.CommitmentFinalized, rpc.RPCFilter{DataSize: program.ProviderSize})
+	accounts, err := l.list(ctx, rpc.CommitmentFinalized, rpc.RPCFilter{DataSize: account.ProviderSize})
 	if err != nil {
 		return nil, fmt.Errorf("listing registrations: %w", err)
 	}
-	var out []program.Provider
+	var out []account.Provider
 	for _, a := range accounts {
-		p, err := program.UnmarshalProvider(a.Data)
-		at := program.ProviderAddress(l.cfg.Program, l.cfg.Network, p.Peer)
+		p, err := account.UnmarshalProvider(a.Data)
+		at := account.ProviderAddress(l.cfg.Program, l.cfg.Network, p.Peer)
 		if err == nil && a.at == at && a.Owner == l.cfg.Program && p.Network == l.cfg.Network {
 			out = append(out, p)
 		}

@@ -15,8 +15,10 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -153,7 +155,7 @@ func TestStatusAt(t *testing.T) {
 func TestConfirmRefusedAgain(t *testing.T) {
 	t.Parallel()
 	key := sign.NewPrivate([32]byte{1})
-	id, raw, err := transaction.Sign([]Instruction{program.TransferTokens(chaintest.RandomKey(), chaintest.RandomKey(), chaintest.RandomKey(), key.Key(), 1, 6)}, nil, sign.Hash{3}, key)
+	id, raw, err := transaction.Sign([]svm.Instruction{svm.TransferTokens(chaintest.RandomKey(), chaintest.RandomKey(), chaintest.RandomKey(), key.Key(), 1, 6)}, nil, sign.Hash{3}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,8 +228,8 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-func memoInstruction(text string) Instruction {
-	return Instruction{Program: sign.Key(solanago.MemoProgramID), Data: []byte(text)}
+func memoInstruction(text string) svm.Instruction {
+	return svm.Instruction{Program: sign.Key(solanago.MemoProgramID), Data: []byte(text)}
 }
 
 func TestRejection(t *testing.T) {
@@ -243,7 +245,7 @@ func TestRejection(t *testing.T) {
 	}
 	for result, want := range sent {
 		l := newLedger(t, fake(t, map[string]string{"sendTransaction": result}))
-		id, raw, err := transaction.Sign([]Instruction{memoInstruction("x")}, nil, sign.Hash{1}, l.Wallet.cfg.Key)
+		id, raw, err := transaction.Sign([]svm.Instruction{memoInstruction("x")}, nil, sign.Hash{1}, l.Wallet.cfg.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,9 +308,9 @@ func FuzzTransaction(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	anchor := program.Anchor{Authority: l.Wallet.cfg.Key.Key(), Anchor: program.AnchorAddress(sign.Key{7}, l.Wallet.cfg.Key.Key(), sign.Hash{8}), Root: sign.Hash{8}, Count: 3}
-	for _, in := range []Instruction{memoInstruction("memo"), program.OpenTokenAccount(l.Wallet.cfg.Key.Key(), sign.Key{5}, sign.Key{3}), anchor.Instruction(sign.Key{7})} {
-		_, raw, err := transaction.Sign([]Instruction{in}, nil, sign.Hash{9}, l.Wallet.cfg.Key)
+	anchor := program.Anchor{Authority: l.Wallet.cfg.Key.Key(), Anchor: account.AnchorAddress(sign.Key{7}, l.Wallet.cfg.Key.Key(), sign.Hash{8}), Root: sign.Hash{8}, Count: 3}
+	for _, in := range []svm.Instruction{memoInstruction("memo"), svm.OpenTokenAccount(l.Wallet.cfg.Key.Key(), sign.Key{5}, sign.Key{3}), anchor.Instruction(sign.Key{7})} {
+		_, raw, err := transaction.Sign([]svm.Instruction{in}, nil, sign.Hash{9}, l.Wallet.cfg.Key)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -329,7 +331,7 @@ func FuzzTransaction(f *testing.F) {
 		}
 		_, _ = transaction.ParseSigned(b, tx.Signatures[0])
 		_, _ = memoIn(tx)
-		if a, ok := anchorIn(tx, sign.Key{7}); ok && a.Anchor != program.AnchorAddress(sign.Key{7}, a.Authority, a.Root) {
+		if a, ok := anchorIn(tx, sign.Key{7}); ok && a.Anchor != account.AnchorAddress(sign.Key{7}, a.Authority, a.Root) {
 			t.Fatalf("an anchor of no address: %+v", a)
 		}
 	})

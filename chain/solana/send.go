@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -71,7 +72,7 @@ func (l *Wallet) latestAnd(
 
 // sign makes a transaction that the ledger's key pays for and signs, beside the others.
 func (l *Wallet) sign(
-	now recent, instructions []solanago.Instruction, tables []program.Table, others []sign.Signer,
+	now recent, instructions []solanago.Instruction, tables []svm.Table, others []sign.Signer,
 ) (chain.Prepared, error) {
 	id, raw, err := transaction.SignLibrary(instructions, tables, now.blockhash, l.payer,
 		append(slices.Clone(others), l.cfg.Key)...)
@@ -84,7 +85,7 @@ func (l *Wallet) sign(
 // Sign implements escrow.Ledger. The key must hold the fee, with the budget's bid, the rent of all accounts that the
 // instructions make at its cost, and its own rent. Otherwise it returns chain.ErrFees.
 func (l *Wallet) Sign(
-	ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer,
+	ctx context.Context, instructions []svm.Instruction, tables []svm.Table, others ...sign.Signer,
 ) (chain.Prepared, error) {
 	if len(instructions) == 0 {
 		return chain.Prepared{}, fmt.Errorf("%w: a transaction without instructions", chain.ErrPayment)
@@ -116,7 +117,7 @@ func (l *Wallet) Sign(
 }
 
 // opens are the token accounts that the instructions open at the key's cost where they are missing.
-func (l *Wallet) opens(instructions []program.Instruction) []solanago.PublicKey {
+func (l *Wallet) opens(instructions []svm.Instruction) []solanago.PublicKey {
 	var keys []solanago.PublicKey
 	for _, in := range instructions {
 		if k, ok := in.Opens(); ok && in.Accounts[0].Key == l.cfg.Key.Key() &&
@@ -128,10 +129,10 @@ func (l *Wallet) opens(instructions []program.Instruction) []solanago.PublicKey 
 }
 
 // rent of all accounts that calls of the program, and lookup tables that are made, cost the key.
-func (l *Wallet) rent(instructions []program.Instruction) (lamports uint64) {
+func (l *Wallet) rent(instructions []svm.Instruction) (lamports uint64) {
 	for _, in := range instructions {
 		payer := 0
-		if in.Program == program.TableProgram {
+		if in.Program == svm.TableProgram {
 			payer = 2
 		}
 		if len(in.Accounts) > payer && in.Accounts[payer].Key == l.cfg.Key.Key() {
@@ -142,10 +143,10 @@ func (l *Wallet) rent(instructions []program.Instruction) (lamports uint64) {
 }
 
 // signatures that the chain charges for: the transaction's own, and those that the precompile checks.
-func (l *Wallet) signatures(instructions []program.Instruction) (n uint64) {
+func (l *Wallet) signatures(instructions []svm.Instruction) (n uint64) {
 	signers := map[sign.Key]bool{l.cfg.Key.Key(): true}
 	for _, in := range instructions {
-		if in.Program == program.Ed25519Program && len(in.Data) > 0 {
+		if in.Program == svm.Ed25519Program && len(in.Data) > 0 {
 			n += uint64(in.Data[0])
 		}
 		for _, m := range in.Accounts {
@@ -162,7 +163,7 @@ func (l *Wallet) signatures(instructions []program.Instruction) (n uint64) {
 // that wait for one call; state that must survive a crash is journalled after Sign. If the program refused a call, the
 // error is its program.Code. After any other error the named transaction may have landed.
 func (l *Wallet) Run(
-	ctx context.Context, instructions []program.Instruction, others ...sign.Signer,
+	ctx context.Context, instructions []svm.Instruction, others ...sign.Signer,
 ) (chain.TxID, error) {
 	return l.run(ctx, func(retries uint8) (chain.Prepared, error) {
 		in, err := l.bid(ctx, instructions, l.cfg.Fees.Most, retries)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/calls"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
@@ -104,12 +103,6 @@ func New(cfg Config) (*Ledger, error) {
 	}
 	return newLedgerOf(cfg, c), nil
 }
-
-// Instruction and Meta are those of chain/program, as most calls are its own.
-type (
-	Instruction = program.Instruction
-	Meta        = program.Meta
-)
 
 // Genesis reads the genesis hash of the first endpoint that answers.
 func Genesis(ctx context.Context, rpcURL string) (sign.Hash, error) {

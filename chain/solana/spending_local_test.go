@@ -7,8 +7,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -69,8 +69,8 @@ func TestPurses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := program.TokenAccount(owner.Key(), g.Mint)
-	p, err := l.Purses(t.Context(), []sign.Key{program.TokenAccount(other.Key(), g.Mint), at, owner.Key(), g.Mint})
+	at := svm.TokenAccount(owner.Key(), g.Mint)
+	p, err := l.Purses(t.Context(), []sign.Key{svm.TokenAccount(other.Key(), g.Mint), at, owner.Key(), g.Mint})
 	if err != nil {
 		t.Fatal(err)
 	}

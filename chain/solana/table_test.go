@@ -11,8 +11,10 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -23,9 +25,9 @@ import (
 
 // claimsOf are the instructions of n claims on one tranche, each by so many keys and with a path of so many steps, and the accounts
 // that a table can name.
-func claimsOf(n, keys, path int) (in []program.Instruction, holds []sign.Key) {
+func claimsOf(n, keys, path int) (in []svm.Instruction, holds []sign.Key) {
 	at, escrow, mint := chaintest.RandomKey(), chaintest.RandomKey(), chaintest.RandomKey()
-	holds = []sign.Key{escrow, program.TrancheAddress(at, escrow, 0), program.VaultAddress(at, escrow), mint, chaintest.RandomKey(), program.TokenProgram, program.InstructionsSysvar}
+	holds = []sign.Key{escrow, account.TrancheAddress(at, escrow, 0), account.VaultAddress(at, escrow), mint, chaintest.RandomKey(), svm.TokenProgram, svm.InstructionsSysvar}
 	for i := range n {
 		v := verify.SignedVoucher{Signatures: verify.Signatures{Set: market.KeySet{Keys: make([]sign.Key, keys)}, Sigs: make([]verify.IndexedSignature, keys)}}
 		c := program.Claim{Escrow: holds[0], Tranche: holds[1], Vault: holds[2], Destination: chaintest.RandomKey(), Mint: mint, Network: holds[4], Ed: uint8(2 * i),
@@ -33,12 +35,12 @@ func claimsOf(n, keys, path int) (in []program.Instruction, holds []sign.Key) {
 		holds = append(holds, c.Destination)
 		in = append(in, program.VoucherSigned(sign.Domain{Network: "test"}, v).Instruction(), c.Instruction(at))
 	}
-	in = append(in, program.Budget(program.Units(at, in), 1)...)
+	in = append(in, svm.Budget(program.Units(at, in), 1)...)
 	return in, holds
 }
 
 // size is the length of the transaction, as the client library makes it: 0 when it makes none.
-func size(t *testing.T, in []program.Instruction, tables ...program.Table) int {
+func size(t *testing.T, in []svm.Instruction, tables ...svm.Table) int {
 	t.Helper()
 	payer := sign.NewPrivate([32]byte{1})
 	_, raw, err := transaction.Sign(in, tables, sign.Hash{1}, payer)
@@ -56,9 +58,9 @@ func TestClaimsInTransaction(t *testing.T) {
 		path := -1
 		for path < tranche.MaxDepth {
 			in, holds := claimsOf(n, keys, path+1)
-			var tables []program.Table
+			var tables []svm.Table
 			if table {
-				tables = []program.Table{{Address: chaintest.RandomKey(), Holds: holds}}
+				tables = []svm.Table{{Address: chaintest.RandomKey(), Holds: holds}}
 			}
 			if size(t, in, tables...) == 0 {
 				break
@@ -88,7 +90,7 @@ func TestClaimsInTransaction(t *testing.T) {
 	}
 	for keys, want := range []int{1011, 1121, 1231} {
 		in, holds := claimsOf(1, keys+1, tranche.MaxDepth)
-		if got := size(t, in, program.Table{Address: chaintest.RandomKey(), Holds: holds}); got != want {
+		if got := size(t, in, svm.Table{Address: chaintest.RandomKey(), Holds: holds}); got != want {
 			t.Errorf("a claim by %d keys with the longest path takes %d bytes, want %d", keys+1, got, want)
 		}
 	}
@@ -110,11 +112,11 @@ func TestClaimByTable(t *testing.T) {
 	}
 	provider, l := wealthy(t, net, g)
 	d := makeDeal(t, net, g, lamports)
-	account, err := l.Network(t.Context())
+	network, err := l.Network(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := escrow.NewNet(g.Program, account, g.Mint)
+	n, err := escrow.NewNet(g.Program, network, g.Mint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +141,7 @@ func TestClaimByTable(t *testing.T) {
 	d.open.Keys, d.open.Deposit = keys, uint64(tree.Root().Sum)
 	add := d.tranche(g.Program, 0, 0)
 	add.Root = tree.Root()
-	if _, err := d.ledger.Run(t.Context(), []program.Instruction{d.open.Instruction(g.Program), add.Instruction(g.Program)}, guardians[0], guardians[1], guardians[2]); err != nil {
+	if _, err := d.ledger.Run(t.Context(), []svm.Instruction{d.open.Instruction(g.Program), add.Instruction(g.Program)}, guardians[0], guardians[1], guardians[2]); err != nil {
 		t.Fatal(err)
 	}
 	f := escrow.Funding{Opened: d.open.Opened, Index: 200, Proof: proof}
@@ -161,9 +163,9 @@ func TestClaimByTable(t *testing.T) {
 		t.Errorf("%d claims by a table; the longest transaction takes %d bytes", w.tables, len(w.longest))
 	}
 	after, err := l.Funds(t.Context())
-	spent := uint64(lamports) - after.Lamports - program.Rent(program.TokenSize)
+	spent := uint64(lamports) - after.Lamports - svm.Rent(svm.TokenSize)
 	if err != nil || spent > 100_000 {
-		t.Errorf("%d lamports are spent beside the token account's rent, %v: a table's is %d", spent, err, program.TableRent(8))
+		t.Errorf("%d lamports are spent beside the token account's rent, %v: a table's is %d", spent, err, svm.TableRent(8))
 	}
 }
 
@@ -187,7 +189,7 @@ type watched struct {
 	longest []byte
 }
 
-func (w *watched) Sign(ctx context.Context, in []program.Instruction, tables []program.Table, others ...sign.Signer) (chain.Prepared, error) {
+func (w *watched) Sign(ctx context.Context, in []svm.Instruction, tables []svm.Table, others ...sign.Signer) (chain.Prepared, error) {
 	tx, err := w.Ledger.Sign(ctx, in, tables, others...)
 	if err == nil && len(tables) > 0 {
 		w.tables++

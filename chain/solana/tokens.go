@@ -9,9 +9,9 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -30,8 +30,8 @@ func amountData(number byte, amount market.Amount, decimals uint8) []byte {
 
 // openTokenAccount opens the wallet's associated token account, or does nothing when it is there.
 func openTokenAccount(payer, wallet, mint solanago.PublicKey) solanago.Instruction {
-	open := program.OpenTokenAccount(sign.Key(payer), sign.Key(wallet), sign.Key(mint))
-	return transaction.Library([]program.Instruction{open})[0]
+	open := svm.OpenTokenAccount(sign.Key(payer), sign.Key(wallet), sign.Key(mint))
+	return transaction.Library([]svm.Instruction{open})[0]
 }
 
 // Sizes of the token program's accounts in bytes.
@@ -74,7 +74,7 @@ func decodeMint(b []byte) (decimals uint8, err error) {
 
 // tokenAccountOf is the wallet's associated token account of the mint.
 func tokenAccountOf(wallet, mint solanago.PublicKey) solanago.PublicKey {
-	return solanago.PublicKey(program.TokenAccount(sign.Key(wallet), sign.Key(mint)))
+	return solanago.PublicKey(svm.TokenAccount(sign.Key(wallet), sign.Key(mint)))
 }
 
 // Purses reads accounts that orders name, at most escrow.MaxPurses, as one endpoint shows them, confirmed.

@@ -8,7 +8,7 @@ import (
 	"github.com/gagliardetto/solana-go/rpc"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/cluster"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -16,15 +16,15 @@ import (
 
 // Ballots are all of this network, by address, as one endpoint shows them: it may hide some, and none can be
 // made up but as Ballot would refuse it too. Many public endpoints do not answer this.
-func (l *Accounts) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, error) {
+func (l *Accounts) Ballots(ctx context.Context) (map[sign.Key]account.Ballot, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	accounts, err := l.list(ctx, rpc.CommitmentConfirmed, rpc.RPCFilter{DataSize: program.BallotSize})
+	accounts, err := l.list(ctx, rpc.CommitmentConfirmed, rpc.RPCFilter{DataSize: account.BallotSize})
 	if err != nil {
 		return nil, fmt.Errorf("listing ballots: %w", err)
 	}
-	out := map[sign.Key]program.Ballot{}
+	out := map[sign.Key]account.Ballot{}
 	for _, a := range accounts {
 		if b, err := l.ballotAt(a.at, a.Held); err == nil {
 			out[a.at] = b
@@ -35,68 +35,68 @@ func (l *Accounts) Ballots(ctx context.Context) (map[sign.Key]program.Ballot, er
 
 // Ballot reads a ballot of this network and the slot in which it stood so, confirmed. It returns chain.ErrNotFound if
 // it does not exist, or no longer.
-func (l *Accounts) Ballot(ctx context.Context, at sign.Key) (program.Ballot, market.Slot, error) {
+func (l *Accounts) Ballot(ctx context.Context, at sign.Key) (account.Ballot, market.Slot, error) {
 	a, slot, err := l.account(ctx, at)
 	if err != nil {
-		return program.Ballot{}, slot, fmt.Errorf("reading ballot %s: %w", at, err)
+		return account.Ballot{}, slot, fmt.Errorf("reading ballot %s: %w", at, err)
 	}
 	b, err := l.ballotAt(at, a)
 	if err != nil {
-		return program.Ballot{}, slot, fmt.Errorf("reading ballot %s: %w", at, err)
+		return account.Ballot{}, slot, fmt.Errorf("reading ballot %s: %w", at, err)
 	}
 	return b, slot, nil
 }
 
 // ballotAt parses a ballot of this network, and checks that its address follows from its content.
-func (l *Accounts) ballotAt(at sign.Key, a cluster.Held) (program.Ballot, error) {
-	b, err := program.UnmarshalBallot(a.Data)
+func (l *Accounts) ballotAt(at sign.Key, a cluster.Held) (account.Ballot, error) {
+	b, err := account.UnmarshalBallot(a.Data)
 	if err != nil || a.Owner != l.cfg.Program || b.Network != l.cfg.Network ||
-		program.BallotAddress(l.cfg.Program, b.Network, b.Proposer, b.Opened) != at {
-		return program.Ballot{}, chain.ErrMalformed
+		account.BallotAddress(l.cfg.Program, b.Network, b.Proposer, b.Opened) != at {
+		return account.Ballot{}, chain.ErrMalformed
 	}
 	return b, nil
 }
 
 // Voted reads the vote of a provider, by its registration's address, on a topic, confirmed. It returns
 // chain.ErrNotFound if there is none, or its note no longer exists.
-func (l *Accounts) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error) {
-	at := program.VoteAddress(l.cfg.Program, topic, provider)
+func (l *Accounts) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (account.Vote, error) {
+	at := account.VoteAddress(l.cfg.Program, topic, provider)
 	a, _, err := l.account(ctx, at)
 	if err != nil {
-		return program.Vote{}, fmt.Errorf("reading the vote of %s: %w", provider, err)
+		return account.Vote{}, fmt.Errorf("reading the vote of %s: %w", provider, err)
 	}
-	v, err := program.UnmarshalVote(a.Data)
+	v, err := account.UnmarshalVote(a.Data)
 	if err != nil || a.Owner != l.cfg.Program || v.Provider != provider {
-		return program.Vote{}, fmt.Errorf("reading the vote of %s: %w", provider, chain.ErrMalformed)
+		return account.Vote{}, fmt.Errorf("reading the vote of %s: %w", provider, chain.ErrMalformed)
 	}
 	return v, nil
 }
 
 // Payout reads the accepted payout of a source for an epoch, and the slot of that state, confirmed. It returns
 // chain.ErrNotFound if there is none, or it is over.
-func (l *Accounts) Payout(ctx context.Context, source uint8, epoch uint64) (program.Payout, market.Slot, error) {
-	a, slot, err := l.account(ctx, program.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch))
+func (l *Accounts) Payout(ctx context.Context, source uint8, epoch uint64) (account.Payout, market.Slot, error) {
+	a, slot, err := l.account(ctx, account.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch))
 	if err != nil {
-		return program.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
+		return account.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
 	}
 	p, err := l.payoutAt(a, source, epoch)
 	if err != nil {
-		return program.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
+		return account.Payout{}, slot, fmt.Errorf("reading the rewards of epoch %d: %w", epoch, err)
 	}
 	return p, slot, nil
 }
 
 // Payouts reads the accepted payouts of a source for the epochs from one to another, confirmed; epochs without one are
 // left out.
-func (l *Accounts) Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error) {
+func (l *Accounts) Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]account.Payout, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
 	}
-	out := map[uint64]program.Payout{}
+	out := map[uint64]account.Payout{}
 	for ; from <= to; from += lookPage {
 		var keys []solanago.PublicKey
 		for epoch := from; epoch <= to && len(keys) < lookPage; epoch++ {
-			keys = append(keys, solanago.PublicKey(program.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch)))
+			keys = append(keys, solanago.PublicKey(account.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch)))
 		}
 		s, err := l.cluster.Agreed(ctx, rpc.CommitmentConfirmed, keys)
 		if err != nil {
@@ -118,10 +118,10 @@ func (l *Accounts) Payouts(ctx context.Context, source uint8, from, to uint64) (
 }
 
 // payoutAt parses the accepted payout of a source for an epoch.
-func (l *Accounts) payoutAt(a cluster.Held, source uint8, epoch uint64) (program.Payout, error) {
-	p, err := program.UnmarshalPayout(a.Data)
+func (l *Accounts) payoutAt(a cluster.Held, source uint8, epoch uint64) (account.Payout, error) {
+	p, err := account.UnmarshalPayout(a.Data)
 	if err != nil || a.Owner != l.cfg.Program || p.Network != l.cfg.Network || p.Source != source || p.Epoch != epoch {
-		return program.Payout{}, chain.ErrMalformed
+		return account.Payout{}, chain.ErrMalformed
 	}
 	return p, nil
 }

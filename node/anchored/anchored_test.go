@@ -11,7 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -59,13 +59,13 @@ func (l memoLedger) Memo(_ context.Context, id chain.TxID) ([]byte, market.Slot,
 }
 
 // anchors are the anchors of final transactions.
-type anchors map[chain.TxID]program.Anchored
+type anchors map[chain.TxID]account.Anchored
 
 func (a anchors) read(ctx context.Context, id chain.TxID) (chain.Commitment, error) {
 	return proof.AnchorIn(ctx, a, id)
 }
 
-func (a anchors) AnchorIn(_ context.Context, id chain.TxID) (program.Anchored, error) {
+func (a anchors) AnchorIn(_ context.Context, id chain.TxID) (account.Anchored, error) {
 	x, ok := a[id]
 	if !ok {
 		return x, chain.ErrNotFound
@@ -164,8 +164,8 @@ func TestReceiptsReachOthers(t *testing.T) {
 	hb, b := hostOf(t, 1)
 	provider := sign.NewPrivate([32]byte{9})
 	good, void, lost := receipt(t, 1, provider, a), receipt(t, 2, provider, a), receipt(t, 3, provider, a)
-	anchor := func(r verify.Receipt) program.Anchored {
-		return program.Anchored{
+	anchor := func(r verify.Receipt) account.Anchored {
+		return account.Anchored{
 			Authority: a.Key(), Root: chain.RootOf([]sign.Hash{r.SignedHash()}), Count: 1, Slot: uint64(present - 1700), // long ago: what is not there will not come
 		}
 	}

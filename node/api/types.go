@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api/route"
@@ -35,30 +35,30 @@ const EntriesService = "entries"
 
 // NodeInfo is this peer as its user sees it.
 type NodeInfo struct {
-	Peer      string            `json:"peer"` // libp2p peer id
-	Key       sign.Key          `json:"key"`  // the same key as a Solana address
-	Owner     sign.Key          `json:"owner"`
-	Version   string            `json:"version"`
-	Addrs     []string          `json:"addrs"` // full multiaddrs, to be given to others as bootstrap
-	Genesis   market.Genesis    `json:"genesis"`
-	Region    string            `json:"region"`
-	Program   *program.Deployed `json:"program,omitempty"` // as the chain shows it; nil if not read yet
-	Slot      market.Slot       `json:"slot"`
-	ChainUp   bool              `json:"chainUp"`
-	ChainErr  string            `json:"chainErr,omitempty"`
-	Balance   market.Amount     `json:"balance"`         // of the owner
-	Funds     *chain.Funds      `json:"funds,omitempty"` // tokens and SOL of the peer's key; nil if not known
-	Reach     Reach             `json:"reach"`
-	Peers     int               `json:"peers"`
-	Units     int               `json:"units"`
-	FreeUnits int               `json:"freeUnits"`
-	Inventory sign.Hash         `json:"inventory,omitzero"` // Merkle root over the ids of the units
-	Earnings  *Earnings         `json:"earnings,omitempty"` // from escrows; nil if nothing is sold or guarded
-	Jobs      int               `json:"jobs"`               // not ended
-	Entries   []string          `json:"entries,omitempty"`  // of a light client, the one in use first
-	Direct    bool              `json:"direct,omitempty"`   // of a light client that dials providers too
-	Started   time.Time         `json:"started"`
-	Problems  []Fault           `json:"problems"` // of its services; none if all are in order
+	Peer      string         `json:"peer"` // libp2p peer id
+	Key       sign.Key       `json:"key"`  // the same key as a Solana address
+	Owner     sign.Key       `json:"owner"`
+	Version   string         `json:"version"`
+	Addrs     []string       `json:"addrs"` // full multiaddrs, to be given to others as bootstrap
+	Genesis   market.Genesis `json:"genesis"`
+	Region    string         `json:"region"`
+	Program   *svm.Deployed  `json:"program,omitempty"` // as the chain shows it; nil if not read yet
+	Slot      market.Slot    `json:"slot"`
+	ChainUp   bool           `json:"chainUp"`
+	ChainErr  string         `json:"chainErr,omitempty"`
+	Balance   market.Amount  `json:"balance"`         // of the owner
+	Funds     *chain.Funds   `json:"funds,omitempty"` // tokens and SOL of the peer's key; nil if not known
+	Reach     Reach          `json:"reach"`
+	Peers     int            `json:"peers"`
+	Units     int            `json:"units"`
+	FreeUnits int            `json:"freeUnits"`
+	Inventory sign.Hash      `json:"inventory,omitzero"` // Merkle root over the ids of the units
+	Earnings  *Earnings      `json:"earnings,omitempty"` // from escrows; nil if nothing is sold or guarded
+	Jobs      int            `json:"jobs"`               // not ended
+	Entries   []string       `json:"entries,omitempty"`  // of a light client, the one in use first
+	Direct    bool           `json:"direct,omitempty"`   // of a light client that dials providers too
+	Started   time.Time      `json:"started"`
+	Problems  []Fault        `json:"problems"` // of its services; none if all are in order
 }
 
 // Health is the health of this peer: its services that run and are out of order.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -25,7 +25,7 @@ var ErrCode = errors.New("the program on the chain is not the one that the genes
 // minutes from then on, until ctx ends. It returns ErrCode if they differ: the author of other code decides over
 // every deposit and stake.
 func (w *Watch) followCode(ctx context.Context) error {
-	var last program.Deployed
+	var last svm.Deployed
 	for {
 		wait := codeRetry
 		d, err := w.cfg.Program.Deployed(ctx)
@@ -56,7 +56,7 @@ func (w *Watch) followCode(ctx context.Context) error {
 }
 
 // checkCode compares the chain's code with the genesis, if that names any.
-func checkCode(want sign.Hash, d program.Deployed) error {
+func checkCode(want sign.Hash, d svm.Deployed) error {
 	if !want.IsZero() && d.Code != want {
 		return fmt.Errorf("%w: code %s, deployed in slot %d, want %s by the genesis; "+
 			"do not join until its people say why", ErrCode, d.Code, d.Slot, want)
@@ -64,7 +64,7 @@ func checkCode(want sign.Hash, d program.Deployed) error {
 	return nil
 }
 
-func (w *Watch) logCode(d program.Deployed) {
+func (w *Watch) logCode(d svm.Deployed) {
 	log := w.cfg.Log.With("program", w.cfg.Genesis.Program, "code", d.Code, "slot", d.Slot)
 	if w.cfg.Genesis.Code.IsZero() {
 		log.Warn("the genesis names no code: whatever the program does is taken for right")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -53,7 +54,7 @@ func TestAttackProgramSwapped(t *testing.T) {
 		if err := net.Deploy(ctx, at, program.ELF); err != nil {
 			t.Fatal(err)
 		}
-		return market.Genesis{Program: at.Key(), Escrow: sign.Key{9}, Mint: sign.Key{8}, Code: program.CodeHash(program.ELF)}
+		return market.Genesis{Program: at.Key(), Escrow: sign.Key{9}, Mint: sign.Key{8}, Code: svm.CodeHash(program.ELF)}
 	}
 	// follow reads the program as a peer does, until it has said what it found or stops.
 	follow := func(g market.Genesis) (string, error) {
@@ -101,7 +102,7 @@ func TestAttackProgramSwapped(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	vault, _ := program.FindAddress(sign.Key{5}, []byte("a multisig's vault"))
+	vault, _ := svm.FindAddress(sign.Key{5}, []byte("a multisig's vault"))
 	other := deploy(2)
 	if err := admin.SetUpgradeAuthority(ctx, other.Program, vault); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/registry"
@@ -28,8 +28,8 @@ type Config struct {
 // Watch is the service that watches one network's program.
 type Watch struct {
 	cfg      Config
-	code     atomic.Pointer[program.Deployed] // nil before the chain showed it
-	registry *registry.Registry               // nil if the chain does not list registrations
+	code     atomic.Pointer[svm.Deployed] // nil before the chain showed it
+	registry *registry.Registry           // nil if the chain does not list registrations
 }
 
 // New makes a watch that has read nothing.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/registry"
@@ -45,7 +45,7 @@ func (w *Watch) Staked() func(context.Context) ([]peer.ID, error) {
 	}
 	var (
 		mu   sync.Mutex
-		of   *program.Provider // the first one of the list that ids was made of
+		of   *account.Provider // the first one of the list that ids was made of
 		size int
 		ids  []peer.ID
 	)
@@ -121,7 +121,7 @@ func (w *Watch) Roster(ctx context.Context, window audit.Window) (audit.Roster, 
 }
 
 // registrations returns the part of registrations that committees are drawn by.
-func registrations(all []program.Provider) []audit.Registration {
+func registrations(all []account.Provider) []audit.Registration {
 	out := make([]audit.Registration, len(all))
 	for i, p := range all {
 		out[i] = audit.Registration{
@@ -133,4 +133,4 @@ func registrations(all []program.Provider) []audit.Registration {
 }
 
 // HasStake reports whether a registration has something at stake.
-func HasStake(p program.Provider) bool { return p.Stake+p.Unbonding > 0 }
+func HasStake(p account.Provider) bool { return p.Stake+p.Unbonding > 0 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/node/service"
 )
 
@@ -23,14 +23,14 @@ func (w *Watch) followRules(ctx context.Context) error {
 	checked := false
 	for {
 		wait := rulesRetry
-		account, changed, err := w.cfg.Network.Update(ctx)
+		network, changed, err := w.cfg.Network.Update(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			w.cfg.Log.Warn("the network's rules cannot be read", "err", err)
 		case !checked:
-			if err := w.checkAudits(account.Params); err != nil {
+			if err := w.checkAudits(network.Params); err != nil {
 				return err
 			}
 			checked, wait = true, rulesEvery
@@ -39,7 +39,7 @@ func (w *Watch) followRules(ctx context.Context) error {
 		}
 		if changed {
 			w.cfg.Log.Info("the network's rules were changed by vote",
-				"sequence", account.Sequence, "rules", account.Rules)
+				"sequence", network.Sequence, "rules", network.Rules)
 		}
 		select {
 		case <-ctx.Done():
@@ -50,7 +50,7 @@ func (w *Watch) followRules(ctx context.Context) error {
 }
 
 // checkAudits compares the windows of audits that the genesis and the network's account have.
-func (w *Watch) checkAudits(p program.Params) error {
+func (w *Watch) checkAudits(p account.Params) error {
 	switch here := w.cfg.Genesis.AuditSlots; {
 	case uint64(p.AuditSlots) == here:
 	case p.AuditSlots == 0:

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/service"
 )
@@ -19,7 +19,7 @@ func TestCheckAudits(t *testing.T) {
 		refused bool
 	}{{0, 0, false}, {9000, 9000, false}, {9000, 0, false}, {0, 9000, true}, {9000, 4500, true}} {
 		w := New(Config{Genesis: market.Genesis{AuditSlots: c.genesis}, Log: slog.New(slog.DiscardHandler)})
-		if err := w.checkAudits(program.Params{AuditSlots: c.chain}); errors.Is(err, service.ErrConfig) != c.refused {
+		if err := w.checkAudits(account.Params{AuditSlots: c.chain}); errors.Is(err, service.ErrConfig) != c.refused {
 			t.Errorf("genesis %d, chain %d: %v", c.genesis, c.chain, err)
 		}
 	}

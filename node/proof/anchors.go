@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -18,7 +18,7 @@ type Chain interface {
 	chain.Memos
 	// Anchored reads an anchor's account of the network's program. It returns chain.ErrNotFound if it does not exist,
 	// or no longer.
-	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
+	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (account.Anchored, error)
 	// AnchorIn returns chain.ErrNotFound.
 	ProgramAnchors
 }
@@ -89,7 +89,7 @@ func AnchorIn(ctx context.Context, c ProgramAnchors, tx chain.TxID) (chain.Commi
 
 // ProgramAnchors reads the anchor that a final transaction made, which outlives its account.
 type ProgramAnchors interface {
-	AnchorIn(ctx context.Context, id chain.TxID) (program.Anchored, error)
+	AnchorIn(ctx context.Context, id chain.TxID) (account.Anchored, error)
 }
 
 // unread distinguishes a chain without the transaction from one that could not be asked.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -16,42 +16,42 @@ import (
 // anchors are those that a program has, by who made them, and those that transactions made.
 type anchors struct {
 	chain.Memos
-	accounts map[sign.Key]program.Anchored
-	calls    map[chain.TxID]program.Anchored
+	accounts map[sign.Key]account.Anchored
+	calls    map[chain.TxID]account.Anchored
 	down     bool
 }
 
-func (a anchors) Anchored(_ context.Context, by sign.Key, root sign.Hash) (program.Anchored, error) {
+func (a anchors) Anchored(_ context.Context, by sign.Key, root sign.Hash) (account.Anchored, error) {
 	if a.down {
-		return program.Anchored{}, chain.ErrDown
+		return account.Anchored{}, chain.ErrDown
 	}
 	if found, ok := a.accounts[by]; ok && found.Root == root {
 		return found, nil
 	}
-	return program.Anchored{}, chain.ErrNotFound
+	return account.Anchored{}, chain.ErrNotFound
 }
 
-func (a anchors) AnchorIn(_ context.Context, id chain.TxID) (program.Anchored, error) {
+func (a anchors) AnchorIn(_ context.Context, id chain.TxID) (account.Anchored, error) {
 	if found, ok := a.calls[id]; ok {
 		return found, nil
 	}
-	return program.Anchored{}, chain.ErrNotFound
+	return account.Anchored{}, chain.ErrNotFound
 }
 
 // A program's account shows that receipts were anchored, and once that is closed the transaction that made it.
 func TestCheckAnchors(t *testing.T) {
 	t.Parallel()
 	root, buyer, provider := sign.Hash{7}, sign.Key{1}, sign.Key{2}
-	by := func(k sign.Key, slot uint64) program.Anchored {
-		return program.Anchored{Authority: k, Root: root, Count: 3, Slot: slot}
+	by := func(k sign.Key, slot uint64) account.Anchored {
+		return account.Anchored{Authority: k, Root: root, Count: 3, Slot: slot}
 	}
 	other, fewer := by(buyer, 9), by(buyer, 9)
 	other.Root, fewer.Count = sign.Hash{8}, 2
-	account := func(a program.Anchored) map[sign.Key]program.Anchored {
-		return map[sign.Key]program.Anchored{a.Authority: a}
+	at := func(a account.Anchored) map[sign.Key]account.Anchored {
+		return map[sign.Key]account.Anchored{a.Authority: a}
 	}
-	call := func(a program.Anchored) map[chain.TxID]program.Anchored {
-		return map[chain.TxID]program.Anchored{"tx": a}
+	call := func(a account.Anchored) map[chain.TxID]account.Anchored {
+		return map[chain.TxID]account.Anchored{"tx": a}
 	}
 	for name, c := range map[string]struct {
 		chain    anchors
@@ -62,18 +62,18 @@ func TestCheckAnchors(t *testing.T) {
 		rule     verify.Rule
 		err      error
 	}{
-		"account and transaction":            {chain: anchors{accounts: account(by(buyer, 40)), calls: call(by(buyer, 40))}, receipts: 3, listed: true, anchored: 1, slot: 40},
+		"account and transaction":            {chain: anchors{accounts: at(by(buyer, 40)), calls: call(by(buyer, 40))}, receipts: 3, listed: true, anchored: 1, slot: 40},
 		"the account was closed":             {chain: anchors{calls: call(by(buyer, 40))}, receipts: 3, listed: true, slot: 40},
-		"the transaction is forgotten":       {chain: anchors{accounts: account(by(buyer, 40))}, receipts: 3, listed: true, anchored: 1, slot: 40},
-		"by a provider":                      {chain: anchors{accounts: account(by(provider, 40))}, receipts: 3, anchored: 1},
+		"the transaction is forgotten":       {chain: anchors{accounts: at(by(buyer, 40))}, receipts: 3, listed: true, anchored: 1, slot: 40},
+		"by a provider":                      {chain: anchors{accounts: at(by(provider, 40))}, receipts: 3, anchored: 1},
 		"by nobody":                          {receipts: 3},
-		"no receipts":                        {chain: anchors{accounts: account(by(buyer, 40)), down: true}},
+		"no receipts":                        {chain: anchors{accounts: at(by(buyer, 40)), down: true}},
 		"both are gone":                      {receipts: 3, listed: true, rule: RuleLanded},
-		"forgotten, and only the provider's": {chain: anchors{accounts: account(by(provider, 40))}, receipts: 3, listed: true, rule: RuleLanded},
-		"transaction with another root":      {chain: anchors{accounts: account(by(buyer, 40)), calls: call(other)}, receipts: 3, listed: true, rule: RuleAnchor},
+		"forgotten, and only the provider's": {chain: anchors{accounts: at(by(provider, 40))}, receipts: 3, listed: true, rule: RuleLanded},
+		"transaction with another root":      {chain: anchors{accounts: at(by(buyer, 40)), calls: call(other)}, receipts: 3, listed: true, rule: RuleAnchor},
 		"transaction with another number":    {chain: anchors{calls: call(fewer)}, receipts: 3, listed: true, rule: RuleAnchor},
 		"somebody else's transaction":        {chain: anchors{calls: call(by(provider, 40))}, receipts: 3, listed: true, rule: RuleAnchor},
-		"account with another number":        {chain: anchors{accounts: account(fewer)}, receipts: 3, rule: RuleAnchor},
+		"account with another number":        {chain: anchors{accounts: at(fewer)}, receipts: 3, rule: RuleAnchor},
 		"the chain is away":                  {chain: anchors{down: true}, receipts: 3, err: ErrChain},
 	} {
 		v := Verdict{Buyer: buyer, Leases: []LeaseVerdict{{Provider: provider}, {Provider: provider}}, Receipts: c.receipts, Root: root, Owed: 5,

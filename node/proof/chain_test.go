@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
@@ -18,30 +18,30 @@ import (
 // fakeChain has memos of a ledger, and anchors of transactions.
 type fakeChain struct {
 	chain.Memos
-	calls map[chain.TxID]program.Anchored
+	calls map[chain.TxID]account.Anchored
 	err   error // of every call
 }
 
-func (c fakeChain) Anchored(context.Context, sign.Key, sign.Hash) (program.Anchored, error) {
+func (c fakeChain) Anchored(context.Context, sign.Key, sign.Hash) (account.Anchored, error) {
 	if c.err != nil {
-		return program.Anchored{}, c.err
+		return account.Anchored{}, c.err
 	}
-	return program.Anchored{}, chain.ErrNotFound
+	return account.Anchored{}, chain.ErrNotFound
 }
 
-func (c fakeChain) AnchorIn(_ context.Context, tx chain.TxID) (program.Anchored, error) {
+func (c fakeChain) AnchorIn(_ context.Context, tx chain.TxID) (account.Anchored, error) {
 	if c.err != nil {
-		return program.Anchored{}, c.err
+		return account.Anchored{}, c.err
 	}
 	if a, ok := c.calls[tx]; ok {
 		return a, nil
 	}
-	return program.Anchored{}, chain.ErrNotFound
+	return account.Anchored{}, chain.ErrNotFound
 }
 
 // calls is a chain on which transaction tx made an anchor.
-func calls(a program.Anchored) fakeChain {
-	return fakeChain{calls: map[chain.TxID]program.Anchored{"tx": a}}
+func calls(a account.Anchored) fakeChain {
+	return fakeChain{calls: map[chain.TxID]account.Anchored{"tx": a}}
 }
 
 func found(t *testing.T, c proof.Content, g market.Genesis) proof.Finding {
@@ -57,7 +57,7 @@ func found(t *testing.T, c proof.Content, g market.Genesis) proof.Finding {
 func TestReceiptsOnChain(t *testing.T) {
 	t.Parallel()
 	p := prooftest.Receipts()
-	right := program.Anchored{
+	right := account.Anchored{
 		Authority: prooftest.Key("buyer").Key(), Root: chain.RootOf(p.Hashes()), Count: 6, Slot: 50,
 	}
 	root, count, by := right, right, right
@@ -111,7 +111,7 @@ func TestHistoryOnChain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right := program.Anchored{
+	right := account.Anchored{
 		Authority: prooftest.Key("buyer").Key(), Root: deal.In.Anchor.Root, Count: deal.In.Anchor.Count, Slot: 510,
 	}
 	root, slot, by := right, right, right

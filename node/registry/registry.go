@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -33,7 +33,7 @@ var ErrStale = errors.New("the list of registrations is too old")
 
 // Chain lists all registrations of a network; a *solana.Ledger. Many public endpoints do not answer this.
 type Chain interface {
-	Providers(ctx context.Context) ([]program.Provider, error)
+	Providers(ctx context.Context) ([]account.Provider, error)
 }
 
 // Config is the surroundings of a Registry; all of it is required.
@@ -52,7 +52,7 @@ type Registry struct {
 	turn chan struct{} // holds one while the chain is listed
 
 	mu    sync.Mutex
-	all   []program.Provider
+	all   []account.Provider
 	at    time.Time // all is of then; zero while nothing was listed
 	tried time.Time // the chain was asked last
 	err   error     // the result of that
@@ -63,7 +63,7 @@ func New(cfg Config) *Registry { return &Registry{cfg: cfg, turn: make(chan stru
 
 // known is the list without asking anybody; false when the chain is to be asked. After a failure it is asked again a
 // Fresh later.
-func (r *Registry) known() (all []program.Provider, ok bool, err error) {
+func (r *Registry) known() (all []account.Provider, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
@@ -82,7 +82,7 @@ func (r *Registry) known() (all []program.Provider, ok bool, err error) {
 
 // Providers are all registrations, in the order in which the chain lists them; the slice is others' too, and not to be
 // changed. Errors: the chain's, ErrStale with it, ctx's.
-func (r *Registry) Providers(ctx context.Context) ([]program.Provider, error) {
+func (r *Registry) Providers(ctx context.Context) ([]account.Provider, error) {
 	if all, ok, err := r.known(); ok {
 		return all, err
 	}
@@ -143,7 +143,7 @@ func (r *Registry) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]mark
 }
 
 // Staked returns the keys of registrations with something at stake.
-func Staked(all []program.Provider) map[sign.Key]bool {
+func Staked(all []account.Provider) map[sign.Key]bool {
 	staked := map[sign.Key]bool{}
 	for _, p := range all {
 		if p.Stake+p.Unbonding > 0 {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -17,7 +17,7 @@ import (
 // lister is a chain that takes its time.
 type lister struct {
 	mu    sync.Mutex
-	all   []program.Provider
+	all   []account.Provider
 	err   error
 	took  time.Duration
 	asked int
@@ -25,7 +25,7 @@ type lister struct {
 	most  int
 }
 
-func (l *lister) Providers(ctx context.Context) ([]program.Provider, error) {
+func (l *lister) Providers(ctx context.Context) ([]account.Provider, error) {
 	l.mu.Lock()
 	l.asked++
 	l.once++
@@ -45,7 +45,7 @@ func (l *lister) Providers(ctx context.Context) ([]program.Provider, error) {
 	return l.all, l.err
 }
 
-func (l *lister) set(all []program.Provider, err error) {
+func (l *lister) set(all []account.Provider, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all, l.err = all, err
@@ -53,9 +53,9 @@ func (l *lister) set(all []program.Provider, err error) {
 
 var errAway = errors.New("the endpoint is away")
 
-func registered(stakes ...uint64) (all []program.Provider) {
+func registered(stakes ...uint64) (all []account.Provider) {
 	for i, s := range stakes {
-		all = append(all, program.Provider{Peer: sign.Key{byte(i + 1)}, Stake: s})
+		all = append(all, account.Provider{Peer: sign.Key{byte(i + 1)}, Stake: s})
 	}
 	return all
 }

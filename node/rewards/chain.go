@@ -4,8 +4,9 @@ import (
 	"context"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -16,22 +17,22 @@ type Chain interface {
 	Guards
 	chain.Blocks
 	// Network reads the network's account.
-	Network(ctx context.Context) (program.Network, error)
+	Network(ctx context.Context) (account.Network, error)
 	// Slot returns the newest slot.
 	Slot(ctx context.Context) (market.Slot, error)
 	// Run runs calls of the program in one transaction.
-	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
+	Run(ctx context.Context, calls []svm.Instruction, others ...sign.Signer) (chain.TxID, error)
 }
 
 // Votes is the votes on rewards, with their voters, and the payments that were voted for.
 type Votes interface {
 	Registrations
 	// Ballots returns the ballots by their address.
-	Ballots(ctx context.Context) (map[sign.Key]program.Ballot, error)
+	Ballots(ctx context.Context) (map[sign.Key]account.Ballot, error)
 	// Voted reads a provider's vote on a topic.
-	Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (program.Vote, error)
+	Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (account.Vote, error)
 	// Payouts reads the payments of a source in some epochs.
-	Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]program.Payout, error)
+	Payouts(ctx context.Context, source uint8, from, to uint64) (map[uint64]account.Payout, error)
 	// Holds returns the tokens of a source's account.
 	Holds(ctx context.Context, at sign.Key) (uint64, error)
 }
@@ -42,13 +43,13 @@ type Guards interface {
 	Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error)
 	// Naming returns the newest final transactions that name an account since a slot, at most so many: also when escrow
 	// and account are gone.
-	Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error)
+	Naming(ctx context.Context, named sign.Key, from market.Slot, most int) ([]sign.Signature, error)
 }
 
 // Registrations lists the network's registrations; a *registry.Registry.
 type Registrations interface {
 	// Providers returns all registrations.
-	Providers(ctx context.Context) ([]program.Provider, error)
+	Providers(ctx context.Context) ([]account.Provider, error)
 }
 
 // listed is a chain with the list of registrations that this peer has.
@@ -58,7 +59,7 @@ type listed struct {
 }
 
 // Providers implements Chain.
-func (l listed) Providers(ctx context.Context) ([]program.Provider, error) {
+func (l listed) Providers(ctx context.Context) ([]account.Provider, error) {
 	return l.Registrations.Providers(ctx)
 }
 

@@ -7,7 +7,9 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
@@ -25,7 +27,7 @@ type Mine struct {
 
 // claim claims accepted rewards for this peer's wallet, once. The amount is journalled before the claim; the chain
 // shows whether it was paid.
-func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payout) error {
+func (s *Service) claim(ctx context.Context, l *look, of subject, p account.Payout) error {
 	m, err := mineTable.Get(ctx, s.cfg.Store, of.key())
 	if err == nil && m.Root == p.Root && (m.Paid || m.Amount == 0) && m.Wallet == l.mine.Payout {
 		return nil
@@ -49,12 +51,12 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 		return nil
 	}
 	g, mint := s.cfg.Genesis, l.mint(of.source)
-	payout := program.PayoutAddress(g.Program, g.Escrow, of.source, of.epoch)
-	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{
-		program.OpenTokenAccount(s.cfg.Key, m.Wallet, mint),
+	payout := account.PayoutAddress(g.Program, g.Escrow, of.source, of.epoch)
+	_, err = s.cfg.Chain.Run(ctx, []svm.Instruction{
+		svm.OpenTokenAccount(s.cfg.Key, m.Wallet, mint),
 		program.ClaimReward{
-			Payout: payout, Vault: program.RewardsAddress(g.Program, payout),
-			Destination: program.TokenAccount(m.Wallet, mint), Mint: mint,
+			Payout: payout, Vault: account.RewardsAddress(g.Program, payout),
+			Destination: svm.TokenAccount(m.Wallet, mint), Mint: mint,
 			Index: index, Amount: amount, Path: path,
 		}.Instruction(g.Program),
 	})
@@ -68,10 +70,10 @@ func (s *Service) claim(ctx context.Context, l *look, of subject, p program.Payo
 
 // awardOf returns the payees under an accepted root: from the journal, or from any peer that has them, since the root
 // verifies them.
-func (s *Service) awardOf(ctx context.Context, l *look, of subject, p program.Payout) (rewards.Award, error) {
+func (s *Service) awardOf(ctx context.Context, l *look, of subject, p account.Payout) (rewards.Award, error) {
 	right := func(b []byte) (rewards.Award, error) {
 		a, err := rewards.UnmarshalAward(of.source, of.epoch, b)
-		want := program.Rewards{Source: of.source, Count: p.Count, Epoch: of.epoch, Sum: p.Sum, Root: p.Root}
+		want := account.Rewards{Source: of.source, Count: p.Count, Epoch: of.epoch, Sum: p.Sum, Root: p.Root}
 		if err == nil && a.Rewards() != want {
 			err = ErrRoot
 		}
@@ -108,9 +110,9 @@ func (s *Service) awardOf(ctx context.Context, l *look, of subject, p program.Pa
 func (s *Service) tidy(ctx context.Context, l *look) error {
 	var errs []error
 	for at, b := range l.ballots {
-		if b.RentPayer == s.cfg.Key && b.Subject == program.SubjectRewards &&
-			uint64(l.now) > max(b.Dead, b.Opened+program.OpeningSlots) {
-			_, err := s.cfg.Chain.Run(ctx, []program.Instruction{
+		if b.RentPayer == s.cfg.Key && b.Subject == account.SubjectRewards &&
+			uint64(l.now) > max(b.Dead, b.Opened+account.OpeningSlots) {
+			_, err := s.cfg.Chain.Run(ctx, []svm.Instruction{
 				program.CloseBallot{Ballot: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program),
 			})
 			errs = append(errs, err)
@@ -120,7 +122,7 @@ func (s *Service) tidy(ctx context.Context, l *look) error {
 		if uint64(l.now) <= v.Ends {
 			return nil
 		}
-		_, err := s.cfg.Chain.Run(ctx, []program.Instruction{
+		_, err := s.cfg.Chain.Run(ctx, []svm.Instruction{
 			program.CloseVote{Vote: at, RentPayer: s.cfg.Key}.Instruction(s.cfg.Genesis.Program),
 		})
 		gone := errors.Is(err, program.ErrKind) || errors.Is(err, program.ErrOwner) // or it never was
@@ -201,7 +203,7 @@ func (s *Service) publish(ctx context.Context, l *look) error {
 func (s *Service) past(ctx context.Context, l *look, of subject, guarded []rewards.Guarded) (Past, error) {
 	p := Past{Epoch: of.epoch, Source: of.source, Mint: l.mint(of.source), State: "open"}
 	for _, b := range l.ballots {
-		if b.Subject == program.SubjectRewards && b.For >= p.For &&
+		if b.Subject == account.SubjectRewards && b.For >= p.For &&
 			b.Rewards.Epoch == of.epoch && b.Rewards.Source == of.source {
 			p.State, p.For, p.Total, p.Sum = "voting", b.For, b.Total, b.Rewards.Sum
 		}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
@@ -54,7 +56,7 @@ const maxDue = 3
 
 // due is a ballot that counts: the first in a turn that the turn's voter opened.
 type due struct {
-	program.Ballot
+	account.Ballot
 	at   sign.Key
 	turn uint64
 }
@@ -63,7 +65,7 @@ type due struct {
 // carried.
 func (l *look) due(of subject, turns rewards.Turns) (out []due, carried *due) {
 	for at, b := range l.ballots {
-		if b.Subject != program.SubjectRewards || b.Done ||
+		if b.Subject != account.SubjectRewards || b.Done ||
 			b.Rewards.Epoch != of.epoch || b.Rewards.Source != of.source {
 			continue
 		}
@@ -99,7 +101,7 @@ func (s *Service) turns(ctx context.Context, l *look, of subject) (rewards.Turns
 }
 
 // confirm votes for a ballot when its table is right, or moves this peer's vote to it.
-func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign.Key, b program.Ballot) error {
+func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign.Key, b account.Ballot) error {
 	cast, err := s.cfg.Chain.Voted(ctx, b.Topic(at), s.address(*l.mine))
 	switch {
 	case err == nil && cast.Ballot == at:
@@ -151,11 +153,11 @@ func wrong(err error) bool {
 const maxHolders = 32
 
 // holders are the peers that may have a ballot's table. Each peer that found it right has it, with all certificates.
-func (s *Service) holders(l *look, b program.Ballot) []sign.Key {
-	all := slices.DeleteFunc(slices.Clone(l.peers), func(p program.Provider) bool {
+func (s *Service) holders(l *look, b account.Ballot) []sign.Key {
+	all := slices.DeleteFunc(slices.Clone(l.peers), func(p account.Provider) bool {
 		return p.Peer == s.cfg.Key || p.Bonded == 0 && s.address(p) != b.Proposer
 	})
-	slices.SortStableFunc(all, func(x, y program.Provider) int {
+	slices.SortStableFunc(all, func(x, y account.Provider) int {
 		if first := s.address(x) == b.Proposer; first != (s.address(y) == b.Proposer) {
 			return map[bool]int{true: -1, false: 1}[first]
 		}
@@ -172,7 +174,7 @@ func (s *Service) holders(l *look, b program.Ballot) []sign.Key {
 // one that the ballot names, from any peer; a holder that cannot show the certificates behind it says nothing about the
 // others.
 func (s *Service) check(
-	ctx context.Context, l *look, e rewards.Epoch, b program.Ballot,
+	ctx context.Context, l *look, e rewards.Epoch, b account.Ballot,
 ) (t rewards.Table, a rewards.Award, err error) {
 	if err := s.gather(ctx, l, e); err != nil {
 		return t, a, err
@@ -204,7 +206,7 @@ func (s *Service) check(
 
 // checkTable is check for a table, with the certificates of one peer.
 func (s *Service) checkTable(
-	ctx context.Context, l *look, e rewards.Epoch, b program.Ballot, t rewards.Table, from sign.Key,
+	ctx context.Context, l *look, e rewards.Epoch, b account.Ballot, t rewards.Table, from sign.Key,
 ) (rewards.Award, error) {
 	mine, err := s.keep.tallies(ctx, e)
 	if err != nil {
@@ -255,7 +257,7 @@ func (s *Service) checkTable(
 }
 
 // said is the content of a ballot on a table.
-func said(t rewards.Table, a rewards.Award) program.Rewards {
+func said(t rewards.Table, a rewards.Award) account.Rewards {
 	r := a.Rewards()
 	r.Table = t.Hash()
 	return r
@@ -313,10 +315,10 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 		return err
 	}
 	mine := s.address(*l.mine)
-	if err != nil || was.Turn != turn || uint64(l.now) > was.Slot+program.OpeningSlots {
+	if err != nil || was.Turn != turn || uint64(l.now) > was.Slot+account.OpeningSlots {
 		was = opened{
 			Turn: turn, Slot: uint64(l.now),
-			Ballot: program.BallotAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, mine, uint64(l.now)),
+			Ballot: account.BallotAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, mine, uint64(l.now)),
 		}
 		if err := openedTable.Write(ctx, s.cfg.Store, of.key(), was); err != nil {
 			return err
@@ -324,7 +326,7 @@ func (s *Service) propose(ctx context.Context, l *look, of subject, e rewards.Ep
 	}
 	s.cfg.Log.Info("putting an epoch's rewards to the vote", "epoch", of.epoch, "source", of.source, "turn", turn,
 		"units", len(t.Lines), "claims", len(t.Claims), "payees", len(a.Payees), "sum", a.Rewards().Sum)
-	_, err = s.cfg.Chain.Run(ctx, []program.Instruction{program.ProposeRewards{
+	_, err = s.cfg.Chain.Run(ctx, []svm.Instruction{program.ProposeRewards{
 		Payer: s.cfg.Key, Signer: s.cfg.Key, Network: s.cfg.Genesis.Escrow, Provider: mine,
 		Ballot: was.Ballot, Opened: was.Slot, Rewards: said(t, a),
 	}.Instruction(s.cfg.Genesis.Program)})
@@ -347,27 +349,27 @@ func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint6
 
 // vote confirms a ballot whose count this peer shares. former is the ballot that it confirmed before, zero for none.
 // The vote is journalled first, so that its rent is reclaimed later.
-func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b program.Ballot) error {
+func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b account.Ballot) error {
 	mine := s.address(*l.mine)
-	note := program.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)
+	note := account.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)
 	if err := voteTable.Write(ctx, s.cfg.Store, note, voted{b.Ends}); err != nil {
 		return err
 	}
 	s.cfg.Log.Info("confirming an epoch's rewards",
 		"epoch", b.Rewards.Epoch, "source", b.Rewards.Source, "sum", b.Rewards.Sum)
-	_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.CastVote{
+	_, err := s.cfg.Chain.Run(ctx, []svm.Instruction{program.CastVote{
 		Payer: s.cfg.Key, Signer: s.cfg.Key, Provider: mine, Ballot: at, Vote: note, Former: former, For: true,
 	}.Instruction(s.cfg.Genesis.Program)})
 	return err
 }
 
 // accept sets a carried root's payout aside. A second acceptance is refused, and nothing is lost.
-func (s *Service) accept(ctx context.Context, l *look, at sign.Key, b program.Ballot) error {
+func (s *Service) accept(ctx context.Context, l *look, at sign.Key, b account.Ballot) error {
 	g, r := s.cfg.Genesis, b.Rewards
-	payout := program.PayoutAddress(g.Program, g.Escrow, r.Source, r.Epoch)
-	_, err := s.cfg.Chain.Run(ctx, []program.Instruction{program.Accept{
+	payout := account.PayoutAddress(g.Program, g.Escrow, r.Source, r.Epoch)
+	_, err := s.cfg.Chain.Run(ctx, []svm.Instruction{program.Accept{
 		Payer: s.cfg.Key, Network: g.Escrow, Ballot: at, Source: s.source(l, r.Source),
-		Mint: l.mint(r.Source), Payout: payout, Vault: program.RewardsAddress(g.Program, payout),
+		Mint: l.mint(r.Source), Payout: payout, Vault: account.RewardsAddress(g.Program, payout),
 	}.Instruction(g.Program)})
 	if errors.Is(err, program.ErrExists) || errors.Is(err, program.ErrOver) {
 		return nil

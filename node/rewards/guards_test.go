@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -36,11 +36,11 @@ func (p past) Naming(_ context.Context, of sign.Key, _ market.Slot, most int) ([
 	return p.named[of][:min(most, len(p.named[of]))], nil
 }
 
-func (past) Network(context.Context) (program.Network, error) { return guardedNetwork(), nil }
+func (past) Network(context.Context) (account.Network, error) { return guardedNetwork(), nil }
 
-func guardedNetwork() program.Network {
-	return program.NewNetwork(program.Params{Votes: program.Votes{VotingSlots: 1, EpochSlots: 100, EpochsOfMonth: 4},
-		Mints: []program.MintTerms{{Mint: sign.Key{1}, FeeBps: 200, PoolBps: 2500}, {Mint: sign.Key{2}, FeeBps: 200, PoolBps: 2500}}})
+func guardedNetwork() account.Network {
+	return account.NewNetwork(account.Params{Votes: account.Votes{VotingSlots: 1, EpochSlots: 100, EpochsOfMonth: 4},
+		Mints: []account.MintTerms{{Mint: sign.Key{1}, FeeBps: 200, PoolBps: 2500}, {Mint: sign.Key{2}, FeeBps: 200, PoolBps: 2500}}})
 }
 
 // claims of two guardians: in epoch 0, in epoch 1, in another mint, and something that is no claim of theirs.
@@ -63,7 +63,7 @@ func guardedPast() past {
 func guardedLook() *look {
 	l := &look{now: 160, any: true, network: guardedNetwork()}
 	for _, k := range []byte{11, 12} {
-		l.peers = append(l.peers, program.Provider{Peer: sign.Key{k}, Payout: sign.Key{k, 1}})
+		l.peers = append(l.peers, account.Provider{Peer: sign.Key{k}, Payout: sign.Key{k, 1}})
 	}
 	return l
 }

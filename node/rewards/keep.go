@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -247,7 +247,7 @@ func (k *keep) awarded(ctx context.Context, epoch uint64, root sign.Hash) ([]byt
 }
 
 // forget deletes the data of epochs before one, for which no table can be accepted. This peer's payments stay.
-func (k *keep) forget(ctx context.Context, epoch uint64, v program.Votes, slots uint64) error {
+func (k *keep) forget(ctx context.Context, epoch uint64, v account.Votes, slots uint64) error {
 	e, err := rewards.EpochOf(v, slots, epoch)
 	if err != nil {
 		return err

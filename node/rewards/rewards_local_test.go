@@ -17,8 +17,10 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	counting "github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	facts "github.com/starling-network/starling/node/audit/sight"
@@ -72,7 +74,7 @@ type gated struct {
 	shut *atomic.Bool
 }
 
-func (g gated) Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
+func (g gated) Run(ctx context.Context, calls []svm.Instruction, others ...sign.Signer) (chain.TxID, error) {
 	if g.shut.Load() {
 		return "", errShut
 	}
@@ -124,7 +126,7 @@ func (t *town) Read(ctx context.Context, from sign.Key, d rewards.Document, most
 func newTown(test *testing.T) *town {
 	t := &town{T: test, net: localnettest.Start(test, localnet.Config{}), byKey: map[sign.Key]*citizen{}}
 	var err error
-	t.g, err = t.net.EscrowGenesis(t.Context(), "town", 10, func(p *program.Params) {
+	t.g, err = t.net.EscrowGenesis(t.Context(), "town", 10, func(p *account.Params) {
 		p.AuditSlots = windowSlots
 		p.Votes.VotingSlots, p.Votes.EpochSlots, p.Votes.EpochsOfMonth = 1600, epochSlots, 1000
 	})
@@ -149,13 +151,13 @@ func (t *town) join(i int, stake market.Amount) {
 		t.Fatal(err)
 	}
 	k, at := c.key.Key(), c.address()
-	vault := program.StakeAddress(t.g.Program, at)
+	vault := account.StakeAddress(t.g.Program, at)
 	for _, call := range []program.Call{
 		program.Register{Payer: k, Owner: k, Peer: k, Network: t.g.Escrow, Provider: at, Vault: vault, Mint: t.g.Mint, Payout: k},
-		program.Stake{Authority: k, Source: program.TokenAccount(k, t.g.Mint), Provider: at, Vault: vault, Mint: t.g.Mint, Amount: uint64(stake)},
+		program.Stake{Authority: k, Source: svm.TokenAccount(k, t.g.Mint), Provider: at, Vault: vault, Mint: t.g.Mint, Amount: uint64(stake)},
 		program.Bond{Owner: k, Network: t.g.Escrow, Provider: at, Amount: uint64(stake)},
 	} {
-		if _, err := c.ledger.Run(t.Context(), []program.Instruction{call.Instruction(t.g.Program)}); err != nil {
+		if _, err := c.ledger.Run(t.Context(), []svm.Instruction{call.Instruction(t.g.Program)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,7 +180,7 @@ func (t *town) join(i int, stake market.Amount) {
 }
 
 func (c *citizen) address() sign.Key {
-	return program.ProviderAddress(c.t.g.Program, c.t.g.Escrow, c.key.Key())
+	return account.ProviderAddress(c.t.g.Program, c.t.g.Escrow, c.key.Key())
 }
 
 func (c *citizen) roster(ctx context.Context, _ audit.Window) (audit.Roster, error) {
@@ -261,14 +263,14 @@ func (t *town) balance(k sign.Key) uint64 {
 func TestEpoch(test *testing.T) {
 	test.Parallel()
 	t := newTown(test)
-	votes := func() program.Votes {
+	votes := func() account.Votes {
 		n, err := t.peers[0].ledger.Network(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n.Params.Votes
 	}()
-	if err := t.net.MintInto(t.Context(), program.PoolAddress(t.g.Program, t.g.Escrow, t.g.Mint), pooled); err != nil {
+	if err := t.net.MintInto(t.Context(), account.PoolAddress(t.g.Program, t.g.Escrow, t.g.Mint), pooled); err != nil {
 		t.Fatal(err)
 	}
 	attacker, honest := t.peers[0], t.peers[1:]
@@ -416,7 +418,7 @@ func TestEpoch(test *testing.T) {
 }
 
 // inflate has a peer put a table to the vote in which it has one unit more than it has, in its turn.
-func (t *town) inflate(c *citizen, e counting.Epoch, v program.Votes) (ballot sign.Key, r program.Rewards) {
+func (t *town) inflate(c *citizen, e counting.Epoch, v account.Votes) (ballot sign.Key, r account.Rewards) {
 	t.Helper()
 	t.until("it is the attacker's turn", func() bool {
 		now, err := c.ledger.Slot(t.Context())
@@ -428,8 +430,8 @@ func (t *town) inflate(c *citizen, e counting.Epoch, v program.Votes) (ballot si
 			return false
 		}
 		all, err := c.ledger.Providers(t.Context())
-		turns := counting.NewTurns(v, e.Number, 0, v.EpochEnd(e.Number)+windowSlots, block.Hash, all, func(p program.Provider) sign.Key {
-			return program.ProviderAddress(t.g.Program, t.g.Escrow, p.Peer)
+		turns := counting.NewTurns(v, e.Number, 0, v.EpochEnd(e.Number)+windowSlots, block.Hash, all, func(p account.Provider) sign.Key {
+			return account.ProviderAddress(t.g.Program, t.g.Escrow, p.Peer)
 		})
 		turn, begun := turns.At(uint64(now))
 		whose, _ := turns.Of(turn)
@@ -472,8 +474,8 @@ func (t *town) inflate(c *citizen, e counting.Epoch, v program.Votes) (ballot si
 	if err != nil {
 		t.Fatal(err)
 	}
-	ballot = program.BallotAddress(t.g.Program, t.g.Escrow, c.address(), uint64(now))
-	if _, err := c.ledger.Run(t.Context(), []program.Instruction{program.ProposeRewards{Payer: c.key.Key(), Signer: c.key.Key(), Network: t.g.Escrow, Provider: c.address(),
+	ballot = account.BallotAddress(t.g.Program, t.g.Escrow, c.address(), uint64(now))
+	if _, err := c.ledger.Run(t.Context(), []svm.Instruction{program.ProposeRewards{Payer: c.key.Key(), Signer: c.key.Key(), Network: t.g.Escrow, Provider: c.address(),
 		Ballot: ballot, Opened: uint64(now), Rewards: r}.Instruction(t.g.Program)}); err != nil {
 		t.Fatal(err)
 	}
@@ -503,16 +505,16 @@ func (t *town) guard(provider *citizen, by []*citizen) counting.Guarded {
 	set, err := market.NewKeySet(2, keys...)
 	must(err)
 	k, order := buyer.Key(), market.OrderID{1}
-	at := program.EscrowAddress(t.g.Program, t.g.Escrow, k, sign.Hash(order), uint64(now))
-	vault, first := program.VaultAddress(t.g.Program, at), program.TrancheAddress(t.g.Program, at, 0)
+	at := account.EscrowAddress(t.g.Program, t.g.Escrow, k, sign.Hash(order), uint64(now))
+	vault, first := account.VaultAddress(t.g.Program, at), account.TrancheAddress(t.g.Program, at, 0)
 	leaf := tranche.Leaf{Version: tranche.LeafVersion, Provider: provider.key.Key(), Lease: market.LeaseID{3}, Payout: sign.Key{7}, Rate: 9_000_000 * market.RateScale,
 		Cap: 9_000_000, Start: now - 1, End: now + 100_000}
 	tree, err := tranche.Build([]tranche.Leaf{leaf})
 	must(err)
 	proof, err := tree.Prove(0)
 	must(err)
-	_, err = ledger.Run(t.Context(), []program.Instruction{
-		program.OpenEscrow{Payer: k, Buyer: k, Source: program.TokenAccount(k, t.g.Mint), Authority: k, Escrow: at, Vault: vault, Mint: t.g.Mint, Network: t.g.Escrow,
+	_, err = ledger.Run(t.Context(), []svm.Instruction{
+		program.OpenEscrow{Payer: k, Buyer: k, Source: svm.TokenAccount(k, t.g.Mint), Authority: k, Escrow: at, Vault: vault, Mint: t.g.Mint, Network: t.g.Escrow,
 			Order: order, Opened: uint64(now), Deadline: uint64(now) + 1_000_000, Deposit: 9_000_000, RefundOwner: k, Keys: set}.Instruction(t.g.Program),
 		program.AddTranche{Payer: k, Buyer: k, Escrow: at, Vault: vault, Tranche: first, Root: tree.Root()}.Instruction(t.g.Program)}, signers...)
 	must(err)
@@ -522,9 +524,9 @@ func (t *town) guard(provider *citizen, by []*citizen) counting.Guarded {
 	v, err := verify.SignVoucher(t.g.Domain(), verify.Voucher{Version: verify.VoucherVersion, Lease: leaf.Lease, Escrow: at, Seq: 1, Cumulative: 8_000_000,
 		Horizon: leaf.End}, set, signers[:2]...)
 	must(err)
-	id, err := provider.ledger.Run(t.Context(), []program.Instruction{
-		program.OpenTokenAccount(provider.key.Key(), leaf.Payout, t.g.Mint), program.VoucherSigned(t.g.Domain(), v).Instruction(),
-		program.Claim{Escrow: at, Tranche: first, Vault: vault, Destination: program.TokenAccount(leaf.Payout, t.g.Mint), Mint: t.g.Mint, Network: t.g.Escrow, Ed: 1,
+	id, err := provider.ledger.Run(t.Context(), []svm.Instruction{
+		svm.OpenTokenAccount(provider.key.Key(), leaf.Payout, t.g.Mint), program.VoucherSigned(t.g.Domain(), v).Instruction(),
+		program.Claim{Escrow: at, Tranche: first, Vault: vault, Destination: svm.TokenAccount(leaf.Payout, t.g.Mint), Mint: t.g.Mint, Network: t.g.Escrow, Ed: 1,
 			Leaf: leaf, Proof: proof}.Instruction(t.g.Program)})
 	must(err)
 	raw, err := base58.Decode(string(id))

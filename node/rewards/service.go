@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -133,11 +133,11 @@ type look struct {
 	any      bool   // epoch is over
 	from     uint64 // oldest epoch that is looked at
 	last     uint64 // newest epoch that is over
-	payouts  map[subject]program.Payout
-	network  program.Network
-	peers    []program.Provider
-	mine     *program.Provider // this peer's registration; nil: none
-	ballots  map[sign.Key]program.Ballot
+	payouts  map[subject]account.Payout
+	network  account.Network
+	peers    []account.Provider
+	mine     *account.Provider // this peer's registration; nil: none
+	ballots  map[sign.Key]account.Ballot
 	holdings map[uint8]uint64 // by source
 }
 
@@ -199,7 +199,7 @@ func (s *Service) see(ctx context.Context) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &look{network: n, holdings: map[uint8]uint64{}, payouts: map[subject]program.Payout{}}
+	l := &look{network: n, holdings: map[uint8]uint64{}, payouts: map[subject]account.Payout{}}
 	if l.now, err = s.cfg.Chain.Slot(ctx); err != nil || !n.Params.Votes.On() {
 		return l, err
 	}
@@ -251,9 +251,9 @@ func (l *look) sources() iter.Seq[uint8] {
 // source is the account that rewards of a source come from, mint the token that they are paid in.
 func (s *Service) source(l *look, source uint8) sign.Key {
 	if source == 0 {
-		return program.EmissionAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow)
+		return account.EmissionAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow)
 	}
-	return program.PoolAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, l.mint(source))
+	return account.PoolAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, l.mint(source))
 }
 
 func (l *look) mint(source uint8) sign.Key {
@@ -265,7 +265,7 @@ func (l *look) mint(source uint8) sign.Key {
 
 // payout is a peer key's payout wallet; slashed peers have none.
 func (l *look) payout(peer sign.Key) (sign.Key, bool) {
-	i := slices.IndexFunc(l.peers, func(p program.Provider) bool { return !p.WasSlashed && p.Peer == peer })
+	i := slices.IndexFunc(l.peers, func(p account.Provider) bool { return !p.WasSlashed && p.Peer == peer })
 	if i < 0 {
 		return sign.Key{}, false
 	}
@@ -278,8 +278,8 @@ func (l *look) counts() bool {
 }
 
 // address is that of a registration.
-func (s *Service) address(p program.Provider) sign.Key {
-	return program.ProviderAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, p.Peer)
+func (s *Service) address(p account.Provider) sign.Key {
+	return account.ProviderAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, p.Peer)
 }
 
 // epoch does the next thing about one epoch's rewards of one source.

@@ -10,7 +10,9 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
@@ -22,27 +24,27 @@ type assembly struct {
 	*testing.T
 	past
 	g       market.Genesis
-	network program.Network
-	peers   []program.Provider
+	network account.Network
+	peers   []account.Provider
 	member  map[sign.Key]*Service // by peer key; not the attacker
 
 	mu      sync.Mutex
 	now     uint64
-	ballots map[sign.Key]program.Ballot
-	votes   map[sign.Key]program.Vote // by provider; one epoch and source
+	ballots map[sign.Key]account.Ballot
+	votes   map[sign.Key]account.Vote // by provider; one epoch and source
 	shows   func(to sign.Key, d Document) ([]byte, error)
 }
 
 // assembled is one of n, in a slot after epoch 0.
 func assembled(t *testing.T, n int) *assembly {
 	a := &assembly{T: t, past: guardedPast(), g: market.Genesis{AuditSlots: 10, Program: sign.Key{200}, Escrow: sign.Key{201}}, network: guardedNetwork(),
-		member: map[sign.Key]*Service{}, ballots: map[sign.Key]program.Ballot{}, votes: map[sign.Key]program.Vote{},
+		member: map[sign.Key]*Service{}, ballots: map[sign.Key]account.Ballot{}, votes: map[sign.Key]account.Vote{},
 		shows: func(sign.Key, Document) ([]byte, error) { return nil, ErrNoDocument }}
 	v := &a.network.Params.Votes
 	v.VotingSlots, v.LeastBond, v.LeastBonded = 160, 100, 200
 	for i := range n {
 		k := sign.Key{byte(11 + i)}
-		a.peers = append(a.peers, program.Provider{Peer: k, Payout: sign.Key{k[0], 1}, Bonded: 100, Raised: 1})
+		a.peers = append(a.peers, account.Provider{Peer: k, Payout: sign.Key{k[0], 1}, Bonded: 100, Raised: 1})
 		a.network.Bonded += 100
 		if i > 0 {
 			m := New(Config{Genesis: a.g, Key: k, Chain: a, Peers: asking{a, k}, Store: store.NewMemory(), Log: slog.New(slog.DiscardHandler)})
@@ -72,26 +74,26 @@ func (a *assembly) Block(context.Context, market.Slot) (chain.Block, error) {
 	return chain.Block{Slot: 100, Hash: sign.Hash{8}}, nil
 }
 
-func (a *assembly) Voted(_ context.Context, _ sign.Hash, provider sign.Key) (program.Vote, error) {
+func (a *assembly) Voted(_ context.Context, _ sign.Hash, provider sign.Key) (account.Vote, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if v, there := a.votes[provider]; there {
 		return v, nil
 	}
-	return program.Vote{}, chain.ErrNotFound
+	return account.Vote{}, chain.ErrNotFound
 }
 
 // Run opens ballots, and casts and moves votes.
-func (a *assembly) Run(_ context.Context, calls []program.Instruction, _ ...sign.Signer) (chain.TxID, error) {
+func (a *assembly) Run(_ context.Context, calls []svm.Instruction, _ ...sign.Signer) (chain.TxID, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, in := range calls {
 		k := func(i int) sign.Key { return in.Accounts[i].Key }
-		switch name := in.CallName(a.g.Program); name {
+		switch name := program.CallName(a.g.Program, in); name {
 		case "Propose":
 			d := in.Data[10:]
-			a.ballots[k(4)] = program.Ballot{Subject: program.SubjectRewards, Network: a.g.Escrow, Proposer: k(3), Opened: binary.LittleEndian.Uint64(in.Data[1:]),
-				Ends: a.now + a.network.Params.Votes.VotingSlots, Total: a.network.Bonded, Rewards: program.Rewards{Source: d[0], Count: binary.LittleEndian.Uint32(d[4:]),
+			a.ballots[k(4)] = account.Ballot{Subject: account.SubjectRewards, Network: a.g.Escrow, Proposer: k(3), Opened: binary.LittleEndian.Uint64(in.Data[1:]),
+				Ends: a.now + a.network.Params.Votes.VotingSlots, Total: a.network.Bonded, Rewards: account.Rewards{Source: d[0], Count: binary.LittleEndian.Uint32(d[4:]),
 					Epoch: binary.LittleEndian.Uint64(d[8:]), Sum: binary.LittleEndian.Uint64(d[16:]), Root: sign.Hash(d[24:56]), Table: sign.Hash(d[56:88])}}
 		case "Vote":
 			was, voted := a.votes[k(2)]
@@ -104,7 +106,7 @@ func (a *assembly) Run(_ context.Context, calls []program.Instruction, _ ...sign
 			}
 			b := a.ballots[k(3)]
 			b.For += 100
-			a.ballots[k(3)], a.votes[k(2)] = b, program.Vote{Ballot: k(3), Provider: k(2), Ends: b.Ends, Weight: 100}
+			a.ballots[k(3)], a.votes[k(2)] = b, account.Vote{Ballot: k(3), Provider: k(2), Ends: b.Ends, Weight: 100}
 		case "Accept":
 			return "", errAccepted
 		default:
@@ -124,7 +126,7 @@ func (a *assembly) look(members ...sign.Key) (carried bool) {
 		a.Fatal(err)
 	}
 	for _, k := range members {
-		l := &look{now: market.Slot(a.now), any: true, network: a.network, peers: a.peers, ballots: map[sign.Key]program.Ballot{}, holdings: map[uint8]uint64{1: 1_000_000}}
+		l := &look{now: market.Slot(a.now), any: true, network: a.network, peers: a.peers, ballots: map[sign.Key]account.Ballot{}, holdings: map[uint8]uint64{1: 1_000_000}}
 		for i, p := range a.peers {
 			if p.Peer == k {
 				l.mine = &a.peers[i]
@@ -156,7 +158,7 @@ func (a *assembly) honest() (out []sign.Key) {
 
 // turnOf is the first slot of the next turn that is the attacker's, or another's.
 func (a *assembly) turnOf(attacker bool) uint64 {
-	at := func(p program.Provider) sign.Key { return program.ProviderAddress(a.g.Program, a.g.Escrow, p.Peer) }
+	at := func(p account.Provider) sign.Key { return account.ProviderAddress(a.g.Program, a.g.Escrow, p.Peer) }
 	turns := rewards.NewTurns(a.network.Params.Votes, 0, 1, 110, sign.Hash{8}, a.peers, at)
 	for slot := max(a.now+1, 110); ; slot++ {
 		turn, _ := turns.At(slot)
@@ -170,7 +172,7 @@ func (a *assembly) turnOf(attacker bool) uint64 {
 }
 
 // table is one that pays for claims, which the attacker can put to the vote.
-func (a *assembly) table(claims ...byte) (rewards.Table, program.Rewards) {
+func (a *assembly) table(claims ...byte) (rewards.Table, account.Rewards) {
 	a.Helper()
 	l := &look{network: a.network, peers: a.peers}
 	var gs []rewards.Guarded
@@ -186,11 +188,11 @@ func (a *assembly) table(claims ...byte) (rewards.Table, program.Rewards) {
 }
 
 // propose opens a ballot of the attacker's.
-func (a *assembly) propose(r program.Rewards, opened uint64) {
+func (a *assembly) propose(r account.Rewards, opened uint64) {
 	a.Helper()
-	p := program.ProviderAddress(a.g.Program, a.g.Escrow, a.peers[0].Peer)
-	if _, err := a.Run(a.Context(), []program.Instruction{program.ProposeRewards{Network: a.g.Escrow, Provider: p,
-		Ballot: program.BallotAddress(a.g.Program, a.g.Escrow, p, opened), Opened: opened, Rewards: r}.Instruction(a.g.Program)}); err != nil {
+	p := account.ProviderAddress(a.g.Program, a.g.Escrow, a.peers[0].Peer)
+	if _, err := a.Run(a.Context(), []svm.Instruction{program.ProposeRewards{Network: a.g.Escrow, Provider: p,
+		Ballot: account.BallotAddress(a.g.Program, a.g.Escrow, p, opened), Opened: opened, Rewards: r}.Instruction(a.g.Program)}); err != nil {
 		a.Fatal(err)
 	}
 }
@@ -200,7 +202,7 @@ func (a *assembly) propose(r program.Rewards, opened uint64) {
 // that of a later turn.
 func TestAttackSplitVote(t *testing.T) {
 	t.Parallel()
-	both := func(a *assembly) (one, other program.Rewards) {
+	both := func(a *assembly) (one, other account.Rewards) {
 		first, one := a.table(1, 5)
 		second, other := a.table(1)
 		half := map[sign.Key]bool{a.peers[1].Peer: true, a.peers[3].Peer: true}
@@ -303,7 +305,7 @@ func TestAttackSplitVote(t *testing.T) {
 		for range 2 {
 			a.look(a.honest()...)
 		}
-		if !a.look(a.honest()...) || a.ballots[program.BallotAddress(a.g.Program, a.g.Escrow, program.ProviderAddress(a.g.Program, a.g.Escrow, a.peers[0].Peer), a.now)].For != 0 {
+		if !a.look(a.honest()...) || a.ballots[account.BallotAddress(a.g.Program, a.g.Escrow, account.ProviderAddress(a.g.Program, a.g.Escrow, a.peers[0].Peer), a.now)].For != 0 {
 			t.Errorf("carried: %+v", a.ballots)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -72,8 +72,8 @@ func TestRead(t *testing.T) {
 // voting is a chain on which something is voted on, and nothing else is known.
 type voting struct{ Chain }
 
-func (voting) Network(context.Context) (program.Network, error) {
-	return program.NewNetwork(program.Params{Votes: program.Votes{VotingSlots: 1, EpochSlots: 1000, EpochsOfMonth: 1}}), nil
+func (voting) Network(context.Context) (account.Network, error) {
+	return account.NewNetwork(account.Params{Votes: account.Votes{VotingSlots: 1, EpochSlots: 1000, EpochsOfMonth: 1}}), nil
 }
 
 var guardedID = sign.Signature{1, 2}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
@@ -101,10 +101,10 @@ func (l *blind) Look(_ context.Context, _ sign.Key, _ []uint16, level escrow.Lev
 	}
 	return escrow.View{}, nil
 }
-func (l *blind) Bid(context.Context, []program.Instruction, market.Amount, uint8) ([]program.Instruction, error) {
+func (l *blind) Bid(context.Context, []svm.Instruction, market.Amount, uint8) ([]svm.Instruction, error) {
 	return nil, chain.ErrDown
 }
-func (l *blind) Sign(context.Context, []program.Instruction, []program.Table, ...sign.Signer) (chain.Prepared, error) {
+func (l *blind) Sign(context.Context, []svm.Instruction, []svm.Table, ...sign.Signer) (chain.Prepared, error) {
 	return chain.Prepared{}, chain.ErrDown
 }
 func (l *blind) Send(context.Context, chain.Prepared) error { return chain.ErrDown }

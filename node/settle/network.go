@@ -8,7 +8,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
@@ -20,15 +21,15 @@ type Chain interface {
 	escrow.Ledger
 	Wallet
 	// Network reads the network's account of the program.
-	Network(ctx context.Context) (program.Network, error)
+	Network(ctx context.Context) (account.Network, error)
 	// Deployed reads the program's code and its upgrade authority, confirmed.
-	Deployed(ctx context.Context) (program.Deployed, error)
+	Deployed(ctx context.Context) (svm.Deployed, error)
 	// Anchored reads the root that a key wrote down, confirmed. It returns chain.ErrNotFound if it does not exist, or
 	// no longer.
-	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (program.Anchored, error)
+	Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (account.Anchored, error)
 	// Provider reads the registration of a provider by the key that it first had. chain.ErrNotFound: it never
 	// registered.
-	Provider(ctx context.Context, first sign.Key) (program.Provider, market.Slot, error)
+	Provider(ctx context.Context, first sign.Key) (account.Provider, market.Slot, error)
 }
 
 // Wallet is the money that the ledger's key can spend.
@@ -82,24 +83,24 @@ func (n *Network) Get(ctx context.Context) (escrow.Net, error) {
 	if net := n.net.Load(); net != nil {
 		return *net, nil
 	}
-	var account program.Network
+	var found account.Network
 	rec, err := networks.Get(ctx, n.store, n.genesis.Escrow)
 	kept := err == nil
 	switch {
 	case kept:
-		account, err = program.UnmarshalNetwork(rec.Account)
+		found, err = account.UnmarshalNetwork(rec.Account)
 	case errors.Is(err, store.ErrNotFound):
-		account, err = n.chain.Network(ctx)
+		found, err = n.chain.Network(ctx)
 	}
 	if err != nil {
 		return escrow.Net{}, fmt.Errorf("reading the network's account %s: %w", n.genesis.Escrow, err)
 	}
-	return n.keep(ctx, account, !kept)
+	return n.keep(ctx, found, !kept)
 }
 
 // keep takes an account for the network's.
-func (n *Network) keep(ctx context.Context, account program.Network, write bool) (escrow.Net, error) {
-	net, err := escrow.NewNet(n.genesis.Program, account, n.genesis.Mint)
+func (n *Network) keep(ctx context.Context, found account.Network, write bool) (escrow.Net, error) {
+	net, err := escrow.NewNet(n.genesis.Program, found, n.genesis.Mint)
 	if err != nil {
 		return escrow.Net{}, err
 	}
@@ -108,7 +109,7 @@ func (n *Network) keep(ctx context.Context, account program.Network, write bool)
 			chain.ErrMalformed, net.Address(), n.genesis.Escrow)
 	}
 	if write {
-		if err := networks.Write(ctx, n.store, n.genesis.Escrow, networkRecord{account.Marshal()}); err != nil {
+		if err := networks.Write(ctx, n.store, n.genesis.Escrow, networkRecord{found.Marshal()}); err != nil {
 			return escrow.Net{}, err
 		}
 	}
@@ -118,17 +119,17 @@ func (n *Network) keep(ctx context.Context, account program.Network, write bool)
 
 // Update reads the network's account from the chain, so that new work follows the current rules. It returns the account
 // and whether its rules are newer than those known before.
-func (n *Network) Update(ctx context.Context) (account program.Network, changed bool, err error) {
+func (n *Network) Update(ctx context.Context) (found account.Network, changed bool, err error) {
 	before, err := n.Get(ctx)
 	if err != nil {
-		return account, false, err
+		return found, false, err
 	}
-	if account, err = n.chain.Network(ctx); err != nil {
-		return account, false, fmt.Errorf("reading the network's account %s: %w", n.genesis.Escrow, err)
+	if found, err = n.chain.Network(ctx); err != nil {
+		return found, false, fmt.Errorf("reading the network's account %s: %w", n.genesis.Escrow, err)
 	}
-	if account.Sequence <= before.Account.Sequence { // an endpoint that lags shows older ones
-		return account, false, nil
+	if found.Sequence <= before.Account.Sequence { // an endpoint that lags shows older ones
+		return found, false, nil
 	}
-	_, err = n.keep(ctx, account, true)
-	return account, err == nil, err
+	_, err = n.keep(ctx, found, true)
+	return found, err == nil, err
 }

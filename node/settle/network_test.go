@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/store"
@@ -18,18 +18,18 @@ import (
 // slow is a chain that says what the network is once it may.
 type slow struct {
 	Chain
-	account program.Network
+	account account.Network
 	may     chan struct{}
 	asked   int
 }
 
-func (s *slow) Network(ctx context.Context) (program.Network, error) {
+func (s *slow) Network(ctx context.Context) (account.Network, error) {
 	s.asked++
 	select {
 	case <-s.may:
 		return s.account, nil
 	case <-ctx.Done():
-		return program.Network{}, chain.ErrDown
+		return account.Network{}, chain.ErrDown
 	}
 }
 
@@ -39,9 +39,9 @@ func TestNetworkAsked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		mint := sign.Key{7}
-		p := program.Params{Network: "test", ResponseSlots: 100, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)}}
-		g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: program.NetworkAddress(sign.Key{8}, p)}
-		c := &slow{account: program.NewNetwork(p), may: make(chan struct{})}
+		p := account.Params{Network: "test", ResponseSlots: 100, Mints: []account.MintTerms{account.DefaultTerms(mint, 6)}}
+		g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: account.NetworkAddress(sign.Key{8}, p)}
+		c := &slow{account: account.NewNetwork(p), may: make(chan struct{})}
 		n := NewNetwork(g, c, store.NewMemory())
 		first := make(chan error)
 		get := func() {
@@ -73,22 +73,22 @@ func TestNetworkAsked(t *testing.T) {
 func TestNetworkUpdate(t *testing.T) {
 	t.Parallel()
 	mint := sign.Key{7}
-	p := program.Params{Network: "test", ResponseSlots: 100, UnbondingSlots: 2, EvidenceSlots: 1, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)}}
-	g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: program.NetworkAddress(sign.Key{8}, p)}
-	c := &slow{account: program.NewNetwork(p), may: make(chan struct{})}
+	p := account.Params{Network: "test", ResponseSlots: 100, UnbondingSlots: 2, EvidenceSlots: 1, Mints: []account.MintTerms{account.DefaultTerms(mint, 6)}}
+	g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: account.NetworkAddress(sign.Key{8}, p)}
+	c := &slow{account: account.NewNetwork(p), may: make(chan struct{})}
 	close(c.may)
 	journal := store.NewMemory()
 	n := NewNetwork(g, c, journal)
 	if _, changed, err := n.Update(t.Context()); err != nil || changed {
 		t.Fatalf("nothing was voted for: %t, %v", changed, err)
 	}
-	voted := program.NewNetwork(p)
+	voted := account.NewNetwork(p)
 	voted.Sequence, voted.Rules.ResponseSlots = 1, 300
 	c.account = voted
 	if _, changed, err := n.Update(t.Context()); err != nil || !changed {
 		t.Fatalf("rules were voted for: %t, %v", changed, err)
 	}
-	c.account = program.NewNetwork(p)
+	c.account = account.NewNetwork(p)
 	if _, changed, err := n.Update(t.Context()); err != nil || changed {
 		t.Errorf("an endpoint that lags: %t, %v", changed, err)
 	}

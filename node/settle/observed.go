@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -47,13 +48,13 @@ func (o *observed) Look(ctx context.Context, at sign.Key, tranches []uint16, lev
 }
 
 func (o *observed) Sign(
-	ctx context.Context, instructions []program.Instruction, tables []program.Table, others ...sign.Signer,
+	ctx context.Context, instructions []svm.Instruction, tables []svm.Table, others ...sign.Signer,
 ) (chain.Prepared, error) {
 	tx, err := o.Ledger.Sign(ctx, instructions, tables, others...)
 	if err == nil {
 		calls := []string{}
 		for _, in := range instructions {
-			if name := in.CallName(o.program); name != "" {
+			if name := program.CallName(o.program, in); name != "" {
 				calls = append(calls, name)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -19,7 +19,7 @@ type staged struct {
 	state  chain.TxState
 }
 
-func (s *staged) Sign(context.Context, []program.Instruction, []program.Table, ...sign.Signer) (chain.Prepared, error) {
+func (s *staged) Sign(context.Context, []svm.Instruction, []svm.Table, ...sign.Signer) (chain.Prepared, error) {
 	s.signed++
 	return chain.Prepared{ID: chain.TxID(fmt.Sprint(s.signed))}, nil
 }

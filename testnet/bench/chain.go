@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -112,7 +113,7 @@ type costs struct {
 	key      sign.Private
 	provider sign.Private
 	ledger   *solana.Ledger
-	account  program.Network
+	account  account.Network
 	call     program.OpenEscrow
 	mu       sync.Mutex // of sums
 	leaves   [][]tranche.Leaf
@@ -150,12 +151,13 @@ func (c *costs) prepare(ctx context.Context) (err error) {
 	}
 	id, opened := c.genesis.Program, uint64(slot)
 	order := market.OrderID(sign.Sum([]byte("bench order")))
-	at := program.EscrowAddress(id, c.genesis.Escrow, c.key.Key(), sign.Hash(order), opened)
 	c.call = program.OpenEscrow{Payer: c.key.Key(), Buyer: c.key.Key(),
-		Source: program.TokenAccount(c.key.Key(), c.genesis.Mint), Authority: c.key.Key(), Escrow: at,
-		Vault: program.VaultAddress(id, at), Mint: c.genesis.Mint, Network: c.genesis.Escrow, Order: order,
+		Source: svm.TokenAccount(c.key.Key(), c.genesis.Mint), Authority: c.key.Key(),
+		Mint: c.genesis.Mint, Network: c.genesis.Escrow, Order: order,
 		Opened: opened, Deadline: opened + 1_000_000, Deposit: benchTranches * benchLeaves * benchSlots,
 		RefundOwner: c.key.Key(), Keys: keys}
+	c.call.Escrow = c.call.Address(id)
+	c.call.Vault = account.VaultAddress(id, c.call.Escrow)
 	for t := range benchTranches {
 		leaves := make([]tranche.Leaf, benchLeaves)
 		for i := range leaves {
@@ -173,7 +175,7 @@ func (c *costs) prepare(ctx context.Context) (err error) {
 }
 
 // land runs a transaction and adds it up.
-func (c *costs) land(ctx context.Context, sum *CostReport, calls ...program.Instruction) error {
+func (c *costs) land(ctx context.Context, sum *CostReport, calls ...svm.Instruction) error {
 	tx, err := c.ledger.Sign(ctx, calls, nil)
 	if err != nil {
 		return err
@@ -191,7 +193,7 @@ func (c *costs) land(ctx context.Context, sum *CostReport, calls ...program.Inst
 	sum.Bytes += len(tx.Raw)
 	signatures := uint64(tx.Raw[0]) // their number comes first
 	for _, in := range calls {
-		if in.Program == program.Ed25519Program {
+		if in.Program == svm.Ed25519Program {
 			signatures += uint64(in.Data[0])
 		}
 		sum.Rent += program.RentOf(c.genesis.Program, in)
@@ -206,11 +208,11 @@ func (c *costs) lamports(ctx context.Context) (uint64, error) {
 }
 
 func (c *costs) tranche(t int) sign.Key {
-	return program.TrancheAddress(c.genesis.Program, c.call.Escrow, uint16(t))
+	return account.TrancheAddress(c.genesis.Program, c.call.Escrow, uint16(t))
 }
 
 func (c *costs) open(ctx context.Context) (r CostReport, err error) {
-	calls := []program.Instruction{c.call.Instruction(c.genesis.Program)}
+	calls := []svm.Instruction{c.call.Instruction(c.genesis.Program)}
 	for t, tree := range c.trees {
 		calls = append(calls, program.AddTranche{Payer: c.key.Key(), Buyer: c.key.Key(), Escrow: c.call.Escrow,
 			Vault: c.call.Vault, Tranche: c.tranche(t), Index: uint16(t),
@@ -220,7 +222,7 @@ func (c *costs) open(ctx context.Context) (r CostReport, err error) {
 }
 
 // claim is the calls of one.
-func (c *costs) claim(t, i int) ([]program.Instruction, error) {
+func (c *costs) claim(t, i int) ([]svm.Instruction, error) {
 	leaf := c.leaves[t][i]
 	proof, err := c.trees[t].Prove(i)
 	if err != nil {
@@ -232,9 +234,9 @@ func (c *costs) claim(t, i int) ([]program.Instruction, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []program.Instruction{program.VoucherSigned(c.genesis.Domain(), v).Instruction(),
+	return []svm.Instruction{program.VoucherSigned(c.genesis.Domain(), v).Instruction(),
 		program.Claim{Escrow: c.call.Escrow, Tranche: c.tranche(t), Vault: c.call.Vault,
-			Destination: program.TokenAccount(leaf.Payout, c.genesis.Mint), Mint: c.genesis.Mint,
+			Destination: svm.TokenAccount(leaf.Payout, c.genesis.Mint), Mint: c.genesis.Mint,
 			Network: c.genesis.Escrow, Leaf: leaf, Proof: proof}.Instruction(c.genesis.Program)}, nil
 }
 
@@ -303,46 +305,43 @@ func (c *costs) until(ctx context.Context, slot uint64) error {
 
 // closeAll ends the escrow: as soon as its opening slot can open nothing any more.
 func (c *costs) closeAll(ctx context.Context) (r CostReport, err error) {
-	if err := c.until(ctx, c.call.Opened+program.OpeningSlots); err != nil {
+	if err := c.until(ctx, c.call.Opened+account.OpeningSlots); err != nil {
 		return r, err
 	}
 	id, mint := c.genesis.Program, c.genesis.Mint
-	var calls []program.Instruction
+	var calls []svm.Instruction
 	for t := range c.trees {
 		calls = append(calls, program.CloseTranche{Escrow: c.call.Escrow, Tranche: c.tranche(t),
 			RentPayer: c.key.Key()}.Instruction(id))
 	}
 	calls = append(calls,
 		program.Sweep{Escrow: c.call.Escrow, Vault: c.call.Vault, Mint: mint, Network: c.genesis.Escrow,
-			Pool:     program.PoolAddress(id, c.genesis.Escrow, mint),
-			Treasury: program.TokenAccount(c.account.Params.Treasury, mint)}.Instruction(id),
+			Pool:     account.PoolAddress(id, c.genesis.Escrow, mint),
+			Treasury: svm.TokenAccount(c.account.Params.Treasury, mint)}.Instruction(id),
 		program.CloseEscrow{Escrow: c.call.Escrow, Vault: c.call.Vault,
-			Destination: program.TokenAccount(c.key.Key(), mint), Mint: mint, RentPayer: c.key.Key(),
+			Destination: svm.TokenAccount(c.key.Key(), mint), Mint: mint, RentPayer: c.key.Key(),
 			Buyer: c.key.Key()}.Instruction(id))
 	return r, c.land(ctx, &r, calls...)
 }
 
 // anchored anchors a batch and closes the anchor again.
 func (c *costs) anchored(ctx context.Context, receipts int) (AnchorReport, error) {
-	hashes := make([]sign.Hash, receipts)
-	for i := range hashes {
-		hashes[i] = sign.Sum([]byte{byte(i), byte(i >> 8)})
-	}
-	call := program.Anchor{Authority: c.key.Key(), Root: chain.RootOf(hashes), Count: uint64(receipts)}
-	call.Anchor = program.AnchorAddress(c.genesis.Program, call.Authority, call.Root)
+	root := sign.Sum(fmt.Appendf(nil, "%d receipts", receipts)) // the program stores it unread
+	call := program.Anchor{Authority: c.key.Key(), Root: root, Count: uint64(receipts)}
+	call.Anchor = account.AnchorAddress(c.genesis.Program, call.Authority, call.Root)
 	before, err := c.lamports(ctx)
 	if err != nil {
 		return AnchorReport{}, err
 	}
-	if _, err := c.ledger.Run(ctx, []program.Instruction{call.Instruction(c.genesis.Program)}); err != nil {
+	if _, err := c.ledger.Run(ctx, program.Instructions(c.genesis.Program, call)); err != nil {
 		return AnchorReport{}, err
 	}
 	between, err := c.lamports(ctx)
 	if err != nil {
 		return AnchorReport{}, err
 	}
-	closing := program.CloseAnchor{Authority: c.key.Key(), Anchor: call.Anchor}.Instruction(c.genesis.Program)
-	if _, err := c.ledger.Run(ctx, []program.Instruction{closing}); err != nil {
+	closing := program.CloseAnchor{Authority: c.key.Key(), Anchor: call.Anchor}
+	if _, err := c.ledger.Run(ctx, program.Instructions(c.genesis.Program, closing)); err != nil {
 		return AnchorReport{}, err
 	}
 	after, err := c.lamports(ctx)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
@@ -133,7 +134,7 @@ func (d *demo) balances(ctx context.Context) (map[string]market.Amount, error) {
 	if d.report.Tokens.SupplyAfter, err = d.net.Chain().Supply(ctx); err != nil {
 		return nil, err
 	}
-	emission, err := l.Holds(ctx, program.EmissionAddress(d.net.Genesis.Program, d.net.Genesis.Escrow))
+	emission, err := l.Holds(ctx, account.EmissionAddress(d.net.Genesis.Program, d.net.Genesis.Escrow))
 	if err != nil {
 		return nil, fmt.Errorf("reading what the emission holds: %w", err)
 	}
@@ -214,12 +215,12 @@ func (d *demo) prove(ctx context.Context, p proof.Receipts, v proof.Verdict) err
 		return err
 	}
 	at, last := d.net.Genesis.Program, len(hashes)-1
-	anchor := program.Anchor{Authority: key.Key(), Anchor: program.AnchorAddress(at, key.Key(), v.Root), Root: v.Root,
+	anchor := program.Anchor{Authority: key.Key(), Anchor: account.AnchorAddress(at, key.Key(), v.Root), Root: v.Root,
 		Count: uint64(len(hashes))}
 	call := program.Prove{Anchor: anchor.Anchor, Receipt: hashes[last], Index: uint64(last),
 		Path: chain.ProofOf(hashes, last)}
 	end := program.CloseAnchor{Authority: anchor.Authority, Anchor: anchor.Anchor}
-	tx, err := l.Run(ctx, []program.Instruction{anchor.Instruction(at), call.Instruction(at), end.Instruction(at)})
+	tx, err := l.Run(ctx, program.Instructions(at, anchor, call, end))
 	if err != nil {
 		return fmt.Errorf("having receipt %d proven: %w", last, err)
 	}
@@ -263,14 +264,14 @@ func (d *demo) escrows(ctx context.Context) (err error) {
 }
 
 // terms are the network's fees on claims.
-func (d *demo) terms(ctx context.Context) (program.MintTerms, error) {
+func (d *demo) terms(ctx context.Context) (account.MintTerms, error) {
 	l, err := d.net.Ledger()
 	if err != nil {
-		return program.MintTerms{}, err
+		return account.MintTerms{}, err
 	}
 	n, err := l.Network(ctx)
 	if err != nil {
-		return program.MintTerms{}, err
+		return account.MintTerms{}, err
 	}
 	return n.Terms(0), nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
@@ -62,7 +62,7 @@ func (a *adversary) fund(h held) funded {
 	}
 	ledger := a.n.access(a.key.Key()).Program
 	m, err := deposit.New(a.n.terms, deposit.Deal{
-		Order: h.order.ID, Buyer: a.key.Key(), Source: program.TokenAccount(a.key.Key(), a.n.Genesis.Mint), RefundOwner: a.key.Key(), Keys: a.keys,
+		Order: h.order.ID, Buyer: a.key.Key(), Source: svm.TokenAccount(a.key.Key(), a.n.Genesis.Mint), RefundOwner: a.key.Key(), Keys: a.keys,
 	}, escrowParams)
 	if err != nil {
 		a.t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
@@ -143,7 +145,7 @@ func TestEscrow(t *testing.T) {
 			}
 		}
 		mint := n.Programs.State().Mints[n.Genesis.Mint]
-		pool := n.Programs.State().Tokens[program.PoolAddress(n.Genesis.Program, n.Genesis.Escrow, n.Genesis.Mint)]
+		pool := n.Programs.State().Tokens[account.PoolAddress(n.Genesis.Program, n.Genesis.Escrow, n.Genesis.Mint)]
 		if burned := funds - mint.Supply; burned == 0 || burned+pool.Amount != uint64(e[0].Fees) {
 			t.Errorf("%d of %d are burned, the pool has %d, fees were %d", burned, funds, pool.Amount, e[0].Fees)
 		}
@@ -258,9 +260,9 @@ func (s *sums) add(a settle.Account) {
 }
 
 // opens reports whether a transaction opens an escrow.
-func opens(at sign.Key) func([]program.Instruction) bool {
-	return func(in []program.Instruction) bool {
-		return slices.ContainsFunc(in, func(i program.Instruction) bool { return i.CallName(at) == "OpenEscrow" })
+func opens(at sign.Key) func([]svm.Instruction) bool {
+	return func(in []svm.Instruction) bool {
+		return slices.ContainsFunc(in, func(i svm.Instruction) bool { return program.CallName(at, i) == "OpenEscrow" })
 	}
 }
 
@@ -443,7 +445,7 @@ func TestEscrowRent(t *testing.T) {
 		if least := uint64(10 * chain.SignatureFee); q.Lamports.Fees < least || q.Lamports.Fees > least+8*1000 || fees <= q.Lamports.Fees { // of eight transactions two carry a receipt's signature
 			t.Errorf("%+v", q.Lamports)
 		}
-		rent := program.EscrowRent(1, 0) + program.TrancheRent(2) + program.Rent(program.AnchorSize)
+		rent := account.EscrowRent(1, 0) + account.TrancheRent(2) + svm.Rent(account.AnchorSize)
 		n.Programs.SetLamports(b.Key.Key(), rent+fees-1)
 		_, err = b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: b.Job("work", 2, "1")})
 		want := fmt.Sprintf("need %d lamports, of which %d are rent and come back; the peer's key %s holds %d", rent+fees, rent, b.Key.Key(), rent+fees-1)
@@ -583,7 +585,7 @@ func (n *Net) retire(t *testing.T, p *Peer) {
 	for at, tranche := range n.Programs.State().Tranches {
 		for i := range tranche.Leaves {
 			call := program.RetireBegin{Escrow: tranche.Escrow, Tranche: at, Network: n.Genesis.Escrow, Signers: []sign.Key{p.Key.Key()}, Index: uint16(i)}
-			tx, err := l.Sign(t.Context(), []program.Instruction{call.Instruction(n.Genesis.Program)}, nil)
+			tx, err := l.Sign(t.Context(), []svm.Instruction{call.Instruction(n.Genesis.Program)}, nil)
 			if err == nil {
 				err = l.Send(t.Context(), tx)
 			}

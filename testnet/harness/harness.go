@@ -20,7 +20,7 @@ import (
 
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/config"
@@ -187,12 +187,12 @@ func oneIn(o Options) uint64 {
 
 // settleByProgram puts the program's account of the network on the chain.
 func (n *Net) settleByProgram() {
-	p := program.Params{
+	p := account.Params{
 		MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: 2000, EvidenceSlots: 1000,
 		MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
 	}
 	if n.opts.AuditSlots > 0 { // judges have bonded something; too little to vote on anything else
-		p.Votes = program.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, LeastBond: 1,
+		p.Votes = account.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, LeastBond: 1,
 			EpochSlots: 1 << 30, EpochsOfMonth: 1}
 	}
 	var err error
@@ -219,7 +219,7 @@ func (n *Net) bondAll() {
 
 // register has a peer registered, under an owner of its own, since the first slot.
 func (n *Net) register(k sign.Key, bonded uint64) {
-	n.Programs.Register(program.Provider{Peer: k, Owner: ownerOf(k), Payout: k, Stake: bonded, Bonded: bonded})
+	n.Programs.Register(account.Provider{Peer: k, Owner: ownerOf(k), Payout: k, Stake: bonded, Bonded: bonded})
 }
 
 // ownerOf is the wallet of a registered peer.

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/node/proof"
 	rules "github.com/starling-network/starling/verify/audit"
 )
@@ -27,7 +27,7 @@ func TestLiarIsToldOfAndSlashed(t *testing.T) {
 		}
 		audited(t, n.Provider(planter), len(past)+1) // it has just been audited: it has no turn of its own to wait for
 		slashed := func() bool {                     // by the proof of whichever canary came first: peers plant some of their own
-			return n.Programs.State().Providers[program.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, liar)].WasSlashed
+			return n.Programs.State().Providers[account.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, liar)].WasSlashed
 		}
 		c, err := n.Provider(planter).Audits().Service().Plant(context.Background())
 		own := planter
@@ -61,13 +61,13 @@ func TestLiarIsToldOfAndSlashed(t *testing.T) {
 			}
 		}
 		s := n.Programs.State()
-		p := s.Providers[program.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, liar)]
+		p := s.Providers[account.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, liar)]
 		if p.Stake != 0 || !p.WasSlashed {
 			t.Errorf("the liar has %+v", p)
 		}
 		for i := range 5 {
 			k := n.Provider(i).Key.Key()
-			if p := s.Providers[program.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, k)]; k != liar && (p.Stake != stake || p.WasSlashed) {
+			if p := s.Providers[account.ProviderAddress(n.Genesis.Program, n.Genesis.Escrow, k)]; k != liar && (p.Stake != stake || p.WasSlashed) {
 				t.Errorf("%s, who is honest, has %+v", name(i), p)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/config"
@@ -299,8 +300,8 @@ func TestSettlingJobsDoNotCount(t *testing.T) {
 		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
-		n.Programs.Lose(func(calls []program.Instruction) bool { // nothing comes back, so no job ends
-			return slices.ContainsFunc(calls, func(in program.Instruction) bool { return in.CallName(n.Genesis.Program) == "Refund" })
+		n.Programs.Lose(func(calls []svm.Instruction) bool { // nothing comes back, so no job ends
+			return slices.ContainsFunc(calls, func(in svm.Instruction) bool { return program.CallName(n.Genesis.Program, in) == "Refund" })
 		})
 		var ids []string
 		for range config.Default().Buy.MaxJobs + 2 {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
 	"github.com/starling-network/starling/node/nodepb"
@@ -43,14 +43,14 @@ func bringsMember(t *testing.T, late, own bool, code string) {
 	owner := ownerOf(friend.Key())
 	if own {
 		owner = sign.Key(sign.Sum([]byte("owner of both")))
-		n.Programs.Register(program.Provider{Peer: o.key.Key(), Owner: owner, Payout: owner})
+		n.Programs.Register(account.Provider{Peer: o.key.Key(), Owner: owner, Payout: owner})
 	}
 	register := func() {
 		_, now, err := o.sight.Window()
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.Programs.Register(program.Provider{
+		n.Programs.Register(account.Provider{
 			Peer: friend.Key(), Owner: owner, Payout: owner, Stake: bonded, Bonded: bonded, Registered: uint64(now),
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer"
@@ -288,7 +288,7 @@ func (n *Net) alike(t *testing.T, b *Peer, j buyer.Job) {
 func (n *Net) stake(amount uint64, providers ...int) {
 	for _, i := range providers {
 		k := n.Provider(i).Key.Key()
-		n.Programs.Register(program.Provider{Peer: k, Owner: sign.Key(sign.Sum([]byte("owner"), k[:])), Payout: k, Stake: amount})
+		n.Programs.Register(account.Provider{Peer: k, Owner: sign.Key(sign.Sum([]byte("owner"), k[:])), Payout: k, Stake: amount})
 	}
 }
 
@@ -303,7 +303,7 @@ func TestForgedWithStakes(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		n.stake(1_000_000_000, forger, 3, 4)
 		accomplice, k := n.Provider(5).Key.Key(), n.Provider(forger).Key.Key()
-		n.Programs.Register(program.Provider{Peer: accomplice, Owner: sign.Key(sign.Sum([]byte("owner"), k[:])), Payout: accomplice, Stake: 5})
+		n.Programs.Register(account.Provider{Peer: accomplice, Owner: sign.Key(sign.Sum([]byte("owner"), k[:])), Payout: accomplice, Stake: 5})
 		b := n.Buyer(0)
 		j := b.Wait(b.Submit(b.verified(1)).ID, 20*time.Minute)
 		n.right(t, b, j)

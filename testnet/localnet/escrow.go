@@ -7,7 +7,9 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -32,18 +34,18 @@ const (
 // and authority are the faucet's key. The changes of terms come last; windows of audits are the network's if they set
 // some.
 func (c *Chain) EscrowGenesis(
-	ctx context.Context, network string, intervalSlots uint64, terms ...func(*program.Params),
+	ctx context.Context, network string, intervalSlots uint64, terms ...func(*account.Params),
 ) (market.Genesis, error) {
 	id, err := c.deployed(ctx)
 	if err != nil {
 		return market.Genesis{}, err
 	}
-	p := program.Params{Network: network, Chain: c.genesis, Treasury: c.payer.Key(), Authority: c.payer.Key(),
+	p := account.Params{Network: network, Chain: c.genesis, Treasury: c.payer.Key(), Authority: c.payer.Key(),
 		StakeMint: c.mint, MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: unbondingSlots,
 		EvidenceSlots: evidenceSlots, MinStake: minStake,
-		Votes: program.Votes{VotingSlots: votingSlots, LockSlots: lockSlots, LeastBonded: leastBonded,
+		Votes: account.Votes{VotingSlots: votingSlots, LockSlots: lockSlots, LeastBonded: leastBonded,
 			LeastBond: minStake, Emission: emission, EpochSlots: epochSlots, EpochsOfMonth: epochsOfMonth},
-		Mints: []program.MintTerms{program.DefaultTerms(c.mint, c.cfg.Decimals)}}
+		Mints: []account.MintTerms{account.DefaultTerms(c.mint, c.cfg.Decimals)}}
 	if c.cfg.Terms != nil {
 		c.cfg.Terms(&p)
 	}
@@ -54,7 +56,7 @@ func (c *Chain) EscrowGenesis(
 	if g.AuditSlots = uint64(p.AuditSlots); g.AuditSlots > 0 {
 		g.AuditOneIn = 1
 	}
-	g.Program, g.Code, g.Escrow = id, program.CodeHash(program.ELF), program.NetworkAddress(id, p)
+	g.Program, g.Code, g.Escrow = id, svm.CodeHash(program.ELF), account.NetworkAddress(id, p)
 	l, err := solana.New(solana.ConfigOf([]string{c.url}, g, c.payer))
 	if err != nil {
 		return market.Genesis{}, err
@@ -69,7 +71,7 @@ func (c *Chain) EscrowGenesis(
 	if err := l.CreateNetwork(ctx, p); err != nil || p.Votes.Emission == 0 {
 		return g, err
 	}
-	return g, c.admin.Mint(ctx, c.mint, c.cfg.Decimals, program.EmissionAddress(id, g.Escrow),
+	return g, c.admin.Mint(ctx, c.mint, c.cfg.Decimals, account.EmissionAddress(id, g.Escrow),
 		market.Amount(p.Votes.Emission))
 }
 

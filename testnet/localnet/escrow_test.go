@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/testnet/localnet/localnettest"
@@ -14,7 +14,7 @@ import (
 // the terms that were asked for.
 func TestEscrowGenesis(t *testing.T) {
 	t.Parallel()
-	c := localnettest.Start(t, localnet.Config{SlotMillis: 100, Terms: func(p *program.Params) { p.MarginSlots = 7 }})
+	c := localnettest.Start(t, localnet.Config{SlotMillis: 100, Terms: func(p *account.Params) { p.MarginSlots = 7 }})
 	began := time.Now()
 	g, err := c.EscrowGenesis(t.Context(), "one", 10)
 	if err != nil {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
@@ -73,9 +75,9 @@ func TestEvidenceSubmit(t *testing.T) {
 		return k, l
 	}
 	seller, at := wallet("seller", staked)
-	provider := program.ProviderAddress(g.Program, g.Escrow, seller.Key())
-	vault := program.StakeAddress(g.Program, provider)
-	if _, err := at.Run(t.Context(), []program.Instruction{
+	provider := account.ProviderAddress(g.Program, g.Escrow, seller.Key())
+	vault := account.StakeAddress(g.Program, provider)
+	if _, err := at.Run(t.Context(), []svm.Instruction{
 		program.Register{Payer: seller.Key(), Owner: seller.Key(), Peer: seller.Key(), Network: g.Escrow, Provider: provider, Vault: vault, Mint: g.Mint,
 			Payout: seller.Key()}.Instruction(g.Program),
 	}); err != nil {
@@ -93,8 +95,8 @@ func TestEvidenceSubmit(t *testing.T) {
 	if out, err := submit(); !errors.Is(err, slash.ErrNotStaked) || len(out.Transactions) != 0 {
 		t.Errorf("nothing staked: %+v, %v", out, err)
 	}
-	if _, err := at.Run(t.Context(), []program.Instruction{
-		program.Stake{Authority: seller.Key(), Source: program.TokenAccount(seller.Key(), g.Mint), Provider: provider, Vault: vault, Mint: g.Mint, Amount: staked}.Instruction(g.Program),
+	if _, err := at.Run(t.Context(), []svm.Instruction{
+		program.Stake{Authority: seller.Key(), Source: svm.TokenAccount(seller.Key(), g.Mint), Provider: provider, Vault: vault, Mint: g.Mint, Amount: staked}.Instruction(g.Program),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +125,8 @@ func TestEvidenceSubmit(t *testing.T) {
 	if _, err := own.Anchored(t.Context(), reporter.Key(), root); !errors.Is(err, chain.ErrNotFound) {
 		t.Errorf("an anchor that nobody made: %v", err)
 	}
-	anchor := program.Anchor{Authority: reporter.Key(), Anchor: program.AnchorAddress(g.Program, reporter.Key(), root), Root: root, Count: 12}
-	made, err := own.Run(t.Context(), []program.Instruction{anchor.Instruction(g.Program)})
+	anchor := program.Anchor{Authority: reporter.Key(), Anchor: account.AnchorAddress(g.Program, reporter.Key(), root), Root: root, Count: 12}
+	made, err := own.Run(t.Context(), []svm.Instruction{anchor.Instruction(g.Program)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +145,7 @@ func TestEvidenceSubmit(t *testing.T) {
 	}
 	funds, err := own.Funds(t.Context())
 	// What is left of the rent: the anchor, and three token accounts that it opened.
-	most := program.Rent(program.AnchorSize) + 3*program.Rent(program.TokenSize) + 100_000
+	most := svm.Rent(account.AnchorSize) + 3*svm.Rent(svm.TokenSize) + 100_000
 	if err != nil || 1_000_000_000-funds.Lamports > most {
 		t.Errorf("the receipts' rent did not come back: %+v, %v", funds, err)
 	}

@@ -12,7 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/audit"
@@ -136,7 +138,7 @@ func (f *frauds) all() []rules.Lie {
 // virtual machine, with nobody doing anything by hand; and who has the file alone can repeat the proof, and is told that it is done.
 func TestLieTakesStake(t *testing.T) {
 	t.Parallel()
-	net := localnettest.Start(t, localnet.Config{SlotMillis: 100, Terms: func(p *program.Params) { p.AuditSlots = auditWindow }})
+	net := localnettest.Start(t, localnet.Config{SlotMillis: 100, Terms: func(p *account.Params) { p.AuditSlots = auditWindow }})
 	g, err := net.EscrowGenesis(t.Context(), "lies", 10)
 	if err != nil {
 		t.Fatal(err)
@@ -155,12 +157,12 @@ func TestLieTakesStake(t *testing.T) {
 	}
 	liar, at := wallet("liar", staked)
 	member, own := wallet("member", 0)
-	provider := program.ProviderAddress(g.Program, g.Escrow, liar.Key())
-	vault := program.StakeAddress(g.Program, provider)
-	if _, err := at.Run(t.Context(), []program.Instruction{
+	provider := account.ProviderAddress(g.Program, g.Escrow, liar.Key())
+	vault := account.StakeAddress(g.Program, provider)
+	if _, err := at.Run(t.Context(), []svm.Instruction{
 		program.Register{Payer: liar.Key(), Owner: liar.Key(), Peer: liar.Key(), Network: g.Escrow, Provider: provider, Vault: vault, Mint: g.Mint,
 			Payout: liar.Key()}.Instruction(g.Program),
-		program.Stake{Authority: liar.Key(), Source: program.TokenAccount(liar.Key(), g.Mint), Provider: provider, Vault: vault, Mint: g.Mint, Amount: staked}.Instruction(g.Program),
+		program.Stake{Authority: liar.Key(), Source: svm.TokenAccount(liar.Key(), g.Mint), Provider: provider, Vault: vault, Mint: g.Mint, Amount: staked}.Instruction(g.Program),
 	}); err != nil {
 		t.Fatal(err)
 	}

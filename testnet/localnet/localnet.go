@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -27,7 +27,7 @@ type Config struct {
 	Symbol     string // of the test token: STAR
 	Decimals   uint8  // of the test token: 6
 
-	Terms func(*program.Params) // changes those of networks that have Starling's program
+	Terms func(*account.Params) // changes those of networks that have Starling's program
 }
 
 func (c Config) withDefaults() Config {

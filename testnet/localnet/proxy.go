@@ -13,7 +13,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -156,7 +156,7 @@ func (p *proxy) one(ctx context.Context, c call) json.RawMessage {
 // setAccount is the one cheat that is used, and by this process alone: it makes an account out of nothing, rent-exempt.
 func (p *proxy) setAccount(ctx context.Context, key, owner sign.Key, data []byte) error {
 	params, err := json.Marshal([]any{key.String(),
-		map[string]any{"lamports": program.Rent(len(data)), "owner": owner.String(), "data": hex.EncodeToString(data)}})
+		map[string]any{"lamports": svm.Rent(len(data)), "owner": owner.String(), "data": hex.EncodeToString(data)}})
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/mr-tron/base58"
 
-	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
 )
@@ -177,7 +177,7 @@ func (e *liteSVM) Fund(ctx context.Context, to sign.Key, lamports uint64) error 
 	return err
 }
 
-func (e *liteSVM) Run(ctx context.Context, instructions []solana.Instruction, signers ...sign.Signer) (Result, error) {
+func (e *liteSVM) Run(ctx context.Context, instructions []svm.Instruction, signers ...sign.Signer) (Result, error) {
 	a, err := e.ask(ctx, request{Do: "blockhash"})
 	if err != nil {
 		return Result{}, err
@@ -194,7 +194,7 @@ func (e *liteSVM) Run(ctx context.Context, instructions []solana.Instruction, si
 }
 
 // signed is the transaction's wire form, given a blockhash in text.
-func signed(instructions []solana.Instruction, blockhash string, signers []sign.Signer) ([]byte, error) {
+func signed(instructions []svm.Instruction, blockhash string, signers []sign.Signer) ([]byte, error) {
 	hash, err := base58.Decode(blockhash)
 	if err != nil || len(hash) != sign.HashSize {
 		return nil, fmt.Errorf("blockhash %q is none", blockhash)

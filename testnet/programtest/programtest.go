@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -26,7 +26,7 @@ type Engine interface {
 	// Fund gives lamports to a wallet.
 	Fund(ctx context.Context, to sign.Key, lamports uint64) error
 	// Run runs one transaction, which the first signer pays for. A transaction that fails is no error, but a Result.
-	Run(ctx context.Context, instructions []solana.Instruction, signers ...sign.Signer) (Result, error)
+	Run(ctx context.Context, instructions []svm.Instruction, signers ...sign.Signer) (Result, error)
 	// Account as it is now; nil when there is none.
 	Account(ctx context.Context, key sign.Key) (*Account, error)
 	// Slot is the newest.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -22,28 +22,28 @@ func TestEngines(t *testing.T) {
 			if a, err := e.Account(t.Context(), to); a != nil || err != nil {
 				t.Fatalf("before: %+v, %v", a, err)
 			}
-			transfer := func(n byte) solana.Instruction { // n · 2^24 lamports
-				return solana.Instruction{Program: solana.SystemProgram, Data: []byte{2, 0, 0, 0, 0, 0, 0, n, 0, 0, 0, 0},
-					Accounts: []solana.Meta{{Key: payer.Key(), Signer: true, Writable: true}, {Key: to, Writable: true}}}
+			transfer := func(n byte) svm.Instruction { // n · 2^24 lamports
+				return svm.Instruction{Program: svm.SystemProgram, Data: []byte{2, 0, 0, 0, 0, 0, 0, n, 0, 0, 0, 0},
+					Accounts: []svm.Meta{{Key: payer.Key(), Signer: true, Writable: true}, {Key: to, Writable: true}}}
 			}
 			for range 3 { // the same transaction, each time another
-				r, err := e.Run(t.Context(), []solana.Instruction{transfer(1)}, payer)
+				r, err := e.Run(t.Context(), []svm.Instruction{transfer(1)}, payer)
 				if err != nil || r.Err != "" || r.Units != 150 || !strings.Contains(strings.Join(r.Logs, " "), "success") {
 					t.Fatalf("%+v, %v", r, err)
 				}
 			}
-			r, err := e.Run(t.Context(), []solana.Instruction{transfer(1), transfer(255)}, payer)
+			r, err := e.Run(t.Context(), []svm.Instruction{transfer(1), transfer(255)}, payer)
 			if err != nil || r.Err != Custom(1, 1) {
 				t.Errorf("overdraft: %+v, %v", r, err)
 			}
-			r, err = e.Run(t.Context(), []solana.Instruction{{Program: solana.SystemProgram, Data: []byte{99, 0, 0, 0}}}, payer)
+			r, err = e.Run(t.Context(), []svm.Instruction{{Program: svm.SystemProgram, Data: []byte{99, 0, 0, 0}}}, payer)
 			if err != nil || r.Err != `{"InstructionError":[0,"InvalidInstructionData"]}` {
 				t.Errorf("nonsense: %+v, %v", r, err)
 			}
-			if _, err = e.Run(t.Context(), []solana.Instruction{transfer(1)}, sign.NewPrivate([32]byte{1})); err == nil {
+			if _, err = e.Run(t.Context(), []svm.Instruction{transfer(1)}, sign.NewPrivate([32]byte{1})); err == nil {
 				t.Error("run without the payer's signature")
 			}
-			if a, err := e.Account(t.Context(), to); err != nil || a == nil || a.Lamports != 3<<24 || a.Owner != solana.SystemProgram || len(a.Data) != 0 {
+			if a, err := e.Account(t.Context(), to); err != nil || a == nil || a.Lamports != 3<<24 || a.Owner != svm.SystemProgram || len(a.Data) != 0 {
 				t.Errorf("after: %+v, %v", a, err)
 			}
 			slot, err := e.Slot(t.Context())
@@ -67,7 +67,7 @@ func TestStaleBlockhash(t *testing.T) {
 	t.Parallel()
 	e := Surfpool(t).(*surfpool)
 	payer := Wallet(t, e, "payer", lamports)
-	raw, err := signed([]solana.Instruction{{Program: solana.SystemProgram, Data: []byte{99, 0, 0, 0}}}, payer.Key().String(), []sign.Signer{payer})
+	raw, err := signed([]svm.Instruction{{Program: svm.SystemProgram, Data: []byte{99, 0, 0, 0}}}, payer.Key().String(), []sign.Signer{payer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestStaleBlockhash(t *testing.T) {
 		}
 	}
 	var other Result
-	if other, err = e.Run(t.Context(), []solana.Instruction{{Program: solana.SystemProgram, Data: []byte{99, 0, 0, 0}}}, payer); err != nil || other.Err == "" || other.Err == stale {
+	if other, err = e.Run(t.Context(), []svm.Instruction{{Program: svm.SystemProgram, Data: []byte{99, 0, 0, 0}}}, payer); err != nil || other.Err == "" || other.Err == stale {
 		t.Errorf("the same with a good one: %+v, %v", other, err)
 	}
 }

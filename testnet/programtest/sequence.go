@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -20,7 +20,7 @@ type Sequencer interface {
 // Step is one transaction of a sequence, which the first signer pays for.
 type Step struct {
 	Slot         uint64
-	Instructions []solana.Instruction
+	Instructions []svm.Instruction
 	Signers      []sign.Signer
 }
 

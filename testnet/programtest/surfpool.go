@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -74,7 +75,7 @@ func (e *surfpool) Mint(
 }
 
 // Run sends without a check before, so that a transaction that fails lands too.
-func (e *surfpool) Run(ctx context.Context, instructions []solana.Instruction, signers ...sign.Signer) (Result, error) {
+func (e *surfpool) Run(ctx context.Context, instructions []svm.Instruction, signers ...sign.Signer) (Result, error) {
 	for range attempts {
 		blockhash, err := e.blockhash(ctx)
 		if err != nil {

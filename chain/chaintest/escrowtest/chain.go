@@ -8,7 +8,9 @@ import (
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -63,8 +65,8 @@ type Place struct {
 // Transaction is a signed transaction. Pool has the transactions that were sent and are not in a block yet.
 type Transaction struct {
 	Tx     chain.Prepared
-	In     []program.Instruction
-	Tables []program.Table
+	In     []svm.Instruction
+	Tables []svm.Table
 }
 
 // Claims is the lease whose voucher a transaction shows; zero: none.
@@ -76,7 +78,7 @@ func (x Transaction) Claims() market.LeaseID {
 // Voucher is the voucher that a transaction shows.
 func (x Transaction) Voucher() (v verify.Voucher, ok bool) {
 	for _, in := range x.In {
-		if s, ok := program.ParseSigned(in); ok && len(s.Message) >= verify.VoucherSize {
+		if s, ok := svm.ParseSigned(in); ok && len(s.Message) >= verify.VoucherSize {
 			if v, err := verify.UnmarshalVoucher(s.Message[len(s.Message)-verify.VoucherSize:]); err == nil {
 				return v, true
 			}
@@ -98,15 +100,15 @@ func New(net escrow.Net) *Chain {
 		done: map[chain.TxID]landed{}, Made: map[chain.TxID]Transaction{}, Paid: map[Place]market.Amount{}}
 	c.Final.Networks[net.Address()] = net.Account
 	c.Final.Mints[net.Mint] = model.Mint{Decimals: 6, Supply: Wealth}
-	c.hold(program.TokenAccount(Key("owner"), net.Mint), Key("owner"), 0)
+	c.hold(svm.TokenAccount(Key("owner"), net.Mint), Key("owner"), 0)
 	c.hold(Key("source"), Key("buyer"), Wealth)
-	c.hold(program.PoolAddress(net.Program, net.Address(), net.Mint), net.Address(), 0)
+	c.hold(account.PoolAddress(net.Program, net.Address(), net.Mint), net.Address(), 0)
 	c.Tip = c.Final.Clone()
 	return c
 }
 
 func (c *Chain) hold(at, owner sign.Key, amount uint64) {
-	c.Final.Tokens[at] = program.Token{Mint: c.Net.Mint, Owner: owner, Amount: amount, Plain: true}
+	c.Final.Tokens[at] = svm.Token{Mint: c.Net.Mint, Owner: owner, Amount: amount, Plain: true}
 }
 
 // Tokens is the sum of all accounts.
@@ -119,7 +121,7 @@ func (c *Chain) Tokens() (sum uint64) {
 
 // Balance is the amount of a wallet's token account.
 func (c *Chain) Balance(wallet sign.Key) uint64 {
-	return c.Tip.Tokens[program.TokenAccount(wallet, c.Net.Mint)].Amount
+	return c.Tip.Tokens[svm.TokenAccount(wallet, c.Net.Mint)].Amount
 }
 
 // run applies a transaction to a state, wholly or not at all.
@@ -132,7 +134,7 @@ func (c *Chain) run(state **model.State, slot uint64, x Transaction) (err error)
 func (c *Chain) Land(i int) {
 	x := c.Pool[i]
 	c.Pool = slices.Delete(c.Pool, i, i+1)
-	if _, _, price, _ := program.SplitBudget(x.In); price < c.Price && x.Claims() != (market.LeaseID{}) {
+	if _, _, price, _ := svm.SplitBudget(x.In); price < c.Price && x.Claims() != (market.LeaseID{}) {
 		return
 	}
 	if _, twice := c.done[x.Tx.ID]; twice || c.Slot > x.Tx.LastValid || c.inBlock(x.Tx.ID) {
@@ -185,7 +187,7 @@ func (c *Chain) count(l landed) {
 }
 
 // watch notes an opening that is signed while another escrow of the order could still come to be.
-func (c *Chain) watch(in []program.Instruction) {
+func (c *Chain) watch(in []svm.Instruction) {
 	for _, i := range in {
 		call, _, _ := program.ParseCall(c.Net.Program, i)
 		open, ok := call.(program.OpenEscrow)
@@ -194,7 +196,7 @@ func (c *Chain) watch(in []program.Instruction) {
 		}
 		for _, before := range c.Openings {
 			_, there := c.Tip.Escrows[c.Net.Escrow(open.Buyer, open.Order, before)]
-			if there || c.Root <= before+program.OpeningSlots || before == open.Opened {
+			if there || c.Root <= before+account.OpeningSlots || before == open.Opened {
 				c.Wrong = fmt.Sprintf("an escrow of slot %d was signed, that of slot %d could still be",
 					open.Opened, before)
 			}

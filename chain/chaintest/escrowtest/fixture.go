@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -39,19 +39,19 @@ func Private(name string) sign.Private { return sign.NewPrivate(sign.Sum([]byte(
 func Key(name string) sign.Key { return Private(name).Key() }
 
 // Params are the network's: it takes two mints, and its leases are paid in the second.
-func Params() program.Params {
-	return program.Params{Network: "test", Chain: sign.Hash{1}, Treasury: Key("treasury"), Authority: Key("authority"),
+func Params() account.Params {
+	return account.Params{Network: "test", Chain: sign.Hash{1}, Treasury: Key("treasury"), Authority: Key("authority"),
 		StakeMint: Key("mint"), MarginSlots: Margin, ResponseSlots: Response, UnbondingSlots: 80, EvidenceSlots: 60,
-		MinStake: 1, Mints: []program.MintTerms{
+		MinStake: 1, Mints: []account.MintTerms{
 			{Mint: Key("other mint"), FeeBps: 10, BurnBps: 10000},
 			{Mint: Key("mint"), FeeBps: 250, BurnBps: 4000, PoolBps: 3000, TreasuryBps: 2000, ReferrerBps: 1000,
 				Decimals: 6}}}
 }
 
 // Net is the network with these parameters.
-func Net(t T, p program.Params) escrow.Net {
+func Net(t T, p account.Params) escrow.Net {
 	t.Helper()
-	n, err := escrow.NewNet(Key("program"), program.NewNetwork(p), Key("mint"))
+	n, err := escrow.NewNet(Key("program"), account.NewNetwork(p), Key("mint"))
 	if err != nil {
 		t.Fatalf("%v", err)
 	}

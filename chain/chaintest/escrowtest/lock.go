@@ -3,6 +3,7 @@ package escrowtest
 import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -22,13 +23,13 @@ func (c *Chain) Lock(t T, keys market.KeySet, deadline market.Slot, cores ...mar
 	}
 	order, opened := cores[0].Order, c.Root
 	at := c.Net.Escrow(Key("buyer"), order, opened)
-	vault := program.VaultAddress(c.Net.Program, at)
+	vault := account.VaultAddress(c.Net.Program, at)
 	c.Inject(t, program.OpenEscrow{Payer: Key("buyer"), Buyer: Key("buyer"), Source: Key("source"),
 		Authority: Key("buyer"), Escrow: at, Vault: vault, Mint: c.Net.Mint, Network: c.Net.Address(), Order: order,
 		Opened: opened, Deadline: uint64(deadline), Deposit: uint64(tree.Root().Sum), RefundOwner: Key("owner"),
 		MintIndex: c.Net.MintIndex(), Keys: keys})
 	c.Inject(t, program.AddTranche{Payer: Key("buyer"), Buyer: Key("buyer"), Escrow: at, Vault: vault,
-		Tranche: program.TrancheAddress(c.Net.Program, at, 0), Root: tree.Root()})
+		Tranche: account.TrancheAddress(c.Net.Program, at, 0), Root: tree.Root()})
 	out := make([]escrow.Funding, len(cores))
 	for i := range cores {
 		proof, err := tree.Prove(i)

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -46,15 +47,15 @@ func (w *Wallet) Look(
 
 // Bid implements escrow.Ledger.
 func (w *Wallet) Bid(
-	_ context.Context, in []program.Instruction, stake market.Amount, retries uint8,
-) ([]program.Instruction, error) {
+	_ context.Context, in []svm.Instruction, stake market.Amount, retries uint8,
+) ([]svm.Instruction, error) {
 	fees, units := chain.DefaultFees(), program.Units(w.Chain.Net.Program, in)
-	return slices.Concat(in, program.Budget(units, fees.Price(0, retries, units, fees.Ceiling(stake, 6)))), nil
+	return slices.Concat(in, svm.Budget(units, fees.Price(0, retries, units, fees.Ceiling(stake, 6)))), nil
 }
 
 // Sign implements escrow.Ledger.
 func (w *Wallet) Sign(
-	_ context.Context, in []program.Instruction, tables []program.Table, others ...sign.Signer,
+	_ context.Context, in []svm.Instruction, tables []svm.Table, others ...sign.Signer,
 ) (chain.Prepared, error) {
 	c, by := w.Chain, w.By.Key()
 	if w.Down {

@@ -12,6 +12,8 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/tranche"
@@ -299,8 +301,8 @@ func TestRefunded(t *testing.T) {
 	l.keep(l.voucher(1, 90, 0), 900)
 	l.wallet.Down = true
 	l.pass(340, always)
-	l.buyer(program.Refund{Escrow: l.at, Vault: program.VaultAddress(l.chain.Net.Program, l.at), Mint: l.chain.Net.Mint,
-		Destination: program.TokenAccount(escrowtest.Key("owner"), l.chain.Net.Mint), Network: l.chain.Net.Address()})
+	l.buyer(program.Refund{Escrow: l.at, Vault: account.VaultAddress(l.chain.Net.Program, l.at), Mint: l.chain.Net.Mint,
+		Destination: svm.TokenAccount(escrowtest.Key("owner"), l.chain.Net.Mint), Network: l.chain.Net.Address()})
 	l.pass(12, always)
 	l.wallet.Down = false
 	l.until("lost", 80, l.isOver)

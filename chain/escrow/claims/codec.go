@@ -62,7 +62,7 @@ func Restore(b []byte, net escrow.Net, when escrow.When, p escrow.Params) (Claim
 	var err error
 	c.core, err = market.UnmarshalLeaseCore(r.Take(market.LeaseCoreSize))
 	r.Fail(err != nil || version != claimsVersion || end > endLost || bits > 3)
-	c.keys = r.KeySet()
+	c.keys = escrow.ReadKeys(&r.Reader)
 	c.funding, err = escrow.UnmarshalFunding(r.Bytes(int(r.U16()), escrow.MaxFunding))
 	r.Fail(err != nil)
 	c.escrow = net.EscrowOf(c.core, c.funding)

@@ -5,6 +5,8 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -32,18 +34,18 @@ func (l *leaf) check() error {
 }
 
 // in is the leaf's state in a view, as long as claims on it are paid.
-func (l *leaf) in(v escrow.View) (s program.LeafState, opened market.Slot, err error) {
+func (l *leaf) in(v escrow.View) (s account.LeafState, opened market.Slot, err error) {
 	if v.Escrow == nil {
 		return s, 0, escrow.ErrNoEscrow
 	}
-	if v.Escrow.State != program.EscrowOpen {
+	if v.Escrow.State != account.EscrowOpen {
 		return s, 0, escrow.ErrRefunded
 	}
 	t, ok := v.Tranches[l.funding.Tranche]
 	if !ok {
 		return s, 0, escrow.ErrNoTranche
 	}
-	if err := l.funding.Proof.Verify(t.Commitment(), l.committed()); err != nil {
+	if err := l.funding.Proof.Verify(escrow.RootOf(t), l.committed()); err != nil {
 		return s, 0, fmt.Errorf("%w: %w", escrow.ErrLeaf, err)
 	}
 	return t.Leaves[l.funding.Index], market.Slot(t.Opened), nil
@@ -53,7 +55,7 @@ func (l *leaf) in(v escrow.View) (s program.LeafState, opened market.Slot, err e
 func (l *leaf) committed() tranche.Leaf { return tranche.LeafOf(l.core, l.funding.Index) }
 
 func (l *leaf) tranche() sign.Key {
-	return program.TrancheAddress(l.net.Program, l.escrow, l.funding.Tranche)
+	return account.TrancheAddress(l.net.Program, l.escrow, l.funding.Tranche)
 }
 
 // accrued is the cost of the lease's slots up to now.
@@ -76,22 +78,22 @@ func (l *leaf) needsTable() bool {
 
 // named are the accounts of the lease's claims that a table can name.
 func (l *leaf) named(vault sign.Key) []sign.Key {
-	return []sign.Key{l.escrow, l.tranche(), vault, program.TokenAccount(l.core.Payout, l.net.Mint), l.net.Mint,
-		l.net.Address(), program.TokenProgram, program.InstructionsSysvar}
+	return []sign.Key{l.escrow, l.tranche(), vault, svm.TokenAccount(l.core.Payout, l.net.Mint), l.net.Mint,
+		l.net.Address(), svm.TokenProgram, svm.InstructionsSysvar}
 }
 
 // openToken opens the payout's account.
-func (l *leaf) openToken() program.Instruction {
-	return program.OpenTokenAccount(l.core.Provider, l.core.Payout, l.net.Mint)
+func (l *leaf) openToken() svm.Instruction {
+	return svm.OpenTokenAccount(l.core.Provider, l.core.Payout, l.net.Mint)
 }
 
 // claim pays a voucher out, after so many other instructions. The voucher comes with as few signatures as it takes:
 // each takes room.
-func (l *leaf) claim(vault sign.Key, v verify.SignedVoucher, after int) []program.Instruction {
+func (l *leaf) claim(vault sign.Key, v verify.SignedVoucher, after int) []svm.Instruction {
 	v.Sigs = v.Sigs[:min(len(v.Sigs), int(l.keys.Threshold))]
 	call := program.Claim{Escrow: l.escrow, Tranche: l.tranche(), Vault: vault,
-		Destination: program.TokenAccount(l.core.Payout, l.net.Mint), Mint: l.net.Mint, Network: l.net.Address(),
+		Destination: svm.TokenAccount(l.core.Payout, l.net.Mint), Mint: l.net.Mint, Network: l.net.Address(),
 		Ed: uint8(after), Leaf: l.committed(), Proof: l.funding.Proof}
-	return []program.Instruction{program.VoucherSigned(l.net.Domain(), v).Instruction(),
+	return []svm.Instruction{program.VoucherSigned(l.net.Domain(), v).Instruction(),
 		call.Instruction(l.net.Program)}
 }

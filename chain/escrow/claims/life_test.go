@@ -12,6 +12,8 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -244,7 +246,7 @@ func (l *life) over(owed market.Amount) {
 // buyer sends a call of the buyer's.
 func (l *life) buyer(call program.Call) {
 	l.sent++
-	l.chain.Pool = append(l.chain.Pool, escrowtest.Transaction{In: []program.Instruction{call.Instruction(l.chain.Net.Program)},
+	l.chain.Pool = append(l.chain.Pool, escrowtest.Transaction{In: []svm.Instruction{call.Instruction(l.chain.Net.Program)},
 		Tx: chain.Prepared{ID: chain.TxID(fmt.Sprintf("buyer's %d", l.sent)), LastValid: l.chain.Slot + 40}})
 }
 
@@ -255,7 +257,7 @@ func (l *life) retire() {
 }
 
 func (l *life) tranche() sign.Key {
-	return program.TrancheAddress(l.chain.Net.Program, l.at, l.funding.Tranche)
+	return account.TrancheAddress(l.chain.Net.Program, l.at, l.funding.Tranche)
 }
 
 // paid is the amount that the chain paid for ever.

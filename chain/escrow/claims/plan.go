@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify"
 )
@@ -105,7 +106,7 @@ func (c *Claims) plan(now time.Time, v escrow.View) []escrow.SignOrder {
 // ripe reports whether it is time to claim. The first earned interval is claimed early, later ones when enough has
 // accrued. At the end the whole amount is claimed at once; or the amount so far, and again before it is too late.
 func (c *Claims) ripe(
-	why urgency, v escrow.View, leaf program.LeafState, opened market.Slot, use *verify.SignedVoucher,
+	why urgency, v escrow.View, leaf account.LeafState, opened market.Slot, use *verify.SignedVoucher,
 	due market.Amount,
 ) bool {
 	paid := market.Amount(leaf.Paid)
@@ -129,7 +130,7 @@ func (c *Claims) ripe(
 // claim asks for the transaction. Where the payout's account may be missing it is opened too: in the same transaction,
 // or before it where both do not fit.
 func (c *Claims) claim(
-	now time.Time, v escrow.View, leaf program.LeafState, use *verify.SignedVoucher, stake market.Amount,
+	now time.Time, v escrow.View, leaf account.LeafState, use *verify.SignedVoucher, stake market.Amount,
 ) []escrow.SignOrder {
 	t := escrow.Task{Kind: escrow.TaskClaim, Tranche: c.funding.Tranche, Leaf: c.funding.Index, Amount: use.Cumulative}
 	fails, ok := c.queue.May(now, t)
@@ -150,7 +151,7 @@ func (c *Claims) claim(
 		}
 		return []escrow.SignOrder{c.queue.Ask(now, t, stake, c.openToken())}
 	}
-	var in []program.Instruction
+	var in []svm.Instruction
 	if missing {
 		in = append(in, c.openToken())
 	}

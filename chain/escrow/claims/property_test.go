@@ -10,7 +10,8 @@ import (
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/claims"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify"
 )
@@ -106,7 +107,7 @@ func (h *hardship) finale() {
 		}
 	}
 	h.until("over", 700, h.isOver)
-	h.until("done", program.TableCooldown+300, h.isDone)
+	h.until("done", svm.TableCooldown+300, h.isDone)
 	h.pass(escrowtest.Lag+1, always)
 	settled, lost := h.ended()
 	paid := h.paid()
@@ -194,17 +195,17 @@ func hostile(t *rapid.T, l *life) escrow.Event {
 				Slot: market.Slot(number.Draw(t, "slot"))}}
 	}
 	view := func() escrow.View {
-		v := escrow.View{Slot: market.Slot(number.Draw(t, "slot")), Tranches: map[uint16]program.Tranche{}}
+		v := escrow.View{Slot: market.Slot(number.Draw(t, "slot")), Tranches: map[uint16]account.Tranche{}}
 		if rapid.Bool().Draw(t, "no escrow") {
 			return v
 		}
 		e := l.chain.Final.Escrows[l.at]
-		e.State = program.EscrowState(rapid.IntRange(0, 3).Draw(t, "state"))
+		e.State = account.EscrowState(rapid.IntRange(0, 3).Draw(t, "state"))
 		e.Deadline = number.Draw(t, "deadline")
 		tr := l.chain.Final.Tranches[l.tranche()]
 		tr.Opened = number.Draw(t, "opened")
-		tr.Leaves = make([]program.LeafState, len(tr.Leaves))
-		tr.Leaves[0] = program.LeafState{Paid: number.Draw(t, "paid"), Freed: number.Draw(t, "freed"),
+		tr.Leaves = make([]account.LeafState, len(tr.Leaves))
+		tr.Leaves[0] = account.LeafState{Paid: number.Draw(t, "paid"), Freed: number.Draw(t, "freed"),
 			Window: uint32(number.Draw(t, "window"))}
 		if rapid.Bool().Draw(t, "other leaves") {
 			tr.Leaves = tr.Leaves[:rapid.IntRange(0, 1).Draw(t, "leaves")]

@@ -6,7 +6,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -30,10 +30,10 @@ type table struct {
 // key.
 const maxTableFails = 12
 
-func (t *table) at(provider sign.Key) sign.Key { return program.TableAddress(provider, uint64(t.slot)) }
+func (t *table) at(provider sign.Key) sign.Key { return svm.TableAddress(provider, uint64(t.slot)) }
 
 // use returns the tables of a claim's transaction; ok is false as long as it has to wait for one.
-func (t *table) use(l *leaf, q *escrow.Queue, vault sign.Key) (use []program.Table, ok bool) {
+func (t *table) use(l *leaf, q *escrow.Queue, vault sign.Key) (use []svm.Table, ok bool) {
 	if !l.needsTable() {
 		return nil, true
 	}
@@ -41,7 +41,7 @@ func (t *table) use(l *leaf, q *escrow.Queue, vault sign.Key) (use []program.Tab
 	if !there || t.disabled != 0 {
 		return nil, false
 	}
-	return []program.Table{{Address: t.at(l.core.Provider), Holds: l.named(vault)}}, true
+	return []svm.Table{{Address: t.at(l.core.Provider), Holds: l.named(vault)}}, true
 }
 
 // create makes one if claims need it and none is there. The slot that it names is final: every block after it knows it.
@@ -60,7 +60,7 @@ func (t *table) create(
 	}
 	*t = table{slot: final}
 	return []escrow.SignOrder{q.Ask(now, task, stake,
-		program.MakeTable(l.core.Provider, uint64(final), l.named(v.Escrow.Vault)...)...)}
+		svm.MakeTable(l.core.Provider, uint64(final), l.named(v.Escrow.Vault)...)...)}
 }
 
 // record takes the last status of a transaction about the table.
@@ -114,8 +114,8 @@ func (t *table) consistent(q *escrow.Queue) bool {
 func (t *table) close(
 	now time.Time, provider sign.Key, q *escrow.Queue, final market.Slot,
 ) (change bool, orders []escrow.SignOrder, waits string) {
-	task, call := escrow.Task{Kind: escrow.TaskDisableTable}, program.DisableTable(provider, t.at(provider))
-	switch ready := uint64(t.disabled) + program.TableCooldown; {
+	task, call := escrow.Task{Kind: escrow.TaskDisableTable}, svm.DisableTable(provider, t.at(provider))
+	switch ready := uint64(t.disabled) + svm.TableCooldown; {
 	case t.slot == 0 || !t.made:
 		return false, nil, ""
 	case t.disabled == 0:
@@ -127,7 +127,7 @@ func (t *table) close(
 	case uint64(final) <= ready:
 		return false, nil, fmt.Sprintf("its lookup table can be closed after slot %d", ready)
 	default:
-		task, call = escrow.Task{Kind: escrow.TaskCloseTable}, program.CloseTable(provider, t.at(provider))
+		task, call = escrow.Task{Kind: escrow.TaskCloseTable}, svm.CloseTable(provider, t.at(provider))
 	}
 	fails, ok := q.May(now, task)
 	if fails >= maxTableFails {

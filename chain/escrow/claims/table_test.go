@@ -7,7 +7,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify"
 )
@@ -28,7 +29,7 @@ func TestTableLife(t *testing.T) {
 		t.Error("done with a table on chain")
 	}
 	l.until("waiting", 60, func() bool { return strings.Contains(l.m.Reason(), "lookup table can be closed after slot") })
-	l.until("done", program.TableCooldown+100, func() bool { return l.m.Done() })
+	l.until("done", svm.TableCooldown+100, func() bool { return l.m.Done() })
 	if l.chain.Final.Rent[l.core.Provider] != 0 || len(l.chain.Final.Tables) != 0 {
 		t.Errorf("%d lamports of rent are left, and %d tables", l.chain.Final.Rent[l.core.Provider], len(l.chain.Final.Tables))
 	}
@@ -157,8 +158,8 @@ func TestForgottenClaim(t *testing.T) {
 	}
 	paid := a.look
 	tr := paid.Final.Tranches[0]
-	tr.Leaves = append([]program.LeafState{{Paid: 200}}, tr.Leaves[1:]...)
-	paid.Final.Tranches = map[uint16]program.Tranche{0: tr}
+	tr.Leaves = append([]account.LeafState{{Paid: 200}}, tr.Leaves[1:]...)
+	paid.Final.Tranches = map[uint16]account.Tranche{0: tr}
 	paid.Confirmed = paid.Final
 	a.look = paid
 	a.now = a.now.Add(100 * escrowtest.SlotTime)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify"
 )
@@ -104,7 +104,7 @@ func (k *vouchers) choose(why urgency) *verify.SignedVoucher {
 
 // urgency is the reason to claim now; open is false once the program refuses claims.
 func (k *vouchers) urgency(
-	v escrow.View, leaf program.LeafState, opened market.Slot,
+	v escrow.View, leaf account.LeafState, opened market.Slot,
 ) (why urgency, open bool) {
 	switch {
 	case leaf.Window != 0 && uint64(v.Slot) > uint64(opened)+uint64(leaf.Window):

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -57,10 +57,10 @@ type finalReceipt struct {
 }
 
 // left is the amount of a leaf that could still be claimed.
-func (e *entry) left(s program.LeafState) uint64 { return s.Left(e.leaf.Cap) }
+func (e *entry) left(s account.LeafState) uint64 { return s.Left(e.leaf.Cap) }
 
 // gain is the amount that the final receipt would free.
-func (e *entry) gain(s program.LeafState) uint64 {
+func (e *entry) gain(s account.LeafState) uint64 {
 	keeps := uint64(e.final.core.Cumulative) - min(uint64(e.final.core.Cumulative), s.Paid)
 	return e.left(s) - min(e.left(s), keeps)
 }
@@ -134,7 +134,7 @@ func (b *batch) before() (first, last market.Slot) {
 // batch.
 func (b *batch) landedIn(v escrow.View) (opened uint64, ok bool) {
 	for k, tree := range b.trees {
-		if t, there := v.Tranches[b.first+uint16(k)]; there && t.Commitment() == tree.Root() {
+		if t, there := v.Tranches[b.first+uint16(k)]; there && escrow.RootOf(t) == tree.Root() {
 			return t.Opened, true
 		}
 	}
@@ -142,9 +142,10 @@ func (b *batch) landedIn(v escrow.View) (opened uint64, ok bool) {
 }
 
 // leafIn is the state of a lease's leaf; ok is false if its tranche does not exist or takes no further claims.
-func (b *batch) leafIn(v escrow.View, j int) (s program.LeafState, ok bool) {
+func (b *batch) leafIn(v escrow.View, j int) (s account.LeafState, ok bool) {
 	t, there := v.Tranches[b.trancheOf(j)]
-	if !there || t.Commitment() != b.trees[j/b.fit].Root() || v.Escrow == nil || v.Escrow.State != program.EscrowOpen {
+	if !there || escrow.RootOf(t) != b.trees[j/b.fit].Root() || v.Escrow == nil ||
+		v.Escrow.State != account.EscrowOpen {
 		return s, false
 	}
 	return t.Leaves[b.leases[j].leaf.Index], true
@@ -202,8 +203,8 @@ func (bs batches) deepest(k uint16) int {
 
 // owner is the batch of a tranche that is there, and which of its trees it is; own means that it has the batch's
 // number. The batch is nil if this machine does not know the tranche's leaves.
-func (bs batches) owner(t program.Tranche) (b *batch, tree int, own bool) {
-	root := t.Commitment()
+func (bs batches) owner(t account.Tranche) (b *batch, tree int, own bool) {
+	root := escrow.RootOf(t)
 	for i := range bs {
 		for k, x := range bs[i].trees {
 			if x.Root() == root {

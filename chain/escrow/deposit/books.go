@@ -6,14 +6,14 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 )
 
 // books are the machine's record of its escrow: the wanted leases, and their finalized state on chain. They are the
 // journalled part of its state, with the transactions under way.
 type books struct {
-	account
+	calls
 	deadline market.Slot // fixed once opened is chosen
 	seen     bool        // such an escrow exists or existed, finalized
 	final    market.Slot // newest final view: an older one is of a node that lags
@@ -98,11 +98,11 @@ func (b *books) book(c, f escrow.View) (change, renamed bool, effects []escrow.E
 		}
 	case b.seen:
 		b.closed = true
-	case c.Escrow == nil && b.opened != 0 && uint64(f.Slot) > b.opened+program.OpeningSlots:
+	case c.Escrow == nil && b.opened != 0 && uint64(f.Slot) > b.opened+account.OpeningSlots:
 		// It does not exist and can never be opened under this address.
 		b.closed = b.ending
 		if !b.queue.UnderKind(escrow.TaskOpen) && !b.closed && !b.hires() {
-			b.account = b.named(0)
+			b.calls = b.named(0)
 			change, renamed = true, true
 		}
 	case b.opened == 0:
@@ -128,7 +128,7 @@ func (b *books) empty(f escrow.View) bool {
 			return false
 		}
 	}
-	return f.Escrow == nil || f.Escrow.State != program.EscrowOpen || f.Free() == 0 && !b.retiring(f)
+	return f.Escrow == nil || f.Escrow.State != account.EscrowOpen || f.Free() == 0 && !b.retiring(f)
 }
 
 // retiring reports whether a tranche that is no batch's can still be had back before the deadline.
@@ -252,7 +252,7 @@ func (b *books) adopt(v escrow.View) {
 			continue
 		}
 		for k := range v.Escrow.Tranches {
-			if t, ok := v.Tranches[k]; ok && t.Commitment() == x.trees[0].Root() {
+			if t, ok := v.Tranches[k]; ok && escrow.RootOf(t) == x.trees[0].Root() {
 				x.first = k
 				break
 			}

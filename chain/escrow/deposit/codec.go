@@ -6,7 +6,7 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/internal/fields"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -107,7 +107,7 @@ func Restore(b []byte, net escrow.Net, p escrow.Params) (Deposit, error) {
 func restore(b []byte, net escrow.Net, p escrow.Params, hires bool) (Deposit, error) {
 	r := &reader{fields.Reader{Rest: b}}
 	version, bits := r.U8(), r.U8()
-	d := Deposit{params: p, asked: 1, repeat: true, books: books{account: account{terms: terms{net: net}},
+	d := Deposit{params: p, asked: 1, repeat: true, books: books{calls: calls{terms: terms{net: net}},
 		seen: bits&flagSeen != 0, ending: bits&flagEnding != 0, closed: bits&flagClosed != 0}}
 	d.opened, d.deadline, d.final = r.U64(), market.Slot(r.U64()), market.Slot(r.U64())
 	d.landed, d.refunded = market.Slot(r.U64()), market.Amount(r.U64())
@@ -128,7 +128,7 @@ func restore(b []byte, net escrow.Net, p escrow.Params, hires bool) (Deposit, er
 	if r.Bad || len(r.Rest) > 0 || !d.batches.fits() {
 		return Deposit{}, fmt.Errorf("%w: deposit of %d bytes, version %d", market.ErrMalformed, len(b), version)
 	}
-	d.account = d.named(d.opened)
+	d.calls = d.named(d.opened)
 	for _, x := range d.batches {
 		d.asked = max(d.asked, x.first+uint16(len(x.trees)))
 	}
@@ -140,9 +140,9 @@ type reader struct{ fields.Reader }
 
 func (r *reader) deal(other bool) Deal {
 	d := Deal{Order: market.OrderID(r.Key()), Buyer: r.Key(), Source: r.Key(), RefundOwner: r.Key(), Referrer: r.Key(),
-		Keys: r.KeySet()}
-	for range r.Count(int(r.U8()), program.MaxStandbys) {
-		d.Standbys = append(d.Standbys, program.Standby{Provider: r.Key(), Payout: r.Key(),
+		Keys: escrow.ReadKeys(&r.Reader)}
+	for range r.Count(int(r.U8()), account.MaxStandbys) {
+		d.Standbys = append(d.Standbys, account.Standby{Provider: r.Key(), Payout: r.Key(),
 			MaxRate: market.Rate(r.U64()), Budget: market.Amount(r.U64())})
 	}
 	if other {

@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 )
 
@@ -57,7 +57,7 @@ func TestAttackCongestionDrainsBidder(t *testing.T) {
 		if x.Claims() == (market.LeaseID{}) {
 			continue
 		}
-		_, units, price, ok := program.SplitBudget(x.In)
+		_, units, price, ok := svm.SplitBudget(x.In)
 		if !ok {
 			t.Fatal("a claim without a bid")
 		}

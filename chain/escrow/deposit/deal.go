@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -29,7 +30,7 @@ type Deal struct {
 	RefundOwner sign.Key // wallet with the associated token account for refunds
 	Referrer    sign.Key // wallet; zero: none
 	Keys        market.KeySet
-	Standbys    []program.Standby
+	Standbys    []account.Standby
 	// LeaseBuyer is the buyer that leases name, if it is not Buyer: the key of a job that outlives its buyer's absence.
 	// Zero means Buyer.
 	LeaseBuyer sign.Key
@@ -47,7 +48,7 @@ func (d Deal) check() error {
 	switch {
 	case d.Source.IsZero() || d.RefundOwner.IsZero():
 		return fmt.Errorf("%w: deal: source and refund owner must be set", escrow.ErrEvent)
-	case len(d.Standbys) > program.MaxStandbys:
+	case len(d.Standbys) > account.MaxStandbys:
 		return fmt.Errorf("%w: deal: too many standbys", escrow.ErrEvent)
 	}
 	return d.checkKeys()
@@ -58,7 +59,7 @@ func (d Deal) checkKeys() error {
 	switch {
 	case d.Order.IsZero() || d.Buyer.IsZero():
 		return fmt.Errorf("%w: deal: order and buyer must be set", escrow.ErrEvent)
-	case d.Keys.Validate() != nil || len(d.Keys.Keys) > program.MaxVoucherKeys || escrow.LeavesFit(d.Keys) == 0:
+	case d.Keys.Validate() != nil || len(d.Keys.Keys) > account.MaxVoucherKeys || escrow.LeavesFit(d.Keys) == 0:
 		return fmt.Errorf("%w: deal: voucher keys", escrow.ErrEvent)
 	}
 	return nil

@@ -44,7 +44,7 @@ func New(net escrow.Net, deal Deal, p escrow.Params) (Deposit, error) {
 
 func begin(t terms, p escrow.Params, opened uint64, deadline market.Slot) Deposit {
 	return Deposit{params: p, asked: 1,
-		books: books{account: account{terms: t}.named(opened), deadline: deadline, queue: escrow.NewQueue()}}
+		books: books{calls: calls{terms: t}.named(opened), deadline: deadline, queue: escrow.NewQueue()}}
 }
 
 // Deal is the deal that it was made with.

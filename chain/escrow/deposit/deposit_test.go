@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -286,7 +287,7 @@ func TestNumberTaken(t *testing.T) {
 	t.Parallel()
 	w := simple(t)
 	deal := w.buyer.m.Deal()
-	deal.Standbys = []program.Standby{{Provider: escrowtest.Key("standby"), Payout: escrowtest.Key("standby"), MaxRate: 10 * market.RateScale, Budget: 1000}}
+	deal.Standbys = []account.Standby{{Provider: escrowtest.Key("standby"), Payout: escrowtest.Key("standby"), MaxRate: 10 * market.RateScale, Budget: 1000}}
 	d, err := deposit.New(w.s.Net, deal, escrowtest.Timing())
 	if err != nil {
 		t.Fatal(err)
@@ -303,8 +304,8 @@ func TestNumberTaken(t *testing.T) {
 	}
 	at, _ := w.buyer.m.Escrow()
 	start := market.Slot(w.s.Slot)
-	w.s.Inject(t, program.AddStandbyTranche{Payer: escrowtest.Key("guardian"), Escrow: at, Vault: program.VaultAddress(w.s.Net.Program, at), Signers: []sign.Key{escrowtest.Key("buyer")},
-		Tranche: program.TrancheAddress(w.s.Net.Program, at, 1), Index: 1, Leaves: []program.StandbyLeaf{{Lease: market.LeaseID{7},
+	w.s.Inject(t, program.AddStandbyTranche{Payer: escrowtest.Key("guardian"), Escrow: at, Vault: account.VaultAddress(w.s.Net.Program, at), Signers: []sign.Key{escrowtest.Key("buyer")},
+		Tranche: account.TrancheAddress(w.s.Net.Program, at, 1), Index: 1, Leaves: []program.StandbyLeaf{{Lease: market.LeaseID{7},
 			Rate: market.RateScale, Cap: 1000, Start: start, End: start + 50}}})
 	w.buyer.wallet.Lose = false
 	w.until("funded by the next tranche", 60, func() bool { return w.leases[1].claims != nil })

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
@@ -23,9 +24,9 @@ type supervisor struct {
 }
 
 // standbys are whom the guardians of the worlds here may hire.
-func standbys() (out []program.Standby) {
+func standbys() (out []account.Standby) {
 	for _, name := range []string{"standby 0", "standby 1"} {
-		out = append(out, program.Standby{Provider: escrowtest.Key(name), Payout: escrowtest.Key(name + " payout"), MaxRate: 10 * market.RateScale, Budget: 3000})
+		out = append(out, account.Standby{Provider: escrowtest.Key(name), Payout: escrowtest.Key(name + " payout"), MaxRate: 10 * market.RateScale, Budget: 3000})
 	}
 	return out
 }
@@ -40,7 +41,7 @@ func guarded(t escrowtest.T) *world {
 func (w *world) crowded() {
 	deal := w.buyer.m.Deal()
 	for len(deal.Standbys) < 4 {
-		deal.Standbys = append(deal.Standbys, program.Standby{Provider: escrowtest.Key("nobody"), Payout: escrowtest.Key("nobody"), MaxRate: 1, Budget: 1})
+		deal.Standbys = append(deal.Standbys, account.Standby{Provider: escrowtest.Key("nobody"), Payout: escrowtest.Key("nobody"), MaxRate: 1, Budget: 1})
 	}
 	d, err := deposit.New(w.s.Net, deal, escrowtest.Timing())
 	if err != nil {
@@ -246,15 +247,15 @@ func TestHiredTwice(t *testing.T) {
 	w.until("hired", 40, func() bool { return w.leases[1].claims != nil })
 	w.pass(escrowtest.Lag+2, always)
 	at := s.m.Escrow()
-	second := program.TrancheAddress(w.s.Net.Program, at, 2)
-	w.s.Inject(t, program.AddStandbyTranche{Payer: escrowtest.Key("guardian 2"), Escrow: at, Vault: program.VaultAddress(w.s.Net.Program, at), Signers: w.keys.Keys[:2],
+	second := account.TrancheAddress(w.s.Net.Program, at, 2)
+	w.s.Inject(t, program.AddStandbyTranche{Payer: escrowtest.Key("guardian 2"), Escrow: at, Vault: account.VaultAddress(w.s.Net.Program, at), Signers: w.keys.Keys[:2],
 		Tranche: second, Index: 2, Leaves: []program.StandbyLeaf{{Lease: core.ID(), Rate: core.Rate, Cap: core.Cap, Start: core.Start, End: core.End}}})
 	if err := s.tell(w.now, escrow.Fund{Leases: []market.LeaseCore{w.standby(s, 1, 60, 100)}}); err != nil { // a reason to look
 		t.Fatal(err)
 	}
 	retired := func() bool { return w.s.Tip.Tranches[second].Leaves[0].Window != 0 }
 	w.until("second tranche is being retired", 20, retired)
-	if first := w.s.Tip.Tranches[program.TrancheAddress(w.s.Net.Program, at, 1)]; first.Leaves[0].Window != 0 {
+	if first := w.s.Tip.Tranches[account.TrancheAddress(w.s.Net.Program, at, 1)]; first.Leaves[0].Window != 0 {
 		t.Error("the first is being retired too")
 	}
 	w.leave(s)
@@ -284,7 +285,7 @@ func TestHireClosedUnseen(t *testing.T) {
 	s.wallet.Down = true
 	w.pass(escrowtest.Lag+3, always)
 	at := s.m.Escrow()
-	tr := program.TrancheAddress(w.s.Net.Program, at, 1)
+	tr := account.TrancheAddress(w.s.Net.Program, at, 1)
 	if _, there := w.s.Final.Tranches[tr]; !there {
 		t.Fatal("the hire did not land")
 	}
@@ -365,7 +366,7 @@ func TestHireRefused(t *testing.T) {
 		if !strings.Contains(s.m.Reason(), escrow.ErrFree.Error()) {
 			t.Errorf("waits for %q", s.m.Reason())
 		}
-		w.s.Inject(t, program.TopUp{Escrow: s.m.Escrow(), Vault: program.VaultAddress(w.s.Net.Program, s.m.Escrow()), Source: escrowtest.Key("source"),
+		w.s.Inject(t, program.TopUp{Escrow: s.m.Escrow(), Vault: account.VaultAddress(w.s.Net.Program, s.m.Escrow()), Source: escrowtest.Key("source"),
 			Authority: escrowtest.Key("buyer"), Mint: w.s.Net.Mint, Amount: 500})
 		w.until("hired", 40, func() bool { return w.leases[1].claims != nil })
 		w.leave(s)

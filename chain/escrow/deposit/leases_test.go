@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify"
 )
@@ -82,7 +82,7 @@ func TestTables(t *testing.T) {
 	if b.claims.m.Done() || len(w.s.Tip.Tables) != 2 {
 		t.Errorf("done before the table is closed: %d tables", len(w.s.Tip.Tables))
 	}
-	w.until("closed", program.TableCooldown+200, func() bool { return b.claims.m.Done() })
+	w.until("closed", svm.TableCooldown+200, func() bool { return b.claims.m.Done() })
 	if w.s.Final.Rent[b.core.Provider] != 0 || len(w.s.Final.Tables) != 1 {
 		t.Errorf("%d lamports of rent are left, and %d tables", w.s.Final.Rent[b.core.Provider], len(w.s.Final.Tables))
 	}

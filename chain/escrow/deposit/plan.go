@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 )
 
@@ -60,7 +61,7 @@ func (p *plan) run() {
 }
 
 // ask begins a transaction for a task with so much at stake, unless one is under way or it is too soon after a failure.
-func (p *plan) ask(t escrow.Task, stake market.Amount, instructions func(fails uint8) []program.Instruction) {
+func (p *plan) ask(t escrow.Task, stake market.Amount, instructions func(fails uint8) []svm.Instruction) {
 	if fails, ok := p.queue.May(p.now, t); ok {
 		o := p.queue.Ask(p.now, t, stake, instructions(fails)...)
 		o.Full = t.Kind == escrow.TaskFinal && p.batches.deepest(t.Tranche) > finalDepth
@@ -89,17 +90,17 @@ func (p *plan) open() {
 		return
 	}
 	if p.opened == 0 {
-		p.account = p.named(uint64(p.view.Slot))
+		p.calls = p.named(uint64(p.view.Slot))
 		p.change, p.effects = true, append(p.effects, escrow.Opening{Escrow: p.at, Opened: p.opened})
 	}
-	if uint64(p.view.Slot) > p.opened+program.OpeningSlots-openingSpare {
+	if uint64(p.view.Slot) > p.opened+account.OpeningSlots-openingSpare {
 		p.waits = fmt.Sprintf("too late to open the escrow of slot %d, too early to open another", p.opened)
 		return
 	}
 	b := &p.batches[i]
-	p.ask(escrow.Task{Kind: escrow.TaskOpen, Tranche: uint16(i)}, b.caps(), func(uint8) []program.Instruction {
+	p.ask(escrow.Task{Kind: escrow.TaskOpen, Tranche: uint16(i)}, b.caps(), func(uint8) []svm.Instruction {
 		p.change = true
-		open := []program.Instruction{p.account.open(max(b.deposit, b.caps()), p.deadline)}
+		open := []svm.Instruction{p.calls.open(max(b.deposit, b.caps()), p.deadline)}
 		if p.apart { // its tranches follow when it is seen
 			return open
 		}
@@ -108,7 +109,7 @@ func (p *plan) open() {
 }
 
 // addTranches sets money aside for a batch, from a number on.
-func (p *plan) addTranches(b *batch, first uint16) (out []program.Instruction) {
+func (p *plan) addTranches(b *batch, first uint16) (out []svm.Instruction) {
 	p.number(b, first)
 	for k, tree := range b.trees {
 		out = append(out, p.addTranche(first+uint16(k), tree.Root()))
@@ -127,11 +128,11 @@ func (p *plan) number(b *batch, first uint16) {
 func (p *plan) add() {
 	e := p.view.Escrow
 	i := p.next()
-	if i < 0 || e.State != program.EscrowOpen || uint64(p.view.Slot) >= e.Deadline {
+	if i < 0 || e.State != account.EscrowOpen || uint64(p.view.Slot) >= e.Deadline {
 		return
 	}
 	b := &p.batches[i]
-	p.ask(escrow.Task{Kind: escrow.TaskAdd, Tranche: uint16(i)}, b.caps(), func(uint8) (out []program.Instruction) {
+	p.ask(escrow.Task{Kind: escrow.TaskAdd, Tranche: uint16(i)}, b.caps(), func(uint8) (out []svm.Instruction) {
 		p.change = true
 		if short := b.caps() - min(b.caps(), p.view.Free()); short > 0 {
 			out = append(out, p.topUp(short))
@@ -159,7 +160,7 @@ func (p *plan) retire() {
 }
 
 // retireLeaf frees a leaf: by its final receipt, or after the response slots.
-func (p *plan) retireLeaf(b *batch, j int, s program.LeafState) {
+func (p *plan) retireLeaf(b *batch, j int, s account.LeafState) {
 	e, k := &b.leases[j], b.trancheOf(j)
 	if e.final == nil || e.gain(s) > 0 {
 		e.freed = 0
@@ -170,18 +171,18 @@ func (p *plan) retireLeaf(b *batch, j int, s program.LeafState) {
 	switch over := p.view.Tranches[k].Opened + uint64(s.Window); {
 	case s.Window != 0 && uint64(p.view.Slot) > over: // also the rest of a final receipt, if nobody claimed that
 		t.Kind = escrow.TaskFinish
-		p.ask(t, left, func(uint8) []program.Instruction {
-			return []program.Instruction{p.retireFinish(k, e.leaf, b.proof(j))}
+		p.ask(t, left, func(uint8) []svm.Instruction {
+			return []svm.Instruction{p.retireFinish(k, e.leaf, b.proof(j))}
 		})
 	case e.final != nil && e.freed == 0:
 		t.Kind = escrow.TaskFinal
-		p.ask(t, left, func(uint8) []program.Instruction { return p.retireFinal(k, e.leaf, b.proof(j), *e.final) })
+		p.ask(t, left, func(uint8) []svm.Instruction { return p.retireFinal(k, e.leaf, b.proof(j), *e.final) })
 	case s.Window == 0 && uint64(p.view.Slot) < uint64(e.freed)+p.patience(e):
 		p.waits = "providers have yet to claim"
 	case s.Window == 0:
 		t.Kind = escrow.TaskBegin
-		p.ask(t, left, func(fails uint8) []program.Instruction {
-			return []program.Instruction{p.retireBegin(k, e.leaf.Index, fails)}
+		p.ask(t, left, func(fails uint8) []svm.Instruction {
+			return []svm.Instruction{p.retireBegin(k, e.leaf.Index, fails)}
 		})
 	default:
 		p.waits = fmt.Sprintf("providers may claim until slot %d", over)
@@ -203,19 +204,19 @@ func (p *plan) end() {
 	retires := func(t escrow.Task) bool {
 		return t.Kind == escrow.TaskBegin || t.Kind == escrow.TaskFinish || t.Kind == escrow.TaskFinal
 	}
-	ends := e.State == program.EscrowOpen && p.over(p.view)
+	ends := e.State == account.EscrowOpen && p.over(p.view)
 	// The refund of amounts that confirmed transactions freed is sent beside them. If they are forked away, it returns
 	// the amount that is free then, and another the rest.
 	if ends || p.view.Free() > 0 && !p.queue.Unseen(retires) {
-		p.ask(escrow.Task{Kind: escrow.TaskRefund}, p.view.Free(), func(fails uint8) []program.Instruction {
+		p.ask(escrow.Task{Kind: escrow.TaskRefund}, p.view.Free(), func(fails uint8) []svm.Instruction {
 			return append(p.openToken(p.deal.RefundOwner, fails), p.refund(p.deal.RefundOwner, p.deal.Buyer))
 		})
 	}
-	if ends || e.State == program.EscrowOpen && (p.queue.Under(retires) || p.batches.flying()) {
+	if ends || e.State == account.EscrowOpen && (p.queue.Under(retires) || p.batches.flying()) {
 		return
 	}
 	if p.settled(e.Outstanding) && e.Fee > 0 {
-		p.ask(escrow.Task{Kind: escrow.TaskSweep}, 0, func(fails uint8) []program.Instruction {
+		p.ask(escrow.Task{Kind: escrow.TaskSweep}, 0, func(fails uint8) []svm.Instruction {
 			return p.sweep(*e, fails)
 		})
 	}
@@ -223,18 +224,18 @@ func (p *plan) end() {
 	if !p.settled(e.Outstanding) || e.Closed != e.Tranches || e.Fee > 0 {
 		return
 	}
-	if uint64(p.view.Slot) <= e.Opened+program.OpeningSlots {
-		p.waits = fmt.Sprintf("the escrow can be closed after slot %d", e.Opened+program.OpeningSlots)
+	if uint64(p.view.Slot) <= e.Opened+account.OpeningSlots {
+		p.waits = fmt.Sprintf("the escrow can be closed after slot %d", e.Opened+account.OpeningSlots)
 		return
 	}
-	p.ask(escrow.Task{Kind: escrow.TaskCloseEscrow}, 0, func(fails uint8) []program.Instruction {
+	p.ask(escrow.Task{Kind: escrow.TaskCloseEscrow}, 0, func(fails uint8) []svm.Instruction {
 		return append(p.openToken(p.deal.RefundOwner, fails), p.closeEscrow(e.RentPayer))
 	})
 }
 
 // settled reports whether an outstanding amount keeps nothing open: it is 0, or was refunded.
 func (p *plan) settled(outstanding uint64) bool {
-	return outstanding == 0 || p.view.Escrow.State == program.EscrowRefunded
+	return outstanding == 0 || p.view.Escrow.State == account.EscrowRefunded
 }
 
 // closeTranches closes tranches of which nothing is outstanding, also such as the voucher keys added; of a Hire those
@@ -243,7 +244,7 @@ func (p *plan) closeTranches() {
 	if p.queue.UnderKind(escrow.TaskCloseTranche) {
 		return
 	}
-	var out []program.Instruction
+	var out []svm.Instruction
 	var first uint16
 	for k := range p.view.Escrow.Tranches {
 		if t, ok := p.view.Tranches[k]; ok && p.settled(t.Outstanding) && len(out) < closeAtOnce &&
@@ -256,7 +257,7 @@ func (p *plan) closeTranches() {
 	}
 	if len(out) > 0 {
 		t := escrow.Task{Kind: escrow.TaskCloseTranche, Tranche: first}
-		p.ask(t, 0, func(fails uint8) []program.Instruction {
+		p.ask(t, 0, func(fails uint8) []svm.Instruction {
 			if fails > 0 {
 				return out[:1] // perhaps another was closed meanwhile
 			}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -236,7 +236,7 @@ func (u *trouble) finale() {
 	})
 	u.pass(escrowtest.Lag+1, always)
 	u.accounts()
-	u.until("every lookup table closed", program.TableCooldown+400, u.tidy)
+	u.until("every lookup table closed", svm.TableCooldown+400, u.tidy)
 	for _, r := range u.leases {
 		if r.claims != nil && !r.lazy && (r.settled == nil) == (r.lost == nil) {
 			u.t.Fatalf("lease %d: settled %v, lost %v", r.core.Rank, r.settled, r.lost)

@@ -5,6 +5,8 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
@@ -15,7 +17,7 @@ func standbysFor(v escrow.View, leaves []tranche.Leaf) (out []program.StandbyLea
 	switch {
 	case v.Escrow == nil:
 		return nil, escrow.ErrNoEscrow
-	case v.Escrow.State != program.EscrowOpen:
+	case v.Escrow.State != account.EscrowOpen:
 		return nil, escrow.ErrRefunded
 	}
 	spent := make([]market.Amount, len(v.Escrow.Standbys))
@@ -25,7 +27,7 @@ func standbysFor(v escrow.View, leaves []tranche.Leaf) (out []program.StandbyLea
 		case uint64(l.End) > v.Escrow.Deadline:
 			return nil, fmt.Errorf("%w: lease %s ends at %d, the escrow's deadline is %d",
 				escrow.ErrStandby, l.Lease.Short(), l.End, v.Escrow.Deadline)
-		case l.Start < v.Slot && uint64(v.Slot-l.Start) > program.OpeningSlots:
+		case l.Start < v.Slot && uint64(v.Slot-l.Start) > account.OpeningSlots:
 			return nil, fmt.Errorf("%w: lease %s began at %d, too long before %d",
 				escrow.ErrStandby, l.Lease.Short(), l.Start, v.Slot)
 		}
@@ -85,7 +87,7 @@ func (p *plan) hire() {
 		return
 	}
 	t := escrow.Task{Kind: escrow.TaskAdd, Tranche: uint16(i)}
-	p.ask(t, b.caps(), func(fails uint8) (out []program.Instruction) {
+	p.ask(t, b.caps(), func(fails uint8) (out []svm.Instruction) {
 		p.change = true
 		p.number(b, p.view.Escrow.Tranches)
 		for k := range b.trees {
@@ -100,8 +102,8 @@ func (p *plan) hire() {
 // the margin are over and the rest went back to the buyer, which anybody may see to.
 func (p *plan) leave() {
 	e := p.view.Escrow
-	if e.State == program.EscrowOpen && p.over(p.view) {
-		p.ask(escrow.Task{Kind: escrow.TaskRefund}, 0, func(fails uint8) []program.Instruction {
+	if e.State == account.EscrowOpen && p.over(p.view) {
+		p.ask(escrow.Task{Kind: escrow.TaskRefund}, 0, func(fails uint8) []svm.Instruction {
 			return append(p.openToken(e.RefundOwner, fails), p.refund(e.RefundOwner, sign.Key{}))
 		})
 		return
@@ -113,7 +115,7 @@ func (p *plan) leave() {
 // once it is the second tranche of leases that have one, so that they are not paid for twice. Unknown leaves can be
 // retired, but their unclaimed money comes back only after the deadline.
 func (p *plan) reclaim() {
-	if p.over(p.view) || p.view.Escrow.State != program.EscrowOpen {
+	if p.over(p.view) || p.view.Escrow.State != account.EscrowOpen {
 		return
 	}
 	for k := range p.view.Escrow.Tranches {
@@ -137,12 +139,12 @@ func (p *plan) reclaim() {
 
 // reclaimLeaf retires a leaf of a tranche that is no batch's. B is the batch with the same leases, and tree which of
 // its trees has them; nil: nobody knows them.
-func (p *plan) reclaimLeaf(k uint16, opened uint64, leaf uint16, s program.LeafState, b *batch, tree int) {
+func (p *plan) reclaimLeaf(k uint16, opened uint64, leaf uint16, s account.LeafState, b *batch, tree int) {
 	t := escrow.Task{Kind: escrow.TaskBegin, Tranche: k, Leaf: leaf}
 	switch over := opened + uint64(s.Window); {
 	case s.Window == 0:
-		p.ask(t, 0, func(fails uint8) []program.Instruction {
-			return []program.Instruction{p.retireBegin(k, leaf, fails)}
+		p.ask(t, 0, func(fails uint8) []svm.Instruction {
+			return []svm.Instruction{p.retireBegin(k, leaf, fails)}
 		})
 	case uint64(p.view.Slot) <= over:
 		p.waits = fmt.Sprintf("providers may claim until slot %d", over)
@@ -153,8 +155,8 @@ func (p *plan) reclaimLeaf(k uint16, opened uint64, leaf uint16, s program.LeafS
 		j := tree*b.fit + int(leaf)
 		if left := b.leases[j].left(s); left > 0 {
 			t.Kind = escrow.TaskFinish
-			p.ask(t, market.Amount(left), func(uint8) []program.Instruction {
-				return []program.Instruction{p.retireFinish(k, b.leases[j].leaf, b.proof(j))}
+			p.ask(t, market.Amount(left), func(uint8) []svm.Instruction {
+				return []svm.Instruction{p.retireFinish(k, b.leases[j].leaf, b.proof(j))}
 			})
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/claims"
 	"github.com/starling-network/starling/chain/escrow/deposit"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -207,7 +207,7 @@ func newWorld(t escrowtest.T, net escrow.Net, keys market.KeySet, voters ...stri
 		w.names = escrowtest.Key("job")
 		deal.LeaseBuyer = w.names
 		deal.Standbys = standbys()
-		if len(keys.Keys) == program.MaxVoucherKeys { // with so many signatures no more fit into the opening
+		if len(keys.Keys) == account.MaxVoucherKeys { // with so many signatures no more fit into the opening
 			deal.Standbys = deal.Standbys[:1]
 		}
 	}
@@ -243,7 +243,7 @@ func (w *world) heard(e escrow.Effect) {
 			if at := w.s.Net.EscrowOf(r.core, l.Funding); at != e.Escrow {
 				w.t.Fatalf("funded by %s, not %s", e.Escrow, at)
 			}
-			r.tranche = program.TrancheAddress(w.s.Net.Program, e.Escrow, r.funding.Tranche) // finding an address takes longer than a slot's other work
+			r.tranche = account.TrancheAddress(w.s.Net.Program, e.Escrow, r.funding.Tranche) // finding an address takes longer than a slot's other work
 		}
 	case escrow.Void:
 		for _, l := range e.Leases {

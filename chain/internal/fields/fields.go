@@ -1,13 +1,46 @@
-// Package fields reads fixed little-endian layouts.
+// Package fields writes and reads fixed little-endian layouts.
 package fields
 
 import (
 	"encoding/binary"
-	"slices"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
+
+// Data is the beginning of a layout. Each method appends one field and returns the longer Data.
+type Data []byte
+
+// U8 appends a byte.
+func (d Data) U8(v uint8) Data { return append(d, v) }
+
+// U16 appends two bytes, little-endian.
+func (d Data) U16(v uint16) Data { return binary.LittleEndian.AppendUint16(d, v) }
+
+// U32 appends four bytes, little-endian.
+func (d Data) U32(v uint32) Data { return binary.LittleEndian.AppendUint32(d, v) }
+
+// U64 appends eight bytes, little-endian.
+func (d Data) U64(v uint64) Data { return binary.LittleEndian.AppendUint64(d, v) }
+
+// Bool appends 1 for true and 0 for false.
+func (d Data) Bool(v bool) Data {
+	if v {
+		return append(d, 1)
+	}
+	return append(d, 0)
+}
+
+// Key appends a key's 32 bytes.
+func (d Data) Key(v sign.Key) Data { return append(d, v[:]...) }
+
+// Hash appends a hash's 32 bytes.
+func (d Data) Hash(v sign.Hash) Data { return append(d, v[:]...) }
+
+// Bytes appends bytes as they are.
+func (d Data) Bytes(v ...byte) Data { return append(d, v...) }
+
+// Zeros appends n reserved bytes.
+func (d Data) Zeros(n int) Data { return append(d, make([]byte, n)...) }
 
 // Reader takes fields off the front of Rest. After the first that is missing, all are zero and Bad is set.
 type Reader struct {
@@ -44,6 +77,19 @@ func (r *Reader) U64() uint64 { return binary.LittleEndian.Uint64(r.Take(8)) }
 // Key returns the next 32 bytes as a key.
 func (r *Reader) Key() sign.Key { return sign.Key(r.Take(sign.KeySize)) }
 
+// Hash returns the next 32 bytes as a hash.
+func (r *Reader) Hash() sign.Hash { return sign.Hash(r.Take(sign.HashSize)) }
+
+// Zeros takes n reserved bytes. It sets Bad if one is not zero.
+func (r *Reader) Zeros(n int) {
+	for _, b := range r.Take(n) {
+		r.Fail(b != 0)
+	}
+}
+
+// Done reports whether every field was there and none failed, and no byte is left.
+func (r *Reader) Done() bool { return !r.Bad && len(r.Rest) == 0 }
+
 // Count bounds the number of elements that follow: more than limit fail, and none are read then.
 func (r *Reader) Count(n, limit int) int {
 	if r.Fail(n > limit); r.Bad {
@@ -54,12 +100,3 @@ func (r *Reader) Count(n, limit int) int {
 
 // Bytes returns the next n bytes, at most limit.
 func (r *Reader) Bytes(n, limit int) []byte { return r.Take(r.Count(n, limit)) }
-
-// KeySet returns a set of voucher keys.
-func (r *Reader) KeySet() market.KeySet {
-	head := r.Take(2)
-	raw := append(slices.Clone(head), r.Take(sign.KeySize*r.Count(int(head[1]), market.MaxVoucherKeys))...)
-	ks, err := market.UnmarshalKeySet(raw)
-	r.Fail(err != nil)
-	return ks
-}

@@ -13,7 +13,9 @@ import (
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/testnet/localnet"
@@ -143,7 +145,7 @@ func testChain(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := program.EscrowAddress(g.Program, g.Escrow, owner.Key(), order, uint64(slot))
+	at := account.EscrowAddress(g.Program, g.Escrow, owner.Key(), order, uint64(slot))
 	voucher, err := verify.SignVoucher(g.Domain(), verify.Voucher{Version: verify.VoucherVersion, Lease: leaf.Lease, Escrow: at, Seq: 1,
 		Cumulative: due}, keys, owner)
 	if err != nil {
@@ -151,7 +153,7 @@ func testChain(t *testing.T, dir string) {
 	}
 	signed := program.VoucherSigned(g.Domain(), voucher)
 	seed := func(k sign.Private) string { s := k.Seed(); return hex.EncodeToString(s[:]) }
-	wallet := program.TokenAccount(owner.Key(), g.Mint)
+	wallet := svm.TokenAccount(owner.Key(), g.Mint)
 	terms, err := json.Marshal(map[string]any{"rpc": net.URL(), "program": g.Program, "network": g.Escrow, "mint": g.Mint,
 		"owner": seed(owner), "peer": seed(peer),
 		"source": wallet, "destination": wallet, "payout": owner.Key(), "inventory": inventory, "stake": stake, "deposit": deposit,
@@ -177,7 +179,7 @@ func testChain(t *testing.T, dir string) {
 			Address     sign.Key
 			Root        sign.Hash
 			Outstanding uint64
-			Leaves      []program.LeafState
+			Leaves      []account.LeafState
 		}
 		Refused string
 		Wanted  program.Code
@@ -194,7 +196,7 @@ func testChain(t *testing.T, dir string) {
 	if p.Stake != stake || p.Bonded != stake || p.Payout != owner.Key() || p.Inventory != inventory {
 		t.Errorf("Go reads the registration as %+v", p)
 	}
-	if r := read.Provider; r.Address != program.ProviderAddress(g.Program, g.Escrow, peer.Key()) || r.Peer != p.Peer || r.Owner != p.Owner ||
+	if r := read.Provider; r.Address != account.ProviderAddress(g.Program, g.Escrow, peer.Key()) || r.Peer != p.Peer || r.Owner != p.Owner ||
 		r.Payout != p.Payout ||
 		r.Inventory != p.Inventory || r.Stake != p.Stake || r.Bonded != p.Bonded {
 		t.Errorf("the client reads the registration as %+v, Go as %+v", r, p)

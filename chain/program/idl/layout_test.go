@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -97,9 +98,9 @@ func elements(item, count node, b []byte, at int) (_, after int, err error) {
 
 var (
 	anyKeys  = market.KeySet{Threshold: 2, Keys: []sign.Key{{1}, {2}, {3}}}
-	standby  = program.Standby{Provider: sign.Key{4}, Payout: sign.Key{5}, MaxRate: 6, Budget: 7}
+	standby  = account.Standby{Provider: sign.Key{4}, Payout: sign.Key{5}, MaxRate: 6, Budget: 7}
 	anyProof = tranche.Proof{{Sum: 1}, {Sum: 2}, {Sum: 3}}
-	mints    = program.Params{Network: "test", Mints: []program.MintTerms{{FeeBps: 1}, {FeeBps: 2}}}
+	mints    = account.Params{Network: "test", Mints: []account.MintTerms{{FeeBps: 1}, {FeeBps: 2}}}
 )
 
 // Each call's data is as long as its layout, with lists of any length too.
@@ -107,7 +108,7 @@ func TestLayoutsOfCalls(t *testing.T) {
 	t.Parallel()
 	more := map[string][]program.Call{
 		"initNetwork": {program.InitNetwork{Params: mints}},
-		"openEscrow":  {program.OpenEscrow{Keys: anyKeys, Standbys: []program.Standby{standby, standby}}},
+		"openEscrow":  {program.OpenEscrow{Keys: anyKeys, Standbys: []account.Standby{standby, standby}}},
 		"addStandbyTranche": {program.AddStandbyTranche{Signers: anyKeys.Keys, Leaves: make([]program.StandbyLeaf, 3)},
 			program.AddStandbyTranche{Signers: anyKeys.Keys}},
 		"claim":        {program.Claim{Proof: anyProof}, program.Claim{Payee: sign.Key{1}}},
@@ -135,10 +136,10 @@ func TestLayoutsOfAccounts(t *testing.T) {
 	t.Parallel()
 	type marshals = interface{ Marshal() []byte }
 	more := map[string][]marshals{
-		"network": {program.NewNetwork(mints)},
-		"escrow": {program.Escrow{Keys: anyKeys}, program.Escrow{Standbys: []program.Standby{standby}},
-			program.Escrow{Keys: anyKeys, Standbys: []program.Standby{standby, standby, standby}}},
-		"tranche": {program.Tranche{Leaves: make([]program.LeafState, 5)}},
+		"network": {account.NewNetwork(mints)},
+		"escrow": {account.Escrow{Keys: anyKeys}, account.Escrow{Standbys: []account.Standby{standby}},
+			account.Escrow{Keys: anyKeys, Standbys: []account.Standby{standby, standby, standby}}},
+		"tranche": {account.Tranche{Leaves: make([]account.LeafState, 5)}},
 	}
 	for _, a := range accounts {
 		for i, sample := range append([]marshals{a.sample}, more[a.name]...) {
@@ -236,11 +237,11 @@ func TestAddresses(t *testing.T) {
 		return b[:map[any]int{"u8": 1, "u16": 2, "u64": 8}[f.of["format"]]]
 	}
 	for name, want := range map[string]sign.Key{
-		"pool": program.PoolAddress(at, k, k), "escrow": program.EscrowAddress(at, k, k, h, n),
-		"vault": program.VaultAddress(at, k), "tranche": program.TrancheAddress(at, k, uint16(n&0xffff)),
-		"provider": program.ProviderAddress(at, k, k), "anchor": program.AnchorAddress(at, k, h),
-		"emission": program.EmissionAddress(at, k), "ballot": program.BallotAddress(at, k, k, n),
-		"vote": program.VoteAddress(at, h, k), "payout": program.PayoutAddress(at, k, uint8(n&0xff), n),
+		"pool": account.PoolAddress(at, k, k), "escrow": account.EscrowAddress(at, k, k, h, n),
+		"vault": account.VaultAddress(at, k), "tranche": account.TrancheAddress(at, k, uint16(n&0xffff)),
+		"provider": account.ProviderAddress(at, k, k), "anchor": account.AnchorAddress(at, k, h),
+		"emission": account.EmissionAddress(at, k), "ballot": account.BallotAddress(at, k, k, n),
+		"vote": account.VoteAddress(at, h, k), "payout": account.PayoutAddress(at, k, uint8(n&0xff), n),
 	} {
 		for _, p := range pdas {
 			if p.name != name {

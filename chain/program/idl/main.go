@@ -26,6 +26,7 @@ import (
 	"unicode"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -33,7 +34,7 @@ const file = "starling.json"
 
 func main() {
 	check := flag.Bool("check", false, "compare with what is there")
-	dir := flag.String("dir", filepath.Join("chain", "program"), "folder of the program's package")
+	dir := flag.String("dir", filepath.Join("chain", "program"), "folder of package program")
 	flag.Parse()
 	if err := run(*dir, *check); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -66,7 +67,7 @@ func tree(dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var instructions, stored, defined, derives, refusals []node
+	var instructions, keeps, defined, derives, refusals []node
 	for _, c := range calls {
 		n, err := s.call(c)
 		if err != nil {
@@ -75,7 +76,7 @@ func tree(dir string) ([]byte, error) {
 		instructions = append(instructions, n)
 	}
 	for _, a := range accounts {
-		stored = append(stored, s.account(a))
+		keeps = append(keeps, s.account(a))
 	}
 	for _, t := range types {
 		defined = append(defined, node{"kind": "definedTypeNode", "name": t.name, "type": t.of})
@@ -91,12 +92,12 @@ func tree(dir string) ([]byte, error) {
 	fmt.Fprint(&out,
 		`{"kind": "rootNode", "standard": "codama", "version": "1.0.0", "additionalPrograms": [], "program": {`+"\n")
 	fmt.Fprintf(&out, `"kind": "programNode", "name": "starling", "version": "1.0.0", "publicKey": %q,`+"\n",
-		program.SystemProgram)
+		svm.SystemProgram)
 	fmt.Fprint(&out, `"docs": ["The address is a network's own: its genesis names it, and every call takes it."]`)
 	for _, part := range []struct {
 		name string
 		of   []node
-	}{{"accounts", stored}, {"instructions", instructions}, {"definedTypes", defined}, {"pdas", derives},
+	}{{"accounts", keeps}, {"instructions", instructions}, {"definedTypes", defined}, {"pdas", derives},
 		{"errors", refusals}} {
 		fmt.Fprintf(&out, ",\n%q: [", part.name)
 		for i, n := range part.of {
@@ -116,7 +117,7 @@ func tree(dir string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// source is the comments of the package's Go source.
+// source is the comments of the Go source of the program and its accounts.
 type source struct {
 	docs   map[string]string            // of types
 	fields map[string]map[string]string // comments of their fields
@@ -128,9 +129,19 @@ type source struct {
 
 func read(dir string) (source, error) {
 	s := source{docs: map[string]string{}, fields: map[string]map[string]string{}}
+	for _, of := range []string{dir, filepath.Join(dir, "account")} {
+		if err := s.readFolder(of); err != nil {
+			return s, err
+		}
+	}
+	sort.Slice(s.errors, func(i, j int) bool { return s.errors[i].code < s.errors[j].code })
+	return s, nil
+}
+
+func (s *source) readFolder(dir string) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil || len(paths) == 0 {
-		return s, errors.Join(fmt.Errorf("%s has no Go source", dir), err)
+		return errors.Join(fmt.Errorf("%s has no Go source", dir), err)
 	}
 	sort.Strings(paths)
 	for _, path := range paths {
@@ -139,7 +150,7 @@ func read(dir string) (source, error) {
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
-			return s, err
+			return err
 		}
 		for _, d := range f.Decls {
 			if g, ok := d.(*ast.GenDecl); ok {
@@ -147,8 +158,7 @@ func read(dir string) (source, error) {
 			}
 		}
 	}
-	sort.Slice(s.errors, func(i, j int) bool { return s.errors[i].code < s.errors[j].code })
-	return s, nil
+	return nil
 }
 
 func (s *source) read(g *ast.GenDecl) {
@@ -201,7 +211,7 @@ func lower(s string) string {
 	return string(unicode.ToLower(rune(s[0]))) + s[1:]
 }
 
-func (s source) account(a account) node {
+func (s source) account(a stored) node {
 	raw := a.sample.Marshal()
 	name := reflect.TypeOf(a.sample).Name()
 	discriminators := []node{constant(int(raw[0]), 0), constant(int(raw[1]), 1)}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/challenge"
@@ -24,7 +26,7 @@ var types = []struct {
 	{"fees", structure(f("feeBps", u16), f("burnBps", u16), f("poolBps", u16), f("treasuryBps", u16),
 		f("referrerBps", u16), zeros("reserved", sized(6), 6))},
 	{"rules", rules(rest)},
-	{"rulesOfBallot", rules(times(program.MaxMints))},
+	{"rulesOfBallot", rules(times(account.MaxMints))},
 	{"rewards", structure(f("source", u8), zeros("reserved", sized(3), 3), f("count", u32), f("epoch", u64),
 		f("sum", u64), f("root", hash), f("table", hash))},
 	{"standby", structure(f("provider", key), f("payout", key), f("maxRate", u64), f("budget", u64))},
@@ -46,31 +48,31 @@ func rules(count node) node {
 		f("minStake", u64), f("fees", array(link("fees"), count)))
 }
 
-// account describes one kind of account. Two accounts of the same kind differ in the byte sub, which is 0 if there is
+// stored describes one kind of account. Two accounts of the same kind differ in the byte sub, which is 0 if there is
 // only one.
-type account struct {
+type stored struct {
 	name, pda string
 	sample    interface{ Marshal() []byte }
 	sub       int
 	fields    []field // after kind and version
 }
 
-var accounts = []account{
-	{"network", "network", program.NewNetwork(program.Params{}), 0,
+var accounts = []stored{
+	{"network", "network", account.NewNetwork(account.Params{}), 0,
 		[]field{f("bump", u8), zeros("reserved", sized(5), 5), f("authority", key), f("params", link("params")),
 			f("sequence", u64), f("bonded", u64), f("emitted", u64), f("rules", link("rules"))}},
-	{"escrow", "escrow", program.Escrow{}, 0, []field{f("bump", u8), f("vaultBump", u8), f("state", u8),
+	{"escrow", "escrow", account.Escrow{}, 0, []field{f("bump", u8), f("vaultBump", u8), f("state", u8),
 		f("mintIndex", u8), zeros("reserved", sized(2), 2), f("network", key), f("buyer", key), f("order", hash),
 		f("mint", key), f("vault", key), f("refundOwner", key), f("referrer", key), f("rentPayer", key),
 		f("opened", u64), f("deadline", u64), f("deposited", u64), f("outstanding", u64), f("paid", u64), f("fee", u64),
 		f("swept", u64), f("refunded", u64), f("tranches", u16), f("closed", u16), f("threshold", after(1, u8)),
 		zeros("reserved2", after(1, sized(9)), 9), f("keys", array(key, counted(332, "absolute"))),
 		f("standbys", array(link("standby"), counted(334, "absolute")))}},
-	{"tranche", "tranche", program.Tranche{}, 0, []field{f("bump", u8), f("by", u8), zeros("reserved", sized(4), 4),
+	{"tranche", "tranche", account.Tranche{}, 0, []field{f("bump", u8), f("by", u8), zeros("reserved", sized(4), 4),
 		f("escrow", key), f("index", u16), f("count", u16), zeros("reserved2", sized(4), 4), f("opened", u64),
 		f("sum", u64), f("root", hash), f("outstanding", u64), f("rentPayer", key),
 		f("leaves", array(link("leafState"), rest))}},
-	{"provider", "provider", program.Provider{}, 0, []field{f("bump", u8), f("wasSlashed", yesno), f("vaultBump", u8),
+	{"provider", "provider", account.Provider{}, 0, []field{f("bump", u8), f("wasSlashed", yesno), f("vaultBump", u8),
 		zeros("reserved", sized(3), 3), f("network", key), f("peer", key), f("owner", key), f("payout", key),
 		f("inventory", hash), f("stake", u64), f("unbonding", u64), f("ready", u64), f("slashed", u64),
 		f("registered", u64), f("sequence", u64), f("bonded", u64), f("raised", u64), f("frozen", u64),
@@ -78,15 +80,15 @@ var accounts = []account{
 	{"attested", "attested", program.Attested{}, 0,
 		[]field{f("bump", u8), zeros("reserved", sized(5), 5), f("network", key), f("reporter", key),
 			f("core", link("receiptCore")), f("slot", u64)}},
-	{"anchored", "anchor", program.Anchored{}, 0, []field{zeros("reserved", sized(6), 6), f("authority", key),
+	{"anchored", "anchor", account.Anchored{}, 0, []field{zeros("reserved", sized(6), 6), f("authority", key),
 		f("root", hash), f("count", u64), f("slot", u64)}},
-	{"ballotOnRules", "ballot", program.Ballot{Subject: program.SubjectRules}, int(program.SubjectRules),
-		append(ballot(program.SubjectRules), f("rules", link("rulesOfBallot")))},
-	{"ballotOnRewards", "ballot", program.Ballot{Subject: program.SubjectRewards}, int(program.SubjectRewards),
-		append(ballot(program.SubjectRewards), f("rewards", link("rewards")))},
-	{"vote", "vote", program.Vote{}, 0, []field{f("bump", u8), f("choice", yesno), zeros("reserved", sized(4), 4),
+	{"ballotOnRules", "ballot", account.Ballot{Subject: account.SubjectRules}, int(account.SubjectRules),
+		append(ballot(account.SubjectRules), f("rules", link("rulesOfBallot")))},
+	{"ballotOnRewards", "ballot", account.Ballot{Subject: account.SubjectRewards}, int(account.SubjectRewards),
+		append(ballot(account.SubjectRewards), f("rewards", link("rewards")))},
+	{"vote", "vote", account.Vote{}, 0, []field{f("bump", u8), f("choice", yesno), zeros("reserved", sized(4), 4),
 		f("ballot", key), f("provider", key), f("rentPayer", key), f("ends", u64), f("weight", u64)}},
-	{"payout", "payout", program.Payout{}, 0, []field{f("bump", u8), f("source", u8), f("vaultBump", u8),
+	{"payout", "payout", account.Payout{}, 0, []field{f("bump", u8), f("source", u8), f("vaultBump", u8),
 		zeros("reserved", sized(3), 3), f("network", key), f("rentPayer", key), f("root", hash), f("epoch", u64),
 		f("sum", u64), f("paid", u64), f("stays", u64), f("count", u32), f("claims", u32),
 		f("claimed", node{"kind": "bytesTypeNode"})}},
@@ -95,7 +97,7 @@ var accounts = []account{
 			f("signer", key), f("slot", u64), f("statement", node{"kind": "bytesTypeNode"})}},
 }
 
-func ballot(on program.Subject) []field {
+func ballot(on account.Subject) []field {
 	return []field{f("bump", u8), always("subject", int(on)), f("done", yesno), zeros("reserved", sized(3), 3),
 		f("network", key), f("proposer", key), f("rentPayer", key), f("opened", u64), f("ends", u64), f("ripe", u64),
 		f("dead", u64), f("total", u64), f("for", u64), f("against", u64), f("sequence", u64)}
@@ -154,10 +156,10 @@ var calls = []call{
 	{"initEmission", program.InitEmission{}, nil, "", false},
 	{"bond", program.Bond{}, []field{amount}, "", false},
 	{"release", program.Release{}, []field{amount}, "", false},
-	{"proposeRules", program.ProposeRules{}, []field{opened, always("subject", int(program.SubjectRules)),
+	{"proposeRules", program.ProposeRules{}, []field{opened, always("subject", int(account.SubjectRules)),
 		f("rules", link("rules"))},
 		"", false},
-	{"proposeRewards", program.ProposeRewards{}, []field{opened, always("subject", int(program.SubjectRewards)),
+	{"proposeRewards", program.ProposeRewards{}, []field{opened, always("subject", int(account.SubjectRewards)),
 		f("rewards", link("rewards"))}, "", false},
 	{"castVote", program.CastVote{}, []field{f("choice", yesno)}, "", false},
 	{"closeVote", program.CloseVote{}, nil, "", false},
@@ -176,7 +178,7 @@ var calls = []call{
 		false},
 }
 
-// pda is an address: a word and the other inputs of its hash (address.go).
+// pda is an address: a word and the other inputs of its hash (account/address.go).
 type pda struct {
 	name, word string
 	seeds      []field
@@ -204,5 +206,5 @@ var pdas = []pda{
 var programs = []struct {
 	name string
 	key  sign.Key
-}{{"systemProgram", program.SystemProgram}, {"tokenProgram", program.TokenProgram},
-	{"instructionsSysvar", program.InstructionsSysvar}}
+}{{"systemProgram", svm.SystemProgram}, {"tokenProgram", svm.TokenProgram},
+	{"instructionsSysvar", svm.InstructionsSysvar}}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/challenge"
@@ -26,7 +28,7 @@ func (t audits) state(c program.State) error {
 		return t.refused()
 	}
 	t.no(len(s.Keys) != 1 || !isStatement(c.What, layout, s.Keys[0]), program.ErrStatement)
-	at, bump := program.FindAddress(t.Program, program.StatedSeeds(c.Network, c.Reporter, c.What, s.Keys[0], layout)...)
+	at, bump := svm.FindAddress(t.Program, program.StatedSeeds(c.Network, c.Reporter, c.What, s.Keys[0], layout)...)
 	t.create(c.Stated, at)
 	if err := t.refused(); err != nil {
 		return err
@@ -73,7 +75,7 @@ func (t audits) slashAudit(c program.SlashAudit) error {
 	p, okP := find(t.tx, t.Providers, c.Provider)
 	n, okN := t.networkOf(p, okP, c.Network)
 	a, okA := find(t.tx, t.Stated, c.A)
-	t.no(okP && c.Vault != program.StakeAddress(t.Program, c.Provider), program.ErrAddress)
+	t.no(okP && c.Vault != account.StakeAddress(t.Program, c.Provider), program.ErrAddress)
 	if !okP || !okN || !okA {
 		return t.refused()
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -16,7 +17,7 @@ import (
 type claims struct{ escrows }
 
 // leaf adds the reasons why a leaf is not one of the tranche's; ok is true without any.
-func (t claims) leaf(n program.Tranche, l tranche.Leaf, p tranche.Proof) (ok bool) {
+func (t claims) leaf(n account.Tranche, l tranche.Leaf, p tranche.Proof) (ok bool) {
 	l.Version = tranche.LeafVersion
 	err := p.Verify(tranche.Root{Hash: n.Root, Sum: market.Amount(n.Sum), Count: uint16(len(n.Leaves))}, l)
 	for is, rule := range map[error]program.Code{
@@ -30,7 +31,7 @@ func (t claims) leaf(n program.Tranche, l tranche.Leaf, p tranche.Proof) (ok boo
 }
 
 // within reads a tranche of an escrow that still pays.
-func (t claims) within(escrow, at sign.Key) (e program.Escrow, n program.Tranche, ok bool) {
+func (t claims) within(escrow, at sign.Key) (e account.Escrow, n account.Tranche, ok bool) {
 	e, okE := t.openOne(escrow)
 	n, okN := find(t.tx, t.Tranches, at)
 	t.no(okN && n.Escrow != escrow, program.ErrAddress)
@@ -38,7 +39,7 @@ func (t claims) within(escrow, at sign.Key) (e program.Escrow, n program.Tranche
 }
 
 // networkAt reads the escrow's network.
-func (t claims) networkAt(e program.Escrow, at sign.Key) (program.Network, bool) {
+func (t claims) networkAt(e account.Escrow, at sign.Key) (account.Network, bool) {
 	t.no(at != e.Network, program.ErrAddress)
 	n, ok := t.Networks[at]
 	return n, ok
@@ -99,16 +100,16 @@ func (t claims) claim(c program.Claim) error {
 // ceil and floor are of amount · bps / 10,000.
 func ceil(amount uint64, bps uint16) uint64 {
 	x := new(big.Int).Mul(new(big.Int).SetUint64(amount), big.NewInt(int64(bps)))
-	return x.Add(x, big.NewInt(program.Shares-1)).Div(x, big.NewInt(program.Shares)).Uint64()
+	return x.Add(x, big.NewInt(account.Shares-1)).Div(x, big.NewInt(account.Shares)).Uint64()
 }
 
 func floor(amount uint64, bps uint16) uint64 {
 	x := new(big.Int).Mul(new(big.Int).SetUint64(amount), big.NewInt(int64(bps)))
-	return x.Div(x, big.NewInt(program.Shares)).Uint64()
+	return x.Div(x, big.NewInt(account.Shares)).Uint64()
 }
 
 // setLeaf writes the state of a leaf; so much less of the tranche is outstanding.
-func (t claims) setLeaf(at sign.Key, i uint16, state program.LeafState, less uint64) {
+func (t claims) setLeaf(at sign.Key, i uint16, state account.LeafState, less uint64) {
 	n := t.Tranches[at]
 	n.Leaves = slices.Clone(n.Leaves)
 	n.Leaves[i] = state
@@ -154,7 +155,7 @@ func (t claims) retireFinish(c program.RetireFinish) error {
 }
 
 // left is the rest of a leaf's cap.
-func left(l tranche.Leaf, s program.LeafState) uint64 { return uint64(l.Cap) - s.Freed - s.Paid }
+func left(l tranche.Leaf, s account.LeafState) uint64 { return uint64(l.Cap) - s.Freed - s.Paid }
 
 // freed frees so much of a leaf.
 func (t claims) freed(escrow, at sign.Key, l tranche.Leaf, amount uint64) error {
@@ -214,9 +215,9 @@ func (t claims) refund(c program.Refund) error {
 	over := t.now > t.sum(e.Deadline, uint64(n.Params.MarginSlots))
 	t.no(!over && c.Buyer.IsZero(), program.ErrEarly)
 	t.no(!over && !c.Buyer.IsZero() && c.Buyer != e.Buyer, program.ErrAddress)
-	ends := over && e.State == program.EscrowOpen
+	ends := over && e.State == account.EscrowOpen
 	if ends {
-		e.State, e.Outstanding = program.EscrowRefunded, 0
+		e.State, e.Outstanding = account.EscrowRefunded, 0
 	}
 	amount := t.free(e)
 	t.no(amount == 0 && !ends, program.ErrNothingDue)
@@ -262,7 +263,7 @@ func (t claims) sweep(c program.Sweep) error {
 		return due
 	}
 	hasPool := n.PaysPool()
-	t.no(hasPool && !c.Pool.IsZero() && c.Pool != program.PoolAddress(t.Program, c.Network, c.Mint), program.ErrAddress)
+	t.no(hasPool && !c.Pool.IsZero() && c.Pool != account.PoolAddress(t.Program, c.Network, c.Mint), program.ErrAddress)
 	pool := share(c.Pool, c.Network, terms.PoolBps, hasPool)
 	treasury := share(c.Treasury, n.Params.Treasury, terms.TreasuryBps, !n.Params.Treasury.IsZero())
 	referrer := share(c.Referrer, e.Referrer, terms.ReferrerBps, !e.Referrer.IsZero())

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
@@ -19,14 +21,14 @@ func (t escrows) openEscrow(c program.OpenEscrow) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && (int(c.MintIndex) >= len(n.Params.Mints) || n.Params.Mints[c.MintIndex].Mint != c.Mint), program.ErrMint)
 	t.no(!lawful(c.Keys), program.ErrKeySet)
-	t.no(len(c.Standbys) > program.MaxStandbys, program.ErrStandby)
-	t.no(c.Opened > t.now || t.now-c.Opened > program.OpeningSlots, program.ErrOpened)
-	t.no(c.Deadline <= t.now || c.Deadline-c.Opened > program.MaxEscrowSlots, program.ErrDeadline)
+	t.no(len(c.Standbys) > account.MaxStandbys, program.ErrStandby)
+	t.no(c.Opened > t.now || t.now-c.Opened > account.OpeningSlots, program.ErrOpened)
+	t.no(c.Deadline <= t.now || c.Deadline-c.Opened > account.MaxEscrowSlots, program.ErrDeadline)
 	t.no(c.Deposit == 0, program.ErrAmount)
 	t.no(c.RefundOwner.IsZero(), program.ErrTokenOwner)
-	at, bump := program.FindAddress(t.Program, program.EscrowSeeds(c.Network, c.Buyer, sign.Hash(c.Order), c.Opened)...)
+	at, bump := svm.FindAddress(t.Program, account.EscrowSeeds(c.Network, c.Buyer, sign.Hash(c.Order), c.Opened)...)
 	t.create(c.Escrow, at)
-	vault, vaultBump := program.FindAddress(t.Program, program.VaultSeeds(c.Escrow)...)
+	vault, vaultBump := svm.FindAddress(t.Program, account.VaultSeeds(c.Escrow)...)
 	t.create(c.Vault, vault)
 	from := t.Tokens[c.Source]
 	t.no(from.Mint != c.Mint || from.Owner != c.Authority || from.Amount < c.Deposit, ErrToken)
@@ -35,13 +37,13 @@ func (t escrows) openEscrow(c program.OpenEscrow) error {
 	}
 	t.open(c.Payer, c.Vault, c.Mint, c.Escrow)
 	t.moved(c.Source, c.Vault, c.Deposit)
-	t.Escrows[c.Escrow] = program.Escrow{
-		Bump: bump, VaultBump: vaultBump, State: program.EscrowOpen, MintIndex: c.MintIndex, Network: c.Network,
+	t.Escrows[c.Escrow] = account.Escrow{
+		Bump: bump, VaultBump: vaultBump, State: account.EscrowOpen, MintIndex: c.MintIndex, Network: c.Network,
 		Buyer: c.Buyer, Order: c.Order, Mint: c.Mint, Vault: c.Vault, RefundOwner: c.RefundOwner, Referrer: c.Referrer,
 		RentPayer: c.Payer, Opened: c.Opened, Deadline: c.Deadline, Deposited: c.Deposit, Keys: c.Keys,
 		Standbys: slices.Clone(c.Standbys),
 	}
-	t.pay(c.Payer, program.EscrowSize(len(c.Keys.Keys), len(c.Standbys)))
+	t.pay(c.Payer, account.EscrowSize(len(c.Keys.Keys), len(c.Standbys)))
 	return nil
 }
 
@@ -52,23 +54,23 @@ func lawful(ks market.KeySet) bool {
 			return false
 		}
 	}
-	return len(ks.Keys) <= program.MaxVoucherKeys && ks.Threshold > 0 && int(ks.Threshold) <= len(ks.Keys)
+	return len(ks.Keys) <= account.MaxVoucherKeys && ks.Threshold > 0 && int(ks.Threshold) <= len(ks.Keys)
 }
 
 // openOne reads an escrow that still pays.
-func (t escrows) openOne(at sign.Key) (program.Escrow, bool) {
+func (t escrows) openOne(at sign.Key) (account.Escrow, bool) {
 	e, ok := find(t.tx, t.Escrows, at)
-	t.no(ok && e.State != program.EscrowOpen, program.ErrRefunded)
+	t.no(ok && e.State != account.EscrowOpen, program.ErrRefunded)
 	return e, ok
 }
 
 // free is the vault's balance beyond its debts.
-func (t escrows) free(e program.Escrow) uint64 {
+func (t escrows) free(e account.Escrow) uint64 {
 	return t.Tokens[e.Vault].Amount - e.Outstanding - e.Fee
 }
 
 // signedBy notes that fewer voucher keys are there than must, or others, or out of order.
-func (t escrows) signedBy(e program.Escrow, keys []sign.Key) {
+func (t escrows) signedBy(e account.Escrow, keys []sign.Key) {
 	next := 0
 	for _, k := range keys {
 		i := slices.Index(e.Keys.Keys[next:], k)
@@ -88,7 +90,7 @@ func (t escrows) addTranche(c program.AddTranche) error {
 		return t.refused()
 	}
 	t.no(c.Buyer != e.Buyer, program.ErrAddress)
-	return t.setAside(e, program.Tranche{By: program.ByBuyer, Escrow: c.Escrow, RentPayer: c.Payer},
+	return t.setAside(e, account.Tranche{By: account.ByBuyer, Escrow: c.Escrow, RentPayer: c.Payer},
 		opening{c.Tranche, c.Vault, c.Index, c.Root})
 }
 
@@ -99,26 +101,26 @@ type opening struct {
 }
 
 // setAside opens a tranche of an escrow: the next one, before the deadline, within the free money.
-func (t escrows) setAside(e program.Escrow, n program.Tranche, o opening) error {
+func (t escrows) setAside(e account.Escrow, n account.Tranche, o opening) error {
 	t.no(o.index != e.Tranches, program.ErrLeaf)
 	t.no(e.Tranches == 1<<16-1, program.ErrOverflow)
 	t.no(t.now >= e.Deadline, program.ErrDeadline)
-	t.no(o.root.Count == 0 || o.root.Count > program.MaxLeaves, program.ErrIndex)
+	t.no(o.root.Count == 0 || o.root.Count > account.MaxLeaves, program.ErrIndex)
 	t.no(o.vault != e.Vault, program.ErrAddress)
 	t.no(uint64(o.root.Sum) > t.free(e), program.ErrAmount)
-	at, bump := program.FindAddress(t.Program, program.TrancheSeeds(n.Escrow, o.index)...)
+	at, bump := svm.FindAddress(t.Program, account.TrancheSeeds(n.Escrow, o.index)...)
 	t.create(o.tranche, at)
 	if err := t.refused(); err != nil {
 		return err
 	}
 	n.Bump, n.Index, n.Opened, n.Root = bump, o.index, t.now, o.root.Hash
 	n.Sum, n.Outstanding = uint64(o.root.Sum), uint64(o.root.Sum)
-	n.Leaves = make([]program.LeafState, o.root.Count)
+	n.Leaves = make([]account.LeafState, o.root.Count)
 	t.Tranches[at] = n
 	e.Tranches++
 	e.Outstanding += n.Sum
 	t.Escrows[n.Escrow] = e
-	t.pay(n.RentPayer, program.TrancheSize(len(n.Leaves)))
+	t.pay(n.RentPayer, account.TrancheSize(len(n.Leaves)))
 	return nil
 }
 
@@ -140,8 +142,8 @@ func (t escrows) addStandbyTranche(c program.AddStandbyTranche) error {
 		}
 		s := &e.Standbys[l.Standby]
 		t.no(l.Start >= l.End, program.ErrLeaf)
-		t.no(l.Start+program.OpeningSlots < l.Start, program.ErrOverflow)
-		past := uint64(l.Start)+program.OpeningSlots < t.now
+		t.no(l.Start+account.OpeningSlots < l.Start, program.ErrOverflow)
+		past := uint64(l.Start)+account.OpeningSlots < t.now
 		t.no(past || uint64(l.End) > e.Deadline || l.Rate > s.MaxRate || l.Cap > s.Budget, program.ErrStandby)
 		s.Budget -= min(l.Cap, s.Budget)
 		leaves[i] = tranche.Leaf{Version: tranche.LeafVersion, Index: uint16(i), Provider: s.Provider, Lease: l.Lease,
@@ -151,7 +153,7 @@ func (t escrows) addStandbyTranche(c program.AddStandbyTranche) error {
 	if t.no(!ok, program.ErrOverflow); !ok || len(leaves) == 0 {
 		return t.refused()
 	}
-	return t.setAside(e, program.Tranche{By: program.ByKeys, Escrow: c.Escrow, RentPayer: c.Payer},
+	return t.setAside(e, account.Tranche{By: account.ByKeys, Escrow: c.Escrow, RentPayer: c.Payer},
 		opening{c.Tranche, c.Vault, c.Index, root})
 }
 
@@ -220,14 +222,14 @@ func (t escrows) closeTranche(c program.CloseTranche) error {
 	n, okN := find(t.tx, t.Tranches, c.Tranche)
 	t.no(okN && n.Escrow != c.Escrow, program.ErrAddress)
 	t.no(okN && n.RentPayer != c.RentPayer, program.ErrAddress)
-	t.no(okE && okN && e.State == program.EscrowOpen && n.Outstanding > 0, program.ErrOutstanding)
+	t.no(okE && okN && e.State == account.EscrowOpen && n.Outstanding > 0, program.ErrOutstanding)
 	if err := t.refused(); err != nil {
 		return err
 	}
 	delete(t.Tranches, c.Tranche)
 	e.Closed++
 	t.Escrows[c.Escrow] = e
-	t.repay(n.RentPayer, program.TrancheSize(len(n.Leaves)))
+	t.repay(n.RentPayer, account.TrancheSize(len(n.Leaves)))
 	return nil
 }
 
@@ -239,8 +241,8 @@ func (t escrows) closeEscrow(c program.CloseEscrow) error {
 		return t.refused()
 	}
 	t.no(c.Vault != e.Vault || c.RentPayer != e.RentPayer, program.ErrAddress)
-	t.no(t.now <= e.Opened+program.OpeningSlots, program.ErrEarly)
-	if e.State == program.EscrowOpen && t.now <= e.Deadline {
+	t.no(t.now <= e.Opened+account.OpeningSlots, program.ErrEarly)
+	if e.State == account.EscrowOpen && t.now <= e.Deadline {
 		t.no(c.Buyer.IsZero(), program.ErrEarly)
 		t.no(!c.Buyer.IsZero() && c.Buyer != e.Buyer, program.ErrAddress)
 	}
@@ -258,13 +260,13 @@ func (t escrows) closeEscrow(c program.CloseEscrow) error {
 	}
 	delete(t.Tokens, e.Vault)
 	delete(t.Escrows, c.Escrow)
-	t.repay(e.RentPayer, program.EscrowSize(len(e.Keys.Keys), len(e.Standbys)))
-	t.repay(e.RentPayer, program.TokenSize)
+	t.repay(e.RentPayer, account.EscrowSize(len(e.Keys.Keys), len(e.Standbys)))
+	t.repay(e.RentPayer, svm.TokenSize)
 	return nil
 }
 
 // payBack adds the reasons against a payment from the vault to the refund owner.
-func (t escrows) payBack(e program.Escrow, to, mint, payee sign.Key, amount uint64) {
+func (t escrows) payBack(e account.Escrow, to, mint, payee sign.Key, amount uint64) {
 	t.no(to == e.Vault, program.ErrDuplicate)
 	t.no(mint != e.Mint, program.ErrMint)
 	t.payee(to, mint, e.RefundOwner)

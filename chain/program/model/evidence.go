@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
@@ -16,7 +18,7 @@ type evidence struct{ *tx }
 
 // signed reads the precompile's checks in instruction number i of the transaction: keys, signatures, and the layout of
 // size bytes that is signed under the tag on this network. ok is false when there is none.
-func (t *tx) signed(i uint8, n program.Network, tag sign.Tag, size int) (s program.Signed, layout []byte, ok bool) {
+func (t *tx) signed(i uint8, n account.Network, tag sign.Tag, size int) (s svm.Signed, layout []byte, ok bool) {
 	switch {
 	case int(i) > len(t.beside):
 		t.no(true, program.ErrNoInstruction)
@@ -26,7 +28,7 @@ func (t *tx) signed(i uint8, n program.Network, tag sign.Tag, size int) (s progr
 		return s, nil, false
 	}
 	s = t.beside[i]
-	if len(s.Keys) > program.MaxSignatures || len(s.Message) != sign.PrefixSize+size {
+	if len(s.Keys) > svm.MaxSignatures || len(s.Message) != sign.PrefixSize+size {
 		t.no(true, program.ErrPrecompile)
 		return s, nil, false
 	}
@@ -51,7 +53,7 @@ func (t evidence) attest(c program.Attest) error {
 	core, err := verify.UnmarshalReceiptCore(layout)
 	t.no(err != nil, program.ErrReceipt)
 	t.no(!slices.Equal(s.Keys, []sign.Key{core.Provider, core.Buyer}), program.ErrSigner)
-	at, bump := program.FindAddress(t.Program, program.AttestedSeeds(c.Network, c.Reporter, core.Hash())...)
+	at, bump := svm.FindAddress(t.Program, program.AttestedSeeds(c.Network, c.Reporter, core.Hash())...)
 	t.create(c.Attested, at)
 	if err := t.refused(); err != nil {
 		return err
@@ -81,7 +83,7 @@ func (t evidence) slash(c program.Slash) error {
 	n, okN := t.networkOf(p, okP, c.Network)
 	a, okA := find(t.tx, t.Attested, c.A)
 	b, okB := find(t.tx, t.Attested, c.B)
-	t.no(okP && c.Vault != program.StakeAddress(t.Program, c.Provider), program.ErrAddress)
+	t.no(okP && c.Vault != account.StakeAddress(t.Program, c.Provider), program.ErrAddress)
 	if !okP || !okN || !okA || !okB {
 		return t.refused()
 	}
@@ -159,12 +161,12 @@ func (t *tx) path(root sign.Hash, data []byte, index, count uint64, path merkle.
 // anchor: anybody writes a root down, once.
 func (t evidence) anchor(c program.Anchor) error {
 	t.no(c.Count == 0 || c.Count > program.MaxAnchored, program.ErrIndex)
-	t.create(c.Anchor, program.AnchorAddress(t.Program, c.Authority, c.Root))
+	t.create(c.Anchor, account.AnchorAddress(t.Program, c.Authority, c.Root))
 	if err := t.refused(); err != nil {
 		return err
 	}
-	t.Anchors[c.Anchor] = program.Anchored{Authority: c.Authority, Root: c.Root, Count: c.Count, Slot: t.now}
-	t.pay(c.Authority, program.AnchorSize)
+	t.Anchors[c.Anchor] = account.Anchored{Authority: c.Authority, Root: c.Root, Count: c.Count, Slot: t.now}
+	t.pay(c.Authority, account.AnchorSize)
 	return nil
 }
 
@@ -185,6 +187,6 @@ func (t evidence) closeAnchor(c program.CloseAnchor) error {
 		return err
 	}
 	delete(t.Anchors, c.Anchor)
-	t.repay(a.Authority, program.AnchorSize)
+	t.repay(a.Authority, account.AnchorSize)
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 	"maps"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -32,18 +34,18 @@ type Mint struct {
 type State struct {
 	Program sign.Key
 
-	Networks  map[sign.Key]program.Network
-	Escrows   map[sign.Key]program.Escrow
-	Tranches  map[sign.Key]program.Tranche
-	Providers map[sign.Key]program.Provider
+	Networks  map[sign.Key]account.Network
+	Escrows   map[sign.Key]account.Escrow
+	Tranches  map[sign.Key]account.Tranche
+	Providers map[sign.Key]account.Provider
 	Attested  map[sign.Key]program.Attested
-	Anchors   map[sign.Key]program.Anchored
-	Ballots   map[sign.Key]program.Ballot
-	Votes     map[sign.Key]program.Vote
-	Payouts   map[sign.Key]program.Payout
+	Anchors   map[sign.Key]account.Anchored
+	Ballots   map[sign.Key]account.Ballot
+	Votes     map[sign.Key]account.Vote
+	Payouts   map[sign.Key]account.Payout
 	Stated    map[sign.Key]program.Stated
 
-	Tokens map[sign.Key]program.Token // token accounts, of everybody
+	Tokens map[sign.Key]svm.Token // token accounts, of everybody
 	Mints  map[sign.Key]Mint
 	Tables map[sign.Key]Table // lookup tables, of everybody
 
@@ -54,12 +56,12 @@ type State struct {
 // New is a chain with the program and nothing else.
 func New(at sign.Key) *State {
 	return &State{
-		Program: at, Networks: map[sign.Key]program.Network{}, Escrows: map[sign.Key]program.Escrow{},
-		Tranches: map[sign.Key]program.Tranche{}, Providers: map[sign.Key]program.Provider{},
-		Attested: map[sign.Key]program.Attested{}, Anchors: map[sign.Key]program.Anchored{},
-		Ballots: map[sign.Key]program.Ballot{}, Votes: map[sign.Key]program.Vote{},
-		Payouts: map[sign.Key]program.Payout{}, Stated: map[sign.Key]program.Stated{},
-		Tokens: map[sign.Key]program.Token{}, Mints: map[sign.Key]Mint{}, Tables: map[sign.Key]Table{},
+		Program: at, Networks: map[sign.Key]account.Network{}, Escrows: map[sign.Key]account.Escrow{},
+		Tranches: map[sign.Key]account.Tranche{}, Providers: map[sign.Key]account.Provider{},
+		Attested: map[sign.Key]program.Attested{}, Anchors: map[sign.Key]account.Anchored{},
+		Ballots: map[sign.Key]account.Ballot{}, Votes: map[sign.Key]account.Vote{},
+		Payouts: map[sign.Key]account.Payout{}, Stated: map[sign.Key]program.Stated{},
+		Tokens: map[sign.Key]svm.Token{}, Mints: map[sign.Key]Mint{}, Tables: map[sign.Key]Table{},
 		Rent: map[sign.Key]int64{},
 	}
 }
@@ -78,7 +80,7 @@ func (s *State) Clone() *State {
 
 // Apply runs one call in a slot, in a transaction in which these signatures stand before it: number 0 first, the call
 // last.
-func (s *State) Apply(slot uint64, call program.Call, beside ...program.Signed) error {
+func (s *State) Apply(slot uint64, call program.Call, beside ...svm.Signed) error {
 	for _, b := range beside {
 		if !b.Verified() {
 			return ErrSignature
@@ -192,7 +194,7 @@ func (t *tx) applyEscrow(call program.Call) error {
 type tx struct {
 	*State
 	now    uint64
-	beside []program.Signed
+	beside []svm.Signed
 	broken []error
 }
 
@@ -249,9 +251,9 @@ func (t *tx) create(at, must sign.Key) {
 }
 
 // pay books rent: lamports that come back are negative.
-func (t *tx) pay(who sign.Key, size int) { t.Rent[who] += int64(program.Rent(size)) }
+func (t *tx) pay(who sign.Key, size int) { t.Rent[who] += int64(svm.Rent(size)) }
 func (t *tx) repay(who sign.Key, size int) {
-	t.Rent[who] -= int64(program.Rent(size))
+	t.Rent[who] -= int64(svm.Rent(size))
 }
 
 // move adds the token program's reasons against a transfer by an owner.
@@ -282,7 +284,7 @@ func (t *tx) burned(from sign.Key, amount uint64) {
 }
 
 // holding reads a token account that somebody is paid into.
-func (t *tx) holding(at sign.Key) (program.Token, bool) {
+func (t *tx) holding(at sign.Key) (svm.Token, bool) {
 	a, ok := t.Tokens[at]
 	switch {
 	case !ok && t.kind(at) == "mint":
@@ -305,7 +307,7 @@ func (t *tx) payee(at, mint, owner sign.Key) {
 // known adds the reason against a payment into a wallet's token account that is not its associated one. The wallet's
 // signature allows it.
 func (t *tx) known(at, mint, owner, signer sign.Key) {
-	t.no(at != program.TokenAccount(owner, mint) && (signer.IsZero() || signer != owner), program.ErrAddress)
+	t.no(at != svm.TokenAccount(owner, mint) && (signer.IsZero() || signer != owner), program.ErrAddress)
 }
 
 // sum adds up, and notes when it does not fit.

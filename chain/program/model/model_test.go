@@ -7,8 +7,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
 	"github.com/starling-network/starling/chain/program/modeltest"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -83,39 +85,39 @@ func checkRent(t *rapid.T, w *modeltest.World, s modeltest.Step) {
 	for _, v := range w.Rent {
 		paid += v
 	}
-	add := func(size int) { held += int64(program.Rent(size)) }
+	add := func(size int) { held += int64(svm.Rent(size)) }
 	for _, n := range w.Networks {
-		add(program.NetworkSize(len(n.Params.Mints)))
+		add(account.NetworkSize(len(n.Params.Mints)))
 	}
 	for _, e := range w.Escrows {
-		add(program.EscrowSize(len(e.Keys.Keys), len(e.Standbys)))
+		add(account.EscrowSize(len(e.Keys.Keys), len(e.Standbys)))
 	}
 	for _, n := range w.Tranches {
-		add(program.TrancheSize(len(n.Leaves)))
+		add(account.TrancheSize(len(n.Leaves)))
 	}
 	for range w.Providers {
-		add(program.ProviderSize)
+		add(account.ProviderSize)
 	}
 	for range w.Attested {
 		add(program.AttestedSize)
 	}
 	for range w.Anchors {
-		add(program.AnchorSize)
+		add(account.AnchorSize)
 	}
 	for range w.Ballots {
-		add(program.BallotSize)
+		add(account.BallotSize)
 	}
 	for range w.Votes {
-		add(program.VoteSize)
+		add(account.VoteSize)
 	}
 	for _, s := range w.Stated {
 		add(program.StatedSize(s.What))
 	}
 	for _, p := range w.Payouts {
-		add(program.PayoutSize(p.Count))
+		add(account.PayoutSize(p.Count))
 	}
 	for range len(w.Tokens) - 2*modeltest.People {
-		add(program.TokenSize)
+		add(svm.TokenSize)
 	}
 	if paid != held {
 		t.Fatalf("%d lamports paid for accounts that hold %d: %s", paid, held, s.Describe())
@@ -154,7 +156,7 @@ func TestEscrowAddsUp(t *testing.T) {
 				if e.Deposited+gifts[e.Vault] != e.Paid-e.Fee+e.Refunded+vault {
 					t.Fatalf("deposited %d and %d, paid %d with %d of fees there, refunded %d, in the vault %d: %s", e.Deposited, gifts[e.Vault], e.Paid, e.Fee, e.Refunded, vault, s.Describe())
 				}
-				if e.State == program.EscrowOpen && owed[at] != e.Outstanding || e.Outstanding+e.Fee > vault {
+				if e.State == account.EscrowOpen && owed[at] != e.Outstanding || e.Outstanding+e.Fee > vault {
 					t.Fatalf("%d outstanding, %d by the tranches, %d of fees, %d in the vault: %s", e.Outstanding, owed[at], e.Fee, vault, s.Describe())
 				}
 			}
@@ -230,7 +232,7 @@ func TestVoucherKeysOnlyHireStandbys(t *testing.T) {
 				}
 			case program.Claim:
 				n, e := w.Tranches[c.Tranche], w.Escrows[c.Escrow]
-				if n.By != program.ByKeys {
+				if n.By != account.ByKeys {
 					return
 				}
 				named := false
@@ -320,7 +322,7 @@ func TestFeesBurn(t *testing.T) {
 	sequences(t, []program.Call{program.Sweep{}}, func() watch {
 		type fees struct {
 			burned, due, changes uint64 // due and what a change may take in parts of program.Shares
-			share                program.Fees
+			share                account.Fees
 		}
 		of := map[sign.Key]fees{}
 		return func(t *rapid.T, before *model.State, w *modeltest.World, s modeltest.Step, refused error) {
@@ -338,7 +340,7 @@ func TestFeesBurn(t *testing.T) {
 			f.burned += before.Mints[c.Mint].Supply - w.State.Mints[c.Mint].Supply
 			f.due += (e.Swept - before.Escrows[c.Escrow].Swept) * uint64(share.BurnBps)
 			of[c.Escrow] = f
-			if (f.burned+3*f.changes)*program.Shares < f.due {
+			if (f.burned+3*f.changes)*account.Shares < f.due {
 				t.Fatalf("%d burned of %d, after %d changes: %s", f.burned, e.Swept, f.changes, s.Describe())
 			}
 		}

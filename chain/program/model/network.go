@@ -2,6 +2,8 @@ package model
 
 import (
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -12,7 +14,7 @@ type networks struct{ *tx }
 func (t networks) initNetwork(c program.InitNetwork) error {
 	p := c.Params
 	t.no(p.Validate() != nil, program.ErrParams)
-	t.create(c.Network, program.NetworkAddress(t.Program, p))
+	t.create(c.Network, account.NetworkAddress(t.Program, p))
 	t.mint(p.StakeMint)
 	for _, m := range p.Mints {
 		t.no(t.mint(m.Mint).Decimals != m.Decimals, program.ErrMint)
@@ -20,11 +22,11 @@ func (t networks) initNetwork(c program.InitNetwork) error {
 	if err := t.refused(); err != nil {
 		return err
 	}
-	_, bump := program.FindAddress(t.Program, program.NetworkSeeds(p)...)
-	n := program.NewNetwork(p)
+	_, bump := svm.FindAddress(t.Program, account.NetworkSeeds(p)...)
+	n := account.NewNetwork(p)
 	n.Bump = bump
 	t.Networks[c.Network] = n
-	t.pay(c.Payer, program.NetworkSize(len(p.Mints)))
+	t.pay(c.Payer, account.NetworkSize(len(p.Mints)))
 	return nil
 }
 
@@ -56,7 +58,7 @@ func (t networks) setAuthority(c program.SetAuthority) error {
 func (t networks) initPool(c program.InitPool) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && (int(c.Index) >= len(n.Params.Mints) || n.Params.Mints[c.Index].Mint != c.Mint), program.ErrMint)
-	t.create(c.Pool, program.PoolAddress(t.Program, c.Network, c.Mint))
+	t.create(c.Pool, account.PoolAddress(t.Program, c.Network, c.Mint))
 	if err := t.refused(); err != nil {
 		return err
 	}
@@ -66,8 +68,8 @@ func (t networks) initPool(c program.InitPool) error {
 
 // open makes a token account.
 func (t *tx) open(payer, at, mint, owner sign.Key) {
-	t.Tokens[at] = program.Token{Mint: mint, Owner: owner, Plain: true}
-	t.pay(payer, program.TokenSize)
+	t.Tokens[at] = svm.Token{Mint: mint, Owner: owner, Plain: true}
+	t.pay(payer, svm.TokenSize)
 }
 
 // drawPool: the authority pays a provider that has the least stake, and only its payout wallet.
@@ -75,7 +77,7 @@ func (t networks) drawPool(c program.DrawPool) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(c.Amount == 0, program.ErrAmount)
 	t.no(ok && (c.Authority != n.Authority || n.Authority.IsZero()), program.ErrAuthority)
-	t.no(c.Pool != program.PoolAddress(t.Program, c.Network, c.Mint), program.ErrAddress)
+	t.no(c.Pool != account.PoolAddress(t.Program, c.Network, c.Mint), program.ErrAddress)
 	p, ok := find(t.tx, t.Providers, c.Provider)
 	if ok {
 		t.no(p.Network != c.Network, program.ErrAddress)

@@ -2,6 +2,8 @@ package model
 
 import (
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -13,18 +15,18 @@ func (t providers) register(c program.Register) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && c.Mint != n.Params.StakeMint, program.ErrAddress)
 	t.no(c.Payout.IsZero(), program.ErrZeroKey)
-	t.create(c.Provider, program.ProviderAddress(t.Program, c.Network, c.Peer))
-	t.create(c.Vault, program.StakeAddress(t.Program, c.Provider))
+	t.create(c.Provider, account.ProviderAddress(t.Program, c.Network, c.Peer))
+	t.create(c.Vault, account.StakeAddress(t.Program, c.Provider))
 	if err := t.refused(); err != nil {
 		return err
 	}
-	_, bump := program.FindAddress(t.Program, program.ProviderSeeds(c.Network, c.Peer)...)
-	_, vaultBump := program.FindAddress(t.Program, program.StakeSeeds(c.Provider)...)
-	t.Providers[c.Provider] = program.Provider{
+	_, bump := svm.FindAddress(t.Program, account.ProviderSeeds(c.Network, c.Peer)...)
+	_, vaultBump := svm.FindAddress(t.Program, account.StakeSeeds(c.Provider)...)
+	t.Providers[c.Provider] = account.Provider{
 		Bump: bump, VaultBump: vaultBump, Network: c.Network, Peer: c.Peer, Owner: c.Owner, Payout: c.Payout,
 		Inventory: c.Inventory, Registered: t.now,
 	}
-	t.pay(c.Payer, program.ProviderSize)
+	t.pay(c.Payer, account.ProviderSize)
 	t.open(c.Payer, c.Vault, c.Mint, c.Provider)
 	return nil
 }
@@ -61,11 +63,11 @@ func add(a, b uint64) uint64 {
 	return a + b
 }
 
-func (t *tx) ownedBy(p program.Provider, ok bool, owner sign.Key) {
+func (t *tx) ownedBy(p account.Provider, ok bool, owner sign.Key) {
 	t.no(ok && owner != p.Owner, program.ErrNotOwner)
 }
 
-func (t *tx) networkOf(p program.Provider, ok bool, network sign.Key) (program.Network, bool) {
+func (t *tx) networkOf(p account.Provider, ok bool, network sign.Key) (account.Network, bool) {
 	t.no(ok && network != p.Network, program.ErrAddress)
 	return find(t, t.Networks, network)
 }
@@ -74,7 +76,7 @@ func (t *tx) networkOf(p program.Provider, ok bool, network sign.Key) (program.N
 func (t providers) stake(c program.Stake) error {
 	t.no(c.Amount == 0, program.ErrAmount)
 	p, ok := find(t.tx, t.Providers, c.Provider)
-	t.no(ok && c.Vault != program.StakeAddress(t.Program, c.Provider), program.ErrAddress)
+	t.no(ok && c.Vault != account.StakeAddress(t.Program, c.Provider), program.ErrAddress)
 	t.sum(t.sum(p.Stake, c.Amount), p.Unbonding)
 	t.mint(c.Mint)
 	t.move(c.Source, c.Vault, c.Mint, c.Authority, c.Amount)
@@ -109,7 +111,7 @@ func (t providers) requestUnstake(c program.RequestUnstake) error {
 func (t providers) withdraw(c program.Withdraw) error {
 	p, ok := find(t.tx, t.Providers, c.Provider)
 	t.ownedBy(p, ok, c.Owner)
-	t.no(ok && c.Vault != program.StakeAddress(t.Program, c.Provider), program.ErrAddress)
+	t.no(ok && c.Vault != account.StakeAddress(t.Program, c.Provider), program.ErrAddress)
 	t.no(c.Destination == c.Vault, program.ErrDuplicate)
 	t.no(ok && p.Unbonding == 0, program.ErrNothingDue)
 	t.no(ok && t.now < p.Ready, program.ErrEarly)

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -15,7 +17,7 @@ func (t payouts) initEmission(c program.InitEmission) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && n.Params.Votes.Emission == 0, program.ErrNoVotes)
 	t.no(ok && c.Mint != n.Params.StakeMint, program.ErrMint)
-	t.create(c.Emission, program.EmissionAddress(t.Program, c.Network))
+	t.create(c.Emission, account.EmissionAddress(t.Program, c.Network))
 	if err := t.refused(); err != nil {
 		return err
 	}
@@ -24,10 +26,10 @@ func (t payouts) initEmission(c program.InitEmission) error {
 }
 
 // source adds the reasons why an account is not the source of rewards, or the one they return to.
-func (t payouts) source(n program.Network, network sign.Key, source uint8, at, mint sign.Key) {
-	of, must := n.Params.StakeMint, program.EmissionAddress(t.Program, network)
+func (t payouts) source(n account.Network, network sign.Key, source uint8, at, mint sign.Key) {
+	of, must := n.Params.StakeMint, account.EmissionAddress(t.Program, network)
 	if source > 0 {
-		of, must = n.Params.Mints[source-1].Mint, program.PoolAddress(t.Program, network, mint)
+		of, must = n.Params.Mints[source-1].Mint, account.PoolAddress(t.Program, network, mint)
 	}
 	t.no(mint != of, program.ErrMint)
 	t.no(at != must, program.ErrAddress)
@@ -41,17 +43,17 @@ func (t payouts) accept(c program.Accept) error {
 	}
 	t.no(c.Network != b.Network, program.ErrAddress)
 	t.no(b.Done, program.ErrOver)
-	t.no(b.Subject != program.SubjectRewards, program.ErrSubject)
+	t.no(b.Subject != account.SubjectRewards, program.ErrSubject)
 	n, ok := find(t.tx, t.Networks, c.Network)
-	if !ok || b.Subject != program.SubjectRewards || c.Network != b.Network {
+	if !ok || b.Subject != account.SubjectRewards || c.Network != b.Network {
 		return t.refused()
 	}
 	w := b.Rewards
 	t.inTime(n, w)
 	t.no(!b.Carried(), program.ErrNotCarried)
 	t.source(n, c.Network, w.Source, c.Source, c.Mint)
-	t.create(c.Payout, program.PayoutAddress(t.Program, c.Network, w.Source, w.Epoch))
-	t.create(c.Vault, program.RewardsAddress(t.Program, c.Payout))
+	t.create(c.Payout, account.PayoutAddress(t.Program, c.Network, w.Source, w.Epoch))
+	t.create(c.Vault, account.RewardsAddress(t.Program, c.Payout))
 	t.no(t.Tokens[c.Source].Amount < w.Sum, ErrToken)
 	t.mint(c.Mint)
 	emitted := n.Emitted
@@ -62,12 +64,12 @@ func (t payouts) accept(c program.Accept) error {
 	if err := t.refused(); err != nil {
 		return err
 	}
-	_, bump := program.FindAddress(t.Program, program.PayoutSeeds(c.Network, w.Source, w.Epoch)...)
-	_, vaultBump := program.FindAddress(t.Program, program.RewardsSeeds(c.Payout)...)
-	t.Payouts[c.Payout] = program.Payout{Bump: bump, VaultBump: vaultBump, Source: w.Source, Network: c.Network,
+	_, bump := svm.FindAddress(t.Program, account.PayoutSeeds(c.Network, w.Source, w.Epoch)...)
+	_, vaultBump := svm.FindAddress(t.Program, account.RewardsSeeds(c.Payout)...)
+	t.Payouts[c.Payout] = account.Payout{Bump: bump, VaultBump: vaultBump, Source: w.Source, Network: c.Network,
 		RentPayer: c.Payer, Root: w.Root, Epoch: w.Epoch, Sum: w.Sum, Stays: stays, Count: w.Count,
 		Claimed: make([]byte, (w.Count+7)/8)}
-	t.pay(c.Payer, program.PayoutSize(w.Count))
+	t.pay(c.Payer, account.PayoutSize(w.Count))
 	t.open(c.Payer, c.Vault, c.Mint, c.Payout)
 	t.moved(c.Source, c.Vault, w.Sum)
 	n.Emitted, b.Done = emitted, true
@@ -81,13 +83,13 @@ func (t payouts) claimReward(c program.ClaimReward) error {
 	if !ok {
 		return t.refused()
 	}
-	t.no(c.Vault != program.RewardsAddress(t.Program, c.Payout), program.ErrAddress)
+	t.no(c.Vault != account.RewardsAddress(t.Program, c.Payout), program.ErrAddress)
 	t.no(c.Destination == c.Vault, program.ErrDuplicate)
 	to, there := t.holding(c.Destination)
 	t.no(there && to.Mint != c.Mint, program.ErrMint)
 	t.known(c.Destination, c.Mint, to.Owner, c.Payee)
 	t.mint(c.Mint)
-	t.path(p.Root, program.RewardLeaf(to.Owner, c.Amount), uint64(c.Index), uint64(p.Count), c.Path)
+	t.path(p.Root, account.RewardLeaf(to.Owner, c.Amount), uint64(c.Index), uint64(p.Count), c.Path)
 	t.no(p.WasPaid(c.Index), program.ErrClaimed)
 	t.sum(p.Paid, c.Amount)
 	t.move(c.Vault, c.Destination, c.Mint, c.Payout, c.Amount)
@@ -109,7 +111,7 @@ func (t payouts) closePayout(c program.ClosePayout) error {
 	if !ok {
 		return t.refused()
 	}
-	t.no(c.Vault != program.RewardsAddress(t.Program, c.Payout) || c.RentPayer != p.RentPayer || c.Network != p.Network,
+	t.no(c.Vault != account.RewardsAddress(t.Program, c.Payout) || c.RentPayer != p.RentPayer || c.Network != p.Network,
 		program.ErrAddress)
 	if n, ok := find(t.tx, t.Networks, c.Network); ok && c.Network == p.Network {
 		t.source(n, c.Network, p.Source, c.Source, c.Mint)
@@ -122,7 +124,7 @@ func (t payouts) closePayout(c program.ClosePayout) error {
 	t.moved(c.Vault, c.Source, left)
 	delete(t.Tokens, c.Vault)
 	delete(t.Payouts, c.Payout)
-	t.repay(p.RentPayer, program.PayoutSize(p.Count))
-	t.repay(p.RentPayer, program.TokenSize)
+	t.repay(p.RentPayer, account.PayoutSize(p.Count))
+	t.repay(p.RentPayer, svm.TokenSize)
 	return nil
 }

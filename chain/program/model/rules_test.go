@@ -9,7 +9,9 @@ import (
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
@@ -32,7 +34,7 @@ type town struct {
 // newTown has a network with votes, and an escrow with two leases, which are paid for by a voucher.
 func newTown(t *testing.T) *town {
 	p := escrowtest.Params()
-	p.Votes = program.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, LeastBond: 150, Emission: 90_000, FirstSlot: 1,
+	p.Votes = account.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, LeastBond: 150, Emission: 90_000, FirstSlot: 1,
 		EpochSlots: 20, EpochsOfMonth: 4}
 	c := escrowtest.New(escrowtest.Net(t, p))
 	w := &town{t: t, chain: c, slot: c.Root, network: c.Net.Address(), keys: escrowtest.KeySet(t, 2, "a", "b", "c")}
@@ -44,7 +46,7 @@ func newTown(t *testing.T) *town {
 	w.core, w.s = cores[0], c.Final
 	at := c.Net.EscrowOf(w.core, f)
 	w.funding = func() (sign.Key, sign.Key, tranche.Leaf, tranche.Proof) {
-		return at, program.TrancheAddress(c.Net.Program, at, 0), tranche.LeafOf(w.core, f.Index), slices.Clone(f.Proof)
+		return at, account.TrancheAddress(c.Net.Program, at, 0), tranche.LeafOf(w.core, f.Index), slices.Clone(f.Proof)
 	}
 	w.hold("payout", escrowtest.Key("payouta"), 0)
 	w.hold("stake", escrowtest.Key("owner of stake"), 10_000)
@@ -53,16 +55,16 @@ func newTown(t *testing.T) *town {
 
 // hold gives a wallet's associated token account an amount, out of nothing.
 func (w *town) hold(_ string, owner sign.Key, amount uint64) {
-	w.s.Tokens[program.TokenAccount(owner, w.chain.Net.Mint)] = program.Token{Mint: w.chain.Net.Mint, Owner: owner, Amount: amount, Plain: true}
+	w.s.Tokens[svm.TokenAccount(owner, w.chain.Net.Mint)] = svm.Token{Mint: w.chain.Net.Mint, Owner: owner, Amount: amount, Plain: true}
 }
 
 // deny applies a call to a copy: it is refused for this rule, and changes nothing.
-func (w *town) deny(name string, rule error, call program.Call, beside ...program.Signed) {
+func (w *town) deny(name string, rule error, call program.Call, beside ...svm.Signed) {
 	w.t.Helper()
 	w.denyAt(name, w.slot, rule, call, beside...)
 }
 
-func (w *town) denyAt(name string, slot uint64, rule error, call program.Call, beside ...program.Signed) {
+func (w *town) denyAt(name string, slot uint64, rule error, call program.Call, beside ...svm.Signed) {
 	w.t.Helper()
 	s := w.s.Clone()
 	if err := s.Apply(slot, call, beside...); !errors.Is(err, rule) || !reflect.DeepEqual(s, w.s) {
@@ -71,7 +73,7 @@ func (w *town) denyAt(name string, slot uint64, rule error, call program.Call, b
 }
 
 // do applies a call that must succeed.
-func (w *town) do(name string, call program.Call, beside ...program.Signed) {
+func (w *town) do(name string, call program.Call, beside ...svm.Signed) {
 	w.t.Helper()
 	if err := w.s.Apply(w.slot, call, beside...); err != nil {
 		w.t.Fatalf("%s: %v", name, err)
@@ -89,7 +91,7 @@ func TestOpeningRules(t *testing.T) {
 	net, buyer := w.chain.Net, escrowtest.Key("buyer")
 	at := net.Escrow(buyer, market.OrderID{7}, w.slot)
 	good := program.OpenEscrow{Payer: buyer, Buyer: buyer, Source: escrowtest.Key("source"), Authority: buyer, Escrow: at,
-		Vault: program.VaultAddress(net.Program, at), Mint: net.Mint, Network: w.network, Order: market.OrderID{7}, Opened: w.slot,
+		Vault: account.VaultAddress(net.Program, at), Mint: net.Mint, Network: w.network, Order: market.OrderID{7}, Opened: w.slot,
 		Deadline: w.slot + 100, Deposit: 1000, RefundOwner: escrowtest.Key("owner"), MintIndex: net.MintIndex(), Keys: w.keys}
 	for name, c := range map[string]struct {
 		rule   error
@@ -102,9 +104,9 @@ func TestOpeningRules(t *testing.T) {
 		"threshold 0":      {program.ErrKeySet, func(c *program.OpenEscrow) { c.Keys.Threshold = 0 }},
 		"threshold 4 of 3": {program.ErrKeySet, func(c *program.OpenEscrow) { c.Keys.Threshold = 4 }},
 		"keys twice":       {program.ErrKeySet, func(c *program.OpenEscrow) { c.Keys.Keys = []sign.Key{c.Keys.Keys[0], c.Keys.Keys[0]} }},
-		"nine standbys":    {program.ErrStandby, func(c *program.OpenEscrow) { c.Standbys = make([]program.Standby, 9) }},
+		"nine standbys":    {program.ErrStandby, func(c *program.OpenEscrow) { c.Standbys = make([]account.Standby, 9) }},
 		"slot to come":     {program.ErrOpened, func(c *program.OpenEscrow) { c.Opened++ }},
-		"old slot":         {program.ErrOpened, func(c *program.OpenEscrow) { c.Opened -= program.OpeningSlots + 1 }},
+		"old slot":         {program.ErrOpened, func(c *program.OpenEscrow) { c.Opened -= account.OpeningSlots + 1 }},
 		"over at once":     {program.ErrDeadline, func(c *program.OpenEscrow) { c.Deadline = w.slot }},
 		"for ever":         {program.ErrDeadline, func(c *program.OpenEscrow) { c.Deadline = 1 << 40 }},
 		"no deposit":       {program.ErrAmount, func(c *program.OpenEscrow) { c.Deposit = 0 }},
@@ -119,7 +121,7 @@ func TestOpeningRules(t *testing.T) {
 	w.do("open", good)
 	w.deny("twice", program.ErrExists, good)
 	root := tranche.Root{Hash: sign.Hash{1}, Sum: 600, Count: 3}
-	add := program.AddTranche{Payer: buyer, Buyer: buyer, Escrow: at, Vault: good.Vault, Tranche: program.TrancheAddress(net.Program, at, 0), Root: root}
+	add := program.AddTranche{Payer: buyer, Buyer: buyer, Escrow: at, Vault: good.Vault, Tranche: account.TrancheAddress(net.Program, at, 0), Root: root}
 	for name, c := range map[string]struct {
 		rule   error
 		change func(*program.AddTranche)
@@ -127,7 +129,7 @@ func TestOpeningRules(t *testing.T) {
 		"other buyer":   {program.ErrAddress, func(c *program.AddTranche) { c.Buyer = escrowtest.Key("x") }},
 		"other number":  {program.ErrLeaf, func(c *program.AddTranche) { c.Index = 1 }},
 		"no leaves":     {program.ErrIndex, func(c *program.AddTranche) { c.Root.Count = 0 }},
-		"257 leaves":    {program.ErrIndex, func(c *program.AddTranche) { c.Root.Count = program.MaxLeaves + 1 }},
+		"257 leaves":    {program.ErrIndex, func(c *program.AddTranche) { c.Root.Count = account.MaxLeaves + 1 }},
 		"other vault":   {program.ErrAddress, func(c *program.AddTranche) { c.Vault = escrowtest.Key("x") }},
 		"too much":      {program.ErrAmount, func(c *program.AddTranche) { c.Root.Sum = 1001 }},
 		"other address": {program.ErrAddress, func(c *program.AddTranche) { c.Tranche = escrowtest.Key("x") }},
@@ -140,7 +142,7 @@ func TestOpeningRules(t *testing.T) {
 	if e := w.s.Escrows[at]; e.Outstanding != 600 || e.Tranches != 1 || w.s.Tokens[good.Vault].Amount != 1000 {
 		t.Errorf("escrow %+v", e)
 	}
-	second := with(add, func(c *program.AddTranche) { c.Index, c.Tranche = 1, program.TrancheAddress(net.Program, at, 1) })
+	second := with(add, func(c *program.AddTranche) { c.Index, c.Tranche = 1, account.TrancheAddress(net.Program, at, 1) })
 	w.deny("more than is free", program.ErrAmount, second)
 	top := program.TopUp{Escrow: at, Vault: good.Vault, Source: good.Source, Authority: buyer, Mint: net.Mint, Amount: 200}
 	w.deny("top up nothing", program.ErrAmount, with(top, func(c *program.TopUp) { c.Amount = 0 }))
@@ -157,12 +159,12 @@ func TestClaimRules(t *testing.T) {
 	w.slot += 30
 	net := w.chain.Net
 	at, tr, leaf, proof := w.funding()
-	voucher := func(cumulative market.Amount, names ...string) program.Signed {
+	voucher := func(cumulative market.Amount, names ...string) svm.Signed {
 		f := w.core
 		return program.VoucherSigned(net.Domain(), escrowtest.Voucher(t, net, f, fundingOf(w), verify.Voucher{Seq: 1, Cumulative: cumulative}, w.keys, names...))
 	}
-	good := program.Claim{Escrow: at, Tranche: tr, Vault: program.VaultAddress(net.Program, at), Mint: net.Mint, Network: w.network,
-		Destination: program.TokenAccount(w.core.Payout, net.Mint), Leaf: leaf, Proof: proof}
+	good := program.Claim{Escrow: at, Tranche: tr, Vault: account.VaultAddress(net.Program, at), Mint: net.Mint, Network: w.network,
+		Destination: svm.TokenAccount(w.core.Payout, net.Mint), Leaf: leaf, Proof: proof}
 	paid := voucher(250, "a", "b")
 	for name, c := range map[string]struct {
 		rule   error
@@ -173,7 +175,7 @@ func TestClaimRules(t *testing.T) {
 		"other vault":      {program.ErrAddress, func(c *program.Claim) { c.Vault = escrowtest.Key("x") }},
 		"into the vault":   {program.ErrDuplicate, func(c *program.Claim) { c.Destination = c.Vault }},
 		"other mint":       {program.ErrMint, func(c *program.Claim) { c.Mint = escrowtest.Key("other mint") }},
-		"other wallet":     {program.ErrRoot, func(c *program.Claim) { c.Destination = program.TokenAccount(escrowtest.Key("owner"), net.Mint) }},
+		"other wallet":     {program.ErrRoot, func(c *program.Claim) { c.Destination = svm.TokenAccount(escrowtest.Key("owner"), net.Mint) }},
 		"no account":       {program.ErrOwner, func(c *program.Claim) { c.Destination = escrowtest.Key("x") }},
 		"other place":      {program.ErrRoot, func(c *program.Claim) { c.Leaf.Index = 1 }},
 		"no such place":    {program.ErrIndex, func(c *program.Claim) { c.Leaf.Index = 2 }},
@@ -186,7 +188,7 @@ func TestClaimRules(t *testing.T) {
 		w.deny(name, c.rule, with(good, c.change), paid)
 	}
 	w.deny("one signature of two", program.ErrThreshold, good, voucher(250, "a"))
-	w.deny("forged", model.ErrSignature, good, with(voucher(250, "a", "b"), func(s *program.Signed) { s.Message = append([]byte{1}, s.Message[1:]...) }))
+	w.deny("forged", model.ErrSignature, good, with(voucher(250, "a", "b"), func(s *svm.Signed) { s.Message = append([]byte{1}, s.Message[1:]...) }))
 	w.deny("for nothing", program.ErrNothingDue, good, voucher(0, "a", "b"))
 	w.do("claim", good, paid)
 	w.deny("twice", program.ErrNothingDue, good, paid)
@@ -230,16 +232,16 @@ func TestRefundRules(t *testing.T) {
 	net, buyer := w.chain.Net, escrowtest.Key("buyer")
 	at, tr, _, _ := w.funding()
 	deadline := w.s.Escrows[at].Deadline
-	good := program.Refund{Escrow: at, Vault: program.VaultAddress(net.Program, at), Mint: net.Mint, Network: w.network, Buyer: buyer,
-		Destination: program.TokenAccount(escrowtest.Key("owner"), net.Mint)}
+	good := program.Refund{Escrow: at, Vault: account.VaultAddress(net.Program, at), Mint: net.Mint, Network: w.network, Buyer: buyer,
+		Destination: svm.TokenAccount(escrowtest.Key("owner"), net.Mint)}
 	anyone := with(good, func(c *program.Refund) { c.Buyer = sign.Key{} })
 	w.deny("nothing is free", program.ErrNothingDue, good)
 	w.do("top up", program.TopUp{Escrow: at, Vault: good.Vault, Source: escrowtest.Key("source"), Authority: buyer, Mint: net.Mint, Amount: 50})
 	w.deny("by anybody", program.ErrEarly, anyone)
 	w.deny("by another", program.ErrAddress, with(good, func(c *program.Refund) { c.Buyer = escrowtest.Key("x") }))
-	w.deny("to another", program.ErrTokenOwner, with(good, func(c *program.Refund) { c.Destination = program.TokenAccount(escrowtest.Key("payouta"), net.Mint) }))
+	w.deny("to another", program.ErrTokenOwner, with(good, func(c *program.Refund) { c.Destination = svm.TokenAccount(escrowtest.Key("payouta"), net.Mint) }))
 	w.do("refund", good)
-	if e := w.s.Escrows[at]; e.Refunded != 50 || e.State != program.EscrowOpen || e.Outstanding != 2000 {
+	if e := w.s.Escrows[at]; e.Refunded != 50 || e.State != account.EscrowOpen || e.Outstanding != 2000 {
 		t.Errorf("escrow %+v", e)
 	}
 	closing := program.CloseTranche{Escrow: at, Tranche: tr, RentPayer: buyer}
@@ -247,7 +249,7 @@ func TestRefundRules(t *testing.T) {
 	w.denyAt("within the margin", deadline+escrowtest.Margin, program.ErrEarly, anyone)
 	w.slot = deadline + escrowtest.Margin + 1
 	w.do("refund all", anyone)
-	if e := w.s.Escrows[at]; e.State != program.EscrowRefunded || e.Outstanding != 0 || w.s.Tokens[good.Vault].Amount != 0 {
+	if e := w.s.Escrows[at]; e.State != account.EscrowRefunded || e.Outstanding != 0 || w.s.Tokens[good.Vault].Amount != 0 {
 		t.Errorf("escrow %+v", e)
 	}
 	end := program.CloseEscrow{Escrow: at, Vault: good.Vault, Destination: good.Destination, Mint: net.Mint, RentPayer: buyer}
@@ -264,8 +266,8 @@ func TestProviderRules(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)
 	net, owner, peer := w.chain.Net, escrowtest.Key("owner of stake"), escrowtest.Key("peer")
-	at := program.ProviderAddress(net.Program, w.network, peer)
-	reg := program.Register{Payer: owner, Network: w.network, Mint: net.Mint, Provider: at, Vault: program.StakeAddress(net.Program, at),
+	at := account.ProviderAddress(net.Program, w.network, peer)
+	reg := program.Register{Payer: owner, Network: w.network, Mint: net.Mint, Provider: at, Vault: account.StakeAddress(net.Program, at),
 		Peer: peer, Owner: owner, Payout: owner}
 	w.deny("no payout", program.ErrZeroKey, with(reg, func(c *program.Register) { c.Payout = sign.Key{} }))
 	w.deny("other mint", program.ErrAddress, with(reg, func(c *program.Register) { c.Mint = escrowtest.Key("other mint") }))
@@ -281,7 +283,7 @@ func TestProviderRules(t *testing.T) {
 	if p := w.s.Providers[at]; p.Payout != payout || p.Inventory != inventory || p.Sequence != 2 {
 		t.Errorf("provider %+v", p)
 	}
-	stake := program.Stake{Authority: owner, Source: program.TokenAccount(owner, net.Mint), Provider: at, Vault: reg.Vault, Mint: net.Mint, Amount: 1000}
+	stake := program.Stake{Authority: owner, Source: svm.TokenAccount(owner, net.Mint), Provider: at, Vault: reg.Vault, Mint: net.Mint, Amount: 1000}
 	w.deny("stake nothing", program.ErrAmount, with(stake, func(c *program.Stake) { c.Amount = 0 }))
 	w.deny("stake too much", model.ErrToken, with(stake, func(c *program.Stake) { c.Amount = 10_001 }))
 	w.deny("stake elsewhere", program.ErrAddress, with(stake, func(c *program.Stake) { c.Vault = escrowtest.Key("x") }))
@@ -313,7 +315,7 @@ func (w *town) votes(provider, owner, peer sign.Key) {
 	w.slot++
 	rules := w.s.Networks[w.network].Rules
 	rules.ResponseSlots *= 2
-	ballot := program.BallotAddress(w.chain.Net.Program, w.network, provider, w.slot)
+	ballot := account.BallotAddress(w.chain.Net.Program, w.network, provider, w.slot)
 	propose := program.ProposeRules{Payer: owner, Owner: owner, Network: w.network, Provider: provider, Ballot: ballot, Opened: w.slot, Rules: rules}
 	w.deny("proposed by the peer", program.ErrNotOwner, with(propose, func(c *program.ProposeRules) { c.Owner = peer }))
 	w.deny("fees for no mint", program.ErrData, with(propose, func(c *program.ProposeRules) { c.Rules.Fees = nil }))
@@ -322,7 +324,7 @@ func (w *town) votes(provider, owner, peer sign.Key) {
 	w.do("propose", propose)
 	b := w.s.Ballots[ballot]
 	vote := program.CastVote{Payer: owner, Signer: owner, Provider: provider, Ballot: ballot, For: true,
-		Vote: program.VoteAddress(w.chain.Net.Program, b.Topic(ballot), provider)}
+		Vote: account.VoteAddress(w.chain.Net.Program, b.Topic(ballot), provider)}
 	w.deny("vote by the peer", program.ErrNotOwner, with(vote, func(c *program.CastVote) { c.Signer = peer }))
 	w.denyAt("vote too late", b.Ends+1, program.ErrOver, vote)
 	w.do("vote", vote)
@@ -349,7 +351,7 @@ func TestAnchorRules(t *testing.T) {
 	receipts := []sign.Hash{{1}, {2}, {3}}
 	leaves := [][]byte{receipts[0][:], receipts[1][:], receipts[2][:]}
 	root := merkle.Root(leaves)
-	at := program.AnchorAddress(w.chain.Net.Program, author, root)
+	at := account.AnchorAddress(w.chain.Net.Program, author, root)
 	anchor := program.Anchor{Authority: author, Anchor: at, Root: root, Count: 3}
 	w.deny("of nothing", program.ErrIndex, with(anchor, func(c *program.Anchor) { c.Count = 0 }))
 	w.deny("elsewhere", program.ErrAddress, with(anchor, func(c *program.Anchor) { c.Anchor = author }))
@@ -377,19 +379,19 @@ func TestRewardRules(t *testing.T) {
 	t.Parallel()
 	w := newTown(t)
 	net, owner, peer := w.chain.Net, escrowtest.Key("owner of stake"), escrowtest.Key("peer")
-	at := program.ProviderAddress(net.Program, w.network, peer)
-	w.s.Providers[at] = program.Provider{Network: w.network, Peer: peer, Owner: owner, Payout: owner, Stake: 1000, Bonded: 700}
+	at := account.ProviderAddress(net.Program, w.network, peer)
+	w.s.Providers[at] = account.Provider{Network: w.network, Peer: peer, Owner: owner, Payout: owner, Stake: 1000, Bonded: 700}
 	n := w.s.Networks[w.network]
 	n.Bonded = 700
 	w.s.Networks[w.network] = n
-	pool := program.PoolAddress(net.Program, w.network, net.Mint)
-	w.s.Tokens[pool] = program.Token{Mint: net.Mint, Owner: w.network, Amount: 1000, Plain: true}
+	pool := account.PoolAddress(net.Program, w.network, net.Mint)
+	w.s.Tokens[pool] = svm.Token{Mint: net.Mint, Owner: w.network, Amount: 1000, Plain: true}
 	payees := []sign.Key{escrowtest.Key("payouta"), owner}
-	leaves := [][]byte{program.RewardLeaf(payees[0], 300), program.RewardLeaf(payees[1], 400)}
+	leaves := [][]byte{account.RewardLeaf(payees[0], 300), account.RewardLeaf(payees[1], 400)}
 	epoch := (w.slot-1)/20 - 1
-	ballot := program.BallotAddress(net.Program, w.network, at, w.slot)
+	ballot := account.BallotAddress(net.Program, w.network, at, w.slot)
 	propose := program.ProposeRewards{Payer: owner, Signer: peer, Network: w.network, Provider: at, Ballot: ballot, Opened: w.slot,
-		Rewards: program.Rewards{Source: 2, Epoch: epoch, Sum: 700, Count: 2, Root: merkle.Root(leaves)}}
+		Rewards: account.Rewards{Source: 2, Epoch: epoch, Sum: 700, Count: 2, Root: merkle.Root(leaves)}}
 	for name, c := range map[string]struct {
 		rule   error
 		change func(*program.ProposeRewards)
@@ -406,21 +408,21 @@ func TestRewardRules(t *testing.T) {
 	}
 	w.do("propose", propose)
 	accept := program.Accept{Payer: owner, Network: w.network, Ballot: ballot, Source: pool, Mint: net.Mint,
-		Payout: program.PayoutAddress(net.Program, w.network, 2, epoch)}
-	accept.Vault = program.RewardsAddress(net.Program, accept.Payout)
+		Payout: account.PayoutAddress(net.Program, w.network, 2, epoch)}
+	accept.Vault = account.RewardsAddress(net.Program, accept.Payout)
 	w.deny("accepted before the vote", program.ErrNotCarried, accept)
 	vote := program.CastVote{Payer: owner, Signer: peer, Provider: at, Ballot: ballot, For: true,
-		Vote: program.VoteAddress(net.Program, w.s.Ballots[ballot].Topic(ballot), at)}
+		Vote: account.VoteAddress(net.Program, w.s.Ballots[ballot].Topic(ballot), at)}
 	w.deny("against rewards", program.ErrData, with(vote, func(c *program.CastVote) { c.For = false }))
 	w.do("vote", vote)
-	w.deny("from another source", program.ErrAddress, with(accept, func(c *program.Accept) { c.Source = program.TokenAccount(owner, net.Mint) }))
+	w.deny("from another source", program.ErrAddress, with(accept, func(c *program.Accept) { c.Source = svm.TokenAccount(owner, net.Mint) }))
 	w.deny("in another mint", program.ErrMint, with(accept, func(c *program.Accept) { c.Mint = escrowtest.Key("other mint") }))
 	w.do("accept", accept)
 	w.deny("accept twice", program.ErrOver, accept)
-	claim := program.ClaimReward{Payout: accept.Payout, Vault: accept.Vault, Destination: program.TokenAccount(payees[0], net.Mint),
+	claim := program.ClaimReward{Payout: accept.Payout, Vault: accept.Vault, Destination: svm.TokenAccount(payees[0], net.Mint),
 		Mint: net.Mint, Amount: 300, Path: merkle.Prove(leaves, 0)}
 	w.deny("more than its reward", program.ErrRoot, with(claim, func(c *program.ClaimReward) { c.Amount++ }))
-	w.deny("another's reward", program.ErrRoot, with(claim, func(c *program.ClaimReward) { c.Destination = program.TokenAccount(owner, net.Mint) }))
+	w.deny("another's reward", program.ErrRoot, with(claim, func(c *program.ClaimReward) { c.Destination = svm.TokenAccount(owner, net.Mint) }))
 	w.deny("into the vault", program.ErrDuplicate, with(claim, func(c *program.ClaimReward) { c.Destination = c.Vault }))
 	w.do("claim", claim)
 	w.deny("claim twice", program.ErrClaimed, claim)
@@ -444,7 +446,7 @@ func TestNetworkRules(t *testing.T) {
 	w.do("give up", program.SetAuthority{Authority: escrowtest.Key("next"), Network: w.network})
 	w.deny("by nobody", program.ErrAuthority, program.SetAuthority{Network: w.network, New: authority})
 	w.deny("drawn by nobody", program.ErrAuthority, program.DrawPool{Network: w.network, Mint: w.chain.Net.Mint, Amount: 1,
-		Pool: program.PoolAddress(w.chain.Net.Program, w.network, w.chain.Net.Mint)})
+		Pool: account.PoolAddress(w.chain.Net.Program, w.network, w.chain.Net.Mint)})
 }
 
 // Anybody creates a network of lawful parameters, at the one address that they make, and the pools of its mints.
@@ -454,16 +456,16 @@ func TestFoundingRules(t *testing.T) {
 	p := escrowtest.Params()
 	p.Network = "another"
 	w.s.Mints[escrowtest.Key("other mint")] = model.Mint{}
-	found := program.InitNetwork{Payer: escrowtest.Key("x"), Network: program.NetworkAddress(w.chain.Net.Program, p), Params: p}
+	found := program.InitNetwork{Payer: escrowtest.Key("x"), Network: account.NetworkAddress(w.chain.Net.Program, p), Params: p}
 	w.deny("of another address", program.ErrAddress, with(found, func(c *program.InitNetwork) { c.Network = w.network }))
 	w.deny("of unlawful parameters", program.ErrParams, with(found, func(c *program.InitNetwork) { c.Params.Network = "" }))
 	w.deny("of other decimals", program.ErrMint, with(found, func(c *program.InitNetwork) {
-		c.Params.Mints = []program.MintTerms{{Mint: w.chain.Net.Mint, Decimals: 9}}
+		c.Params.Mints = []account.MintTerms{{Mint: w.chain.Net.Mint, Decimals: 9}}
 	}))
 	w.do("found", found)
 	w.deny("twice", program.ErrExists, found)
 	pool := program.InitPool{Payer: escrowtest.Key("x"), Network: found.Network, Mint: w.chain.Net.Mint, Index: 1,
-		Pool: program.PoolAddress(w.chain.Net.Program, found.Network, w.chain.Net.Mint)}
+		Pool: account.PoolAddress(w.chain.Net.Program, found.Network, w.chain.Net.Mint)}
 	w.deny("pool of another mint", program.ErrMint, with(pool, func(c *program.InitPool) { c.Index = 0 }))
 	w.deny("pool elsewhere", program.ErrAddress, with(pool, func(c *program.InitPool) { c.Pool = found.Network }))
 	w.do("open the pool", pool)

@@ -2,6 +2,8 @@ package model
 
 import (
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -54,8 +56,8 @@ func (t *tx) unbonded(network sign.Key, amount uint64) {
 
 // proposeRules: an owner with the least bond proposes rules within the bounds.
 func (t votes) proposeRules(c program.ProposeRules) error {
-	b := program.Ballot{Subject: program.SubjectRules, Rules: c.Rules}
-	return t.propose(b, c.Opened, c.Payer, c.Owner, c.Network, c.Provider, c.Ballot, func(n program.Network) {
+	b := account.Ballot{Subject: account.SubjectRules, Rules: c.Rules}
+	return t.propose(b, c.Opened, c.Payer, c.Owner, c.Network, c.Provider, c.Ballot, func(n account.Network) {
 		t.no(n.Params.Allows(c.Rules) != nil, program.ErrParams)
 		t.no(len(c.Rules.Fees) != len(n.Params.Mints), program.ErrData)
 	})
@@ -63,11 +65,11 @@ func (t votes) proposeRules(c program.ProposeRules) error {
 
 // proposeRewards: an owner with the least bond proposes an epoch's rewards, of no more than the epoch may give.
 func (t votes) proposeRewards(c program.ProposeRewards) error {
-	b := program.Ballot{Subject: program.SubjectRewards, Rewards: c.Rewards}
-	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(n program.Network) {
+	b := account.Ballot{Subject: account.SubjectRewards, Rewards: c.Rewards}
+	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(n account.Network) {
 		w, v := c.Rewards, n.Params.Votes
 		t.no(int(w.Source) > len(n.Params.Mints), program.ErrMint)
-		t.no(w.Count == 0 || w.Count > program.MaxPayees, program.ErrIndex)
+		t.no(w.Count == 0 || w.Count > account.MaxPayees, program.ErrIndex)
 		t.no(w.Sum == 0, program.ErrAmount)
 		if v.On() {
 			t.inTime(n, w)
@@ -77,7 +79,7 @@ func (t votes) proposeRewards(c program.ProposeRewards) error {
 }
 
 // inTime: from an epoch's end for a month its rewards can be voted on and accepted.
-func (t *tx) inTime(n program.Network, w program.Rewards) {
+func (t *tx) inTime(n account.Network, w account.Rewards) {
 	v := n.Params.Votes
 	end := v.EpochEnd(w.Epoch)
 	t.no(end == ^uint64(0), program.ErrOverflow)
@@ -85,37 +87,37 @@ func (t *tx) inTime(n program.Network, w program.Rewards) {
 }
 
 func (t votes) propose(
-	b program.Ballot, opened uint64, payer, signer, network, provider, ballot sign.Key, about func(program.Network),
+	b account.Ballot, opened uint64, payer, signer, network, provider, ballot sign.Key, about func(account.Network),
 ) error {
 	p, ok := find(t.tx, t.Providers, provider)
 	t.speaks(p, ok, signer, b.Subject)
 	n, isNetwork := t.networkOf(p, ok, network)
 	t.no(ok && isNetwork && p.Bonded < n.Params.Votes.LeastBond, program.ErrNotBonded)
-	t.no(opened > t.now || t.now > add(opened, program.OpeningSlots), program.ErrOpened)
+	t.no(opened > t.now || t.now > add(opened, account.OpeningSlots), program.ErrOpened)
 	v := n.Params.Votes
 	if isNetwork {
 		t.no(!v.On(), program.ErrNoVotes)
 		t.no(n.Bonded < v.LeastBonded, program.ErrQuorum)
 		about(n)
 	}
-	t.create(ballot, program.BallotAddress(t.Program, network, provider, opened))
+	t.create(ballot, account.BallotAddress(t.Program, network, provider, opened))
 	b.Ends = t.sum(t.now, v.VotingSlots)
 	b.Ripe = t.sum(t.sum(b.Ends, v.LockSlots), 1)
 	b.Dead = t.sum(b.Ripe, v.VotingSlots)
 	if err := t.refused(); err != nil {
 		return err
 	}
-	_, b.Bump = program.FindAddress(t.Program, program.BallotSeeds(network, provider, opened)...)
+	_, b.Bump = svm.FindAddress(t.Program, account.BallotSeeds(network, provider, opened)...)
 	b.Network, b.Proposer, b.RentPayer, b.Opened = network, provider, payer, opened
 	b.Total, b.Sequence = n.Bonded, n.Sequence
 	t.Ballots[ballot] = b
-	t.pay(payer, program.BallotSize)
+	t.pay(payer, account.BallotSize)
 	return nil
 }
 
 // speaks: the owner decides; rewards are counted by its machine, so the peer key may speak of them too.
-func (t votes) speaks(p program.Provider, ok bool, signer sign.Key, s program.Subject) {
-	t.no(ok && signer != p.Owner && (s == program.SubjectRules || signer != p.Peer), program.ErrNotOwner)
+func (t votes) speaks(p account.Provider, ok bool, signer sign.Key, s account.Subject) {
+	t.no(ok && signer != p.Owner && (s == account.SubjectRules || signer != p.Peer), program.ErrNotOwner)
 }
 
 // castVote: once on a topic, with all that was bonded before the ballot was opened, which stays bonded until the vote
@@ -129,11 +131,11 @@ func (t votes) castVote(c program.CastVote) error {
 	}
 	t.no(p.Network != b.Network, program.ErrOtherNetwork)
 	t.speaks(p, ok, c.Signer, b.Subject)
-	t.no(b.Subject != program.SubjectRules && !c.For, program.ErrData)
+	t.no(b.Subject != account.SubjectRules && !c.For, program.ErrData)
 	t.no(p.Bonded == 0 || p.Raised >= b.Opened, program.ErrNotBonded)
-	v, former := program.Vote{Provider: c.Provider, RentPayer: c.Payer, For: c.For}, program.Ballot{}
+	v, former := account.Vote{Provider: c.Provider, RentPayer: c.Payer, For: c.For}, account.Ballot{}
 	if c.Former.IsZero() {
-		t.create(c.Vote, program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider))
+		t.create(c.Vote, account.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider))
 	} else {
 		v, former = t.leaves(c, b)
 	}
@@ -141,8 +143,8 @@ func (t votes) castVote(c program.CastVote) error {
 		return err
 	}
 	if c.Former.IsZero() {
-		_, v.Bump = program.FindAddress(t.Program, program.VoteSeeds(b.Topic(c.Ballot), c.Provider)...)
-		t.pay(c.Payer, program.VoteSize)
+		_, v.Bump = svm.FindAddress(t.Program, account.VoteSeeds(b.Topic(c.Ballot), c.Provider)...)
+		t.pay(c.Payer, account.VoteSize)
 	} else {
 		former.For -= v.Weight
 		t.Ballots[c.Former] = former
@@ -161,8 +163,8 @@ func (t votes) castVote(c program.CastVote) error {
 
 // leaves: of rewards a vote moves from one ballot to another on the same epoch, as long as the first has not taken
 // effect.
-func (t votes) leaves(c program.CastVote, b program.Ballot) (program.Vote, program.Ballot) {
-	t.no(c.Vote != program.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider), program.ErrAddress)
+func (t votes) leaves(c program.CastVote, b account.Ballot) (account.Vote, account.Ballot) {
+	t.no(c.Vote != account.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider), program.ErrAddress)
 	v, ok := find(t.tx, t.Votes, c.Vote)
 	t.no(ok && v.Ballot == c.Ballot, program.ErrExists)
 	t.no(ok && v.Ballot != c.Former, program.ErrAddress)
@@ -180,7 +182,7 @@ func (t votes) closeVote(c program.CloseVote) error {
 		return err
 	}
 	delete(t.Votes, c.Vote)
-	t.repay(v.RentPayer, program.VoteSize)
+	t.repay(v.RentPayer, account.VoteSize)
 	return nil
 }
 
@@ -194,7 +196,7 @@ func (t votes) enact(c program.Enact) error {
 	t.no(c.Network != b.Network, program.ErrAddress)
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(b.Done || t.now > b.Dead, program.ErrOver)
-	t.no(b.Subject != program.SubjectRules, program.ErrSubject)
+	t.no(b.Subject != account.SubjectRules, program.ErrSubject)
 	t.no(t.now < b.Ripe, program.ErrEarly)
 	t.no(ok && b.Sequence != n.Sequence, program.ErrSuperseded)
 	t.no(!b.Carried(), program.ErrNotCarried)
@@ -212,11 +214,11 @@ func (t votes) enact(c program.Enact) error {
 func (t votes) closeBallot(c program.CloseBallot) error {
 	b, ok := find(t.tx, t.Ballots, c.Ballot)
 	t.no(ok && b.RentPayer != c.RentPayer, program.ErrAddress)
-	t.no(ok && (t.now <= b.Dead || t.now <= add(b.Opened, program.OpeningSlots)), program.ErrEarly)
+	t.no(ok && (t.now <= b.Dead || t.now <= add(b.Opened, account.OpeningSlots)), program.ErrEarly)
 	if err := t.refused(); err != nil {
 		return err
 	}
 	delete(t.Ballots, c.Ballot)
-	t.repay(b.RentPayer, program.BallotSize)
+	t.repay(b.RentPayer, account.BallotSize)
 	return nil
 }

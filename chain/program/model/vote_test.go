@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
 	"github.com/starling-network/starling/chain/program/modeltest"
 	"github.com/starling-network/starling/market/sign"
@@ -20,7 +21,7 @@ func TestNoStakeVotesTwice(t *testing.T) {
 			bonded := map[sign.Key]uint64{}
 			for at, p := range w.Providers {
 				bonded[p.Network] += p.Bonded
-				if p.Bonded > p.Stake || p.Stake+p.Unbonding > w.Tokens[program.StakeAddress(w.Program, at)].Amount {
+				if p.Bonded > p.Stake || p.Stake+p.Unbonding > w.Tokens[account.StakeAddress(w.Program, at)].Amount {
 					t.Fatalf("%d bonded of %d with %d unbonding: %s", p.Bonded, p.Stake, p.Unbonding, s.Describe())
 				}
 				if s.Slot <= p.Frozen && p.Bonded < before.Providers[at].Bonded && p.Slashed != s.Slot {
@@ -78,7 +79,7 @@ func TestRewardsAreBounded(t *testing.T) {
 				paid[payee{c.Payout, c.Index}] = true
 			}
 			for at, p := range w.Payouts {
-				if p.Paid > p.Sum || p.Paid+w.Tokens[program.RewardsAddress(w.Program, at)].Amount < p.Sum {
+				if p.Paid > p.Sum || p.Paid+w.Tokens[account.RewardsAddress(w.Program, at)].Amount < p.Sum {
 					t.Fatalf("%d paid of %d: %s", p.Paid, p.Sum, s.Describe())
 				}
 			}
@@ -117,7 +118,7 @@ func TestRulesStayInBounds(t *testing.T) {
 					t.Fatalf("rules %+v: %s", r, s.Describe())
 				}
 				for _, f := range r.Fees {
-					if f.BurnBps < program.MinBurnBps || f.FeeBps < program.MinFeeBps || f.FeeBps > program.MaxFeeBps {
+					if f.BurnBps < account.MinBurnBps || f.FeeBps < account.MinFeeBps || f.FeeBps > account.MaxFeeBps {
 						t.Fatalf("rules %+v: %s", r, s.Describe())
 					}
 				}

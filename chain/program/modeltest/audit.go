@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
@@ -57,7 +59,7 @@ func audited(peer sign.Key, w audit.Window, root byte, lie bool) shown {
 // statement is the call that reports a statement, with its signature instruction.
 func (w auditCalls) statement(
 	network sign.Key, by sign.Key, what program.Statement, layout []byte, signer sign.Key, s shown,
-) (program.State, program.Signed) {
+) (program.State, svm.Signed) {
 	tag, _ := what.Form()
 	c := program.State{Reporter: by, Network: network, What: what,
 		Stated: program.StatedAddress(w.Program, network, by, what, signer, layout)}
@@ -66,14 +68,14 @@ func (w auditCalls) statement(
 }
 
 // firstLie is shown by the first provider.
-func (w auditCalls) firstLie(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
+func (w auditCalls) firstLie(network, provider sign.Key, do func(program.Call, ...svm.Signed)) {
 	peer := w.Providers[provider].Peer
 	s := audited(peer, audit.WindowOf(market.Slot(w.Slot), auditSlots)-1, 1, true)
 	layout := audit.Show(s.answer, s.openings).Marshal()
 	do(w.statement(network, w.people[1].Key(), program.StatementShown, layout[:], peer, s))
 }
 
-func (w auditCalls) state() (program.Call, []program.Signed) {
+func (w auditCalls) state() (program.Call, []svm.Signed) {
 	_, p, ok := w.staked()
 	if !ok || w.Slot < 4*auditSlots {
 		return nil, nil
@@ -103,10 +105,10 @@ func (w auditCalls) state() (program.Call, []program.Signed) {
 		layout[w.choice(8)] ^= 1
 	}
 	c, signed := w.statement(p.Network, by, what, layout, p.Peer, s)
-	return c, []program.Signed{signed}
+	return c, []svm.Signed{signed}
 }
 
-func (w auditCalls) closeStated() (program.Call, []program.Signed) {
+func (w auditCalls) closeStated() (program.Call, []svm.Signed) {
 	at, s, ok := pick(w.World, w.Stated)
 	if !ok || !w.oneIn(4) {
 		return nil, nil
@@ -114,7 +116,7 @@ func (w auditCalls) closeStated() (program.Call, []program.Signed) {
 	return program.CloseStated{Reporter: s.Reporter, Stated: at}, nil
 }
 
-func (w auditCalls) slashAudit() (program.Call, []program.Signed) {
+func (w auditCalls) slashAudit() (program.Call, []svm.Signed) {
 	at, p, ok := w.staked()
 	if !ok {
 		return nil, nil
@@ -133,7 +135,7 @@ func (w auditCalls) slashAudit() (program.Call, []program.Signed) {
 		return nil, nil
 	}
 	mint := w.Mints[1]
-	c := program.SlashAudit{Network: p.Network, Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint,
+	c := program.SlashAudit{Network: p.Network, Provider: at, Vault: account.StakeAddress(w.Program, at), Mint: mint,
 		A: k, Reporter: Account(s.Reporter, mint)}
 	if s.What == program.StatementAnswer {
 		c.Kind = audit.TwoAnswers

@@ -2,6 +2,8 @@ package modeltest
 
 import (
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -20,7 +22,7 @@ func (w *World) guardians() market.KeySet {
 	return ks
 }
 
-func (w escrowCalls) openEscrow() (program.Call, []program.Signed) {
+func (w escrowCalls) openEscrow() (program.Call, []svm.Signed) {
 	network, n, ok := pick(w.World, w.Networks)
 	if !ok || len(w.Escrows) > 2 && !w.oneIn(6) {
 		return nil, nil
@@ -32,7 +34,7 @@ func (w escrowCalls) openEscrow() (program.Call, []program.Signed) {
 		RefundOwner: w.person(), MintIndex: uint8(w.choice(len(n.Params.Mints))),
 	}
 	if w.oneIn(4) {
-		c.Opened -= w.upTo(program.OpeningSlots + 1)
+		c.Opened -= w.upTo(account.OpeningSlots + 1)
 	}
 	if w.oneIn(2) {
 		c.Referrer = w.person()
@@ -44,21 +46,21 @@ func (w escrowCalls) openEscrow() (program.Call, []program.Signed) {
 		c.Keys = w.guardians()
 		c.Payer, c.Authority = buyer, buyer // or the signatures would not fit
 		for range w.choice(3) {
-			c.Standbys = append(c.Standbys, program.Standby{Provider: w.person(), Payout: w.person(),
+			c.Standbys = append(c.Standbys, account.Standby{Provider: w.person(), Payout: w.person(),
 				MaxRate: 3_000_000, Budget: amountOf(w.amount(5000))})
 		}
 	}
 	c.Source = Account(c.Authority, c.Mint)
-	c.Escrow = program.EscrowAddress(w.Program, network, buyer, sign.Hash(c.Order), c.Opened)
-	c.Vault = program.VaultAddress(w.Program, c.Escrow)
+	c.Escrow = account.EscrowAddress(w.Program, network, buyer, sign.Hash(c.Order), c.Opened)
+	c.Vault = account.VaultAddress(w.Program, c.Escrow)
 	return c, nil
 }
 
-func (w escrowCalls) free(e program.Escrow) uint64 {
+func (w escrowCalls) free(e account.Escrow) uint64 {
 	return w.Tokens[e.Vault].Amount - e.Outstanding - e.Fee
 }
 
-func (w escrowCalls) addTranche() (program.Call, []program.Signed) {
+func (w escrowCalls) addTranche() (program.Call, []svm.Signed) {
 	at, e, ok := pick(w.World, w.Escrows)
 	if !ok {
 		return nil, nil
@@ -83,7 +85,7 @@ func (w escrowCalls) addTranche() (program.Call, []program.Signed) {
 		w.t.Fatal(err)
 	}
 	c := program.AddTranche{Payer: w.person(), Buyer: e.Buyer, Escrow: at, Vault: e.Vault, Index: e.Tranches,
-		Root: built.Root(), Tranche: program.TrancheAddress(w.Program, at, e.Tranches)}
+		Root: built.Root(), Tranche: account.TrancheAddress(w.Program, at, e.Tranches)}
 	if !has(w.Tranches, c.Tranche) {
 		w.trees[c.Tranche] = tree{leaves, built}
 	}
@@ -96,7 +98,7 @@ func has[V any](m map[sign.Key]V, k sign.Key) bool {
 }
 
 // keys are as many voucher keys as must sign, sometimes one more or less.
-func (w escrowCalls) keys(e program.Escrow) []sign.Key {
+func (w escrowCalls) keys(e account.Escrow) []sign.Key {
 	n := int(e.Keys.Threshold)
 	if w.oneIn(10) {
 		n = int(w.upTo(uint64(len(e.Keys.Keys))))
@@ -108,20 +110,20 @@ func (w escrowCalls) keys(e program.Escrow) []sign.Key {
 	return e.Keys.Keys[skip : skip+n]
 }
 
-func (w escrowCalls) addStandbyTranche() (program.Call, []program.Signed) {
+func (w escrowCalls) addStandbyTranche() (program.Call, []svm.Signed) {
 	at, e, ok := pick(w.World, w.Escrows)
 	if !ok || len(e.Standbys) == 0 {
 		return nil, nil
 	}
 	c := program.AddStandbyTranche{Payer: w.person(), Escrow: at, Vault: e.Vault, Signers: w.keys(e), Index: e.Tranches,
-		Tranche: program.TrancheAddress(w.Program, at, e.Tranches)}
+		Tranche: account.TrancheAddress(w.Program, at, e.Tranches)}
 	var leaves []tranche.Leaf
 	for i := range w.between(1, 4) {
 		which := w.upTo(uint64(len(e.Standbys) - 1))
 		s := e.Standbys[which]
 		start := w.between(w.Slot, w.Slot+5)
 		if w.oneIn(6) {
-			start = w.Slot - program.OpeningSlots - w.upTo(1)
+			start = w.Slot - account.OpeningSlots - w.upTo(1)
 		}
 		l := program.StandbyLeaf{Standby: uint8(which), Lease: market.LeaseID(w.next()),
 			Rate: market.Rate(w.between(1, uint64(s.MaxRate))), Cap: amountOf(w.amount(uint64(s.Budget) / 2)),
@@ -136,7 +138,7 @@ func (w escrowCalls) addStandbyTranche() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w escrowCalls) topUp() (program.Call, []program.Signed) {
+func (w escrowCalls) topUp() (program.Call, []svm.Signed) {
 	at, e, ok := pick(w.World, w.Escrows)
 	if !ok {
 		return nil, nil
@@ -147,7 +149,7 @@ func (w escrowCalls) topUp() (program.Call, []program.Signed) {
 }
 
 // retiring is a leaf with an open window, if there is one in the tranche.
-func (w escrowCalls) retiring(n program.Tranche, leaves []tranche.Leaf) tranche.Leaf {
+func (w escrowCalls) retiring(n account.Tranche, leaves []tranche.Leaf) tranche.Leaf {
 	for i, s := range n.Leaves {
 		if s.Window != 0 && s.Freed == 0 {
 			return leaves[i]
@@ -158,8 +160,8 @@ func (w escrowCalls) retiring(n program.Tranche, leaves []tranche.Leaf) tranche.
 
 // someLeaf is a leaf of a tranche that is there, with its proof.
 func (w escrowCalls) someLeaf(
-	which func(program.Tranche, []tranche.Leaf) tranche.Leaf,
-) (at sign.Key, e program.Escrow, l tranche.Leaf, p tranche.Proof, ok bool) {
+	which func(account.Tranche, []tranche.Leaf) tranche.Leaf,
+) (at sign.Key, e account.Escrow, l tranche.Leaf, p tranche.Proof, ok bool) {
 	at, n, ok := pick(w.World, w.Tranches)
 	made, known := w.trees[at]
 	if !ok || !known ||
@@ -174,8 +176,8 @@ func (w escrowCalls) someLeaf(
 	return at, w.Escrows[n.Escrow], l, p, true
 }
 
-func (w escrowCalls) claim() (program.Call, []program.Signed) {
-	at, e, l, p, ok := w.someLeaf(func(_ program.Tranche, of []tranche.Leaf) tranche.Leaf { return one(w.World, of) })
+func (w escrowCalls) claim() (program.Call, []svm.Signed) {
+	at, e, l, p, ok := w.someLeaf(func(_ account.Tranche, of []tranche.Leaf) tranche.Leaf { return one(w.World, of) })
 	if !ok {
 		return nil, nil
 	}
@@ -193,11 +195,11 @@ func (w escrowCalls) claim() (program.Call, []program.Signed) {
 	c := program.Claim{Escrow: escrow, Tranche: at, Vault: e.Vault, Destination: Account(l.Payout, e.Mint),
 		Mint: e.Mint, Network: e.Network, Leaf: l, Proof: p}
 	layout := v.Marshal()
-	return c, []program.Signed{w.sign(e.Network, sign.TagVoucher, layout[:], w.keys(e))}
+	return c, []svm.Signed{w.sign(e.Network, sign.TagVoucher, layout[:], w.keys(e))}
 }
 
 // sign is an instruction that the precompile accepts; sometimes for another network, or as another kind of object.
-func (w *World) sign(network sign.Key, tag sign.Tag, layout []byte, keys []sign.Key) program.Signed {
+func (w *World) sign(network sign.Key, tag sign.Tag, layout []byte, keys []sign.Key) svm.Signed {
 	d := w.Networks[network].Params.Domain(w.Program)
 	switch w.choice(40) {
 	case 0:
@@ -216,8 +218,8 @@ func (w *World) sign(network sign.Key, tag sign.Tag, layout []byte, keys []sign.
 }
 
 // signed is good: every holder of one of the keys signs.
-func (w *World) signed(d sign.Domain, tag sign.Tag, layout []byte, keys ...sign.Key) program.Signed {
-	s := program.Signed{Message: d.Preimage(tag, layout)}
+func (w *World) signed(d sign.Domain, tag sign.Tag, layout []byte, keys ...sign.Key) svm.Signed {
+	s := svm.Signed{Message: d.Preimage(tag, layout)}
 	for _, k := range keys {
 		by := w.signer(k)
 		signature, err := by.Sign(s.Message)
@@ -229,7 +231,7 @@ func (w *World) signed(d sign.Domain, tag sign.Tag, layout []byte, keys ...sign.
 	return s
 }
 
-func (w escrowCalls) retireBegin() (program.Call, []program.Signed) {
+func (w escrowCalls) retireBegin() (program.Call, []svm.Signed) {
 	at, n, ok := pick(w.World, w.Tranches)
 	if !ok || !w.oneIn(3) {
 		return nil, nil
@@ -243,7 +245,7 @@ func (w escrowCalls) retireBegin() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w escrowCalls) retireFinish() (program.Call, []program.Signed) {
+func (w escrowCalls) retireFinish() (program.Call, []svm.Signed) {
 	at, _, l, p, ok := w.someLeaf(w.retiring)
 	if !ok {
 		return nil, nil
@@ -251,8 +253,8 @@ func (w escrowCalls) retireFinish() (program.Call, []program.Signed) {
 	return program.RetireFinish{Escrow: w.Tranches[at].Escrow, Tranche: at, Leaf: l, Proof: p}, nil
 }
 
-func (w escrowCalls) retireFinal() (program.Call, []program.Signed) {
-	at, e, l, p, ok := w.someLeaf(func(_ program.Tranche, of []tranche.Leaf) tranche.Leaf { return one(w.World, of) })
+func (w escrowCalls) retireFinal() (program.Call, []svm.Signed) {
+	at, e, l, p, ok := w.someLeaf(func(_ account.Tranche, of []tranche.Leaf) tranche.Leaf { return one(w.World, of) })
 	if !ok || !w.oneIn(3) {
 		return nil, nil
 	}
@@ -268,10 +270,10 @@ func (w escrowCalls) retireFinal() (program.Call, []program.Signed) {
 		by[0] = w.person()
 	}
 	return program.RetireFinal{Escrow: w.Tranches[at].Escrow, Tranche: at, Network: e.Network, Leaf: l, Proof: p},
-		[]program.Signed{w.sign(e.Network, sign.TagReceipt, layout[:], by)}
+		[]svm.Signed{w.sign(e.Network, sign.TagReceipt, layout[:], by)}
 }
 
-func (w escrowCalls) refund() (program.Call, []program.Signed) {
+func (w escrowCalls) refund() (program.Call, []svm.Signed) {
 	at, e, ok := pick(w.World, w.Escrows)
 	if !ok || w.Slot <= e.Deadline && !w.oneIn(3) {
 		return nil, nil
@@ -284,7 +286,7 @@ func (w escrowCalls) refund() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w escrowCalls) sweep() (program.Call, []program.Signed) {
+func (w escrowCalls) sweep() (program.Call, []svm.Signed) {
 	at, e, ok := pick(w.World, w.Escrows)
 	if !ok || e.Fee == 0 && !w.oneIn(5) {
 		return nil, nil
@@ -292,7 +294,7 @@ func (w escrowCalls) sweep() (program.Call, []program.Signed) {
 	n := w.Networks[e.Network]
 	c := program.Sweep{Escrow: at, Vault: e.Vault, Mint: e.Mint, Network: e.Network}
 	if n.PaysPool() {
-		c.Pool = program.PoolAddress(w.Program, e.Network, e.Mint)
+		c.Pool = account.PoolAddress(w.Program, e.Network, e.Mint)
 	}
 	if !n.Params.Treasury.IsZero() {
 		c.Treasury = Account(n.Params.Treasury, e.Mint)
@@ -303,15 +305,15 @@ func (w escrowCalls) sweep() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w escrowCalls) closeTranche() (program.Call, []program.Signed) {
+func (w escrowCalls) closeTranche() (program.Call, []svm.Signed) {
 	at, n, ok := pick(w.World, w.Tranches)
-	if !ok || n.Outstanding > 0 && w.Escrows[n.Escrow].State == program.EscrowOpen && !w.oneIn(5) {
+	if !ok || n.Outstanding > 0 && w.Escrows[n.Escrow].State == account.EscrowOpen && !w.oneIn(5) {
 		return nil, nil
 	}
 	return program.CloseTranche{Escrow: n.Escrow, Tranche: at, RentPayer: n.RentPayer}, nil
 }
 
-func (w escrowCalls) closeEscrow() (program.Call, []program.Signed) {
+func (w escrowCalls) closeEscrow() (program.Call, []svm.Signed) {
 	at, e, ok := pick(w.World, w.Escrows)
 	if !ok {
 		return nil, nil

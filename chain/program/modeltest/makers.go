@@ -1,13 +1,16 @@
 package modeltest
 
-import "github.com/starling-network/starling/chain/program"
+import (
+	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
+)
 
 // maker makes one kind of call; nil where there is nothing to call about.
-type maker func(*World) (program.Call, []program.Signed)
+type maker func(*World) (program.Call, []svm.Signed)
 
 // by is the maker of a part of a world.
-func by[P ~struct{ *World }](make func(P) (program.Call, []program.Signed)) maker {
-	return func(w *World) (program.Call, []program.Signed) { return make(P{w}) }
+func by[P ~struct{ *World }](make func(P) (program.Call, []svm.Signed)) maker {
+	return func(w *World) (program.Call, []svm.Signed) { return make(P{w}) }
 }
 
 // makers are all. The more likely stand more than once.

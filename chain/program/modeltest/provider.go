@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
@@ -15,7 +17,7 @@ import (
 type providerCalls struct{ *World }
 
 // networks are made, ruled and given pools.
-func (w providerCalls) networks() (program.Call, []program.Signed) {
+func (w providerCalls) networks() (program.Call, []svm.Signed) {
 	at, n, ok := pick(w.World, w.Networks)
 	if !ok {
 		return nil, nil
@@ -33,7 +35,7 @@ func (w providerCalls) networks() (program.Call, []program.Signed) {
 		i := w.choice(len(n.Params.Mints))
 		mint := n.Params.Mints[i].Mint
 		return program.InitPool{Payer: w.person(), Network: at, Mint: mint,
-			Pool: program.PoolAddress(w.Program, at, mint), Index: uint8(i)}, nil
+			Pool: account.PoolAddress(w.Program, at, mint), Index: uint8(i)}, nil
 	}
 	p := w.params(one(w.World, []string{"ruled", "third", "fourth"}), w.person(), w.person())
 	switch w.choice(15) {
@@ -49,9 +51,9 @@ func (w providerCalls) networks() (program.Call, []program.Signed) {
 	case 1:
 		p.ResponseSlots = 0
 	case 2:
-		p.Mints[0].BurnBps, p.Mints[0].PoolBps = program.MinBurnBps-1, 5001
+		p.Mints[0].BurnBps, p.Mints[0].PoolBps = account.MinBurnBps-1, 5001
 	case 3:
-		p.Mints[1].FeeBps = program.MaxFeeBps + 1
+		p.Mints[1].FeeBps = account.MaxFeeBps + 1
 	case 4:
 		p.Mints[1].Mint = p.Mints[0].Mint
 	case 5:
@@ -59,17 +61,17 @@ func (w providerCalls) networks() (program.Call, []program.Signed) {
 	case 6:
 		p.Mints = p.Mints[:1]
 	}
-	return program.InitNetwork{Payer: w.person(), Network: program.NetworkAddress(w.Program, p), Params: p}, nil
+	return program.InitNetwork{Payer: w.person(), Network: account.NetworkAddress(w.Program, p), Params: p}, nil
 }
 
 func (w *World) registration(network, peer, owner sign.Key) program.Register {
-	at := program.ProviderAddress(w.Program, network, peer)
+	at := account.ProviderAddress(w.Program, network, peer)
 	return program.Register{Payer: owner, Owner: owner, Peer: peer, Network: network, Provider: at,
-		Vault: program.StakeAddress(w.Program, at), Mint: w.Networks[network].Params.StakeMint, Payout: owner,
+		Vault: account.StakeAddress(w.Program, at), Mint: w.Networks[network].Params.StakeMint, Payout: owner,
 		Inventory: sign.Hash{1}}
 }
 
-func (w providerCalls) register() (program.Call, []program.Signed) {
+func (w providerCalls) register() (program.Call, []svm.Signed) {
 	network, _, ok := pick(w.World, w.Networks)
 	if !ok {
 		return nil, nil
@@ -77,7 +79,7 @@ func (w providerCalls) register() (program.Call, []program.Signed) {
 	return w.registration(network, w.person(), w.person()), nil
 }
 
-func (w providerCalls) update() (program.Call, []program.Signed) {
+func (w providerCalls) update() (program.Call, []svm.Signed) {
 	at, p, ok := pick(w.World, w.Providers)
 	if !ok {
 		return nil, nil
@@ -99,10 +101,10 @@ func (w providerCalls) update() (program.Call, []program.Signed) {
 func (w *World) stakeOf(at, who sign.Key, amount uint64) program.Stake {
 	mint := w.Mints[1]
 	return program.Stake{Authority: who, Source: Account(who, mint), Provider: at,
-		Vault: program.StakeAddress(w.Program, at), Mint: mint, Amount: amount}
+		Vault: account.StakeAddress(w.Program, at), Mint: mint, Amount: amount}
 }
 
-func (w providerCalls) stake() (program.Call, []program.Signed) {
+func (w providerCalls) stake() (program.Call, []svm.Signed) {
 	at, _, ok := pick(w.World, w.Providers)
 	if !ok {
 		return nil, nil
@@ -110,7 +112,7 @@ func (w providerCalls) stake() (program.Call, []program.Signed) {
 	return w.stakeOf(at, w.person(), w.amount(10_000)), nil
 }
 
-func (w providerCalls) requestUnstake() (program.Call, []program.Signed) {
+func (w providerCalls) requestUnstake() (program.Call, []svm.Signed) {
 	at, p, ok := pick(w.World, w.Providers)
 	if !ok {
 		return nil, nil
@@ -118,12 +120,12 @@ func (w providerCalls) requestUnstake() (program.Call, []program.Signed) {
 	return program.RequestUnstake{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Stake + 1)}, nil
 }
 
-func (w providerCalls) withdraw() (program.Call, []program.Signed) {
+func (w providerCalls) withdraw() (program.Call, []svm.Signed) {
 	at, p, ok := pick(w.World, w.Providers)
 	if !ok || p.Unbonding == 0 && !w.oneIn(5) {
 		return nil, nil
 	}
-	return program.Withdraw{Owner: p.Owner, Provider: at, Vault: program.StakeAddress(w.Program, at),
+	return program.Withdraw{Owner: p.Owner, Provider: at, Vault: account.StakeAddress(w.Program, at),
 		Destination: Account(w.person(), w.Mints[1]), Mint: w.Mints[1]}, nil
 }
 
@@ -131,8 +133,8 @@ func (w providerCalls) withdraw() (program.Call, []program.Signed) {
 var unitSets = [][]market.UnitID{{{1}, {2}, {3}}, {{2}, {4}}}
 
 // staked is a provider, more often one that has something to lose.
-func (w *World) staked() (at sign.Key, p program.Provider, ok bool) {
-	with := map[sign.Key]program.Provider{}
+func (w *World) staked() (at sign.Key, p account.Provider, ok bool) {
+	with := map[sign.Key]account.Provider{}
 	for k, p := range w.Providers {
 		if p.Stake+p.Unbonding > 0 {
 			with[k] = p
@@ -144,7 +146,7 @@ func (w *World) staked() (at sign.Key, p program.Provider, ok bool) {
 	return pick(w, with)
 }
 
-func (w providerCalls) attest() (program.Call, []program.Signed) {
+func (w providerCalls) attest() (program.Call, []svm.Signed) {
 	_, p, ok := w.staked()
 	if !ok {
 		return nil, nil
@@ -182,12 +184,12 @@ func (w providerCalls) attest() (program.Call, []program.Signed) {
 	}
 	return program.Attest{Reporter: reporter, Network: p.Network,
 			Attested: program.AttestedAddress(w.Program, p.Network, reporter, core.Hash())},
-		[]program.Signed{w.sign(p.Network, sign.TagReceipt, layout[:], keys)}
+		[]svm.Signed{w.sign(p.Network, sign.TagReceipt, layout[:], keys)}
 }
 
 // slash: any two receipts that were shown; now and then there is a conflict among them, and then it is more likely
 // taken.
-func (w providerCalls) slash() (program.Call, []program.Signed) {
+func (w providerCalls) slash() (program.Call, []svm.Signed) {
 	at, p, ok := w.staked()
 	if !ok || len(w.Attested) < 2 {
 		return nil, nil
@@ -211,7 +213,7 @@ func (w providerCalls) slash() (program.Call, []program.Signed) {
 	}
 	a, b := w.Attested[pair[0]], w.Attested[pair[1]]
 	mint := w.Mints[1]
-	c := program.Slash{Network: p.Network, Provider: at, Vault: program.StakeAddress(w.Program, at), Mint: mint,
+	c := program.Slash{Network: p.Network, Provider: at, Vault: account.StakeAddress(w.Program, at), Mint: mint,
 		A: pair[0], B: pair[1], VictimA: Account(a.Core.Buyer, mint), VictimB: Account(b.Core.Buyer, mint),
 		Reporter: Account(a.Reporter, mint), Unit: market.UnitID{2}}
 	c.InA, c.InB = w.unitProof(a.Core), w.unitProof(b.Core)
@@ -231,7 +233,7 @@ func (w providerCalls) unitProof(core verify.ReceiptCore) market.UnitProof {
 	return market.UnitProof{}
 }
 
-func (w providerCalls) closeAttested() (program.Call, []program.Signed) {
+func (w providerCalls) closeAttested() (program.Call, []svm.Signed) {
 	at, a, ok := pick(w.World, w.Attested)
 	if !ok || !w.oneIn(4) {
 		return nil, nil
@@ -239,14 +241,14 @@ func (w providerCalls) closeAttested() (program.Call, []program.Signed) {
 	return program.CloseAttested{Reporter: a.Reporter, Attested: at}, nil
 }
 
-func (w providerCalls) drawPool() (program.Call, []program.Signed) {
+func (w providerCalls) drawPool() (program.Call, []svm.Signed) {
 	at, p, ok := w.staked()
 	n := w.Networks[p.Network]
 	if !ok || n.Authority.IsZero() {
 		return nil, nil
 	}
 	for _, mint := range w.Mints {
-		pool := program.PoolAddress(w.Program, p.Network, mint)
+		pool := account.PoolAddress(w.Program, p.Network, mint)
 		if w.Tokens[pool].Amount > 0 || w.oneIn(10) {
 			return program.DrawPool{Authority: n.Authority, Network: p.Network, Pool: pool, Mint: mint, Provider: at,
 				Destination: Account(p.Payout, mint), Amount: w.amount(w.Tokens[pool].Amount + 1)}, nil
@@ -255,7 +257,7 @@ func (w providerCalls) drawPool() (program.Call, []program.Signed) {
 	return nil, nil
 }
 
-func (w providerCalls) anchor() (program.Call, []program.Signed) {
+func (w providerCalls) anchor() (program.Call, []svm.Signed) {
 	n := int(w.between(1, 9))
 	var receipts [][]byte
 	for range n {
@@ -263,12 +265,12 @@ func (w providerCalls) anchor() (program.Call, []program.Signed) {
 		receipts = append(receipts, h[:])
 	}
 	c := program.Anchor{Authority: w.person(), Root: merkle.Root(receipts), Count: uint64(n)}
-	c.Anchor = program.AnchorAddress(w.Program, c.Authority, c.Root)
+	c.Anchor = account.AnchorAddress(w.Program, c.Authority, c.Root)
 	w.roots[c.Anchor] = batch{receipts}
 	return c, nil
 }
 
-func (w providerCalls) prove() (program.Call, []program.Signed) {
+func (w providerCalls) prove() (program.Call, []svm.Signed) {
 	at, _, ok := pick(w.World, w.Anchors)
 	if !ok {
 		return nil, nil
@@ -282,7 +284,7 @@ func (w providerCalls) prove() (program.Call, []program.Signed) {
 	return program.Prove{Anchor: at, Receipt: sign.Hash(receipts[i]), Index: uint64(i), Path: path}, nil
 }
 
-func (w providerCalls) closeAnchor() (program.Call, []program.Signed) {
+func (w providerCalls) closeAnchor() (program.Call, []svm.Signed) {
 	at, a, ok := pick(w.World, w.Anchors)
 	if !ok || !w.oneIn(3) {
 		return nil, nil

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/merkle"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -12,7 +14,7 @@ import (
 type voteCalls struct{ *World }
 
 // Votes of these worlds: short, so that a few steps cross them.
-var votes = program.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, LeastBond: 150, Emission: 90_000_000,
+var votes = account.Votes{VotingSlots: 20, LockSlots: 5, LeastBonded: 600, LeastBond: 150, Emission: 90_000_000,
 	FirstSlot: 1, EpochSlots: 20, EpochsOfMonth: 4}
 
 // payees are those of a root of rewards.
@@ -24,17 +26,17 @@ type payees []struct {
 func (p payees) leaves() [][]byte {
 	out := make([][]byte, len(p))
 	for i, x := range p {
-		out[i] = program.RewardLeaf(x.to, x.amount)
+		out[i] = account.RewardLeaf(x.to, x.amount)
 	}
 	return out
 }
 
 // firstVote has the first provider bond, fills the emission's account, accepts rewards of an epoch and pays one. It
 // votes for other rules, which do not hold yet, and for rewards of the pool, which are not accepted yet.
-func (w voteCalls) firstVote(network, provider sign.Key, do func(program.Call, ...program.Signed)) {
+func (w voteCalls) firstVote(network, provider sign.Key, do func(program.Call, ...svm.Signed)) {
 	p := w.Providers[provider]
 	mint := w.Mints[1]
-	emission := program.EmissionAddress(w.Program, network)
+	emission := account.EmissionAddress(w.Program, network)
 	do(program.InitEmission{Payer: p.Owner, Network: network, Mint: mint, Emission: emission})
 	// An owner withdraws its stake into any account: so tokens come there by a call of this program.
 	stake := w.stakeOf(provider, p.Owner, votes.Emission)
@@ -49,32 +51,32 @@ func (w voteCalls) firstVote(network, provider sign.Key, do func(program.Call, .
 	do(c)
 	b := w.Ballots[c.Ballot]
 	do(program.CastVote{Payer: p.Owner, Signer: p.Peer, Provider: provider, Ballot: c.Ballot,
-		Vote: program.VoteAddress(w.Program, b.Topic(c.Ballot), provider), For: true})
+		Vote: account.VoteAddress(w.Program, b.Topic(c.Ballot), provider), For: true})
 	do(w.acceptance(c.Ballot, p.Owner))
-	do(w.rewardClaim(program.PayoutAddress(w.Program, network, 0, c.Rewards.Epoch), 1))
+	do(w.rewardClaim(account.PayoutAddress(w.Program, network, 0, c.Rewards.Epoch), 1))
 
 	w.Slot++ // for another address
 	rules := w.Networks[network].Rules
 	rules.MinStake--
 	r := program.ProposeRules{Payer: p.Owner, Owner: p.Owner, Network: network, Provider: provider,
-		Ballot: program.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot, Rules: rules}
+		Ballot: account.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot, Rules: rules}
 	do(r)
 	do(program.CastVote{Payer: p.Owner, Signer: p.Owner, Provider: provider, Ballot: r.Ballot,
-		Vote: program.VoteAddress(w.Program, sign.Hash(r.Ballot), provider), For: true})
+		Vote: account.VoteAddress(w.Program, sign.Hash(r.Ballot), provider), For: true})
 
 	w.Slot++
 	next := w.rewardsOf(network, provider, 1, 9)
 	do(next)
 	b = w.Ballots[next.Ballot]
 	do(program.CastVote{Payer: p.Owner, Signer: p.Peer, Provider: provider, Ballot: next.Ballot,
-		Vote: program.VoteAddress(w.Program, b.Topic(next.Ballot), provider), For: true})
+		Vote: account.VoteAddress(w.Program, b.Topic(next.Ballot), provider), For: true})
 }
 
 // rewardsOf opens a ballot on the rewards of the last epoch.
 func (w voteCalls) rewardsOf(network, provider sign.Key, source uint8, sum uint64) program.ProposeRewards {
 	p := w.Providers[provider]
 	v := w.Networks[network].Params.Votes
-	r := program.Rewards{Source: source, Sum: sum, Count: uint32(1 + w.choice(9))}
+	r := account.Rewards{Source: source, Sum: sum, Count: uint32(1 + w.choice(9))}
 	if v.On() {
 		r.Epoch = (w.Slot-v.FirstSlot)/v.EpochSlots - 1
 	}
@@ -92,26 +94,26 @@ func (w voteCalls) rewardsOf(network, provider sign.Key, source uint8, sum uint6
 	r.Root, r.Table = merkle.Root(paid.leaves()), sign.Sum([]byte("table"))
 	w.paid[r.Root] = paid
 	return program.ProposeRewards{Payer: p.Owner, Signer: one(w.World, []sign.Key{p.Owner, p.Peer}), Network: network,
-		Provider: provider, Ballot: program.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot,
+		Provider: provider, Ballot: account.BallotAddress(w.Program, network, provider, w.Slot), Opened: w.Slot,
 		Rewards: r}
 }
 
 func (w voteCalls) acceptance(ballot, payer sign.Key) program.Accept {
 	b := w.Ballots[ballot]
 	c := program.Accept{Payer: payer, Network: b.Network, Ballot: ballot,
-		Payout: program.PayoutAddress(w.Program, b.Network, b.Rewards.Source, b.Rewards.Epoch)}
+		Payout: account.PayoutAddress(w.Program, b.Network, b.Rewards.Source, b.Rewards.Epoch)}
 	c.Source, c.Mint = w.sourceOf(b.Network, b.Rewards.Source)
-	c.Vault = program.RewardsAddress(w.Program, c.Payout)
+	c.Vault = account.RewardsAddress(w.Program, c.Payout)
 	return c
 }
 
 func (w voteCalls) sourceOf(network sign.Key, source uint8) (at, mint sign.Key) {
 	n := w.Networks[network]
 	if source == 0 || int(source) > len(n.Params.Mints) {
-		return program.EmissionAddress(w.Program, network), n.Params.StakeMint
+		return account.EmissionAddress(w.Program, network), n.Params.StakeMint
 	}
 	mint = n.Params.Mints[source-1].Mint
-	return program.PoolAddress(w.Program, network, mint), mint
+	return account.PoolAddress(w.Program, network, mint), mint
 }
 
 func (w voteCalls) rewardClaim(payout sign.Key, i uint32) program.ClaimReward {
@@ -122,13 +124,13 @@ func (w voteCalls) rewardClaim(payout sign.Key, i uint32) program.ClaimReward {
 		w.t.Fatal(err)
 	}
 	_, mint := w.sourceOf(p.Network, p.Source)
-	return program.ClaimReward{Payout: payout, Vault: program.RewardsAddress(w.Program, payout),
+	return program.ClaimReward{Payout: payout, Vault: account.RewardsAddress(w.Program, payout),
 		Destination: Account(paid[i].to, mint), Mint: mint, Index: i, Amount: paid[i].amount, Path: path}
 }
 
 // bonded is a provider, more often one that votes.
-func (w voteCalls) bonded() (at sign.Key, p program.Provider, ok bool) {
-	with := map[sign.Key]program.Provider{}
+func (w voteCalls) bonded() (at sign.Key, p account.Provider, ok bool) {
+	with := map[sign.Key]account.Provider{}
 	for k, p := range w.Providers {
 		if p.Bonded > 0 {
 			with[k] = p
@@ -140,7 +142,7 @@ func (w voteCalls) bonded() (at sign.Key, p program.Provider, ok bool) {
 	return pick(w.World, with)
 }
 
-func (w voteCalls) bond() (program.Call, []program.Signed) {
+func (w voteCalls) bond() (program.Call, []svm.Signed) {
 	at, p, ok := w.staked()
 	if !ok {
 		return nil, nil
@@ -148,7 +150,7 @@ func (w voteCalls) bond() (program.Call, []program.Signed) {
 	return program.Bond{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Stake - p.Bonded + 1)}, nil
 }
 
-func (w voteCalls) release() (program.Call, []program.Signed) {
+func (w voteCalls) release() (program.Call, []svm.Signed) {
 	at, p, ok := w.bonded()
 	if !ok || !w.oneIn(3) {
 		return nil, nil
@@ -156,7 +158,7 @@ func (w voteCalls) release() (program.Call, []program.Signed) {
 	return program.Release{Owner: p.Owner, Network: p.Network, Provider: at, Amount: w.amount(p.Bonded + 1)}, nil
 }
 
-func (w voteCalls) proposeRules() (program.Call, []program.Signed) {
+func (w voteCalls) proposeRules() (program.Call, []svm.Signed) {
 	at, p, ok := w.bonded()
 	if !ok {
 		return nil, nil
@@ -176,14 +178,14 @@ func (w voteCalls) proposeRules() (program.Call, []program.Signed) {
 	case 4:
 		r.Fees[0].BurnBps, r.Fees[0].PoolBps = r.Fees[0].PoolBps, r.Fees[0].BurnBps
 	default:
-		r.ResponseSlots, r.Fees[0] = response+uint32(w.choice(40)), program.Fees{FeeBps: 10 + uint16(w.choice(900)),
+		r.ResponseSlots, r.Fees[0] = response+uint32(w.choice(40)), account.Fees{FeeBps: 10 + uint16(w.choice(900)),
 			BurnBps: 5000, TreasuryBps: 2500, ReferrerBps: 2500}
 	}
 	return program.ProposeRules{Payer: w.person(), Owner: p.Owner, Network: p.Network, Provider: at,
-		Ballot: program.BallotAddress(w.Program, p.Network, at, w.Slot), Opened: w.Slot, Rules: r}, nil
+		Ballot: account.BallotAddress(w.Program, p.Network, at, w.Slot), Opened: w.Slot, Rules: r}, nil
 }
 
-func (w voteCalls) proposeRewards() (program.Call, []program.Signed) {
+func (w voteCalls) proposeRewards() (program.Call, []svm.Signed) {
 	at, p, ok := w.bonded()
 	if !ok {
 		return nil, nil
@@ -203,8 +205,8 @@ func (w voteCalls) proposeRewards() (program.Call, []program.Signed) {
 }
 
 // openBallot is a ballot, more often one that can still be voted on.
-func (w voteCalls) openBallot() (at sign.Key, b program.Ballot, ok bool) {
-	with := map[sign.Key]program.Ballot{}
+func (w voteCalls) openBallot() (at sign.Key, b account.Ballot, ok bool) {
+	with := map[sign.Key]account.Ballot{}
 	for k, b := range w.Ballots {
 		if !b.Done && w.Slot <= b.Ends {
 			with[k] = b
@@ -216,14 +218,14 @@ func (w voteCalls) openBallot() (at sign.Key, b program.Ballot, ok bool) {
 	return pick(w.World, with)
 }
 
-func (w voteCalls) castVote() (program.Call, []program.Signed) {
+func (w voteCalls) castVote() (program.Call, []svm.Signed) {
 	ballot, b, ok := w.openBallot()
 	at, p, some := w.bonded()
 	if !ok || !some {
 		return nil, nil
 	}
 	c := program.CastVote{Payer: w.person(), Signer: p.Owner, Provider: at, Ballot: ballot,
-		Vote: program.VoteAddress(w.Program, b.Topic(ballot), at), For: !w.oneIn(8)}
+		Vote: account.VoteAddress(w.Program, b.Topic(ballot), at), For: !w.oneIn(8)}
 	if w.oneIn(3) {
 		c.Signer = p.Peer
 	}
@@ -233,7 +235,7 @@ func (w voteCalls) castVote() (program.Call, []program.Signed) {
 	return c, nil
 }
 
-func (w voteCalls) closeVote() (program.Call, []program.Signed) {
+func (w voteCalls) closeVote() (program.Call, []svm.Signed) {
 	at, v, ok := pick(w.World, w.Votes)
 	if !ok || w.Slot <= v.Ends && !w.oneIn(5) {
 		return nil, nil
@@ -242,8 +244,8 @@ func (w voteCalls) closeVote() (program.Call, []program.Signed) {
 }
 
 // carried is a ballot about a subject, more often one with enough votes that has not taken effect.
-func (w voteCalls) carried(s program.Subject) (at sign.Key, b program.Ballot, ok bool) {
-	with, all := map[sign.Key]program.Ballot{}, map[sign.Key]program.Ballot{}
+func (w voteCalls) carried(s account.Subject) (at sign.Key, b account.Ballot, ok bool) {
+	with, all := map[sign.Key]account.Ballot{}, map[sign.Key]account.Ballot{}
 	for k, b := range w.Ballots {
 		if b.Subject == s {
 			all[k] = b
@@ -261,8 +263,8 @@ func (w voteCalls) carried(s program.Subject) (at sign.Key, b program.Ballot, ok
 	return pick(w.World, with)
 }
 
-func (w voteCalls) enact() (program.Call, []program.Signed) {
-	at, b, ok := w.carried(program.SubjectRules)
+func (w voteCalls) enact() (program.Call, []svm.Signed) {
+	at, b, ok := w.carried(account.SubjectRules)
 	if !ok {
 		return nil, nil
 	}
@@ -272,15 +274,15 @@ func (w voteCalls) enact() (program.Call, []program.Signed) {
 	return program.Enact{Network: b.Network, Ballot: at}, nil
 }
 
-func (w voteCalls) accept() (program.Call, []program.Signed) {
-	at, _, ok := w.carried(program.SubjectRewards)
+func (w voteCalls) accept() (program.Call, []svm.Signed) {
+	at, _, ok := w.carried(account.SubjectRewards)
 	if !ok {
 		return nil, nil
 	}
 	return w.acceptance(at, w.person()), nil
 }
 
-func (w voteCalls) closeBallot() (program.Call, []program.Signed) {
+func (w voteCalls) closeBallot() (program.Call, []svm.Signed) {
 	at, b, ok := pick(w.World, w.Ballots)
 	if !ok || w.Slot <= b.Dead && !w.oneIn(6) {
 		return nil, nil
@@ -288,10 +290,10 @@ func (w voteCalls) closeBallot() (program.Call, []program.Signed) {
 	return program.CloseBallot{Ballot: at, RentPayer: b.RentPayer}, nil
 }
 
-func (w voteCalls) initEmission() (program.Call, []program.Signed) {
-	without := map[sign.Key]program.Network{}
+func (w voteCalls) initEmission() (program.Call, []svm.Signed) {
+	without := map[sign.Key]account.Network{}
 	for at, n := range w.Networks {
-		if _, there := w.Tokens[program.EmissionAddress(w.Program, at)]; !there && n.Params.Votes.On() {
+		if _, there := w.Tokens[account.EmissionAddress(w.Program, at)]; !there && n.Params.Votes.On() {
 			without[at] = n
 		}
 	}
@@ -303,10 +305,10 @@ func (w voteCalls) initEmission() (program.Call, []program.Signed) {
 		return nil, nil
 	}
 	return program.InitEmission{Payer: w.person(), Network: at, Mint: n.Params.StakeMint,
-		Emission: program.EmissionAddress(w.Program, at)}, nil
+		Emission: account.EmissionAddress(w.Program, at)}, nil
 }
 
-func (w voteCalls) claimReward() (program.Call, []program.Signed) {
+func (w voteCalls) claimReward() (program.Call, []svm.Signed) {
 	at, p, ok := pick(w.World, w.Payouts)
 	if !ok || w.paid[p.Root] == nil {
 		return nil, nil
@@ -314,7 +316,7 @@ func (w voteCalls) claimReward() (program.Call, []program.Signed) {
 	return w.rewardClaim(at, uint32(w.choice(len(w.paid[p.Root])))), nil
 }
 
-func (w voteCalls) closePayout() (program.Call, []program.Signed) {
+func (w voteCalls) closePayout() (program.Call, []svm.Signed) {
 	at, p, ok := pick(w.World, w.Payouts)
 	if !ok || !w.oneIn(3) {
 		return nil, nil
@@ -322,7 +324,7 @@ func (w voteCalls) closePayout() (program.Call, []program.Signed) {
 	if w.Land == nil && !w.Together && w.Slot <= p.Stays && w.oneIn(3) {
 		w.Slot = p.Stays + 1
 	}
-	c := program.ClosePayout{Payout: at, Vault: program.RewardsAddress(w.Program, at), Network: p.Network,
+	c := program.ClosePayout{Payout: at, Vault: account.RewardsAddress(w.Program, at), Network: p.Network,
 		RentPayer: p.RentPayer}
 	c.Source, c.Mint = w.sourceOf(p.Network, p.Source)
 	return c, nil

@@ -12,7 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/model"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify"
@@ -23,12 +25,12 @@ import (
 type Step struct {
 	Slot   uint64
 	Call   program.Call
-	Beside []program.Signed
+	Beside []svm.Signed
 }
 
 // Instructions are the step's, in order.
-func (s Step) Instructions(at sign.Key) []program.Instruction {
-	var out []program.Instruction
+func (s Step) Instructions(at sign.Key) []svm.Instruction {
+	var out []svm.Instruction
 	for _, b := range s.Beside {
 		out = append(out, b.Instruction())
 	}
@@ -88,7 +90,7 @@ func New(t *rapid.T, at sign.Key) *World {
 		p := sign.NewPrivate(sign.Sum([]byte("person"), []byte{byte(i)}))
 		w.people = append(w.people, p)
 		for _, mint := range w.Mints {
-			w.Tokens[Account(p.Key(), mint)] = program.Token{Mint: mint, Owner: p.Key(), Amount: Wealth, Plain: true}
+			w.Tokens[Account(p.Key(), mint)] = svm.Token{Mint: mint, Owner: p.Key(), Amount: Wealth, Plain: true}
 		}
 	}
 	return w
@@ -111,7 +113,7 @@ func Account(owner, mint sign.Key) sign.Key {
 	type pair struct{ owner, mint sign.Key }
 	at, ok := accounts.Load(pair{owner, mint})
 	if !ok {
-		at, _ = accounts.LoadOrStore(pair{owner, mint}, program.TokenAccount(owner, mint))
+		at, _ = accounts.LoadOrStore(pair{owner, mint}, svm.TokenAccount(owner, mint))
 	}
 	return at.(sign.Key)
 }
@@ -208,26 +210,26 @@ func (w *World) amount(most uint64) uint64 {
 // their pools, a provider with stake, an escrow of which something was claimed and swept, and two receipts that
 // contradict each other. Each is shown with the state before it.
 func (w *World) Begin(see func(before *model.State, s Step)) {
-	do := func(c program.Call, beside ...program.Signed) {
+	do := func(c program.Call, beside ...svm.Signed) {
 		before, s := w.State.Clone(), w.land(Step{Slot: w.Slot, Call: c, Beside: beside})
 		if err := w.Apply(s.Slot, s.Call, s.Beside...); err != nil {
 			w.t.Fatalf("%T in the beginning: %v", c, err)
 		}
 		see(before, s)
 	}
-	for _, p := range []program.Params{w.params("ruled", w.people[7].Key(), w.people[8].Key()),
+	for _, p := range []account.Params{w.params("ruled", w.people[7].Key(), w.people[8].Key()),
 		w.params("free", sign.Key{}, sign.Key{})} {
-		network := program.NetworkAddress(w.Program, p)
+		network := account.NetworkAddress(w.Program, p)
 		do(program.InitNetwork{Payer: w.people[0].Key(), Network: network, Params: p})
 		if p.Authority.IsZero() {
 			continue
 		}
 		for i, m := range p.Mints {
 			do(program.InitPool{Payer: w.people[0].Key(), Network: network, Mint: m.Mint,
-				Pool: program.PoolAddress(w.Program, network, m.Mint), Index: uint8(i)})
+				Pool: account.PoolAddress(w.Program, network, m.Mint), Index: uint8(i)})
 		}
 		do(w.registration(network, w.people[4].Key(), w.people[3].Key()))
-		provider := program.ProviderAddress(w.Program, network, w.people[4].Key())
+		provider := account.ProviderAddress(w.Program, network, w.people[4].Key())
 		do(w.stakeOf(provider, w.people[3].Key(), 1001))
 		w.firstEscrow(network, do)
 		voteCalls{w}.firstVote(network, provider, do)
@@ -247,14 +249,14 @@ func (w *World) Begin(see func(before *model.State, s Step)) {
 }
 
 // firstEscrow is opened, a tranche added, something of it claimed, and the fees swept.
-func (w *World) firstEscrow(network sign.Key, do func(program.Call, ...program.Signed)) {
+func (w *World) firstEscrow(network sign.Key, do func(program.Call, ...svm.Signed)) {
 	buyer, mint := w.people[0].Key(), w.Mints[0]
 	open := program.OpenEscrow{Payer: w.people[9].Key(), Buyer: buyer, Source: Account(buyer, mint), Authority: buyer,
 		Mint: mint, Network: network, Opened: w.Slot, Deadline: w.Slot + 400, Deposit: 50_000, RefundOwner: buyer,
-		Referrer: w.people[6].Key(), Keys: w.guardians(), Standbys: []program.Standby{
+		Referrer: w.people[6].Key(), Keys: w.guardians(), Standbys: []account.Standby{
 			{Provider: w.people[4].Key(), Payout: w.people[3].Key(), MaxRate: 50_000_000, Budget: 9000}}}
-	open.Escrow = program.EscrowAddress(w.Program, network, buyer, sign.Hash{}, w.Slot)
-	open.Vault = program.VaultAddress(w.Program, open.Escrow)
+	open.Escrow = account.EscrowAddress(w.Program, network, buyer, sign.Hash{}, w.Slot)
+	open.Vault = account.VaultAddress(w.Program, open.Escrow)
 	do(open)
 	var leaves []tranche.Leaf
 	for i := range 3 {
@@ -267,7 +269,7 @@ func (w *World) firstEscrow(network sign.Key, do func(program.Call, ...program.S
 		w.t.Fatal(err)
 	}
 	add := program.AddTranche{Payer: buyer, Buyer: buyer, Escrow: open.Escrow, Vault: open.Vault,
-		Tranche: program.TrancheAddress(w.Program, open.Escrow, 0), Root: built.Root()}
+		Tranche: account.TrancheAddress(w.Program, open.Escrow, 0), Root: built.Root()}
 	w.trees[add.Tranche] = tree{leaves, built}
 	do(add)
 	v := verify.Voucher{Version: verify.VoucherVersion, Lease: leaves[1].Lease, Escrow: open.Escrow, Seq: 1,
@@ -281,15 +283,15 @@ func (w *World) firstEscrow(network sign.Key, do func(program.Call, ...program.S
 		Destination: Account(leaves[1].Payout, mint), Mint: mint, Network: network, Leaf: leaves[1], Proof: path},
 		w.signed(w.Networks[network].Params.Domain(w.Program), sign.TagVoucher, layout[:], open.Keys.Keys[:2]...))
 	do(program.Sweep{Escrow: open.Escrow, Vault: open.Vault, Mint: mint, Network: network,
-		Pool: program.PoolAddress(w.Program, network, mint), Treasury: Account(w.people[8].Key(), mint),
+		Pool: account.PoolAddress(w.Program, network, mint), Treasury: Account(w.people[8].Key(), mint),
 		Referrer: Account(open.Referrer, mint)})
 }
 
-func (w *World) params(name string, authority, treasury sign.Key) program.Params {
-	p := program.Params{
+func (w *World) params(name string, authority, treasury sign.Key) account.Params {
+	p := account.Params{
 		Network: name, Chain: sign.Hash{1}, Authority: authority, Treasury: treasury, StakeMint: w.Mints[1],
 		MarginSlots: margin, ResponseSlots: response, UnbondingSlots: unbonding, EvidenceSlots: evidence,
-		MinStake: minStake, Mints: []program.MintTerms{
+		MinStake: minStake, Mints: []account.MintTerms{
 			{Mint: w.Mints[0], FeeBps: 250, BurnBps: 4000, PoolBps: 3000, TreasuryBps: 2000, ReferrerBps: 1000,
 				Decimals: Decimals},
 			{Mint: w.Mints[1], FeeBps: 10, BurnBps: 2000, PoolBps: 1, TreasuryBps: 7999, Decimals: Decimals},
@@ -307,7 +309,7 @@ func (w *World) Next() (Step, error) {
 		w.Slot += w.wait()
 	}
 	var call program.Call
-	var beside []program.Signed
+	var beside []svm.Signed
 	for call == nil || !w.signable(call) {
 		call, beside = one(w, makers)(w)
 	}
@@ -337,7 +339,7 @@ const MaxTransaction = 1232
 func (s Step) size(at sign.Key) int { return Size(s.Instructions(at)) }
 
 // Size is the length of a transaction of these instructions, paid for by somebody else.
-func Size(all []program.Instruction) int {
+func Size(all []svm.Instruction) int {
 	n, signers, seen := 64+32+3+1+32+1, map[sign.Key]bool{}, map[sign.Key]bool{}
 	for _, in := range all {
 		n += 1 + 2 + len(in.Accounts) + 2 + len(in.Data)
@@ -367,7 +369,7 @@ func (w *World) wait() uint64 {
 		return response + 1
 	case 4:
 		if w.oneIn(4) {
-			return program.OpeningSlots + 1
+			return account.OpeningSlots + 1
 		}
 	}
 	return 0

@@ -10,14 +10,14 @@ import (
 	solanago "github.com/gagliardetto/solana-go"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
 
 // SignLibrary builds the message, has every signer sign it, and returns the wire form and its id. With lookup
 // tables the message is of version 0.
 func SignLibrary(
-	instructions []solanago.Instruction, tables []program.Table, blockhash solanago.Hash, payer solanago.PublicKey,
+	instructions []solanago.Instruction, tables []svm.Table, blockhash solanago.Hash, payer solanago.PublicKey,
 	signers ...sign.Signer,
 ) (chain.TxID, []byte, error) {
 	options := []solanago.TransactionOption{solanago.TransactionPayer(payer)}
@@ -52,7 +52,7 @@ func SignLibrary(
 // Sign builds a transaction, has every signer sign it, and returns its wire form and id. The payer is the
 // first signer.
 func Sign(
-	instructions []program.Instruction, tables []program.Table, blockhash sign.Hash, signers ...sign.Signer,
+	instructions []svm.Instruction, tables []svm.Table, blockhash sign.Hash, signers ...sign.Signer,
 ) (chain.TxID, []byte, error) {
 	if len(signers) == 0 {
 		return "", nil, fmt.Errorf("%w: a transaction without a payer", chain.ErrPayment)
@@ -64,12 +64,12 @@ func Sign(
 // Library converts instructions to the client library's. Permissions on an account hold for the whole transaction, so
 // each place gets all of them: the library sorts accounts before it joins duplicates. An account that signs in one
 // place and is written in another would end up as not written.
-func Library(instructions []program.Instruction) []solanago.Instruction {
-	joined := map[sign.Key]program.Meta{}
+func Library(instructions []svm.Instruction) []solanago.Instruction {
+	joined := map[sign.Key]svm.Meta{}
 	for _, in := range instructions {
 		for _, m := range in.Accounts {
 			j := joined[m.Key]
-			joined[m.Key] = program.Meta{Key: m.Key, Signer: j.Signer || m.Signer, Writable: j.Writable || m.Writable}
+			joined[m.Key] = svm.Meta{Key: m.Key, Signer: j.Signer || m.Signer, Writable: j.Writable || m.Writable}
 		}
 	}
 	out := make([]solanago.Instruction, len(instructions))
@@ -87,7 +87,7 @@ func Library(instructions []program.Instruction) []solanago.Instruction {
 // ParseMessage parses the message that a transaction's signatures cover. It returns the payer and the instructions,
 // whose accounts have the permissions of the whole transaction. Only the form that Sign makes is accepted;
 // others return chain.ErrMalformed.
-func ParseMessage(message []byte) (payer sign.Key, in []program.Instruction, err error) {
+func ParseMessage(message []byte) (payer sign.Key, in []svm.Instruction, err error) {
 	malformed := fmt.Errorf("transaction's message of %d bytes: %w", len(message), chain.ErrMalformed)
 	defer func() {
 		if recover() != nil { // the library's, on bytes that make no sense
@@ -115,13 +115,13 @@ func ParseMessage(message []byte) (payer sign.Key, in []program.Instruction, err
 		if int(c.ProgramIDIndex) >= accounts {
 			return sign.Key{}, nil, malformed
 		}
-		x := program.Instruction{Program: sign.Key(m.AccountKeys[c.ProgramIDIndex]), Data: c.Data}
+		x := svm.Instruction{Program: sign.Key(m.AccountKeys[c.ProgramIDIndex]), Data: c.Data}
 		for _, i := range c.Accounts {
 			if int(i) >= accounts {
 				return sign.Key{}, nil, malformed
 			}
 			signer := int(i) < signers
-			x.Accounts = append(x.Accounts, program.Meta{Key: sign.Key(m.AccountKeys[i]), Signer: signer,
+			x.Accounts = append(x.Accounts, svm.Meta{Key: sign.Key(m.AccountKeys[i]), Signer: signer,
 				Writable: signer && int(i) < signers-reads || !signer && int(i) < accounts-others})
 		}
 		in = append(in, x)
@@ -129,7 +129,7 @@ func ParseMessage(message []byte) (payer sign.Key, in []program.Instruction, err
 	return sign.Key(m.AccountKeys[0]), in, nil
 }
 
-func libraryTables(tables []program.Table) map[solanago.PublicKey]solanago.PublicKeySlice {
+func libraryTables(tables []svm.Table) map[solanago.PublicKey]solanago.PublicKeySlice {
 	out := map[solanago.PublicKey]solanago.PublicKeySlice{}
 	for _, t := range tables {
 		holds := make(solanago.PublicKeySlice, len(t.Holds))

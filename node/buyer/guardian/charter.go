@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/sealed"
@@ -26,7 +26,7 @@ func (c Charter) Check(g market.Genesis) error {
 	}
 	most := MaxGuardians
 	if !g.Program.IsZero() {
-		most = min(most, program.MaxVoucherKeys)
+		most = min(most, account.MaxVoucherKeys)
 	}
 	switch n := len(c.Keys.Keys); {
 	case n > most:

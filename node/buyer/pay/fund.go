@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -121,7 +121,7 @@ func (d *Guard) back(g market.Genesis, deal *deposit.Deal, ev *escrow.Fund, marg
 		if err != nil {
 			return err
 		}
-		deal.Standbys = append(deal.Standbys, program.Standby{
+		deal.Standbys = append(deal.Standbys, account.Standby{
 			Provider: sb.Provider, Payout: sb.Payout, MaxRate: rate, Budget: sb.Budget,
 		})
 		if ev.Deposit, err = ev.Deposit.Add(sb.Budget); err != nil {

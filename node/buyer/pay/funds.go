@@ -7,6 +7,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -25,7 +27,7 @@ func (x *Payments) Afford(ctx context.Context, job string, need market.Amount, l
 		there = there || !e.Closed
 	}
 	if !there {
-		rent += program.EscrowRent(1, 0)
+		rent += account.EscrowRent(1, 0)
 	}
 	others, othersRent := x.waiting(job)
 	ctx, cancel := context.WithTimeout(ctx, fundsTimeout)
@@ -35,7 +37,7 @@ func (x *Payments) Afford(ctx context.Context, job string, need market.Amount, l
 		return nil
 	}
 	if x.cfg.Owner != x.cfg.Self && f.Own == 0 {
-		rent += program.Rent(program.TokenSize) // of the account that jobs are paid from
+		rent += svm.Rent(svm.TokenSize) // of the account that jobs are paid from
 	}
 	g, fees := x.cfg.Genesis, x.Lamports(leases, need).Most
 	all, err := need.Add(others)
@@ -66,7 +68,7 @@ func (x *Payments) waiting(job string) (sum market.Amount, lamports uint64) {
 			continue
 		}
 		sum = sum.Plus(w.Most)
-		lamports += program.EscrowRent(1, 0) + anchorRent + tranchesRent(w.Ranks) + x.Lamports(w.Ranks, w.Most).Most
+		lamports += account.EscrowRent(1, 0) + anchorRent + tranchesRent(w.Ranks) + x.Lamports(w.Ranks, w.Most).Most
 	}
 	return sum, lamports
 }
@@ -79,23 +81,23 @@ func (x *Payments) Lamports(ranks uint32, stake market.Amount) record.Lamports {
 	if fees == (chain.Fees{}) {
 		fees = chain.DefaultFees()
 	}
-	l := record.Lamports{Rent: program.EscrowRent(1, 0) + tranchesRent(ranks)}
-	tranches := (uint64(ranks) + program.MaxLeaves - 1) / program.MaxLeaves
+	l := record.Lamports{Rent: account.EscrowRent(1, 0) + tranchesRent(ranks)}
+	tranches := (uint64(ranks) + account.MaxLeaves - 1) / account.MaxLeaves
 	for _, tx := range []struct {
 		times, signatures uint64
 		stake             market.Amount
-		calls             []program.Instruction
+		calls             []svm.Instruction
 	}{
-		{1, 1, stake, []program.Instruction{
+		{1, 1, stake, []svm.Instruction{
 			program.OpenEscrow{}.Instruction(at), program.AddTranche{}.Instruction(at),
 		}},
-		{uint64(ranks), 2, stake / market.Amount(max(ranks, 1)), []program.Instruction{
+		{uint64(ranks), 2, stake / market.Amount(max(ranks, 1)), []svm.Instruction{
 			program.RetireFinal{}.Instruction(at), // the provider signs, too
 		}},
-		{1, 1, stake, []program.Instruction{program.Refund{}.Instruction(at)}},
-		{1, 1, 0, []program.Instruction{program.Sweep{}.Instruction(at)}},
-		{tranches, 1, 0, []program.Instruction{program.CloseTranche{}.Instruction(at)}},
-		{1, 1, 0, []program.Instruction{program.CloseEscrow{}.Instruction(at)}},
+		{1, 1, stake, []svm.Instruction{program.Refund{}.Instruction(at)}},
+		{1, 1, 0, []svm.Instruction{program.Sweep{}.Instruction(at)}},
+		{tranches, 1, 0, []svm.Instruction{program.CloseTranche{}.Instruction(at)}},
+		{1, 1, 0, []svm.Instruction{program.CloseEscrow{}.Instruction(at)}},
 		{1, 1, 0, anchorCalls(at, x.cfg.Self, Anchoring{})},
 	} {
 		units := program.Units(at, tx.calls)
@@ -114,19 +116,19 @@ func Took(escrows []record.Escrow, transactions int, ranks uint32) (l record.Lam
 			l.Fees += max(tx.Fee, chain.SignatureFee)
 		}
 		if !e.Closed && e.Deposited > 0 {
-			l.Rent += program.EscrowRent(1, 0) + tranchesRent(ranks)
+			l.Rent += account.EscrowRent(1, 0) + tranchesRent(ranks)
 		}
 	}
 	return l
 }
 
 // anchorRent is the rent of a job's anchor, in lamports.
-var anchorRent = program.Rent(program.AnchorSize)
+var anchorRent = svm.Rent(account.AnchorSize)
 
 // tranchesRent is the rent of the tranches for so many leases, in lamports.
 func tranchesRent(leases uint32) (rent uint64) {
-	for left := int(leases); left > 0; left -= program.MaxLeaves {
-		rent += program.TrancheRent(min(left, program.MaxLeaves))
+	for left := int(leases); left > 0; left -= account.MaxLeaves {
+		rent += account.TrancheRent(min(left, account.MaxLeaves))
 	}
 	return rent
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -62,9 +62,9 @@ func (p purse) Funds(context.Context) (chain.Funds, error) { return p.has, nil }
 func TestAfford(t *testing.T) {
 	t.Parallel()
 	fees := func(need market.Amount) uint64 { return affording(Config{}, newPeer()).Lamports(2, need).Most }
-	first := program.EscrowRent(1, 0) + anchorRent + program.TrancheRent(2) + fees(600)
+	first := account.EscrowRent(1, 0) + anchorRent + account.TrancheRent(2) + fees(600)
 	beside := fmt.Sprintf("of which %d are for jobs", first)
-	longer := first - program.EscrowRent(1, 0)
+	longer := first - account.EscrowRent(1, 0)
 	opened := map[string]map[string]record.Escrow{"b": {"o": {Deposited: 500, Refunded: 100}}}
 	for name, c := range map[string]struct {
 		before   bool // job a was taken and has set nothing aside

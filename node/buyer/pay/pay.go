@@ -26,6 +26,7 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -146,7 +147,7 @@ type Placement struct {
 
 // Limits of the program on the standbys of an escrow.
 const (
-	MaxStandbys      = program.MaxStandbys      // of one escrow
+	MaxStandbys      = account.MaxStandbys      // of one escrow
 	MaxStandbyLeaves = program.MaxStandbyLeaves // that are hired together
 )
 

@@ -13,6 +13,8 @@ import (
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/trace"
@@ -228,11 +230,11 @@ func (x *anchors) sign(ctx context.Context, job string, of Anchoring, wait func(
 }
 
 // anchorCalls write a root down, and close the account where it stands.
-func anchorCalls(at, self sign.Key, of Anchoring) []program.Instruction {
+func anchorCalls(at, self sign.Key, of Anchoring) []svm.Instruction {
 	call := program.Anchor{
-		Authority: self, Anchor: program.AnchorAddress(at, self, of.Root), Root: of.Root, Count: of.Receipts,
+		Authority: self, Anchor: account.AnchorAddress(at, self, of.Root), Root: of.Root, Count: of.Receipts,
 	}
-	return []program.Instruction{
+	return []svm.Instruction{
 		call.Instruction(at), program.CloseAnchor{Authority: self, Anchor: call.Anchor}.Instruction(at),
 	}
 }

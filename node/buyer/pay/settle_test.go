@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/settle"
@@ -69,8 +69,8 @@ func TestAnchorForgotten(t *testing.T) {
 func forgotten(t *testing.T, became fate) {
 	c := chaintest.NewChain(chaintest.Config{})
 	at, self := sign.Key{3}, sign.Key{1}
-	p := program.Params{Network: "test", Mints: []program.MintTerms{program.DefaultTerms(sign.Key{4}, 6)}}
-	net, err := escrow.NewNet(at, program.NewNetwork(p), sign.Key{4})
+	p := account.Params{Network: "test", Mints: []account.MintTerms{account.DefaultTerms(sign.Key{4}, 6)}}
+	net, err := escrow.NewNet(at, account.NewNetwork(p), sign.Key{4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/settle"
 )
@@ -24,7 +24,7 @@ type till struct {
 
 // source returns the account, and its owner, to whom the rest comes back.
 func (x *till) source() (account, owner sign.Key) {
-	return program.TokenAccount(x.cfg.Self, x.cfg.Genesis.Mint), x.cfg.Self
+	return svm.TokenAccount(x.cfg.Self, x.cfg.Genesis.Mint), x.cfg.Self
 }
 
 // account returns the owner's token account, where the peer spends another's money, and else zero.
@@ -32,7 +32,7 @@ func (x *till) account() sign.Key {
 	if x.cfg.Owner == x.cfg.Self {
 		return sign.Key{}
 	}
-	return program.TokenAccount(x.cfg.Owner, x.cfg.Genesis.Mint)
+	return svm.TokenAccount(x.cfg.Owner, x.cfg.Genesis.Mint)
 }
 
 // deposit brings the money for some leases into the till, beside the money for other deposits. It journals the deposit.

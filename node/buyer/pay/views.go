@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -128,7 +128,7 @@ func (x *views) Looked(name string, v escrow.View) {
 	if v.Escrow == nil {
 		return
 	}
-	at := program.EscrowAddress(
+	at := account.EscrowAddress(
 		x.cfg.Genesis.Program, v.Escrow.Network, v.Escrow.Buyer, sign.Hash(v.Escrow.Order), v.Escrow.Opened)
 	x.change(name, func(e *record.Escrow) {
 		e.Address = at

@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/trace"
@@ -139,11 +139,11 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	mint, at := sign.Key{4}, sign.Key{3}
-	p := program.Params{
+	p := account.Params{
 		Network: "test", ResponseSlots: 100, MarginSlots: 8, UnbondingSlots: 2, EvidenceSlots: 1,
-		Mints: []program.MintTerms{program.DefaultTerms(mint, 6)},
+		Mints: []account.MintTerms{account.DefaultTerms(mint, 6)},
 	}
-	net, err := escrow.NewNet(at, program.NewNetwork(p), mint)
+	net, err := escrow.NewNet(at, account.NewNetwork(p), mint)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/entry"
@@ -126,7 +126,7 @@ type programLedger struct {
 }
 
 // Sign implements escrow.Ledger.
-func (l *programLedger) Sign(ctx context.Context, instructions []program.Instruction, tables []program.Table,
+func (l *programLedger) Sign(ctx context.Context, instructions []svm.Instruction, tables []svm.Table,
 	others ...sign.Signer) (chain.Prepared, error) {
 	if err := l.ledger.agreed(); err != nil {
 		return chain.Prepared{}, err

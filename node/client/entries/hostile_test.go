@@ -20,7 +20,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/entry"
@@ -402,7 +402,7 @@ func (w *written) String() string {
 // payer is a chain's program that signs and sends everything.
 type payer struct{ settle.Chain }
 
-func (payer) Sign(context.Context, []program.Instruction, []program.Table, ...sign.Signer) (chain.Prepared, error) {
+func (payer) Sign(context.Context, []svm.Instruction, []svm.Table, ...sign.Signer) (chain.Prepared, error) {
 	return chain.Prepared{ID: "tx"}, nil
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
@@ -111,11 +111,11 @@ func (a *Accuser) accusePass(ctx context.Context, c Chain, reporter sign.Key) ti
 type looking struct {
 	Chain
 	Registrations
-	network *program.Network
+	network *account.Network
 }
 
 // Network implements Chain.
-func (l *looking) Network(ctx context.Context) (program.Network, error) {
+func (l *looking) Network(ctx context.Context) (account.Network, error) {
 	if l.network == nil {
 		n, err := l.Chain.Network(ctx)
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
@@ -49,26 +50,26 @@ type court struct {
 }
 
 func newCourt(t *testing.T, staked ...sign.Private) *court {
-	return newCourtWith(t, func(*program.Params) {}, staked...)
+	return newCourtWith(t, func(*account.Params) {}, staked...)
 }
 
-func newCourtWith(t *testing.T, change func(*program.Params), staked ...sign.Private) *court {
+func newCourtWith(t *testing.T, change func(*account.Params), staked ...sign.Private) *court {
 	c := &court{t: t, chain: chaintest.NewChain(chaintest.Config{}), genesis: genesis}
 	c.genesis.Chain, c.genesis.AuditSlots, c.genesis.AuditOneIn, c.genesis.Decimals = c.chain.Genesis(), lieSlots, 1, 6
 	mint := sign.Key(sign.Sum([]byte("mint")))
-	params := program.Params{
+	params := account.Params{
 		Network: c.genesis.Network, Chain: c.genesis.Chain, StakeMint: mint, MarginSlots: 100, ResponseSlots: 100, UnbondingSlots: 2000, EvidenceSlots: 1000,
-		MinStake: 1, AuditSlots: lieSlots, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)},
+		MinStake: 1, AuditSlots: lieSlots, Mints: []account.MintTerms{account.DefaultTerms(mint, 6)},
 	}
 	change(&params)
-	net, err := escrow.NewNet(sign.Key(sign.Sum([]byte("program"))), program.NewNetwork(params), mint)
+	net, err := escrow.NewNet(sign.Key(sign.Sum([]byte("program"))), account.NewNetwork(params), mint)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.genesis.Program, c.genesis.Escrow, c.genesis.Mint = net.Program, net.Address(), net.Mint
 	c.programs = chaintest.NewPrograms(c.chain, net)
 	for _, k := range staked {
-		c.programs.Register(program.Provider{Peer: k.Key(), Owner: private("owner").Key(), Payout: k.Key(), Stake: lieStake})
+		c.programs.Register(account.Provider{Peer: k.Key(), Owner: private("owner").Key(), Payout: k.Key(), Stake: lieStake})
 	}
 	c.advance(100)
 	return c
@@ -156,9 +157,9 @@ func (c *court) taken(liar sign.Private, reporters ...sign.Private) {
 	s := c.programs.State()
 	paid := uint64(0)
 	for _, r := range reporters {
-		paid += s.Tokens[program.TokenAccount(r.Key(), c.genesis.Mint)].Amount
+		paid += s.Tokens[svm.TokenAccount(r.Key(), c.genesis.Mint)].Amount
 	}
-	p := s.Providers[program.ProviderAddress(c.genesis.Program, c.genesis.Escrow, liar.Key())]
+	p := s.Providers[account.ProviderAddress(c.genesis.Program, c.genesis.Escrow, liar.Key())]
 	if p.Stake != 0 || !p.WasSlashed || paid != lieStake/8 || s.Mints[c.genesis.Mint].Supply%lieStake != lieStake/8 || len(s.Stated) != 0 {
 		c.t.Errorf("stake %d, slashed %v, paid %d, supply %d, %d statements left", p.Stake, p.WasSlashed, paid, s.Mints[c.genesis.Mint].Supply, len(s.Stated))
 	}
@@ -242,7 +243,7 @@ type dying struct {
 	dead chan struct{}
 }
 
-func (d *dying) Run(ctx context.Context, in []program.Instruction, others ...sign.Signer) (chain.TxID, error) {
+func (d *dying) Run(ctx context.Context, in []svm.Instruction, others ...sign.Signer) (chain.TxID, error) {
 	if d.left == 0 {
 		return "", chain.ErrDown
 	}
@@ -334,7 +335,7 @@ func TestAccuseWaits(t *testing.T) {
 		said(chain.ErrDown.Error())
 		c.chain.SetDown(false)
 		said(ErrNotStaked.Error())
-		c.programs.Register(program.Provider{Peer: liar.Key(), Owner: liar.Key(), Payout: liar.Key(), Stake: lieStake})
+		c.programs.Register(account.Provider{Peer: liar.Key(), Owner: liar.Key(), Payout: liar.Key(), Stake: lieStake})
 		c.until(k, proof.StateTaken)
 		time.Sleep(time.Minute)
 		c.taken(liar, by)

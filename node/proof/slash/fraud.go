@@ -9,6 +9,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
@@ -17,7 +19,7 @@ import (
 
 // Registrations lists the network's registrations; a *solana.Ledger. Many public endpoints refuse this request.
 type Registrations interface {
-	Providers(ctx context.Context) ([]program.Provider, error)
+	Providers(ctx context.Context) ([]account.Provider, error)
 }
 
 // fraudEnds is the end of the window that a lie is about: it is as old as that. The last slot there is, where that lies
@@ -32,10 +34,10 @@ func fraudEnds(w audit.Window, slots uint32) market.Slot {
 
 // accused is the registration of a liar's key. Where registrations are listed, keys that never registered, as those of
 // canaries, cost nothing. ErrNotStaked: there is none.
-func accused(ctx context.Context, c Chain, liar sign.Key) (p program.Provider, now market.Slot, err error) {
+func accused(ctx context.Context, c Chain, liar sign.Key) (p account.Provider, now market.Slot, err error) {
 	if list, ok := c.(Registrations); ok {
 		all, err := list.Providers(ctx)
-		if err == nil && !slices.ContainsFunc(all, func(p program.Provider) bool { return p.Peer == liar }) {
+		if err == nil && !slices.ContainsFunc(all, func(p account.Provider) bool { return p.Peer == liar }) {
 			return p, now, fmt.Errorf("%w: %s never registered", ErrNotStaked, liar)
 		}
 	}
@@ -43,7 +45,7 @@ func accused(ctx context.Context, c Chain, liar sign.Key) (p program.Provider, n
 }
 
 // slashedSince reports whether a provider was slashed after a lie, which then no longer counts.
-func slashedSince(p program.Provider, ends market.Slot) bool {
+func slashedSince(p account.Provider, ends market.Slot) bool {
 	return p.WasSlashed && uint64(ends) <= p.Slashed
 }
 
@@ -144,7 +146,7 @@ func (s submission) statements(fraud proof.Fraud) []statement {
 
 // state writes one statement down, unless that was done before.
 func (s submission) state(ctx context.Context, fraud proof.Fraud, x statement, out *proof.Outcome) error {
-	id, err := s.c.Run(ctx, []program.Instruction{
+	id, err := s.c.Run(ctx, []svm.Instruction{
 		program.SignedStatement(s.domain, x.kind, x.layout, fraud.Offender(), x.sig).Instruction(),
 		program.State{Reporter: s.reporter, Network: s.network, Stated: x.at, What: x.kind}.Instruction(s.id),
 	})
@@ -161,22 +163,22 @@ func (s submission) state(ctx context.Context, fraud proof.Fraud, x statement, o
 // slashFraud opens the token account of the reporter, where it is missing, and takes the stake.
 func (s submission) slashFraud(ctx context.Context, fraud proof.Fraud, first, mint sign.Key, stated []statement,
 	out *proof.Outcome) error {
-	l, provider := fraud.Lie, program.ProviderAddress(s.id, s.network, first)
-	id, err := s.c.Run(ctx, []program.Instruction{program.OpenTokenAccount(s.reporter, s.reporter, mint)})
+	l, provider := fraud.Lie, account.ProviderAddress(s.id, s.network, first)
+	id, err := s.c.Run(ctx, []svm.Instruction{svm.OpenTokenAccount(s.reporter, s.reporter, mint)})
 	if err != nil {
 		return fmt.Errorf("opening a token account: %w", err)
 	}
 	out.Transactions = append(out.Transactions, id)
 	call := program.SlashAudit{
-		Network: s.network, Provider: provider, Vault: program.StakeAddress(s.id, provider), Mint: mint,
+		Network: s.network, Provider: provider, Vault: account.StakeAddress(s.id, provider), Mint: mint,
 		A:        stated[0].at,
-		Reporter: program.TokenAccount(s.reporter, mint), Kind: l.Kind, Value: l.Value, Index: l.Index, Count: l.Count,
+		Reporter: svm.TokenAccount(s.reporter, mint), Kind: l.Kind, Value: l.Value, Index: l.Index, Count: l.Count,
 		Answer: l.Answer, Opened: l.Opening, Path: l.Path,
 	}
 	if len(stated) > 1 {
 		call.B = stated[1].at
 	}
-	id, err = s.c.Run(ctx, []program.Instruction{call.Instruction(s.id)})
+	id, err = s.c.Run(ctx, []svm.Instruction{call.Instruction(s.id)})
 	if err != nil {
 		return fmt.Errorf("taking the stake: %w", err)
 	}
@@ -191,7 +193,7 @@ var ErrRent = errors.New("the rent of the statements' accounts was not taken bac
 func (s submission) closeStated(ctx context.Context, stated []statement, out *proof.Outcome) error {
 	for _, x := range stated {
 		call := program.CloseStated{Reporter: s.reporter, Stated: x.at}
-		id, err := s.c.Run(ctx, []program.Instruction{call.Instruction(s.id)})
+		id, err := s.c.Run(ctx, []svm.Instruction{call.Instruction(s.id)})
 		switch {
 		case errors.Is(err, program.ErrOwner), errors.Is(err, program.ErrKind):
 		case err != nil:

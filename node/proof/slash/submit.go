@@ -7,6 +7,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/proof"
@@ -16,10 +18,10 @@ import (
 // Chain is the part of the chain that submitting needs; a *solana.Ledger.
 type Chain interface {
 	// Run does the calls in one transaction, which its key pays for, and waits until it is confirmed.
-	Run(ctx context.Context, calls []program.Instruction, others ...sign.Signer) (chain.TxID, error)
+	Run(ctx context.Context, calls []svm.Instruction, others ...sign.Signer) (chain.TxID, error)
 	// Provider reads a registration by its peer key; chain.ErrNotFound.
-	Provider(ctx context.Context, peer sign.Key) (program.Provider, market.Slot, error)
-	Network(ctx context.Context) (program.Network, error)
+	Provider(ctx context.Context, peer sign.Key) (account.Provider, market.Slot, error)
+	Network(ctx context.Context) (account.Network, error)
 }
 
 // Submit has the stake of an offender taken, by showing a checked proof to the network's program. The reporter, with
@@ -91,12 +93,12 @@ func submitSale(
 }
 
 // slashed reports whether the provider was slashed after one of the receipts, which then no longer count.
-func slashed(p program.Provider, sold verify.Conflict) bool {
+func slashed(p account.Provider, sold verify.Conflict) bool {
 	return p.WasSlashed && uint64(min(sold.A.To, sold.B.To)) <= p.Slashed
 }
 
 // slashable returns the error with which the program would refuse, or nil.
-func slashable(p program.Provider, params program.Params, sold verify.Conflict, now market.Slot) error {
+func slashable(p account.Provider, params account.Params, sold verify.Conflict, now market.Slot) error {
 	last := max(sold.A.To, sold.B.To)
 	oldest := min(sold.A.To, sold.B.To)
 	switch {
@@ -128,7 +130,7 @@ func (s submission) attested(r verify.Receipt) sign.Key {
 
 // attest writes one receipt down, unless that was done before.
 func (s submission) attest(ctx context.Context, r verify.Receipt, out *proof.Outcome) error {
-	id, err := s.c.Run(ctx, []program.Instruction{
+	id, err := s.c.Run(ctx, []svm.Instruction{
 		program.SignedReceipt(s.domain, r).Instruction(),
 		program.Attest{Reporter: s.reporter, Network: s.network, Attested: s.attested(r)}.Instruction(s.id),
 	})
@@ -145,22 +147,22 @@ func (s submission) attest(ctx context.Context, r verify.Receipt, out *proof.Out
 // slash opens the token accounts that are paid into, where they are missing, and takes the stake.
 func (s submission) slash(ctx context.Context, mint sign.Key, out *proof.Outcome) error {
 	c := s.sold
-	var open []program.Instruction
+	var open []svm.Instruction
 	wallets := []sign.Key{c.A.Buyer, c.B.Buyer, s.reporter}
 	for _, w := range wallets {
-		open = append(open, program.OpenTokenAccount(s.reporter, w, mint))
+		open = append(open, svm.OpenTokenAccount(s.reporter, w, mint))
 	}
 	id, err := s.c.Run(ctx, open)
 	if err != nil {
 		return fmt.Errorf("opening token accounts: %w", err)
 	}
 	out.Transactions = append(out.Transactions, id)
-	provider := program.ProviderAddress(s.id, s.network, s.sold.A.Provider)
-	id, err = s.c.Run(ctx, []program.Instruction{program.Slash{
-		Network: s.network, Provider: provider, Vault: program.StakeAddress(s.id, provider), Mint: mint,
+	provider := account.ProviderAddress(s.id, s.network, s.sold.A.Provider)
+	id, err = s.c.Run(ctx, []svm.Instruction{program.Slash{
+		Network: s.network, Provider: provider, Vault: account.StakeAddress(s.id, provider), Mint: mint,
 		A: s.attested(c.A), B: s.attested(c.B),
-		VictimA: program.TokenAccount(wallets[0], mint), VictimB: program.TokenAccount(wallets[1], mint),
-		Reporter: program.TokenAccount(wallets[2], mint), Unit: c.Unit, InA: c.InA, InB: c.InB,
+		VictimA: svm.TokenAccount(wallets[0], mint), VictimB: svm.TokenAccount(wallets[1], mint),
+		Reporter: svm.TokenAccount(wallets[2], mint), Unit: c.Unit, InA: c.InA, InB: c.InB,
 	}.Instruction(s.id)})
 	if err != nil {
 		return fmt.Errorf("taking the stake: %w", err)
@@ -171,7 +173,7 @@ func (s submission) slash(ctx context.Context, mint sign.Key, out *proof.Outcome
 
 // close takes the receipts' rent back.
 func (s submission) close(ctx context.Context, out *proof.Outcome) error {
-	var calls []program.Instruction
+	var calls []svm.Instruction
 	for _, r := range []verify.Receipt{s.sold.A, s.sold.B} {
 		calls = append(calls, program.CloseAttested{Reporter: s.reporter, Attested: s.attested(r)}.Instruction(s.id))
 	}

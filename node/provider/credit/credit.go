@@ -14,7 +14,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
@@ -124,7 +124,7 @@ func (c *Credit) paid(o market.Order, now time.Time) bool {
 
 // accounts returns the accounts that may back an order.
 func (c *Credit) accounts(o market.Order) []sign.Key {
-	out := []sign.Key{program.TokenAccount(o.Peer(), c.mint)}
+	out := []sign.Key{svm.TokenAccount(o.Peer(), c.mint)}
 	if !o.Funds.IsZero() && o.Funds != out[0] {
 		out = append(out, o.Funds)
 	}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
@@ -51,7 +52,7 @@ var testMint = sign.Key{7}
 func someKey(n int) sign.Key { return sign.NewPrivate([32]byte{byte(n), byte(n >> 8), 77}).Key() }
 
 // purseOf is a peer's own token account.
-func purseOf(k sign.Key) sign.Key { return program.TokenAccount(k, testMint) }
+func purseOf(k sign.Key) sign.Key { return svm.TokenAccount(k, testMint) }
 
 // funded is the knowledge of a provider that sees these accounts, until the test ends.
 func funded(t *testing.T, h *holdings) *Credit {
@@ -166,11 +167,11 @@ func TestAttackOthersFunds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		whale, thief, agent, guard := someKey(1), someKey(2), someKey(3), someKey(4)
-		e := program.Escrow{State: program.EscrowOpen, Buyer: whale, Deposited: 300, Outstanding: 100, Keys: market.KeySet{Threshold: 1, Keys: []sign.Key{guard}},
-			Standbys: []program.Standby{{Provider: someKey(0), Budget: 250}}}
+		e := account.Escrow{State: account.EscrowOpen, Buyer: whale, Deposited: 300, Outstanding: 100, Keys: market.KeySet{Threshold: 1, Keys: []sign.Key{guard}},
+			Standbys: []account.Standby{{Provider: someKey(0), Budget: 250}}}
 		elsewhere, back := e, e
-		elsewhere.Standbys = []program.Standby{{Provider: someKey(9), Budget: 250}}
-		back.State = program.EscrowRefunded
+		elsewhere.Standbys = []account.Standby{{Provider: someKey(9), Budget: 250}}
+		back.State = account.EscrowRefunded
 		h := &holdings{accounts: map[sign.Key]escrow.Purse{
 			purseOf(whale): {Owner: whale, Delegate: agent, Amount: 500, Delegated: 90}, purseOf(agent): {Owner: agent, Amount: 5},
 			{1}: {Escrow: &e}, {2}: {Escrow: &elsewhere}, {3}: {Escrow: &back}, {4}: {Owner: someKey(5), Delegate: thief, Amount: 3, Delegated: math.MaxUint64},

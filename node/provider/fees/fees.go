@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 )
@@ -25,7 +25,7 @@ const (
 
 // feeBase is the amount that the key needs for its first claim: its own rent, and that of the token account for
 // earnings.
-var feeBase = program.Rent(0) + program.Rent(program.TokenSize)
+var feeBase = svm.Rent(0) + svm.Rent(svm.TokenSize)
 
 // Fees knows whether the key can pay the claims of sold leases.
 type Fees struct {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
@@ -19,17 +19,17 @@ import (
 // known is a chain that knows what the network is.
 type known struct {
 	settle.Chain
-	account program.Network
+	account account.Network
 }
 
-func (k known) Network(context.Context) (program.Network, error) { return k.account, nil }
+func (k known) Network(context.Context) (account.Network, error) { return k.account, nil }
 
 // paidBy is a provider's escrows on a network with so many response slots.
 func paidBy(response uint32) *Escrowed {
 	mint := sign.Key{7}
-	p := program.Params{Network: "test", ResponseSlots: response, Mints: []program.MintTerms{program.DefaultTerms(mint, 6)}}
-	g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: program.NetworkAddress(sign.Key{8}, p)}
-	c := known{account: program.NewNetwork(p)}
+	p := account.Params{Network: "test", ResponseSlots: response, Mints: []account.MintTerms{account.DefaultTerms(mint, 6)}}
+	g := market.Genesis{Network: "test", Program: sign.Key{8}, Mint: mint, Escrow: account.NetworkAddress(sign.Key{8}, p)}
+	c := known{account: account.NewNetwork(p)}
 	return &Escrowed{cfg: Config{Escrows: Escrows{
 		Chain: c, Network: settle.NewNetwork(g, c, store.NewMemory()), Params: escrow.DefaultParams(),
 	}}}

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/chain/chaintest"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest/programtest"
 	"github.com/starling-network/starling/market"
@@ -97,7 +97,7 @@ func (w *World) startChain(t testing.TB) {
 	w.Genesis = market.Genesis{Network: "cli", Chain: blocks.Genesis(), Symbol: "STAR", Decimals: 6,
 		SlotMillis: slotMillis, IntervalSlots: 40, Simulated: true}
 	var err error
-	_, w.Chain, err = chaintest.Found(blocks, &w.Genesis, program.Params{
+	_, w.Chain, err = chaintest.Found(blocks, &w.Genesis, account.Params{
 		MarginSlots: 100, ResponseSlots: 100, UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 1,
 	})
 	if err != nil {

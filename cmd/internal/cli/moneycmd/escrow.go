@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -73,13 +75,13 @@ type leafInfo struct {
 	Window uint64 `json:"window,omitempty"` // last slot in which it can be claimed while it is being retired
 }
 
-func newEscrowInfo(at sign.Key, e program.Escrow, vault uint64, now market.Slot) escrowInfo {
+func newEscrowInfo(at sign.Key, e account.Escrow, vault uint64, now market.Slot) escrowInfo {
 	info := escrowInfo{Address: at, Order: e.Order, State: "open", Mint: e.Mint, Buyer: e.Buyer,
 		RefundOwner: e.RefundOwner, Deposited: e.Deposited,
 		Outstanding: e.Outstanding, Paid: e.Paid, Fees: e.Fee + e.Swept, Refunded: e.Refunded, Opened: e.Opened,
 		Deadline: e.Deadline, Slot: now,
 		Keys: e.Keys, Closed: e.Closed}
-	if e.State == program.EscrowRefunded {
+	if e.State == account.EscrowRefunded {
 		info.State = "refunded"
 	}
 	if taken := e.Outstanding + e.Fee; vault > taken {
@@ -174,10 +176,10 @@ func escrowShow(a *cli.App) *cobra.Command {
 }
 
 // readEscrow reads one with all its tranches.
-func readEscrow(l *Chain, ctx context.Context, text string) (escrowInfo, program.Network, error) {
+func readEscrow(l *Chain, ctx context.Context, text string) (escrowInfo, account.Network, error) {
 	at, err := cli.Address("escrow", text)
 	if err != nil {
-		return escrowInfo{}, program.Network{}, err
+		return escrowInfo{}, account.Network{}, err
 	}
 	n, err := l.Network(ctx)
 	if err != nil {
@@ -207,9 +209,9 @@ func readEscrow(l *Chain, ctx context.Context, text string) (escrowInfo, program
 	return info, n, nil
 }
 
-func newTrancheInfo(t program.Tranche) trancheInfo {
+func newTrancheInfo(t account.Tranche) trancheInfo {
 	info := trancheInfo{Index: t.Index, By: "buyer", Sum: t.Sum, Outstanding: t.Outstanding}
-	if t.By == program.ByKeys {
+	if t.By == account.ByKeys {
 		info.By = "keys"
 	}
 	for i, l := range t.Leaves {
@@ -222,7 +224,7 @@ func newTrancheInfo(t program.Tranche) trancheInfo {
 	return info
 }
 
-func escrowTable(l *Chain, t *cli.Table, e escrowInfo, terms program.Params) {
+func escrowTable(l *Chain, t *cli.Table, e escrowInfo, terms account.Params) {
 	text := func(v uint64) string { return l.Text(e.Mint, v, terms) }
 	t.Row("escrow", e.Address)
 	t.Row("order", e.Order)
@@ -288,12 +290,12 @@ key is at hand, else by the peer as its delegate. What is added is free until a 
 				return cli.Usagef("escrow %s was refunded: nothing can be added", e.Address)
 			}
 			by := l.Spender()
-			call := program.TopUp{Escrow: e.Address, Vault: program.VaultAddress(l.Genesis.Program, e.Address),
-				Source:    program.TokenAccount(l.Owner, e.Mint),
+			call := program.TopUp{Escrow: e.Address, Vault: account.VaultAddress(l.Genesis.Program, e.Address),
+				Source:    svm.TokenAccount(l.Owner, e.Mint),
 				Authority: by.Key(), Mint: e.Mint, Amount: uint64(n)}
 			return l.Send(c.Context(), fmt.Sprintf("adding %s of %s to escrow %s", l.Genesis.FormatAmount(n), l.Owner,
 				e.Address),
-				[]program.Instruction{call.Instruction(l.Genesis.Program)}, by)
+				[]svm.Instruction{call.Instruction(l.Genesis.Program)}, by)
 		},
 	}
 	o.Flags(c)
@@ -344,15 +346,15 @@ func refund(l *Chain, ctx context.Context, e escrowInfo) error {
 		return cli.WithHint(cli.Usagef("nothing is free in escrow %s", e.Address),
 			"what is outstanding can be taken back from %s", l.When(e.Slot, market.Slot(e.Closable)))
 	}
-	call := program.Refund{Escrow: e.Address, Vault: program.VaultAddress(l.Genesis.Program, e.Address),
-		Destination: program.TokenAccount(e.RefundOwner, e.Mint),
+	call := program.Refund{Escrow: e.Address, Vault: account.VaultAddress(l.Genesis.Program, e.Address),
+		Destination: svm.TokenAccount(e.RefundOwner, e.Mint),
 		Mint:        e.Mint, Network: l.Genesis.Escrow}
 	var signers []sign.Signer
 	if !over {
 		call.Buyer, signers = e.Buyer, []sign.Signer{buyer}
 	}
-	return l.Send(ctx, fmt.Sprintf("taking %s back from escrow %s to %s", l.Text(e.Mint, back, program.Params{}),
+	return l.Send(ctx, fmt.Sprintf("taking %s back from escrow %s to %s", l.Text(e.Mint, back, account.Params{}),
 		e.Address, e.RefundOwner),
-		[]program.Instruction{program.OpenTokenAccount(l.Peer.Key(), e.RefundOwner, e.Mint),
+		[]svm.Instruction{svm.OpenTokenAccount(l.Peer.Key(), e.RefundOwner, e.Mint),
 			call.Instruction(l.Genesis.Program)}, signers...)
 }

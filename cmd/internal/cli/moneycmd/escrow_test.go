@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -15,15 +17,15 @@ import (
 )
 
 // wantSent checks that one transaction was sent, with these calls.
-func wantSent(t *testing.T, c *fakeChain, want ...program.Instruction) {
+func wantSent(t *testing.T, c *fakeChain, want ...svm.Instruction) {
 	t.Helper()
 	if len(c.sent) != 1 {
 		t.Fatalf("%d transactions were sent, want 1", len(c.sent))
 	}
-	account := func(a, b program.Meta) bool { return a.Key == b.Key } // its permissions are the transaction's
-	same := func(a, b program.Instruction) bool {
+	sameKey := func(a, b svm.Meta) bool { return a.Key == b.Key } // its permissions are the transaction's
+	same := func(a, b svm.Instruction) bool {
 		return a.Program == b.Program && bytes.Equal(a.Data, b.Data) &&
-			slices.EqualFunc(a.Accounts, b.Accounts, account)
+			slices.EqualFunc(a.Accounts, b.Accounts, sameKey)
 	}
 	if !slices.EqualFunc(c.sent[0], want, same) {
 		t.Errorf("sent %+v\nwant %+v", c.sent[0], want)
@@ -65,7 +67,7 @@ func TestEscrowShow(t *testing.T) {
 func TestEscrowShort(t *testing.T) {
 	t.Parallel()
 	for vault, want := range map[uint64]uint64{0: 0, 69: 0, 70: 0, 71: 1, 1 << 63: 1<<63 - 70} {
-		info := newEscrowInfo(sign.Key{}, program.Escrow{Outstanding: 50, Fee: 20, Swept: 3}, vault, 1)
+		info := newEscrowInfo(sign.Key{}, account.Escrow{Outstanding: 50, Fee: 20, Swept: 3}, vault, 1)
 		if info.Free != want || info.Fees != 23 {
 			t.Errorf("a vault of %d: %d free, fees of %d, want %d and 23", vault, info.Free, info.Fees, want)
 		}
@@ -78,14 +80,14 @@ func TestEscrowList(t *testing.T) {
 	c := newFakeChain(t)
 	c.register(nil)
 	at := c.escrow(nil)
-	for i, change := range []func(*program.Escrow){
-		func(e *program.Escrow) { e.Buyer = sign.Key{44} },
-		func(e *program.Escrow) { e.Network = sign.Key{55} },
+	for i, change := range []func(*account.Escrow){
+		func(e *account.Escrow) { e.Buyer = sign.Key{44} },
+		func(e *account.Escrow) { e.Network = sign.Key{55} },
 	} {
-		var e program.Escrow
-		c.escrow(func(x *program.Escrow) { e = *x })
+		var e account.Escrow
+		c.escrow(func(x *account.Escrow) { e = *x })
 		change(&e)
-		c.accounts[sign.Key{66, byte(i)}] = account{1, c.genesis.Program, e.Marshal()}
+		c.accounts[sign.Key{66, byte(i)}] = stored{1, c.genesis.Program, e.Marshal()}
 	}
 	r := run(t, c.home, "wallet", "escrow", "ls").Want(t, cli.ExitOK, `^ESCROW +ORDER +STATE +DEPOSITED `,
 		`^`+at.String()+` +\w+ +open +5\.00 STAR +2\.00 STAR +1\.00 STAR +2\.00 STAR +slot 5000, in about 26m `,
@@ -130,8 +132,8 @@ func TestEscrowTopUp(t *testing.T) {
 		run(t, c.home, "wallet", "escrow", "top-up", at.String(), "1.000001").Want(t, cli.ExitOK,
 			`^adding 1\.000001 STAR of `+c.owner.Key().String()+` to escrow `+at.String()+`; fees are paid by `,
 			`^confirmed +\w+$`)
-		wantSent(t, c, program.TopUp{Escrow: at, Vault: program.VaultAddress(c.genesis.Program, at),
-			Source: program.TokenAccount(c.owner.Key(), c.genesis.Mint), Authority: by, Mint: c.genesis.Mint,
+		wantSent(t, c, program.TopUp{Escrow: at, Vault: account.VaultAddress(c.genesis.Program, at),
+			Source: svm.TokenAccount(c.owner.Key(), c.genesis.Mint), Authority: by, Mint: c.genesis.Mint,
 			Amount: 1_000_001}.Instruction(c.genesis.Program))
 	}
 }
@@ -148,9 +150,9 @@ func TestEscrowTopUpRefuses(t *testing.T) {
 	} {
 		run(t, c.home, "wallet", "escrow", "top-up", at, amount).Want(t, cli.ExitUsage, `^starling: .*`+says)
 	}
-	c.escrow(func(e *program.Escrow) { e.Mint, e.MintIndex = sign.Key{8}, 1 })
+	c.escrow(func(e *account.Escrow) { e.Mint, e.MintIndex = sign.Key{8}, 1 })
 	run(t, c.home, "wallet", "escrow", "top-up", at, "1").Want(t, cli.ExitUsage, `holds another token, `)
-	c.escrow(func(e *program.Escrow) { e.State = program.EscrowRefunded })
+	c.escrow(func(e *account.Escrow) { e.State = account.EscrowRefunded })
 	run(t, c.home, "wallet", "escrow", "top-up", at, "1").Want(t, cli.ExitUsage, `was refunded: nothing can be added`)
 	wantNothing(t, c)
 }
@@ -181,9 +183,9 @@ func TestEscrowRefund(t *testing.T) {
 			}
 			c.slot = x.slot
 			run(t, c.home, "wallet", "escrow", "refund", at.String()).Want(t, cli.ExitOK, x.says, `^confirmed +\w+$`)
-			wantSent(t, c, program.OpenTokenAccount(c.peer.Key(), c.owner.Key(), c.genesis.Mint),
-				program.Refund{Escrow: at, Vault: program.VaultAddress(c.genesis.Program, at),
-					Destination: program.TokenAccount(c.owner.Key(), c.genesis.Mint), Mint: c.genesis.Mint,
+			wantSent(t, c, svm.OpenTokenAccount(c.peer.Key(), c.owner.Key(), c.genesis.Mint),
+				program.Refund{Escrow: at, Vault: account.VaultAddress(c.genesis.Program, at),
+					Destination: svm.TokenAccount(c.owner.Key(), c.genesis.Mint), Mint: c.genesis.Mint,
 					Network: c.genesis.Escrow, Buyer: x.by}.Instruction(c.genesis.Program))
 		})
 	}
@@ -192,11 +194,11 @@ func TestEscrowRefund(t *testing.T) {
 func TestEscrowRefundRefuses(t *testing.T) {
 	t.Parallel()
 	c := newFakeChain(t)
-	at := c.escrow(func(e *program.Escrow) { e.Outstanding = 4_000_000 }).String()
+	at := c.escrow(func(e *account.Escrow) { e.Outstanding = 4_000_000 }).String()
 	run(t, c.home, "wallet", "escrow", "refund", at).Want(t, cli.ExitUsage, `nothing is free in escrow `,
 		`^hint: what is outstanding can be taken back from slot 5101, in about 27m`)
-	c.escrow(func(e *program.Escrow) {
-		e.State, e.Outstanding, e.Fee, e.Paid, e.Refunded = program.EscrowRefunded, 0, 0, 0, e.Deposited
+	c.escrow(func(e *account.Escrow) {
+		e.State, e.Outstanding, e.Fee, e.Paid, e.Refunded = account.EscrowRefunded, 0, 0, 0, e.Deposited
 	})
 	run(t, c.home, "wallet", "escrow", "refund", at).Want(t, cli.ExitUsage, `was refunded already$`)
 	stranger := newFakeChain(t)
@@ -230,7 +232,7 @@ func TestNoFees(t *testing.T) {
 	t.Parallel()
 	c := newFakeChain(t)
 	at := c.escrow(nil)
-	c.accounts[c.peer.Key()] = account{lamports: 5000}
+	c.accounts[c.peer.Key()] = stored{lamports: 5000}
 	run(t, c.home, "wallet", "escrow", "refund", at.String()).Want(t, cli.ExitPayment, `holds 5000 lamports, \d+ needed`,
 		`^hint: send SOL to the peer's key, `+c.peer.Key().String())
 	wantNothing(t, c)

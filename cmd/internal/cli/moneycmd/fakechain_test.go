@@ -14,8 +14,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/config"
@@ -23,7 +24,7 @@ import (
 )
 
 // account is an account of the fake chain.
-type account struct {
+type stored struct {
 	lamports uint64
 	owner    sign.Key
 	data     []byte
@@ -35,40 +36,40 @@ type fakeChain struct {
 	home        string
 	peer, owner sign.Private
 	genesis     market.Genesis
-	params      program.Params
+	params      account.Params
 
 	mu       sync.Mutex
 	slot     market.Slot
-	accounts map[sign.Key]account
-	refuse   string                  // JSON of the error that answers a transaction; empty: none
-	sent     [][]program.Instruction // without those of the budget
+	accounts map[sign.Key]stored
+	refuse   string              // JSON of the error that answers a transaction; empty: none
+	sent     [][]svm.Instruction // without those of the budget
 }
 
 // newFakeChain makes a chain at slot 1000 with a peer that has an owner of its own, a SOL, and no tokens.
 func newFakeChain(t *testing.T, change ...func(*fakeChain)) *fakeChain {
 	t.Helper()
 	c := &fakeChain{home: t.TempDir(), peer: sign.NewPrivate([32]byte{1}), owner: sign.NewPrivate([32]byte{2}),
-		slot: 1000, accounts: map[sign.Key]account{}}
+		slot: 1000, accounts: map[sign.Key]stored{}}
 	mint := sign.Key{9}
 	c.genesis = market.Genesis{Network: "cli", Chain: sign.Hash{1}, Mint: mint, Symbol: "STAR", Decimals: 6,
 		SlotMillis: 400, IntervalSlots: 150, Program: sign.Key{7}}
-	c.params = program.Params{
+	c.params = account.Params{
 		Network: "cli", Chain: c.genesis.Chain, StakeMint: mint, MarginSlots: 100, ResponseSlots: 100,
 		UnbondingSlots: 2000, EvidenceSlots: 1000, MinStake: 30_000_000,
-		Mints: []program.MintTerms{program.DefaultTerms(mint, 6), program.DefaultTerms(sign.Key{8}, 2)},
-		Votes: program.Votes{VotingSlots: 50, LockSlots: 10, LeastBonded: 1, LeastBond: 1, FirstSlot: 1,
+		Mints: []account.MintTerms{account.DefaultTerms(mint, 6), account.DefaultTerms(sign.Key{8}, 2)},
+		Votes: account.Votes{VotingSlots: 50, LockSlots: 10, LeastBonded: 1, LeastBond: 1, FirstSlot: 1,
 			EpochSlots: 100, EpochsOfMonth: 30},
 	}
 	for _, f := range change {
 		f(c)
 	}
-	c.genesis.Escrow = program.NetworkAddress(c.genesis.Program, c.params)
-	network := program.NewNetwork(c.params)
-	c.accounts[c.genesis.Escrow] = account{1, c.genesis.Program, network.Marshal()}
+	c.genesis.Escrow = account.NetworkAddress(c.genesis.Program, c.params)
+	network := account.NewNetwork(c.params)
+	c.accounts[c.genesis.Escrow] = stored{1, c.genesis.Program, network.Marshal()}
 	token := make([]byte, 82)
 	token[44], token[45] = 6, 1
-	c.accounts[mint] = account{1, program.TokenProgram, token}
-	c.accounts[c.peer.Key()] = account{lamports: 1_000_000_000}
+	c.accounts[mint] = stored{1, svm.TokenProgram, token}
+	c.accounts[c.peer.Key()] = stored{lamports: 1_000_000_000}
 	s := httptest.NewServer(c)
 	t.Cleanup(s.Close)
 	c.write(t, config.FileGenesis, c.genesis)
@@ -108,7 +109,7 @@ func (c *fakeChain) key(t *testing.T, name string, k sign.Private) string {
 
 // tokens gives a wallet an account of the network's token, of which the peer may spend a part.
 func (c *fakeChain) tokens(wallet sign.Key, amount, delegated uint64) {
-	b := make([]byte, program.TokenSize)
+	b := make([]byte, svm.TokenSize)
 	copy(b, c.genesis.Mint[:])
 	copy(b[32:], wallet[:])
 	binary.LittleEndian.PutUint64(b[64:], amount)
@@ -119,42 +120,42 @@ func (c *fakeChain) tokens(wallet sign.Key, amount, delegated uint64) {
 		binary.LittleEndian.PutUint64(b[121:], delegated)
 	}
 	b[108] = 1
-	c.accounts[program.TokenAccount(wallet, c.genesis.Mint)] = account{1, program.TokenProgram, b}
+	c.accounts[svm.TokenAccount(wallet, c.genesis.Mint)] = stored{1, svm.TokenProgram, b}
 }
 
 // escrow is an escrow of the peer with a tranche of two leaves, of which one is being retired: 5 tokens, 2 outstanding.
-func (c *fakeChain) escrow(change func(*program.Escrow)) sign.Key {
+func (c *fakeChain) escrow(change func(*account.Escrow)) sign.Key {
 	buyer := c.peer.Key()
-	at := program.EscrowAddress(c.genesis.Program, c.genesis.Escrow, buyer, sign.Hash{5}, 900)
-	e := program.Escrow{State: program.EscrowOpen, Network: c.genesis.Escrow, Buyer: buyer, Order: market.OrderID{5},
-		Mint: c.genesis.Mint, Vault: program.VaultAddress(c.genesis.Program, at), RefundOwner: c.owner.Key(),
+	at := account.EscrowAddress(c.genesis.Program, c.genesis.Escrow, buyer, sign.Hash{5}, 900)
+	e := account.Escrow{State: account.EscrowOpen, Network: c.genesis.Escrow, Buyer: buyer, Order: market.OrderID{5},
+		Mint: c.genesis.Mint, Vault: account.VaultAddress(c.genesis.Program, at), RefundOwner: c.owner.Key(),
 		Opened: 900, Deadline: 5000, Deposited: 5_000_000, Outstanding: 2_000_000, Paid: 1_000_000, Fee: 20_000,
 		Tranches: 1, Keys: market.KeySet{Threshold: 1, Keys: []sign.Key{buyer}}}
 	if change != nil {
 		change(&e)
 	}
-	c.accounts[at] = account{1, c.genesis.Program, e.Marshal()}
-	vault := make([]byte, program.TokenSize)
+	c.accounts[at] = stored{1, c.genesis.Program, e.Marshal()}
+	vault := make([]byte, svm.TokenSize)
 	copy(vault, e.Mint[:])
 	copy(vault[32:], at[:])
 	binary.LittleEndian.PutUint64(vault[64:], e.Deposited+e.Fee-e.Paid-e.Refunded)
 	vault[108] = 1
-	c.accounts[e.Vault] = account{1, program.TokenProgram, vault}
-	tranche := program.Tranche{By: program.ByKeys, Escrow: at, Opened: 900, Sum: 3_000_000, Outstanding: 2_000_000,
-		Leaves: []program.LeafState{{Paid: 1_000_000}, {Freed: 7, Window: 350}}}
-	c.accounts[program.TrancheAddress(c.genesis.Program, at, 0)] = account{1, c.genesis.Program, tranche.Marshal()}
+	c.accounts[e.Vault] = stored{1, svm.TokenProgram, vault}
+	tranche := account.Tranche{By: account.ByKeys, Escrow: at, Opened: 900, Sum: 3_000_000, Outstanding: 2_000_000,
+		Leaves: []account.LeafState{{Paid: 1_000_000}, {Freed: 7, Window: 350}}}
+	c.accounts[account.TrancheAddress(c.genesis.Program, at, 0)] = stored{1, c.genesis.Program, tranche.Marshal()}
 	return at
 }
 
 // register registers a provider of the owner: 40 tokens of stake, of which 30 are bonded.
-func (c *fakeChain) register(change func(*program.Provider)) {
-	p := program.Provider{Network: c.genesis.Escrow, Peer: c.peer.Key(), Owner: c.owner.Key(), Payout: c.owner.Key(),
+func (c *fakeChain) register(change func(*account.Provider)) {
+	p := account.Provider{Network: c.genesis.Escrow, Peer: c.peer.Key(), Owner: c.owner.Key(), Payout: c.owner.Key(),
 		Stake: 40_000_000, Bonded: 30_000_000, Registered: 10}
 	if change != nil {
 		change(&p)
 	}
-	at := program.ProviderAddress(c.genesis.Program, c.genesis.Escrow, p.Peer)
-	c.accounts[at] = account{1, c.genesis.Program, p.Marshal()}
+	at := account.ProviderAddress(c.genesis.Program, c.genesis.Escrow, p.Peer)
+	c.accounts[at] = stored{1, c.genesis.Program, p.Marshal()}
 }
 
 func (c *fakeChain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -237,7 +238,7 @@ func (c *fakeChain) take(encoded json.RawMessage) (result, failure string) {
 	if err != nil {
 		return "", `{"code":-32602,"message":"not a message"}`
 	}
-	calls, _, _, _ := program.SplitBudget(in)
+	calls, _, _, _ := svm.SplitBudget(in)
 	c.sent = append(c.sent, calls)
 	return fmt.Sprintf("%q", sign.Signature(raw[1:65])), ""
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -160,7 +162,7 @@ type sent struct {
 }
 
 // Send announces its action, does it in one transaction, waits until that is confirmed, and shows it.
-func (l *Chain) Send(ctx context.Context, did string, calls []program.Instruction, signers ...sign.Signer) error {
+func (l *Chain) Send(ctx context.Context, did string, calls []svm.Instruction, signers ...sign.Signer) error {
 	l.App.Say("%s; fees are paid by %s", did, l.Peer.Key())
 	id, err := l.Run(ctx, calls, signers...)
 	if err != nil {
@@ -209,7 +211,7 @@ func baseUnits(text string, decimals uint8) (uint64, error) {
 }
 
 // Text is an amount of any token of the network.
-func (l *Chain) Text(mint sign.Key, n uint64, terms program.Params) string {
+func (l *Chain) Text(mint sign.Key, n uint64, terms account.Params) string {
 	if mint == l.Genesis.Mint {
 		return l.Genesis.FormatAmount(market.Amount(n))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -62,7 +63,7 @@ func TestWhen(t *testing.T) {
 func TestText(t *testing.T) {
 	t.Parallel()
 	l := &Chain{Genesis: market.Genesis{Mint: sign.Key{9}, Symbol: "STAR", Decimals: 6}}
-	terms := program.Params{Mints: []program.MintTerms{{Mint: sign.Key{9}, Decimals: 3}, {Mint: sign.Key{8}, Decimals: 2},
+	terms := account.Params{Mints: []account.MintTerms{{Mint: sign.Key{9}, Decimals: 3}, {Mint: sign.Key{8}, Decimals: 2},
 		{Mint: sign.Key{7}}}}
 	for _, x := range []struct {
 		mint sign.Key

@@ -9,6 +9,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -67,7 +69,7 @@ type StakeInfo struct {
 	Slot         market.Slot `json:"slot"`              // as of
 	StakeMint    sign.Key    `json:"stakeMint"`
 	unbondSlots  uint64
-	Terms        program.Params
+	Terms        account.Params
 	withdrawable bool
 }
 
@@ -92,7 +94,7 @@ func Registration(l *Chain, ctx context.Context, o StakeOptions) (info StakeInfo
 	if err != nil {
 		return info, l.Explain(err)
 	}
-	return StakeInfo{Provider: key, Account: program.ProviderAddress(l.Genesis.Program, l.Genesis.Escrow, key),
+	return StakeInfo{Provider: key, Account: account.ProviderAddress(l.Genesis.Program, l.Genesis.Escrow, key),
 		Owner: p.Owner, Payout: p.Payout,
 		Inventory: p.Inventory, Stake: p.Stake, Least: n.Rules.MinStake, Bonded: p.Bonded, Frozen: p.Frozen,
 		Raised:    p.Raised,
@@ -180,11 +182,11 @@ func register(l *Chain, ctx context.Context, call program.Register) error {
 	} else if !errors.Is(err, chain.ErrNotFound) {
 		return l.Explain(err)
 	}
-	call.Provider = program.ProviderAddress(l.Genesis.Program, l.Genesis.Escrow, call.Peer)
-	call.Vault, call.Mint = program.StakeAddress(l.Genesis.Program, call.Provider), n.Params.StakeMint
+	call.Provider = account.ProviderAddress(l.Genesis.Program, l.Genesis.Escrow, call.Peer)
+	call.Vault, call.Mint = account.StakeAddress(l.Genesis.Program, call.Provider), n.Params.StakeMint
 	return l.Send(ctx, fmt.Sprintf("registering provider %s of owner %s, paid to %s", call.Peer, call.Owner,
 		call.Payout),
-		[]program.Instruction{call.Instruction(l.Genesis.Program)}, owner)
+		[]svm.Instruction{call.Instruction(l.Genesis.Program)}, owner)
 }
 
 func stakeAdd(a *cli.App) *cobra.Command {
@@ -208,12 +210,12 @@ it back.`,
 				return err
 			}
 			by := l.Spender()
-			call := program.Stake{Authority: by.Key(), Source: program.TokenAccount(l.Owner, s.StakeMint),
+			call := program.Stake{Authority: by.Key(), Source: svm.TokenAccount(l.Owner, s.StakeMint),
 				Provider: s.Account,
-				Vault:    program.StakeAddress(l.Genesis.Program, s.Account), Mint: s.StakeMint, Amount: n}
+				Vault:    account.StakeAddress(l.Genesis.Program, s.Account), Mint: s.StakeMint, Amount: n}
 			return l.Send(c.Context(), fmt.Sprintf("adding %s of %s to the stake of %s",
 				l.Text(s.StakeMint, n, s.Terms), l.Owner, s.Provider),
-				[]program.Instruction{call.Instruction(l.Genesis.Program)}, by)
+				[]svm.Instruction{call.Instruction(l.Genesis.Program)}, by)
 		},
 	}
 	o.Flags(c)
@@ -350,7 +352,7 @@ func unstake(l *Chain, ctx context.Context, s StakeInfo, n uint64) error {
 	}
 	call := program.RequestUnstake{Owner: s.Owner, Network: l.Genesis.Escrow, Provider: s.Account, Amount: n}
 	err = l.Send(ctx, fmt.Sprintf("taking %s out of the stake of %s", l.Text(s.StakeMint, n, s.Terms), s.Provider),
-		[]program.Instruction{call.Instruction(l.Genesis.Program)}, owner)
+		[]svm.Instruction{call.Instruction(l.Genesis.Program)}, owner)
 	if err == nil {
 		l.App.Say("%s can be withdrawn from %s: starling stake withdraw", l.Text(s.StakeMint, n+s.Unbonding, s.Terms),
 			l.When(s.Slot, s.Slot+market.Slot(s.unbondSlots)))
@@ -382,12 +384,12 @@ The owner signs.`,
 				return &cli.Error{Code: cli.ExitPayment, Err: fmt.Errorf("%s can be withdrawn from %s, not yet",
 					l.Text(s.StakeMint, s.Unbonding, s.Terms), l.When(s.Slot, market.Slot(s.Ready)))}
 			}
-			to := program.TokenAccount(s.Owner, s.StakeMint)
+			to := svm.TokenAccount(s.Owner, s.StakeMint)
 			call := program.Withdraw{Owner: s.Owner, Provider: s.Account,
-				Vault: program.StakeAddress(l.Genesis.Program, s.Account), Destination: to, Mint: s.StakeMint}
+				Vault: account.StakeAddress(l.Genesis.Program, s.Account), Destination: to, Mint: s.StakeMint}
 			return l.Send(c.Context(), fmt.Sprintf("withdrawing %s to %s", l.Text(s.StakeMint, s.Unbonding, s.Terms),
 				s.Owner),
-				[]program.Instruction{program.OpenTokenAccount(l.Peer.Key(), s.Owner, s.StakeMint),
+				[]svm.Instruction{svm.OpenTokenAccount(l.Peer.Key(), s.Owner, s.StakeMint),
 					call.Instruction(l.Genesis.Program)}, owner)
 		},
 	}

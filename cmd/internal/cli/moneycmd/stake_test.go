@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -18,22 +20,22 @@ import (
 func TestStakeStatus(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
-		change func(*program.Provider)
+		change func(*account.Provider)
 		says   []string
 		not    string
 	}{
 		"plain": {nil, []string{`^registered +slot 10, 6m ago$`, `^stake +40\.00 STAR *$`,
 			`^bonded +30\.00 STAR +it votes, and is released by starling stake release$`}, `unbonding|slashed|inventory`},
-		"short": {func(p *program.Provider) { p.Stake, p.Bonded = 29_999_999, 0 },
+		"short": {func(p *account.Provider) { p.Stake, p.Bonded = 29_999_999, 0 },
 			[]string{`^stake +29\.999999 STAR +less than the network's least, 30\.00 STAR$`}, `bonded`},
-		"voted": {func(p *program.Provider) { p.Frozen = 1000 },
+		"voted": {func(p *account.Provider) { p.Frozen = 1000 },
 			[]string{`^bonded .* it voted and cannot be released before slot 1000, 0s ago$`}, `is released by`},
-		"voted before": {func(p *program.Provider) { p.Frozen = 999 }, []string{`is released by`}, `it voted and`},
-		"waits": {func(p *program.Provider) { p.Unbonding, p.Ready = 5, 1001 },
+		"voted before": {func(p *account.Provider) { p.Frozen = 999 }, []string{`is released by`}, `it voted and`},
+		"waits": {func(p *account.Provider) { p.Unbonding, p.Ready = 5, 1001 },
 			[]string{`^unbonding +0\.000005 STAR +can be withdrawn from slot 1001, in about 0s `}, `now`},
-		"ready": {func(p *program.Provider) { p.Unbonding, p.Ready = 5, 1000 },
+		"ready": {func(p *account.Provider) { p.Unbonding, p.Ready = 5, 1000 },
 			[]string{`^unbonding .* can be withdrawn now: starling stake withdraw$`}, `from slot`},
-		"slashed": {func(p *program.Provider) { p.Slashed, p.WasSlashed = 700, true }, []string{`^slashed +slot 700, 2m ago`},
+		"slashed": {func(p *account.Provider) { p.Slashed, p.WasSlashed = 700, true }, []string{`^slashed +slot 700, 2m ago`},
 			`unbonding`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,15 +53,15 @@ func TestStakeProvider(t *testing.T) {
 	t.Parallel()
 	c := newFakeChain(t)
 	other := sign.NewPrivate([32]byte{5}).Key()
-	c.register(func(p *program.Provider) { p.Peer, p.Stake, p.Bonded = other, 1, 0 })
+	c.register(func(p *account.Provider) { p.Peer, p.Stake, p.Bonded = other, 1, 0 })
 	run(t, c.home, "stake", "status").Want(t, cli.ExitUsage, `^starling: provider `+c.peer.Key().String()+` is not reg`,
 		`^hint: starling stake register; or name its peer key by --provider$`)
 	run(t, c.home, "stake", "status", "--provider", other.String(), "-o", "json").Want(t, cli.ExitOK,
 		`"provider": "`+other.String()+`"`, `"stake": 1,`)
 	run(t, c.home, "stake", "status", "--provider", "o").Want(t, cli.ExitUsage, `--provider: "o" is not a Solana address`)
-	at := program.ProviderAddress(c.genesis.Program, c.genesis.Escrow, other)
-	for _, change := range []func(*account){
-		func(a *account) { a.owner = sign.Key{3} }, func(a *account) { a.data = a.data[:len(a.data)-1] },
+	at := account.ProviderAddress(c.genesis.Program, c.genesis.Escrow, other)
+	for _, change := range []func(*stored){
+		func(a *stored) { a.owner = sign.Key{3} }, func(a *stored) { a.data = a.data[:len(a.data)-1] },
 	} {
 		forged := c.accounts[at]
 		change(&forged)
@@ -72,43 +74,43 @@ func TestStakeProvider(t *testing.T) {
 // stakeCall is a command line about stake, and the call that it has to make.
 type stakeCall struct {
 	line   []string
-	change func(*program.Provider)
+	change func(*account.Provider)
 	says   string
-	call   func(c *fakeChain, at sign.Key) program.Instruction
+	call   func(c *fakeChain, at sign.Key) svm.Instruction
 }
 
 func stakeCalls() map[string]stakeCall {
-	bond := func(n uint64) func(*fakeChain, sign.Key) program.Instruction {
-		return func(c *fakeChain, at sign.Key) program.Instruction {
+	bond := func(n uint64) func(*fakeChain, sign.Key) svm.Instruction {
+		return func(c *fakeChain, at sign.Key) svm.Instruction {
 			return program.Bond{Owner: c.owner.Key(), Network: c.genesis.Escrow, Provider: at, Amount: n}.
 				Instruction(c.genesis.Program)
 		}
 	}
-	release := func(n uint64) func(*fakeChain, sign.Key) program.Instruction {
-		return func(c *fakeChain, at sign.Key) program.Instruction {
+	release := func(n uint64) func(*fakeChain, sign.Key) svm.Instruction {
+		return func(c *fakeChain, at sign.Key) svm.Instruction {
 			return program.Release{Owner: c.owner.Key(), Network: c.genesis.Escrow, Provider: at, Amount: n}.
 				Instruction(c.genesis.Program)
 		}
 	}
-	remove := func(n uint64) func(*fakeChain, sign.Key) program.Instruction {
-		return func(c *fakeChain, at sign.Key) program.Instruction {
+	remove := func(n uint64) func(*fakeChain, sign.Key) svm.Instruction {
+		return func(c *fakeChain, at sign.Key) svm.Instruction {
 			return program.RequestUnstake{Owner: c.owner.Key(), Network: c.genesis.Escrow, Provider: at, Amount: n}.
 				Instruction(c.genesis.Program)
 		}
 	}
 	return map[string]stakeCall{
 		"add": {[]string{"add", "2.5"}, nil, `^adding 2\.50 STAR of \w+ to the stake of `,
-			func(c *fakeChain, at sign.Key) program.Instruction {
+			func(c *fakeChain, at sign.Key) svm.Instruction {
 				return program.Stake{Authority: c.owner.Key(), Provider: at, Mint: c.genesis.Mint, Amount: 2_500_000,
-					Source: program.TokenAccount(c.owner.Key(), c.genesis.Mint),
-					Vault:  program.StakeAddress(c.genesis.Program, at)}.Instruction(c.genesis.Program)
+					Source: svm.TokenAccount(c.owner.Key(), c.genesis.Mint),
+					Vault:  account.StakeAddress(c.genesis.Program, at)}.Instruction(c.genesis.Program)
 			}},
 		"bond all":     {[]string{"bond", "all"}, nil, `^bonding 10\.00 STAR of the stake of `, bond(10_000_000)},
 		"bond one":     {[]string{"bond", "0.000001"}, nil, `^bonding 0\.000001 STAR `, bond(1)},
 		"release all":  {[]string{"release", "all"}, nil, `^releasing 30\.00 STAR of `, release(30_000_000)},
 		"remove all":   {[]string{"remove", "all"}, nil, `^taking 10\.00 STAR out of the stake of `, remove(10_000_000)},
 		"remove some":  {[]string{"remove", "9"}, nil, `^9\.00 STAR can be withdrawn from slot 3000, in about 13m`, remove(9_000_000)},
-		"remove again": {[]string{"remove", "9"}, func(p *program.Provider) { p.Unbonding, p.Ready = 1_000_000, 1500 }, `^1\.00 STAR was asked back before and waits anew from now$(?s:.*)^10\.00 STAR can be withdrawn from slot 3000, `, remove(9_000_000)},
+		"remove again": {[]string{"remove", "9"}, func(p *account.Provider) { p.Unbonding, p.Ready = 1_000_000, 1500 }, `^1\.00 STAR was asked back before and waits anew from now$(?s:.*)^10\.00 STAR can be withdrawn from slot 3000, `, remove(9_000_000)},
 	}
 }
 
@@ -123,7 +125,7 @@ func TestStakeCalls(t *testing.T) {
 			wallet := c.key(t, "cold.json", c.owner)
 			run(t, c.home, append([]string{"stake", "--wallet", wallet}, x.line...)...).Want(t, cli.ExitOK, x.says,
 				`^confirmed +\w+$`)
-			wantSent(t, c, x.call(c, program.ProviderAddress(c.genesis.Program, c.genesis.Escrow, c.peer.Key())))
+			wantSent(t, c, x.call(c, account.ProviderAddress(c.genesis.Program, c.genesis.Escrow, c.peer.Key())))
 		})
 	}
 }
@@ -135,15 +137,15 @@ func TestStakeWithdraw(t *testing.T) {
 	c.key(t, config.FileWallet, c.owner)
 	c.register(nil)
 	run(t, c.home, "stake", "withdraw").Want(t, cli.ExitUsage, `^starling: nothing was asked back$`)
-	c.register(func(p *program.Provider) { p.Unbonding, p.Ready = 3_000_000, 1001 })
+	c.register(func(p *account.Provider) { p.Unbonding, p.Ready = 3_000_000, 1001 })
 	run(t, c.home, "stake", "withdraw").Want(t, cli.ExitPayment, `3\.00 STAR can be withdrawn from slot 1001, .*not yet$`)
 	wantNothing(t, c)
 	c.slot = 1001
 	run(t, c.home, "stake", "withdraw").Want(t, cli.ExitOK, `^withdrawing 3\.00 STAR to `+c.owner.Key().String())
-	at := program.ProviderAddress(c.genesis.Program, c.genesis.Escrow, c.peer.Key())
-	wantSent(t, c, program.OpenTokenAccount(c.peer.Key(), c.owner.Key(), c.genesis.Mint),
-		program.Withdraw{Owner: c.owner.Key(), Provider: at, Vault: program.StakeAddress(c.genesis.Program, at),
-			Destination: program.TokenAccount(c.owner.Key(), c.genesis.Mint),
+	at := account.ProviderAddress(c.genesis.Program, c.genesis.Escrow, c.peer.Key())
+	wantSent(t, c, svm.OpenTokenAccount(c.peer.Key(), c.owner.Key(), c.genesis.Mint),
+		program.Withdraw{Owner: c.owner.Key(), Provider: at, Vault: account.StakeAddress(c.genesis.Program, at),
+			Destination: svm.TokenAccount(c.owner.Key(), c.genesis.Mint),
 			Mint:        c.genesis.Mint}.Instruction(c.genesis.Program))
 }
 
@@ -153,9 +155,9 @@ func TestStakeRefuses(t *testing.T) {
 	c := newFakeChain(t)
 	c.key(t, config.FileWallet, c.owner)
 	c.register(nil)
-	poor := func(p *program.Provider) { p.Stake, p.Bonded = 29_000_000, 0 }
+	poor := func(p *account.Provider) { p.Stake, p.Bonded = 29_000_000, 0 }
 	for _, x := range []struct {
-		change func(*program.Provider)
+		change func(*account.Provider)
 		line   []string
 		code   cli.ExitCode
 		says   string
@@ -166,7 +168,7 @@ func TestStakeRefuses(t *testing.T) {
 		{poor, []string{"bond", "all"}, cli.ExitUsage, `29\.00 STAR would be bonded, the network's least stake is 30\.00 STAR`},
 		{nil, []string{"release", "30.000001"}, cli.ExitUsage, `30\.000001 STAR cannot be released of 30\.00 STAR`},
 		{poor, []string{"release", "all"}, cli.ExitUsage, `0\.00 STAR cannot be released of 0\.00 STAR`},
-		{func(p *program.Provider) { p.Frozen = 1000 }, []string{"release", "all"}, cli.ExitPayment, `bonded until that has ended: slot 1000`},
+		{func(p *account.Provider) { p.Frozen = 1000 }, []string{"release", "all"}, cli.ExitPayment, `bonded until that has ended: slot 1000`},
 		{nil, []string{"remove", "10.000001"}, cli.ExitUsage, `30\.00 STAR of the stake is bonded$`},
 		{nil, []string{"remove", "40.000001"}, cli.ExitUsage, `40\.000001 STAR cannot be taken out of a stake of 40\.00 STAR`},
 		{nil, []string{"remove", "0"}, cli.ExitUsage, `nothing is not an amount`},
@@ -195,17 +197,17 @@ func TestStakeOfAnotherToken(t *testing.T) {
 		}
 		wantNothing(t, c)
 		run(t, c.home, "stake", "add", x.text).Want(t, cli.ExitOK)
-		at := program.ProviderAddress(c.genesis.Program, c.genesis.Escrow, c.peer.Key())
+		at := account.ProviderAddress(c.genesis.Program, c.genesis.Escrow, c.peer.Key())
 		wantSent(t, c, program.Stake{Authority: c.owner.Key(), Provider: at, Mint: x.mint, Amount: x.want,
-			Source: program.TokenAccount(c.owner.Key(), x.mint),
-			Vault:  program.StakeAddress(c.genesis.Program, at)}.Instruction(c.genesis.Program))
+			Source: svm.TokenAccount(c.owner.Key(), x.mint),
+			Vault:  account.StakeAddress(c.genesis.Program, at)}.Instruction(c.genesis.Program))
 	}
 }
 
 // Nobody's key but the owner's signs for its stake, and nothing is bonded where nothing is voted on.
 func TestStakeSigners(t *testing.T) {
 	t.Parallel()
-	c := newFakeChain(t, func(c *fakeChain) { c.params.Votes = program.Votes{} })
+	c := newFakeChain(t, func(c *fakeChain) { c.params.Votes = account.Votes{} })
 	c.register(nil)
 	for _, line := range [][]string{{"remove", "1"}, {"release", "1"}, {"withdraw"}} {
 		run(t, c.home, append([]string{"stake"}, line...)...).Want(t, cli.ExitUsage,
@@ -243,9 +245,9 @@ func TestStakeRegister(t *testing.T) {
 	payout := sign.NewPrivate([32]byte{8}).Key()
 	run(t, c.home, "stake", "register", "--payout", payout.String()).Want(t, cli.ExitOK,
 		`^registering provider `+c.peer.Key().String()+` of owner `+c.owner.Key().String()+`, paid to `+payout.String())
-	at := program.ProviderAddress(c.genesis.Program, c.genesis.Escrow, c.peer.Key())
+	at := account.ProviderAddress(c.genesis.Program, c.genesis.Escrow, c.peer.Key())
 	wantSent(t, c, program.Register{Payer: c.peer.Key(), Owner: c.owner.Key(), Peer: c.peer.Key(), Network: c.genesis.Escrow,
-		Payout: payout, Inventory: info.Inventory, Provider: at, Vault: program.StakeAddress(c.genesis.Program, at),
+		Payout: payout, Inventory: info.Inventory, Provider: at, Vault: account.StakeAddress(c.genesis.Program, at),
 		Mint: c.genesis.Mint}.Instruction(c.genesis.Program))
 	c.register(nil)
 	run(t, c.home, "stake", "register").Want(t, cli.ExitUsage, `is registered already$`, `^hint: starling stake status$`)

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 )
@@ -49,7 +50,7 @@ signs.`,
 			}
 			call := program.Bond{Owner: s.Owner, Network: l.Genesis.Escrow, Provider: s.Account, Amount: n}
 			return l.Send(c.Context(), fmt.Sprintf("bonding %s of the stake of %s", text(n), s.Provider),
-				[]program.Instruction{call.Instruction(l.Genesis.Program)}, owner)
+				[]svm.Instruction{call.Instruction(l.Genesis.Program)}, owner)
 		},
 	}
 	o.Flags(c)
@@ -90,7 +91,7 @@ stake remove. What voted stays bonded until that vote has ended. The owner signs
 			}
 			call := program.Release{Owner: s.Owner, Network: l.Genesis.Escrow, Provider: s.Account, Amount: n}
 			return l.Send(c.Context(), fmt.Sprintf("releasing %s of %s", l.Text(s.StakeMint, n, s.Terms), s.Provider),
-				[]program.Instruction{call.Instruction(l.Genesis.Program)}, owner)
+				[]svm.Instruction{call.Instruction(l.Genesis.Program)}, owner)
 		},
 	}
 	o.Flags(c)

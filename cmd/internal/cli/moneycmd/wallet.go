@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -231,8 +231,8 @@ directory, or the file that --wallet names.`,
 				return err
 			}
 			did := fmt.Sprintf("letting peer %s spend %s of %s", l.Peer.Key(), l.Genesis.FormatAmount(n), l.Owner)
-			return l.Send(c.Context(), did, []program.Instruction{
-				program.ApproveTokens(program.TokenAccount(l.Owner, l.Genesis.Mint), l.Genesis.Mint, l.Peer.Key(),
+			return l.Send(c.Context(), did, []svm.Instruction{
+				svm.ApproveTokens(svm.TokenAccount(l.Owner, l.Genesis.Mint), l.Genesis.Mint, l.Peer.Key(),
 					l.Owner, uint64(n), l.Genesis.Decimals)}, owner)
 		},
 	}
@@ -264,10 +264,10 @@ back to the peer's account.`,
 			}
 			key := l.Peer.Key()
 			return l.Send(c.Context(), fmt.Sprintf("moving %s to %s", l.Genesis.FormatAmount(f.Own), l.Owner),
-				[]program.Instruction{
-					program.OpenTokenAccount(key, l.Owner, l.Genesis.Mint),
-					program.TransferTokens(program.TokenAccount(key, l.Genesis.Mint),
-						program.TokenAccount(l.Owner, l.Genesis.Mint), l.Genesis.Mint, key, uint64(f.Own),
+				[]svm.Instruction{
+					svm.OpenTokenAccount(key, l.Owner, l.Genesis.Mint),
+					svm.TransferTokens(svm.TokenAccount(key, l.Genesis.Mint),
+						svm.TokenAccount(l.Owner, l.Genesis.Mint), l.Genesis.Mint, key, uint64(f.Own),
 						l.Genesis.Decimals)})
 		},
 	}

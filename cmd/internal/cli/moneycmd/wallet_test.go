@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -119,12 +119,12 @@ func TestWalletOfOtherMint(t *testing.T) {
 	token := make([]byte, 82)
 	token[44], token[45] = 9, 1
 	for _, x := range []struct {
-		mint account
+		mint stored
 		says string
 	}{
-		{account{1, program.TokenProgram, token}, `has 9 decimals, the network says 6`},
-		{account{1, sign.Key{3}, token}, `not to the token program`},
-		{account{1, program.TokenProgram, token[:81]}, `mint account of 81 bytes`},
+		{stored{1, svm.TokenProgram, token}, `has 9 decimals, the network says 6`},
+		{stored{1, sign.Key{3}, token}, `not to the token program`},
+		{stored{1, svm.TokenProgram, token[:81]}, `mint account of 81 bytes`},
 	} {
 		c.accounts[c.genesis.Mint] = x.mint
 		run(t, c.home, "wallet", "show", at).Want(t, cli.ExitPayment, x.says)
@@ -146,13 +146,13 @@ func TestWalletAllowAndCollect(t *testing.T) {
 	}
 	run(t, c.home, "wallet", "allow", "12.5").Want(t, cli.ExitOK,
 		`^letting peer `+c.peer.Key().String()+` spend 12\.50 STAR of `+c.owner.Key().String())
-	source := program.TokenAccount(c.owner.Key(), c.genesis.Mint)
-	wantSent(t, c, program.ApproveTokens(source, c.genesis.Mint, c.peer.Key(), c.owner.Key(), 12_500_000, 6))
+	source := svm.TokenAccount(c.owner.Key(), c.genesis.Mint)
+	wantSent(t, c, svm.ApproveTokens(source, c.genesis.Mint, c.peer.Key(), c.owner.Key(), 12_500_000, 6))
 	c.sent = nil
 	c.tokens(c.peer.Key(), 42, 0)
 	run(t, c.home, "wallet", "collect").Want(t, cli.ExitOK, `^moving 0\.000042 STAR to `+c.owner.Key().String())
-	wantSent(t, c, program.OpenTokenAccount(c.peer.Key(), c.owner.Key(), c.genesis.Mint),
-		program.TransferTokens(program.TokenAccount(c.peer.Key(), c.genesis.Mint), source, c.genesis.Mint, c.peer.Key(), 42, 6))
+	wantSent(t, c, svm.OpenTokenAccount(c.peer.Key(), c.owner.Key(), c.genesis.Mint),
+		svm.TransferTokens(svm.TokenAccount(c.peer.Key(), c.genesis.Mint), source, c.genesis.Mint, c.peer.Key(), 42, 6))
 	if err := config.SaveOwner(c.home, c.peer.Key()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
 	"github.com/starling-network/starling/market"
@@ -57,8 +58,8 @@ func TestParameters(t *testing.T) {
 	t.Parallel()
 	chain, token := sign.Hash(key(t, cluster)), key(t, mint)
 	const hour, votes = 9000, " --voting 72h --first-slot 7" // slots of 400 ms
-	voting := func(v program.Votes) program.Votes {
-		base := program.Votes{
+	voting := func(v account.Votes) account.Votes {
+		base := account.Votes{
 			VotingSlots: 72 * hour, LockSlots: 7 * 24 * hour, LeastBonded: 1e12, LeastBond: 1e10, FirstSlot: 7,
 			EpochSlots: 24 * hour, EpochsOfMonth: 30,
 		}
@@ -66,40 +67,40 @@ func TestParameters(t *testing.T) {
 		return base
 	}
 	path := draft(t)
-	for more, change := range map[string]func(*program.Params){
-		"":                                 func(*program.Params) {},
-		"--margin 1s":                      func(p *program.Params) { p.MarginSlots = 3 },
-		"--margin 0s":                      func(p *program.Params) { p.MarginSlots = 0 },
-		"--response 1h":                    func(p *program.Params) { p.ResponseSlots = hour },
-		"--unbonding 400h":                 func(p *program.Params) { p.UnbondingSlots = 400 * hour },
-		"--evidence 1h":                    func(p *program.Params) { p.EvidenceSlots = hour },
-		"--min-stake 0.5":                  func(p *program.Params) { p.MinStake = 500_000 },
-		"--fee 1000":                       func(p *program.Params) { p.Mints[0].FeeBps = 1000 },
-		"--treasury " + other:              func(p *program.Params) { p.Treasury = key(t, other) },
-		"--authority " + other:             func(p *program.Params) { p.Authority = key(t, other) },
-		"--stake-mint " + mint:             func(*program.Params) {},
-		"--first-slot 9 --least-bonded 5":  func(*program.Params) {}, // of votes alone
-		votes:                              func(p *program.Params) { p.Votes = voting(program.Votes{}) },
-		votes + " --emission 300000000":    func(p *program.Params) { p.Votes = voting(program.Votes{Emission: 3e14}) },
-		"--stake-decimals 2 --min-stake 1": func(p *program.Params) { p.MinStake = 1_000_000 },
+	for more, change := range map[string]func(*account.Params){
+		"":                                 func(*account.Params) {},
+		"--margin 1s":                      func(p *account.Params) { p.MarginSlots = 3 },
+		"--margin 0s":                      func(p *account.Params) { p.MarginSlots = 0 },
+		"--response 1h":                    func(p *account.Params) { p.ResponseSlots = hour },
+		"--unbonding 400h":                 func(p *account.Params) { p.UnbondingSlots = 400 * hour },
+		"--evidence 1h":                    func(p *account.Params) { p.EvidenceSlots = hour },
+		"--min-stake 0.5":                  func(p *account.Params) { p.MinStake = 500_000 },
+		"--fee 1000":                       func(p *account.Params) { p.Mints[0].FeeBps = 1000 },
+		"--treasury " + other:              func(p *account.Params) { p.Treasury = key(t, other) },
+		"--authority " + other:             func(p *account.Params) { p.Authority = key(t, other) },
+		"--stake-mint " + mint:             func(*account.Params) {},
+		"--first-slot 9 --least-bonded 5":  func(*account.Params) {}, // of votes alone
+		votes:                              func(p *account.Params) { p.Votes = voting(account.Votes{}) },
+		votes + " --emission 300000000":    func(p *account.Params) { p.Votes = voting(account.Votes{Emission: 3e14}) },
+		"--stake-decimals 2 --min-stake 1": func(p *account.Params) { p.MinStake = 1_000_000 },
 		"--stake-mint " + other + " --stake-decimals 9 --min-stake 0.5" + votes +
 			" --emission 1 --least-bonded 2": func(
-			p *program.Params) {
-			p.StakeMint, p.MinStake, p.Votes = key(t, other), 500_000_000, voting(program.Votes{Emission: 1e9})
+			p *account.Params) {
+			p.StakeMint, p.MinStake, p.Votes = key(t, other), 500_000_000, voting(account.Votes{Emission: 1e9})
 			p.Votes.LeastBonded, p.Votes.LeastBond = 2e9, 1e13
 		},
-		"--burn 2000 --pool 8000 --treasury-share 0 --referrer 0": func(p *program.Params) {
+		"--burn 2000 --pool 8000 --treasury-share 0 --referrer 0": func(p *account.Params) {
 			m := &p.Mints[0]
 			m.BurnBps, m.PoolBps, m.TreasuryBps, m.ReferrerBps = 2000, 8000, 0, 0
 		},
 	} {
-		want := program.Params{
+		want := account.Params{
 			Network: "acme", Chain: chain, StakeMint: token, MarginSlots: 6 * hour, ResponseSlots: 6 * hour,
 			UnbondingSlots: 14 * 24 * hour, EvidenceSlots: 13 * 24 * hour,
-			Mints: []program.MintTerms{program.DefaultTerms(token, 6)},
+			Mints: []account.MintTerms{account.DefaultTerms(token, 6)},
 		}
 		change(&want)
-		var got program.Params
+		var got account.Params
 		r := network(t, initial(path, more)...).Want(t, cli.ExitOK)
 		if err := json.Unmarshal([]byte(r.Out), &got); err != nil || got.Hash() != want.Hash() {
 			t.Errorf("%s: got %+v, %v\nwant %+v", more, got, err, want)
@@ -218,12 +219,12 @@ func TestParametersFile(t *testing.T) {
 func TestWhoChanges(t *testing.T) {
 	t.Parallel()
 	single := sign.NewPrivate([32]byte{1}).Key()
-	vault := program.NetworkAddress(single, program.Params{Network: "acme"})
+	vault := account.NetworkAddress(single, account.Params{Network: "acme"})
 	for says, who := range map[string]sign.Key{
 		"nobody, ever": {}, single.String() + ", a single key": single,
 		vault.String() + ", an address of a program, such as a multisig": vault,
 	} {
-		if got := whoChanges(program.Deployed{Authority: who}); got != says {
+		if got := whoChanges(svm.Deployed{Authority: who}); got != says {
 			t.Errorf("got %q, want %q", got, says)
 		}
 	}
@@ -235,23 +236,23 @@ func TestNewRules(t *testing.T) {
 	one, two := key(t, mint), key(t, other)
 	g := market.Genesis{Mint: one, Symbol: "STAR", Decimals: 6, SlotMillis: 400}
 	l := &moneycmd.Chain{Genesis: g}
-	p := program.Params{StakeMint: one, ResponseSlots: 250, UnbondingSlots: 9000, MinStake: 30_000_000,
-		Mints: []program.MintTerms{program.DefaultTerms(one, 6), program.DefaultTerms(two, 2)}}
-	n := program.NewNetwork(p)
+	p := account.Params{StakeMint: one, ResponseSlots: 250, UnbondingSlots: 9000, MinStake: 30_000_000,
+		Mints: []account.MintTerms{account.DefaultTerms(one, 6), account.DefaultTerms(two, 2)}}
+	n := account.NewNetwork(p)
 	for name, c := range map[string]struct {
 		flags newRules
 		named string
-		want  func(*program.Rules)
+		want  func(*account.Rules)
 	}{
-		"nothing":        {newRules{fee: 5, burn: 5}, "", func(*program.Rules) {}},
-		"fee":            {newRules{fee: 150}, "fee", func(r *program.Rules) { r.Fees[0].FeeBps = 150 }},
-		"fee of nothing": {newRules{}, "fee", func(r *program.Rules) { r.Fees[0].FeeBps = 0 }},
-		"another token":  {newRules{fee: 150, mint: other}, "fee", func(r *program.Rules) { r.Fees[1].FeeBps = 150 }},
-		"response":       {newRules{response: 1}, "response", func(r *program.Rules) { r.ResponseSlots = 1 }},
-		"unbonding":      {newRules{unbonding: 1e9}, "unbonding", func(r *program.Rules) { r.UnbondingSlots = 3 }},
-		"least stake":    {newRules{minStake: "0.5"}, "min-stake", func(r *program.Rules) { r.MinStake = 500_000 }},
+		"nothing":        {newRules{fee: 5, burn: 5}, "", func(*account.Rules) {}},
+		"fee":            {newRules{fee: 150}, "fee", func(r *account.Rules) { r.Fees[0].FeeBps = 150 }},
+		"fee of nothing": {newRules{}, "fee", func(r *account.Rules) { r.Fees[0].FeeBps = 0 }},
+		"another token":  {newRules{fee: 150, mint: other}, "fee", func(r *account.Rules) { r.Fees[1].FeeBps = 150 }},
+		"response":       {newRules{response: 1}, "response", func(r *account.Rules) { r.ResponseSlots = 1 }},
+		"unbonding":      {newRules{unbonding: 1e9}, "unbonding", func(r *account.Rules) { r.UnbondingSlots = 3 }},
+		"least stake":    {newRules{minStake: "0.5"}, "min-stake", func(r *account.Rules) { r.MinStake = 500_000 }},
 		"shares": {newRules{burn: 1, pool: 2, treasury: 3, referrer: 4}, "burn pool treasury-share referrer",
-			func(r *program.Rules) {
+			func(r *account.Rules) {
 				f := &r.Fees[0]
 				f.BurnBps, f.PoolBps, f.TreasuryBps, f.ReferrerBps = 1, 2, 3, 4
 			}},

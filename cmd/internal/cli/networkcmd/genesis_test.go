@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
@@ -112,17 +112,17 @@ func TestAuthorityRefuses(t *testing.T) {
 // A proposal goes through its states slot by slot.
 func TestStateOf(t *testing.T) {
 	t.Parallel()
-	carried := program.Ballot{Subject: program.SubjectRules, Sequence: 3, Ends: 100, Ripe: 110, Dead: 120, Total: 10, For: 6, Against: 2}
-	n := program.Network{Sequence: 3}
+	carried := account.Ballot{Subject: account.SubjectRules, Sequence: 3, Ends: 100, Ripe: 110, Dead: 120, Total: 10, For: 6, Against: 2}
+	n := account.Network{Sequence: 3}
 	for _, x := range []struct {
-		change func(*program.Ballot)
+		change func(*account.Ballot)
 		now    market.Slot
 		want   string
 	}{
 		{nil, 0, "open"}, {nil, 100, "open"}, {nil, 101, "locked"}, {nil, 109, "locked"}, {nil, 110, "ripe"}, {nil, 120, "ripe"}, {nil, 121, "expired"},
-		{nil, math.MaxUint64, "expired"}, {func(b *program.Ballot) { b.For = 5 }, 101, "rejected"}, {func(b *program.Ballot) { b.Against = 3 }, 115, "rejected"},
-		{func(b *program.Ballot) { b.For = 5 }, 100, "open"}, {func(b *program.Ballot) { b.Sequence = 2 }, 50, "superseded"},
-		{func(b *program.Ballot) { b.Done, b.Sequence = true, 2 }, 115, "executed"},
+		{nil, math.MaxUint64, "expired"}, {func(b *account.Ballot) { b.For = 5 }, 101, "rejected"}, {func(b *account.Ballot) { b.Against = 3 }, 115, "rejected"},
+		{func(b *account.Ballot) { b.For = 5 }, 100, "open"}, {func(b *account.Ballot) { b.Sequence = 2 }, 50, "superseded"},
+		{func(b *account.Ballot) { b.Done, b.Sequence = true, 2 }, 115, "executed"},
 	} {
 		b := carried
 		if x.change != nil {
@@ -139,9 +139,9 @@ func TestChanges(t *testing.T) {
 	t.Parallel()
 	one, two := sign.Key{9}, sign.Key{8}
 	l := &moneycmd.Chain{Genesis: market.Genesis{Mint: one, Symbol: "STAR", Decimals: 6, SlotMillis: 400}}
-	p := program.Params{StakeMint: one, ResponseSlots: 250, UnbondingSlots: 9000, MinStake: 30_000_000,
-		Mints: []program.MintTerms{program.DefaultTerms(one, 6), program.DefaultTerms(two, 2)}}
-	from := program.NewNetwork(p).Rules
+	p := account.Params{StakeMint: one, ResponseSlots: 250, UnbondingSlots: 9000, MinStake: 30_000_000,
+		Mints: []account.MintTerms{account.DefaultTerms(one, 6), account.DefaultTerms(two, 2)}}
+	from := account.NewNetwork(p).Rules
 	if got := changes(l, p, from, from); len(got) != 0 {
 		t.Errorf("no change is %+v", got)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-network/starling/chain/program"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -69,7 +70,7 @@ program needs a new network.`,
 			if err != nil {
 				return o.failed(err, payer)
 			}
-			if want := program.CodeHash(program.ELF); d.Code != want {
+			if want := svm.CodeHash(program.ELF); d.Code != want {
 				return cli.WithHint(cli.Usagef("the code of %s is %s, this binary carries %s: it is not made final",
 					id, d.Code, want),
 					"starling network authority --upgrade none makes any program final")
@@ -128,11 +129,11 @@ func handOn(a *cli.App, ctx context.Context, o founder, id, to sign.Key, change 
 			return o.failed(err, payer)
 		}
 	}
-	return a.Show(map[string]any{"program": id, "deployed": d, "carried": d.Code == program.CodeHash(program.ELF)},
+	return a.Show(map[string]any{"program": id, "deployed": d, "carried": d.Code == svm.CodeHash(program.ELF)},
 		func(t *cli.Table) {
 			t.Row("program", id)
 			t.Row("code", d.Code)
-			if d.Code == program.CodeHash(program.ELF) {
+			if d.Code == svm.CodeHash(program.ELF) {
 				t.Row("", "the one that this binary carries")
 			}
 			t.Row("deployed in slot", d.Slot)
@@ -140,7 +141,7 @@ func handOn(a *cli.App, ctx context.Context, o founder, id, to sign.Key, change 
 		})
 }
 
-func whoChanges(d program.Deployed) string {
+func whoChanges(d svm.Deployed) string {
 	switch {
 	case d.Final():
 		return "nobody, ever"

@@ -15,8 +15,10 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/rewards"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
 	"github.com/starling-network/starling/market"
@@ -48,7 +50,7 @@ func (f *founder) key() (sign.Private, error) {
 func (f *founder) failed(err error, payer sign.Key) error {
 	e := &cli.Error{Code: cli.ExitPayment, Err: err}
 	switch {
-	case errors.Is(err, program.ErrParams):
+	case errors.Is(err, account.ErrParams):
 		e.Code = cli.ExitUsage
 	case errors.Is(err, chain.ErrFees):
 		e.Hint = fmt.Sprintf("send SOL to %s", payer)
@@ -122,7 +124,7 @@ the tokens there, no more than the schedule says ever leaves it.`,
 		"who may draw from the verifiers' pool (default nobody, ever: its share burns)")
 	f.StringVar(&o.stakeMint, "stake-mint", "", "token that providers stake (default the network's)")
 	f.Uint8Var(&o.stakeDecimals, "stake-decimals", 0, "decimals of --stake-mint, if it is not the network's token")
-	d := program.DefaultTerms(sign.Key{}, 0)
+	d := account.DefaultTerms(sign.Key{}, 0)
 	f.Uint16Var(&o.fee, "fee", d.FeeBps, "fee on what providers claim, in bps")
 	f.Uint16Var(&o.burn, "burn", d.BurnBps, "share of the fee that burns, in bps of it")
 	f.Uint16Var(&o.pool, "pool", d.PoolBps, "share for the verifiers' pool")
@@ -138,26 +140,26 @@ the tokens there, no more than the schedule says ever leaves it.`,
 }
 
 // read makes the parameters, and the genesis that names their account.
-func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error) {
+func (o *escrowOptions) read(file string) (market.Genesis, account.Params, error) {
 	text, err := cli.ReadFile(file, cli.MaxGenesisFile)
 	if err != nil {
-		return market.Genesis{}, program.Params{}, &cli.Error{Code: cli.ExitUsage, Err: err}
+		return market.Genesis{}, account.Params{}, &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
 	g, err := market.ParseGenesis(text)
 	if err != nil {
-		return g, program.Params{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", file, err)}
+		return g, account.Params{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", file, err)}
 	}
 	switch {
 	case g.Free:
-		return g, program.Params{}, cli.Usagef("%s is a free network: it has no token", file)
+		return g, account.Params{}, cli.Usagef("%s is a free network: it has no token", file)
 	case !g.Program.IsZero():
-		return g, program.Params{}, cli.Usagef("%s names a program already", file)
+		return g, account.Params{}, cli.Usagef("%s names a program already", file)
 	case o.program == "":
-		return g, program.Params{}, cli.WithHint(cli.Usagef("--program is needed"),
+		return g, account.Params{}, cli.WithHint(cli.Usagef("--program is needed"),
 			"starling network deploy puts it on the chain, where nobody has")
 	}
 	if g.Program, err = cli.Address("--program", o.program); err != nil {
-		return g, program.Params{}, err
+		return g, account.Params{}, err
 	}
 	p, err := o.parameters(g)
 	if err == nil {
@@ -171,12 +173,12 @@ func (o *escrowOptions) read(file string) (market.Genesis, program.Params, error
 	if err != nil {
 		return g, p, err
 	}
-	g.Escrow = program.NetworkAddress(g.Program, p)
+	g.Escrow = account.NetworkAddress(g.Program, p)
 	return g, p, nil
 }
 
 // checkEpochs refuses epochs that nobody could count the audits of.
-func checkEpochs(p program.Params) error {
+func checkEpochs(p account.Params) error {
 	if !p.Votes.On() || p.AuditSlots == 0 {
 		return nil
 	}
@@ -185,33 +187,33 @@ func checkEpochs(p program.Params) error {
 }
 
 // parameters of a network, from the file or the flags.
-func (o *escrowOptions) parameters(g market.Genesis) (program.Params, error) {
+func (o *escrowOptions) parameters(g market.Genesis) (account.Params, error) {
 	if o.params != "" {
 		return paramsFile(o.params, g)
 	}
 	if err := o.checkTimes(); err != nil {
-		return program.Params{}, err
+		return account.Params{}, err
 	}
 	stakeMint, decimals, err := o.stake(g)
 	if err != nil {
-		return program.Params{}, err
+		return account.Params{}, err
 	}
 	minStake, err := market.ParseDecimal(o.minStake, decimals)
 	if err != nil {
-		return program.Params{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--min-stake: %w", err)}
+		return account.Params{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--min-stake: %w", err)}
 	}
 	margin, response := g.SlotsIn(o.margin), g.SlotsIn(o.response)
 	if margin != uint64(uint32(margin)) || response != uint64(uint32(response)) {
-		return program.Params{}, cli.Usagef("--margin or --response is longer than 2³² slots")
+		return account.Params{}, cli.Usagef("--margin or --response is longer than 2³² slots")
 	}
 	votes, err := o.votes.parameters(g, decimals)
 	if err != nil {
-		return program.Params{}, err
+		return account.Params{}, err
 	}
-	p := program.Params{Network: g.Network, Chain: g.Chain, StakeMint: stakeMint, Votes: votes,
+	p := account.Params{Network: g.Network, Chain: g.Chain, StakeMint: stakeMint, Votes: votes,
 		AuditSlots: uint32(g.AuditSlots), MarginSlots: uint32(margin), ResponseSlots: uint32(response),
 		UnbondingSlots: g.SlotsIn(o.unbonding), EvidenceSlots: g.SlotsIn(o.evidences), MinStake: minStake,
-		Mints: []program.MintTerms{{Mint: g.Mint, FeeBps: o.fee, BurnBps: o.burn, PoolBps: o.pool,
+		Mints: []account.MintTerms{{Mint: g.Mint, FeeBps: o.fee, BurnBps: o.burn, PoolBps: o.pool,
 			TreasuryBps: o.toTreasury, ReferrerBps: o.referrer, Decimals: g.Decimals}}}
 	for _, f := range []struct {
 		name, value string
@@ -260,7 +262,7 @@ func (o *escrowOptions) checkTimes() error {
 }
 
 // paramsFile reads parameters, which must be of the genesis's network and pay in its token.
-func paramsFile(path string, g market.Genesis) (p program.Params, err error) {
+func paramsFile(path string, g market.Genesis) (p account.Params, err error) {
 	text, err := cli.ReadFile(path, maxParamsFile)
 	if err != nil {
 		return p, &cli.Error{Code: cli.ExitUsage, Err: err}
@@ -287,7 +289,7 @@ func paramsFile(path string, g market.Genesis) (p program.Params, err error) {
 }
 
 // initEscrow creates the account on the chain, and has the genesis name the program's code.
-func initEscrow(a *cli.App, ctx context.Context, f founder, g *market.Genesis, p program.Params) error {
+func initEscrow(a *cli.App, ctx context.Context, f founder, g *market.Genesis, p account.Params) error {
 	payer, err := f.key()
 	if err != nil {
 		return err
@@ -308,7 +310,7 @@ func initEscrow(a *cli.App, ctx context.Context, f founder, g *market.Genesis, p
 	if err != nil {
 		return f.failed(err, payer.Key())
 	}
-	if d.Code != program.CodeHash(program.ELF) {
+	if d.Code != svm.CodeHash(program.ELF) {
 		a.Say("the program there is not the one that this binary carries: the genesis names its code, %s", d.Code)
 	}
 	if g.Code = d.Code; !d.Final() {
@@ -317,7 +319,7 @@ func initEscrow(a *cli.App, ctx context.Context, f founder, g *market.Genesis, p
 	if p.Votes.Emission > 0 {
 		of := moneycmd.Chain{Genesis: *g}
 		a.Say("the emission is paid from token account %s: send up to %s there",
-			program.EmissionAddress(g.Program, g.Escrow), of.Text(p.StakeMint, p.Votes.Emission, p))
+			account.EmissionAddress(g.Program, g.Escrow), of.Text(p.StakeMint, p.Votes.Emission, p))
 	}
 	return nil
 }

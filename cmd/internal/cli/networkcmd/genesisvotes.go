@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 )
@@ -39,15 +39,15 @@ func (o *voteOptions) flags(c *cobra.Command) {
 }
 
 // parameters of votes on a network with a stake mint of these decimals.
-func (o *voteOptions) parameters(g market.Genesis, decimals uint8) (program.Votes, error) {
+func (o *voteOptions) parameters(g market.Genesis, decimals uint8) (account.Votes, error) {
 	if o.voting == 0 {
-		return program.Votes{}, nil
+		return account.Votes{}, nil
 	}
 	if o.firstSlot == 0 {
-		return program.Votes{}, cli.WithHint(cli.Usagef("--first-slot is needed with --voting: epochs and months "+
+		return account.Votes{}, cli.WithHint(cli.Usagef("--first-slot is needed with --voting: epochs and months "+
 			"of the emission are counted from it"), "`solana slot` prints the slot that is now")
 	}
-	v := program.Votes{VotingSlots: g.SlotsIn(o.voting), LockSlots: g.SlotsIn(o.lock), FirstSlot: o.firstSlot,
+	v := account.Votes{VotingSlots: g.SlotsIn(o.voting), LockSlots: g.SlotsIn(o.lock), FirstSlot: o.firstSlot,
 		EpochSlots: g.SlotsIn(o.epoch), EpochsOfMonth: o.epochsOfMonth}
 	for _, f := range []struct {
 		name, value string

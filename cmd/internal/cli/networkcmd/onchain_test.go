@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
@@ -214,13 +216,13 @@ func (c *chained) openEscrow(ctx context.Context, t *testing.T) (at sign.Key, de
 		t.Fatal(err)
 	}
 	buyer, opened := c.peer.Key(), uint64(slot)
-	at = program.EscrowAddress(c.genesis.Program, c.genesis.Escrow, buyer, sign.Hash{1}, opened)
-	open := program.OpenEscrow{Payer: buyer, Buyer: buyer, Source: program.TokenAccount(c.owner.Key(), c.genesis.Mint), Authority: buyer, Escrow: at,
-		Vault: program.VaultAddress(c.genesis.Program, at), Mint: c.genesis.Mint, Network: c.genesis.Escrow, Order: market.OrderID{1}, Opened: opened,
+	at = account.EscrowAddress(c.genesis.Program, c.genesis.Escrow, buyer, sign.Hash{1}, opened)
+	open := program.OpenEscrow{Payer: buyer, Buyer: buyer, Source: svm.TokenAccount(c.owner.Key(), c.genesis.Mint), Authority: buyer, Escrow: at,
+		Vault: account.VaultAddress(c.genesis.Program, at), Mint: c.genesis.Mint, Network: c.genesis.Escrow, Order: market.OrderID{1}, Opened: opened,
 		Deadline: opened + 250, Deposit: 5_000_000, RefundOwner: c.owner.Key(), Keys: market.KeySet{Threshold: 1, Keys: []sign.Key{buyer}}}
-	add := program.AddTranche{Payer: buyer, Buyer: buyer, Escrow: at, Vault: open.Vault, Tranche: program.TrancheAddress(c.genesis.Program, at, 0),
+	add := program.AddTranche{Payer: buyer, Buyer: buyer, Escrow: at, Vault: open.Vault, Tranche: account.TrancheAddress(c.genesis.Program, at, 0),
 		Root: tranche.Root{Hash: sign.Hash{9}, Sum: 2_000_000, Count: 2}}
-	if _, err := l.Run(ctx, []program.Instruction{open.Instruction(c.genesis.Program), add.Instruction(c.genesis.Program)}); err != nil {
+	if _, err := l.Run(ctx, []svm.Instruction{open.Instruction(c.genesis.Program), add.Instruction(c.genesis.Program)}); err != nil {
 		t.Fatal(err)
 	}
 	return at, open.Deadline

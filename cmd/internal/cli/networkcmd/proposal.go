@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
 	"github.com/starling-network/starling/market"
@@ -50,7 +50,7 @@ type proposalInfo struct {
 	Address  sign.Key      `json:"address"`
 	State    string        `json:"state"` // open, rejected, locked, ripe, executed, expired, superseded
 	Proposer sign.Key      `json:"proposer"`
-	Rules    program.Rules `json:"rules"`
+	Rules    account.Rules `json:"rules"`
 	Changes  []change      `json:"changes"`
 	For      uint64        `json:"for"`
 	Against  uint64        `json:"against"`
@@ -65,7 +65,7 @@ type proposalInfo struct {
 }
 
 // stateOf says how a proposal stands.
-func stateOf(b program.Ballot, n program.Network, now market.Slot) string {
+func stateOf(b account.Ballot, n account.Network, now market.Slot) string {
 	switch {
 	case b.Done:
 		return "executed"
@@ -84,7 +84,7 @@ func stateOf(b program.Ballot, n program.Network, now market.Slot) string {
 }
 
 // changes are the differences between two sets of rules.
-func changes(l *moneycmd.Chain, p program.Params, from, to program.Rules) (out []change) {
+func changes(l *moneycmd.Chain, p account.Params, from, to account.Rules) (out []change) {
 	add := func(what, a, b string) {
 		if a != b {
 			out = append(out, change{what, a, b})
@@ -118,10 +118,10 @@ func span(l *moneycmd.Chain, slots uint64) string {
 }
 
 // votes opens the chain of a network that votes.
-func votes(a *cli.App, ctx context.Context, o moneycmd.Options) (*moneycmd.Chain, program.Network, market.Slot, error) {
+func votes(a *cli.App, ctx context.Context, o moneycmd.Options) (*moneycmd.Chain, account.Network, market.Slot, error) {
 	l, err := moneycmd.OpenProgram(a, o)
 	if err != nil {
-		return nil, program.Network{}, 0, err
+		return nil, account.Network{}, 0, err
 	}
 	n, err := l.Network(ctx)
 	if err == nil && !n.Params.Votes.On() {
@@ -136,7 +136,7 @@ func votes(a *cli.App, ctx context.Context, o moneycmd.Options) (*moneycmd.Chain
 }
 
 // info is a proposal as it stands.
-func info(l *moneycmd.Chain, at sign.Key, b program.Ballot, n program.Network, now market.Slot) proposalInfo {
+func info(l *moneycmd.Chain, at sign.Key, b account.Ballot, n account.Network, now market.Slot) proposalInfo {
 	p := proposalInfo{Address: at, State: stateOf(b, n, now), Proposer: b.Proposer, Rules: b.Rules, For: b.For,
 		Against: b.Against, Total: b.Total, Opened: b.Opened,
 		Ends: b.Ends, Ripe: b.Ripe, Dead: b.Dead, Slot: now, payer: b.RentPayer}
@@ -145,14 +145,14 @@ func info(l *moneycmd.Chain, at sign.Key, b program.Ballot, n program.Network, n
 }
 
 // proposals are all of the network, the newest first.
-func proposals(l *moneycmd.Chain, ctx context.Context, n program.Network, now market.Slot) ([]proposalInfo, error) {
+func proposals(l *moneycmd.Chain, ctx context.Context, n account.Network, now market.Slot) ([]proposalInfo, error) {
 	all, err := l.Ballots(ctx)
 	if err != nil {
 		return nil, l.Explain(err)
 	}
 	out := []proposalInfo{}
 	for at, b := range all {
-		if b.Subject == program.SubjectRules {
+		if b.Subject == account.SubjectRules {
 			out = append(out, info(l, at, b, n, now))
 		}
 	}
@@ -163,7 +163,7 @@ func proposals(l *moneycmd.Chain, ctx context.Context, n program.Network, now ma
 }
 
 // proposal is the one with an address that begins so.
-func proposal(a *cli.App, ctx context.Context, o moneycmd.Options, text string) (*moneycmd.Chain, program.Network,
+func proposal(a *cli.App, ctx context.Context, o moneycmd.Options, text string) (*moneycmd.Chain, account.Network,
 	proposalInfo, error) {
 	l, n, now, err := votes(a, ctx, o)
 	if err != nil {
@@ -260,7 +260,7 @@ func proposalShow(a *cli.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			provider := program.ProviderAddress(l.Genesis.Program, l.Genesis.Escrow, l.Peer.Key())
+			provider := account.ProviderAddress(l.Genesis.Program, l.Genesis.Escrow, l.Peer.Key())
 			switch v, err := l.Voted(c.Context(), sign.Hash(p.Address), provider); {
 			case err == nil && v.For:
 				p.Mine = "for"

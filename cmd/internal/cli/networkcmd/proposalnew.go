@@ -10,6 +10,8 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
 	"github.com/starling-network/starling/market"
@@ -48,8 +50,8 @@ was promised.`,
 					l.Text(p.StakeMint, p.MinStake/leastTimes, p), l.Text(p.StakeMint, mostTimes*p.MinStake, p))
 				for i, f := range n.Rules.Fees {
 					of := " of " + p.Mints[i].Mint.Short()
-					t.Row("fee"+of, bps(f.FeeBps), bps(program.MinFeeBps), bps(program.MaxFeeBps))
-					t.Row("burn"+of, bps(f.BurnBps), bps(program.MinBurnBps), bps(program.Shares))
+					t.Row("fee"+of, bps(f.FeeBps), bps(account.MinFeeBps), bps(account.MaxFeeBps))
+					t.Row("burn"+of, bps(f.BurnBps), bps(account.MinBurnBps), bps(account.Shares))
 					t.Row("pool"+of, bps(f.PoolBps), bps(0), "all shares make 10000 bps")
 					t.Row("treasury-share"+of, bps(f.TreasuryBps), bps(0))
 					t.Row("referrer"+of, bps(f.ReferrerBps), bps(0))
@@ -130,9 +132,9 @@ comes back with starling network proposal close.`,
 }
 
 // rules returns the rules in force, changed by the flags that were given.
-func (f newRules) rules(l *moneycmd.Chain, n program.Network, named func(string) bool) (program.Rules, error) {
+func (f newRules) rules(l *moneycmd.Chain, n account.Network, named func(string) bool) (account.Rules, error) {
 	to := n.Rules
-	to.Fees = append([]program.Fees{}, to.Fees...)
+	to.Fees = append([]account.Fees{}, to.Fees...)
 	mint := l.Genesis.Mint
 	if f.mint != "" {
 		var err error
@@ -195,8 +197,8 @@ func voter(l *moneycmd.Chain, ctx context.Context, o moneycmd.StakeOptions) (mon
 	return s, owner, err
 }
 
-func propose(l *moneycmd.Chain, ctx context.Context, o moneycmd.StakeOptions, n program.Network,
-	to program.Rules) error {
+func propose(l *moneycmd.Chain, ctx context.Context, o moneycmd.StakeOptions, n account.Network,
+	to account.Rules) error {
 	s, owner, err := voter(l, ctx, o)
 	if err != nil {
 		return err
@@ -207,11 +209,11 @@ func propose(l *moneycmd.Chain, ctx context.Context, o moneycmd.StakeOptions, n 
 				l.Text(s.StakeMint, n.Bonded, n.Params),
 				l.Text(s.StakeMint, n.Params.Votes.LeastBonded, n.Params))}, "others have to bond stake too")
 	}
-	ballot := program.BallotAddress(l.Genesis.Program, l.Genesis.Escrow, s.Account, uint64(s.Slot))
+	ballot := account.BallotAddress(l.Genesis.Program, l.Genesis.Escrow, s.Account, uint64(s.Slot))
 	call := program.ProposeRules{Payer: l.Peer.Key(), Owner: s.Owner, Network: l.Genesis.Escrow, Provider: s.Account,
 		Ballot: ballot, Opened: uint64(s.Slot), Rules: to}
 	err = l.Send(ctx, fmt.Sprintf("opening proposal %s", ballot),
-		[]program.Instruction{call.Instruction(l.Genesis.Program)}, owner)
+		[]svm.Instruction{call.Instruction(l.Genesis.Program)}, owner)
 	if err == nil {
 		l.App.Say("proposing is not voting: starling network proposal vote %s for", ballot.Short())
 	}
@@ -255,10 +257,10 @@ was made, and it stays bonded until the vote is over. The owner signs.`,
 				return l.Explain(err)
 			}
 			call := program.CastVote{Payer: l.Peer.Key(), Signer: s.Owner, Provider: s.Account, Ballot: p.Address,
-				Vote: program.VoteAddress(l.Genesis.Program, sign.Hash(p.Address), s.Account), For: args[1] == "for"}
+				Vote: account.VoteAddress(l.Genesis.Program, sign.Hash(p.Address), s.Account), For: args[1] == "for"}
 			return l.Send(c.Context(), fmt.Sprintf("voting %s %s with %s", args[1], p.Address.Short(),
 				l.Text(s.StakeMint, s.Bonded, n.Params)),
-				[]program.Instruction{call.Instruction(l.Genesis.Program)}, owner)
+				[]svm.Instruction{call.Instruction(l.Genesis.Program)}, owner)
 		},
 	}
 	o.Flags(c)
@@ -290,7 +292,7 @@ the program's, which are new at once.`,
 					p.Address.Short(), p.State)}
 			}
 			return l.Send(c.Context(), fmt.Sprintf("executing %s: %s", p.Address.Short(), p.summary()),
-				[]program.Instruction{program.Enact{Network: l.Genesis.Escrow,
+				[]svm.Instruction{program.Enact{Network: l.Genesis.Escrow,
 					Ballot: p.Address}.Instruction(l.Genesis.Program)})
 		},
 	}
@@ -312,16 +314,16 @@ is closed too.`,
 			if err != nil {
 				return err
 			}
-			if last := max(p.Dead, p.Opened+program.OpeningSlots); uint64(p.Slot) <= last {
+			if last := max(p.Dead, p.Opened+account.OpeningSlots); uint64(p.Slot) <= last {
 				return &cli.Error{Code: cli.ExitPayment, Err: fmt.Errorf("%s can be closed %s", p.Address.Short(),
 					l.When(p.Slot, market.Slot(last)+1))}
 			}
-			calls := []program.Instruction{program.CloseBallot{Ballot: p.Address,
+			calls := []svm.Instruction{program.CloseBallot{Ballot: p.Address,
 				RentPayer: p.payer}.Instruction(l.Genesis.Program)}
-			provider := program.ProviderAddress(l.Genesis.Program, l.Genesis.Escrow, l.Peer.Key())
+			provider := account.ProviderAddress(l.Genesis.Program, l.Genesis.Escrow, l.Peer.Key())
 			switch v, err := l.Voted(c.Context(), sign.Hash(p.Address), provider); {
 			case err == nil:
-				calls = append(calls, program.CloseVote{Vote: program.VoteAddress(l.Genesis.Program,
+				calls = append(calls, program.CloseVote{Vote: account.VoteAddress(l.Genesis.Program,
 					sign.Hash(p.Address), provider), RentPayer: v.RentPayer}.Instruction(l.Genesis.Program))
 			case !errors.Is(err, chain.ErrNotFound):
 				return l.Explain(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/cmd/internal/cli/peercmd"
@@ -106,7 +106,7 @@ func TestShow(t *testing.T) {
 // The status begins with the problems, and --check fails for them alone.
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	code := program.Deployed{Code: sign.Hash{3}, Authority: sign.NewPrivate([32]byte{9}).Key()}
+	code := svm.Deployed{Code: sign.Hash{3}, Authority: sign.NewPrivate([32]byte{9}).Key()}
 	info := api.NodeInfo{Peer: "12D3", Key: sign.Key{1}, Owner: sign.Key{2}, Addrs: []string{"/first", "/second"}, Genesis: clitest.Network, Region: "eu",
 		Program: &code, Slot: 77, ChainErr: "late\x1b", Balance: 1_500_000, Peers: 3, Units: 4, FreeUnits: 1, Jobs: 2, Version: "v1", Started: time.Now().Add(-time.Hour),
 		Reach: api.Reach{State: "relayed", Text: "by a relay", Addrs: []api.ReachAddr{{Addr: "/b", State: "public", Mapped: true}, {Addr: "/a", State: "private"}},
@@ -126,7 +126,7 @@ func TestStatus(t *testing.T) {
 	}
 	well := info
 	well.Problems, well.ChainUp, well.ChainErr, well.Units = nil, true, "", 0
-	well.Program = &program.Deployed{}
+	well.Program = &svm.Deployed{}
 	p = answering(t, clitest.Answers{"GET /v1/node": well})
 	p.CLI(t, "peer", "status").Want(t, cli.ExitOK, `^health +all services are in order$`, `^chain +answers$`, `^units +sells nothing$`, `, final$`)
 	if r := p.CLI(t, "peer", "status", "--check").Want(t, cli.ExitOK); r.Out+r.Err != "" {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
@@ -111,7 +111,7 @@ func nodeTable(t *cli.Table, n api.NodeInfo, pid int) {
 }
 
 // codeText describes a program's code and its upgrade authority.
-func codeText(g market.Genesis, d program.Deployed) string {
+func codeText(g market.Genesis, d svm.Deployed) string {
 	text := "as the genesis names it"
 	if g.Code.IsZero() {
 		text = "code " + d.Code.Short() + ", the genesis names none"

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -21,7 +21,7 @@ type payments struct {
 // check checks a transaction that payer pays for and that the guardian self is asked to sign: one that opens an
 // escrow of the job for its guardians, or hires a standby from such an escrow, and in which self does nothing else. It
 // returns the escrows that are opened.
-func (j payments) check(g market.Genesis, self, payer sign.Key, in []program.Instruction) ([]sign.Key, error) {
+func (j payments) check(g market.Genesis, self, payer sign.Key, in []svm.Instruction) ([]sign.Key, error) {
 	if g.Program.IsZero() {
 		return nil, errors.New("the network has no escrows")
 	}
@@ -29,7 +29,7 @@ func (j payments) check(g market.Genesis, self, payer sign.Key, in []program.Ins
 	if err != nil {
 		return nil, err
 	}
-	changes := func(m program.Meta) bool { return m.Key == self && m.Writable }
+	changes := func(m svm.Meta) bool { return m.Key == self && m.Writable }
 	for _, x := range in {
 		if x.Program == self || slices.ContainsFunc(x.Accounts, changes) {
 			return nil, errors.New("a guardian's account changes in no transaction of a job")
@@ -41,7 +41,7 @@ func (j payments) check(g market.Genesis, self, payer sign.Key, in []program.Ins
 		case c.Buyer != j.owner || c.Network != g.Escrow || c.Mint != g.Mint ||
 			c.Keys.Threshold != j.keys.Threshold || !slices.Equal(c.Keys.Keys, j.keys.Keys):
 			return nil, fmt.Errorf("escrow %s is of another job, or paid by others", c.Escrow.Short())
-		case c.Escrow != program.EscrowAddress(g.Program, g.Escrow, c.Buyer, sign.Hash(c.Order), c.Opened):
+		case c.Escrow != c.Address(g.Program):
 			return nil, fmt.Errorf("escrow %s is at another address", c.Escrow.Short())
 		case !slices.Contains(j.escrows, c.Escrow) && !slices.Contains(opened, c.Escrow):
 			opened = append(opened, c.Escrow)

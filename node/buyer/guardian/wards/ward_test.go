@@ -8,7 +8,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana/transaction"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
@@ -204,7 +206,7 @@ func (s tap) Sign(message []byte) (sign.Signature, error) {
 }
 
 // messageOf is what the signers of a transaction are asked to sign.
-func messageOf(t testing.TB, payer sign.Key, in ...program.Instruction) (message []byte) {
+func messageOf(t testing.TB, payer sign.Key, in ...svm.Instruction) (message []byte) {
 	t.Helper()
 	signers := []sign.Signer{tap{payer, &message}}
 	for _, x := range in {
@@ -233,12 +235,12 @@ func TestWitnessRules(t *testing.T) {
 		}
 		return next.Escrows[len(w.Escrows):], err
 	}
-	message := func(in ...program.Instruction) []byte { return messageOf(t, payer, in...) }
+	message := func(in ...svm.Instruction) []byte { return messageOf(t, payer, in...) }
 	opened, err := witness(w, message(open.Instruction(at)))
 	if err != nil || !slices.Equal(opened, []sign.Key{open.Escrow}) {
 		t.Fatalf("opening: %v, %v", opened, err)
 	}
-	beside := program.Instruction{Program: program.SystemProgram, Data: []byte{2}, Accounts: []program.Meta{{Key: payer, Signer: true, Writable: true}}}
+	beside := svm.Instruction{Program: svm.SystemProgram, Data: []byte{2}, Accounts: []svm.Meta{{Key: payer, Signer: true, Writable: true}}}
 	if _, err := witness(w, message(beside, open.Instruction(at), hire.Instruction(at))); err != nil {
 		t.Fatalf("opening and hiring beside another: %v", err)
 	}
@@ -254,7 +256,7 @@ func TestWitnessRules(t *testing.T) {
 	}
 	others, err := market.NewKeySet(1, self, guardiantest.Named("x").Key())
 	guardiantest.Must(t, err)
-	drain := program.Instruction{Program: program.TokenProgram, Data: []byte{3}, Accounts: []program.Meta{{Key: self, Signer: true}}}
+	drain := svm.Instruction{Program: svm.TokenProgram, Data: []byte{3}, Accounts: []svm.Meta{{Key: self, Signer: true}}}
 	retire := program.RetireBegin{Escrow: open.Escrow, Tranche: hire.Tranche, Network: g.Escrow, Signers: hire.Signers}
 	for name, b := range map[string][]byte{
 		"nothing for it":       message(beside),
@@ -272,8 +274,8 @@ func TestWitnessRules(t *testing.T) {
 		"another token":        changed(func(c *program.OpenEscrow) { c.Mint = payer }),
 		"another address":      changed(func(c *program.OpenEscrow) { c.Opened++ }),
 		"another program":      message(open.Instruction(guardiantest.Named("other").Key())),
-		"it is a program":      message(open.Instruction(at), program.Instruction{Program: self}),
-		"it may be written to": message(open.Instruction(at), program.Instruction{Program: program.SystemProgram, Accounts: []program.Meta{{Key: self, Writable: true}}}),
+		"it is a program":      message(open.Instruction(at), svm.Instruction{Program: self}),
+		"it may be written to": message(open.Instruction(at), svm.Instruction{Program: svm.SystemProgram, Accounts: []svm.Meta{{Key: self, Writable: true}}}),
 	} {
 		if _, err := witness(known, b); name == "escrow not known" && err != nil || name != "escrow not known" && !guardian.Refused(err, guardian.CodeWitness) {
 			t.Errorf("%s: %v", name, err)
@@ -290,8 +292,8 @@ func TestWitnessRules(t *testing.T) {
 // calls that a guardian of the ward signs, on that network.
 func calls(w Ward) (open program.OpenEscrow, hire program.AddStandbyTranche) {
 	g, order := guardiantest.Escrowed(), market.OrderID{3}
-	at := program.EscrowAddress(g.Program, g.Escrow, w.Owner, sign.Hash(order), 900)
-	open = program.OpenEscrow{Payer: w.Owner, Buyer: w.Owner, Source: guardiantest.Named("source").Key(), Authority: w.Owner, Escrow: at, Vault: program.VaultAddress(g.Program, at),
+	at := account.EscrowAddress(g.Program, g.Escrow, w.Owner, sign.Hash(order), 900)
+	open = program.OpenEscrow{Payer: w.Owner, Buyer: w.Owner, Source: guardiantest.Named("source").Key(), Authority: w.Owner, Escrow: at, Vault: account.VaultAddress(g.Program, at),
 		Mint: g.Mint, Network: g.Escrow, Order: order, Opened: 900, Deadline: 9000, Deposit: 5, RefundOwner: w.Owner, Keys: w.Keys}
 	hire = program.AddStandbyTranche{Payer: w.Owner, Escrow: at, Vault: open.Vault, Tranche: guardiantest.Named("tranche").Key(), Signers: w.Keys.Keys[:2],
 		Leaves: []program.StandbyLeaf{{Rate: 1, Cap: 1, Start: 1, End: 2}}}

@@ -1,4 +1,4 @@
-package program
+package account
 
 import "math/bits"
 

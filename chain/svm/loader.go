@@ -1,11 +1,10 @@
-package program
+package svm
 
 import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -34,17 +33,17 @@ const (
 	loaderDataHead    = 45
 )
 
-// DataAddress is where the upgradeable loader keeps a program's code.
-func DataAddress(program sign.Key) sign.Key { return at(LoaderProgram, program[:]) }
+// DataAddress is the address at which the upgradeable loader keeps a program's code.
+func DataAddress(program sign.Key) sign.Key { return Address(LoaderProgram, program[:]) }
 
-// ParseDeployed reads the two accounts of the upgradeable loader. market.ErrMalformed.
+// ParseDeployed parses the two accounts of the upgradeable loader. It returns ErrAccount.
 func ParseDeployed(program sign.Key, account, data []byte) (Deployed, error) {
 	le, where := binary.LittleEndian, DataAddress(program)
 	if len(account) != 4+sign.KeySize || le.Uint32(account) != loaderProgram || sign.Key(account[4:]) != where {
-		return Deployed{}, fmt.Errorf("%w: %s is no program of the upgradeable loader", market.ErrMalformed, program)
+		return Deployed{}, fmt.Errorf("%w: %s is no program of the upgradeable loader", ErrAccount, program)
 	}
 	if len(data) < loaderDataHead || le.Uint32(data) != loaderProgramData || data[12] > 1 {
-		return Deployed{}, fmt.Errorf("%w: %s is no program's data", market.ErrMalformed, where)
+		return Deployed{}, fmt.Errorf("%w: %s is no program's data", ErrAccount, where)
 	}
 	d := Deployed{Code: CodeHash(data[loaderDataHead:]), Slot: le.Uint64(data[4:])}
 	if data[12] == 1 {

@@ -1,8 +1,9 @@
-package program
+package svm
 
 import (
 	"encoding/binary"
 
+	"github.com/starling-network/starling/chain/internal/fields"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -30,43 +31,43 @@ const (
 	tableClose   = 4
 )
 
-// TableAddress is where a table lies that the authority made naming a slot.
+// TableAddress is the address of the table that an authority made naming a slot.
 func TableAddress(authority sign.Key, slot uint64) sign.Key {
-	return at(TableProgram, authority[:], data{}.u64(slot))
+	return Address(TableProgram, authority[:], fields.Data{}.U64(slot))
 }
 
 // TableRent is the rent of a table with this number of addresses.
 func TableRent(addresses int) uint64 { return Rent(tableHead + sign.KeySize*addresses) }
 
-// MakeTable makes a table, which can be used from the next slot on: two instructions, of which not both are needed
-// again. The authority pays, and alone can close it. The slot is one of the last 512 and had a block; it makes the
-// address, which never returns.
+// MakeTable makes a table in two instructions: one creates it, one fills it. It can be used from the next slot on. The
+// authority pays, and alone can close it. The slot is one of the last TableCooldown and had a block. It is part of the
+// address, so the address never returns.
 func MakeTable(authority sign.Key, slot uint64, holds ...sign.Key) []Instruction {
-	t, bump := FindAddress(TableProgram, authority[:], data{}.u64(slot))
-	d := data{}.u32(tableExtend).u64(uint64(len(holds)))
+	t, bump := FindAddress(TableProgram, authority[:], fields.Data{}.U64(slot))
+	d := fields.Data{}.U32(tableExtend).U64(uint64(len(holds)))
 	for _, k := range holds {
-		d = d.key(k)
+		d = d.Key(k)
 	}
-	accounts := []Meta{writes(t), signs(authority), pays(authority), reads(SystemProgram)}
+	accounts := []Meta{Writes(t), Signs(authority), Pays(authority), Reads(SystemProgram)}
 	return []Instruction{
-		{Program: TableProgram, Data: data{}.u32(tableCreate).u64(slot).u8(bump), Accounts: accounts},
+		{Program: TableProgram, Data: fields.Data{}.U32(tableCreate).U64(slot).U8(bump), Accounts: accounts},
 		{Program: TableProgram, Data: d, Accounts: accounts},
 	}
 }
 
-// DisableTable lets no new transaction use a table; CloseTable can follow when TableCooldown slots are over.
+// DisableTable closes a table to new transactions; CloseTable can follow TableCooldown slots later.
 func DisableTable(authority, table sign.Key) Instruction {
-	return Instruction{Program: TableProgram, Data: data{}.u32(tableDisable),
-		Accounts: []Meta{writes(table), signs(authority)}}
+	return Instruction{Program: TableProgram, Data: fields.Data{}.U32(tableDisable),
+		Accounts: []Meta{Writes(table), Signs(authority)}}
 }
 
 // CloseTable ends a table; the rent goes back to the authority.
 func CloseTable(authority, table sign.Key) Instruction {
-	return Instruction{Program: TableProgram, Data: data{}.u32(tableClose),
-		Accounts: []Meta{writes(table), signs(authority), pays(authority)}}
+	return Instruction{Program: TableProgram, Data: fields.Data{}.U32(tableClose),
+		Accounts: []Meta{Writes(table), Signs(authority), Pays(authority)}}
 }
 
-// TableCall is a call of the table program, read back.
+// TableCall is a parsed call of the table program.
 type TableCall struct {
 	Authority, Table sign.Key
 	Made             bool       // a table, naming Slot
@@ -75,24 +76,24 @@ type TableCall struct {
 	Disabled, Closed bool
 }
 
-// ParseTable reads an instruction of one of the forms above back; ok is false for any other.
+// ParseTable parses an instruction of one of the forms above; ok is false for any other.
 func ParseTable(in Instruction) (c TableCall, ok bool) {
 	if in.Program != TableProgram || len(in.Accounts) < 2 {
 		return TableCall{}, false
 	}
 	c.Table, c.Authority = in.Accounts[0].Key, in.Accounts[1].Key
-	r := &reader{b: in.Data}
-	switch r.u32() {
+	r := fields.Reader{Rest: in.Data}
+	switch r.U32() {
 	case tableCreate:
-		c.Made, c.Slot = true, r.u64()
-		r.u8()
+		c.Made, c.Slot = true, r.U64()
+		r.U8()
 	case tableExtend:
-		n := r.u64()
-		if r.failed || n > MaxTable || len(r.b) != sign.KeySize*int(n) {
+		n := r.U64()
+		if r.Bad || n > MaxTable || len(r.Rest) != sign.KeySize*int(n) {
 			return TableCall{}, false
 		}
 		for range n {
-			c.Holds = append(c.Holds, r.key())
+			c.Holds = append(c.Holds, r.Key())
 		}
 	case tableDisable:
 		c.Disabled = true
@@ -101,11 +102,13 @@ func ParseTable(in Instruction) (c TableCall, ok bool) {
 	default:
 		return TableCall{}, false
 	}
-	return c, r.done()
+	return c, r.Done()
 }
 
-func tableRentOf(in Instruction) uint64 {
-	if len(in.Data) < 4 {
+// TableRentOf is the rent that a call of the table program costs its payer, in lamports. It is 0 for calls of other
+// programs and for bytes that are no call.
+func TableRentOf(in Instruction) uint64 {
+	if in.Program != TableProgram || len(in.Data) < 4 {
 		return 0
 	}
 	switch binary.LittleEndian.Uint32(in.Data) {

@@ -1,10 +1,11 @@
-package program
+package account
 
 import (
 	"fmt"
 	"math"
 	"math/bits"
 
+	"github.com/starling-network/starling/chain/internal/fields"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -169,25 +170,25 @@ func (p Params) Hash() sign.Hash { return sign.Sum([]byte("starling/params/v1"),
 func (p Params) Marshal() []byte {
 	var network [sign.NetworkSize]byte
 	copy(network[:], p.Network)
-	d := data(network[:]).hash(p.Chain).key(p.Treasury).key(p.Authority).key(p.StakeMint)
-	d = d.u32(p.MarginSlots).u32(p.ResponseSlots).u64(p.UnbondingSlots).u64(p.EvidenceSlots).u64(p.MinStake)
-	d = append(d.u8(uint8(len(p.Mints))), make([]byte, paramsReserved)...)
+	d := fields.Data(network[:]).Hash(p.Chain).Key(p.Treasury).Key(p.Authority).Key(p.StakeMint)
+	d = d.U32(p.MarginSlots).U32(p.ResponseSlots).U64(p.UnbondingSlots).U64(p.EvidenceSlots).U64(p.MinStake)
+	d = append(d.U8(uint8(len(p.Mints))), make([]byte, paramsReserved)...)
 	v := p.Votes
-	d = d.u64(v.VotingSlots).u64(v.LockSlots).u64(v.LeastBonded).u64(v.LeastBond).u64(v.Emission).u64(v.FirstSlot).
-		u64(v.EpochSlots).u32(v.EpochsOfMonth).u32(p.AuditSlots)
+	d = d.U64(v.VotingSlots).U64(v.LockSlots).U64(v.LeastBonded).U64(v.LeastBond).U64(v.Emission).U64(v.FirstSlot).
+		U64(v.EpochSlots).U32(v.EpochsOfMonth).U32(p.AuditSlots)
 	for _, m := range p.Mints {
-		d = d.key(m.Mint).u16(m.FeeBps).u16(m.BurnBps).u16(m.PoolBps).u16(m.TreasuryBps).u16(m.ReferrerBps).
-			u8(m.Decimals)
-		d = append(d, make([]byte, mintReserved)...)
+		d = d.Key(m.Mint).U16(m.FeeBps).U16(m.BurnBps).U16(m.PoolBps).U16(m.TreasuryBps).U16(m.ReferrerBps).
+			U8(m.Decimals)
+		d = d.Zeros(mintReserved)
 	}
 	return d
 }
 
 // UnmarshalParams reads the layout and nothing after it, and validates. ErrParams.
 func UnmarshalParams(b []byte) (Params, error) {
-	r := &reader{b: b}
+	r := read(b)
 	p := r.params()
-	if !r.done() {
+	if !r.Done() {
 		return Params{}, fmt.Errorf("%w: %d bytes", ErrParams, len(b))
 	}
 	if err := p.Validate(); err != nil {
@@ -197,32 +198,32 @@ func UnmarshalParams(b []byte) (Params, error) {
 }
 
 func (r *reader) params() Params {
-	network := r.bytes(sign.NetworkSize)
+	network := r.Take(sign.NetworkSize)
 	n := 0
 	for n < len(network) && network[n] != 0 {
 		n++
 	}
 	for _, c := range network[n:] {
-		r.failed = r.failed || c != 0
+		r.Bad = r.Bad || c != 0
 	}
 	p := Params{
-		Network: string(network[:n]), Chain: r.hash(), Treasury: r.key(), Authority: r.key(), StakeMint: r.key(),
-		MarginSlots: r.u32(), ResponseSlots: r.u32(), UnbondingSlots: r.u64(), EvidenceSlots: r.u64(),
-		MinStake: r.u64(),
+		Network: string(network[:n]), Chain: r.Hash(), Treasury: r.Key(), Authority: r.Key(), StakeMint: r.Key(),
+		MarginSlots: r.U32(), ResponseSlots: r.U32(), UnbondingSlots: r.U64(), EvidenceSlots: r.U64(),
+		MinStake: r.U64(),
 	}
-	count := r.u8()
-	r.zeros(paramsReserved)
-	p.Votes = Votes{VotingSlots: r.u64(), LockSlots: r.u64(), LeastBonded: r.u64(), LeastBond: r.u64(),
-		Emission: r.u64(), FirstSlot: r.u64(), EpochSlots: r.u64(), EpochsOfMonth: r.u32()}
-	p.AuditSlots = r.u32()
+	count := r.U8()
+	r.Zeros(paramsReserved)
+	p.Votes = Votes{VotingSlots: r.U64(), LockSlots: r.U64(), LeastBonded: r.U64(), LeastBond: r.U64(),
+		Emission: r.U64(), FirstSlot: r.U64(), EpochSlots: r.U64(), EpochsOfMonth: r.U32()}
+	p.AuditSlots = r.U32()
 	if count > MaxMints {
-		r.failed = true
+		r.Bad = true
 		return Params{}
 	}
 	for range count {
-		p.Mints = append(p.Mints, MintTerms{Mint: r.key(), FeeBps: r.u16(), BurnBps: r.u16(), PoolBps: r.u16(),
-			TreasuryBps: r.u16(), ReferrerBps: r.u16(), Decimals: r.u8()})
-		r.zeros(mintReserved)
+		p.Mints = append(p.Mints, MintTerms{Mint: r.Key(), FeeBps: r.U16(), BurnBps: r.U16(), PoolBps: r.U16(),
+			TreasuryBps: r.U16(), ReferrerBps: r.U16(), Decimals: r.U8()})
+		r.Zeros(mintReserved)
 	}
 	return p
 }

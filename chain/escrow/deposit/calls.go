@@ -2,36 +2,38 @@ package deposit
 
 import (
 	"github.com/starling-network/starling/chain/program"
+	"github.com/starling-network/starling/chain/program/account"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// account is the escrow's account on chain, and the instructions about it.
-type account struct {
+// calls makes the instructions about the escrow.
+type calls struct {
 	terms
 	opened    uint64   // slot in the address; 0: none was chosen
 	at, vault sign.Key // which it makes
 }
 
 // named chooses the slot in the address. (Addresses take long to find.)
-func (a account) named(opened uint64) account {
+func (a calls) named(opened uint64) calls {
 	a.opened, a.at = opened, a.net.Escrow(a.deal.Buyer, a.deal.Order, opened)
-	a.vault = program.VaultAddress(a.net.Program, a.at)
+	a.vault = account.VaultAddress(a.net.Program, a.at)
 	return a
 }
 
 // payer is the ledger's key, which pays rent.
-func (a *account) payer() sign.Key {
+func (a *calls) payer() sign.Key {
 	if a.hires() {
 		return a.hirer
 	}
 	return a.deal.Buyer
 }
 
-func (a *account) tranche(k uint16) sign.Key { return program.TrancheAddress(a.net.Program, a.at, k) }
+func (a *calls) tranche(k uint16) sign.Key { return account.TrancheAddress(a.net.Program, a.at, k) }
 
-func (a *account) open(deposit market.Amount, deadline market.Slot) program.Instruction {
+func (a *calls) open(deposit market.Amount, deadline market.Slot) svm.Instruction {
 	return program.OpenEscrow{Payer: a.deal.Buyer, Buyer: a.deal.Buyer, Source: a.deal.Source, Authority: a.deal.Buyer,
 		Escrow: a.at, Vault: a.vault, Mint: a.net.Mint, Network: a.net.Address(), Order: a.deal.Order, Opened: a.opened,
 		Deadline: uint64(deadline), Deposit: uint64(deposit), Referrer: a.deal.Referrer,
@@ -39,77 +41,77 @@ func (a *account) open(deposit market.Amount, deadline market.Slot) program.Inst
 		Standbys: a.deal.Standbys}.Instruction(a.net.Program)
 }
 
-func (a *account) topUp(amount market.Amount) program.Instruction {
+func (a *calls) topUp(amount market.Amount) svm.Instruction {
 	return program.TopUp{Escrow: a.at, Vault: a.vault, Source: a.deal.Source, Authority: a.deal.Buyer, Mint: a.net.Mint,
 		Amount: uint64(amount)}.Instruction(a.net.Program)
 }
 
-func (a *account) addTranche(index uint16, root tranche.Root) program.Instruction {
+func (a *calls) addTranche(index uint16, root tranche.Root) svm.Instruction {
 	return program.AddTranche{Payer: a.deal.Buyer, Buyer: a.deal.Buyer, Escrow: a.at, Vault: a.vault,
 		Index: index, Root: root, Tranche: a.tranche(index)}.Instruction(a.net.Program)
 }
 
-func (a *account) addStandbys(index uint16, signers []sign.Key, leaves []program.StandbyLeaf) program.Instruction {
+func (a *calls) addStandbys(index uint16, signers []sign.Key, leaves []program.StandbyLeaf) svm.Instruction {
 	return program.AddStandbyTranche{Payer: a.hirer, Escrow: a.at, Vault: a.vault, Tranche: a.tranche(index),
 		Signers: signers, Index: index, Leaves: leaves}.Instruction(a.net.Program)
 }
 
-func (a *account) retireBegin(k, leaf uint16, fails uint8) program.Instruction {
+func (a *calls) retireBegin(k, leaf uint16, fails uint8) svm.Instruction {
 	return program.RetireBegin{Escrow: a.at, Tranche: a.tranche(k), Network: a.net.Address(),
 		Signers: a.retirers(fails), Index: leaf}.Instruction(a.net.Program)
 }
 
-func (a *account) retireFinish(k uint16, leaf tranche.Leaf, proof tranche.Proof) program.Instruction {
+func (a *calls) retireFinish(k uint16, leaf tranche.Leaf, proof tranche.Proof) svm.Instruction {
 	return program.RetireFinish{Escrow: a.at, Tranche: a.tranche(k), Leaf: leaf,
 		Proof: proof}.Instruction(a.net.Program)
 }
 
 // retireFinal is preceded by the check of the receipt's signature.
-func (a *account) retireFinal(
+func (a *calls) retireFinal(
 	k uint16, leaf tranche.Leaf, proof tranche.Proof, final finalReceipt,
-) []program.Instruction {
-	return []program.Instruction{program.FinalSigned(a.net.Domain(), final.core, final.by).Instruction(),
+) []svm.Instruction {
+	return []svm.Instruction{program.FinalSigned(a.net.Domain(), final.core, final.by).Instruction(),
 		program.RetireFinal{Escrow: a.at, Tranche: a.tranche(k), Network: a.net.Address(), Leaf: leaf,
 			Proof: proof}.Instruction(a.net.Program)}
 }
 
-func (a *account) closeTranche(k uint16, rentPayer sign.Key) program.Instruction {
+func (a *calls) closeTranche(k uint16, rentPayer sign.Key) svm.Instruction {
 	return program.CloseTranche{Escrow: a.at, Tranche: a.tranche(k), RentPayer: rentPayer}.Instruction(a.net.Program)
 }
 
 // refund pays the free amount to a wallet. Buyer is zero where anybody may ask for it.
-func (a *account) refund(owner, buyer sign.Key) program.Instruction {
-	return program.Refund{Escrow: a.at, Vault: a.vault, Destination: program.TokenAccount(owner, a.net.Mint),
+func (a *calls) refund(owner, buyer sign.Key) svm.Instruction {
+	return program.Refund{Escrow: a.at, Vault: a.vault, Destination: svm.TokenAccount(owner, a.net.Mint),
 		Mint: a.net.Mint, Network: a.net.Address(), Buyer: buyer}.Instruction(a.net.Program)
 }
 
-func (a *account) closeEscrow(rentPayer sign.Key) program.Instruction {
+func (a *calls) closeEscrow(rentPayer sign.Key) svm.Instruction {
 	return program.CloseEscrow{Escrow: a.at, Vault: a.vault,
-		Destination: program.TokenAccount(a.deal.RefundOwner, a.net.Mint), Mint: a.net.Mint, RentPayer: rentPayer,
+		Destination: svm.TokenAccount(a.deal.RefundOwner, a.net.Mint), Mint: a.net.Mint, RentPayer: rentPayer,
 		Buyer: a.deal.Buyer}.Instruction(a.net.Program)
 }
 
 // openToken opens a wallet's token account if an attempt failed before: perhaps it is missing.
-func (a *account) openToken(wallet sign.Key, fails uint8) []program.Instruction {
+func (a *calls) openToken(wallet sign.Key, fails uint8) []svm.Instruction {
 	if fails == 0 {
 		return nil
 	}
-	return []program.Instruction{program.OpenTokenAccount(a.payer(), wallet, a.net.Mint)}
+	return []svm.Instruction{svm.OpenTokenAccount(a.payer(), wallet, a.net.Mint)}
 }
 
 // sweep hands out the fees. When it failed before, accounts to be paid into may be missing, or the network's authority
 // was given up, and with it the pool of a network that votes on nothing: that is tried every second time.
-func (a *account) sweep(e program.Escrow, fails uint8) (out []program.Instruction) {
+func (a *calls) sweep(e account.Escrow, fails uint8) (out []svm.Instruction) {
 	call := program.Sweep{Escrow: a.at, Vault: a.vault, Mint: a.net.Mint, Network: a.net.Address()}
 	if a.net.Account.Params.Votes.On() || !a.net.Account.Authority.IsZero() && fails%2 == 0 {
-		call.Pool = program.PoolAddress(a.net.Program, a.net.Address(), a.net.Mint)
+		call.Pool = account.PoolAddress(a.net.Program, a.net.Address(), a.net.Mint)
 	}
 	share := func(wallet sign.Key) sign.Key {
 		if wallet.IsZero() {
 			return sign.Key{}
 		}
 		out = append(out, a.openToken(wallet, fails)...)
-		return program.TokenAccount(wallet, a.net.Mint)
+		return svm.TokenAccount(wallet, a.net.Mint)
 	}
 	call.Treasury, call.Referrer = share(a.net.Account.Params.Treasury), share(e.Referrer)
 	return append(out, call.Instruction(a.net.Program))

@@ -1,9 +1,9 @@
-package program
+package account
 
 import (
 	"fmt"
 
-	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/chain/internal/fields"
 )
 
 // Rules are the values of a network that a vote can change; its parameters have the initial ones.
@@ -89,73 +89,22 @@ func atLeast(n uint64) uint64 { return n/ruleTimes + min(n%ruleTimes, 1) }
 
 // Marshal returns the layout (PROTOCOL.md).
 func (r Rules) Marshal() []byte {
-	d := data{}.u32(r.ResponseSlots).u32(0).u64(r.UnbondingSlots).u64(r.MinStake)
+	d := fields.Data{}.U32(r.ResponseSlots).U32(0).U64(r.UnbondingSlots).U64(r.MinStake)
 	for _, f := range r.Fees {
-		d = d.u16(f.FeeBps).u16(f.BurnBps).u16(f.PoolBps).u16(f.TreasuryBps).u16(f.ReferrerBps)
-		d = append(d, make([]byte, feesReserved)...)
+		d = d.U16(f.FeeBps).U16(f.BurnBps).U16(f.PoolBps).U16(f.TreasuryBps).U16(f.ReferrerBps)
+		d = d.Zeros(feesReserved)
 	}
 	return d
 }
 
 func (r *reader) rules(mints int) Rules {
-	out := Rules{ResponseSlots: r.u32()}
-	r.zeros(4)
-	out.UnbondingSlots, out.MinStake = r.u64(), r.u64()
+	out := Rules{ResponseSlots: r.U32()}
+	r.Zeros(4)
+	out.UnbondingSlots, out.MinStake = r.U64(), r.U64()
 	for range mints {
-		out.Fees = append(out.Fees, Fees{FeeBps: r.u16(), BurnBps: r.u16(), PoolBps: r.u16(), TreasuryBps: r.u16(),
-			ReferrerBps: r.u16()})
-		r.zeros(feesReserved)
+		out.Fees = append(out.Fees, Fees{FeeBps: r.U16(), BurnBps: r.U16(), PoolBps: r.U16(), TreasuryBps: r.U16(),
+			ReferrerBps: r.U16()})
+		r.Zeros(feesReserved)
 	}
 	return out
-}
-
-// Network is a network's account.
-type Network struct {
-	Bump      uint8
-	Authority sign.Key // now; once zero it stays so
-	Params    Params
-	Sequence  uint64 // how often the rules were changed
-	Bonded    uint64 // by all providers together
-	Emitted   uint64 // rewards accepted from the emission so far
-	Rules     Rules  // that hold now
-}
-
-const networkCounters = 24
-
-// NewNetwork is the account of a network in which nothing has happened yet.
-func NewNetwork(p Params) Network {
-	return Network{Authority: p.Authority, Params: p, Rules: p.Rules()}
-}
-
-// Terms are those of mint number i that hold now.
-func (n Network) Terms(i int) MintTerms {
-	m, f := n.Params.Mints[i], n.Rules.Fees[i]
-	return MintTerms{Mint: m.Mint, FeeBps: f.FeeBps, BurnBps: f.BurnBps, PoolBps: f.PoolBps, TreasuryBps: f.TreasuryBps,
-		ReferrerBps: f.ReferrerBps, Decimals: m.Decimals}
-}
-
-// PaysPool reports whether the pools get their share of fees: they have an authority, or their payments are voted on.
-func (n Network) PaysPool() bool { return !n.Authority.IsZero() || n.Params.Votes.On() }
-
-// NetworkSize is the length of a network's account.
-func NetworkSize(mints int) int {
-	return headSize + sign.KeySize + ParamsSize(mints) + networkCounters + rulesHead + feesSize*mints
-}
-
-// Marshal returns the account's bytes (PROTOCOL.md).
-func (n Network) Marshal() []byte {
-	d := head(kindNetwork, n.Bump, 0, 0).key(n.Authority).bytes(n.Params.Marshal()...)
-	return d.u64(n.Sequence).u64(n.Bonded).u64(n.Emitted).bytes(n.Rules.Marshal()...)
-}
-
-// UnmarshalNetwork reads a network's account. ErrAccount.
-func UnmarshalNetwork(b []byte) (Network, error) {
-	r := &reader{b: b}
-	bump, flags, more := r.head(kindNetwork)
-	n := Network{Bump: bump, Authority: r.key(), Params: r.params()}
-	n.Sequence, n.Bonded, n.Emitted, n.Rules = r.u64(), r.u64(), r.u64(), r.rules(len(n.Params.Mints))
-	if !r.done() || flags|more != 0 || n.Params.Validate() != nil || n.Params.Allows(n.Rules) != nil {
-		return Network{}, notOne("network", b)
-	}
-	return n, nil
 }

@@ -1,8 +1,7 @@
-package program
+package svm
 
 import (
-	"encoding/binary"
-
+	"github.com/starling-network/starling/chain/internal/fields"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -34,14 +33,14 @@ func (s Signed) Instruction() Instruction {
 	keys := edHead + edEntry*n
 	signatures := keys + sign.KeySize*n
 	message := signatures + sign.SignatureSize*n
-	b := data{byte(n), 0}
+	b := fields.Data{byte(n), 0}
 	for i := range n {
-		b = b.u16(uint16(signatures + sign.SignatureSize*i)).u16(edOwn)
-		b = b.u16(uint16(keys + sign.KeySize*i)).u16(edOwn)
-		b = b.u16(uint16(message)).u16(uint16(len(s.Message))).u16(edOwn)
+		b = b.U16(uint16(signatures + sign.SignatureSize*i)).U16(edOwn)
+		b = b.U16(uint16(keys + sign.KeySize*i)).U16(edOwn)
+		b = b.U16(uint16(message)).U16(uint16(len(s.Message))).U16(edOwn)
 	}
 	for _, k := range s.Keys {
-		b = b.key(k)
+		b = b.Key(k)
 	}
 	for i := range n {
 		b = append(b, s.Signatures[i][:]...)
@@ -83,36 +82,3 @@ func (s Signed) Verified() bool {
 	}
 	return true
 }
-
-// reader takes fixed layouts apart; after the first failure everything reads as zero.
-type reader struct {
-	b      []byte
-	failed bool
-}
-
-func (r *reader) bytes(n int) []byte {
-	if n > len(r.b) {
-		r.b, r.failed = nil, true
-		return make([]byte, n)
-	}
-	head := r.b[:n]
-	r.b = r.b[n:]
-	return head
-}
-
-func (r *reader) u8() uint8       { return r.bytes(1)[0] }
-func (r *reader) u16() uint16     { return binary.LittleEndian.Uint16(r.bytes(2)) }
-func (r *reader) u32() uint32     { return binary.LittleEndian.Uint32(r.bytes(4)) }
-func (r *reader) u64() uint64     { return binary.LittleEndian.Uint64(r.bytes(8)) }
-func (r *reader) key() sign.Key   { return sign.Key(r.bytes(sign.KeySize)) }
-func (r *reader) hash() sign.Hash { return sign.Hash(r.bytes(sign.HashSize)) }
-
-// zeros takes n reserved bytes, which must be zero.
-func (r *reader) zeros(n int) {
-	for _, b := range r.bytes(n) {
-		r.failed = r.failed || b != 0
-	}
-}
-
-// done reports whether everything was there, well formed, and nothing is left.
-func (r *reader) done() bool { return !r.failed && len(r.b) == 0 }

@@ -1,81 +1,10 @@
-package program
+package account
 
 import (
-	"crypto/sha256"
-	"errors"
-	"sync"
-
+	"github.com/starling-network/starling/chain/internal/fields"
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
-
-// marker is the end of the hash input of an address that a program signs for.
-const marker = "ProgramDerivedAddress"
-
-// FindAddress is the canonical address that the program signs for with these seeds, and its bump: the highest with
-// which
-//
-//	SHA-256( seeds ‖ bump u8 ‖ program[32] ‖ "ProgramDerivedAddress" )
-//
-// is no point of the curve, so that no key exists for it. Each seed has at most 32 bytes.
-func FindAddress(program sign.Key, seeds ...[]byte) (sign.Key, uint8) {
-	first := derive(program, 255, seeds) // the other candidates differ in the bump alone
-	found.Lock()
-	a, ok := found.at[first]
-	found.Unlock()
-	if ok {
-		return a.key, a.bump
-	}
-	a = search(program, seeds)
-	found.Lock()
-	defer found.Unlock()
-	if len(found.at) >= maxFound {
-		clear(found.at)
-	}
-	found.at[first] = a
-	return a.key, a.bump
-}
-
-// found holds the newest addresses: each costs some checks of points on the curve, and the same few are asked for at
-// each look at the chain.
-var found = struct {
-	sync.Mutex
-	at map[sign.Key]derived
-}{at: map[sign.Key]derived{}}
-
-const maxFound = 1024
-
-type derived struct {
-	key  sign.Key
-	bump uint8
-}
-
-func search(program sign.Key, seeds [][]byte) derived {
-	for bump := 255; bump >= 0; bump-- {
-		if k := derive(program, uint8(bump), seeds); offCurve(k) {
-			return derived{k, uint8(bump)}
-		}
-	}
-	return derived{} // of 256 hashes half are points: this has a chance of 2^-256
-}
-
-func derive(program sign.Key, bump uint8, seeds [][]byte) sign.Key {
-	h := sha256.New()
-	for _, s := range seeds {
-		h.Write(s)
-	}
-	h.Write([]byte{bump})
-	h.Write(program[:])
-	h.Write([]byte(marker))
-	return sign.Key(h.Sum(nil))
-}
-
-func offCurve(k sign.Key) bool { return errors.Is(k.Check(), sign.ErrNotOnCurve) }
-
-// at is FindAddress without the bump.
-func at(program sign.Key, seeds ...[]byte) sign.Key {
-	k, _ := FindAddress(program, seeds...)
-	return k
-}
 
 // The seeds of the program's addresses, with the address below each.
 
@@ -86,41 +15,45 @@ func NetworkSeeds(p Params) [][]byte {
 }
 
 // NetworkAddress is the account of the network with these parameters: nobody can take it for others.
-func NetworkAddress(program sign.Key, p Params) sign.Key { return at(program, NetworkSeeds(p)...) }
+func NetworkAddress(program sign.Key, p Params) sign.Key {
+	return svm.Address(program, NetworkSeeds(p)...)
+}
 
 // PoolSeeds are of a network and a mint.
 func PoolSeeds(network, mint sign.Key) [][]byte { return [][]byte{[]byte("pool"), network[:], mint[:]} }
 
 // PoolAddress is the token account of the network's verifiers' pool for one mint.
 func PoolAddress(program, network, mint sign.Key) sign.Key {
-	return at(program, PoolSeeds(network, mint)...)
+	return svm.Address(program, PoolSeeds(network, mint)...)
 }
 
 // EscrowSeeds are of a network, a buyer, an order and the slot of opening.
 func EscrowSeeds(network, buyer sign.Key, order sign.Hash, opened uint64) [][]byte {
-	return [][]byte{[]byte("escrow"), network[:], buyer[:], order[:], data{}.u64(opened)}
+	return [][]byte{[]byte("escrow"), network[:], buyer[:], order[:], fields.Data{}.U64(opened)}
 }
 
 // EscrowAddress is the escrow of an order, opened by the buyer in a slot. The slot makes it an address that never
 // returns.
 func EscrowAddress(program, network, buyer sign.Key, order sign.Hash, opened uint64) sign.Key {
-	return at(program, EscrowSeeds(network, buyer, order, opened)...)
+	return svm.Address(program, EscrowSeeds(network, buyer, order, opened)...)
 }
 
 // VaultSeeds are of an escrow.
 func VaultSeeds(escrow sign.Key) [][]byte { return [][]byte{[]byte("vault"), escrow[:]} }
 
 // VaultAddress is the token account of an escrow.
-func VaultAddress(program, escrow sign.Key) sign.Key { return at(program, VaultSeeds(escrow)...) }
+func VaultAddress(program, escrow sign.Key) sign.Key {
+	return svm.Address(program, VaultSeeds(escrow)...)
+}
 
 // TrancheSeeds are of an escrow and a number.
 func TrancheSeeds(escrow sign.Key, index uint16) [][]byte {
-	return [][]byte{[]byte("tranche"), escrow[:], data{}.u16(index)}
+	return [][]byte{[]byte("tranche"), escrow[:], fields.Data{}.U16(index)}
 }
 
 // TrancheAddress is an escrow's tranche by number.
 func TrancheAddress(program, escrow sign.Key, index uint16) sign.Key {
-	return at(program, TrancheSeeds(escrow, index)...)
+	return svm.Address(program, TrancheSeeds(escrow, index)...)
 }
 
 // ProviderSeeds are of a network and a peer key.
@@ -130,23 +63,15 @@ func ProviderSeeds(network, peer sign.Key) [][]byte {
 
 // ProviderAddress is the registration of a provider by the peer key that it first had.
 func ProviderAddress(program, network, peer sign.Key) sign.Key {
-	return at(program, ProviderSeeds(network, peer)...)
+	return svm.Address(program, ProviderSeeds(network, peer)...)
 }
 
 // StakeSeeds are of a provider's address.
 func StakeSeeds(provider sign.Key) [][]byte { return [][]byte{[]byte("stake"), provider[:]} }
 
 // StakeAddress is the token account of a provider's stake.
-func StakeAddress(program, provider sign.Key) sign.Key { return at(program, StakeSeeds(provider)...) }
-
-// AttestedSeeds are made of a network, the reporter of a receipt, and the receipt's hash (that of its core).
-func AttestedSeeds(network, reporter sign.Key, receipt sign.Hash) [][]byte {
-	return [][]byte{[]byte("attested"), network[:], reporter[:], receipt[:]}
-}
-
-// AttestedAddress is the account of a receipt that a reporter showed.
-func AttestedAddress(program, network, reporter sign.Key, receipt sign.Hash) sign.Key {
-	return at(program, AttestedSeeds(network, reporter, receipt)...)
+func StakeAddress(program, provider sign.Key) sign.Key {
+	return svm.Address(program, StakeSeeds(provider)...)
 }
 
 // AnchorSeeds are made of the anchoring authority and the root.
@@ -156,7 +81,7 @@ func AnchorSeeds(authority sign.Key, root sign.Hash) [][]byte {
 
 // AnchorAddress is the account of a batch root, by its authority.
 func AnchorAddress(program, authority sign.Key, root sign.Hash) sign.Key {
-	return at(program, AnchorSeeds(authority, root)...)
+	return svm.Address(program, AnchorSeeds(authority, root)...)
 }
 
 // EmissionSeeds are of a network.
@@ -164,17 +89,17 @@ func EmissionSeeds(network sign.Key) [][]byte { return [][]byte{[]byte("emission
 
 // EmissionAddress is the token account that a network's emission is paid from.
 func EmissionAddress(program, network sign.Key) sign.Key {
-	return at(program, EmissionSeeds(network)...)
+	return svm.Address(program, EmissionSeeds(network)...)
 }
 
 // BallotSeeds are of a network, the provider that opens the ballot, and the slot that it names.
 func BallotSeeds(network, provider sign.Key, opened uint64) [][]byte {
-	return [][]byte{[]byte("ballot"), network[:], provider[:], data{}.u64(opened)}
+	return [][]byte{[]byte("ballot"), network[:], provider[:], fields.Data{}.U64(opened)}
 }
 
 // BallotAddress is the ballot that a provider opened naming a slot. The slot makes it an address that never returns.
 func BallotAddress(program, network, provider sign.Key, opened uint64) sign.Key {
-	return at(program, BallotSeeds(network, provider, opened)...)
+	return svm.Address(program, BallotSeeds(network, provider, opened)...)
 }
 
 // VoteSeeds are of a ballot's topic and a provider.
@@ -184,21 +109,23 @@ func VoteSeeds(topic sign.Hash, provider sign.Key) [][]byte {
 
 // VoteAddress is the note that a provider voted on a topic (Ballot.Topic).
 func VoteAddress(program sign.Key, topic sign.Hash, provider sign.Key) sign.Key {
-	return at(program, VoteSeeds(topic, provider)...)
+	return svm.Address(program, VoteSeeds(topic, provider)...)
 }
 
 // PayoutSeeds are of a network, a source of rewards and an epoch.
 func PayoutSeeds(network sign.Key, source uint8, epoch uint64) [][]byte {
-	return [][]byte{[]byte("payout"), network[:], {source}, data{}.u64(epoch)}
+	return [][]byte{[]byte("payout"), network[:], {source}, fields.Data{}.U64(epoch)}
 }
 
 // PayoutAddress is the account of an epoch's accepted rewards.
 func PayoutAddress(program, network sign.Key, source uint8, epoch uint64) sign.Key {
-	return at(program, PayoutSeeds(network, source, epoch)...)
+	return svm.Address(program, PayoutSeeds(network, source, epoch)...)
 }
 
 // RewardsSeeds are of a payout.
 func RewardsSeeds(payout sign.Key) [][]byte { return [][]byte{[]byte("rewards"), payout[:]} }
 
 // RewardsAddress is the token account out of which a payout pays.
-func RewardsAddress(program, payout sign.Key) sign.Key { return at(program, RewardsSeeds(payout)...) }
+func RewardsAddress(program, payout sign.Key) sign.Key {
+	return svm.Address(program, RewardsSeeds(payout)...)
+}

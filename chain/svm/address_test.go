@@ -1,4 +1,4 @@
-package program
+package svm
 
 import (
 	"encoding/binary"

@@ -1,28 +1,9 @@
 package program
 
 import (
-	"encoding/binary"
-	"slices"
-
+	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market/sign"
 )
-
-// A transaction's last two instructions set its compute limit and its bid for a place in a block:
-//
-//	SetComputeUnitLimit   2 ‖ units u32
-//	SetComputeUnitPrice   3 ‖ price u64, in millionths of a lamport a unit
-//
-// Neither names an account.
-const (
-	tagComputeLimit = 2
-	tagComputePrice = 3
-)
-
-// BudgetSize is how many bytes the two instructions add to a transaction: the program's address 32, 8 and 12.
-const BudgetSize = 52
-
-// MaxUnits is the most that a transaction may compute.
-const MaxUnits = 1_400_000
 
 // mostUnits is the largest measured consumption of each call, in compute units: section 6 of PROTOCOL.md.
 var mostUnits = map[string]uint32{
@@ -52,58 +33,32 @@ const (
 
 // Units is the compute limit of a transaction with these instructions, with room to spare: twice the measured
 // consumption of its calls, and 20,000 for each. at is the program's address.
-func Units(at sign.Key, in []Instruction) uint32 {
+func Units(at sign.Key, in []svm.Instruction) uint32 {
 	sum := uint32(2 * 150) // the budget's own
 	for _, i := range in {
 		_, opens := i.Opens()
-		switch most, known := mostUnits[i.CallName(at)]; {
+		switch most, known := mostUnits[CallName(at, i)]; {
 		case known:
 			sum += 2*most + unitsSpare
-		case i.CallName(at) == "Slash":
+		case CallName(at, i) == "Slash":
 			sum += unitsSlash
-		case i.CallName(at) == "SlashAudit":
+		case CallName(at, i) == "SlashAudit":
 			sum += SlashAuditUnits + unitsAddress
 		case opens:
 			sum += unitsOpenToken
-		case i.Program == MemoProgram:
+		case i.Program == svm.MemoProgram:
 			sum += unitsMemo
-		case i.Program == TableProgram:
+		case i.Program == svm.TableProgram:
 			sum += unitsTable
-		case i.Program == SystemProgram, i.Program == LoaderProgram, i.Program == ComputeBudget:
+		case i.Program == svm.SystemProgram, i.Program == svm.LoaderProgram, i.Program == svm.ComputeBudget:
 			sum += unitsBuiltin
-		case i.Program == Ed25519Program: // not counted in units
+		case i.Program == svm.Ed25519Program: // not counted in units
 		default:
 			sum += unitsOther
 		}
-		if sum > MaxUnits {
-			return MaxUnits
+		if sum > svm.MaxUnits {
+			return svm.MaxUnits
 		}
 	}
 	return sum
-}
-
-// Budget is the two instructions.
-func Budget(units uint32, price uint64) []Instruction {
-	return []Instruction{ComputeLimit(units), {Program: ComputeBudget, Data: data{tagComputePrice}.u64(price)}}
-}
-
-// SplitBudget parts the two instructions from those before them. It reports false where the last two are not the two,
-// in their one form, or where another instruction is of the compute budget.
-func SplitBudget(in []Instruction) (rest []Instruction, units uint32, price uint64, ok bool) {
-	n := len(in) - 2
-	if n < 0 {
-		return in, 0, 0, false
-	}
-	limit, bid := in[n], in[n+1]
-	if limit.Program != ComputeBudget || len(limit.Accounts) > 0 || len(limit.Data) != 5 ||
-		limit.Data[0] != tagComputeLimit || bid.Program != ComputeBudget || len(bid.Accounts) > 0 ||
-		len(bid.Data) != 9 || bid.Data[0] != tagComputePrice || Budgeted(in[:n]) {
-		return in, 0, 0, false
-	}
-	return in[:n], binary.LittleEndian.Uint32(limit.Data[1:]), binary.LittleEndian.Uint64(bid.Data[1:]), true
-}
-
-// Budgeted reports whether an instruction is of the compute budget.
-func Budgeted(in []Instruction) bool {
-	return slices.ContainsFunc(in, func(i Instruction) bool { return i.Program == ComputeBudget })
 }
