@@ -1,15 +1,10 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -18,7 +13,6 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/client/home"
 	"github.com/starling-network/starling/node/entry"
-	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -170,57 +164,5 @@ func TestUnknownJob(t *testing.T) {
 	}
 	if _, err := c.Quote(t.Context(), "no class"); err == nil {
 		t.Error("a class that is none")
-	}
-}
-
-// Files and directories of a job are taken into the client's store, each once, and can be read there.
-func TestUpload(t *testing.T) {
-	t.Parallel()
-	dir, _ := newHome(t)
-	c := offline(t, dir)
-	defer c.Close()
-	files := t.TempDir()
-	module, data := filepath.Join(files, "app.wasm"), filepath.Join(files, "data")
-	if err := errors.Join(os.WriteFile(module, []byte("the module"), 0o600), os.Mkdir(data, 0o700),
-		os.WriteFile(filepath.Join(data, "f"), []byte("of a directory"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	kept, err := c.Put(t.Context(), strings.NewReader("kept"))
-	if err != nil || kept.Size != 4 {
-		t.Fatalf("%+v, %v", kept, err)
-	}
-	spec := job.Job{Name: "upload", Runtime: "wasm", Module: module, Count: 1, Resources: job.Resources{Class: "cpu", Units: 1},
-		Timeouts: job.Timeouts{Queue: time.Minute, Run: time.Minute}, Payment: job.Payment{Free: true},
-		Inputs: []job.Input{{Source: data, Path: "/in/data"}, {Source: job.CIDScheme + kept.CID, Path: "/in/kept"}}}
-	up, err := c.Upload(t.Context(), spec)
-	if err != nil || !up.Uploaded() || spec.Uploaded() {
-		t.Fatalf("%+v, %v", up, err)
-	}
-	again, err := c.Put(t.Context(), strings.NewReader("the module"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for cid, want := range map[string]string{again.CID: "the module", kept.CID: "kept"} {
-		r, err := c.Get(cid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(r)
-		if r.Close(); err != nil || !bytes.Contains(b, []byte(want)) {
-			t.Errorf("%s: %q, want %q, %v", cid, b, want, err)
-		}
-	}
-	spec.Module = filepath.Join(files, "none.wasm")
-	if _, err := c.Upload(t.Context(), spec); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "taking in "+spec.Module) {
-		t.Errorf("a file that is not there: %v", err)
-	}
-	if _, err := c.Submit(t.Context(), spec); !errors.Is(err, os.ErrNotExist) || len(c.Jobs()) != 0 {
-		t.Errorf("submitted: %v, %v", c.Jobs(), err)
-	}
-	for _, cid := range []string{"nonsense", "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"} {
-		if r, err := c.Get(cid); err == nil {
-			r.Close()
-			t.Errorf("%s is in the store", cid)
-		}
 	}
 }

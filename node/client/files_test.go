@@ -35,7 +35,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// TestUpload: a file and a directory become blobs that Get returns, a CID is taken as it is, and the job's files are all
+// A file and a directory become blobs that Get returns, a CID is taken as it is, and the job's files are all
 // or none.
 func TestUpload(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func read(t *testing.T, c *Client, id string) string {
 	return string(text)
 }
 
-// TestGetRefuses: a text that is no CID, and a file that is not in the store.
+// A text that is no CID and a file that is not in the store are errors.
 func TestGetRefuses(t *testing.T) {
 	t.Parallel()
 	c := storing(t)

@@ -334,39 +334,39 @@ func TestAttackEndings(t *testing.T) {
 		tables int
 		locals uint32
 		wall   time.Duration
-		code0  int
+		exit   int
 		reason runtime.Reason
 		stderr string
 	}{
 		"host calls without end": {code: func(m *module) []byte { return repeat(m.call("sched_yield", []byte{i32})...) },
-			wall: short, code0: runtime.CodeTimeout, reason: runtime.ReasonTimeout},
+			wall: short, exit: runtime.CodeTimeout, reason: runtime.ReasonTimeout},
 		"sleep without end": {code: func(m *module) []byte {
 			s := make([]byte, 48)
 			binary.LittleEndian.PutUint64(s[24:], math.MaxInt64)
 			return append(m.call("poll_oneoff", []byte{i32}, m.put(s), 0, 1, 64), 0x1a)
-		}, wall: short, code0: runtime.CodeTimeout, reason: runtime.ReasonTimeout},
+		}, wall: short, exit: runtime.CodeTimeout, reason: runtime.ReasonTimeout},
 		"recursion": {code: run(0x10, 0),
-			code0: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "stack overflow"},
+			exit: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "stack overflow"},
 		"recursion with many locals": {code: run(0x10, 0), locals: 10_000,
-			code0: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "stack overflow"},
+			exit: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "stack overflow"},
 		"memory page by page": {code: run(append(repeat(0x41, 1, 0x40, 0), unreachable)...),
-			code0: runtime.CodeTrap, reason: runtime.ReasonOOM, stderr: "unreachable"},
+			exit: runtime.CodeTrap, reason: runtime.ReasonOOM, stderr: "unreachable"},
 		"all memory at once": {code: func(m *module) []byte {
 			return slices.Concat(repeat(append(constant(65535), 0x40, 0)...), m.call("proc_exit", nil, 7))
-		}, code0: 7, reason: runtime.ReasonOOM},
+		}, exit: 7, reason: runtime.ReasonOOM},
 		"less memory than wished": {code: run(append(constant(65535), 0x40, 0, 0x1a)...)},
 		"address behind memory": {code: run(append(constant(wild), 0x28, 0, 0, 0x1a)...),
-			code0: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "out of bounds memory access"},
+			exit: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "out of bounds memory access"},
 		"call of an empty table entry": {code: run(0x41, 0, 0x11, 0, 0), tables: 1,
-			code0: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "invalid table access"},
+			exit: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "invalid table access"},
 		"division by zero": {code: run(0x41, 1, 0x41, 0, 0x6d, 0x1a),
-			code0: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "integer divide by zero"},
+			exit: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "integer divide by zero"},
 		"table of 8 GiB": {code: run(append(append([]byte{0xd0, 0x70}, constant(1<<30)...), 0xfc, 0x0f, 0, 0x1a)...), tables: 1,
-			code0: runtime.CodeKilled, reason: runtime.ReasonOOM},
+			exit: runtime.CodeKilled, reason: runtime.ReasonOOM},
 		"events whose size wraps around": {code: calls("poll_oneoff", 0, 0, 1<<28, 0),
-			code0: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "out of range"},
-		"exit code of no shell": {code: exits(256), code0: 255},
-		"exit code of all bits": {code: exits(-1), code0: 255},
+			exit: runtime.CodeTrap, reason: runtime.ReasonTrap, stderr: "out of range"},
+		"exit code of no shell": {code: exits(256), exit: 255},
+		"exit code of all bits": {code: exits(-1), exit: 255},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -379,8 +379,8 @@ func TestAttackEndings(t *testing.T) {
 			s.Limits.WallTime = c.wall
 			r := newRuntime(t, time.Minute)
 			h := start(t, r, s)
-			if e := wait(t, r, h); e.Code != c.code0 || e.Reason != c.reason {
-				t.Errorf("ended with %d, %q, want %d, %q", e.Code, e.Reason, c.code0, c.reason)
+			if e := wait(t, r, h); e.Code != c.exit || e.Reason != c.reason {
+				t.Errorf("ended with %d, %q, want %d, %q", e.Code, e.Reason, c.exit, c.reason)
 			}
 			log, err := os.ReadFile(filepath.Join(h.Dir, logFile(runtime.Stderr)))
 			if err != nil || !strings.Contains(string(log), c.stderr) {
