@@ -3,8 +3,8 @@
 # make check   formatting, vet, staticcheck, tidy go.mod, fresh generated code
 # make bench   speed of a network of 20 peers, of clusters and of the cores, and what idle peers cost, beside the targets
 # make fuzz    fuzz targets in turn, changed packages first, for FUZZBUDGET seconds in all
-# make build   bin/starling, one static binary, and beside it what talks to NVIDIA's driver for it: bin/starling-cuda, which proves
-#              GPUs, and with a C compiler bin/starling-nvml, which finds them
+# make build   bin/starling and bin/starling-guard, the part of it that containers have, both static; and what talks to NVIDIA's driver
+#              for it: bin/starling-cuda, which proves GPUs, and with a C compiler bin/starling-nvml, which finds them
 # make proto   generated code from the schemas
 # make idl     the on-chain program's interface for wallets, explorers and generators of clients
 
@@ -46,6 +46,7 @@ DEMOFLAGS ?=
 build:
 	go build -ldflags='-s -w' -o bin/starling ./cmd/starling
 	@cp bin/starling bin/starling.copy && mv -f bin/starling.copy bin/starling
+	CGO_ENABLED=0 go build -ldflags='-s -w' -o bin/starling-guard ./cmd/starling-guard
 	CGO_ENABLED=0 go build -o bin/starling-cuda ./cmd/starling-cuda
 	@if ! command -v cc >/dev/null; then echo "no C compiler: bin/starling-nvml is not built, so NVIDIA GPUs are not found" >&2; \
 	elif ! CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -tags nvml -o bin/starling-nvml ./cmd/starling-nvml; then \

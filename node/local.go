@@ -23,19 +23,15 @@ import (
 
 // user is the rooms that a peer's user reaches by the local API, beside the buyer.
 type user struct {
-	Operator server.Operator
-	Leases   interface{ Leases() []api.SoldLease }
-	Audits   server.Audits
-	Rewards  server.Rewards
-	Guards   interface{ Guarded() []api.GuardedJob }
+	server.Rooms // Operator, Audits and Rewards
+	Leases       interface{ Leases() []api.SoldLease }
+	Guards       interface{ Guarded() []api.GuardedJob }
 }
 
 // absent returns the answers of rooms that a peer does not have. Rooms that it has replace them.
 func absent(p Parts) user {
-	u := user{
-		Operator: selling.None{}, Leases: selling.None{}, Guards: unguarded{},
-		Audits: auditing.None{Why: auditing.Unaudited()},
-	}
+	u := user{Leases: selling.None{}, Guards: unguarded{}}
+	u.Operator, u.Audits = selling.None{}, auditing.None{Why: auditing.Unaudited()}
 	why := "this is a free network: it has neither stake nor rewards"
 	switch {
 	case p.Light != nil:
@@ -114,11 +110,11 @@ func (n *Node) open(context.Context) error {
 
 // reached are the rooms that the local API is about.
 func (n *Node) reached() server.Rooms {
-	return server.Rooms{
-		Buyer: n.buyer, Files: n.files, Peer: described{n.status, n.user.Guards}, Healthy: n.status, Blocks: n.blocks,
-		Market: traded{n.status, n.user.Leases}, Operator: n.user.Operator, Proofs: n.proofs, Audits: n.user.Audits,
-		Rewards: n.user.Rewards, Metered: n, Log: n.p.Log,
-	}
+	r := n.user.Rooms
+	r.Buyer, r.Files, r.Blocks, r.Proofs = n.buyer, n.files, n.blocks, n.proofs
+	r.Peer, r.Healthy = described{n.status, n.user.Guards}, n.status
+	r.Market, r.Metered, r.Log = traded{n.status, n.user.Leases}, n, n.p.Log
+	return r
 }
 
 // localAPI is the local HTTP API as a service.

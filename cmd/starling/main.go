@@ -8,16 +8,14 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/rooms"
 	"github.com/starling-network/starling/node/runtime/agent"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
-	"github.com/starling-network/starling/node/runtime/docker/ociruntime"
 	"github.com/starling-network/starling/node/runtime/gauge"
 	"github.com/starling-network/starling/node/runtime/wasm"
 )
 
 func main() {
-	wasm.ChildMain()  // returns unless this process is the sandbox of one program
-	ociruntime.Main() // returns unless this process stands in for runc
-	agent.Main()      // returns unless this process is a cluster's remote shell inside a container
-	guard.Main()      // returns unless this process is the first of a container
-	gauge.Main()      // returns unless it computes a probe inside one
+	wasm.ChildMain() // returns unless this process is the sandbox of one program
+	agent.Main()     // returns unless this process is a cluster's remote shell inside a container
+	guard.Main()     // returns unless this process is the first of a container
+	gauge.Main()     // returns unless it computes a probe inside one
 	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, rooms.Commands))
 }

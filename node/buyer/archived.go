@@ -33,8 +33,11 @@ const (
 	tidyEvery = time.Minute
 )
 
+// retiring is the buyer as it takes jobs out of memory that have ended.
+type retiring struct{ *Buyer }
+
 // tidying takes ended jobs out of memory until ctx ends.
-func (b *Buyer) tidying(ctx context.Context) {
+func (b retiring) tidying(ctx context.Context) {
 	tick := time.NewTicker(tidyEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -52,7 +55,7 @@ func (b *Buyer) tidying(ctx context.Context) {
 }
 
 // hasEnded lets tidying look for jobs that may leave memory.
-func (b *Buyer) hasEnded() {
+func (b retiring) hasEnded() {
 	select {
 	case b.ended <- struct{}{}:
 	default:
@@ -61,12 +64,12 @@ func (b *Buyer) hasEnded() {
 
 // tidy removes ended jobs from memory, the oldest first, until the remaining ones have at most keep ranks together. A
 // job whose money can still move stays. It must not run twice at a time.
-func (b *Buyer) tidy(ctx context.Context, keep int) error {
+func (b retiring) tidy(ctx context.Context, keep int) error {
 	ranks := 0
 	var old []*supervisor
 	for _, s := range b.sorted() {
-		j := s.peek()
-		if !s.mine || !j.State.Ended() {
+		j := s.Peek()
+		if !s.Mine || !j.State.Ended() {
 			continue
 		}
 		if ranks += len(j.Ranks); ranks > keep {
@@ -76,7 +79,7 @@ func (b *Buyer) tidy(ctx context.Context, keep int) error {
 	if ranks <= keep+keep/8 { // many leave at once
 		return nil
 	}
-	old = slices.DeleteFunc(old, func(s *supervisor) bool { return !s.over() || !s.settled() })
+	old = slices.DeleteFunc(old, func(s *supervisor) bool { return !s.over() || !s.Settled() })
 	for batch := range slices.Chunk(old, leaveBatch) {
 		if err := b.leave(ctx, batch); err != nil {
 			return err
@@ -88,35 +91,30 @@ func (b *Buyer) tidy(ctx context.Context, keep int) error {
 // over reports whether this process does nothing for the job any more.
 func (s *supervisor) over() bool {
 	select {
-	case <-s.done:
+	case <-s.Done():
 		return true
 	default:
 	}
-	w, _, err := s.b.desk.runner.Get(s)
-	return !s.mine && err == nil && w.Done() // this peer has nothing more to do for it
-}
-
-// settled reports whether all leases of the job are.
-func (s *supervisor) settled() bool {
-	return !slices.ContainsFunc(s.bought(), func(l *leases.Lease) bool { return !l.Done() })
+	st, err := s.State()
+	return !s.Mine && err == nil && st.Done() // this peer has nothing more to do for it
 }
 
 // leave takes jobs out of memory that have ended, those of them whose money is settled for good.
-func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
+func (b retiring) leave(ctx context.Context, jobs []*supervisor) error {
 	now := time.Now()
 	var writes journal.Batch
 	var gone []*supervisor
 	var moves []archive.Job
 	var ends []func(bool)
 	for _, s := range jobs {
-		money, end, ok := b.pay.LetGo(s.trace.Job)
+		money, end, ok := b.pay.LetGo(s.ID)
 		if !ok {
 			continue
 		}
 		j, moved, err := s.moved(now)
 		if err != nil {
 			end(false)
-			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.trace.Job, "err", err)
+			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.ID, "err", err)
 			continue
 		}
 		writes.Add(money...)
@@ -146,12 +144,12 @@ func (b *Buyer) leave(ctx context.Context, jobs []*supervisor) error {
 }
 
 // drop takes a job and its leases out of memory. b.mu is held.
-func (b *Buyer) drop(s *supervisor) {
-	if b.jobs[s.trace.Job] == s {
-		delete(b.jobs, s.trace.Job)
+func (b retiring) drop(s *supervisor) {
+	if b.jobs[s.ID] == s {
+		delete(b.jobs, s.ID)
 	}
-	b.desk.runner.Remove(s)
-	for _, l := range s.bought() {
+	b.runner.Remove(s.Job)
+	for _, l := range s.Bought() {
 		b.leases.Remove(l)
 	}
 }
@@ -159,12 +157,9 @@ func (b *Buyer) drop(s *supervisor) {
 // moved returns the job as it is archived, and the writes when it leaves memory. From then on nothing of it is saved,
 // until gone says otherwise.
 func (s *supervisor) moved(now time.Time) (archive.Job, []store.Put, error) {
-	s.mu.Lock()
-	s.closed = true
-	j := s.job.Clone()
-	s.mu.Unlock()
-	to, puts := s.b.archived(j), []store.Put{{Kind: record.Records.Kind(), Key: j.ID}}
-	for _, l := range s.bought() {
+	j := s.Freeze()
+	to, puts := retiring{s.b}.archived(j), []store.Put{{Kind: record.Records.Kind(), Key: j.ID}}
+	for _, l := range s.Bought() {
 		record, payer, err := l.Marshal()
 		if err != nil {
 			s.gone(false)
@@ -185,30 +180,30 @@ func (s *supervisor) moved(now time.Time) (archive.Job, []store.Put, error) {
 
 // gone notes that the job has left memory, or that it stays after all.
 func (s *supervisor) gone(left bool) {
-	s.mu.Lock()
-	if s.closed = left; left {
-		s.driver.guards.silenceLocked()
+	if !left {
+		s.Thaw()
+		return
 	}
-	s.mu.Unlock()
-	if left && s.guard != nil {
-		s.guard.close()
+	if s.command != nil {
+		s.command.Silence()
+		s.command.Voice().Close()
 	}
 }
 
 // archived is a job as it is archived, without its leases.
-func (b *Buyer) archived(j Job) archive.Job {
+func (b retiring) archived(j Job) archive.Job {
 	j.Escrows = b.pay.Escrows(j.ID)
 	return archive.Job{
 		Entry: archive.Entry{
 			ID: j.ID, State: string(j.State), Name: j.Spec.Name, Key: j.Key, Created: j.Created.UnixNano(),
-			Spent: b.spent(j), Fees: took(j).Fees, Tx: string(j.AnchoredIn()),
+			Spent: spending{b.Buyer}.spent(j), Fees: took(j).Fees, Tx: string(j.AnchoredIn()),
 		},
 		Full: j, Leases: map[string]archive.Lease{}, Blobs: blobsOf(j),
 	}
 }
 
 // recall reads a job that has left memory, with its leases. It does not come back into memory.
-func (b *Buyer) recall(id string) (*supervisor, error) {
+func (b retiring) recall(id string) (*supervisor, error) {
 	ctx := context.Background()
 	var j Job
 	if err := b.archive.Read(ctx, id, &j); err != nil {
@@ -220,41 +215,28 @@ func (b *Buyer) recall(id string) (*supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.closed = true
-	close(s.done)
+	s.Freeze()
+	s.Close()
 	if err := b.archive.Leases(ctx, id, func(key string, of archive.Lease) error {
 		var rec leases.Record
 		if err := json.Unmarshal(of.Record, &rec); err != nil {
 			return fmt.Errorf("reading lease %s: %w", key, err)
 		}
-		l, err := b.leases.Restore(rec, of.Payer, s.as)
+		l, err := b.leases.Restore(rec, of.Payer, s.As())
 		if err != nil {
 			return fmt.Errorf("reading lease %s: %w", key, err)
 		}
-		s.paid = append(s.paid, l)
+		s.Hold(l)
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	return s, b.leases.Link(s.paid)
-}
-
-// Remove removes a job with its receipts and logs, when it ended RemoveAfter ago or earlier. It returns ErrNoJob,
-// ErrNeeded while money of the job can move or this peer works on it, and the journal's errors. It needs Run.
-func (b *Buyer) Remove(ctx context.Context, id string) (Removed, error) {
-	r := &removal{b: b, id: id, done: make(chan error, 1)}
-	select {
-	case b.removals <- r:
-	case <-ctx.Done():
-		return Removed{}, ctx.Err()
-	}
-	err := <-r.done // it ends with Run
-	return r.Removed, err
+	return s, b.leases.Link(s.Leases())
 }
 
 // removal is a call of Remove. It runs in tidying, because both take jobs out of memory.
 type removal struct {
-	b  *Buyer
+	b  retiring
 	id string
 	Removed
 	done chan error
@@ -277,7 +259,7 @@ func (r *removal) run(ctx context.Context) error {
 	if err := old(j); err != nil {
 		return err
 	}
-	r.LogBytes = work.DiskUse(r.b.jobDir(id))
+	r.LogBytes = work.DiskUse(r.b.runner.Dir(id))
 	j.EachLeft(func(text string) {
 		if c, err := cid.Parse(text); err == nil {
 			r.Left = append(r.Left, c)
@@ -299,10 +281,10 @@ func old(j Job) error {
 }
 
 // archiveNow takes one job out of memory, or returns ErrNeeded.
-func (b *Buyer) archiveNow(ctx context.Context, s *supervisor) error {
-	j := s.peek()
+func (b retiring) archiveNow(ctx context.Context, s *supervisor) error {
+	j := s.Peek()
 	switch {
-	case !s.mine:
+	case !s.Mine:
 		return fmt.Errorf("%w: this peer guards it for its owner", ErrNeeded)
 	case !j.State.Ended() || !s.over():
 		return fmt.Errorf("%w: it is %s", ErrNeeded, j.State)
@@ -310,19 +292,19 @@ func (b *Buyer) archiveNow(ctx context.Context, s *supervisor) error {
 	if err := old(j); err != nil {
 		return err
 	}
-	if s.settled() {
+	if s.Settled() {
 		if err := b.leave(ctx, []*supervisor{s}); err != nil {
 			return err
 		}
 	}
-	if !b.archive.Has(s.trace.Job) {
+	if !b.archive.Has(s.ID) {
 		return fmt.Errorf("%w: money of it is under way", ErrNeeded)
 	}
 	return nil
 }
 
 // removeArchived deletes an archived job with all that belongs to it.
-func (b *Buyer) removeArchived(ctx context.Context, j Job) error {
+func (b retiring) removeArchived(ctx context.Context, j Job) error {
 	var leases []string
 	err := b.archive.Leases(ctx, j.ID, func(id string, _ archive.Lease) error {
 		leases = append(leases, id)

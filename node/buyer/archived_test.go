@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
@@ -34,6 +35,8 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/verify/meter"
 )
+
+var testGenesis = market.Genesis{Network: "test", Symbol: "STAR", Decimals: 6, SlotMillis: 100, IntervalSlots: 10}
 
 // pastWorld is a buyer on a free network with what lasts when it is started again.
 type pastWorld struct {
@@ -91,7 +94,7 @@ func (w *pastWorld) running(j Job) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	st, _ := beginning{p, true, j.Created}.state(jobs.Now{Time: j.Created})
+	st, _ := run.Beginning{Params: p, Owner: true, Created: j.Created}.State(jobs.Now{Time: j.Created})
 	st.Phase, st.Started = jobs.Working, j.Started
 	st.Ranks[0] = jobs.Rank{State: jobs.RankRunning, Epoch: 1, Lease: j.Ranks[0].Lease, Provider: j.Ranks[0].Provider, Seq: 1}
 	work, err := st.Encode()
@@ -232,11 +235,11 @@ func TestAttackEndlessJobs(t *testing.T) {
 // tidy takes jobs out of memory as a peer does that runs.
 func (w *pastWorld) tidy(b *Buyer, keep int) {
 	for _, s := range b.supervisors() {
-		if s.peek().State.Ended() && !s.over() {
-			close(s.done)
+		if s.Peek().State.Ended() && !s.over() {
+			s.Close()
 		}
 	}
-	if err := b.tidy(w.t.Context(), keep); err != nil {
+	if err := (retiring{b}).tidy(w.t.Context(), keep); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -280,7 +283,7 @@ func (w *pastWorld) view(b *Buyer, jobs int) string {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	paid := b.paidTo(w.core(3).Provider, time.Now())
+	paid := spending{b}.paidTo(w.core(3).Provider, time.Now())
 	view = append(view, paid)
 	if paid == 0 && spend.DayOf(w.began) == spend.DayOf(time.Now()) {
 		t.Error("nothing was paid to a provider")
@@ -336,7 +339,7 @@ func TestPastJobs(t *testing.T) {
 		if s, err = b.get(pastID(3)); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.save(t.Context(), func(j *Job) { j.State = Running }); !errors.Is(err, ErrNotRunning) {
+		if err := s.Save(t.Context(), func(j *Job) { j.State = Running }); !errors.Is(err, ErrNotRunning) {
 			t.Errorf("%s: a past job is changed: %v", name, err)
 		}
 		if err := b.Stop(t.Context(), pastID(3)); err != nil {
@@ -367,8 +370,8 @@ func TestPastJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.mu.Lock()
-			fits := b.allowed(spend.Request{ID: running.ID, Key: key, Cost: 5, Today: 5}, time.Now())
-			over := b.allowed(spend.Request{ID: running.ID, Key: key, Cost: 6, Today: 6}, time.Now())
+			fits := spending{b}.allowed(spend.Request{ID: running.ID, Key: key, Cost: 5, Today: 5}, time.Now())
+			over := spending{b}.allowed(spend.Request{ID: running.ID, Key: key, Cost: 6, Today: 6}, time.Now())
 			b.mu.Unlock()
 			if fits != nil || !errors.Is(over, ErrLimit) {
 				t.Errorf("%s: with %d used by key %q: %v, %v", name, used, key, fits, over)
@@ -393,10 +396,10 @@ func TestPastJobsCrash(t *testing.T) {
 			w.cfg.Store = st
 			b := w.start()
 			for _, s := range b.supervisors() {
-				close(s.done)
+				s.Close()
 			}
 			st.CrashAt(st.Count()+n, when)
-			err := b.tidy(t.Context(), 0)
+			err := retiring{b}.tidy(t.Context(), 0)
 			if (err == nil) != (n == 0) {
 				t.Errorf("crash at write %d: %v", n, err)
 			}
@@ -443,10 +446,10 @@ func TestPastJobsWaitForTheirMoney(t *testing.T) {
 	b.pay = holding{job: pastID(1), kept: &kept}
 	for id, s := range b.jobs {
 		if id != pastID(2) {
-			close(s.done)
+			s.Close()
 		}
 	}
-	if err := b.tidy(t.Context(), 0); err != nil {
+	if err := (retiring{b}).tidy(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.jobs) != 2 || b.jobs[pastID(1)] == nil || b.jobs[pastID(2)] == nil || b.leases.Len() != 2 || len(kept) > 0 {
@@ -454,7 +457,7 @@ func TestPastJobsWaitForTheirMoney(t *testing.T) {
 	}
 	b.pay = holding{kept: &kept}
 	st.Cut()
-	if err := b.tidy(t.Context(), 0); err == nil || len(b.jobs) != 2 || !slices.Equal(kept, []string{pastID(1)}) {
+	if err := (retiring{b}).tidy(t.Context(), 0); err == nil || len(b.jobs) != 2 || !slices.Equal(kept, []string{pastID(1)}) {
 		t.Errorf("without a journal: %v; in memory are %v, kept is the money of %v", err, slices.Collect(maps.Keys(b.jobs)), kept)
 	}
 }

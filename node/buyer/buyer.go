@@ -7,15 +7,24 @@
 // carries out their effects, each journalled before anything that depends on it
 // leaves the peer. After a crash, Run takes every job up where the journal has it.
 //
-// Its rooms: record has a job as it is journalled and shown, archive those that ended long ago, secrets the values that
-// they keep to themselves. exchange is the market, selection chooses among its quotes, and gangs takes all leases of an
-// order or none. leases has them from their signatures to their settlement, pay the money behind them, spend the limits
-// on it. executions reaches the programs on the leases, mesh measures the paths
-// between them, probe looks whether their units are shared, checks has results computed again, and reduce reduces them.
+// What happens to a job is decided by its machine, node/buyer/jobs. run journals each step of it, and has the job as
+// this peer keeps it. The rooms of a job carry out the effects, and are composed in a supervisor:
 //
-// What happens to a job is decided by its machine, node/buyer/jobs; a driver carries out the effects, with the job's
-// orders, executions and chains of leases. The command of a job with guardians supervises it: it engages them, gets the
-// command back after an absence, and sends them heartbeats with the standing that the next supervisor goes on from.
+//	orders     order leases for its ranks: exchange is the market, selection chooses among the quotes, and gangs takes
+//	           all leases of an order or none
+//	programs   has their programs started, followed and ended, by executions; probe looks whether units are shared
+//	lines      makes leases longer, and ends them; leases has them from their signatures to their settlement
+//	plans      keeps the members of a cluster at its plan; mesh measures the paths between them
+//	access     lets users into the programs
+//	changes    gives the job more time, another budget or another size
+//	settling   settles its account; pay has the money behind the leases, spend the limits on it
+//	command    engages the guardians of a job, and sends them heartbeats; guardian/search finds them
+//	takeover   gets the command of such a job after an absence, or for its owner
+//	voice      signs for it: as the peer, or in the name of a job with guardians
+//
+// Beside them record has a job as it is journalled and shown, archive those that ended long ago, secrets the values
+// that jobs keep to themselves, and news the reports to their webhooks. checks has results computed again, and reduce
+// reduces them.
 package buyer
 
 import (
@@ -23,28 +32,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/access"
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/checks"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/executions"
-	"github.com/starling-network/starling/node/buyer/gangs"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/news"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/plans"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/secrets"
-	"github.com/starling-network/starling/node/buyer/selection"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/buyer/voice"
 	"github.com/starling-network/starling/node/journal"
-	"github.com/starling-network/starling/node/webhook"
 )
 
 // ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
@@ -53,30 +62,29 @@ var ErrUnfinished = errors.New("the peer stopped before the job ended; the job g
 // Buyer buys for one peer. New starts nothing; Run does.
 type Buyer struct {
 	*spend.Ledger // API keys and limits
+	*access.Door  // to the programs of jobs
+	catalogue
+	plans.Reader // of the paths of clusters
 
-	cfg    Config
-	domain sign.Domain
-	tag    string
-	self   sign.Key
-	// exchange is the market, selector chooses among its quotes, and former takes the leases of an order.
+	cfg      Config
+	domain   sign.Domain
+	tag      string
+	self     sign.Key
 	exchange *exchange.Exchange
-	selector *selection.Selector
-	former   *gangs.Former
-	own      *own
+	own      *voice.Own
 	leases   *leases.Book
 	// executions reaches running programs.
 	executions *executions.Client
 	pay        payments
-	desk       *desk // runs the jobs
-	hooks      *webhook.Queue
+	runner     *run.Runner // of the jobs
+	rooms      rooms
+	news       *news.News
 	checks     *checks.Checker
-	archive    *archive.Archive
 	secrets    *secrets.Keeper
 
-	mu      sync.Mutex
-	ctx     context.Context // of Run; nil before
-	closing bool            // Run ends: nothing new begins
-	jobs    map[string]*supervisor
+	// Under the catalogue's mu:
+	ctx     context.Context           // of Run; nil before
+	closing bool                      // Run ends: nothing new begins
 	drafted map[market.HoldID]promise // leases being signed
 	wg      sync.WaitGroup
 
@@ -89,13 +97,11 @@ var submissions = journal.DefineRaw("jobkey")
 
 // New checks the configuration and restores the journalled jobs.
 func New(ctx context.Context, cfg Config) (*Buyer, error) {
-	if cfg.Weights == (match.Weights{}) {
-		cfg.Weights = match.DefaultWeights(cfg.Genesis)
-	}
-	cfg.Weights.Audited = cfg.Genesis.AuditSlots > 0
+	cfg.Weights = exchange.WeightsFor(cfg.Genesis, cfg.Weights)
 	b := &Buyer{
-		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
-		jobs: map[string]*supervisor{}, drafted: map[market.HoldID]promise{}, ended: make(chan struct{}, 1),
+		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(),
+		catalogue: catalogue{self: cfg.Key.Key(), files: cfg.Files, log: cfg.Log, jobs: map[string]*supervisor{}},
+		drafted:   map[market.HoldID]promise{}, ended: make(chan struct{}, 1),
 		removals: make(chan *removal),
 	}
 	b.leases = leases.New(leases.Config{
@@ -107,7 +113,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	})
 	var fundTime time.Duration
 	var err error
-	if b.own, err = newOwn(b); err != nil {
+	if b.own, err = voice.NewOwn(cfg.Genesis, cfg.Key); err != nil {
 		return nil, err
 	}
 	if b.pay = (pay.Free{}); cfg.Escrows != nil {
@@ -120,8 +126,8 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		}
 		fundTime = pay.FundTime
 	}
-	if b.hooks, err = webhook.Open(ctx, webhook.Config{
-		Store: cfg.Store, Private: cfg.PrivateHook, Secret: b.hookSecret, Log: cfg.Log,
+	if b.news, err = news.Open(ctx, news.Config{
+		Genesis: cfg.Genesis, Self: b.self, Store: cfg.Store, Private: cfg.PrivateHook, Secrets: hooks{b}, Log: cfg.Log,
 	}); err != nil {
 		return nil, err
 	}
@@ -137,22 +143,19 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		Window: cfg.QuoteWindow, MaxAsked: cfg.MaxAsked,
 		Log: cfg.Log,
 	})
-	b.selector = selection.New(selection.Config{
-		Host: cfg.Host, Genesis: cfg.Genesis, Weights: cfg.Weights, Exchange: b.exchange, Limits: buying{b},
-		Replicas: b.checks,
-	})
-	b.former = gangs.New(gangs.Config{
-		Host: cfg.Host, Genesis: cfg.Genesis, Secret: b.secrets.Seed(), FundTime: fundTime, Clock: cfg.Slots,
-		Market: b.exchange, Leases: b.leases, Money: buying{b}, Tasks: &b.wg, Log: cfg.Log,
-	})
 	if b.Ledger, err = spend.Load(ctx, cfg.Store, cfg.Genesis, cfg.Limits, spending{b}); err != nil {
 		return nil, err
 	}
+	b.furnish(fundTime)
+	b.Door, b.Reader = access.NewDoor(b, b.executions), plans.NewReader(cfg.Store)
 	if err := b.load(ctx); err != nil {
 		return nil, err
 	}
-	b.desk, err = newDesk(ctx, b)
-	return b, err
+	all := make([]*run.Job, 0, len(b.jobs))
+	for _, s := range b.jobs {
+		all = append(all, s.Job)
+	}
+	return b, b.runner.Restore(ctx, all)
 }
 
 // load reads the jobs and their leases. Of an archived job it reads the entry alone.
@@ -180,8 +183,8 @@ func (b *Buyer) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if s.resumed = true; !j.State.Ended() {
-			if err := s.driver.load(rec.Work); err != nil {
+		if !j.State.Ended() {
+			if err := s.Load(rec.Work); err != nil {
 				return fmt.Errorf("reading job %s: %w", j.ID, err)
 			}
 		}
@@ -193,7 +196,7 @@ func (b *Buyer) load(ctx context.Context) error {
 // Run buys until ctx ends. Jobs that are not done go on in the next process.
 func (b *Buyer) Run(ctx context.Context) error {
 	defer b.exchange.Start(ctx)()
-	b.wg.Go(func() { b.hooks.Run(ctx) })
+	b.wg.Go(func() { b.news.Run(ctx) })
 	b.mu.Lock()
 	b.ctx = ctx
 	b.mu.Unlock()
@@ -202,20 +205,18 @@ func (b *Buyer) Run(ctx context.Context) error {
 	for _, l := range b.leases.All() {
 		// Those of a job with guardians are taken up once it is certain that this peer supervises it.
 		if s, err := b.get(l.Job); !l.Done() && err == nil &&
-			(s.guard == nil || s.mine && s.snapshot().State == Settling) {
+			(s.command == nil || s.Mine && s.Snapshot().State == Settling) {
 			b.leases.Watch(l)
 		}
 	}
 	var begun []string // own jobs of an earlier process
 	b.mu.Lock()
 	for _, s := range b.jobs {
-		switch j := s.snapshot(); {
+		switch j := s.Snapshot(); {
 		case j.State.Ended():
-			for _, l := range s.ranklogs() {
-				l.End()
-			}
-			s.close()
-		case s.mine: // of others the guardian service says what is to be gone on with
+			s.EndLogs()
+			s.Close()
+		case s.Mine: // of others the guardian service says what is to be gone on with
 			begun = append(begun, j.ID)
 		}
 	}
@@ -224,10 +225,10 @@ func (b *Buyer) Run(ctx context.Context) error {
 		b.pay.Forsake(id)
 	}
 	b.mu.Lock()
-	b.desk.ctx = ctx
+	b.runner.Start(ctx)
 	b.mu.Unlock()
-	b.wg.Go(func() { b.desk.run(ctx) })
-	b.wg.Go(func() { b.tidying(ctx) })
+	b.wg.Go(func() { b.runner.Run() })
+	b.wg.Go(func() { retiring{b}.tidying(ctx) })
 	<-ctx.Done()
 	stop()
 	b.mu.Lock()
@@ -237,17 +238,13 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.jobs {
-		for _, l := range s.ranklogs() {
-			l.End()
-		}
-		if s.guard != nil {
-			s.guard.close()
+		s.EndLogs()
+		if s.command != nil {
+			s.command.Voice().Close()
 		}
 	}
 	return nil
 }
-
-func (b *Buyer) jobDir(id string) string { return filepath.Join(b.cfg.Dir, "jobs", id) }
 
 // Exchange returns the buyer's door to the market.
 func (b *Buyer) Exchange() *exchange.Exchange { return b.exchange }
@@ -263,7 +260,7 @@ func (b *Buyer) Job(id string) (Job, error) {
 
 // shown returns the job with the state of its money.
 func (s *supervisor) shown() Job {
-	j := s.snapshot()
+	j := s.Snapshot()
 	if escrows := s.b.pay.Escrows(j.ID); len(escrows) > 0 { // a past job brings its own from the journal
 		j.Escrows = escrows
 	}
@@ -288,10 +285,10 @@ func (b *Buyer) Stop(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if st := s.snapshot().State; st == Settling || st.Ended() {
+	if st := s.Snapshot().State; st == Settling || st.Ended() {
 		return nil
 	}
-	_, err = s.driver.ask(ctx, event{ev: jobs.StopRequested{}})
+	_, err = s.Ask(ctx, run.Event{Ev: jobs.StopRequested{}})
 	return err
 }
 
@@ -301,7 +298,7 @@ func (b *Buyer) Trace(id string, after int) ([]trace.Step, <-chan struct{}, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.trace.After(after)
+	return s.Trace.After(after)
 }
 
 // Log copies the part of one rank's log that q selects, in frames, to w; with Follow, until the job has ended.
@@ -310,9 +307,9 @@ func (b *Buyer) Log(ctx context.Context, id string, rank int, q LogQuery, w io.W
 	if err != nil {
 		return err
 	}
-	logs := s.ranklogs()
+	logs := s.Logs()
 	if rank < 0 || rank >= len(logs) {
-		return fmt.Errorf("%w: job %s has ranks 0 to %d, not %d", ErrNoJob, s.snapshot().ID, len(logs)-1, rank)
+		return fmt.Errorf("%w: job %s has ranks 0 to %d, not %d", ErrNoJob, s.Snapshot().ID, len(logs)-1, rank)
 	}
 	return logs[rank].Copy(ctx, w, q)
 }
@@ -326,7 +323,7 @@ func (b *Buyer) Wait(ctx context.Context, id string) (Job, error) {
 	select {
 	case <-ctx.Done():
 		return s.shown(), ctx.Err()
-	case <-s.done:
+	case <-s.Done():
 		j := s.shown()
 		if !j.State.Ended() {
 			return j, ErrUnfinished
@@ -334,3 +331,29 @@ func (b *Buyer) Wait(ctx context.Context, id string) (Job, error) {
 		return j, nil
 	}
 }
+
+// get finds a job by its id or a unique beginning of it. An archived one is read from the journal.
+func (b *Buyer) get(id string) (*supervisor, error) {
+	s, id, err := b.lookUp(id)
+	if s == nil && err == nil {
+		return retiring{b}.recall(id)
+	}
+	return s, err
+}
+
+// loadLeases reads the leases of the jobs that were read.
+func (b *Buyer) loadLeases(ctx context.Context) error {
+	paid, err := b.leases.Load(ctx, func(job string) (leases.Principal, error) {
+		if s := b.jobs[job]; s != nil {
+			return s.As(), nil
+		}
+		return nil, fmt.Errorf("its job %s is not in the journal", job)
+	})
+	for _, l := range paid {
+		b.jobs[l.Job].Hold(l)
+	}
+	return err
+}
+
+// Reconnect opens a connection to the provider of every lease that is not settled.
+func (b *Buyer) Reconnect(ctx context.Context) { b.leases.Reconnect(ctx) }

@@ -12,10 +12,10 @@ import (
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/verify"
 )
 
 // checking is the buyer as the checks of results see it.
@@ -51,17 +51,17 @@ type checked struct{ *supervisor }
 var _ checks.Job = checked{}
 
 // Snapshot implements checks.Job.
-func (c checked) Snapshot() Job { return c.snapshot() }
+func (c checked) Snapshot() Job { return c.supervisor.Snapshot() }
 
 // Save implements checks.Job.
 func (c checked) Save(ctx context.Context, change func(*Job), steps ...trace.Step) error {
-	c.trace.Add(steps...)
-	return c.save(ctx, change)
+	c.Trace.Add(steps...)
+	return c.supervisor.Save(ctx, change)
 }
 
 // Leases implements checks.Job.
 func (c checked) Leases() (cores []market.LeaseCore) {
-	for _, l := range c.bought() {
+	for _, l := range c.Bought() {
 		cores = append(cores, l.Core)
 	}
 	return cores
@@ -71,8 +71,8 @@ func (c checked) Leases() (cores []market.LeaseCore) {
 var errUnleased = errors.New("the job has no such lease")
 
 // Settled implements checks.Job.
-func (c checked) Settled(ctx context.Context, id market.LeaseID) (last verify.Receipt, err error) {
-	all := c.bought()
+func (c checked) Settled(ctx context.Context, id market.LeaseID) (last leases.Receipt, err error) {
+	all := c.Bought()
 	at := slices.IndexFunc(all, func(l *leases.Lease) bool { return l.ID == id })
 	if at < 0 {
 		return last, fmt.Errorf("lease %s: %w", id.Short(), errUnleased)
@@ -99,15 +99,15 @@ func (c checked) Settled(ctx context.Context, id market.LeaseID) (last verify.Re
 // Grant implements checks.Job. It asks the job's machine for the money of a replica, once the costs of those that have
 // ended are known to it.
 func (c checked) Grant(ctx context.Context, i int, attempt uint32, most market.Amount) (market.Amount, error) {
-	for _, v := range c.snapshot().Verified {
+	for _, v := range c.Snapshot().Verified {
 		for _, id := range v.Replicas {
 			of, err := c.b.Job(id)
 			if r := of.Replica; err == nil && of.State.Ended() && r != nil {
-				c.driver.post(jobs.ReplicaEnded{Rank: uint32(r.Rank), Attempt: r.Attempt, Owed: of.Owed})
+				c.Post(jobs.ReplicaEnded{Rank: uint32(r.Rank), Attempt: r.Attempt, Owed: of.Owed})
 			}
 		}
 	}
-	effects, err := c.driver.ask(ctx, event{ev: jobs.ReplicaWanted{Rank: uint32(i), Attempt: attempt, Most: most}})
+	effects, err := c.Ask(ctx, run.Event{Ev: jobs.ReplicaWanted{Rank: uint32(i), Attempt: attempt, Most: most}})
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +124,7 @@ func (c checked) Grant(ctx context.Context, i int, attempt uint32, most market.A
 
 // Judged implements checks.Job.
 func (c checked) Judged(ctx context.Context, v checks.Judgement, changes []store.Put) error {
-	c.trace.Add(v.Step)
+	c.Trace.Add(v.Step)
 	note := func(j *Job) {
 		v.Verified.Replicas = j.Verified[v.Rank].Replicas
 		j.Verified[v.Rank] = v.Verified
@@ -132,7 +132,7 @@ func (c checked) Judged(ctx context.Context, v checks.Judgement, changes []store
 	ev := jobs.ResultJudged{
 		Rank: uint32(v.Rank), Outputs: files(v.Outputs), Disputed: v.Disputed != "", Reason: v.Disputed,
 	}
-	if _, err := c.driver.ask(ctx, event{ev: ev, puts: changes, amend: &amendment{change: note}}); err != nil {
+	if _, err := c.Ask(ctx, run.Event{Ev: ev, Puts: changes, Amend: run.Amend(note)}); err != nil {
 		return err
 	}
 	for _, w := range v.Verified.Verdict.Wrong {
@@ -141,4 +141,12 @@ func (c checked) Judged(ctx context.Context, v checks.Judgement, changes []store
 		}
 	}
 	return nil
+}
+
+// files are outputs as the job's machine knows them.
+func files(outputs []Output) (out []jobs.File) {
+	for _, o := range outputs {
+		out = append(out, jobs.File{Path: o.Path, CID: o.CID, Bytes: o.Size, Tree: o.Tree})
+	}
+	return out
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/checks"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/guardian"
-	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/programs"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/secrets"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
-	"github.com/starling-network/starling/verify"
 )
 
 // Config has the settings and services of a Buyer. All are required.
@@ -35,7 +35,7 @@ type Config struct {
 	Blobs    work.Blobs
 	Files    Files
 	Runtimes map[string]runtime.Runtime // for the reduce step
-	Slots    probe.Clock
+	Slots    run.Clock
 	Dir      string
 	Log      *slog.Logger
 
@@ -43,7 +43,7 @@ type Config struct {
 	Registries runtime.Registries
 
 	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
-	Filed func(l market.Lease, units []market.UnitID, r verify.Receipt)
+	Filed func(l market.Lease, units []market.UnitID, r leases.Receipt)
 
 	// Carries is how many bytes a connection to any provider carries before a relay cuts it; 0: no limit is known. Nil
 	// where connections differ.
@@ -66,13 +66,13 @@ type Config struct {
 	Blocks   checks.Blocks // by whose hashes is drawn which results are checked; nil: no job's can be
 	Disputes checks.Disputes
 
-	Limits      Limits        // on the spending of all keys together
-	PrivateHook bool          // webhooks may be at addresses that are not public
-	Weights     match.Weights // zero means match.DefaultWeights
-	QuoteWindow time.Duration // quotes for an order are waited for at the most so long
-	LostAfter   time.Duration // a provider that is silent for so long is lost
-	MaxOutput   int64         // bytes of one output
-	MaxJobs     int           // jobs at a time, settling ones not counted
+	Limits      Limits           // on the spending of all keys together
+	PrivateHook bool             // webhooks may be at addresses that are not public
+	Weights     exchange.Weights // zero means those of the network
+	QuoteWindow time.Duration    // quotes for an order are waited for at the most so long
+	LostAfter   time.Duration    // a provider that is silent for so long is lost
+	MaxOutput   int64            // bytes of one output
+	MaxJobs     int              // jobs at a time, settling ones not counted
 	// MaxAsked is how many known providers are asked at once for an order, beside 3 for each lease wanted; zero means
 	// 48.
 	MaxAsked int
@@ -105,7 +105,5 @@ type Stakes interface {
 // Reputation has the reputation of other peers; node/reputation implements it.
 type Reputation interface {
 	exchange.Ratings
-	probe.Facts
-	// Failed reports that the provider of a lease broke it, and the loss. The report may repeat.
-	Failed(c market.LeaseCore, lost market.Amount)
+	programs.Reputation
 }

@@ -14,7 +14,9 @@ import (
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/buyer/voice"
 	"github.com/starling-network/starling/node/sealed"
 	"github.com/starling-network/starling/node/store"
 )
@@ -41,7 +43,7 @@ func (w *pastWorld) supervised(j Job) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	st, _ := beginning{params: p, created: j.Created}.state(jobs.Now{Time: j.Created})
+	st, _ := run.Beginning{Params: p, Created: j.Created}.State(jobs.Now{Time: j.Created})
 	st.Phase, st.Round, st.Outcome = jobs.Settling, p.Rounds, jobs.Outcome{Result: jobs.ResultSucceeded}
 	st.Command = jobs.Command{Epoch: 2}
 	work, err := st.Encode()
@@ -69,7 +71,7 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 			j := w.stranger(i, set)
 			w.journal(j)
 			ward := wards.Ward{
-				Charter: guardian.Charter{Job: j.Detached.Terms, Owner: j.Detached.Owner, Buyer: j.Detached.Key, Keys: set}, Members: membersOf(j.Detached.Guardians),
+				Charter: guardian.Charter{Job: j.Detached.Terms, Owner: j.Detached.Owner, Buyer: j.Detached.Key, Keys: set}, Members: voice.MembersOf(j.Detached.Guardians),
 				Until: time.Now().Add(time.Hour), Epoch: 1, Dismissed: i == dismissed,
 			}
 			puts := []store.Put{
@@ -92,11 +94,11 @@ func TestAttackEndlessGuardedJobs(t *testing.T) {
 		}
 		b := start(st)
 		st.CrashAt(st.Count()+n, store.Before)
-		if err := b.forget(t.Context()); (err == nil) != (n == 0) {
+		if err := (retiring{b}).forget(t.Context()); (err == nil) != (n == 0) {
 			t.Errorf("crash at write %d: %v", n, err)
 		}
 		b = start(disk)
-		if err := b.forget(t.Context()); err != nil {
+		if err := (retiring{b}).forget(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for i := range mine + 1 {

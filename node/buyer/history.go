@@ -3,29 +3,46 @@ package buyer
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 )
 
+// catalogue has the jobs of this peer, and those that it guards: in memory, or archived.
+type catalogue struct {
+	self  sign.Key // the peer
+	files Files
+	log   *slog.Logger
+
+	archive *archive.Archive
+	mu      sync.Mutex
+	jobs    map[string]*supervisor
+}
+
+// owned reports whether the job is the peer's own to settle.
+func (c *catalogue) owned(j Job) bool { return j.OwnedBy(c.self) }
+
 // List returns one page of the jobs that match. ErrQuery for a query that makes no sense.
-func (b *Buyer) List(ctx context.Context, q Query) (Page, error) {
+func (c *catalogue) List(ctx context.Context, q Query) (Page, error) {
 	wanted, err := q.Check()
 	if err != nil {
 		return Page{}, err
 	}
 	page := Page{Jobs: []Job{}}
-	for _, e := range b.entries(wanted.Has) {
+	for _, e := range c.entries(wanted.Has) {
 		if len(page.Jobs) == wanted.Limit {
 			page.Next = page.Jobs[wanted.Limit-1].Cursor().String()
 			break
 		}
-		j, err := b.shownOf(ctx, e) // only a page is copied, or read, however many jobs there ever were
+		j, err := c.shownOf(ctx, e) // only a page is copied, or read, however many jobs there ever were
 		if err != nil {
 			return Page{}, err
 		}
@@ -35,12 +52,12 @@ func (b *Buyer) List(ctx context.Context, q Query) (Page, error) {
 }
 
 // Jobs returns this peer's own jobs, newest first. It leaves out, and logs, jobs that it cannot read.
-func (b *Buyer) Jobs() []Job {
+func (c *catalogue) Jobs() []Job {
 	out := []Job{}
-	for _, e := range b.entries(func(Job) bool { return true }) {
-		j, err := b.shownOf(context.Background(), e)
+	for _, e := range c.entries(func(Job) bool { return true }) {
+		j, err := c.shownOf(context.Background(), e)
 		if err != nil {
-			b.cfg.Log.Warn("a job is not listed", "err", err)
+			c.log.Warn("a job is not listed", "err", err)
 			continue
 		}
 		out = append(out, j)
@@ -49,10 +66,10 @@ func (b *Buyer) Jobs() []Job {
 }
 
 // Open lists those of this peer's own that have not ended, newest first.
-func (b *Buyer) Open() []Job {
+func (c *catalogue) Open() []Job {
 	out := []Job{}
-	for _, s := range b.sorted() {
-		if j := s.peek(); b.owned(j) && !j.State.Ended() {
+	for _, s := range c.sorted() {
+		if j := s.Peek(); c.owned(j) && !j.State.Ended() {
 			out = append(out, s.shown())
 		}
 	}
@@ -60,16 +77,16 @@ func (b *Buyer) Open() []Job {
 }
 
 // States counts the jobs of this peer's own.
-func (b *Buyer) States() map[State]int {
+func (c *catalogue) States() map[State]int {
 	out := map[State]int{}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range b.jobs {
-		if j := s.peek(); b.owned(j) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.jobs {
+		if j := s.Peek(); c.owned(j) {
 			out[j.State]++
 		}
 	}
-	for e := range b.archive.Entries() {
+	for e := range c.archive.Entries() {
 		out[State(e.State)]++
 	}
 	return out
@@ -77,8 +94,8 @@ func (b *Buyer) States() map[State]int {
 
 // Anchored returns the ended jobs whose receipts are anchored, newest first. Detached jobs are not among them: they
 // have keys of their own.
-func (b *Buyer) Anchored() (out []Anchored) {
-	for _, e := range b.entries(func(j Job) bool { return j.State.Ended() }) {
+func (c *catalogue) Anchored() (out []Anchored) {
+	for _, e := range c.entries(func(j Job) bool { return j.State.Ended() }) {
 		if e.anchored.Tx != "" {
 			out = append(out, e.anchored)
 		}
@@ -94,16 +111,16 @@ type listed struct {
 }
 
 // entries are the jobs of this peer's own that match, newest first. An archived one has no more than a Query needs.
-func (b *Buyer) entries(is func(Job) bool) []listed {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (c *catalogue) entries(is func(Job) bool) []listed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var out []listed
-	for _, s := range b.jobs {
-		if j := s.peek(); b.owned(j) && is(j) {
+	for _, s := range c.jobs {
+		if j := s.Peek(); c.owned(j) && is(j) {
 			out = append(out, listed{j.Cursor(), s, Anchored{Job: j.ID, Tx: j.AnchoredIn()}})
 		}
 	}
-	for e := range b.archive.Entries() {
+	for e := range c.archive.Entries() {
 		if j := matched(e); is(j) {
 			out = append(out, listed{j.Cursor(), nil, Anchored{Job: j.ID, Tx: j.AnchoredIn()}})
 		}
@@ -122,56 +139,47 @@ func matched(e archive.Entry) Job {
 }
 
 // shownOf is a job of the list as it is shown.
-func (b *Buyer) shownOf(ctx context.Context, e listed) (Job, error) {
+func (c *catalogue) shownOf(ctx context.Context, e listed) (Job, error) {
 	if e.s != nil {
 		return e.s.shown(), nil
 	}
 	var j Job
-	err := b.archive.Read(ctx, e.at.ID, &j)
+	err := c.archive.Read(ctx, e.at.ID, &j)
 	return withMoney(j), err
 }
 
 // supervisors are those of all jobs, also of those that this peer guards, in no order.
-func (b *Buyer) supervisors() []*supervisor {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Collect(maps.Values(b.jobs))
+func (c *catalogue) supervisors() []*supervisor {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.jobs))
 }
 
 // sorted are the same, the newest job first.
-func (b *Buyer) sorted() []*supervisor {
-	all := b.supervisors()
+func (c *catalogue) sorted() []*supervisor {
+	all := c.supervisors()
 	at := make(map[*supervisor]record.Cursor, len(all))
 	for _, s := range all {
-		at[s] = s.peek().Cursor()
+		at[s] = s.Peek().Cursor()
 	}
 	slices.SortFunc(all, func(x, y *supervisor) int { return at[x].Compare(at[y]) })
 	return all
 }
 
-// get finds a job by its id or a unique beginning of it. An archived one is read from the journal.
-func (b *Buyer) get(id string) (*supervisor, error) {
-	s, id, err := b.lookUp(id)
-	if s == nil && err == nil {
-		return b.recall(id)
-	}
-	return s, err
-}
-
 // lookUp is get without reading: nil for an archived job.
-func (b *Buyer) lookUp(id string) (*supervisor, string, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s := b.jobs[id]; s != nil || b.archive.Has(id) {
+func (c *catalogue) lookUp(id string) (*supervisor, string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.jobs[id]; s != nil || c.archive.Has(id) {
 		return s, id, nil
 	}
 	var found []string
-	for k, s := range b.jobs {
-		if id != "" && strings.HasPrefix(k, id) && s.mine {
+	for k, s := range c.jobs {
+		if id != "" && strings.HasPrefix(k, id) && s.Mine {
 			found = append(found, k)
 		}
 	}
-	for e := range b.archive.Entries() {
+	for e := range c.archive.Entries() {
 		if id != "" && strings.HasPrefix(e.ID, id) {
 			found = append(found, e.ID)
 		}
@@ -180,7 +188,7 @@ func (b *Buyer) lookUp(id string) (*supervisor, string, error) {
 	case 0:
 		return nil, "", fmt.Errorf("%w: %q", ErrNoJob, id)
 	case 1:
-		return b.jobs[found[0]], found[0], nil
+		return c.jobs[found[0]], found[0], nil
 	}
 	return nil, "", fmt.Errorf("%w: %q is the beginning of several", ErrNoJob, id)
 }

@@ -6,34 +6,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/node/buyer/archive"
-	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/p2p/p2ptest"
 )
+
+// bare is a job in memory, of whose ranks no logs are open.
+func (b *Buyer) bare(t *testing.T, j Job) *supervisor {
+	t.Helper()
+	logless := j
+	logless.Ranks = nil
+	s, err := b.newSupervisor(logless, trace.New(b.cfg.Store, j.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Show(func(shown *Job) bool {
+		*shown = j
+		return true
+	})
+	return s
+}
 
 // TestAttackLongHistory: with thousands of jobs a page of jobs, and what looks for open ones, copies these and not all jobs ever. Pages are in
 // order and complete, also when most jobs have left memory.
 func TestAttackLongHistory(t *testing.T) {
 	const jobs, open, kept, ranks = 3000, 3, 2500, 64
-	st, over := store.NewMemory(), make(chan struct{})
-	close(over)
-	past, err := archive.Open(t.Context(), st)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &Buyer{pay: pay.Free{}, jobs: map[string]*supervisor{}, archive: past, cfg: Config{Store: st, Log: p2ptest.Quiet()}}
-	if b.desk, err = newDesk(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	b := newPastWorld(t, store.NewMemory()).start()
 	at := time.Unix(1_800_000_000, 0)
 	for i := range jobs {
 		j := Job{ID: fmt.Sprintf("j%05d", i), Created: at.Add(time.Duration(i) * time.Second), State: Succeeded, Spec: pastSpec("long"), Ranks: make([]Rank, ranks)}
 		if i%(jobs/open) == 0 {
 			j.State = Running
 		}
-		b.jobs[j.ID] = &supervisor{b: b, mine: true, job: j, trace: trace.New(st, j.ID), driver: &driver{guards: &command{}}, done: over}
+		b.jobs[j.ID] = b.bare(t, j)
+		b.jobs[j.ID].Close()
 	}
 	size := func(f func()) uint64 {
 		var before, after runtime.MemStats
@@ -75,7 +80,7 @@ func TestAttackLongHistory(t *testing.T) {
 		}
 	}
 	check()
-	if err := b.tidy(t.Context(), kept*ranks); err != nil || len(b.jobs) > kept+open {
+	if err := (retiring{b}).tidy(t.Context(), kept*ranks); err != nil || len(b.jobs) > kept+open {
 		t.Errorf("%d jobs stay in memory: %v", len(b.jobs), err)
 	}
 	check()

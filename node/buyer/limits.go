@@ -10,17 +10,22 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
 )
 
+// spending is the buyer as its limits see it.
+type spending struct{ *Buyer }
+
 // counts returns the cost of a job as it counts against the limits of the day it was submitted on: the money spent once
 // it has ended, and until then the most that it can cost.
-func (b *Buyer) counts(j Job) market.Amount {
+func (b spending) counts(j Job) market.Amount {
 	if j.State.Ended() {
 		return b.spent(j)
 	}
-	most, err := mostCost(j.Spec)
+	most, err := record.MostCost(j.Spec)
 	if err != nil {
 		return j.Spec.Payment.Budget
 	}
@@ -29,7 +34,7 @@ func (b *Buyer) counts(j Job) market.Amount {
 
 // spent returns the money that has left the wallet for a job that has ended, and is not back: claimed, or still to be
 // claimed.
-func (b *Buyer) spent(j Job) market.Amount {
+func (b spending) spent(j Job) market.Amount {
 	escrows := b.pay.Escrows(j.ID)
 	if len(escrows) == 0 {
 		return j.Owed
@@ -39,14 +44,14 @@ func (b *Buyer) spent(j Job) market.Amount {
 }
 
 // counted lists the peer's own jobs that were created on a day or later. b.mu is held.
-func (b *Buyer) counted(since string) []spend.Job {
+func (b spending) counted(since string) []spend.Job {
 	var out []spend.Job
 	for _, s := range b.jobs {
-		j := s.peek()
+		j := s.Peek()
 		if !b.owned(j) || spend.DayOf(j.Created) < since {
 			continue
 		}
-		j = s.snapshot()
+		j = s.Snapshot()
 		j.Escrows = b.pay.Escrows(j.ID)
 		out = append(out, spend.Job{
 			ID: j.ID, Key: j.Key, Created: j.Created, Ended: j.State.Ended(), Cost: b.counts(j), Fees: took(j).Fees,
@@ -59,9 +64,6 @@ func (b *Buyer) counted(since string) []spend.Job {
 	}
 	return out
 }
-
-// spending is the buyer as its limits see it.
-type spending struct{ *Buyer }
 
 // Counted returns the peer's own jobs that were created on a day or later.
 func (b spending) Counted(since string) []spend.Job {
@@ -97,8 +99,8 @@ func (b spending) ProvidersToday() []spend.Provider {
 }
 
 // within returns an error if the limits of the peer or of the key do not allow a job. b.mu is held.
-func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
-	cost, err := mostCost(spec)
+func (b spending) within(spec job.Job, key string, now time.Time) error {
+	cost, err := record.MostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -107,9 +109,9 @@ func (b *Buyer) within(spec job.Job, key string, now time.Time) error {
 
 // withinMore is within for a job that becomes spec. One that was submitted on an earlier day counts on this one with
 // the additional cost. b.mu is held.
-func (b *Buyer) withinMore(s *supervisor, spec job.Job, now time.Time) error {
-	j := s.snapshot()
-	cost, err := mostCost(spec)
+func (b spending) withinMore(s *run.Job, spec job.Job, now time.Time) error {
+	j := s.Snapshot()
+	cost, err := record.MostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -124,8 +126,8 @@ func (b *Buyer) withinMore(s *supervisor, spec job.Job, now time.Time) error {
 }
 
 // allowed returns an error if limits do not allow a request. b.mu is held.
-func (b *Buyer) allowed(r spend.Request, now time.Time) error {
-	err := b.Check(r, b.counted(spend.DayOf(now)), now)
+func (b spending) allowed(r spend.Request, now time.Time) error {
+	err := b.Ledger.Check(r, b.counted(spend.DayOf(now)), now)
 	switch {
 	case errors.Is(err, ErrKey):
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -147,7 +149,7 @@ type promise struct {
 }
 
 // paidTo returns the cost of the leases signed with a provider today, at most. b.mu is held.
-func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
+func (b spending) paidTo(p sign.Key, now time.Time) market.Amount {
 	var sum market.Amount
 	for _, l := range b.leases.All() {
 		if l.Core.Provider == p && spend.DayOf(l.Record().At) == spend.DayOf(now) {
@@ -163,9 +165,29 @@ func (b *Buyer) paidTo(p sign.Key, now time.Time) market.Amount {
 }
 
 // overProvider returns the reason that one more lease of a provider is over its limit for today, or "". b.mu is held.
-func (b *Buyer) overProvider(p sign.Key, amount market.Amount, now time.Time) string {
+func (b spending) overProvider(p sign.Key, amount market.Amount, now time.Time) string {
 	if b.cfg.Limits.PerProviderPerDay == 0 {
 		return ""
 	}
-	return b.OverProvider(b.paidTo(p, now), amount)
+	return b.Ledger.OverProvider(b.paidTo(p, now), amount)
+}
+
+// bounding is the buyer as changes of its jobs see its limits. It implements changes.Limits.
+type bounding struct{ *Buyer }
+
+// Within implements changes.Limits.
+func (b bounding) Within(j *run.Job, spec job.Job, change func() error) error {
+	b.mu.Lock() // no other job is taken in between on the same limits
+	defer b.mu.Unlock()
+	if err := (spending{b.Buyer}).withinMore(j, spec, time.Now()); err != nil {
+		return err
+	}
+	return change()
+}
+
+// Alone implements changes.Limits.
+func (b bounding) Alone(change func() error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return change()
 }

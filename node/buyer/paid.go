@@ -2,16 +2,13 @@ package buyer
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/verify"
 )
 
 // payments pays for leases: pay.Payments, or pay.Free on a free network.
@@ -70,7 +67,7 @@ type buying struct{ *Buyer }
 
 // Fund implements gangs.Money.
 func (b buying) Fund(ctx context.Context, job string, of ...*leases.Lease) error {
-	sources, err := b.pay.Fund(ctx, job, payables(of))
+	sources, err := b.pay.Fund(ctx, job, pay.LeasesOf(of))
 	if err != nil {
 		return err
 	}
@@ -92,14 +89,12 @@ func (b buying) Using(job string, o market.OrderID) (back func()) {
 }
 
 // Prepay implements gangs.Money.
-func (b buying) Prepay(ctx context.Context, l *leases.Lease) (*marketpb.Activate, error) {
+func (b buying) Prepay(ctx context.Context, l *leases.Lease) (*leases.Activate, error) {
 	if b.leases.Add(l) {
 		b.mu.Lock()
 		s := b.jobs[l.Job]
 		b.mu.Unlock()
-		s.mu.Lock()
-		s.paid = append(s.paid, l)
-		s.mu.Unlock()
+		s.Hold(l)
 		b.leases.Watch(l)
 	}
 	return l.Prepay(ctx)
@@ -110,7 +105,7 @@ func (b buying) Forgo(ctx context.Context, l *leases.Lease, reason string) {
 	if b.leases.Get(l.ID) != nil {
 		_ = l.Stop(ctx, reason)
 	} else {
-		b.pay.Retire(payable(l))
+		b.pay.Retire(pay.LeaseOf(l))
 	}
 	l.Cancel()
 }
@@ -119,7 +114,7 @@ func (b buying) Forgo(ctx context.Context, l *leases.Lease, reason string) {
 func (b buying) Commit(hold market.HoldID, p sign.Key, most market.Amount) (back func(), over string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if over := b.overProvider(p, most, time.Now()); over != "" {
+	if over := (spending{b.Buyer}).overProvider(p, most, time.Now()); over != "" {
 		return func() {}, over
 	}
 	b.drafted[hold] = promise{p, most}
@@ -134,47 +129,29 @@ func (b buying) Commit(hold market.HoldID, p sign.Key, most market.Amount) (back
 func (b buying) OverProvider(p sign.Key, most market.Amount) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.overProvider(p, most, time.Now())
+	return spending{b.Buyer}.overProvider(p, most, time.Now())
 }
 
 // used winds up an order if no lease of it can cost anything and no more are being taken.
-func (b *Buyer) used(job string, o market.OrderID) {
+func (b buying) used(job string, o market.OrderID) {
 	if !b.leases.InUse(o) {
 		b.pay.Unused(job, o)
 	}
 }
 
-// loadLeases reads the leases of the jobs that were read.
-func (b *Buyer) loadLeases(ctx context.Context) error {
-	paid, err := b.leases.Load(ctx, func(job string) (leases.Principal, error) {
-		if s := b.jobs[job]; s != nil {
-			return s.as, nil
-		}
-		return nil, fmt.Errorf("its job %s is not in the journal", job)
-	})
-	for _, l := range paid {
-		s := b.jobs[l.Job]
-		s.paid = append(s.paid, l)
-	}
-	return err
-}
-
-// Reconnect opens a connection to the provider of every lease that is not settled.
-func (b *Buyer) Reconnect(ctx context.Context) { b.leases.Reconnect(ctx) }
-
 // keeping is the buyer as its leases see it.
 type keeping struct{ *Buyer }
 
 // Filed implements leases.Observer.
-func (b keeping) Filed(l market.Lease, units []market.UnitID, r verify.Receipt) {
+func (b keeping) Filed(l market.Lease, units []market.UnitID, r leases.Receipt) {
 	b.cfg.Filed(l, units, r)
 }
 
 // Settled implements leases.Observer.
 func (b keeping) Settled(l *leases.Lease) {
-	b.pay.Retire(payable(l))
-	b.used(l.Job, l.Core.Order)
+	b.pay.Retire(pay.LeaseOf(l))
+	buying{b.Buyer}.used(l.Job, l.Core.Order)
 	if s, err := b.get(l.Job); err == nil {
-		s.driver.chains.costs(l)
+		s.lines.Cost(l)
 	}
 }

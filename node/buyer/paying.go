@@ -2,17 +2,15 @@ package buyer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/verify"
 )
 
 // paying is the buyer as its payments see it.
@@ -23,37 +21,19 @@ var (
 	_ pay.Leases = paying{}
 )
 
-// payable is a lease as its payment needs it.
-func payable(l *leases.Lease) pay.Lease {
-	rec := l.Record()
-	return pay.Lease{
-		ID: l.ID, Job: l.Job, Core: l.Core, Keys: l.Keys, Escrow: rec.Escrow, Hired: rec.Hired,
-		Settled: l.Done(), Retired: l.Retired(),
-	}
-}
-
-// payables are leases as their payment needs them.
-func payables(of []*leases.Lease) []pay.Lease {
-	out := make([]pay.Lease, len(of))
-	for i, l := range of {
-		out[i] = payable(l)
-	}
-	return out
-}
-
 // Guard implements pay.Jobs.
 func (b paying) Guard(job string) (*pay.Guard, error) {
 	s, err := b.get(job)
-	if err != nil || s.guard == nil {
+	if err != nil || s.command == nil {
 		return nil, err
 	}
-	j := s.snapshot()
+	j := s.Snapshot()
 	d := j.Detached
 	if d == nil {
 		return nil, nil
 	}
 	out := &pay.Guard{
-		Mine: s.mine, Running: j.State == Running, Owner: d.Owner, Key: d.Key, Keys: s.as.keys(), Place: d.Escrow,
+		Mine: s.Mine, Running: j.State == Running, Owner: d.Owner, Key: d.Key, Keys: s.As().Keys(), Place: d.Escrow,
 	}
 	for _, sb := range d.Standbys {
 		out.Standbys = append(out.Standbys, pay.Standby{
@@ -75,16 +55,16 @@ func (b paying) Placed(ctx context.Context, job string, at pay.Placement) error 
 	if err != nil {
 		return err
 	}
-	return s.placedAt(ctx, at)
+	return placedAt(ctx, s.Job, at)
 }
 
 // Witnesses implements pay.Jobs.
 func (b paying) Witnesses(job string) []sign.Signer {
 	s, err := b.get(job)
-	if err != nil || s.guard == nil {
+	if err != nil || s.command == nil {
 		return nil
 	}
-	return s.guard.witnesses()
+	return s.command.Voice().Witnesses()
 }
 
 // Waiting implements pay.Jobs.
@@ -92,11 +72,11 @@ func (b paying) Waiting() (out []pay.Waiting) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, s := range b.jobs {
-		if st := s.peek().State; st != Queued && st != Matching {
+		if st := s.Peek().State; st != Queued && st != Matching {
 			continue
 		}
-		j := s.snapshot()
-		out = append(out, pay.Waiting{Job: id, Ranks: j.Spec.Count, Most: b.counts(j)})
+		j := s.Snapshot()
+		out = append(out, pay.Waiting{Job: id, Ranks: j.Spec.Count, Most: spending{b.Buyer}.counts(j)})
 	}
 	return out
 }
@@ -104,7 +84,7 @@ func (b paying) Waiting() (out []pay.Waiting) {
 // Note implements pay.Jobs.
 func (b paying) Note(job string, step trace.Step) {
 	if s, err := b.get(job); err == nil {
-		s.trace.Add(step)
+		s.Trace.Add(step)
 	}
 }
 
@@ -112,7 +92,7 @@ func (b paying) Note(job string, step trace.Step) {
 func (b paying) Of(job string) (out []pay.Lease) {
 	for _, l := range b.leases.All() {
 		if l.Job == job {
-			out = append(out, payable(l))
+			out = append(out, pay.LeaseOf(l))
 		}
 	}
 	return out
@@ -124,11 +104,11 @@ func (b paying) Together(job string, o market.OrderID) []market.LeaseCore {
 	if err != nil {
 		return nil
 	}
-	return s.together(o)
+	return s.Together(o)
 }
 
 // Final implements pay.Leases.
-func (b paying) Final(l market.LeaseID) (*verify.Receipt, error) {
+func (b paying) Final(l market.LeaseID) (*leases.Receipt, error) {
 	return b.leases.Final(context.Background(), l)
 }
 
@@ -150,50 +130,28 @@ func (b paying) Retired(id market.LeaseID) {
 	}
 }
 
-// errNoLease is returned for a lease that a bill does not have.
-var errNoLease = errors.New("no such lease in the bill")
-
-// bill is the bill of a job that is being settled. It implements pay.Bill.
-type bill struct {
-	s      *supervisor
-	leases []*leases.Lease
-
-	mu       sync.Mutex
-	total    market.Amount
-	receipts uint64
-}
-
-// Owed implements pay.Bill. The job shows the result.
-func (x *bill) Owed(ctx context.Context) (pay.Anchoring, error) {
-	of, total, err := x.s.owed(ctx, x.leases)
-	if err != nil {
-		return of, err
-	}
-	x.mu.Lock()
-	x.total, x.receipts = total, of.Receipts
-	x.mu.Unlock()
-	x.s.mu.Lock()
-	x.s.job.Owed, x.s.job.Receipts = total, int(of.Receipts)
-	x.s.mu.Unlock()
-	x.s.trace.Poke()
-	return of, nil
-}
-
-// Void implements pay.Bill.
-func (x *bill) Void(ctx context.Context, id market.LeaseID, reason string) error {
-	i := slices.IndexFunc(x.leases, func(l *leases.Lease) bool { return l.ID == id })
-	if i < 0 {
-		return fmt.Errorf("lease %s: %w", id.Short(), errNoLease)
-	}
-	return x.leases[i].Void(ctx, reason)
-}
-
-// counted returns the last result: the amount owed, and the number of receipts.
-func (x *bill) counted() (market.Amount, uint64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.total, x.receipts
-}
-
 // took returns the SOL that a job has taken so far.
 func took(j Job) Lamports { return pay.Took(j.Escrows, len(j.Transactions), j.Spec.Count) }
+
+// placedAt journals the place of the job's money before anybody else learns of it, its guardians too.
+func placedAt(ctx context.Context, s *run.Job, at pay.Placement) error {
+	wages := map[string][]byte{}
+	for _, g := range s.Snapshot().Detached.Guardians {
+		if g.Wage == nil {
+			continue
+		}
+		f, ok := at.Wages[g.Wage.ID()]
+		if !ok {
+			return fmt.Errorf("the wage of guardian %s is not set aside", g.Key.Short())
+		}
+		wages[g.Key.String()] = f
+	}
+	return s.Save(ctx, func(j *Job) {
+		d := j.Detached.Clone()
+		d.Escrow, d.Wages = &at.Place, wages
+		d.Standbys = slices.DeleteFunc(slices.Clone(d.Standbys), func(sb Standby) bool {
+			return !slices.Contains(at.Standbys, sb.Quote.Provider)
+		})
+		j.Detached = d
+	})
+}

@@ -29,7 +29,7 @@ func (u unsettled) LetGo(job string) ([]store.Put, func(bool), bool) {
 }
 
 func (b *Buyer) remove(ctx context.Context, id string) (Removed, error) {
-	r := &removal{b: b, id: id}
+	r := &removal{b: retiring{b}, id: id}
 	err := r.run(ctx)
 	return r.Removed, err
 }
@@ -70,12 +70,12 @@ func testRemove(t *testing.T, n int, when store.When, archived, money, young int
 		b := w.start()
 		b.pay = unsettled{b.pay, pastID(money)}
 		for _, s := range b.jobs { // as Run finds them
-			close(s.done)
+			s.Close()
 		}
 		return b
 	}
 	b := start(st)
-	if err := b.leave(t.Context(), []*supervisor{b.jobs[pastID(archived)]}); err != nil || b.archive.Len() != 1 {
+	if err := (retiring{b}).leave(t.Context(), []*supervisor{b.jobs[pastID(archived)]}); err != nil || b.archive.Len() != 1 {
 		t.Fatal(b.archive.Len(), err)
 	}
 	totals := b.Totals()
@@ -126,14 +126,14 @@ func TestRemoveWhileRunning(t *testing.T) {
 	w.journal(w.ended(0), w.ended(1))
 	b := w.start()
 	for _, s := range b.jobs {
-		close(s.done)
+		s.Close()
 	}
 	short, end := context.WithTimeout(t.Context(), time.Millisecond)
 	defer end()
 	if _, err := b.Remove(short, pastID(0)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("of a buyer that does not run: %v", err)
 	}
-	go b.tidying(t.Context())
+	go retiring{b}.tidying(t.Context())
 	r, err := b.Remove(t.Context(), pastID(0)[:len(pastID(0))-1]) // the beginning of both
 	if !errors.Is(err, ErrNoJob) {
 		t.Errorf("the beginning of two: %+v, %v", r, err)

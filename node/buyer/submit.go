@@ -11,9 +11,9 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/node/buyer/checks"
-	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/orders"
 	"github.com/starling-network/starling/node/buyer/record"
-	"github.com/starling-network/starling/node/buyer/selection"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
@@ -23,14 +23,14 @@ import (
 // Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then.
 // ErrRefused, ErrFunds or ErrLimit for one that is not taken.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
-	spec := sub.Spec
-	if err := b.check(ctx, spec); err != nil {
+	spec, rules := sub.Spec, admission{b}
+	if err := rules.check(ctx, spec); err != nil {
 		return Job{}, err
 	}
-	if err := b.checkHeld(spec, sub.Key); err != nil {
+	if err := rules.checkHeld(spec, sub.Key); err != nil {
 		return Job{}, err
 	}
-	warning, err := b.checkCarry(spec)
+	warning, err := rules.checkCarry(spec)
 	if err != nil {
 		return Job{}, err
 	}
@@ -55,13 +55,13 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if unknown != nil {
 		return Job{}, fmt.Errorf("%w: spec.image: %w", ErrRefused, unknown)
 	}
-	if b.desk.ctx == nil || b.closing {
+	if b.runner.Context() == nil || b.closing {
 		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
 	}
-	if err := b.room(); err != nil {
+	if err := rules.room(); err != nil {
 		return Job{}, err
 	}
-	if err := b.within(spec, sub.Key, time.Now()); err != nil {
+	if err := (spending{b}).within(spec, sub.Key, time.Now()); err != nil {
 		return Job{}, err
 	}
 	j := Job{ID: record.NewID(), Spec: spec, Key: sub.Key, Rerun: sub.Rerun, Warning: warning, State: Queued,
@@ -77,7 +77,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	}
 	if spec.Rounds != nil && spec.Rounds.Carry != "" {
 		// Before the first round a program finds its carry directory empty, not absent.
-		c, err := b.emptyTree(ctx)
+		c, err := rules.emptyTree(ctx)
 		if err != nil {
 			return Job{}, err
 		}
@@ -87,7 +87,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 		return Job{}, err
 	}
 	if spec.Guardians > 0 {
-		if j.Detached, err = b.detachedFor(j.ID, spec); err != nil {
+		if j.Detached, err = b.rooms.voices.Detached(j.ID, spec); err != nil {
 			return Job{}, err
 		}
 	}
@@ -106,7 +106,7 @@ func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err
 	case err != nil:
 		return j, false, err
 	case b.jobs[string(id)] != nil:
-		return b.jobs[string(id)].snapshot(), true, nil
+		return b.jobs[string(id)].Snapshot(), true, nil
 	}
 	err = b.archive.Read(ctx, string(id), &j)
 	if errors.Is(err, store.ErrNotFound) { // it was removed
@@ -136,31 +136,23 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	if err != nil {
 		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if err := b.begin(ctx, s, beginning{p, true, j.Created}, more); err != nil {
+	if err := b.runner.Begin(ctx, s.Job, run.Beginning{Params: p, Owner: true, Created: j.Created}, more); err != nil {
 		return Job{}, err
 	}
 	b.jobs[j.ID] = s
 	b.cfg.Log.Info("job accepted", "job", j.ID, "name", j.Spec.Name, "ranks", j.Spec.Count)
-	return s.snapshot(), nil
+	return s.Snapshot(), nil
 }
 
-// begin journals a new job with more, and starts its machine. b.mu is held.
-func (b *Buyer) begin(ctx context.Context, s *supervisor, g beginning, more []store.Put) error {
-	b.desk.runner.Add(s, task{})
-	// The job is refused or begun, whether its submitter waits or not.
-	if _, err := b.desk.runner.Ask(context.WithoutCancel(ctx), s, event{begin: &g, puts: more}); err != nil {
-		b.desk.runner.Remove(s)
-		return fmt.Errorf("journalling job %s: %w", s.job.ID, err)
-	}
-	return nil
-}
+// admission is the buyer as it refuses jobs.
+type admission struct{ *Buyer }
 
 // room reports whether one more job may run. b.mu is held.
-func (b *Buyer) room() error {
+func (b admission) room() error {
 	running := 0
 	for _, s := range b.jobs {
 		// One that only waits for the chain holds nothing.
-		if j := s.peek(); b.owned(j) && j.State != Settling && !j.State.Ended() {
+		if j := s.Peek(); b.owned(j) && j.State != Settling && !j.State.Ended() {
 			running++
 		}
 	}
@@ -177,7 +169,7 @@ func (b *Buyer) Rerun(ctx context.Context, id string, c job.Changes, once, key s
 	if err != nil {
 		return Job{}, err
 	}
-	old := s.snapshot()
+	old := s.Snapshot()
 	spec, err := old.Spec.With(c)
 	if err != nil {
 		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -190,7 +182,7 @@ func (b *Buyer) Rerun(ctx context.Context, id string, c job.Changes, once, key s
 }
 
 // emptyTree stores the archive of an empty directory.
-func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
+func (b admission) emptyTree(ctx context.Context) (Blob, error) {
 	dir, err := os.MkdirTemp(b.cfg.Dir, "empty-")
 	if err != nil {
 		return Blob{}, err
@@ -201,7 +193,7 @@ func (b *Buyer) emptyTree(ctx context.Context) (Blob, error) {
 }
 
 // check refuses jobs that cannot work, before anything is journalled.
-func (b *Buyer) check(ctx context.Context, spec job.Job) error {
+func (b admission) check(ctx context.Context, spec job.Job) error {
 	if err := spec.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -235,7 +227,7 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 		return fmt.Errorf("%w: its files are not uploaded yet", ErrRefused)
 	}
 	for i, w := range spec.Webhooks {
-		if err := b.hooks.Check(w.URL); err != nil {
+		if err := b.news.Check(w.URL); err != nil {
 			return fmt.Errorf("%w: spec.webhooks[%d].url: %w", ErrRefused, i, err)
 		}
 	}
@@ -254,7 +246,7 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	if r := spec.Rounds; r != nil && r.Reduce != nil && b.cfg.Runtimes[job.RuntimeWasm] == nil {
 		return fmt.Errorf("%w: rounds.reduce runs on this peer, which has no runtime %q", ErrRefused, job.RuntimeWasm)
 	}
-	need, err := mostCost(spec)
+	need, err := record.MostCost(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
@@ -262,7 +254,7 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 }
 
 // checkHeld refuses files that an API key has not uploaded, as if they were not there: it knows their CIDs and no more.
-func (b *Buyer) checkHeld(spec job.Job, key string) error {
+func (b admission) checkHeld(spec job.Job, key string) error {
 	if key == "" {
 		return nil
 	}
@@ -280,7 +272,7 @@ func notUploaded(source, c string) error {
 }
 
 // checkModules refuses programs that no provider could run, where this peer can tell.
-func (b *Buyer) checkModules(spec job.Job) error {
+func (b admission) checkModules(spec job.Job) error {
 	c, ok := b.cfg.Runtimes[job.RuntimeWasm].(runtime.Checker)
 	if !ok {
 		return nil
@@ -310,11 +302,11 @@ func (b *Buyer) checkModules(spec job.Job) error {
 
 // checkCarry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell
 // only of a light client, all of whose connections go through its entries.
-func (b *Buyer) checkCarry(spec job.Job) (warning string, err error) {
+func (b admission) checkCarry(spec job.Job) (warning string, err error) {
 	if b.cfg.Carries == nil {
 		return "", nil
 	}
-	text, refused := exchange.OverRelay(selection.Brought(spec), b.cfg.Carries())
+	text, refused := orders.Carried(spec, b.cfg.Carries())
 	if refused {
 		return "", fmt.Errorf("%w: %s (with --direct, providers that can be dialled; or name another entry peer with "+
 			"--peer)", ErrRefused, text)

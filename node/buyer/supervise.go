@@ -2,118 +2,120 @@ package buyer
 
 import (
 	"context"
-	"fmt"
-	"path/filepath"
+	"errors"
 	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/starling-network/starling/node/buyer/leases"
-	"github.com/starling-network/starling/node/buyer/ranklog"
-	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/buyer/access"
+	"github.com/starling-network/starling/node/buyer/changes"
+	"github.com/starling-network/starling/node/buyer/command"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/lines"
+	"github.com/starling-network/starling/node/buyer/orders"
+	"github.com/starling-network/starling/node/buyer/plans"
+	"github.com/starling-network/starling/node/buyer/programs"
+	"github.com/starling-network/starling/node/buyer/reduce"
+	"github.com/starling-network/starling/node/buyer/run"
+	"github.com/starling-network/starling/node/buyer/settling"
+	"github.com/starling-network/starling/node/buyer/takeover"
+	"github.com/starling-network/starling/node/job"
 )
 
-const (
-	// journalRetry is how often a journal that fails is tried again.
-	journalRetry = time.Second
-)
-
-// outcome is why the work of a job failed.
-type outcome struct {
-	code   Code
-	reason string
-}
-
-func (o *outcome) Error() string { return o.reason }
-
-func failed(code Code, format string, args ...any) error {
-	return &outcome{code, fmt.Sprintf(format, args...)}
-}
-
-// supervisor is one job as this peer keeps it. Its driver carries out what the job's machine decides.
+// supervisor is one job with the rooms that carry out the effects of its machine. It implements run.Parts.
 type supervisor struct {
-	b     *Buyer
-	as    voice
-	guard *guarded // nil for a job that has no guardians; else as
-	mine  bool     // this peer is the job's owner
-	trace *trace.Trace
-	logs  []*ranklog.Log
-	done  chan struct{} // closed when the job has ended, or the peer stops
-	// resumed: an earlier process began the job; this one first has to find its neighbours again.
-	resumed bool
-	// returned are the ranks that were taken up since then; under mu.
-	returned map[int]bool
-	driver   *driver
-	closing  sync.Once
+	*run.Job
+	b        *Buyer
+	orders   *orders.Orders
+	programs *programs.Programs
+	lines    lines.Lines
+	plans    *plans.Plans
+	access   *access.Programs
+	changes  *changes.Changes
+	account  settling.Account
+	command  *command.Command   // nil for a job that has no guardians
+	takeover *takeover.Takeover // likewise
 
-	mu     sync.Mutex
-	closed bool // it has left memory, or is about to: nothing of it changes
-	job    Job
-	leases []*leases.Lease // of each rank, or nil
-	paid   []*leases.Lease // every lease the job ever activated
-
-	pauses  *pauses
-	plans   *plans       // if it is a cluster
-	streams atomic.Int64 // that somebody has open into the job's programs
+	mu       sync.Mutex
+	reducing context.CancelFunc // ends the reduce program; nil: none runs
 }
 
-func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
-	s := &supervisor{
-		b: b, as: b.own, mine: b.owned(j), trace: t, job: j,
-		leases: make([]*leases.Lease, len(j.Ranks)), done: make(chan struct{}),
-	}
-	if j.Detached != nil {
-		guard, err := b.voiceOf(j)
-		if err != nil {
-			return nil, err
-		}
-		s.guard, s.as = guard, guard
-	}
-	s.driver, s.pauses = newDriver(s, j), &pauses{s: s}
-	s.plans = &plans{s: s, observed: make([]observedPlan, len(j.Ranks))}
-	for i := range j.Ranks {
-		l, err := ranklog.Open(filepath.Join(b.jobDir(j.ID), fmt.Sprintf("rank-%d.log", i)))
-		if err != nil {
-			return nil, err
-		}
-		if j.State.Ended() {
-			l.End()
-		}
-		// A power cut may have lost the end of the log: it is sent again from the start of the execution.
-		s.job.Ranks[i].LogBase = min(s.job.Ranks[i].LogBase, l.Len())
-		s.driver.bases[i].at = s.job.Ranks[i].LogBase
-		s.logs = append(s.logs, l)
-	}
-	return s, nil
-}
-
-// ranklogs are the logs of all ranks.
-func (s *supervisor) ranklogs() []*ranklog.Log {
+// Changed implements run.Parts.
+func (s *supervisor) Changed(st jobs.State) {
+	s.programs.Changed(st)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.logs
+	if s.reducing != nil && st.Phase != jobs.Reducing {
+		s.reducing()
+		s.reducing = nil
+	}
+	s.mu.Unlock()
+	s.plans.Changed(st)
+	if s.command != nil {
+		s.command.Follow(st)
+	}
 }
 
-// snapshot returns the job as it stands.
-func (s *supervisor) snapshot() Job {
+// Ended implements run.Parts.
+func (s *supervisor) Ended() { retiring{s.b}.hasEnded() }
+
+// Carry implements run.Parts.
+func (s *supervisor) Carry(f jobs.Effect) {
+	switch f := f.(type) {
+	case jobs.PollProvider:
+		s.programs.Poll(f)
+	case jobs.CheckResults:
+		s.b.wg.Go(func() { s.b.checks.Check(s.Context(), checked{s}) })
+	case jobs.OrderGang:
+		s.orders.Place(f)
+	case jobs.CancelGang:
+		s.orders.Cancel(f)
+	case jobs.StartExecution:
+		s.programs.Begin(f)
+	case jobs.StopExecution:
+		s.programs.Halt(f)
+	case jobs.GatherOutputs:
+		s.programs.Gather(f)
+	case jobs.ReclaimExecution:
+		s.programs.Reclaim(f)
+	case jobs.EndLease:
+		s.lines.End(f)
+	case jobs.RenewLease:
+		s.lines.Renew(f)
+	case jobs.ReportFault:
+		s.lines.Fault(f)
+	case jobs.Reduce:
+		s.reduce(f)
+	case jobs.CloseAccount:
+		s.account.Close()
+	case jobs.EngageGuardians:
+		s.command.Engage()
+	case jobs.LeaveLeases:
+		s.takeover.Leave()
+	case jobs.AcquireCommand:
+		s.takeover.Acquire()
+	case jobs.DismissGuardians:
+		s.command.Dismiss()
+	}
+}
+
+// reduce runs the job's reduce program here.
+func (s *supervisor) reduce(fx jobs.Reduce) {
+	ctx, cancel := context.WithCancel(s.Commanded())
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.job.Clone()
+	s.reducing = cancel
+	s.mu.Unlock()
+	s.b.wg.Go(func() {
+		defer cancel()
+		r := reduce.Reducer{Runtime: s.b.cfg.Runtimes[job.RuntimeWasm], Blobs: s.b.cfg.Blobs}
+		c, err := r.Run(ctx, s.Snapshot(), s.b.runner.Dir(s.ID), s.Logs()[0])
+		var own *reduce.Error
+		switch {
+		case ctx.Err() != nil:
+		case errors.As(err, &own):
+			s.Post(jobs.ReduceFailed{Round: fx.Round, Code: own.Code, Reason: own.Reason})
+		case err != nil:
+			reason := "this peer could not go on with the job: " + err.Error()
+			s.Post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodePeer, Reason: reason})
+		default:
+			s.Post(jobs.Reduced{Round: fx.Round, Carry: jobs.File{CID: c.CID, Bytes: c.Size, Tree: c.Tree}})
+		}
+	})
 }
-
-// peek is snapshot without copies of slices and maps, for reads of the job's own fields.
-func (s *supervisor) peek() Job {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.job
-}
-
-// save changes the job's state beside its machine's, and journals it with more.
-func (s *supervisor) save(ctx context.Context, change func(*Job), more ...store.Put) error {
-	_, err := s.driver.ask(ctx, event{puts: more, amend: &amendment{change: change}})
-	return err
-}
-
-// close lets those go on who wait for the end of the job's run in this process.
-func (s *supervisor) close() { s.closing.Do(func() { close(s.done) }) }

@@ -8,15 +8,19 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/command"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
+	"github.com/starling-network/starling/node/buyer/takeover"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/buyer/voice"
 )
 
 // TakeUp goes on with a job that this peer guards and supervises from now on.
 func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
-	var f charterFile
+	var f command.File
 	if err := json.Unmarshal(t.File, &f); err != nil {
 		return fmt.Errorf("reading a job that is guarded: %w", err)
 	}
@@ -27,56 +31,59 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 		return fmt.Errorf("reading a job that is guarded: %w", err)
 	}
 	b.mu.Lock()
-	run := b.desk.ctx
-	if run == nil || b.closing {
+	work := b.runner.Context()
+	if work == nil || b.closing {
 		b.mu.Unlock()
 		return errors.New("the peer is starting or stopping")
 	}
 	b.wg.Add(1)
 	defer b.wg.Done()
-	s, err := b.guardedJob(ctx, t, f)
+	s, err := guarding{b}.guardedJob(ctx, t, f)
 	b.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	d := s.driver.guards
 	// All that is under way of an earlier command comes first.
-	effects, err := d.ask(ctx, event{})
+	effects, err := s.Ask(ctx, run.Event{})
 	if err != nil {
 		return err
 	}
-	g := granted{}
-	g.epoch, g.grant = t.Panel.Epoch()
-	switch st := effects[0].(changed).state; {
+	g := takeover.Granted{}
+	g.Epoch, g.Grant = t.Panel.Epoch()
+	switch st := effects[0].(run.Changed).State; {
 	case st.Command.Lost:
-	case st.Command.Epoch >= g.epoch: // it was taken up
+	case st.Command.Epoch >= g.Epoch: // it was taken up
 		t.Panel.Close()
 		return nil
 	default: // nobody said that another peer supervised meanwhile
-		if _, err := d.ask(ctx, event{ev: jobs.CommandLost{Epoch: g.epoch - 1}}); err != nil {
+		if _, err := s.Ask(ctx, run.Event{Ev: jobs.CommandLost{Epoch: g.Epoch - 1}}); err != nil {
 			return err
 		}
 	}
-	if err := s.guard.guardedBy(s.snapshot().Detached, t.Panel); err != nil {
+	if err := s.command.Voice().Engage(s.Snapshot().Detached, t.Panel); err != nil {
 		return err
 	}
-	if err := d.adopt(ctx, &g, t.State, t.Leases); err != nil {
+	if err := s.takeover.Adopt(ctx, &g, t.State, t.Leases); err != nil {
 		return err
 	}
 	b.wg.Go(func() {
-		if err := d.supervise(run, g); err != nil && run.Err() == nil {
-			b.cfg.Log.Info("a job that is guarded is another peer's", "job", s.trace.Job, "err", err)
-			d.leave()
+		if err := s.takeover.Supervise(work, g); err != nil && work.Err() == nil {
+			b.cfg.Log.Info("a job that is guarded is another peer's", "job", s.ID, "err", err)
+			s.takeover.Leave()
 		}
 	})
 	return nil
 }
 
+// guarding is the buyer as it supervises jobs of other peers.
+type guarding struct{ *Buyer }
+
 // guardedJob is a guarded job as this peer has it, or a new one, which is journalled. b.mu is held.
-func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f charterFile) (*supervisor, error) {
-	j := Job{ID: f.ID, Spec: publicSpec(f.Spec), State: Queued, Created: f.Created, Ranks: make([]Rank, f.Spec.Count)}
+func (b guarding) guardedJob(ctx context.Context, t guardian.Taken, f command.File) (*supervisor, error) {
+	j := Job{ID: f.ID, Spec: command.Public(f.Spec), State: Queued, Created: f.Created}
+	j.Ranks = make([]Rank, f.Spec.Count)
 	j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Engaged: true,
-		Guardians: guardiansOf(t.Panel.Members())}
+		Guardians: voice.GuardiansOf(t.Panel.Members())}
 	p, err := j.Params(b.cfg.Genesis, b.cfg.LostAfter)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -100,14 +107,14 @@ func (b *Buyer) guardedJob(ctx context.Context, t guardian.Taken, f charterFile)
 	if err != nil {
 		return nil, err
 	}
-	g := beginning{params: p, created: f.Created}
+	g := run.Beginning{Params: p, Created: f.Created}
 	if t.State != nil { // the job is not begun anew where its standing cannot be read
-		own, _ := g.state(jobs.Now{Time: time.Now()})
-		if _, _, err := record.AcceptStanding(s.job, own, t.State.Bytes); err != nil {
+		own, _ := g.State(jobs.Now{Time: time.Now()})
+		if _, _, err := record.AcceptStanding(s.Peek(), own, t.State.Bytes); err != nil {
 			return nil, fmt.Errorf("reading job %s as its guardians keep it: %w", j.ID, err)
 		}
 	}
-	if err := b.begin(ctx, s, g, nil); err != nil {
+	if err := b.runner.Begin(ctx, s.Job, g, nil); err != nil {
 		return nil, err
 	}
 	b.jobs[j.ID] = s
@@ -119,14 +126,14 @@ func (b *Buyer) Yield(terms sign.Hash, epoch uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.jobs {
-		if !s.mine && s.has(terms) {
-			s.driver.post(jobs.CommandLost{Epoch: epoch})
+		if !s.Mine && s.has(terms) {
+			s.Post(jobs.CommandLost{Epoch: epoch})
 		}
 	}
 }
 
 // has reports whether the job is the one of these terms.
 func (s *supervisor) has(terms sign.Hash) bool {
-	d := s.snapshot().Detached
+	d := s.Snapshot().Detached
 	return d != nil && d.Terms == terms
 }

@@ -4,8 +4,8 @@ import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/pay"
-	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/spend"
 )
 
@@ -110,10 +110,10 @@ const (
 )
 
 // LogQuery selects a part of a rank's log.
-type LogQuery = ranklog.Query
+type LogQuery = run.LogQuery
 
 // The frames of a rank's log, see package ranklog.
 const (
-	FrameHeader  = ranklog.FrameHeader
-	StreamStdout = ranklog.StreamStdout
+	FrameHeader  = run.FrameHeader
+	StreamStdout = run.StreamStdout
 )

@@ -11,27 +11,27 @@ import (
 )
 
 // Uses reports whether a job of this peer needs a blob: as input or program of a running one, or as an output.
-func (b *Buyer) Uses(c cid.Cid) bool {
+func (a *catalogue) Uses(c cid.Cid) bool {
 	text := c.String()
-	if b.any(func(j Job) bool { return j.Left(text) || !j.State.Ended() && j.Reads(text) }) {
+	if a.any(func(j Job) bool { return j.Left(text) || !j.State.Ended() && j.Reads(text) }) {
 		return true
 	}
 	used := false
-	err := b.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) { used = used || of.Left })
+	err := a.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) { used = used || of.Left })
 	return used || err != nil // a blob with an unreadable record may be needed
 }
 
 // Holds reports whether an API key may have a blob: it uploaded it, or a job of its own reads it or left it.
-func (b *Buyer) Holds(key string, c cid.Cid) bool {
-	if b.cfg.Files.Uploaded(key, c) {
+func (a *catalogue) Holds(key string, c cid.Cid) bool {
+	if a.files.Uploaded(key, c) {
 		return true
 	}
 	text := c.String()
-	if b.any(func(j Job) bool { return j.Key == key && (j.Left(text) || j.Reads(text)) }) {
+	if a.any(func(j Job) bool { return j.Key == key && (j.Left(text) || j.Reads(text)) }) {
 		return true
 	}
 	holds := false
-	err := b.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) {
+	err := a.archive.Blobs(context.Background(), text, func(_ string, of archive.Blob) {
 		holds = holds || of.Key == key
 	})
 	return holds && err == nil
@@ -61,14 +61,14 @@ func blobsOf(j Job) map[string]archive.Blob {
 const resultsFor = 7 * 24 * time.Hour
 
 // Blobs returns the blobs that jobs need: inputs and programs of unended ones, and the last week's outputs of others.
-func (b *Buyer) Blobs() (map[cid.Cid]bool, error) {
+func (a *catalogue) Blobs() (map[cid.Cid]bool, error) {
 	out := map[cid.Cid]bool{}
 	add := func(text string) {
 		if c, err := cid.Parse(text); err == nil {
 			out[c] = true
 		}
 	}
-	b.any(func(j Job) bool {
+	a.any(func(j Job) bool {
 		if j.State.Ended() && time.Since(j.Ended) > resultsFor {
 			return false
 		}
@@ -80,7 +80,7 @@ func (b *Buyer) Blobs() (map[cid.Cid]bool, error) {
 		}
 		return false
 	})
-	return out, b.archive.Blobs(context.Background(), "", func(c string, of archive.Blob) {
+	return out, a.archive.Blobs(context.Background(), "", func(c string, of archive.Blob) {
 		if of.Left && time.Since(of.Ended) <= resultsFor {
 			add(c)
 		}
@@ -88,6 +88,6 @@ func (b *Buyer) Blobs() (map[cid.Cid]bool, error) {
 }
 
 // any reports whether f holds for one of the jobs.
-func (b *Buyer) any(f func(Job) bool) bool {
-	return slices.ContainsFunc(b.supervisors(), func(s *supervisor) bool { return f(s.snapshot()) })
+func (a *catalogue) any(f func(Job) bool) bool {
+	return slices.ContainsFunc(a.supervisors(), func(s *supervisor) bool { return f(s.Snapshot()) })
 }

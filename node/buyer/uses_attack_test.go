@@ -8,8 +8,8 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/blob"
 )
 
@@ -26,10 +26,12 @@ func (uploads) Fetch(context.Context, peer.ID, cid.Cid, int64) error {
 func TestAttackKeyMountsOthersFiles(t *testing.T) {
 	t.Parallel()
 	mine, theirs, left := blob.Sum([]byte("mine")), blob.Sum([]byte("theirs")), blob.Sum([]byte("left"))
-	b := &Buyer{cfg: Config{Files: uploads{"ci": mine}}, jobs: map[string]*supervisor{}, archive: &archive.Archive{}}
+	w := newPastWorld(t, store.NewMemory())
+	w.cfg.Files = uploads{"ci": mine}
+	b := w.start()
 	for id, key := range map[string]string{"j1": "ci", "j2": "other"} {
 		out := map[string]cid.Cid{"ci": left, "other": theirs}[key]
-		b.jobs[id] = &supervisor{job: Job{ID: id, Key: key, Ranks: []Rank{{Outputs: []Output{{Path: "/out", Blob: Blob{CID: out.String()}}}}}}}
+		b.jobs[id] = b.bare(t, Job{ID: id, Key: key, Ranks: []Rank{{Outputs: []Output{{Path: "/out", Blob: Blob{CID: out.String()}}}}}})
 	}
 	for name, c := range map[string]struct {
 		key  string
@@ -42,7 +44,7 @@ func TestAttackKeyMountsOthersFiles(t *testing.T) {
 		"another's upload":    {"other", mine, ErrRefused},
 		"the peer's own":      {"", theirs, nil},
 	} {
-		if err := b.checkHeld(job.Job{Blobs: map[string]job.Blob{"data": {CID: c.cid.String()}}}, c.key); !errors.Is(err, c.want) {
+		if err := (admission{b}).checkHeld(job.Job{Blobs: map[string]job.Blob{"data": {CID: c.cid.String()}}}, c.key); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 	}

@@ -15,6 +15,8 @@
 // listens nowhere and dials nobody but its entries. It believes none of them alone: offers are checked and merged, the
 // genesis is pinned, slots are compared, and payments are final when both report it (node/entry/PROTOCOL.md).
 //
+// Package entries keeps those connections and compares the answers. Package home is the directory of a client.
+//
 // When an entry dies the client goes on through the other within two seconds, connects to every provider that works for
 // it again, and looks for a new standby among the entries that it knows. When the client itself dies, the next one on
 // its home directory resumes its jobs from the journal; programs run on until the prepayment is used up.
@@ -31,17 +33,16 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/client/entries"
+	"github.com/starling-network/starling/node/client/home"
 	"github.com/starling-network/starling/node/config"
-	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/onchain"
 	"github.com/starling-network/starling/node/runtimes"
-	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -80,8 +81,6 @@ const (
 	// maxAsked is how many known providers are asked directly for an order. Each costs a circuit at the entry; the
 	// others hear the order over gossip.
 	maxAsked = 12
-	// firstContact is how long the first entries may take to answer at the first use.
-	firstContact = 20 * time.Second
 	// connectWait is how long Open waits for an entry and the slot when the network is known already.
 	connectWait = 5 * time.Second
 )
@@ -99,9 +98,9 @@ type Parts struct {
 	Store    store.Store
 	Blobs    *blob.Store
 	Runtimes runtimes.Set
-	// Ledger is the chain; nil means Solana, through the entries. Its slot is not asked, the entries are.
-	Ledger    chain.Ledger
-	Program   settle.Chain // the same, where the genesis names a program and Ledger is not nil
+	// Access is the chain; without a Ledger it is Solana, through the entries. Its slot is not asked, the entries are,
+	// and its intervals are those of the network.
+	Access    onchain.Access
 	SlotEvery time.Duration
 	NoAPI     bool
 	Version   string
@@ -111,7 +110,7 @@ type Parts struct {
 // Client is one light client. Safe for concurrent use.
 type Client struct {
 	node    *node.Node
-	keeper  *keeper
+	keeper  *entries.Keeper
 	blobs   *blob.Store
 	genesis market.Genesis
 	owner   sign.Key
@@ -125,31 +124,28 @@ type Client struct {
 
 // New puts a client together of its parts and starts nothing; Serve does. Most callers want Open.
 func New(ctx context.Context, p Parts) (*Client, error) {
-	k := newKeeper(p.Host, p.Genesis, p.Home, p.Entries, p.Log)
-	access := onchain.Access{Ledger: p.Ledger, Program: p.Program, Escrow: onchain.Params(p.Genesis)}
-	if p.Ledger == nil {
-		sc := solana.ConfigOf(endpoints, p.Genesis, p.Key)
-		sc.Owner, sc.Transport = p.Owner, &tunnel{keeper: k}
+	k := entries.New(p.Host, p.Genesis, p.Home, p.Entries, p.Log)
+	access := p.Access
+	access.Escrow = onchain.Params(p.Genesis)
+	if access.Ledger == nil {
+		sc := solana.ConfigOf(entries.Endpoints, p.Genesis, p.Key)
+		sc.Owner, sc.Transport = p.Owner, k.Transport()
 		var err error
 		if access, err = onchain.Open(sc, p.Genesis); err != nil {
 			return nil, err
 		}
 	}
 	access.Escrow.PollEvery = max(access.Escrow.PollEvery, pollEvery)
-	ledger := newLedger(access.Ledger, k, p.Genesis)
-	access.Ledger = ledger
-	if access.Program != nil {
-		access.Program = &programLedger{access.Program, ledger}
-	}
+	access = k.Believe(access, p.Genesis)
 	n, err := node.New(ctx, node.Parts{
 		Config: p.Config, Home: p.Home, Genesis: p.Genesis, Key: p.Key, Owner: p.Owner, Host: p.Host.Host,
 		Store: p.Store, Blobs: p.Blobs, Access: access, Runtimes: p.Runtimes, SlotEvery: p.SlotEvery,
-		Light: light{k, p.Genesis}, MaxAsked: maxAsked, NoAPI: p.NoAPI, Version: p.Version, Log: p.Log,
+		Light: k, MaxAsked: maxAsked, NoAPI: p.NoAPI, Version: p.Version, Log: p.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	k.moved = func(ctx context.Context) {
+	k.Moved = func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, slotEvery)
 		defer cancel()
 		n.Sync(ctx)
@@ -177,7 +173,7 @@ func Open(ctx context.Context, cfg Config) (c *Client, err error) {
 	if err != nil {
 		return nil, err
 	}
-	created, err := makeHome(cfg.Home)
+	created, err := home.Make(cfg.Home)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +215,7 @@ func (o *opened) close() error {
 
 func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	cfg := o.cfg
-	lock, err := lockHome(ctx, cfg.Home)
+	lock, err := home.Lock(ctx, cfg.Home)
 	if err != nil {
 		return err
 	}
@@ -231,7 +227,7 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	if p.Key, p.Owner, err = config.LoadKeys(cfg.Home, p.Config); err != nil {
 		return err
 	}
-	psk, err := readPSK(cfg.Home, cfg.PSK)
+	psk, err := home.ReadPSK(cfg.Home, cfg.PSK)
 	if err != nil {
 		return err
 	}
@@ -239,7 +235,7 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	if p.Genesis, err = network(ctx, cfg, host, given); err != nil {
 		return err
 	}
-	if err := keepPSK(cfg.Home, psk); err != nil {
+	if err := home.KeepPSK(cfg.Home, psk); err != nil {
 		return err
 	}
 	if p.Store, err = store.OpenSQLite(filepath.Join(cfg.Home, config.FileJournal)); err != nil {
@@ -275,49 +271,22 @@ func hostConfig(cfg Config, key sign.Private, psk *[32]byte) p2p.Config {
 
 // network is the genesis that is pinned, or that the first entry shows.
 func network(ctx context.Context, cfg Config, host p2p.Config, given []peer.AddrInfo) (market.Genesis, error) {
-	p, err := readPin(cfg.Home, cfg.Genesis)
+	p, err := home.ReadPin(cfg.Home, cfg.Genesis)
 	if err != nil {
 		return market.Genesis{}, err
 	}
-	if p.genesis == nil {
+	if p.Genesis == nil {
 		if len(given) == 0 {
 			return market.Genesis{}, fmt.Errorf("%w: no entry peer is known; name one with Peers (--peer)", ErrConfig)
 		}
-		g, err := introduce(ctx, host, p, given)
+		g, err := entries.Introduce(ctx, host, p, given)
 		if err != nil {
 			return market.Genesis{}, err
 		}
 		cfg.Log.Info("network pinned", "network", g.Tag(), "genesis", g.Hash())
-		p.genesis = &g
+		p.Genesis = &g
 	}
-	return *p.genesis, keepGenesis(cfg.Home, *p.genesis)
-}
-
-// introduce asks the given entries, one after the other, which network they are on.
-func introduce(ctx context.Context, host p2p.Config, p pin, given []peer.AddrInfo) (market.Genesis, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstContact)
-	defer cancel()
-	h, err := p2p.NewLight(host, false)
-	if err != nil {
-		return market.Genesis{}, err
-	}
-	defer h.Close()
-	var errs []error
-	for _, e := range given {
-		err := h.Enter(ctx, e)
-		if err == nil {
-			var said entry.Hello
-			if said, err = entry.Ask(ctx, h, e.ID); err == nil {
-				err = p.check(said.Genesis)
-			}
-			if err == nil {
-				return said.Genesis, nil
-			}
-			err = fmt.Errorf("peer %s: %w", e.ID, err)
-		}
-		errs = append(errs, err)
-	}
-	return market.Genesis{}, fmt.Errorf("%w: %w", ErrNoEntry, errors.Join(errs...))
+	return *p.Genesis, home.KeepGenesis(cfg.Home, *p.Genesis)
 }
 
 // start serves in the background until Close.
@@ -348,7 +317,7 @@ func (c *Client) Ready(ctx context.Context, most time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for {
-		if len(c.keeper.entries()) > 0 && c.node.Slot() > 0 {
+		if len(c.keeper.Entries()) > 0 && c.node.Slot() > 0 {
 			return true
 		}
 		select {
@@ -378,4 +347,4 @@ func (c *Client) Wallet() sign.Key { return c.owner }
 func (c *Client) Created() bool { return c.created }
 
 // Entries are the entry peers that are connected now, the one that is used first.
-func (c *Client) Entries() []peer.ID { return c.keeper.entries() }
+func (c *Client) Entries() []peer.ID { return c.keeper.Entries() }

@@ -1,22 +1,21 @@
 package client
 
 import (
-	"errors"
-
+	"github.com/starling-network/starling/node/client/entries"
+	"github.com/starling-network/starling/node/client/home"
 	"github.com/starling-network/starling/node/config"
 )
 
+// The errors of Open, and of what needs an entry peer.
 var (
 	// ErrConfig: the configuration cannot work; its text names the field.
 	ErrConfig = config.ErrPeers
 	// ErrInUse: another process runs on this home directory.
-	ErrInUse = errors.New("another light client runs on this home directory")
+	ErrInUse = home.ErrInUse
 	// ErrNoEntry: no entry peer can be reached, is of this network and relays.
-	ErrNoEntry = errors.New("no entry peer can be used")
+	ErrNoEntry = entries.ErrNoEntry
 	// ErrOtherNetwork: an entry peer is on another network than the one that is pinned.
-	ErrOtherNetwork = errors.New("the entry peer is on another network than this client")
+	ErrOtherNetwork = entries.ErrOtherNetwork
 	// ErrDisagree: entry peers differ about the chain, and nothing is paid until they agree.
-	ErrDisagree = errors.New("entry peers disagree about the chain's slot")
-	// ErrEntriesFile: the file of remembered entries does not decode; it is begun anew.
-	ErrEntriesFile = errors.New("not a file of remembered entry peers")
+	ErrDisagree = entries.ErrDisagree
 )

@@ -175,6 +175,7 @@ func checkVerify(j Job, ps *problems) {
 			"spec.outputs"},
 		{j.Rounds != nil, "rounds run on the same leases, and each provider signs one result: submit a job for " +
 			"each round"},
+		{j.ScratchMiB > 0, "a result may depend on the scratch room: write temporary files below an output"},
 		{len(j.Secrets) > 0 || j.Registry != nil, "secrets are for one provider, and a replica is run by another"},
 		{j.Guardians > 0, "guardians do not buy replicas; leave one of the two out (--guardians 0)"},
 		{j.Restart.Policy != RestartNever, "a program that is started again goes on with what it left: write " +

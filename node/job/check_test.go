@@ -169,6 +169,9 @@ func TestEdgesOfModules(t *testing.T) {
 		}
 	}
 	secrets := func(j *Job, n int) { j.Secrets = secretsOf(n) }
+	scratch := func(j *Job, mib uint32) { j.ScratchMiB, j.Resources.PerUnit.DiskMiB = mib, 1<<31 }
+	beside := func(j *Job, p string) { j.ScratchMiB, j.Outputs = 1, []Output{{p}} }
+	within := func(j *Job, p string) { j.ScratchMiB, j.Inputs = 1, []Input{{Source: "a", Path: p}} }
 	module := func(j *Job, s string) { j.Module = s }
 	title := func(j *Job, s string) { j.Name = s }
 	checkEdges(t, moduleJob, []edge{
@@ -223,6 +226,10 @@ func TestEdgesOfModules(t *testing.T) {
 		around("spec.inputs[0].src", src, strings.Repeat("x", 4096), strings.Repeat("x", 4097)),
 		around("spec.inputs[0].src", src, "a b", "a\nb"),
 		around("spec.outputs", outputs, MaxOutputs, MaxOutputs+1),
+		around("spec.scratch", scratch, 1<<31-1, 1<<31),
+		around("spec.scratch", beside, "/scratches", "/scratch"),
+		around("spec.scratch", beside, "/scratches/x", "/scratch/x"),
+		around("spec.scratch", within, "/data/scratch", "/scratch/x"),
 		around("spec.secrets", secrets, runtime.MaxSecrets, runtime.MaxSecrets+1),
 	})
 }
@@ -362,6 +369,7 @@ func TestEdgesOfVerify(t *testing.T) {
 		{"no output", nothing, func(j *Job) { j.Outputs = nil }, "spec.verify"},
 		{"rounds", nothing, func(j *Job) { j.Rounds = &Rounds{Count: 1} }, "spec.verify"},
 		{"secrets", nothing, func(j *Job) { j.Secrets = secretsOf(1) }, "spec.verify"},
+		{"scratch", nothing, func(j *Job) { j.ScratchMiB = 1 }, "spec.verify"},
 		{"guardians", nothing, func(j *Job) { j.Guardians = 3 }, "spec.verify"},
 		{"restarts", nothing, func(j *Job) { j.Restart.Policy = RestartAlways }, "spec.verify"},
 		{"another way", nothing, func(j *Job) { j.Verify = "vote" }, "spec.verify"},
@@ -415,6 +423,9 @@ func workloadOf(t interface{ Fatal(...any) }, j Job) *nodepb.Workload {
 	}
 	for _, out := range j.Outputs {
 		w.Outputs = append(w.Outputs, out.Path)
+	}
+	if j.ScratchMiB > 0 {
+		w.Scratch = ScratchPath
 	}
 	if h := j.Health; h != nil {
 		millis := func(s Span) uint64 { return uint64(time.Duration(s).Milliseconds()) }
@@ -497,6 +508,7 @@ func TestProvidersTakeCheckedJobs(t *testing.T) {
 			j.Inputs, j.Blobs = inputsIn("/many", rapid.IntRange(60, 70).Draw(t, "many")), nil
 		},
 		func(t *rapid.T, j *Job) { j.Outputs = []Output{{place.Draw(t, "output")}} },
+		func(t *rapid.T, j *Job) { j.ScratchMiB = 1 },
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		j := containerJob(t)

@@ -63,6 +63,23 @@ func (j Job) Guarded(guardians uint32) Job {
 	return j
 }
 
+// UnitsText is the units of every rank as a person reads them: "2 × cpu, at least 500m CPU, 256 MiB memory".
+func (j Job) UnitsText() string {
+	text, before, per := fmt.Sprintf("%d × %s", j.Resources.Units, j.Resources.Class), ", at least ", j.MinPerUnit()
+	for _, part := range []struct {
+		n    uint32
+		unit string
+	}{
+		{per.MilliCPU, "m CPU"}, {per.MemoryMiB, " MiB memory"}, {per.VRAMMiB, " MiB GPU memory"},
+		{per.DiskMiB, " MiB disk"},
+	} {
+		if part.n > 0 {
+			text, before = fmt.Sprint(text, before, part.n, part.unit), ", "
+		}
+	}
+	return text
+}
+
 // PriceText is the highest price as a person reads it: "0.05 per unit-hour".
 func (p Payment) PriceText() string {
 	return market.Decimal(uint64(p.MaxPrice), p.Decimals) + " per unit-hour"

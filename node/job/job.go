@@ -14,6 +14,7 @@ package job
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"path/filepath"
 	"slices"
@@ -92,13 +93,15 @@ type Job struct {
 	Resources Resources `json:"resources"`
 	Placement Placement `json:"placement,omitzero"`
 	// Cluster is how the ranks work as one machine; nil: each is by itself.
-	Cluster  *Cluster `json:"cluster,omitempty"`
-	Inputs   []Input  `json:"inputs,omitempty"`
-	Outputs  []Output `json:"outputs,omitempty"`
-	Rounds   *Rounds  `json:"rounds,omitempty"` // nil: the program runs once
-	Restart  Restart  `json:"restart"`
-	Timeouts Timeouts `json:"timeouts"`
-	Keep     Span     `json:"keep,omitzero"` // how long providers keep results for an absent buyer; 0: as they like
+	Cluster *Cluster `json:"cluster,omitempty"`
+	Inputs  []Input  `json:"inputs,omitempty"`
+	Outputs []Output `json:"outputs,omitempty"`
+	// ScratchMiB is the room that every rank has at ScratchPath at least, beside the disk of Resources; 0: none.
+	ScratchMiB uint32   `json:"scratchMiB,omitempty"`
+	Rounds     *Rounds  `json:"rounds,omitempty"` // nil: the program runs once
+	Restart    Restart  `json:"restart"`
+	Timeouts   Timeouts `json:"timeouts"`
+	Keep       Span     `json:"keep,omitzero"` // how long providers keep results for an absent buyer; 0: as they like
 	// Guardians is how many peers keep the job going when the one it was handed to is gone; 0: none. Standbys is how
 	// many further providers they may take for ranks that are lost.
 	Guardians uint32    `json:"guardians,omitempty"`
@@ -121,6 +124,18 @@ type Resources struct {
 	MinCapability market.Capability `json:"minCapability,omitempty"`
 	// Unproven takes units that have shown no fresh audit record too, on a network that audits.
 	Unproven bool `json:"unproven,omitempty"`
+}
+
+// ScratchPath is a directory on the disk of a rank's lease that is empty at the start of its program, and that nobody
+// keeps.
+const ScratchPath = "/scratch"
+
+// MinPerUnit returns the least resources of each unit: those that the job asks for, and its part of the scratch room.
+func (j Job) MinPerUnit() market.Resources {
+	per, units := j.Resources.PerUnit, uint64(max(j.Resources.Units, 1))
+	disk := uint64(per.DiskMiB) + (uint64(j.ScratchMiB)+units-1)/units
+	per.DiskMiB = uint32(min(disk, math.MaxUint32))
+	return per
 }
 
 // Placement is where the ranks may run.

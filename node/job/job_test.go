@@ -3,6 +3,7 @@ package job
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -29,6 +30,41 @@ func TestMaxCostRoundsUp(t *testing.T) {
 	j.Payment.MaxPrice = 1 << 63
 	if _, err := j.MaxCost(); !errors.Is(err, market.ErrOverflow) {
 		t.Errorf("got %v, want an overflow", err)
+	}
+}
+
+// A rank's scratch room is divided among its units, beside the disk that each has.
+func TestMinPerUnit(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ disk, scratch, units, want uint32 }{
+		{0, 0, 1, 0}, {16, 0, 3, 16}, {0, 100, 1, 100}, {16, 100, 1, 116}, {16, 100, 3, 50}, {16, 100, 0, 116},
+		{1, math.MaxUint32, 1, math.MaxUint32}, {0, math.MaxUint32, 1, math.MaxUint32},
+	} {
+		j := Job{ScratchMiB: test.scratch, Resources: Resources{Units: test.units,
+			PerUnit: market.Resources{MemoryMiB: 7, DiskMiB: test.disk}}}
+		if got := j.MinPerUnit(); got != (market.Resources{MemoryMiB: 7, DiskMiB: test.want}) {
+			t.Errorf("%+v: %+v", test, got)
+		}
+	}
+}
+
+// The units of a rank are listed with their least resources.
+func TestUnitsText(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]market.Resources{
+		"2 × cpu":                    {},
+		"2 × cpu, at least 500m CPU": {MilliCPU: 500},
+		"2 × cpu, at least 1500m CPU, 256 MiB memory, 81920 MiB GPU memory, 1024 MiB disk": {
+			MilliCPU: 1500, MemoryMiB: 256, VRAMMiB: 81920, DiskMiB: 1024,
+		},
+	} {
+		j := Job{Resources: Resources{Class: "cpu", Units: 2, PerUnit: r}}
+		if got := j.UnitsText(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := (Job{ScratchMiB: 9, Resources: Resources{Class: "cpu", Units: 2}}).UnitsText(); got != "2 × cpu, at least 5 MiB disk" {
+		t.Errorf("with scratch room: %q", got)
 	}
 }
 

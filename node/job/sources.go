@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,24 @@ func checkFiles(j Job, ps *problems) {
 			ps.add(field, "%s and another output lie in one another", out.Path)
 		}
 	}
+	checkScratch(j, ps)
+}
+
+// checkScratch refuses a scratch directory that something else lies in: it would be kept, or not be empty.
+func checkScratch(j Job, ps *problems) {
+	if j.ScratchMiB == 0 {
+		return
+	}
+	const field = "spec.scratch"
+	taken := func(p string) bool { return overlap(p, ScratchPath) }
+	switch {
+	case slices.ContainsFunc(j.Inputs, func(in Input) bool { return taken(in.Path) }),
+		slices.ContainsFunc(j.Outputs, func(out Output) bool { return taken(out.Path) }),
+		j.Rounds != nil && j.Rounds.Carry != "" && taken(j.Rounds.Carry):
+		ps.add(field, "%s is the scratch directory: give inputs and outputs another place", ScratchPath)
+	case uint64(j.Resources.PerUnit.DiskMiB)+uint64(j.ScratchMiB) > math.MaxUint32:
+		ps.add(field, "%d MiB and the disk are more than one program can be given", j.ScratchMiB)
+	}
 }
 
 // mounts is the number of directories that a provider mounts for rank 0, or fewer before the upload.
@@ -140,6 +159,9 @@ func mounts(j Job) int {
 	var at []string
 	for _, out := range j.Outputs {
 		at = append(at, out.Path)
+	}
+	if j.ScratchMiB > 0 {
+		at = append(at, ScratchPath)
 	}
 	for _, in := range j.Inputs {
 		if !j.Blobs[in.For(0)].Tree && path.Dir(in.Path) != "/" {

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 // Receive copies the archive that a provider sends to w, most bytes at most.
@@ -34,15 +32,35 @@ func (a *atMost) Write(p []byte) (int, error) {
 	return a.w.Write(p)
 }
 
+// Breaker is a stream to a peer that can be broken off: the peer then sees no end of it.
+type Breaker interface {
+	io.ReadWriter
+	Abort()
+}
+
+// source notes the error of a reader, apart from those of writing what it reads.
+type source struct {
+	io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
 // Send copies an archive to a provider, which unpacks it. It aborts conn, and closes r, which must end a Read that
 // waits.
-func Send(conn *stream.Conn, r io.ReadCloser) error {
+func Send(conn Breaker, r io.ReadCloser) error {
 	unread, over := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(over)
-		err := sendAll(conn, r)
-		if err != nil && !errors.Is(err, stream.ErrUnreachable) {
-			unread <- err
+		from := &source{Reader: r}
+		if _ = sendAll(conn, from); from.err != nil {
+			unread <- from.err
 			conn.Abort() // the archive itself could not be read: the provider must not take it for whole
 		}
 	}()

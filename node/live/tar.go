@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/starling-network/starling/node/runtime"
-	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/blob/entries"
 )
 
 const (
@@ -168,7 +168,7 @@ type Unpacked struct {
 // sparse file is ErrCopy, so that no more is written than was read. More than most bytes is ErrRoom.
 func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool) (u Unpacked, err error) {
 	tr := tar.NewReader(io.LimitReader(r, MaxArchive(most)+1))
-	entries, last := 0, ""
+	found, last := 0, ""
 	for {
 		h, err := tr.Next()
 		if err == io.EOF {
@@ -183,7 +183,7 @@ func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool)
 		if err != nil {
 			return u, err
 		}
-		if entries += blob.Fresh(name, last); entries > MaxEntries {
+		if found += entries.Fresh(name, last); found > MaxEntries {
 			return u, fmt.Errorf("%w: more than %d files", ErrCopy, MaxEntries)
 		}
 		if last = name; name == "" {

@@ -12,13 +12,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/admit"
 )
+
+// Buyer is the buying loop of the peer.
+type Buyer interface {
+	// Open lists the peer's own jobs that have not ended, newest first.
+	Open() []record.Job
+	// States counts the peer's own jobs.
+	States() map[record.State]int
+}
 
 // Config is the parts of a peer that are measured.
 type Config struct {
@@ -27,7 +35,7 @@ type Config struct {
 	Network string // the network's name
 	Started time.Time
 	Slots   *slots.Clock
-	Buyer   *buyer.Buyer
+	Buyer   Buyer
 	Replies *replies.Router
 	// Registry is optional: the one of the host's own metrics. If nil, there are none.
 	Registry *prometheus.Registry

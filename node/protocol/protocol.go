@@ -93,6 +93,9 @@ const (
 	BusyAnswer = 10 * time.Second
 )
 
+// CodeVoucher is the code with which a provider refuses the first voucher of a lease.
+const CodeVoucher = "voucher"
+
 // Ask asks a provider for a quote.
 var Ask = stream.Protocol[*marketpb.AskRequest, *marketpb.AskReply]{
 	Name: "ask", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxOrder, Deadline: QuickAnswer,

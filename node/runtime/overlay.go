@@ -43,7 +43,7 @@ type Overlay struct {
 	First bool `json:"first,omitempty"`
 	// Files are its read-only files at these paths: /etc/hosts, /etc/resolv.conf, /etc/hostname, and names in
 	// OverlayDir. Of the first three, a missing one is made of the rest: localhost and the own name, no resolver,
-	// Hostname.
+	// Hostname. An execution that is Alone and has a layer may change its copies.
 	Files map[string][]byte `json:"files,omitempty"`
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/slots"
@@ -29,6 +30,14 @@ type Informer interface {
 	Inform(ctx context.Context, info *api.NodeInfo)
 }
 
+// Buyer is the buying loop of the peer.
+type Buyer interface {
+	// Open lists the peer's own jobs that have not ended, newest first.
+	Open() []record.Job
+	// Exchange returns the buyer's door to the market.
+	Exchange() *exchange.Exchange
+}
+
 // Config is the configuration of a Status.
 type Config struct {
 	Host    *p2p.Host
@@ -41,7 +50,7 @@ type Config struct {
 	Started time.Time
 	Ledger  chain.Ledger
 	Slots   *slots.Clock
-	Buyer   *buyer.Buyer
+	Buyer   Buyer
 	Book    *reputation.Book
 	// Rooms add their parts in order.
 	Rooms []Informer

@@ -151,6 +151,11 @@ func checkFiles(w *nodepb.Workload) error {
 			return Bad("output: %v", err)
 		}
 	}
+	if w.Scratch != "" {
+		if err := checkPath(w.Scratch); err != nil {
+			return Bad("scratch: %v", err)
+		}
+	}
 	if w.Image == "" {
 		return nil
 	}

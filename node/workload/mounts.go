@@ -32,7 +32,7 @@ func mountPoints(w *nodepb.Workload) []string {
 		}
 		all = append(all, p)
 	}
-	for _, o := range w.Outputs {
+	for _, o := range writableDirs(w) {
 		add(o, true)
 	}
 	for _, in := range w.Inputs {
@@ -41,12 +41,20 @@ func mountPoints(w *nodepb.Workload) []string {
 	return runtime.Outermost(all)
 }
 
+// writableDirs are the directories that the program may write: its outputs, and the one that nobody keeps.
+func writableDirs(w *nodepb.Workload) []string {
+	if w.Scratch == "" {
+		return w.Outputs
+	}
+	return append(slices.Clone(w.Outputs), w.Scratch)
+}
+
 // within reports whether p is dir or lies in it; both are clean and absolute.
 func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 // writable reports whether the program may write below a mount point.
 func writable(w *nodepb.Workload, mount string) bool {
-	return slices.ContainsFunc(w.Outputs, func(o string) bool { return within(o, mount) })
+	return slices.ContainsFunc(writableDirs(w), func(o string) bool { return within(o, mount) })
 }
 
 // mountOf is the mount point that p lies in, or "".

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,9 +119,14 @@ func (s Stage) Prepare(
 			return nil, err
 		}
 	}
-	for _, o := range w.Outputs {
+	for _, o := range writableDirs(w) {
 		if err := os.MkdirAll(s.host(o, true), 0o755); err != nil {
 			return nil, fmt.Errorf("making output %s: %w", o, err)
+		}
+	}
+	if w.Scratch != "" { // for every user of the program, as directories for temporary files are
+		if err := os.Chmod(s.host(w.Scratch, true), 0o777|fs.ModeSticky); err != nil {
+			return nil, fmt.Errorf("making %s: %w", w.Scratch, err)
 		}
 	}
 	left := room

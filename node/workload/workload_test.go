@@ -3,8 +3,10 @@ package workload
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +68,8 @@ func TestCheck(t *testing.T) {
 		"no input":         {"input", func(w *nodepb.Workload) { w.Inputs[0] = nil }},
 		"too many inputs":  {"at most", func(w *nodepb.Workload) { w.Inputs = make([]*nodepb.Input, maxInputs+1) }},
 		"too many outputs": {"at most", func(w *nodepb.Workload) { w.Outputs = make([]string, maxOutputs+1) }},
+		"scratch at /":     {"scratch", func(w *nodepb.Workload) { w.Scratch = "/" }},
+		"scratch at /run":  {"kept for the runtime", func(w *nodepb.Workload) { w.Scratch = "/run/x" }},
 		"NUL":              {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/o\x00ut" }},
 		"long path":        {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/" + strings.Repeat("x", maxPath) }},
 	} {
@@ -136,6 +140,50 @@ func TestStage(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(st.host("/out/result", true), "r")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an earlier attempt's output is still there: %v", err)
+	}
+}
+
+// A scratch directory is everybody's to write, on the disk of the outputs, and nobody keeps it.
+func TestScratch(t *testing.T) {
+	t.Parallel()
+	s := store(t)
+	w := &nodepb.Workload{Image: "x", Outputs: []string{"/out"}, Scratch: "/scratch"}
+	st := Stage{Dir: filepath.Join(t.TempDir(), "stage")}
+	var volume string
+	mounts, err := st.Prepare(t.Context(), w, "", s, nil, 1<<20, func(_ context.Context, dir string, _ int64) error {
+		volume = dir
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := st.host("/scratch", true)
+	if want := []runtime.Mount{{Host: st.host("/out", true), Guest: "/out"}, {Host: at, Guest: "/scratch"}}; !slices.Equal(mounts, want) {
+		t.Errorf("mounts %+v, want %+v", mounts, want)
+	}
+	if rel, err := filepath.Rel(volume, at); err != nil || !filepath.IsLocal(rel) {
+		t.Errorf("%s is not in the volume %s", at, volume)
+	}
+	if info, err := os.Stat(at); err != nil || info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
+		t.Errorf("it is %v, %v", info, err)
+	}
+	if err := os.WriteFile(filepath.Join(at, "f"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	place, err := st.Open(w, "/scratch/f", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = place.Root.Close()
+	outs, err := st.Collect(t.Context(), w.Outputs, s, 1<<20)
+	if err != nil || len(outs) != 1 || outs[0].Path != "/out" {
+		t.Errorf("kept are %v, %v", outs, err)
+	}
+	if err := st.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is left: %v", err)
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/p2p/blob/entries"
 )
 
 const (
@@ -313,7 +315,7 @@ func unpack(r io.Reader, root *os.Root, room *room) error {
 		if h.Typeflag != tar.TypeReg {
 			size = 0
 		}
-		if err := room.take(Fresh(name, last), size); err != nil {
+		if err := room.take(entries.Fresh(name, last), size); err != nil {
 			return err
 		}
 		last = name
@@ -332,16 +334,6 @@ func unpack(r io.Reader, root *os.Root, room *room) error {
 			return err
 		}
 	}
-}
-
-// Fresh is how many files and folders an entry of an archive makes after another: itself, and the folders above it that
-// are not above the other nor the other itself. An archive that comes back to a folder has it counted again.
-func Fresh(name, last string) int {
-	n := 1
-	for dir := path.Dir(name); dir != "." && dir != last && !strings.HasPrefix(last, dir+"/"); dir = path.Dir(dir) {
-		n++
-	}
-	return n
 }
 
 func unpackFile(tr *tar.Reader, root *os.Root, name string, h *tar.Header) error {

@@ -65,11 +65,10 @@ func (l *Light) Start(entries ...*Peer) {
 		known = append(known, n.net.Addr(e.i))
 	}
 	l.host = n.net.Light(p.i)
-	access := n.access(p.Key.Key())
 	c, err := client.New(context.Background(), client.Parts{
 		Config: config.Default(), Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(),
 		Host: l.host, Entries: known, Store: p.Journal, Blobs: p.Blobs,
-		Runtimes: map[string]runtime.Runtime{"wasm": p.Fake}, Ledger: access.Ledger, Program: access.Program,
+		Runtimes: map[string]runtime.Runtime{"wasm": p.Fake}, Access: n.access(p.Key.Key()),
 		SlotEvery: slotEvery, NoAPI: true, Version: "test",
 		Log: n.opts.Log.With("peer", "light"),
 	})

@@ -18,6 +18,8 @@ say() { printf '\n%s\n' "$*"; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
 # value NAME reads the first "NAME: value" of YAML on standard input.
 value() { sed -n "s/^ *$1: *\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" | head -n 1; }
+# count NAME counts the entries of the list NAME in the YAML on standard input.
+count() { awk -v key="$1:" '$0 == key { on = 1; next } /^[^ -]/ { on = 0 } on && /^ *- / { n++ } END { print n + 0 }'; }
 clean() { "$starling" testnet down --dir "$dir/net" >/dev/null 2>&1 || true; }
 trap clean EXIT
 
@@ -34,8 +36,9 @@ for ranks in $((peers / 2)) $peers; do
 	began=$(date +%s%N)
 	job=$("$starling" run -d --guardians 0 -n $ranks "${price[@]}" "$dir/hash.wasm" -- 1)
 	"$starling" wait "$job" >/dev/null || fail "the job did not succeed: $("$starling" why "$job" | tail -n 5)"
-	echo "   right after $((($(date +%s%N) - began) / 1000000)) ms"
+	took=$((($(date +%s%N) - began) / 1000000))
 	"$starling" status "$job" -o yaml >"$dir/status.yaml"
+	echo "   right after $took ms; $(count orders <"$dir/status.yaml") orders, $(count lost <"$dir/status.yaml") providers lost"
 	[ "$(value state <"$dir/status.yaml")" = succeeded ] || fail "the job is $(value state <"$dir/status.yaml")"
 	[ "$(value owed <"$dir/status.yaml")" = "$(value paid <"$dir/status.yaml")" ] || fail "owed and paid differ"
 	providers=$(sed -n 's/^ *provider: *//p' "$dir/status.yaml" | sort -u | wc -l)

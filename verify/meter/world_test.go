@@ -75,11 +75,12 @@ type world struct {
 	stopWanted    bool
 	output        sign.Hash
 
-	cosigned  map[uint64]verify.ReceiptCore // everything either side ever signed
-	proposed  map[uint64]verify.ReceiptCore
-	vouchers  map[uint64]verify.Voucher
-	delivered *verify.Voucher // best voucher that reached the seller, as it was at delivery
-	complete  []verify.Receipt
+	cosigned     map[uint64]verify.ReceiptCore // everything either side ever signed
+	proposed     map[uint64]verify.ReceiptCore
+	vouchers     map[uint64]verify.Voucher
+	firstHorizon market.Slot     // of the vouchers before the first receipt
+	delivered    *verify.Voucher // best voucher that reached the seller, as it was at delivery
+	complete     []verify.Receipt
 
 	sellerSettled, payerSettled *Settled
 	refused                     []Refuse
@@ -226,7 +227,13 @@ func (w *world) checkVoucher(v verify.Voucher) {
 	if v.Cumulative > signed.Cumulative+risk+1 { // one base unit of rounding
 		w.tb.Fatalf("voucher for %d, co-signed are %d, what may be paid ahead costs %d", v.Cumulative, signed.Cumulative, risk)
 	}
-	if signed.Seq > 0 && v.Horizon > max(signed.To+market.Slot(ahead), w.vouchers[1].Horizon) {
+	if signed.Seq == 0 { // several first vouchers are for one amount
+		w.firstHorizon = max(w.firstHorizon, v.Horizon)
+		if v.Cumulative != w.vouchers[1].Cumulative {
+			w.tb.Fatalf("first vouchers for %d and %d", w.vouchers[1].Cumulative, v.Cumulative)
+		}
+	}
+	if signed.Seq > 0 && v.Horizon > max(signed.To+market.Slot(ahead), w.firstHorizon) {
 		w.tb.Fatalf("voucher until %d, co-signed until %d", v.Horizon, signed.To)
 	}
 	if v.Final() && (!signed.Final() || v.Cumulative != signed.Cumulative) {

@@ -43,7 +43,7 @@ type fake struct {
 	blobs    map[string][]byte
 	blobKeys map[string]string // which key uploaded what
 
-	proofs proofs
+	proofs oneProof
 
 	last   record.Submission
 	query  record.Query

@@ -18,8 +18,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/proof"
-	"github.com/starling-network/starling/node/proof/jobproof"
 )
 
 // Jobs is the buying side: jobs and their quotes.
@@ -95,11 +93,6 @@ func byID[Resp any](do func(context.Context, string) (Resp, error)) func(context
 	return func(ctx context.Context, q api.ByID) (Resp, error) { return do(ctx, q.ID) }
 }
 
-// noRequest adapts a function without a request.
-func noRequest[Resp any](do func(context.Context) (Resp, error)) func(context.Context, api.None) (Resp, error) {
-	return func(ctx context.Context, _ api.None) (Resp, error) { return do(ctx) }
-}
-
 // maxOnce bounds an idempotency key, bytes.
 const maxOnce = 128
 
@@ -112,13 +105,14 @@ func checkOnce(key string) error {
 
 // Records is the trace of a job.
 type Records interface {
-	jobproof.Jobs
+	Job(id string) (record.Job, error)
+	Receipts(ctx context.Context, id string) ([]record.LeaseAccount, error)
 	// Trace returns the steps from after on, and a channel that closes when there are more.
 	Trace(id string, after int) ([]record.Step, <-chan struct{}, error)
 	Log(ctx context.Context, id string, rank int, q ranklog.Query, w io.Writer) error
 }
 
-// BindRecords binds the routes of a job's steps, log, receipts and probes.
+// BindRecords binds the routes of a job's steps, log and receipts.
 func BindRecords(of Records) []route.Bound {
 	return []route.Bound{
 		api.JobEvents.Bind(func(w http.ResponseWriter, r *http.Request,
@@ -140,14 +134,19 @@ func BindRecords(of Records) []route.Bound {
 			return err
 		}),
 		api.JobReceipts.Bind(byID(of.Receipts)),
-		api.JobProof.Bind(func(ctx context.Context, q api.OfJob) (proof.Proof, error) {
-			return jobproof.Of(ctx, of, q.ID, q.Kind)
-		}),
 	}
 }
 
+const (
+	// eventShare is the part of the time that sending one stream of events may take, as a divisor: the state of a job
+	// of a hundred ranks has 100 KiB, and changes with each of a thousand steps.
+	eventShare = 10
+	// eventPause is the longest pause between two events of a job that changes.
+	eventPause = time.Second
+)
+
 // sendEvents sends the trace, each step with its number as event id, and the job itself whenever it changed, until it
-// has ended.
+// has ended. Changes in a pause are sent together.
 func sendEvents(of Records, w http.ResponseWriter, r *http.Request, q api.Events) error {
 	if _, err := of.Job(q.ID); err != nil {
 		return err
@@ -157,6 +156,7 @@ func sendEvents(of Records, w http.ResponseWriter, r *http.Request, q api.Events
 	rc := http.NewResponseController(w)
 	// An error after this ends the stream: its end is the answer.
 	for after := q.After; ; {
+		began := time.Now()
 		steps, more, err := of.Trace(q.ID, after)
 		if err != nil {
 			return nil
@@ -177,10 +177,16 @@ func sendEvents(of Records, w http.ResponseWriter, r *http.Request, q api.Events
 		if j.State.Ended() {
 			continue // take the later records
 		}
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-more:
+		pause := time.After(min((eventShare-1)*time.Since(began), eventPause))
+		for range 2 { // a change, and the end of the pause
+			select {
+			case <-r.Context().Done():
+				return nil
+			case <-more:
+				more = nil
+			case <-pause:
+				pause = nil
+			}
 		}
 	}
 }

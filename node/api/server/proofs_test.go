@@ -16,12 +16,12 @@ import (
 	"github.com/starling-network/starling/node/proof/prooftest"
 )
 
-// proofs has one proof, and another peer's.
-type proofs struct{ watched []notices.Watched }
+// oneProof has one proof, and another peer's.
+type oneProof struct{ watched []notices.Watched }
 
 func sample() proof.Dispute { return prooftest.Dispute(0, 1, 2) }
 
-func (p *proofs) Proofs(k proof.Kind) []proof.Entry {
+func (p *oneProof) Proofs(k proof.Kind) []proof.Entry {
 	out := []proof.Entry{}
 	if e := proof.EntryOf(sample()); k == "" || k == e.Kind {
 		e.State = proof.StateKept
@@ -30,14 +30,14 @@ func (p *proofs) Proofs(k proof.Kind) []proof.Entry {
 	return out
 }
 
-func (p *proofs) Proof(_ context.Context, of sign.Key, h sign.Hash) (proof.Proof, error) {
+func (p *oneProof) Proof(_ context.Context, of sign.Key, h sign.Hash) (proof.Proof, error) {
 	if of.IsZero() != (h == sample().Hash()) {
 		return proof.Proof{}, proof.ErrUnknown
 	}
 	return proof.New(sample())
 }
 
-func (p *proofs) KeepProof(_ context.Context, f proof.File) (proof.Entry, error) {
+func (p *oneProof) KeepProof(_ context.Context, f proof.File) (proof.Entry, error) {
 	x, err := f.Check()
 	if err != nil {
 		return proof.Entry{}, fmt.Errorf("%w: %w", proof.ErrFile, err)
@@ -48,16 +48,16 @@ func (p *proofs) KeepProof(_ context.Context, f proof.File) (proof.Entry, error)
 	return proof.EntryOf(x.Content()), nil
 }
 
-func (p *proofs) History(_ context.Context, peer string) (proof.Proof, error) {
+func (p *oneProof) History(_ context.Context, peer string) (proof.Proof, error) {
 	if strings.Contains(peer, "/") {
 		return proof.Proof{}, &api.Error{Status: 400, Code: "bad_peer", Message: "no such peer"}
 	}
 	return proof.New(prooftest.History())
 }
 
-func (p *proofs) Watching() []notices.Watched { return p.watched }
+func (p *oneProof) Watching() []notices.Watched { return p.watched }
 
-func (p *proofs) Watch(_ context.Context, w notices.Watched) error {
+func (p *oneProof) Watch(_ context.Context, w notices.Watched) error {
 	if len(p.watched) > 0 {
 		return notices.ErrMany
 	}
@@ -65,7 +65,7 @@ func (p *proofs) Watch(_ context.Context, w notices.Watched) error {
 	return nil
 }
 
-func (p *proofs) Unwatch(_ context.Context, w notices.Watched) error {
+func (p *oneProof) Unwatch(_ context.Context, w notices.Watched) error {
 	p.watched = slices.DeleteFunc(p.watched, func(o notices.Watched) bool { return o == w })
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/starling-network/starling/node/api/route"
+	"github.com/starling-network/starling/node/api/server/proofs"
 )
 
 // Buyer is the buying loop of a peer.
@@ -16,6 +17,7 @@ type Buyer interface {
 	Remover
 	Programs
 	Keys
+	proofs.Jobs
 }
 
 // Files are a peer's files.
@@ -33,9 +35,9 @@ type Rooms struct {
 	Blocks   Blocks
 	Market   Market
 	Operator Operator
-	Proofs   Proofs
-	Audits   Audits
-	Rewards  Rewards
+	Proofs   proofs.Proofs
+	Audits   proofs.Audits
+	Rewards  proofs.Rewards
 	Metered  Metered
 	Log      *slog.Logger
 }
@@ -46,7 +48,7 @@ func (r Rooms) Routes() []route.Bound {
 		BindJobs(r.Buyer), BindRecords(r.Buyer), BindClusters(r.Buyer), BindLifetimes(r.Buyer),
 		BindRemoval(r.Buyer, r.Files), BindPrograms(r.Buyer, r.Log), BindKeys(r.Buyer), BindBlobs(r.Files),
 		BindPeer(r.Peer), BindHealth(r.Healthy), BindBlocks(r.Blocks), BindMarket(r.Market),
-		BindOperator(r.Operator), BindProofs(r.Proofs), BindAudits(r.Audits), BindRewards(r.Rewards),
-		BindMetrics(r.Metered),
+		BindOperator(r.Operator), proofs.Bind(r.Proofs), proofs.BindJobs(r.Buyer),
+		proofs.BindAudits(r.Audits), proofs.BindRewards(r.Rewards), BindMetrics(r.Metered),
 	)
 }

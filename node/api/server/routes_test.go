@@ -20,6 +20,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
+	"github.com/starling-network/starling/node/api/server/proofs"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/p2p/p2ptest"
@@ -245,7 +246,7 @@ func TestAccess(t *testing.T) {
 func TestBoundTwice(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "api.json")
-	_, err := Listen("", path, newFake(), append(bindings(newFake()), BindRewards(newFake())...), p2ptest.Quiet())
+	_, err := Listen("", path, newFake(), append(bindings(newFake()), proofs.BindRewards(newFake())...), p2ptest.Quiet())
 	if err == nil || !strings.Contains(err.Error(), "route GET /v1/rewards: bound twice") {
 		t.Errorf("got %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
+	"github.com/starling-network/starling/node/api/server/proofs"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/proof"
@@ -35,7 +36,8 @@ func spec() job.Job {
 // bindings binds every route to the fake.
 func bindings(f *fake) []route.Bound {
 	return slices.Concat(BindJobs(f), BindRecords(f), BindClusters(f), BindPrograms(f, p2ptest.Quiet()), BindLifetimes(f), BindRemoval(remover{f}, f), BindBlobs(f), BindKeys(f),
-		BindPeer(f), BindHealth(f), BindBlocks(f), BindMarket(f), BindOperator(f), BindProofs(&f.proofs), BindAudits(f), BindRewards(f), BindMetrics(f))
+		BindPeer(f), BindHealth(f), BindBlocks(f), BindMarket(f), BindOperator(f), proofs.Bind(&f.proofs), proofs.BindJobs(f), proofs.BindAudits(f),
+		proofs.BindRewards(f), BindMetrics(f))
 }
 
 // withToken is a client of the same peer with another token.

@@ -22,7 +22,7 @@ import (
 var (
 	entries = journal.Define[string, Entry]("past")              // by job
 	jobs    = journal.Define[string, json.RawMessage]("pastjob") // by job
-	leases  = journal.Define[string, Lease]("pastlease")         // by job and lease
+	held    = journal.Define[string, Lease]("pastlease")         // by job and lease
 	blobs   = journal.Define[string, Blob]("pastblob")           // by CID and job
 	removed = journal.Define[string, Sums]("pruned")             // the sums of removed jobs, under sumsKey
 )
@@ -131,7 +131,7 @@ func Puts(j Job) (all []store.Put, err error) {
 		put(blobs.Encode(c+"/"+j.ID, b))
 	}
 	for id, l := range j.Leases {
-		put(leases.Encode(j.ID+"/"+id, l))
+		put(held.Encode(j.ID+"/"+id, l))
 	}
 	put(entries.Encode(j.ID, j.Entry))
 	if err != nil {
@@ -218,7 +218,7 @@ func (a *Archive) Read(ctx context.Context, id string, v any) error {
 
 // Leases calls f for the leases of a job, and returns its first error.
 func (a *Archive) Leases(ctx context.Context, id string, f func(lease string, l Lease) error) error {
-	return leases.List(ctx, a.st, id+"/", func(key string, l Lease) error {
+	return held.List(ctx, a.st, id+"/", func(key string, l Lease) error {
 		return f(strings.TrimPrefix(key, id+"/"), l)
 	})
 }
@@ -245,8 +245,8 @@ func (a *Archive) Remove(ctx context.Context, id string, cids iter.Seq[string]) 
 	for c := range cids {
 		blobs.Delete(&b, c+"/"+id)
 	}
-	if err := leases.List(ctx, a.st, id+"/", func(key string, _ Lease) error {
-		leases.Delete(&b, key)
+	if err := held.List(ctx, a.st, id+"/", func(key string, _ Lease) error {
+		held.Delete(&b, key)
 		return nil
 	}); err != nil {
 		return err

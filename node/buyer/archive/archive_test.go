@@ -168,7 +168,7 @@ func TestRemove(t *testing.T) {
 			t.Errorf("a crash: %v", err)
 		}
 		left := 0
-		for _, kind := range []string{entries.Kind(), jobs.Kind(), leases.Kind(), blobs.Kind()} {
+		for _, kind := range []string{entries.Kind(), jobs.Kind(), held.Kind(), blobs.Kind()} {
 			if err := disk.List(t.Context(), kind, "", func(string, []byte) error { left++; return nil }); err != nil {
 				t.Fatal(err)
 			}

@@ -153,3 +153,15 @@ func (x *Exchange) Rate(candidates []match.Candidate) {
 		c.Reputation, c.Newcomer, c.Shunned = s.Millionths, s.Newcomer(), s.Shunned()
 	}
 }
+
+// Weights are the weights by which a buyer ranks quotes.
+type Weights = match.Weights
+
+// WeightsFor returns weights for a network. Zero means its default ones.
+func WeightsFor(g market.Genesis, w Weights) Weights {
+	if w == (Weights{}) {
+		w = match.DefaultWeights(g)
+	}
+	w.Audited = g.AuditSlots > 0
+	return w
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -306,21 +307,35 @@ func (g *Gang) activate(ctx context.Context, e gang.Activate) gang.Event {
 	g.mu.Lock()
 	d.prepaid = true
 	g.mu.Unlock()
-	activate, err := g.cfg.Money.Prepay(ctx, l)
+	err := g.prepay(ctx, e.Provider, l)
 	if errors.Is(err, leases.ErrUnpayable) { // the same again would say the same
 		return gang.Cancelled{Reason: err.Error()}
 	}
 	if err != nil {
 		return g.wrong(e.Rank, e.Hold, e.Provider, err)
 	}
-	reply, err := g.call(ctx, e.Provider,
-		&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: activate}})
-	if err == nil && reply.GetActivated() == nil {
-		err = stream.ErrBadReply
-	}
-	if err != nil {
-		return g.wrong(e.Rank, e.Hold, e.Provider, err)
-	}
 	g.took(trace.Activated, e.Rank, e.Provider, start)
 	return gang.Activated{Rank: e.Rank, Hold: e.Hold}
+}
+
+// lateTries is how often another first voucher is sent to a provider that refused one.
+const lateTries = 2
+
+// prepay sends a provider the first voucher of its lease. If a slow provider refuses it, because the interval that it
+// pays for is over, another one for the same amount follows.
+func (g *Gang) prepay(ctx context.Context, p sign.Key, l *leases.Lease) error {
+	for tries := 0; ; tries++ {
+		activate, err := g.cfg.Money.Prepay(ctx, l)
+		if err != nil {
+			return err
+		}
+		reply, err := g.call(ctx, p, &marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Activate{Activate: activate}})
+		if err == nil && reply.GetActivated() == nil {
+			err = stream.ErrBadReply
+		}
+		no, refused := errors.AsType[*stream.Refused](err)
+		if !refused || no.Code != protocol.CodeVoucher || tries == lateTries {
+			return err
+		}
+	}
 }

@@ -29,7 +29,7 @@ import (
 
 const (
 	// StepTimeout is how long one provider may take to reserve, sign or activate.
-	StepTimeout = 2 * time.Second
+	StepTimeout = leases.StepTimeout
 	// Timeout bounds forming one gang. Quotes and setting money aside are not counted.
 	Timeout = 10 * time.Second
 )

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -111,6 +112,35 @@ func TestAttackHostileAnswers(t *testing.T) {
 					t.Error("a gang that was not formed has leases")
 				}
 			})
+		})
+	}
+}
+
+// A provider that refuses a first voucher gets another one, and is given up after the third.
+func TestRefusedVoucher(t *testing.T) {
+	t.Parallel()
+	for refusals, want := range map[int]int{0: 1, 1: 2, 2: 3, 9: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2, 2)
+			left := refusals
+			w.sellers[1].answer = func(_ *marketpb.LeaseRequest, reply *marketpb.LeaseReply) error {
+				if reply.GetActivated() == nil || left == 0 {
+					return nil
+				}
+				left--
+				return stream.Refuse(protocol.CodeVoucher, "rule unpaid: the interval is over")
+			}
+			g, err := w.form(t.Context())
+			w.settled(g)
+			asked := 0
+			for _, step := range w.sellers[1].got() {
+				if step == "activate" {
+					asked++
+				}
+			}
+			if asked != want || (err == nil) != (refusals < 3) {
+				t.Errorf("%d refusals: asked %d times, want %d; %v", refusals, asked, want, err)
+			}
 		})
 	}
 }

@@ -55,6 +55,9 @@ type Observer interface {
 	Settled(l *Lease)
 }
 
+// StepTimeout is how long a provider may take for one step of the protocol of leases.
+const StepTimeout = 2 * time.Second
+
 // Tasks runs functions in goroutines of their own, for which its owner waits. A sync.WaitGroup is one.
 type Tasks interface{ Go(f func()) }
 

@@ -378,3 +378,10 @@ func (l *Lease) Leave() {
 	}
 	l.cancel()
 }
+
+type (
+	// Receipt is a receipt of a lease.
+	Receipt = verify.Receipt
+	// Activate asks the provider of a lease to begin it.
+	Activate = marketpb.Activate
+)

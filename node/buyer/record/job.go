@@ -148,3 +148,6 @@ func (j Job) AnchoredIn() chain.TxID {
 	}
 	return chain.TxID(j.Transactions[0])
 }
+
+// OwnedBy reports whether a job is a peer's own to settle.
+func (j Job) OwnedBy(self sign.Key) bool { return j.Detached == nil || j.Detached.Owner == self }

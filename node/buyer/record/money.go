@@ -1,9 +1,14 @@
 package record
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/journal"
 )
 
 // Escrow is the escrow of one of a job's orders, as the chain showed it last. Amounts are base units.
@@ -48,4 +53,23 @@ type Place struct {
 type Anchored struct {
 	Job string
 	Tx  chain.TxID
+}
+
+// Orders has the envelope of every order that was sent, by its id.
+var Orders = journal.DefineRaw("order")
+
+// WriteOrder journals an order for no job.
+func WriteOrder(ctx context.Context, s journal.Store, id market.OrderID, env []byte) error {
+	var sent journal.Batch
+	Orders.Put(&sent, id.String(), env)
+	if err := sent.Commit(ctx, s); err != nil {
+		return fmt.Errorf("journalling an order: %w", err)
+	}
+	return nil
+}
+
+// MostCost returns the most that a job can cost.
+func MostCost(spec job.Job) (market.Amount, error) {
+	cost, err := spec.MaxCost()
+	return min(cost, spec.Payment.Budget), err
 }

@@ -21,6 +21,9 @@ const (
 	EnvRound = "STARLING_ROUND"
 	// EnvRounds is how many rounds there are.
 	EnvRounds = "STARLING_ROUNDS"
+	// EnvScratch is the scratch directory, of a job that has one; so is envTemp, unless the job sets it.
+	EnvScratch = "STARLING_SCRATCH"
+	envTemp    = "TMPDIR"
 )
 
 // Workload returns a rank's program in the job's current round.
@@ -69,6 +72,12 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 	}
 	for _, out := range spec.Outputs {
 		w.Outputs = append(w.Outputs, out.Path)
+	}
+	if spec.ScratchMiB > 0 {
+		w.Scratch, w.Env[EnvScratch] = job.ScratchPath, job.ScratchPath
+		if _, own := w.Env[envTemp]; !own {
+			w.Env[envTemp] = job.ScratchPath
+		}
 	}
 	return w, nil
 }

@@ -38,6 +38,20 @@ func TestWorkload(t *testing.T) {
 	if got := strings.Join(append(paths, w.Outputs...), " "); got != "/in /carry /out" || w.Module.Size != 9 {
 		t.Errorf("inputs and outputs are %s, the module has %d bytes", got, w.Module.Size)
 	}
+	if w.Scratch != "" || w.Env[EnvScratch] != "" {
+		t.Errorf("there is a scratch directory %q, %q", w.Scratch, w.Env[EnvScratch])
+	}
+	for own, want := range map[string]string{"": job.ScratchPath, "/out/tmp": "/out/tmp"} {
+		scratch := j
+		scratch.Spec.ScratchMiB, scratch.Spec.Env = 50<<10, map[string]string{"TMPDIR": own}
+		if own == "" {
+			scratch.Spec.Env = nil
+		}
+		w, err := Workload(scratch, 1)
+		if err != nil || w.Scratch != job.ScratchPath || w.Env[EnvScratch] != job.ScratchPath || w.Env["TMPDIR"] != want {
+			t.Errorf("scratch at %q, %q, for temporary files %q, %v; want %q", w.Scratch, w.Env[EnvScratch], w.Env["TMPDIR"], err, want)
+		}
+	}
 	for name, change := range map[string]func(*job.Job){
 		"a module without a digest": func(s *job.Job) { s.Blobs = map[string]job.Blob{"m.wasm": {CID: "x"}} },
 		"an input that is missing":  func(s *job.Job) { s.Inputs = []job.Input{{Source: "other", Path: "/in"}} },

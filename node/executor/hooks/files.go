@@ -27,7 +27,7 @@ func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.
 	var volume workload.MakeVolume
 	v, ok := l.Runtime.(runtime.Volumer)
 	layer := ok && e.Work.Image != "" && v.KeepsLayers()
-	if layer || ok && len(e.Work.Outputs) > 0 {
+	if layer || ok && (len(e.Work.Outputs) > 0 || e.Work.Scratch != "") {
 		volume = v.MakeVolume
 	}
 	l.Spec.Mounts, err = e.Stage().Prepare(ctx, e.Work, e.Commander(), f.Blobs, f.From.Fetch, e.Disk(), volume)

@@ -26,6 +26,7 @@ func (f *file) cluster(n ast.Node, path string) {
 		"placement":    f.placement,
 		"inputs":       f.inputs(&j.Inputs),
 		"outputs":      f.outputs,
+		"scratch":      func(n ast.Node, field string) { set(f, n, field, &j.ScratchMiB, parseMiB) },
 		"restart":      f.restart,
 		"timeouts":     f.timeouts,
 		"keep":         f.spanTo(&j.Keep),

@@ -44,6 +44,7 @@ const (
 //	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer}
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
 //	  outputs: [{src: /out}]
+//	  scratch: 50Gi                       # room at /scratch, on the lease's disk, that nobody keeps
 //	  rounds:
 //	    count: 4
 //	    carry: /carry
@@ -182,6 +183,7 @@ func (f *file) spec(n ast.Node, path string) {
 		"placement":    f.placement,
 		"inputs":       f.inputs(&j.Inputs),
 		"outputs":      f.outputs,
+		"scratch":      func(n ast.Node, field string) { set(f, n, field, &j.ScratchMiB, parseMiB) },
 		"rounds":       f.rounds,
 		"restart":      f.restart,
 		"timeouts":     f.timeouts,

@@ -30,6 +30,7 @@ type Flags struct {
 	Spread   string   // --spread
 	Inputs   []string // --input src=…,dst=… or SRC:DST
 	Outputs  []string // --out PATH
+	Scratch  string   // --scratch
 	Retries  string   // --retries
 	Restart  string   // --restart
 	Backoff  string   // --restart-backoff
@@ -78,7 +79,7 @@ var flagOf = map[string]string{
 	"spec.resources.cpu":  "--cpu", "spec.resources.memory": "--memory", "spec.resources.disk": "--disk",
 	"spec.resources.unproven": "--unproven",
 	"spec.placement.regions":  "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
-	"spec.inputs": "--input", "spec.outputs": "--out",
+	"spec.inputs": "--input", "spec.outputs": "--out", "spec.scratch": "--scratch",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
 	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff",
 	"spec.timeouts.pull":  "--pull-timeout",
@@ -121,6 +122,7 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	for _, text := range f.Outputs {
 		j.Outputs = append(j.Outputs, job.Output{Path: text})
 	}
+	take(r, "spec.scratch", f.Scratch, &j.ScratchMiB, parseMiB)
 	r.one("spec.restart.max", f.Retries, func(s string) error {
 		n, err := parseCount(s)
 		j.Restart.Max = int(n)

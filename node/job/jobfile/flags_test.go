@@ -34,6 +34,7 @@ var sameAs = []struct {
 	{Flags{Spread: "peer"}, "placement: {spread: peer}"},
 	{Flags{Inputs: []string{"a:/b/c"}}, "inputs: [{src: a, dst: /b/c}]"},
 	{Flags{Outputs: []string{"/a", "/b"}}, "outputs: [{src: /a}, {src: /b}]"},
+	{Flags{Scratch: "50Gi"}, "scratch: 51200Mi"},
 	{Flags{Retries: "0"}, "restart: {max: 0}"},
 	{Flags{Restart: "always"}, "restart: {policy: always}"},
 	{Flags{Restart: "on-failure", Backoff: "0s"}, "restart: {policy: on-failure, backoff: 0s}"},

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/metering"
+	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
@@ -127,7 +128,7 @@ func (p *Meters) Begin(ctx context.Context, r lease.Record, slot market.Slot, v 
 	if _, err := s.step(ctx, meter.VoucherReceived{Voucher: v}); err != nil {
 		p.forgetWaiting(s)
 		if rule, ok := errors.AsType[*verify.RuleError](err); ok {
-			return nil, stream.Refuse("voucher", rule.Error())
+			return nil, stream.Refuse(protocol.CodeVoucher, rule.Error())
 		}
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,11 +21,10 @@ import (
 )
 
 // BenchmarkStart compares the time until a program runs with that of the bare engine, in turns: its create and start of
-// the same image with the same sandbox and nothing else. Ours has a volume of the usual size and a user of its own. over-ms is the difference of the medians. The guard is the
-// peer's binary, as in earnest.
+// the same image with the same sandbox and nothing else. Ours has a volume of the usual size and a user of its own. over-ms is the difference of the medians.
 func BenchmarkStart(b *testing.B) {
 	needEngine(b)
-	r := newRuntime(b, shared, func(c *Config) { c.Guard = peerBinary(b) })
+	r := newRuntime(b, shared, nil)
 	ref := pulled(b, r, "plain", nil)
 	img, err := r.images.Config(b.Context(), ref)
 	if err != nil {
@@ -78,16 +76,14 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkStartLayers compares the time until a program runs, its volume made too, with a layer and without, in turns. The binary is the
-// peer's, as in earnest. over-ms is the difference of the medians.
+// BenchmarkStartLayers compares the time until a program runs, its volume made too, with a layer and without, in turns. over-ms is the difference of the medians.
 func BenchmarkStartLayers(b *testing.B) {
 	needEngine(b)
-	peer := peerBinary(b)
-	config, err := layersConfig(b.TempDir(), peer)
+	config, err := layersConfig(b.TempDir(), guardBin)
 	if err != nil {
 		b.Fatal(err)
 	}
-	r := newRuntime(b, ownEngine(b, "--config-file", config), func(c *Config) { c.Guard = peer })
+	r := newRuntime(b, ownEngine(b, "--config-file", config), nil)
 	if !r.KeepsLayers() {
 		b.Skip("containers have no layers here")
 	}
@@ -131,10 +127,10 @@ func BenchmarkStartLayers(b *testing.B) {
 }
 
 // BenchmarkStartOverlay compares the time until a program with an overlay runs, its device given too, as a member of a cluster and alone,
-// with that of one without, in turns. The guard is the peer's binary. ratio is that of the medians of member and plain.
+// with that of one without, in turns. ratio is that of the medians of member and plain.
 func BenchmarkStartOverlay(b *testing.B) {
 	needEngine(b)
-	r := newRuntime(b, shared, func(c *Config) { c.Guard = peerBinary(b) })
+	r := newRuntime(b, shared, nil)
 	ref := pulled(b, r, "plain", nil)
 	if err := r.CanOverlay(b.Context()); err != nil { // which makes the image, as a peer does before it sells any
 		b.Skip(err)
@@ -181,7 +177,7 @@ func BenchmarkContainerWayOut(b *testing.B) {
 	const mib = 1024
 	e := ownEngine(b)
 	outside(b, e)
-	r := newRuntime(b, e, func(c *Config) { c.Guard = peerBinary(b) })
+	r := newRuntime(b, e, nil)
 	ref := pulled(b, r, "plain", nil)
 	for _, what := range []string{"down", "up"} {
 		b.Run(what, func(b *testing.B) {
@@ -200,18 +196,6 @@ func BenchmarkContainerWayOut(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
-}
-
-// peerBinary is the peer's own, built for a benchmark.
-func peerBinary(b *testing.B) string {
-	b.Helper()
-	peer := filepath.Join(b.TempDir(), "starling")
-	cmd := exec.Command("go", "build", "-o", peer, "../../../cmd/starling")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
-	return peer
 }
 
 // BenchmarkAttach and BenchmarkDial need no engine.

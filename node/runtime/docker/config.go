@@ -29,7 +29,8 @@ type Config struct {
 	// Host is the engine's address, as DOCKER_HOST has it; "" takes DOCKER_HOST or else the engine's usual socket. It
 	// must be a socket of this machine.
 	Host string
-	// Guard is the path of a static binary that calls agent.Main and guard.Main; "" is this process's own.
+	// Guard is the path of a static binary that calls agent.Main and guard.Main; "" is starling-guard beside this
+	// process's own binary or, where there is none of the same build, that binary.
 	Guard string
 	// Scratch is a directory of this machine, as the engine sees it too, in which CanOverlay makes one for a moment; ""
 	// is the system's for temporary files.

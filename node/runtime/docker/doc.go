@@ -25,8 +25,9 @@
 //	            that user's
 //	privileges  the engine's usual capabilities, in the namespace: set-user-ID programs and packages' scripts work
 //	files       the root can be written: an overlay of the image and Spec.Layer, which is in the volume of the
-//	            writable mounts and shares its room. /tmp and the image's volumes are parts of it, with the image's
-//	            content. /run is in memory. Of /etc, hosts, hostname and resolv.conf are the engine's and read-only
+//	            writable mounts and shares its room. /run, /tmp and the image's volumes are parts of it, with the
+//	            image's content. So are hosts, hostname and resolv.conf of /etc; those of members of clusters are the
+//	            peer's, which changes them. Secrets are in memory
 //	disk        a write to the layer that finds no room in the volume is refused, bytes and files. Nothing in a layer
 //	            is synced to the disk
 //	network     a member of a cluster is in its sidecar's network, which belongs to no namespace of the container

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -81,7 +80,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	binary, err := guardBinary(cfg.Guard)
+	binary, err := guardBinary(cfg.Guard, cfg.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("docker runtime: %w", err)
 	}
@@ -103,7 +102,7 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	k := newKeeper(e, cfg)
 	r := &Runtime{
 		cfg: cfg, engine: e, images: have, sandbox: made, sidecars: beside, gauges: gauges.New(cfg.GPU), keeper: k,
-		starter:   &starter{cfg: cfg, engine: e, sandbox: made, sidecars: beside, keeper: k},
+		starter:   &starter{cfg: cfg, guard: binary, engine: e, sandbox: made, sidecars: beside, keeper: k},
 		recoverer: &recoverer{engine: e, sidecars: beside, grace: cfg.Grace, log: cfg.Logger},
 	}
 	if _, err := k.sweep(ctx); err != nil {
@@ -119,33 +118,6 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	r.starter.tryLayers(ctx, r.volumes)
 	k.begin()
 	return r, nil
-}
-
-// guardBinary finds the binary that is mounted into containers, and refuses one that would not run there.
-func guardBinary(path string) (string, error) {
-	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", fmt.Errorf("finding own binary: %w", err)
-		}
-		path = self
-	}
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return "", fmt.Errorf("finding guard: %w", err)
-	}
-	f, err := elf.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("reading guard: %w", err)
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return "", fmt.Errorf("%s is dynamically linked and would not run in a container: "+
-				"build it with CGO_ENABLED=0", path)
-		}
-	}
-	return path, nil
 }
 
 // Name is "docker".

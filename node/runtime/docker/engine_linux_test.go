@@ -62,7 +62,7 @@ func setUp() string {
 	}
 	bin = dir
 	guestBin, guardBin, probeBin = filepath.Join(dir, "guest"), filepath.Join(dir, "guard"), filepath.Join(dir, "probe")
-	for out, pkg := range map[string]string{guestBin: "../runtimetest/guest/cmd", guardBin: "./guard/cmd", probeBin: "./probe"} {
+	for out, pkg := range map[string]string{guestBin: "../runtimetest/guest/cmd", guardBin: "../../../cmd/starling-guard", probeBin: "./probe"} {
 		if err := testengine.Build(out, pkg); err != nil {
 			panic(err)
 		}

@@ -125,6 +125,8 @@ func ordinary(t testing.TB, r *Runtime, change func(*v1.Config)) string {
 		testengine.File{Path: "/home/ml/", Mode: 0o700, User: 1234},
 		testengine.File{Path: "/store/", Mode: 0o700, User: 1234},
 		testengine.File{Path: "/store/seed", Text: "seed", Mode: 0o600, User: 1234},
+		testengine.File{Path: "/run/app/", Mode: 0o700, User: 1234},
+		testengine.File{Path: "/run/app/seed", Text: "seed", Mode: 0o600, User: 1234},
 		testengine.File{Path: "/root/", Mode: 0o700},
 		testengine.File{Path: "/root/secret", Text: "secret", Mode: 0o600},
 		testengine.File{Path: "/helper", From: probeBin, Mode: 0o4755},
@@ -153,11 +155,13 @@ home: done
 read volume: done
 volume: done
 tmp: done
+read of the image's run: done
 run: done
 read of root's: open /root/secret: permission denied
 layer has /: done
 layer has /tmp: done
 layer has /store: done
+layer has /run/app: done
 become root: done
 read /root/secret: done
 write /made: done
@@ -165,13 +169,16 @@ give /made: done
 owner 5 6
 make /made.d: done
 remove /guest: done
+change /etc/hosts: done
+change /etc/hostname: done
+change /etc/resolv.conf: done
 helper: done
 `
 	if got := run(t, r, s); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	base := uint32(ociruntime.Base(s.User))
-	for name, user := range map[string]uint32{"": 0, "home/ml/a": 1234, "store/a": 1234, "tmp/a": 1234, "made": 5, "new/volume": 0} {
+	for name, user := range map[string]uint32{"": 0, "home/ml/a": 1234, "store/a": 1234, "tmp/a": 1234, "run/app/a": 1234, "etc/hosts": 0, "made": 5, "new/volume": 0} {
 		var f unix.Stat_t
 		if err := unix.Lstat(filepath.Join(s.Layer, "upper", name), &f); err != nil || f.Uid != base+user {
 			t.Errorf("/%s belongs to %d, %v; want %d", name, f.Uid, err, base+user)
@@ -205,6 +212,9 @@ func TestUserOfAnImageOwns(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(out, "d")); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, err := os.Lstat(filepath.Join(s.Layer, "upper", runtime.SecretsDir, "f")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a secret is on the disk, %v", err)
 	}
 	var f unix.Stat_t
 	if err := unix.Stat(filepath.Join(out, "f"), &f); err != nil || f.Uid != uint32(ociruntime.Base(s.User)+1234) {
@@ -257,6 +267,11 @@ func TestAttackRootOfAnImage(t *testing.T) {
 	got := run(t, r, in(t, r, ref, "escape"))
 	if want := "CapBnd:\t00000000a80425fb\nSeccomp:\t2\ndone\n"; got != want {
 		t.Errorf("it %s", got)
+	}
+	// An image whose /run leads elsewhere gives nobody the guard's place either.
+	link := pulled(t, r, "link", nil, testengine.File{Path: "/run", Link: "/var/elsewhere"}, testengine.File{Path: "/var/elsewhere/"})
+	if linked := run(t, r, in(t, r, link, "escape")); linked != got {
+		t.Errorf("with a link for /run it %s", linked)
 	}
 	s := in(t, r, ref, "sleep")
 	h := start(t, r, s)

@@ -24,6 +24,7 @@ import (
 // starter makes the containers of executions and has their guards start the programs.
 type starter struct {
 	cfg      Config
+	guard    string // path of the binary
 	engine   *engine.Engine
 	sandbox  *sandbox.Maker
 	sidecars *sidecar.Maker

@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/disk"
 	"github.com/starling-network/starling/node/runtime/docker/engine"
 	"github.com/starling-network/starling/node/runtime/docker/images"
+	"github.com/starling-network/starling/node/runtime/docker/ociruntime"
 	"github.com/starling-network/starling/node/runtime/docker/rundir"
 )
 
@@ -40,7 +41,7 @@ func (b *starter) tryRuntime(ctx context.Context) error {
 // tryLayers finds out whether containers can have layers, by starting a guard in one and taking it away again. Where
 // they cannot, images have a read-only root and a user that is not theirs, and the log names the remedy.
 func (b *starter) tryLayers(ctx context.Context, volumes disk.Volumes) {
-	const add = `{"runtimes": {"starling": {"path": "PATH OF STARLING", "runtimeArgs": ["oci-runtime"]}}}`
+	entry := daemonEntry(b.guard)
 	log := b.cfg.Logger.With("effect", "images run without their USER and with a read-only root")
 	switch {
 	case b.cfg.Runtime != "":
@@ -51,16 +52,26 @@ func (b *starter) tryLayers(ctx context.Context, volumes disk.Volumes) {
 		log.Info("containers have no layers", "reason", volumes.None())
 	case !b.sandbox.RuntimeKnown():
 		log.Info("containers have no layers", "reason", "the engine does not know the OCI runtime starling",
-			"remedy", "add "+add+" to the engine's daemon.json, systemctl reload docker, restart this peer")
+			"remedy", "add "+entry+" to the engine's daemon.json, systemctl reload docker, restart this peer")
 	default:
 		b.sandbox.Layers = true
 		if err := b.tryLayer(ctx, volumes); err != nil {
 			b.sandbox.Layers = false
 			log.Warn("containers have no layers", "reason", err,
-				"remedy", "the entry in the engine's daemon.json is to be "+add+
+				"remedy", "the entry in the engine's daemon.json is to be "+entry+
 					", with runc 1.1 or newer, Linux 5.19 or newer and the storage driver overlay2")
 		}
 	}
+}
+
+// daemonEntry returns the entry in the engine's daemon.json that makes layers possible, for a guard in a binary. The
+// whole peer's binary is no OCI runtime: the entry then names the place where starling-guard would lie.
+func daemonEntry(binary string) string {
+	if self, err := ownBinary(); err == nil && self == binary {
+		binary = beside(self)
+	}
+	return fmt.Sprintf(`{"runtimes": {%q: {"path": %q, "runtimeArgs": [%q]}}}`,
+		ociruntime.Name, binary, ociruntime.Subcommand)
 }
 
 func (b *starter) tryLayer(ctx context.Context, volumes disk.Volumes) (err error) {

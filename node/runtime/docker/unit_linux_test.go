@@ -107,7 +107,7 @@ func TestFreezing(t *testing.T) {
 func TestEnginesThatWillNotDo(t *testing.T) {
 	t.Parallel()
 	if self, err := os.Executable(); err == nil {
-		if _, err := guardBinary(self); err != nil {
+		if _, err := guardBinary(self, slog.Default()); err != nil {
 			t.Skip(err) // the race detector's binaries are dynamic
 		}
 	}

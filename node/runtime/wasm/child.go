@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/confine"
 	"github.com/starling-network/starling/node/runtime/wasm/mount"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,7 +43,7 @@ type readiness struct {
 	Kind  string `json:"kind,omitempty"` // empty: running
 	Error string `json:"error,omitempty"`
 
-	Confined Confined `json:"confined,omitzero"`
+	Confined confine.Confinement `json:"confined,omitzero"`
 }
 
 // ChildMain is the whole life of a child process: where the command line is `PROGRAM wasm-exec DIR` or `PROGRAM
@@ -51,7 +53,7 @@ func ChildMain() {
 	if len(os.Args) != 3 || os.Args[1] != GaugeSubcommand && os.Args[1] != Subcommand {
 		return
 	}
-	confined, err := enterBox()
+	confined, err := confine.Enter()
 	if os.Args[1] == GaugeSubcommand {
 		gaugeMain(os.Args[2], err)
 	}
@@ -64,7 +66,7 @@ func ChildMain() {
 		c, err = newChild(os.Args[2])
 	}
 	if err != nil {
-		tellParent(readiness{Kind: failOther, Error: err.Error()})
+		report(readiness{Kind: failOther, Error: err.Error()})
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -85,8 +87,8 @@ type child struct {
 	mounts []*mount.FS
 	quota  *mount.Quota
 
-	stopper  *stopper
-	confined Confined
+	stopper  *process.Stopper
+	confined confine.Confinement
 
 	mu      sync.Mutex // held permanently by the goroutine that ends the process
 	phase   phase
@@ -102,7 +104,7 @@ func newChild(dir string) (*child, error) {
 	if c.alive, err = os.OpenFile(filepath.Join(dir, aliveFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, fmt.Errorf("opening lock: %w", err)
 	}
-	if err := lock(c.alive, true); err != nil {
+	if err := process.Lock(c.alive); err != nil {
 		return nil, fmt.Errorf("taking lock: %w", err)
 	}
 	if c.owner, err = os.OpenFile(filepath.Join(dir, ownerFile), os.O_RDWR, 0); err != nil {
@@ -136,8 +138,8 @@ func (c *child) run() {
 		c.fail(failModule, err)
 	}
 	debug.SetMemoryLimit(math.MaxInt64)
-	yieldToPeer()
-	if c.stopper, err = newStopper(); err != nil {
+	process.Yield()
+	if c.stopper, err = process.NewStopper(); err != nil {
 		c.fail(failOther, err)
 	}
 	woken := make(chan os.Signal, 1) // once more is as good as often
@@ -154,17 +156,17 @@ func (c *child) run() {
 	if err != nil {
 		c.fail(failOther, err)
 	}
+	c.limitTo(c.limits.MilliCPU) // a start section runs while it is instantiated
 	if err := g.instantiate(); err != nil {
 		c.fail(failModule, err)
 	}
-	tellParent(readiness{Confined: c.confined})
-	c.limitTo(c.limits.MilliCPU)
+	report(readiness{Confined: c.confined})
 	c.end(g.call())
 }
 
 // fail ends a child before its guest ran.
 func (c *child) fail(kind string, err error) {
-	tellParent(readiness{Kind: kind, Error: err.Error()})
+	report(readiness{Kind: kind, Error: err.Error()})
 	fmt.Fprintln(os.Stderr, err)
 	c.mu.Lock()
 	os.Exit(1)
@@ -191,12 +193,13 @@ func (c *child) end(e runtime.Exit) {
 func (c *child) save(e runtime.Exit) error {
 	e.Started = c.started
 	return writeState(c.dir, statusFile, status{
-		Phase: c.phase, Pid: os.Getpid(), CPUMillis: uint64(cpuTime().Milliseconds()),
+		Phase: c.phase, Pid: os.Getpid(), CPUMillis: uint64(process.CPUTime().Milliseconds()),
 		MemoryMiB: uint32((c.mem.size.Load() + 1<<20 - 1) >> 20), Exit: e,
 	})
 }
 
-func tellParent(r readiness) {
+// report writes the readiness to the parent.
+func report(r readiness) {
 	pipe := os.NewFile(readyFD, "ready")
 	if pipe == nil {
 		return

@@ -10,9 +10,9 @@
 //
 // A guest that computes without calling the host cannot be interrupted inside a process cheaply (wazero's own way makes
 // it three times slower), so that ending it means ending its process. The child ends itself; the peer kills it only if
-// it does not. Locks, not process ids, show which processes live: the kernel drops them with their process however it
-// dies, and no other process can inherit them. When owner.lock is free the child waits Config.Grace for another peer
-// process to take it, and then ends with reason "lost".
+// it does not. Locks, not process ids, show which processes live (package process): the kernel drops them with their
+// process however it dies, and no other process can inherit them. When owner.lock is free the child waits Config.Grace
+// for another peer process to take it, and then ends with reason "lost".
 //
 // A paused child is a process that has stopped itself (SIGSTOP). On Linux a kernel timer wakes it every second to see
 // whether its peer still lives; elsewhere it stays stopped until a peer recovers it.
@@ -28,7 +28,8 @@
 //
 //	memory     the guest's linear memory, by its allocator; the sandbox itself takes some 30 MiB more. The
 //	           kernel bounds all memory of the child (childMemory): a few bytes of a module can name
-//	           gigabytes of locals for the compiler
+//	           gigabytes of locals for the compiler, or of table entries. A child that the kernel refuses
+//	           memory dies, and its execution has ended with reason "oom"
 //	wall time  the child's timer; on Linux a kernel timer kills it if that should fail
 //	CPU        a guest has one thread, so one core is the most it gets. Below 1000 MilliCPU, on Linux, the child stops
 //	           itself (SIGSTOP, woken by a kernel timer) whenever it is ahead of its share; elsewhere MilliCPU is not
@@ -40,12 +41,15 @@
 //	network    there is none: wasip1 has no sockets and none are given
 //	modules    MaxModule bytes; imports other than wasi_snapshot_preview1 are refused at Start
 //
-// On Linux the child itself is confined before it reads anything, so that a bug in the guest's sandbox does not lead to
-// the peer's files: no new privileges; by Landlock, as far as the kernel has it, no file but those of the execution,
-// the program, the mounts and the compile cache, no TCP and no signal to others; by seccomp no system call that the
-// sandbox does not need, so no socket of any kind, no other program, no look into another process. The log names this
-// system's parts. The compile cache is shared by all children: one that broke out of its sandbox could change another
-// one's code within the same confines. Of children that start a program at once, one compiles it and the others wait.
+// The child itself is confined before it reads anything (package confine), so that a bug in the guest's sandbox does
+// not lead to the peer's files. On Linux there are no new privileges; by Landlock, as far as the kernel has it, no file
+// but those of the execution, the program, the mounts and the compile cache, no TCP and no signal to others; by seccomp
+// no system call that the sandbox does not need, so no socket of any kind, no other program, no look into another
+// process. The log names this system's parts. The compile cache (package compilecache) is shared by all children: one
+// that broke out of its sandbox could change another one's code within the same confines. Of children that start a
+// program at once, one compiles it and the others wait.
+//
+// A module's start section runs before Start returns, under the same limits. One that traps there is a bad module.
 //
 // # Probes
 //

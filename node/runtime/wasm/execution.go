@@ -8,9 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,13 +31,13 @@ type execution struct {
 	gone    chan struct{} // closed when this runtime no longer owns it
 	exit    runtime.Exit  // read after over
 
-	pausing sync.Mutex  // one pause or resume at a time
-	alarm   *time.Timer // resumes at the wall-time limit; guarded by pausing
+	owner    *os.File // locked until gone
+	disowned sync.Once
+	killing  atomic.Bool
+	usage    atomic.Pointer[runtime.Stats] // last figures before the end; nil if there are none
 
-	mu      sync.Mutex
-	owner   *os.File // locked; nil when gone
-	killing bool
-	last    runtime.Stats // last figures before the end
+	pausing sync.Mutex  // one pause or resume at a time, with the child's answer to it
+	alarm   *time.Timer // resumes at the wall-time limit; guarded by pausing
 }
 
 func newExecution(id, dir string, owner *os.File) *execution {
@@ -44,20 +46,17 @@ func newExecution(id, dir string, owner *os.File) *execution {
 
 // disown frees the owner lock.
 func (e *execution) disown() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.owner != nil {
+	e.disowned.Do(func() {
 		_ = e.owner.Close()
-		e.owner = nil
 		close(e.gone)
-	}
+	})
 }
 
 // takeOwnership takes the owner lock. The child itself holds it for moments when it looks whether anybody does.
 func (e *execution) takeOwnership(ctx context.Context) error {
 	for deadline := time.Now().Add(time.Second); ; {
-		err := lock(e.owner, true)
-		if err == nil || !errors.Is(err, errLocked) {
+		err := process.Lock(e.owner)
+		if err == nil || !errors.Is(err, process.ErrLocked) {
 			return err
 		}
 		if time.Now().After(deadline) {
@@ -115,7 +114,7 @@ func (e *execution) awaitDeath() error {
 	t := time.NewTicker(adoptedPoll)
 	defer t.Stop()
 	for {
-		alive, err := held(f)
+		alive, err := process.Held(f)
 		if err != nil || !alive {
 			return nil
 		}
@@ -133,11 +132,12 @@ func (e *execution) settle() runtime.Exit {
 	if err == nil && s.Phase == phaseEnded {
 		return s.Exit
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	s.Exit = runtime.Exit{Code: runtime.CodeLost, Reason: runtime.ReasonLost, Started: time.Now(), Ended: time.Now()}
-	if e.killing {
+	switch {
+	case e.killing.Load():
 		s.Exit.Code, s.Exit.Reason = runtime.CodeKilled, runtime.ReasonKilled
+	case outOfMemory(e.dir): // a table, say: it is no part of the linear memory
+		s.Exit.Code, s.Exit.Reason = runtime.CodeKilled, runtime.ReasonOOM
 	}
 	if info, err := os.Stat(filepath.Join(e.dir, specFile)); err == nil {
 		s.Exit.Started = info.ModTime()
@@ -145,7 +145,9 @@ func (e *execution) settle() runtime.Exit {
 	if e.cmd != nil && e.cmd.ProcessState != nil {
 		s.CPUMillis = uint64((e.cmd.ProcessState.UserTime() + e.cmd.ProcessState.SystemTime()).Milliseconds())
 	}
-	s.CPUMillis, s.MemoryMiB = max(s.CPUMillis, e.last.CPUMillis), max(s.MemoryMiB, e.last.MemoryMiB)
+	if last := e.usage.Load(); last != nil {
+		s.CPUMillis, s.MemoryMiB = max(s.CPUMillis, last.CPUMillis), max(s.MemoryMiB, last.MemoryMiB)
+	}
 	s.Phase, s.Pid = phaseEnded, max(s.Pid, 1)
 	_ = writeState(e.dir, statusFile, s) // where it cannot be written, a later process settles it again the same way
 	return s.Exit
@@ -156,9 +158,7 @@ func (e *execution) kill(ctx context.Context) error {
 	if err := e.resume(); err != nil { // a stopped process does not take the first signal
 		return fmt.Errorf("killing %s: %w", e.id, err)
 	}
-	e.mu.Lock()
-	e.killing = true
-	e.mu.Unlock()
+	e.killing.Store(true)
 	for _, sig := range []os.Signal{unix.SIGTERM, unix.SIGKILL} {
 		if err := e.signal(sig); err != nil {
 			return fmt.Errorf("killing %s: %w", e.id, err)
@@ -206,7 +206,7 @@ func (e *execution) signal(sig os.Signal) error {
 		return nil
 	}
 	defer f.Close()
-	if alive, err := held(f); err != nil || !alive {
+	if alive, err := process.Held(f); err != nil || !alive {
 		return err
 	}
 	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -215,22 +215,27 @@ func (e *execution) signal(sig os.Signal) error {
 	return nil
 }
 
+// stats reads the usage from the kernel while the child lives, and from its status after. The kernel's figure may go
+// before the status reports the end: until then the CPU time is at least that of the last call.
 func (e *execution) stats() (runtime.Stats, error) {
 	s, err := readStatus(e.dir)
 	if err != nil {
 		return runtime.Stats{}, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	now := runtime.Stats{CPUMillis: s.CPUMillis, MemoryMiB: s.MemoryMiB}
-	if s.Phase != phaseEnded {
-		if cpu, memory, err := liveUsage(s.Pid); err == nil {
-			now = runtime.Stats{CPUMillis: max(cpu, s.CPUMillis), MemoryMiB: memory}
+	if s.Phase == phaseEnded {
+		return now, nil
+	}
+	if cpu, memory, err := process.Usage(s.Pid); err == nil {
+		now = runtime.Stats{CPUMillis: max(cpu, s.CPUMillis), MemoryMiB: memory}
+	}
+	for {
+		last := e.usage.Load()
+		if last != nil {
+			now.CPUMillis = max(now.CPUMillis, last.CPUMillis)
+		}
+		if e.usage.CompareAndSwap(last, &now) {
+			return now, nil
 		}
 	}
-	if s.Phase != phaseEnded {
-		now.CPUMillis = max(now.CPUMillis, e.last.CPUMillis)
-		e.last = now
-	}
-	return now, nil
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/gauge"
+	"github.com/starling-network/starling/node/runtime/wasm/confine"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 	"github.com/starling-network/starling/verify/challenge"
 )
 
@@ -25,14 +27,14 @@ const GaugeSubcommand = "wasm-gauge"
 // reason why it could not be confined.
 func gaugeMain(milliCPU string, err error) {
 	goruntime.GOMAXPROCS(2)
-	yieldToPeer()
+	process.Yield()
 	var m uint64
 	if err == nil {
 		m, err = strconv.ParseUint(milliCPU, 10, 32)
 	}
 	c := &child{}
 	if err == nil {
-		c.stopper, err = newStopper()
+		c.stopper, err = process.NewStopper()
 	}
 	if err == nil {
 		c.limitTo(uint32(m))
@@ -60,7 +62,7 @@ func (r *Runtime) Gauge(ctx context.Context, h runtime.Handle) (runtime.Gauge, e
 		return nil, fmt.Errorf("gauging: %w", err)
 	}
 	cmd := exec.Command(r.cfg.Command[0], GaugeSubcommand, strconv.FormatUint(uint64(spec.Spec.Limits.MilliCPU), 10))
-	cmd.Env = []string{"GOMAXPROCS=2", box{}.env()}
+	cmd.Env = []string{"GOMAXPROCS=2", confine.Box{}.Env()}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to the peer's terminal are not for it
 	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	goruntime "runtime"
 	"runtime/metrics"
 	"slices"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/wasm/canonical"
+	"github.com/starling-network/starling/node/runtime/wasm/compilecache"
 	"github.com/starling-network/starling/node/runtime/wasm/mount"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -81,7 +80,7 @@ func (c *child) prepare() (*guest, error) {
 // it. An entry that is damaged fails every compilation that finds it, and a full disk fails the adding of one: so the
 // cache is emptied once, and then done without.
 func (g *guest) compile(code []byte) (err error) {
-	done := takeTurn(g.c.spec.CacheDir, code, turnPatience)
+	done := compilecache.TakeTurn(g.c.spec.CacheDir, code)
 	defer func() { done(err == nil) }()
 	ctx := context.Background()
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false)
@@ -97,22 +96,13 @@ func (g *guest) compile(code []byte) (err error) {
 		if !strings.Contains(err.Error(), "compilationcache") {
 			break
 		}
-		emptyCache(g.c.spec.CacheDir)
+		compilecache.Empty(g.c.spec.CacheDir)
 	}
 	g.rt = wazero.NewRuntimeWithConfig(ctx, config)
 	if g.compiled, err = g.rt.CompileModule(ctx, code); err != nil {
 		return fmt.Errorf("compiling program: %w", err)
 	}
 	return nil
-}
-
-// emptyCache removes every entry of the compile cache; processes that have one loaded are not disturbed.
-func emptyCache(dir string) {
-	dirs, _ := filepath.Glob(filepath.Join(dir, "wazero-*"))
-	for _, d := range dirs {
-		_ = os.RemoveAll(d)
-	}
-	forgetTurns(dir)
 }
 
 // provideWASI instantiates the host functions with the hook around each call.

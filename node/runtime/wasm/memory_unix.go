@@ -13,10 +13,3 @@ func release(b []byte) {
 		_ = unix.Munmap(b)
 	}
 }
-
-// boundMemory makes the kernel refuse this process more than n bytes of data, whatever asks for it: a module's few
-// bytes can name gigabytes of locals or elements, which the compiler would allocate. The Go runtime then ends the
-// process.
-func boundMemory(n uint64) error {
-	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: n, Max: n})
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,7 +61,7 @@ func (e *execution) awaitStopped(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if s.Phase == phaseEnded || threadsStopped(s.Pid) {
+		if s.Phase == phaseEnded || process.Stopped(s.Pid) {
 			return nil
 		}
 		select {

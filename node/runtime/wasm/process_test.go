@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/compilecache"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -107,7 +109,7 @@ func awaitChildsEnd(t *testing.T, dir string) {
 	}
 	defer f.Close()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		switch alive, err := held(f); {
+		switch alive, err := process.Held(f); {
 		case err != nil:
 			t.Fatal(err)
 		case !alive:
@@ -217,7 +219,7 @@ func TestTrap(t *testing.T) {
 
 func TestCPUShare(t *testing.T) {
 	t.Parallel()
-	if !canWake {
+	if !process.CanWake {
 		t.Skip("CPU shares are not enforced here")
 	}
 	r := newRuntime(t, time.Minute)
@@ -330,7 +332,11 @@ func TestCompiledOnce(t *testing.T) {
 // compilations counts how often the one program of a cache was compiled since the cache was pruned.
 func compilations(t *testing.T, cache string) int {
 	t.Helper()
-	b, err := os.ReadFile(turnFile(t, cache))
+	turns, err := filepath.Glob(filepath.Join(cache, "*.turn"))
+	if err != nil || len(turns) != 1 {
+		t.Fatalf("turns: %v, %v", turns, err)
+	}
+	b, err := os.ReadFile(turns[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +383,7 @@ func TestCache(t *testing.T) {
 		}
 		run()
 	}
-	pruneCache(cache, 1)
+	compilecache.Prune(cache, 1)
 	if entries, _ := filepath.Glob(filepath.Join(cache, "*", "*")); len(entries) != 0 {
 		t.Errorf("after pruning: %v", entries)
 	}
@@ -413,7 +419,7 @@ func BenchmarkStart(b *testing.B) {
 // A program that is asleep for its CPU share nearly always stays paused past its own timer.
 func TestPausedBelowItsShare(t *testing.T) {
 	t.Parallel()
-	if !canWake {
+	if !process.CanWake {
 		t.Skip("CPU shares are not enforced here")
 	}
 	s := spin(t)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/confine"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 )
 
 // maxReadiness bounds the line a child reports with; a compiler's complaint can be long.
@@ -89,7 +91,8 @@ func (r *Runtime) prepareDir(s runtime.Spec) (*os.File, error) {
 		_ = owner.Close()
 		return nil, err
 	default:
-		err = errors.Join(lock(owner, true), os.Chmod(s.Dir, 0o700), os.Mkdir(filepath.Join(s.Dir, controlDir), 0o700),
+		err = errors.Join(process.Lock(owner),
+			os.Chmod(s.Dir, 0o700), os.Mkdir(filepath.Join(s.Dir, controlDir), 0o700),
 			writeState(s.Dir, specFile, childSpec{Spec: s, CacheDir: r.cfg.CacheDir, Grace: r.cfg.Grace}))
 	}
 	if err != nil {
@@ -114,7 +117,7 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec) erro
 	}
 	defer last.Close()
 	cmd := exec.Command(r.cfg.Command[0], append(slices.Clone(r.cfg.Command[1:]), e.dir)...)
-	cmd.Dir, cmd.Env = e.dir, []string{"GOGC=off", "GOMAXPROCS=2", r.boxOf(s).env()}
+	cmd.Dir, cmd.Env = e.dir, []string{"GOGC=off", "GOMAXPROCS=2", r.boxOf(s).Env()}
 	cmd.Stdout, cmd.Stderr = last, last
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to the peer's terminal are not for it
@@ -135,15 +138,18 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec) erro
 		err = json.Unmarshal(line, &ok)
 	}
 	if err != nil {
-		if words, _ := readState(e.dir, childLog); bytes.Contains(words, []byte("out of memory")) {
+		if outOfMemory(e.dir) {
 			const most = childMemory >> 20
 			return fmt.Errorf("%w: compiling it takes more than %d MiB of memory", runtime.ErrBadModule, most)
+		}
+		if s, err := readStatus(e.dir); err == nil && s.Exit.Reason == runtime.ReasonTimeout {
+			return nil // it has reached its wall-time limit already, as in its start section: Wait returns that
 		}
 		return fmt.Errorf("child ended before it was ready: %w: %s", err, lastWords(e.dir))
 	}
 	switch ok.Kind {
 	case "":
-		r.confined.Do(func() { r.sayConfined(ok.Confined) })
+		r.confined.Do(func() { r.logConfinement(ok.Confined) })
 		return nil
 	case failModule:
 		return fmt.Errorf("%w: %s", runtime.ErrBadModule, ok.Error)
@@ -151,6 +157,12 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec) erro
 		return fmt.Errorf("%w: %s", runtime.ErrBadMount, ok.Error)
 	}
 	return errors.New(ok.Error)
+}
+
+// outOfMemory reports whether the Go runtime ended a child because the kernel refused it memory.
+func outOfMemory(dir string) bool {
+	words, _ := readState(dir, childLog)
+	return bytes.Contains(words, []byte("out of memory"))
 }
 
 // lastWords is the end of the child's own log.
@@ -161,4 +173,31 @@ func lastWords(dir string) string {
 	}
 	b = bytes.TrimSpace(b)
 	return strings.ToValidUTF8(string(b[max(0, len(b)-500):]), "?")
+}
+
+// boxOf returns the box of an execution's child.
+func (r *Runtime) boxOf(s runtime.Spec) confine.Box {
+	b := confine.Box{
+		Memory: uint64(s.Limits.WithDefaults().MemoryMiB)<<20 + childMemory,
+		Files:  []string{s.Module}, Write: []string{s.Dir, r.cfg.CacheDir},
+	}
+	for _, m := range s.Mounts {
+		if m.ReadOnly {
+			b.Read = append(b.Read, m.Host)
+		} else {
+			b.Write = append(b.Write, m.Host)
+		}
+	}
+	return b
+}
+
+// logConfinement logs the confinement of the children of this runtime.
+func (r *Runtime) logConfinement(c confine.Confinement) {
+	if c.Landlock == 0 || !c.Seccomp {
+		r.cfg.Logger.Warn("this system confines WASM programs by their own sandbox only, or by little more",
+			"landlock", c.Landlock, "seccomp", c.Seccomp)
+		return
+	}
+	r.cfg.Logger.Info("WASM programs are confined beside their own sandbox",
+		"landlock", c.Landlock, "seccomp", c.Seccomp)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/wasm/canonical"
+	"github.com/starling-network/starling/node/runtime/wasm/compilecache"
 )
 
 // Name is the name of this runtime in orders and offers.
@@ -70,7 +71,7 @@ func New(cfg Config) (*Runtime, error) {
 	if err := os.MkdirAll(cfg.CacheDir, 0o700); err != nil {
 		return nil, fmt.Errorf("wasm runtime: creating cache: %w", err)
 	}
-	pruneCache(cfg.CacheDir, int64(cfg.CacheMiB)<<20)
+	compilecache.Prune(cfg.CacheDir, int64(cfg.CacheMiB)<<20)
 	return &Runtime{cfg: cfg}, nil
 }
 

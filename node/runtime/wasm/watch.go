@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/wasm/process"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,9 +22,6 @@ const (
 	// wakeInterval is how often a paused child is woken to see whether its peer is still there: it runs for less than a
 	// millisecond.
 	wakeInterval = time.Second
-	// stopSlack is how much later a second timer wakes the child, should the first have come before the child had
-	// stopped.
-	stopSlack = 5 * time.Second
 )
 
 // watchOwner ends the child when its peer's process is gone and no other has taken its place within the grace. The
@@ -31,11 +29,11 @@ const (
 func (c *child) watchOwner() {
 	poll := min(max(c.spec.Grace/20, time.Millisecond), 250*time.Millisecond)
 	for {
-		if err := awaitFree(c.owner); err != nil {
+		if err := process.AwaitFree(c.owner); err != nil {
 			c.end(runtime.Exit{Code: runtime.CodeLost, Reason: runtime.ReasonLost})
 		}
 		for deadline := time.Now().Add(c.spec.Grace); ; time.Sleep(poll) {
-			if adopted, err := held(c.owner); adopted && err == nil {
+			if adopted, err := process.Held(c.owner); adopted && err == nil {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -61,17 +59,17 @@ func (c *child) watchPause(woken <-chan os.Signal) {
 		if _, err := os.Stat(filepath.Join(c.dir, pausedFile)); err != nil {
 			continue
 		}
-		if owned, err := held(c.owner); err != nil || !owned {
+		if owned, err := process.Held(c.owner); err != nil || !owned {
 			continue
 		}
-		if err := c.stopper.stop(wakeInterval); err != nil {
+		if err := c.stopper.Stop(wakeInterval); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
 }
 
 func (c *child) watchWallTime() {
-	_ = killAfter(c.limits.WallTime + wallTimeSlack) // a second line, where the system has it
+	_ = process.KillAfter(c.limits.WallTime + wallTimeSlack) // a second line, where the system has it
 	time.Sleep(c.limits.WallTime)
 	c.end(runtime.Exit{Code: runtime.CodeTimeout, Reason: runtime.ReasonTimeout})
 }
@@ -87,7 +85,7 @@ func (c *child) watchUsage() {
 
 // limitTo limits the process to its share of a core, where it can.
 func (c *child) limitTo(milliCPU uint32) {
-	if milliCPU > 0 && milliCPU < 1000 && canWake {
+	if milliCPU > 0 && milliCPU < 1000 && process.CanWake {
 		go c.limitCPU(float64(milliCPU) / 1000)
 	}
 }
@@ -96,17 +94,17 @@ func (c *child) limitTo(milliCPU uint32) {
 // can be; unused share is not saved up.
 func (c *child) limitCPU(share float64) {
 	const slice = 10 * time.Millisecond
-	start, base := time.Now(), cpuTime()
+	start, base := time.Now(), process.CPUTime()
 	for {
 		time.Sleep(slice)
-		now, used := time.Now(), cpuTime()
+		now, used := time.Now(), process.CPUTime()
 		ahead := used - base - time.Duration(float64(now.Sub(start))*share)
 		switch {
 		case ahead <= 0:
 			start, base = now, used
 		case ahead > slice/4:
 			c.mu.Lock() // not while the status is being written: Stop would find the process slow
-			err := c.stopper.stop(time.Duration(float64(ahead) / share))
+			err := c.stopper.Stop(time.Duration(float64(ahead) / share))
 			c.mu.Unlock()
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -114,13 +112,4 @@ func (c *child) limitCPU(share float64) {
 			}
 		}
 	}
-}
-
-// cpuTime is the CPU this process has used.
-func cpuTime() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(unix.TimevalToNsec(u.Utime) + unix.TimevalToNsec(u.Stime))
 }

@@ -92,12 +92,15 @@ func NewLightWorld(t testing.TB, commands []func(*cli.App) *cobra.Command, relay
 	}
 	t.Cleanup(func() { host.Close() })
 	w.Chain.Mint(key.Key(), minted)
-	c, err := client.New(t.Context(), client.Parts{
+	parts := client.Parts{
 		Config: config.Default(), Home: home, Genesis: w.Genesis, Key: key, Owner: key.Key(), Host: host,
 		Entries: []peer.AddrInfo{entry}, Store: journal, Blobs: blobs, Runtimes: programtest.Runtimes(),
-		Ledger: w.Chain.Ledger(key.Key()), Program: w.Chain.Ledger(key.Key()), SlotEvery: time.Second,
-		Version: "test", Log: p2ptest.Quiet(),
-	})
+		SlotEvery: time.Second,
+		Version:   "test", Log: p2ptest.Quiet(),
+	}
+	ledger := w.Chain.Ledger(key.Key())
+	parts.Access.Ledger, parts.Access.Program = ledger, ledger
+	c, err := client.New(t.Context(), parts)
 	if err != nil {
 		t.Fatal(err)
 	}

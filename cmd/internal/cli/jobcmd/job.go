@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/job/jobfile"
@@ -195,7 +194,7 @@ func jobTable(t *cli.Table, j job.Job) {
 		t.Row("secret", s.Name+" → "+at)
 	}
 	t.Row("ranks", j.Count)
-	t.Row("each", fmt.Sprintf("%d × %s%s", j.Resources.Units, j.Resources.Class, atLeast(j.Resources.PerUnit)))
+	t.Row("each", j.UnitsText())
 	t.Row("where", j.Placement)
 	if j.RoundCount() > 1 {
 		t.Row("rounds", j.RoundCount())
@@ -206,6 +205,9 @@ func jobTable(t *cli.Table, j job.Job) {
 	for _, out := range j.Outputs {
 		t.Row("output", out.Path)
 	}
+	if j.ScratchMiB > 0 {
+		t.Row("scratch", fmt.Sprintf("%d MiB at %s", j.ScratchMiB, job.ScratchPath))
+	}
 	if p := j.Restart.Policy; p != job.RestartNever {
 		t.Row("restart", fmt.Sprintf("%s, at most %d times", p, j.Restart.Max))
 	}
@@ -215,25 +217,4 @@ func jobTable(t *cli.Table, j job.Job) {
 	t.Row("time", fmt.Sprintf("%v in the queue, %v running", j.Timeouts.Queue, j.Timeouts.Run))
 	t.Row("price", "at most "+j.Payment.PriceText())
 	t.Row("budget", j.Payment.BudgetText())
-}
-
-// atLeast is ", at least 500m CPU, 256 MiB memory" or nothing.
-func atLeast(r market.Resources) string {
-	var parts []string
-	if r.MilliCPU > 0 {
-		parts = append(parts, fmt.Sprintf("%dm CPU", r.MilliCPU))
-	}
-	if r.MemoryMiB > 0 {
-		parts = append(parts, fmt.Sprintf("%d MiB memory", r.MemoryMiB))
-	}
-	if r.VRAMMiB > 0 {
-		parts = append(parts, fmt.Sprintf("%d MiB GPU memory", r.VRAMMiB))
-	}
-	if r.DiskMiB > 0 {
-		parts = append(parts, fmt.Sprintf("%d MiB disk", r.DiskMiB))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return ", at least " + strings.Join(parts, ", ")
 }

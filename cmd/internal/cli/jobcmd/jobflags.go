@@ -30,6 +30,7 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 	s.StringArrayVarP(&f.Inputs, "input", "i", nil,
 		"file or directory, SRC:DST, {rank} in SRC for one of each rank; may be repeated")
 	s.StringArrayVar(&f.Outputs, "out", nil, "directory of the program to keep; may be repeated")
+	s.StringVar(&f.Scratch, "scratch", "", "room at /scratch that nobody keeps, such as 50Gi, beside --disk")
 	s.StringVar(&f.Retries, "retries", "",
 		"how often a rank may be taken to another peer, and how often --restart starts it again (default 3)")
 	s.StringVar(&f.Restart, "restart", "",

@@ -73,6 +73,7 @@ func (w *world) testFail(t *testing.T) {
 func (w *world) testRefused(t *testing.T) {
 	module := filepath.Join(w.Files, "work.wasm")
 	w.CLI(t, "run", "--max-price", "0.01", "--queue-timeout", "1s", module).Want(t, cli.ExitNoMatch, `no match for 1 × 1 units of cpu`, `^hint: starling why`)
+	w.CLI(t, "run", "--max-price", "1", "--disk", "2Mi", "--scratch", "7Mi", "--queue-timeout", "1s", module).Want(t, cli.ExitNoMatch, `disk 8 MiB, asked 9 MiB`)
 	w.CLI(t, "run", "--max-price", "1000", "--timeout", "24h", module).Want(t, cli.ExitPayment, `can cost up to 24000.00 STAR`, `^hint: `)
 	w.CLI(t, "run", "--max-price", "1", filepath.Join(w.Files, "nowhere.wasm")).Want(t, cli.ExitUsage, `nowhere.wasm: no such file`)
 	w.CLI(t, "run", "--max-price", "1", w.Files).Want(t, cli.ExitUsage, `a module is one file`)

@@ -82,8 +82,13 @@ meters and pays. Where IMAGE has a tag and no digest, as in debian:12, all run w
 submitted.` + followLong + `
 
 A WASI program runs in a process of its own, which Linux confines beside the program's sandbox: it has the job's files,
-no sockets and no other program. A container has the image read-only, /tmp and /run in memory, its outputs (--out) on
-disk, no privileges, and no way outside without --network internet. Of the image, USER and HEALTHCHECK mean nothing.
+no sockets and no other program. A container has no way outside without --network internet, and its HEALTHCHECK means
+nothing. Where the provider's engine is set up for it, an image otherwise runs as it is: its USER with its HOME, and a
+root that can be written. Elsewhere, and with GPUs, USER means nothing, the root is read-only, and /tmp and /run are in
+memory.
+
+All files that a program writes share the disk of its lease: outputs (--out), a container's root, and /scratch, for
+which --scratch asks. TMPDIR names that; it is empty at each start, and nobody keeps it.
 
 An order tells its topic which keys want how many units of what kind for how long, and no address, price or budget. The
 providers that are asked, and readers of the chain, learn who pays whom. The provider of a rank sees its program and
@@ -149,6 +154,7 @@ paths in the file are taken from where it lies. Unknown fields and values out of
     resources: {class: cpu, memory: 256Mi}  or gpus: 1, cpu: 0.5, disk: 1Gi, units: 2
     inputs: [{src: "parts/{rank}.txt", dst: /in/part.txt}]
     outputs: [{src: /out}]
+    scratch: 50Gi                           room at /scratch that nobody keeps
     timeouts: {queue: 2m, run: 10m}
     payment: {maxPrice: 0.05/unit-hour, budget: 0.03}
 

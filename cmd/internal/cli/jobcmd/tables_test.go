@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/job/jobfile"
 )
 
@@ -55,21 +54,5 @@ budget   0.10
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
-	}
-}
-
-// The least resources of a unit are listed with their units, and nothing if there are none.
-func TestAtLeast(t *testing.T) {
-	t.Parallel()
-	for want, r := range map[string]market.Resources{
-		"":                    {},
-		", at least 500m CPU": {MilliCPU: 500},
-		", at least 1500m CPU, 256 MiB memory, 81920 MiB GPU memory, 1024 MiB disk": {
-			MilliCPU: 1500, MemoryMiB: 256, VRAMMiB: 81920, DiskMiB: 1024,
-		},
-	} {
-		if got := atLeast(r); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }

@@ -26,9 +26,9 @@ func NewProvider(a *cli.App) *cobra.Command {
 and prices set here survive a restart. Running leases always go on: no command here ends one.
 
 Images of jobs without GPUs run as they are, with their USER and a root they can write, if the peer is root and the
-engine's daemon.json has
+engine's daemon.json names starling-guard, which lies beside starling:
 
-  {"runtimes": {"starling": {"path": "/usr/local/bin/starling", "runtimeArgs": ["oci-runtime"]}}}
+  {"runtimes": {"starling": {"path": "/usr/local/bin/starling-guard", "runtimeArgs": ["oci-runtime"]}}}
 
 Otherwise a program has a user without privileges and a read-only root.`,
 		Example: `  starling provider status

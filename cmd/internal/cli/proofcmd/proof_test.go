@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api/server"
+	"github.com/starling-network/starling/node/api/server/proofs"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/notices"
@@ -58,7 +59,7 @@ func newShelf(t *testing.T) *shelf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api, err := server.Listen("", filepath.Join(s.home, config.FileAPI), s, server.BindProofs(s), p2ptest.Quiet())
+	api, err := server.Listen("", filepath.Join(s.home, config.FileAPI), s, proofs.Bind(s), p2ptest.Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}

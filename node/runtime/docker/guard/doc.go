@@ -34,5 +34,6 @@
 // guard can run where no descriptor comes out of (gVisor): a dialled connection or a terminal is a socket of the peer's
 // that the guard copies to and from.
 //
-// The binary is bind-mounted into the container, so it must be statically linked (CGO_ENABLED=0).
+// The binary is bind-mounted into the container, so it must be statically linked (CGO_ENABLED=0). It is starling-guard,
+// which has this package and others that containers need, and where that is missing the whole peer.
 package guard

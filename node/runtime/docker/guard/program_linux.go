@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,7 +81,7 @@ func (g *guard) writeSecrets() error {
 	if len(g.order.Secrets) == 0 {
 		return nil
 	}
-	if err := os.Mkdir(runtime.SecretsDir, 0o700); err != nil {
+	if err := os.Mkdir(runtime.SecretsDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("making secrets directory: %w", err)
 	}
 	for name, value := range g.order.Secrets {

@@ -13,6 +13,8 @@ import (
 )
 
 const (
+	// Program is the name of the small binary that is a guard. It lies beside the peer's own.
+	Program = "starling-guard"
 	// Subcommand is the first argument of a binary that is to be a guard.
 	Subcommand = "docker-guard"
 	// Path is where the binary lies in the container.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/starling-network/starling/node/runtime"
 )
 
 // config is an OCI runtime configuration. Fields that have no meaning here are kept as they are.
@@ -141,14 +143,32 @@ func (c *config) check() error {
 	return nil
 }
 
-// keepVolumes leaves out the file systems in memory that stand for volumes of the image: they are parts of the layer.
+// keepVolumes leaves out the file systems in memory that stand for /run and the volumes of the image: they are parts of
+// the layer. Secrets stay in memory.
 func (c *config) keepVolumes() {
+	memory := []string{"/dev", "/proc", "/sys", runtime.SecretsDir}
 	c.mounts = slices.DeleteFunc(c.mounts, func(m mount) bool {
-		system := slices.ContainsFunc([]string{"/run", "/dev", "/proc", "/sys"}, func(dir string) bool {
-			return m.Destination == dir || strings.HasPrefix(m.Destination, dir+"/") && dir != "/run"
+		return m.Type == "tmpfs" && !slices.ContainsFunc(memory, func(dir string) bool {
+			return m.Destination == dir || strings.HasPrefix(m.Destination, dir+"/")
 		})
-		return m.Type == "tmpfs" && !system
 	})
+}
+
+// takeFiles removes the bind mounts of files that the container gets as its own, and returns their sources by target.
+// There are none in a member of a cluster: the peer changes these files while the container runs.
+func (c *config) takeFiles() map[string]string {
+	sources := map[string]string{}
+	if slices.ContainsFunc(c.mounts, func(m mount) bool { return m.Destination == runtime.OverlayDir }) {
+		return sources
+	}
+	c.mounts = slices.DeleteFunc(c.mounts, func(m mount) bool {
+		own := m.isBind() && slices.Contains(ownFiles, m.Destination)
+		if own {
+			sources[m.Destination] = m.Source
+		}
+		return own
+	})
+	return sources
 }
 
 // pingGroups is the groups whose programs may open sockets for pings without a capability.

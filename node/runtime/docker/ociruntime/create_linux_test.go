@@ -24,10 +24,11 @@ echo "args $*"
 while [ "$1" != --bundle ]; do shift; done
 config=$2/config.json
 root=$(sed 's/.*"root":{[^}]*"path":"\([^"]*\)".*/\1/' "$config")
-for f in "$root" "$root/home" "$root/home/f" "$root/upper"; do
+for f in "$root" "$root/home" "$root/home/f" "$root/upper" "$root/run" "$root/run/app" "$root/etc" "$root/etc/hosts" "$root/etc/resolv.conf"; do
 	stat -c "file %n %u %g %a" "$f" | sed "s|$root|root|"
 done
 echo x > "$root/new" && echo written
+cat "$root/etc/hosts" "$root/etc/resolv.conf"
 for f in $(sed 's/"source":"/\n/g' "$config" | sed 's/".*//' | grep ^/); do
 	test -e "$f" && echo "source $f"
 	touch "$f" 2>/dev/null && echo "can write $f"
@@ -40,19 +41,25 @@ ulimit -c
 // playEngine makes a bundle in dir: an image in an overlay, a layer on another file system, and a configuration.
 func playEngine(t *testing.T, dir string, edit func(config string) string) {
 	t.Helper()
-	for _, d := range []string{"overlay2/l/low/home", "overlay2/id/diff", "overlay2/id/work", "overlay2/id/merged", "disk", "control", "bin", "bundle"} {
+	for _, d := range []string{"overlay2/l/low/home", "overlay2/l/low/etc", "overlay2/l/low/run/app", "e", "overlay2/id/diff", "overlay2/id/work", "overlay2/id/merged", "disk", "control", "bin", "bundle"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	low := filepath.Join(dir, "overlay2/l/low")
-	config := strings.NewReplacer(`"/d/merged"`, `"`+dir+`/overlay2/id/merged"`, `"/c"`, `"`+dir+`/control"`,
+	config := strings.NewReplacer(`"/e/`, `"`+dir+`/e/`, `"/d/merged"`, `"`+dir+`/overlay2/id/merged"`, `"/c"`, `"`+dir+`/control"`,
 		`"/layer"`, `"`+dir+`/disk/layer"`).Replace(engineConfig)
 	for _, err := range []error{
 		os.WriteFile(filepath.Join(low, "home/f"), []byte("f"), 0o600),
 		os.WriteFile(filepath.Join(dir, "overlay2/id/diff/upper"), nil, 0o644),
 		os.Chown(filepath.Join(low, "home"), 7, 8), os.Chmod(filepath.Join(low, "home"), 0o700),
 		os.Chown(filepath.Join(low, "home/f"), 7, 8),
+		os.Chown(filepath.Join(low, "run/app"), 7, 8),
+		os.WriteFile(filepath.Join(low, "etc/hosts"), []byte("the image's\n"), 0o600),
+		os.Symlink("../run/none/resolv.conf", filepath.Join(low, "etc/resolv.conf")),
+		os.WriteFile(filepath.Join(dir, "e/hosts"), []byte("the engine's hosts\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "e/resolv.conf"), []byte("the engine's resolver\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "e/passwd"), nil, 0o600),
 		os.WriteFile(filepath.Join(dir, "bin/runc"), []byte(fakeRunc), 0o755),
 		os.WriteFile(filepath.Join(dir, "bundle/config.json"), []byte(edit(config)), 0o600),
 	} {
@@ -119,13 +126,20 @@ func TestCreate(t *testing.T) {
 		fmt.Sprintf("file root/home %d %d 700", base+7, base+8),
 		fmt.Sprintf("file root/home/f %d %d 600", base+7, base+8),
 		fmt.Sprintf("file root/upper %d %d 644", base, base),
-		"written", "0",
+		fmt.Sprintf("file root/run %d %d 755", base, base),
+		fmt.Sprintf("file root/run/app %d %d 755", base+7, base+8),
+		fmt.Sprintf("file root/etc %d %d 755", base, base),
+		fmt.Sprintf("file root/etc/hosts %d %d 644", base, base),
+		fmt.Sprintf("file root/etc/resolv.conf %d %d 644", base, base),
+		"written", "the engine's hosts", "the engine's resolver", "0",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	if strings.Contains(out, "can write") || strings.Contains(out, dir+"/control") || !strings.Contains(out, "source /") {
+	// The container's own /run can be written, and nothing of the engine or the peer.
+	if strings.Count(out, "can write") != 1 || !strings.Contains(out, `{"destination":"/run","type":"bind","source":"/mnt/run"`) ||
+		!strings.Contains(out, "can write /mnt/run\n") || strings.Contains(out, dir+"/control") || strings.Contains(out, dir+"/e") {
 		t.Errorf("the control directory is not shown by a read-only mount:\n%s", out)
 	}
 	for _, name := range []string{"overlay2/id/diff/new", "overlay2/l/low/new"} {

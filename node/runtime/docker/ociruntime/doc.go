@@ -2,7 +2,7 @@
 // no other lease has, and a root that it may write. The engine starts it under the name that its operator gives it in
 // daemon.json:
 //
-//	"runtimes": {"starling": {"path": "/usr/local/bin/starling", "runtimeArgs": ["oci-runtime"]}}
+//	"runtimes": {"starling": {"path": "/usr/local/bin/starling-guard", "runtimeArgs": ["oci-runtime"]}}
 //
 // It is a filter. It changes the configuration of a container that is created with a layer, a directory that the peer
 // made in the volume of the lease and mounts at LayerPath, and then becomes runc with the same arguments. Every other
@@ -18,6 +18,10 @@
 // Files of the image thus belong to the users that the image names, without a copy. The layer and the volumes of the
 // image, which are parts of it, take room in the volume of the lease and nowhere else. Files that the container makes
 // belong on this machine to users of the range.
+//
+// The container's /etc/hosts, /etc/hostname and /etc/resolv.conf are copies in the layer, except in members of
+// clusters, where the peer changes them. Its /run is the image's, mounted on itself: root of the container could
+// otherwise rename it, with the guard's directory in it, and have another one in its place.
 //
 // Every bind mount is cloned with its flags before runc sees it. A user namespace may neither pass the directories of
 // the engine and the peer that only root may pass, nor change a flag of a mount that came from outside.

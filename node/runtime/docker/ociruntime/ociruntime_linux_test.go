@@ -2,6 +2,7 @@ package ociruntime
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -94,8 +95,12 @@ const engineConfig = `{"ociVersion": "1.0.2", "future": {"kept": 1},
 		{"destination": "/dev/shm", "type": "tmpfs", "source": "shm"},
 		{"destination": "/run", "type": "tmpfs", "source": "tmpfs"},
 		{"destination": "/run/cache", "type": "tmpfs", "source": "tmpfs"},
+		{"destination": "/run/secrets", "type": "tmpfs", "source": "tmpfs"},
 		{"destination": "/data", "type": "tmpfs", "source": "tmpfs"},
 		{"destination": "/run/starling", "type": "bind", "source": "/c", "options": ["rbind", "ro"]},
+		{"destination": "/etc/hosts", "type": "bind", "source": "/e/hosts", "options": ["rbind", "ro"]},
+		{"destination": "/etc/resolv.conf", "type": "bind", "source": "/e/resolv.conf", "options": ["rbind"]},
+		{"destination": "/etc/passwd", "type": "bind", "source": "/e/passwd", "options": ["rbind", "ro"]},
 		{"destination": "/run/starling/layer", "type": "bind", "source": "/layer", "options": ["rbind", "ro"]}],
 	"linux": {"resources": {"pids": {"limit": 3}}, "mountLabel": "",
 		"sysctl": {"net.ipv4.ping_group_range": "0 2147483647", "kernel.msgmax": "1"},
@@ -118,6 +123,9 @@ func TestConfig(t *testing.T) {
 		t.Error(err)
 	}
 	c.keepVolumes()
+	if got, want := c.takeFiles(), map[string]string{"/etc/hosts": "/e/hosts", "/etc/resolv.conf": "/e/resolv.conf"}; !maps.Equal(got, want) {
+		t.Errorf("its own files are %q, want %q", got, want)
+	}
 	if core, ok := c.takeCore(); !ok || core != (rlimit{Type: "RLIMIT_CORE"}) {
 		t.Errorf("the limit of core files is %+v, %v", core, ok)
 	}
@@ -135,8 +143,9 @@ func TestConfig(t *testing.T) {
 		"mounts": [
 			{"destination": "/proc", "type": "proc", "source": "proc"},
 			{"destination": "/dev/shm", "type": "tmpfs", "source": "shm"},
-			{"destination": "/run", "type": "tmpfs", "source": "tmpfs"},
-			{"destination": "/run/starling", "type": "bind", "source": "/c", "options": ["rbind", "ro"]}],
+			{"destination": "/run/secrets", "type": "tmpfs", "source": "tmpfs"},
+			{"destination": "/run/starling", "type": "bind", "source": "/c", "options": ["rbind", "ro"]},
+			{"destination": "/etc/passwd", "type": "bind", "source": "/e/passwd", "options": ["rbind", "ro"]}],
 		"linux": {"resources": {"pids": {"limit": 3}}, "mountLabel": "",
 			"sysctl": {"net.ipv4.ping_group_range": "0 65535", "kernel.msgmax": "1"},
 			"namespaces": [{"type": "mount"}, {"type": "network"}, {"type": "user", "path": "/mnt/users"}],
@@ -144,6 +153,10 @@ func TestConfig(t *testing.T) {
 			"gidMappings": [{"containerID": 0, "hostID": 2000224256, "size": 65536}]}}`
 	if json.Unmarshal(b, &got) != nil || json.Unmarshal([]byte(changed), &want) != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %s\nwant %s", b, changed)
+	}
+	c.mounts = append(c.mounts, mount{Destination: runtime.OverlayDir, Type: "bind"}, mount{Destination: "/etc/hosts", Type: "bind"})
+	if got := c.takeFiles(); len(got) > 0 {
+		t.Errorf("of a member of a cluster %q are taken", got)
 	}
 	if c.takeNetwork() != "" {
 		t.Error("a network of its own is taken for another's")

@@ -52,6 +52,9 @@ func prepare(c command) error {
 	}
 	cfg.keepVolumes()
 	b := &builder{stage: stage}
+	if b.files, err = readFiles(cfg.takeFiles()); err != nil {
+		return err
+	}
 	if b.users, err = userNamespace(l.base); err != nil {
 		return err
 	}
@@ -153,6 +156,7 @@ type builder struct {
 	users  *os.File // the user namespace
 	images []clone
 	binds  map[int]clone // by their index in the configuration
+	files  map[string][]byte
 	layer  clone
 }
 
@@ -271,6 +275,9 @@ func (b *builder) build(cfg *config, l *layer) error {
 		",index=off,metacopy=off,volatile"
 	if err := unix.Mount("overlay", root, "overlay", unix.MS_NODEV|unix.MS_NOATIME, options); err != nil {
 		return fmt.Errorf("mounting overlay: %w", err)
+	}
+	if err := b.fillRoot(cfg, root, l.base); err != nil {
+		return err
 	}
 	users := filepath.Join(b.stage, "users")
 	err = os.WriteFile(users, nil, 0o600)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,10 +34,12 @@ func asIs() {
 	try("read volume", err)
 	try("volume", write("/store/a"))
 	try("tmp", write("/tmp/a"))
-	try("run", write("/run/a"))
+	_, err = os.ReadFile("/run/app/seed")
+	try("read of the image's run", err)
+	try("run", write("/run/app/a"))
 	_, err = os.ReadFile("/root/secret")
 	try("read of root's", err)
-	for _, dir := range []string{"/", "/tmp", "/store"} {
+	for _, dir := range []string{"/", "/tmp", "/store", "/run/app"} {
 		var s unix.Statfs_t
 		err := unix.Statfs(dir, &s)
 		if err == nil && s.Type != unix.OVERLAYFS_SUPER_MAGIC {
@@ -64,6 +67,13 @@ func root(files []string) {
 	}
 	try("make "+files[1]+".d", os.Mkdir(files[1]+".d", 0o700))
 	try("remove /guest", os.Remove("/guest"))
+	for _, f := range []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"} {
+		err := write(f)
+		if err == nil { // as packages' scripts do
+			err = errors.Join(write(f+".new"), os.Rename(f+".new", f))
+		}
+		try("change "+f, err)
+	}
 }
 
 // escape prints everything that root of a user namespace can do beyond it.
@@ -96,7 +106,6 @@ func escape() {
 		"/proc/sys/user/max_user_namespaces", "/proc/sysrq-trigger",
 		"/sys/kernel/uevent_helper", "/sys/fs/cgroup/cgroup.procs",
 		"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/run/starling/guard", "/run/starling/new", "/run/starling/stop",
-		"/etc/hosts", "/etc/hostname", "/etc/resolv.conf",
 	} {
 		flags := os.O_WRONLY
 		if strings.HasPrefix(f, "/run/starling/") {
@@ -107,6 +116,11 @@ func escape() {
 			_ = h.Close()
 		}
 		say("write "+f, err)
+	}
+	// Another directory in the place of the guard's would have the program taken for the guard.
+	for _, dir := range []string{"/run", "/run/starling"} {
+		say("rename "+dir, os.Rename(dir, dir+".old"))
+		say("remove "+dir, unix.Unlinkat(unix.AT_FDCWD, dir, unix.AT_REMOVEDIR))
 	}
 	for name, flag := range map[string]uintptr{
 		"user": syscall.CLONE_NEWUSER, "mount": syscall.CLONE_NEWNS, "network": syscall.CLONE_NEWNET,

@@ -185,8 +185,8 @@ func LimitIO(h *container.HostConfig, device uint64) {
 }
 
 // tmpfs are the places in memory: /run and /tmp, and the image's volumes, which would otherwise be directories of the
-// engine without any limit. In a container with a layer /tmp is a part of that, and package ociruntime takes away those
-// of volumes.
+// engine without any limit. In a container with a layer /tmp is a part of that, package ociruntime takes away the
+// others in favour of the image's own, and secrets have a place of their own.
 func (m *Maker) tmpfs(s runtime.Spec, img images.Config) map[string]string {
 	// runc gives a place the mode that the image has there, so it is the user's own
 	user, _, _ := strings.Cut(m.userOf(s).name, ":")
@@ -197,6 +197,9 @@ func (m *Maker) tmpfs(s runtime.Spec, img images.Config) map[string]string {
 	}
 	if m.Layered(s) {
 		delete(places, "/tmp")
+		if len(s.Secrets) > 0 {
+			places[runtime.SecretsDir] = options + ",noexec"
+		}
 	}
 	for _, m := range s.Mounts {
 		delete(places, m.Guest)

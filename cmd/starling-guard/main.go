@@ -1,0 +1,23 @@
+// Command starling-guard is the part of a peer that containers have: their first process, the remote shell of clusters,
+// the probes of audits, and the OCI runtime that operators name in their engine's daemon.json. It lies beside starling.
+// Engine and containers start it several times for each job, and it starts in a third of the time of the whole peer.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/starling-network/starling/node/runtime/agent"
+	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/runtime/docker/ociruntime"
+	"github.com/starling-network/starling/node/runtime/gauge"
+)
+
+func main() {
+	ociruntime.Main() // returns unless this process stands in for runc
+	agent.Main()      // returns unless this process is a cluster's remote shell inside a container
+	guard.Main()      // returns unless this process is the first of a container
+	gauge.Main()      // returns unless it computes a probe inside one
+	fmt.Fprintln(os.Stderr, "starling-guard is started by peers and container engines; see starling provider --help")
+	os.Exit(2)
+}

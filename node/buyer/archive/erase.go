@@ -1,0 +1,39 @@
+package archive
+
+import (
+	"context"
+	"errors"
+
+	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/mesh"
+	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/secrets"
+	"github.com/starling-network/starling/node/buyer/trace"
+	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/store"
+)
+
+// eraseBatch is how many records one write removes, about.
+const eraseBatch = 1000
+
+// Erase deletes what the journal has of a job, but neither the job nor its leases: the caller deletes
+// those afterwards, so that a crash in between leaves a job, which can be erased again.
+func Erase(ctx context.Context, st store.Store, id string, bought []string) error {
+	var gone journal.Batch
+	mesh.Records.Delete(&gone, id)
+	secrets.Records.Delete(&gone, id)
+	if err := trace.Records.Clear(ctx, st, &gone, id+"/"); err != nil {
+		return err
+	}
+	for _, l := range bought {
+		err := errors.Join(leases.Receipts.Clear(ctx, st, &gone, l+"/"), probe.Records.Clear(ctx, st, &gone, l+"/"))
+		if err == nil && gone.Len() >= eraseBatch {
+			err = gone.Commit(ctx, st)
+			gone = journal.Batch{}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return gone.Commit(ctx, st)
+}

@@ -1,0 +1,142 @@
+package buyer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/access"
+	"github.com/starling-network/starling/node/buyer/pay"
+	"github.com/starling-network/starling/node/buyer/programs"
+	"github.com/starling-network/starling/node/buyer/settling"
+	"github.com/starling-network/starling/node/job"
+)
+
+// Quote asks the market for the price of a job now: the order is published as that of a job is, the quotes are ranked
+// as those of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. It returns
+// ErrRefused.
+func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
+	return b.rooms.orders.Quote(ctx, b.own, spec)
+}
+
+// Extend gives a job more time and, unless budget is zero, another budget. The leases it has are made longer where
+// their providers agree, and nothing is started anew. It returns ErrNotRunning for a job that is over; ErrRefused,
+// ErrFunds or ErrLimit when money or limits do not allow it.
+func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (Extension, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return Extension{}, err
+	}
+	return s.changes.Extend(ctx, by, budget)
+}
+
+// Scale gives a cluster that runs another size. New members are ordered all or none, within the job's money; of a
+// smaller one the highest ranks are ended, as gracefully as a stop. It returns when the cluster has that size, or has
+// kept its own. It returns ErrRefused for jobs that cannot be scaled, ErrNotRunning for a cluster that does not run,
+// and ErrFunds or ErrLimit where money forbids it.
+func (b *Buyer) Scale(ctx context.Context, id string, n uint32) (Job, error) {
+	return b.ScaleWithin(ctx, id, n, 0)
+}
+
+// ScaleWithin is Scale that gives the job another budget for it, not below the one it has; 0 leaves the budget to
+// follow the size as it does. With the size that the cluster has, the budget alone is another. A cluster that keeps its
+// size keeps its budget.
+func (b *Buyer) ScaleWithin(ctx context.Context, id string, n uint32, budget market.Amount) (Job, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return Job{}, err
+	}
+	done, err := s.changes.Scale(n, budget, b.background)
+	if err != nil {
+		return Job{}, err
+	}
+	select {
+	case <-ctx.Done():
+		return s.shown(), ctx.Err()
+	case err := <-done:
+		return s.shown(), err
+	}
+}
+
+// background runs work that outlives its request, unless the peer is starting or stopping.
+func (b *Buyer) background(work func()) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx == nil || b.closing {
+		return fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
+	}
+	b.wg.Go(work)
+	return nil
+}
+
+// ClusterToken returns the secret that a cluster's engine shares, see secrets.Keeper. It returns ErrNoJob, and
+// ErrRefused for a plain job.
+func (b *Buyer) ClusterToken(id string) (string, error) {
+	j, err := b.Job(id)
+	if err != nil {
+		return "", err
+	}
+	if j.Spec.Cluster == nil {
+		return "", fmt.Errorf("%w: job %s is no cluster", ErrRefused, j.ID)
+	}
+	return b.secrets.Token(j.ID), nil
+}
+
+// Access implements access.Jobs.
+func (b *Buyer) Access(id string) (*access.Programs, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.access, nil
+}
+
+// Receipts returns the job's leases with their receipts and vouchers.
+func (b *Buyer) Receipts(ctx context.Context, id string) ([]LeaseAccount, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	return settling.Receipts(ctx, s.Job)
+}
+
+// Probes lists the records of a job's probes, by lease and number.
+func (b *Buyer) Probes(ctx context.Context, id string) ([]programs.Probe, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	return programs.Probes(ctx, b.cfg.Store, s.Job)
+}
+
+// Totals sums up all jobs, archived and removed ones too.
+func (b *Buyer) Totals() (t Totals) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.jobs {
+		if !b.owned(s.Peek()) {
+			continue
+		}
+		j := s.Snapshot()
+		j.Escrows = b.pay.Escrows(j.ID)
+		paid, held := pay.Claimed(j.Escrows)
+		t.Paid, t.Held, t.Fees = t.Paid+paid, t.Held+held, t.Fees+took(j).Fees
+	}
+	archived := b.archive.Sums()
+	t.Paid, t.Fees = t.Paid+archived.Paid, t.Fees+archived.Fees
+	return t
+}
+
+// Remove removes a job with its receipts and logs, when it ended RemoveAfter ago or earlier. It returns ErrNoJob,
+// ErrNeeded while money of the job can move or this peer works on it, and the journal's errors. It needs Run.
+func (b *Buyer) Remove(ctx context.Context, id string) (Removed, error) {
+	r := &removal{b: retiring{b}, id: id, done: make(chan error, 1)}
+	select {
+	case b.removals <- r:
+	case <-ctx.Done():
+		return Removed{}, ctx.Err()
+	}
+	err := <-r.done // it ends with Run
+	return r.Removed, err
+}

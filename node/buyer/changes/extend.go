@@ -1,0 +1,113 @@
+// Package changes changes running jobs: it gives them more time, another budget, or another size.
+//
+// A change is checked as a new job is, against the wallet and the limits of the day. The job's machine then decides on
+// it, so that neither is passed by two changes at once.
+package changes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
+	"github.com/starling-network/starling/node/job"
+)
+
+// Config is the surroundings of the changes of all jobs. All of it is required.
+type Config struct {
+	Genesis market.Genesis
+	Runner  *run.Runner
+	Clock   run.Clock
+	Wallet  Wallet
+	Limits  Limits
+	Log     *slog.Logger
+}
+
+// Wallet is the money that pays for jobs.
+type Wallet interface {
+	// Afford returns an error if the wallet cannot pay for a job that can cost so much and takes so many leases at a
+	// time.
+	Afford(ctx context.Context, job string, need market.Amount, leases uint32) error
+}
+
+// Limits are the limits on the spending of a day.
+type Limits interface {
+	// Within runs change if the limits allow a job to become spec, and no other job is taken meanwhile. It returns the
+	// limit that does not, or the error of change.
+	Within(j *run.Job, spec job.Job, change func() error) error
+	// Alone runs change while no other job is taken.
+	Alone(change func() error) error
+}
+
+// Changes are the changes of one job, one at a time.
+type Changes struct {
+	*run.Job
+	cfg *Config
+
+	mu sync.Mutex // taken before the limits'
+}
+
+// New returns the changes of a job.
+func New(cfg *Config, j *run.Job) *Changes { return &Changes{Job: j, cfg: cfg} }
+
+// extendWait is how long the answer to Extend waits for providers; one that has not answered by then is asked on.
+const extendWait = 8 * time.Second
+
+// Extend gives the job more time and, unless budget is zero, another budget. The leases it has are made longer where
+// their providers agree, and nothing is started anew. It returns ErrNotRunning for a job that is over; ErrRefused,
+// ErrFunds or ErrLimit when money or limits do not allow it.
+func (c *Changes) Extend(ctx context.Context, by time.Duration, budget market.Amount) (record.Extension, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j := c.Snapshot()
+	if j.State == record.Settling || j.State.Ended() || j.Stopping {
+		return record.Extension{}, fmt.Errorf("%w: the job has %s; `starling job rerun` runs it again",
+			record.ErrNotRunning, j.State.Past())
+	}
+	longer, err := c.longer(ctx, j, by, budget)
+	if err != nil {
+		return record.Extension{}, err
+	}
+	return c.extend(ctx, longer, by)
+}
+
+// longer is the job with more time, checked as a new one is.
+func (c *Changes) longer(
+	ctx context.Context, j record.Job, by time.Duration, budget market.Amount,
+) (record.Job, error) {
+	if by < job.MinTime || by > job.MaxRun {
+		return j, fmt.Errorf("%w: %v more is not between %v and %v", record.ErrRefused, by, job.MinTime, job.MaxRun)
+	}
+	span := job.Span(j.Spec.Timeouts.Run + by)
+	to := job.Changes{Run: &span}
+	if budget > 0 {
+		if budget < j.Spec.Payment.Budget {
+			return j, fmt.Errorf("%w: a budget of %s is less than the job has, %s", record.ErrRefused,
+				c.cfg.Genesis.FormatAmount(budget), c.cfg.Genesis.FormatAmount(j.Spec.Payment.Budget))
+		}
+		to.Budget = &budget
+	}
+	spec, err := j.Spec.With(to)
+	if err != nil {
+		return j, fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	need, err := record.MostCost(spec)
+	if err != nil {
+		return j, fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	if err := c.cfg.Wallet.Afford(ctx, j.ID, need, spec.Count); err != nil {
+		return j, err
+	}
+	j.Spec = spec
+	return j, nil
+}
+
+// timeOf is when a slot begins, by the nominal length of slots.
+func (c *Changes) timeOf(now, slot market.Slot) time.Time {
+	one := time.Duration(c.cfg.Genesis.SlotMillis) * time.Millisecond
+	return time.Now().Add(time.Duration(int64(slot)-int64(now)) * one).Round(time.Second)
+}

@@ -1,0 +1,133 @@
+package orders
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/match"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
+	"github.com/starling-network/starling/node/buyer/selection"
+	"github.com/starling-network/starling/node/job"
+)
+
+// Quote asks the market for the price of a job now: the order is published as that of a job is, the quotes are ranked
+// as those of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. It
+// returns ErrRefused.
+func (c *Office) Quote(ctx context.Context, as run.Voice, spec job.Job) (record.Quotation, error) {
+	if err := spec.Check(); err != nil {
+		return record.Quotation{}, fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	if _, err := c.Clock.Now(time.Now()); err != nil {
+		return record.Quotation{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again",
+			record.ErrRefused, err)
+	}
+	n := int(spec.Count)
+	slots, budget, err := c.affordable(record.Job{Spec: spec}, n, n, 0)
+	if err != nil {
+		return record.Quotation{}, fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	most, err := record.MostCost(spec)
+	if err != nil {
+		return record.Quotation{}, fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	if err := c.Wallet.Afford(ctx, "", most, spec.Count); err != nil {
+		return record.Quotation{}, err // no provider would answer
+	}
+	for asked := 0; ; asked++ {
+		out, draw, err := c.quoteOnce(ctx, as, spec, slots, budget, most, asked)
+		if err != nil || out.Places || draw == match.DrawAll || ctx.Err() != nil {
+			return out, err
+		}
+	}
+}
+
+// quoteOnce publishes one order for the job. It returns the quotes for it and its draw.
+func (c *Office) quoteOnce(
+	ctx context.Context, as run.Voice, spec job.Job, slots uint64, budget, most market.Amount, asked int,
+) (_ record.Quotation, draw uint32, _ error) {
+	own := apart{nonce: drawnNonce(), asked: asked, valid: orderValidity}
+	o, env, err := c.write(as, spec, int(spec.Count), slots, budget, spec.Placement.Exclude, own)
+	if err != nil {
+		return record.Quotation{}, 0, err
+	}
+	if err := record.WriteOrder(ctx, c.Store, o.ID, env); err != nil {
+		return record.Quotation{}, 0, err
+	}
+	began := time.Now()
+	how := exchange.Ask{Direct: !spec.Placement.GossipOnly, Spread: !spec.Placement.Pack, Settle: exchange.SettleQuotes}
+	got := c.Exchange.Collect(ctx, exchange.Silence{}, o, env, how)
+	out := record.Quotation{Order: o.ID, Quotes: []record.QuotedOffer{}, Declined: []record.Declined{}, MaxCost: most,
+		Took: time.Since(began)}
+	out.Lamports = c.Wallet.Lamports(spec.Count, out.MaxCost)
+	byKey, res, over := selection.Job{Selector: c.selector, Spec: spec}.Rank(o, got.Quotes)
+	declined := append(got.Declined, over...)
+	picked, _, none := match.Select(o, res, int(spec.Count), how.Spread)
+	if none != nil {
+		out.Reason = c.Exchange.Explain(ctx, o, none, byKey, declined)
+	}
+	out.Places = none == nil
+	ranks := map[sign.Key]int{}
+	for _, a := range picked {
+		ranks[a.Provider]++
+	}
+	misfit := map[sign.Key]string{}
+	for _, r := range slices.Concat(over, res.Refused) {
+		misfit[r.Provider] = r.Detail
+	}
+	for _, q := range got.Quotes {
+		p := q.Quote.Provider
+		out.Quotes = append(out.Quotes, record.QuotedOffer{
+			Units:    record.UnitsOf(q.Quote),
+			Provider: p, Region: string(q.Quote.Region), Price: q.Quote.Price, Leases: q.Quote.Leases, Route: q.Route,
+			Took:  q.Took,
+			Ranks: ranks[p], Misfit: misfit[p],
+		})
+		cost, err := costOf(spec, c.Genesis.SlotMillis, slots, q.Quote.Price, ranks[p])
+		if err == nil {
+			out.Cost, err = out.Cost.Add(cost)
+		}
+		if err != nil {
+			return out, 0, fmt.Errorf("%w: %w", record.ErrRefused, err)
+		}
+	}
+	for _, d := range declined {
+		if _, quoted := byKey[d.Provider]; !quoted {
+			out.Declined = append(out.Declined, record.Declined{Provider: d.Provider, Reason: d.Detail})
+		}
+	}
+	sortQuotes(&out)
+	return out, o.Draw, nil
+}
+
+// costOf returns the cost of so many ranks at one provider's price.
+func costOf(spec job.Job, slotMillis, slots uint64, p market.Price, ranks int) (market.Amount, error) {
+	rate, err := market.RateOf(p, int(spec.Resources.Units), slotMillis)
+	if err != nil {
+		return 0, err
+	}
+	one, err := rate.Owed(slots)
+	if err != nil {
+		return 0, err
+	}
+	return one.Times(uint64(ranks))
+}
+
+// sortQuotes orders the quotes of a quotation, and the providers that declined.
+func sortQuotes(q *record.Quotation) {
+	slices.SortFunc(q.Quotes, func(x, y record.QuotedOffer) int {
+		switch {
+		case (x.Ranks > 0) != (y.Ranks > 0):
+			return map[bool]int{true: -1, false: 1}[x.Ranks > 0]
+		case x.Price != y.Price:
+			return map[bool]int{true: -1, false: 1}[x.Price < y.Price]
+		}
+		return slices.Compare(x.Provider[:], y.Provider[:])
+	})
+	slices.SortFunc(q.Declined, func(x, y record.Declined) int { return slices.Compare(x.Provider[:], y.Provider[:]) })
+}

@@ -1,0 +1,106 @@
+package takeover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/marketpb"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/jobs"
+	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/run"
+	"github.com/starling-network/starling/p2p/stream"
+	"github.com/starling-network/starling/verify"
+)
+
+// assumeTime is how long a provider may be silent that is told who supervises; its lease is lost then.
+const assumeTime = 10 * time.Second
+
+// assume shows the providers of all leases that are not over that this peer supervises the job now, and takes in the
+// receipts that it has not seen. ErrSuperseded when one of them knows better; a provider that does not answer is
+// noticed by the next request.
+func (d *Takeover) assume(ctx context.Context, by Granted) error {
+	lines := map[market.LeaseID][]*leases.Lease{}
+	for _, l := range by.leases {
+		lines[l.First] = append(lines[l.First], l)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for first, line := range lines {
+		open := slices.ContainsFunc(line, func(l *leases.Lease) bool { return !l.Done() })
+		// A line's results may still be of use to a rank.
+		keeps := slices.ContainsFunc(by.state.Ranks, func(r jobs.Rank) bool { return r.Lease == first })
+		if open || keeps {
+			g.Go(func() error { return d.assumeLine(ctx, first, line, by.Grant) })
+		}
+	}
+	return g.Wait()
+}
+
+func (d *Takeover) assumeLine(ctx context.Context, first market.LeaseID, line []*leases.Lease, grant []byte) error {
+	log := d.cfg.Log.With("lease", first)
+	ctx, cancel := context.WithTimeout(ctx, assumeTime)
+	defer cancel()
+	for {
+		req := &marketpb.Supervise{Lease: first[:], Grant: grant}
+		for _, l := range line {
+			req.Seen = append(req.Seen, &marketpb.SeenReceipts{Lease: l.ID[:], Last: l.Payer().Last().Seq})
+		}
+		d.cfg.Host.Forgive(line[0].Peer)
+		call, done := context.WithTimeout(ctx, leases.StepTimeout)
+		reply, err := d.cfg.Leases.Call(call, line[0].Peer, &marketpb.LeaseRequest{
+			Step: &marketpb.LeaseRequest_Supervise{Supervise: req},
+		})
+		done()
+		var no *stream.Refused
+		switch {
+		case err == nil:
+			more, err := takeIn(ctx, line, reply.GetSupervised())
+			if err != nil {
+				log.Warn("what a provider says both have signed is not so", "err", err)
+				return nil
+			}
+			if !more {
+				return nil
+			}
+			continue
+		case errors.As(err, &no) && no.Code == string(market.ReasonSupervision):
+			// Only the guardians can say so: a provider that lies must not stop the job.
+			if err := d.panel().Beat(ctx, nil); errors.Is(err, guardian.ErrSuperseded) {
+				return fmt.Errorf("%w: %w", ErrSuperseded, err)
+			}
+			log.Warn("a provider obeys somebody whom the guardians do not know of", "reason", no.Reason)
+			return nil
+		case errors.As(err, &no) && no.Code != stream.CodeBusy:
+			log.Debug("a provider does not know a lease any more", "err", err)
+			return nil
+		}
+		if run.Pause(ctx, run.Redial) != nil {
+			log.Warn("a provider could not be told who supervises", "err", err)
+			return nil
+		}
+	}
+}
+
+// takeIn takes in receipts that both sides have signed, and reports whether the provider has more.
+func takeIn(ctx context.Context, line []*leases.Lease, r *marketpb.Supervised) (more bool, err error) {
+	for _, raw := range r.GetReceipts() {
+		receipt, err := verify.UnmarshalReceipt(raw)
+		if err != nil {
+			return false, err
+		}
+		for _, l := range line {
+			if l.ID == receipt.Lease {
+				if err := l.Accept(ctx, receipt); err != nil {
+					return false, err
+				}
+			}
+		}
+	}
+	return r.GetMore() && len(r.GetReceipts()) > 0, nil
+}

@@ -1,0 +1,64 @@
+package voice
+
+import (
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/guardian"
+	"github.com/starling-network/starling/node/buyer/record"
+)
+
+// KeptFor is how long after its time a job is there for its owner to come back to.
+const KeptFor = 7 * 24 * time.Hour
+
+// MembersOf returns the guardians of a job as package guardian has them.
+func MembersOf(guardians []record.Guardian) []guardian.Member {
+	out := make([]guardian.Member, len(guardians))
+	for i, g := range guardians {
+		out[i] = guardian.Member(g)
+	}
+	return out
+}
+
+// GuardiansOf is the reverse of MembersOf.
+func GuardiansOf(members []guardian.Member) []record.Guardian {
+	out := make([]record.Guardian, len(members))
+	for i, m := range members {
+		out[i] = record.Guardian(m)
+	}
+	return out
+}
+
+// CharterOf returns the guardians and the owner of a detached job.
+func CharterOf(d *record.Detached) (guardian.Charter, error) {
+	keys := make([]sign.Key, len(d.Guardians))
+	for i, m := range d.Guardians {
+		keys[i] = m.Key
+	}
+	set, err := market.NewKeySet(uint8(len(keys)/2+1), keys...)
+	return guardian.Charter{Job: d.Terms, Owner: d.Owner, Buyer: d.Key, Keys: set}, err
+}
+
+// Kept returns the files of a job that its guardians keep for its owner and for the next supervisor.
+func Kept(j record.Job) (files []guardian.File) {
+	keep := func(b record.Blob) {
+		if c, err := cid.Parse(b.CID); err == nil {
+			files = append(files, guardian.File{CID: c, Size: b.Size})
+		}
+	}
+	for i := range j.Ranks {
+		for _, o := range j.Ranks[i].Outputs {
+			keep(o.Blob)
+		}
+		if l := j.Ranks[i].Log; l != nil {
+			keep(*l)
+		}
+	}
+	if j.Carry != nil {
+		keep(*j.Carry)
+	}
+	return files
+}

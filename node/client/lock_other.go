@@ -1,8 +1,0 @@
-//go:build !unix
-
-package client
-
-import "os"
-
-// tryLock leaves it to the journal, which one process has open at a time.
-func tryLock(*os.File) (bool, error) { return true, nil }

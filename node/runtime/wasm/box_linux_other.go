@@ -1,7 +1,0 @@
-//go:build linux && !amd64 && !arm64
-
-package wasm
-
-const auditArch = 0
-
-var archCalls []uint32

@@ -1,0 +1,73 @@
+// Package confine takes from a child process everything that a WASI program's sandbox does not need, so that a bug in
+// that sandbox, or in its compiler, gets no further. The parent passes a Box in the child's environment. The child
+// enters it before it reads anything and cannot leave it.
+//
+// On Linux, Landlock confines files, TCP and signals, as far as the kernel has it, and seccomp allows a list of system
+// calls. Elsewhere the kernel bounds memory alone.
+package confine
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// boxEnv is the environment variable with a child's box.
+const boxEnv = "STARLING_WASM_BOX"
+
+// Box is the part of the machine that a child may use.
+type Box struct {
+	Memory uint64 `json:"memory,omitempty"` // bytes of data; 0 means no bound
+
+	Read  []string `json:"read,omitempty"`  // directories
+	Files []string `json:"files,omitempty"` // files that are read
+	Write []string `json:"write,omitempty"` // directories
+}
+
+// Confinement is the set of the kernel's means that hold a child.
+type Confinement struct {
+	// Landlock is its enforced ABI; 0 means that this system has none, and files are not confined.
+	Landlock int  `json:"landlock,omitempty"`
+	Seccomp  bool `json:"seccomp,omitempty"` // no new privileges, and a list of system calls
+}
+
+// Env returns the entry of a child's environment that passes the box.
+func (b Box) Env() string {
+	text, _ := json.Marshal(b) // strings and a number
+	return boxEnv + "=" + string(text)
+}
+
+// Enter confines this process to the box in its environment, and removes the entry. Without one no file can be opened.
+func Enter() (Confinement, error) {
+	b, err := fromEnv()
+	if err != nil {
+		return Confinement{}, err
+	}
+	if b.Memory > 0 {
+		if err := boundMemory(b.Memory); err != nil {
+			return Confinement{}, fmt.Errorf("bounding memory: %w", err)
+		}
+	}
+	return enter(b)
+}
+
+func fromEnv() (b Box, err error) {
+	text := os.Getenv(boxEnv)
+	_ = os.Unsetenv(boxEnv)
+	if text == "" {
+		return b, nil
+	}
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		return b, fmt.Errorf("reading %s: %w", boxEnv, err)
+	}
+	return b, nil
+}
+
+// boundMemory makes the kernel refuse this process more than n bytes of data, whatever asks for it: a module's few
+// bytes can name gigabytes of locals or elements, which the compiler would allocate. The Go runtime then ends the
+// process.
+func boundMemory(n uint64) error {
+	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: n, Max: n})
+}

@@ -1,0 +1,135 @@
+//go:build linux
+
+package ordinary
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// base is the name of the image below all others, as their Dockerfiles have it, and release that of its packages.
+const (
+	base    = "debian:bookworm"
+	release = "bookworm"
+	mirror  = "http://deb.debian.org/debian"
+)
+
+//go:embed images
+var contexts embed.FS
+
+// image is an image that is built from images/<name>, and the text of a run that went well.
+type image struct {
+	name string
+	want string
+	// narrow is the text of a run without a layer, where there is only a read-only root and a user of no name; "" is
+	// want.
+	narrow string
+	// slow takes packages of a second registry, and several minutes.
+	slow bool
+}
+
+// images are in the order of their runs.
+var images = []image{
+	{name: "user", want: "ml of /home/ml in /home/ml/app, data of ml", narrow: "ermission denied"},
+	{name: "packages", want: "Hello, world! Set-user-ID of root:messagebus:4754", narrow: "Read-only file system"},
+	{name: "postgres", want: "rows 100000 of postgres at /var/run/postgresql", narrow: "initdb"},
+	{name: "nginx", want: "<h1>Welcome to nginx!</h1> by root www-data", narrow: "ermission denied"},
+	{name: "sshd", want: "logged in as guest", narrow: "not permitted"},
+	{name: "notebook", want: "sum 499500 by jovyan", narrow: "sum", slow: true},
+}
+
+// docker runs the engine's own command line.
+func docker(ctx context.Context, host string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "docker", args...)
+	cmd.Env = append(os.Environ(), "DOCKER_HOST="+host, "DOCKER_BUILDKIT=0")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		said := out.Bytes()
+		return fmt.Errorf("docker %s: %w\n%s", strings.Join(args, " "), err, said[max(0, len(said)-2000):])
+	}
+	return nil
+}
+
+// build builds an image of its unchanged Dockerfile, behind a proxy.
+func (i image) build(ctx context.Context, host, proxy, dir, tag string) error {
+	from, err := fs.Sub(contexts, "images/"+i.name)
+	if err != nil {
+		return err
+	}
+	at := filepath.Join(dir, i.name)
+	if err := os.CopyFS(at, from); err != nil {
+		return fmt.Errorf("writing %s: %w", at, err)
+	}
+	scripts, err := filepath.Glob(filepath.Join(at, "*.sh"))
+	for _, s := range scripts { // embedded files have no mode
+		err = errors.Join(err, os.Chmod(s, 0o755))
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", at, err)
+	}
+	args := []string{"build", "-q", "--network", "host", "-t", tag}
+	for _, name := range []string{"http_proxy", "https_proxy"} {
+		args = append(args, "--build-arg", name+"="+proxy)
+	}
+	return docker(ctx, host, append(args, at)...)
+}
+
+// makeBase makes a Debian of packages, once for each user of this machine, and gives it to an engine. Certificates that
+// this machine's operator added are those of its network, and so of the images' builds.
+func makeBase(ctx context.Context, host string) error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	cache = filepath.Join(cache, "starling", "images")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(cache, release+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("waiting for another process to make %s: %w", base, err)
+	}
+	archive := filepath.Join(cache, release+"-"+runtime.GOARCH+".tar")
+	if _, err := os.Stat(archive); errors.Is(err, fs.ErrNotExist) {
+		if err := bootstrap(ctx, archive); err != nil {
+			return fmt.Errorf("making %s: %w", base, err)
+		}
+	}
+	return docker(ctx, host, "import", archive, base)
+}
+
+// bootstrap makes the archive of a Debian with the packages that all of them have.
+func bootstrap(ctx context.Context, archive string) error {
+	dir, err := os.MkdirTemp(filepath.Dir(archive), "new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	const script = `set -e
+debootstrap --variant=minbase "$3" "$1/root" "$4"
+chroot "$1/root" apt-get clean
+rm -rf "$1"/root/var/lib/apt/lists/*
+mkdir -p "$1/root/usr/local/share/ca-certificates"
+cp /usr/local/share/ca-certificates/*.crt "$1/root/usr/local/share/ca-certificates/" 2>/dev/null || true
+tar -c -C "$1/root" --numeric-owner -f "$2.new" . && mv "$2.new" "$2"`
+	cmd := exec.CommandContext(ctx, "bash", "-c", script, "bash", dir, archive, release, mirror)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out[max(0, len(out)-2000):])
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+//go:build linux
+
+// Package ordinary runs images that nobody made for Starling on real peers: they are built by `docker build` from
+// unchanged Dockerfiles and Debian's packages, and bought by the command line. One provider's engine knows the OCI
+// runtime starling, the other's does not; each image runs on both. testnet/scenarios/images.sh shows it.
+//
+//	debootstrap ──▶ debian:bookworm ──▶ docker build ──▶ registry ──▶ starling run ──▶ provider with layers
+//	                                       │                                     └──▶ provider without
+//	                                       └── proxy ──▶ Debian's and PyPI's packages
+package ordinary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-network/starling/node/config"
+	"github.com/starling-network/starling/testnet"
+	"github.com/starling-network/starling/testnet/engine"
+	"github.com/starling-network/starling/testnet/scenarios"
+)
+
+// stepTime bounds one step. Nothing is measured by it, and a machine may have other things to do.
+const stepTime = 20 * time.Minute
+
+// modes are the two kinds of engines, by the number of their provider.
+var modes = []string{"with layers", "without"}
+
+// world is a running scenario.
+type world struct {
+	scenarios.Options
+	engines  []*engine.Engine
+	registry *engine.Registry
+	proxy    *proxy
+	net      *testnet.Network
+}
+
+// Run runs the scenario, with images that take long if all is set. The rows are the observations; an error means that
+// it could not run, engine.ErrUnavailable that it cannot on this machine.
+func Run(ctx context.Context, o scenarios.Options, all bool) (rows []scenarios.Row, err error) {
+	if err := available(); err != nil {
+		return nil, err
+	}
+	w := &world{Options: o}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.start(ctx); err != nil {
+		return nil, err
+	}
+	return scenarios.Play(ctx, o, stepTime, w.steps(all))
+}
+
+func available() error {
+	if err := engine.Available(); err != nil {
+		return err
+	}
+	for _, program := range []string{"docker", "debootstrap"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%w: %s is not installed (Debian: docker.io debootstrap)", engine.ErrUnavailable, program)
+		}
+	}
+	return nil
+}
+
+func (w *world) start(ctx context.Context) error {
+	config := filepath.Join(w.Dir, "daemon.json")
+	entry := fmt.Sprintf(`{"runtimes": {"starling": {"path": %q, "runtimeArgs": ["oci-runtime"]}}}`,
+		filepath.Join(filepath.Dir(w.Binary), "starling-guard"))
+	if err := errors.Join(os.MkdirAll(w.Dir, 0o700), os.WriteFile(config, []byte(entry), 0o600)); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"--config-file", config}, nil} {
+		e, err := engine.Start(ctx, engine.Options{Args: args})
+		if err != nil {
+			return err
+		}
+		w.engines = append(w.engines, e)
+	}
+	l, err := w.engines[0].Net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	w.proxy = newProxy(l)
+	if w.registry, err = engine.NewRegistry(w.engines[0].Net); err != nil {
+		return err
+	}
+	w.Say("making %s of packages, the first time", base)
+	if err := makeBase(ctx, w.engines[0].Host()); err != nil {
+		return err
+	}
+	w.net, err = testnet.Start(ctx, testnet.Options{
+		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: len(modes), Buyers: 1, Free: true, Say: w.Say,
+		Env:    []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")},
+		Engine: func(i int) string { return w.engines[i].Host() }, Registries: w.registry.Addrs(),
+		Unit: unit,
+	})
+	return err
+}
+
+// unit is a provider's. A database and a notebook have to fit.
+var unit = config.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024}
+
+// steps builds each image, and runs it in both modes.
+func (w *world) steps(all bool) (steps []scenarios.Step) {
+	for _, i := range images {
+		if i.slow && !all {
+			continue
+		}
+		steps = append(steps, scenarios.Step{What: i.name + ": build", Run: func(ctx context.Context) (string, error) {
+			return w.builds(ctx, i)
+		}})
+		for m, mode := range modes {
+			want := i.want
+			if m > 0 && i.narrow != "" {
+				want = i.narrow
+			}
+			steps = append(steps, scenarios.Step{What: i.name + ": " + mode,
+				Run: func(ctx context.Context) (string, error) {
+					return w.runs(ctx, m, want, w.tag(i.name))
+				}})
+		}
+	}
+	for m, mode := range modes {
+		steps = append(steps, scenarios.Step{What: "scratch: " + mode, Run: func(ctx context.Context) (string, error) {
+			return w.scratch(ctx, m)
+		}})
+	}
+	return append(steps, scenarios.Step{What: "no container is left", Run: w.leavesNothing})
+}
+
+func (w *world) tag(name string) string { return w.registry.Addr + "/" + name + ":v1" }
+
+// builds builds an image and pushes it.
+func (w *world) builds(ctx context.Context, i image) (string, error) {
+	host := w.engines[0].Host()
+	if err := i.build(ctx, host, w.proxy.url(), w.Dir, w.tag(i.name)); err != nil {
+		return "", err
+	}
+	return "from images/" + i.name + "/Dockerfile", docker(ctx, host, "push", "-q", w.tag(i.name))
+}
+
+// runs runs an image on the provider of a mode, and wants a text in the program's output.
+func (w *world) runs(ctx context.Context, mode int, want string, args ...string) (string, error) {
+	others := []string{"run", "--timeout", "10m", "--retries", "0"}
+	for i, p := range w.net.Providers() {
+		if i != mode {
+			others = append(others, "--exclude", p.Key.String())
+		}
+	}
+	cmd := exec.CommandContext(ctx, w.Binary,
+		append(append([]string{"--home", w.net.Buyers()[0].Home}, others...), args...)...)
+	began := time.Now()
+	s, err := scenarios.Command{Cmd: cmd}.Run()
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(s.Out + s.Err) {
+		if strings.Contains(line, want) {
+			return fmt.Sprintf("%s (exit code %d, %v)", strings.TrimSpace(line), s.Code,
+				time.Since(began).Round(100*time.Millisecond)), nil
+		}
+	}
+	return "", fmt.Errorf("want %q: %v", want, s)
+}
+
+// scratch writes into the scratch directory, within its room and beyond that of the lease.
+func (w *world) scratch(ctx context.Context, mode int) (string, error) {
+	const script = `set -e; f=$(mktemp); head -c 300M /dev/zero >$f; echo "$(stat -c %s $f) bytes in $(dirname $f)"; ` +
+		`head -c 2G /dev/zero >$STARLING_SCRATCH/more && echo unbounded`
+	const want = "314572800 bytes in /scratch"
+	out, err := w.runs(ctx, mode, want,
+		"--scratch", "300Mi", "--entrypoint", "/bin/sh", w.tag("user"), "--", "-c", script)
+	if err == nil && strings.Contains(out, "exit code 0") {
+		err = fmt.Errorf("it has more room than the lease: %s", out)
+	}
+	return out, err
+}
+
+// leavesNothing waits until every container is gone.
+func (w *world) leavesNothing(ctx context.Context) (string, error) {
+	return scenarios.Until(ctx, func() (bool, string, error) {
+		left := 0
+		for _, e := range w.engines {
+			list, err := e.Containers(ctx)
+			if err != nil {
+				return false, "", err
+			}
+			left += len(list)
+		}
+		return left == 0, fmt.Sprint(left, " containers"), nil
+	})
+}
+
+func (w *world) close() error {
+	var errs []error
+	if w.net != nil {
+		errs = append(errs, w.net.Stop())
+	}
+	if w.registry != nil {
+		errs = append(errs, w.registry.Close())
+	}
+	if w.proxy != nil {
+		errs = append(errs, w.proxy.close())
+	}
+	for _, e := range w.engines {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(errs...)
+}
