@@ -166,6 +166,23 @@ func TestAttackNaNOfARun(t *testing.T) {
 	}
 }
 
+// A seeded program has no control directory, in which a request to stop would show; others have.
+func TestSeededProgramIsNotAsked(t *testing.T) {
+	t.Parallel()
+	module, _ := program(t)
+	r := newRuntime(t, time.Minute)
+	for _, seed := range []uint64{0, 7} {
+		h := start(t, r, runtime.Spec{
+			Module: module, Args: []string{"random", runtime.ControlDir}, Dir: t.TempDir(), Seed: seed,
+			Limits: runtime.Limits{MemoryMiB: 64, DiskMiB: 16},
+		})
+		defer r.Destroy(t.Context(), h)
+		if exit := wait(t, r, h); exit.OK() != (seed == 0) {
+			t.Errorf("seed %d: listing %s: %+v", seed, runtime.ControlDir, exit)
+		}
+	}
+}
+
 // A buyer asks a replicated program to stop, by which it might leave another result than whoever runs it again. It sees
 // nothing of that, is ended, and its provider signs no result.
 func TestAttackStopFileMakesFalseResult(t *testing.T) {
