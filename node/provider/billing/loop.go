@@ -216,8 +216,8 @@ func (s *Meter) carryOut(ctx context.Context, effects []meter.Effect) (done bool
 	return done, failed
 }
 
-// patience is how long the buyer may take to co-sign. While work goes on, that is until the grace is over, and a little
-// longer: a buyer that is gone must not keep the loop from seeing that its money is used up. A slow one is not asked
+// patience is how long the buyer may take to co-sign. While work goes on, that is half of the time until the grace is
+// over: a buyer whose peer lost power during a call, and is back, is called again in time. A slow buyer is not asked
 // again in the meantime, which would be more work for it.
 func patience(s *Meter) time.Duration {
 	g := s.p.cfg.Genesis
@@ -227,7 +227,7 @@ func patience(s *Meter) time.Duration {
 	s.mu.Unlock()
 	if working {
 		unpaid := paid + market.Slot(s.p.terms(s.rec).GraceSlots)
-		wait = s.p.cfg.Slots.Until(time.Now(), unpaid) + minPatience
+		wait = max(wait, s.p.cfg.Slots.Until(time.Now(), unpaid)/2)
 	}
 	return min(wait, protocol.BusyAnswer)
 }

@@ -21,8 +21,7 @@ import (
 const (
 	// endGrace is how long a program may take to save its work when its lease ends.
 	endGrace = 2 * time.Second
-	// minPatience is the least time a buyer is given to co-sign a receipt, and how much later than the grace its answer
-	// may come.
+	// minPatience is the least time that a buyer is given to co-sign a receipt.
 	minPatience = time.Second
 	// slotRetry is how often a lease looks whether the chain was seen at last.
 	slotRetry = 200 * time.Millisecond
