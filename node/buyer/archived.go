@@ -15,10 +15,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
-	"github.com/starling-network/starling/node/buyer/trace"
-	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/store"
-	work "github.com/starling-network/starling/node/workload"
 )
 
 // A job that has ended, and whose money is settled for good, leaves memory once there are enough newer ones. It then
@@ -102,7 +99,7 @@ func (s *supervisor) over() bool {
 // leave takes jobs out of memory that have ended, those of them whose money is settled for good.
 func (b retiring) leave(ctx context.Context, jobs []*supervisor) error {
 	now := time.Now()
-	var writes journal.Batch
+	var writes []store.Put
 	var gone []*supervisor
 	var moves []archive.Job
 	var ends []func(bool)
@@ -117,14 +114,13 @@ func (b retiring) leave(ctx context.Context, jobs []*supervisor) error {
 			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.ID, "err", err)
 			continue
 		}
-		writes.Add(money...)
-		writes.Add(moved...)
+		writes = append(append(writes, money...), moved...)
 		gone, moves, ends = append(gone, s), append(moves, j), append(ends, end)
 	}
 	if len(gone) == 0 {
 		return nil
 	}
-	err := writes.Commit(ctx, b.cfg.Store)
+	err := archive.Write(ctx, b.cfg.Store, writes...)
 	if err == nil {
 		b.mu.Lock()
 		for i, s := range gone {
@@ -209,12 +205,11 @@ func (b retiring) recall(id string) (*supervisor, error) {
 	if err := b.archive.Read(ctx, id, &j); err != nil {
 		return nil, err
 	}
-	t := trace.New(b.cfg.Store, id)
-	t.Retire()
-	s, err := b.newSupervisor(j, t)
+	s, err := b.newSupervisor(j)
 	if err != nil {
 		return nil, err
 	}
+	s.Trace.Retire()
 	s.Freeze()
 	s.Close()
 	if err := b.archive.Leases(ctx, id, func(key string, of archive.Lease) error {
@@ -259,7 +254,7 @@ func (r *removal) run(ctx context.Context) error {
 	if err := old(j); err != nil {
 		return err
 	}
-	r.LogBytes = work.DiskUse(r.b.runner.Dir(id))
+	r.LogBytes = r.b.runner.DiskUse(id)
 	j.EachLeft(func(text string) {
 		if c, err := cid.Parse(text); err == nil {
 			r.Left = append(r.Left, c)

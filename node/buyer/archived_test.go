@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +33,7 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/verify/meter"
+	"runtime"
 )
 
 var testGenesis = market.Genesis{Network: "test", Symbol: "STAR", Decimals: 6, SlotMillis: 100, IntervalSlots: 10}
@@ -312,7 +312,7 @@ func TestPastJobs(t *testing.T) {
 	running := w.ended(jobs)
 	running.ID, running.State, running.Created = pastID(jobs), Running, w.began.Add(-time.Hour)
 	w.journal(running)
-	if err := w.cfg.Store.Write(t.Context(), store.Put{Kind: record.Records.Kind(), Key: running.ID, Value: w.running(running)}, submissions.Encode("ci/again", []byte(pastID(3)))); err != nil {
+	if err := w.cfg.Store.Write(t.Context(), store.Put{Kind: record.Records.Kind(), Key: running.ID, Value: w.running(running)}, record.Submissions.Encode("ci/again", []byte(pastID(3)))); err != nil {
 		t.Fatal(err)
 	}
 	b := w.start()

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/access"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/programs"
+	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/settling"
 	"github.com/starling-network/starling/node/job"
 )
@@ -83,8 +84,20 @@ func (b *Buyer) ClusterToken(id string) (string, error) {
 	return b.secrets.Token(j.ID), nil
 }
 
+// Find returns a job of this process, or one that is archived.
+func (b *Buyer) Find(id string) (*run.Job, error) {
+	s, err := b.get(id)
+	if err != nil {
+		return nil, err
+	}
+	return s.Job, nil
+}
+
+// doors is the buyer as users enter the programs of its jobs.
+type doors struct{ *Buyer }
+
 // Access implements access.Jobs.
-func (b *Buyer) Access(id string) (*access.Programs, error) {
+func (b doors) Access(id string) (*access.Programs, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return nil, err

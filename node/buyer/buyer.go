@@ -22,9 +22,9 @@
 //	takeover   gets the command of such a job after an absence, or for its owner
 //	voice      signs for it: as the peer, or in the name of a job with guardians
 //
-// Beside them record has a job as it is journalled and shown, archive those that ended long ago, secrets the values
-// that jobs keep to themselves, and news the reports to their webhooks. checks has results computed again, and reduce
-// reduces them.
+// Beside them admission refuses jobs that cannot work, record has a job as it is journalled and shown, archive those
+// that ended long ago, secrets the values that jobs keep to themselves, and news the reports to their webhooks. results
+// has results computed again, by checks, and reduce reduces them.
 package buyer
 
 import (
@@ -39,7 +39,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/access"
 	"github.com/starling-network/starling/node/buyer/archive"
-	"github.com/starling-network/starling/node/buyer/checks"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
@@ -48,12 +47,11 @@ import (
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/plans"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/results"
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/secrets"
 	"github.com/starling-network/starling/node/buyer/spend"
-	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/buyer/voice"
-	"github.com/starling-network/starling/node/journal"
 )
 
 // ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
@@ -78,7 +76,7 @@ type Buyer struct {
 	runner     *run.Runner // of the jobs
 	rooms      rooms
 	news       *news.News
-	checks     *checks.Checker
+	checks     *results.Checker
 	secrets    *secrets.Keeper
 
 	// Under the catalogue's mu:
@@ -90,9 +88,6 @@ type Buyer struct {
 	ended    chan struct{} // holds one when a job has ended
 	removals chan *removal // to tidying
 }
-
-// submissions has the ids of jobs by their idempotency keys.
-var submissions = journal.DefineRaw("jobkey")
 
 // New checks the configuration and restores the journalled jobs.
 func New(ctx context.Context, cfg Config) (*Buyer, error) {
@@ -130,7 +125,11 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if b.checks, err = newChecks(ctx, b); err != nil {
+	if b.checks, err = results.Open(ctx, results.Config{
+		Genesis: cfg.Genesis, Store: cfg.Store, Clock: cfg.Slots, Blocks: cfg.Blocks, Stakes: cfg.Stakes,
+		Disputes: cfg.Disputes, Self: b.self, Owner: cfg.Owner, Leases: b.leases, Jobs: b, Reputation: cfg.Reputation,
+		Log: cfg.Log,
+	}); err != nil {
 		return nil, err
 	}
 	if b.secrets, err = secrets.Open(ctx, cfg.Store, cfg.Boxes, b.self); err != nil {
@@ -146,7 +145,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 		return nil, err
 	}
 	b.furnish(fundTime)
-	b.Door, b.Reader = access.NewDoor(b, b.executions), plans.NewReader(cfg.Store)
+	b.Door, b.Reader = access.NewDoor(doors{b}, b.executions), plans.NewReader(cfg.Store)
 	if err := b.load(ctx); err != nil {
 		return nil, err
 	}
@@ -172,14 +171,13 @@ func (b *Buyer) load(ctx context.Context) error {
 	}
 	for _, rec := range all {
 		j := rec.Job
-		t := trace.New(b.cfg.Store, j.ID)
-		if j.State.Ended() {
-			t.Retire()
-		} else if err := t.Load(ctx); err != nil {
+		s, err := b.newSupervisor(j)
+		if err != nil {
 			return err
 		}
-		s, err := b.newSupervisor(j, t)
-		if err != nil {
+		if j.State.Ended() {
+			s.Trace.Retire()
+		} else if err := s.Trace.Load(ctx); err != nil {
 			return err
 		}
 		if !j.State.Ended() {
@@ -292,7 +290,7 @@ func (b *Buyer) Stop(ctx context.Context, id string) error {
 }
 
 // Trace returns the steps of a job from after on, and a channel that closes when there are more.
-func (b *Buyer) Trace(id string, after int) ([]trace.Step, <-chan struct{}, error) {
+func (b *Buyer) Trace(id string, after int) ([]Step, <-chan struct{}, error) {
 	s, err := b.get(id)
 	if err != nil {
 		return nil, nil, err

@@ -10,16 +10,15 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/checks"
+	"github.com/starling-network/starling/node/buyer/admission"
 	"github.com/starling-network/starling/node/buyer/exchange"
-	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/programs"
+	"github.com/starling-network/starling/node/buyer/results"
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/secrets"
-	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/buyer/voice"
 	"github.com/starling-network/starling/node/store"
-	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -32,15 +31,15 @@ type Config struct {
 
 	Escrows  *Escrows // nil on a free network
 	Store    store.Store
-	Blobs    work.Blobs
+	Blobs    admission.Blobs
 	Files    Files
-	Runtimes map[string]runtime.Runtime // for the reduce step
+	Runtimes admission.Runtimes // for the reduce step
 	Slots    run.Clock
 	Dir      string
 	Log      *slog.Logger
 
 	Market     Market
-	Registries runtime.Registries
+	Registries admission.Registries
 
 	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
 	Filed func(l market.Lease, units []market.UnitID, r leases.Receipt)
@@ -60,11 +59,11 @@ type Config struct {
 	Blocked func(p sign.Key) (reason string, blocked bool)
 
 	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
-	Guardian guardian.Local
+	Guardian voice.Local
 	Stakes   Stakes // optional; if nil, nobody has a stake
 
-	Blocks   checks.Blocks // by whose hashes is drawn which results are checked; nil: no job's can be
-	Disputes checks.Disputes
+	Blocks   results.Blocks // by whose hashes is drawn which results are checked; nil: no job's can be
+	Disputes results.Disputes
 
 	Limits      Limits           // on the spending of all keys together
 	PrivateHook bool             // webhooks may be at addresses that are not public
@@ -97,7 +96,7 @@ type Market interface {
 
 // Stakes has the stakes of peers; node/onchain implements it.
 type Stakes interface {
-	checks.Stakes
+	results.Stakes
 	// Stake returns the stake of a peer.
 	Stake(ctx context.Context, peer sign.Key) (market.Amount, error)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/archive"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
-	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/store"
 )
 
 // forget removes jobs of others that this peer supervised and guards no more: their owners have them, or their time is
@@ -43,17 +43,15 @@ func (b retiring) forgetJob(ctx context.Context, s *supervisor) error {
 		return b.pay.GiveUp(id)
 	}
 	s.Freeze()
-	var last journal.Batch
-	last.Add(money...)
-	record.Records.Delete(&last, id)
+	last := append(money, store.Put{Kind: record.Records.Kind(), Key: id})
 	var ids []string
 	for _, l := range s.Bought() {
 		ids = append(ids, l.ID.String())
-		last.Add(leases.Forget(l.ID)...)
+		last = append(last, leases.Forget(l.ID)...)
 	}
 	err := b.erase(ctx, id, ids)
 	if err == nil {
-		err = last.Commit(ctx, b.cfg.Store)
+		err = archive.Write(ctx, b.cfg.Store, last...)
 	}
 	if err == nil {
 		b.mu.Lock()

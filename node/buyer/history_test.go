@@ -2,12 +2,11 @@ package buyer
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
+	"runtime"
 )
 
 // bare is a job in memory, of whose ranks no logs are open.
@@ -15,7 +14,7 @@ func (b *Buyer) bare(t *testing.T, j Job) *supervisor {
 	t.Helper()
 	logless := j
 	logless.Ranks = nil
-	s, err := b.newSupervisor(logless, trace.New(b.cfg.Store, j.ID))
+	s, err := b.newSupervisor(logless)
 	if err != nil {
 		t.Fatal(err)
 	}

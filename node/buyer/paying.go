@@ -10,7 +10,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/run"
-	"github.com/starling-network/starling/node/buyer/trace"
 )
 
 // paying is the buyer as its payments see it.
@@ -82,7 +81,7 @@ func (b paying) Waiting() (out []pay.Waiting) {
 }
 
 // Note implements pay.Jobs.
-func (b paying) Note(job string, step trace.Step) {
+func (b paying) Note(job string, step Step) {
 	if s, err := b.get(job); err == nil {
 		s.Trace.Add(step)
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer/access"
+	"github.com/starling-network/starling/node/buyer/admission"
 	"github.com/starling-network/starling/node/buyer/changes"
 	"github.com/starling-network/starling/node/buyer/command"
 	"github.com/starling-network/starling/node/buyer/guardian/search"
@@ -14,22 +15,22 @@ import (
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/settling"
 	"github.com/starling-network/starling/node/buyer/takeover"
-	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/buyer/voice"
 )
 
-// rooms has the surroundings of the rooms that each job has.
+// rooms has the rules by which jobs are taken, and the surroundings of the rooms that each job has.
 type rooms struct {
-	orders   *orders.Office
-	programs programs.Config
-	lines    lines.Config
-	plans    plans.Config
-	access   access.Config
-	changes  changes.Config
-	settling settling.Config
-	voices   voice.Config
-	command  command.Config
-	takeover takeover.Config
+	admission admission.Rules
+	orders    *orders.Office
+	programs  programs.Config
+	lines     lines.Config
+	plans     plans.Config
+	access    access.Config
+	changes   changes.Config
+	settling  settling.Config
+	voices    voice.Config
+	command   command.Config
+	takeover  takeover.Config
 }
 
 // furnish makes the rooms that each job has.
@@ -39,6 +40,11 @@ func (b *Buyer) furnish(fundTime time.Duration) {
 		Genesis: cfg.Genesis, Store: cfg.Store, Clock: cfg.Slots, Dir: cfg.Dir, Log: cfg.Log, News: b.news,
 	})
 	r := &b.rooms
+	r.admission = admission.Rules{
+		Genesis: cfg.Genesis, Clock: cfg.Slots, Blobs: cfg.Blobs, Runtimes: cfg.Runtimes, Registries: cfg.Registries,
+		Webhooks: b.news, Wallet: b.pay, Holder: b, Blocks: cfg.Blocks != nil, Escrows: cfg.Escrows != nil,
+		Carries: cfg.Carries, Dir: cfg.Dir,
+	}
 	r.orders = orders.Open(orders.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Key: cfg.Key, Store: cfg.Store, Clock: cfg.Slots, Weights: cfg.Weights,
 		Secret: b.secrets.Seed(), FundTime: fundTime, Exchange: b.exchange, Leases: b.leases, Wallet: b.pay,
@@ -79,7 +85,7 @@ func (b *Buyer) furnish(fundTime time.Duration) {
 }
 
 // newSupervisor composes the rooms of a job.
-func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
+func (b *Buyer) newSupervisor(j Job) (*supervisor, error) {
 	as := run.Voice(b.own)
 	var guard *voice.Guarded
 	if j.Detached != nil {
@@ -90,7 +96,7 @@ func (b *Buyer) newSupervisor(j Job, t *trace.Trace) (*supervisor, error) {
 		as = guard
 	}
 	r := &b.rooms
-	of, err := b.runner.Open(j, t, b.owned(j), as)
+	of, err := b.runner.Open(j, b.owned(j), as)
 	if err != nil {
 		return nil, err
 	}

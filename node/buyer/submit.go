@@ -5,48 +5,29 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
-	"github.com/ipfs/go-cid"
-
-	"github.com/starling-network/starling/node/buyer/checks"
-	"github.com/starling-network/starling/node/buyer/orders"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/results"
 	"github.com/starling-network/starling/node/buyer/run"
-	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/store"
 )
 
 // Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then.
 // ErrRefused, ErrFunds or ErrLimit for one that is not taken.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
-	spec, rules := sub.Spec, admission{b}
-	if err := rules.check(ctx, spec); err != nil {
-		return Job{}, err
-	}
-	if err := rules.checkHeld(spec, sub.Key); err != nil {
-		return Job{}, err
-	}
-	warning, err := rules.checkCarry(spec)
+	warning, err := b.rooms.admission.Admit(ctx, sub)
 	if err != nil {
 		return Job{}, err
-	}
-	if err := sub.Values.CheckFor(spec); err != nil {
-		return Job{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	once := sub.Once
 	if once != "" && sub.Key != "" {
 		once = sub.Key + "/" + once // one key cannot find out about another's jobs
 	}
-	var auth *runtime.RegistryAuth
-	if spec.Registry != nil {
-		auth = &runtime.RegistryAuth{Username: sub.Values.Username, Password: sub.Values.Password}
-	}
+	spec := sub.Spec
 	var unknown error // of a job that was submitted before it does not matter
-	spec.Image, unknown = runtime.Pin(ctx, b.cfg.Registries, spec.Image, auth)
+	spec.Image, unknown = b.rooms.admission.Pin(ctx, sub)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if j, ok, err := b.submitted(ctx, once); ok || err != nil {
@@ -58,7 +39,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	if b.runner.Context() == nil || b.closing {
 		return Job{}, fmt.Errorf("%w: the peer is starting or stopping; try again", ErrRefused)
 	}
-	if err := rules.room(); err != nil {
+	if err := (spending{b}).room(); err != nil {
 		return Job{}, err
 	}
 	if err := (spending{b}).within(spec, sub.Key, time.Now()); err != nil {
@@ -77,7 +58,7 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	}
 	if spec.Rounds != nil && spec.Rounds.Carry != "" {
 		// Before the first round a program finds its carry directory empty, not absent.
-		c, err := rules.emptyTree(ctx)
+		c, err := b.rooms.admission.EmptyTree(ctx)
 		if err != nil {
 			return Job{}, err
 		}
@@ -99,7 +80,7 @@ func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err
 	if once == "" {
 		return j, false, nil
 	}
-	id, err := submissions.Get(ctx, b.cfg.Store, once)
+	id, err := record.Submissions.Get(ctx, b.cfg.Store, once)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return j, false, nil
@@ -117,13 +98,13 @@ func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err
 
 // accept journals a job that is taken and starts it. b.mu is held.
 func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (Job, error) {
-	s, err := b.newSupervisor(j, trace.New(b.cfg.Store, j.ID))
+	s, err := b.newSupervisor(j)
 	if err != nil {
 		return Job{}, err
 	}
 	var more []store.Put
 	if once != "" {
-		more = append(more, submissions.Encode(once, []byte(j.ID)))
+		more = append(more, record.Submissions.Encode(once, []byte(j.ID)))
 	}
 	if j.Spec.NeedsValues() {
 		p, err := b.secrets.Seal(j.ID, v)
@@ -144,11 +125,8 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	return s.Snapshot(), nil
 }
 
-// admission is the buyer as it refuses jobs.
-type admission struct{ *Buyer }
-
 // room reports whether one more job may run. b.mu is held.
-func (b admission) room() error {
+func (b spending) room() error {
 	running := 0
 	for _, s := range b.jobs {
 		// One that only waits for the chain holds nothing.
@@ -157,7 +135,7 @@ func (b admission) room() error {
 		}
 	}
 	if running >= b.cfg.MaxJobs {
-		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, checks.ErrRoom, running,
+		return fmt.Errorf("%w: %w: %d jobs run already, buy.maxJobs is %d", ErrRefused, results.ErrRoom, running,
 			b.cfg.MaxJobs)
 	}
 	return nil
@@ -179,137 +157,4 @@ func (b *Buyer) Rerun(ctx context.Context, id string, c job.Changes, once, key s
 		return Job{}, err
 	}
 	return b.Submit(ctx, Submission{Spec: spec, Values: v, Once: once, Key: key, Rerun: old.ID})
-}
-
-// emptyTree stores the archive of an empty directory.
-func (b admission) emptyTree(ctx context.Context) (Blob, error) {
-	dir, err := os.MkdirTemp(b.cfg.Dir, "empty-")
-	if err != nil {
-		return Blob{}, err
-	}
-	defer os.Remove(dir)
-	t, err := b.cfg.Blobs.PutTree(ctx, dir, 0)
-	return Blob{CID: t.CID.String(), Size: t.Size, Tree: true}, err
-}
-
-// check refuses jobs that cannot work, before anything is journalled.
-func (b admission) check(ctx context.Context, spec job.Job) error {
-	if err := spec.Check(); err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	if _, err := b.cfg.Slots.Now(time.Now()); err != nil {
-		return fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", ErrRefused, err)
-	}
-	if free := b.cfg.Genesis.Free; free != spec.Payment.Free {
-		if free {
-			return fmt.Errorf("%w: network %s is free, nothing is paid on it; leave payment.maxPrice and "+
-				"payment.budget out", ErrRefused, b.cfg.Genesis.Network)
-		}
-		return fmt.Errorf("%w: payment.maxPrice is missing: network %s is paid in %s", ErrRefused,
-			b.cfg.Genesis.Network, b.cfg.Genesis.Symbol)
-	}
-	if spec.Verify == job.VerifyReplicate && b.cfg.Genesis.Free {
-		return fmt.Errorf("%w: verify: replicate draws by a chain's blocks, and network %s is free; leave it out",
-			ErrRefused, b.cfg.Genesis.Network)
-	}
-	if spec.Verify == job.VerifyReplicate && b.cfg.Blocks == nil {
-		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer sees none", ErrRefused)
-	}
-	if spec.Guardians > 0 && b.cfg.Escrows == nil {
-		return fmt.Errorf("%w: guardians pay from an escrow, and network %s is free; leave them out", ErrRefused,
-			b.cfg.Genesis.Network)
-	}
-	if spec.Guardians > 0 && (len(spec.Secrets) > 0 || spec.Registry != nil) {
-		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, "+
-			"and could have it tell them; leave out one of the two (--guardians 0)", ErrRefused)
-	}
-	if !spec.Uploaded() {
-		return fmt.Errorf("%w: its files are not uploaded yet", ErrRefused)
-	}
-	for i, w := range spec.Webhooks {
-		if err := b.news.Check(w.URL); err != nil {
-			return fmt.Errorf("%w: spec.webhooks[%d].url: %w", ErrRefused, i, err)
-		}
-	}
-	for source, bl := range spec.Blobs {
-		c, err := cid.Parse(bl.CID)
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
-		}
-		if !b.cfg.Blobs.Has(c) {
-			return notUploaded(source, bl.CID)
-		}
-	}
-	if err := b.checkModules(spec); err != nil {
-		return err
-	}
-	if r := spec.Rounds; r != nil && r.Reduce != nil && b.cfg.Runtimes[job.RuntimeWasm] == nil {
-		return fmt.Errorf("%w: rounds.reduce runs on this peer, which has no runtime %q", ErrRefused, job.RuntimeWasm)
-	}
-	need, err := record.MostCost(spec)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
-	}
-	return b.pay.Afford(ctx, "", need, spec.Count)
-}
-
-// checkHeld refuses files that an API key has not uploaded, as if they were not there: it knows their CIDs and no more.
-func (b admission) checkHeld(spec job.Job, key string) error {
-	if key == "" {
-		return nil
-	}
-	for source, bl := range spec.Blobs {
-		c, err := cid.Parse(bl.CID)
-		if err != nil || !b.Holds(key, c) {
-			return notUploaded(source, bl.CID)
-		}
-	}
-	return nil
-}
-
-func notUploaded(source, c string) error {
-	return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", ErrRefused, source, c)
-}
-
-// checkModules refuses programs that no provider could run, where this peer can tell.
-func (b admission) checkModules(spec job.Job) error {
-	c, ok := b.cfg.Runtimes[job.RuntimeWasm].(runtime.Checker)
-	if !ok {
-		return nil
-	}
-	var modules []string
-	if spec.Module != "" {
-		modules = append(modules, spec.Module)
-	}
-	if r := spec.Rounds; r != nil && r.Reduce != nil {
-		modules = append(modules, r.Reduce.Module)
-	}
-	for _, source := range modules {
-		id, err := cid.Parse(spec.Blobs[source].CID)
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
-		}
-		path, err := b.cfg.Blobs.Path(id)
-		if err == nil {
-			err = c.CheckModule(path)
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
-		}
-	}
-	return nil
-}
-
-// checkCarry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell
-// only of a light client, all of whose connections go through its entries.
-func (b admission) checkCarry(spec job.Job) (warning string, err error) {
-	if b.cfg.Carries == nil {
-		return "", nil
-	}
-	text, refused := orders.Carried(spec, b.cfg.Carries())
-	if refused {
-		return "", fmt.Errorf("%w: %s (with --direct, providers that can be dialled; or name another entry peer with "+
-			"--peer)", ErrRefused, text)
-	}
-	return text, nil
 }

@@ -62,7 +62,7 @@ func (s *supervisor) Carry(f jobs.Effect) {
 	case jobs.PollProvider:
 		s.programs.Poll(f)
 	case jobs.CheckResults:
-		s.b.wg.Go(func() { s.b.checks.Check(s.Context(), checked{s}) })
+		s.b.wg.Go(func() { s.b.checks.CheckJob(s.Context(), s.Job) })
 	case jobs.OrderGang:
 		s.orders.Place(f)
 	case jobs.CancelGang:

@@ -9,17 +9,15 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/command"
-	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/takeover"
-	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/buyer/voice"
 )
 
 // TakeUp goes on with a job that this peer guards and supervises from now on.
-func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
+func (b *Buyer) TakeUp(ctx context.Context, t takeover.Taken) error {
 	var f command.File
 	if err := json.Unmarshal(t.File, &f); err != nil {
 		return fmt.Errorf("reading a job that is guarded: %w", err)
@@ -79,7 +77,7 @@ func (b *Buyer) TakeUp(ctx context.Context, t guardian.Taken) error {
 type guarding struct{ *Buyer }
 
 // guardedJob is a guarded job as this peer has it, or a new one, which is journalled. b.mu is held.
-func (b guarding) guardedJob(ctx context.Context, t guardian.Taken, f command.File) (*supervisor, error) {
+func (b guarding) guardedJob(ctx context.Context, t takeover.Taken, f command.File) (*supervisor, error) {
 	j := Job{ID: f.ID, Spec: command.Public(f.Spec), State: Queued, Created: f.Created}
 	j.Ranks = make([]Rank, f.Spec.Count)
 	j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Engaged: true,
@@ -103,7 +101,7 @@ func (b guarding) guardedJob(ctx context.Context, t guardian.Taken, f command.Fi
 	if j.Detached.Box, err = b.secrets.SealKey(j.ID, t.Key.Seed()); err != nil {
 		return nil, err
 	}
-	s, err := b.newSupervisor(j, trace.New(b.cfg.Store, j.ID))
+	s, err := b.newSupervisor(j)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func TestAttackKeyMountsOthersFiles(t *testing.T) {
 		"another's upload":    {"other", mine, ErrRefused},
 		"the peer's own":      {"", theirs, nil},
 	} {
-		if err := (admission{b}).checkHeld(job.Job{Blobs: map[string]job.Blob{"data": {CID: c.cid.String()}}}, c.key); !errors.Is(err, c.want) {
+		if err := b.rooms.admission.Held(job.Job{Blobs: map[string]job.Blob{"data": {CID: c.cid.String()}}}, c.key); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 	}

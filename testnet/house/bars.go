@@ -60,6 +60,7 @@ const MaxExceptions = 12
 // Exceptions is sorted by bar.
 var Exceptions = []Exception{
 	{"fan-out", "node", 35, "the composing root imports every room once"},
+	{"fan-out", "node/buyer", 30, "the root of buying composes its rooms, and those of each job"},
 }
 
 // Figure is the value of one subject under one bar: 13,614 lines of package node/buyer.

@@ -37,3 +37,10 @@ func Erase(ctx context.Context, st store.Store, id string, bought []string) erro
 	}
 	return gone.Commit(ctx, st)
 }
+
+// Write writes and deletes records of jobs, all or none.
+func Write(ctx context.Context, st store.Store, puts ...store.Put) error {
+	var b journal.Batch
+	b.Add(puts...)
+	return b.Commit(ctx, st)
+}

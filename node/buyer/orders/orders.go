@@ -1,14 +1,9 @@
-// Package orders orders leases for the ranks of a job: all of an order or none.
-//
-// An order is written, journalled, and published on the market. Among the quotes that come back a provider is chosen
-// for each rank, and a gang takes their leases. A job with guardians is completed from its standbys instead, by the
-// quotes that its first order brought. A quotation is an order for which nothing is reserved.
 package orders
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -19,79 +14,14 @@ import (
 	"github.com/starling-network/starling/node/buyer/gangs"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/selection"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
-	"github.com/starling-network/starling/p2p"
 )
-
-// Config is the surroundings of the orders of all jobs. All of it is required.
-type Config struct {
-	Host     *p2p.Host
-	Genesis  market.Genesis
-	Key      sign.Signer
-	Store    store.Store
-	Clock    run.Clock
-	Secret   [32]byte // the peer's own
-	Weights  exchange.Weights
-	FundTime time.Duration // to set money aside
-	Exchange *exchange.Exchange
-	Leases   *leases.Book
-	Wallet   Wallet
-	Money    gangs.Money
-	Limits   selection.Limits
-	Replicas selection.Replicas
-	Tasks    leases.Tasks
-	Log      *slog.Logger
-}
-
-// Office writes the orders of a peer.
-type Office struct {
-	Config
-	selector *selection.Selector // chooses among quotes
-	former   *gangs.Former       // takes the leases of an order
-}
-
-// Open returns the office of a peer.
-func Open(cfg Config) *Office {
-	return &Office{
-		Config: cfg,
-		selector: selection.New(selection.Config{
-			Host: cfg.Host, Genesis: cfg.Genesis, Weights: cfg.Weights, Exchange: cfg.Exchange, Limits: cfg.Limits,
-			Replicas: cfg.Replicas,
-		}),
-		former: gangs.New(gangs.Config{
-			Host: cfg.Host, Genesis: cfg.Genesis, Secret: cfg.Secret, FundTime: cfg.FundTime, Clock: cfg.Clock,
-			Market: cfg.Exchange, Leases: cfg.Leases, Money: cfg.Money, Tasks: cfg.Tasks, Log: cfg.Log,
-		}),
-	}
-}
-
-// Carried returns a warning if the files of a job hardly get over a relay that carries so many bytes, and reports
-// whether they do not.
-func Carried(spec job.Job, bytes int64) (warning string, refused bool) {
-	return exchange.OverRelay(selection.Brought(spec), bytes)
-}
-
-// Wallet is the money that pays for jobs.
-type Wallet interface {
-	// Account returns the account that orders name beside the peer's own, or zero if there is no other.
-	Account() sign.Key
-	// Afford returns an error if the wallet cannot pay for a job that can cost so much and takes so many leases at a
-	// time. The job is empty for a new one.
-	Afford(ctx context.Context, job string, need market.Amount, leases uint32) error
-	// Lamports estimates the SOL for a job of so many ranks, with so much set aside.
-	Lamports(ranks uint32, stake market.Amount) record.Lamports
-}
-
-// Paths are the measured paths between the members of a cluster.
-type Paths interface {
-	// Formed reports the leases of a gang of members with the paths between them.
-	Formed(ev run.Event, g *gangs.Gang)
-}
 
 // Orders are the orders of leases for a job.
 type Orders struct {
@@ -262,4 +192,170 @@ func (s *Orders) formed(fx jobs.OrderGang, f *gangs.Gang, puts []store.Put, took
 		return
 	}
 	s.paths.Formed(ev, f)
+}
+
+const (
+	// searchTime is how long offers are looked for again where the network seems to have more than are known.
+	searchTime = 20 * time.Second
+	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
+	orderValidity = time.Minute
+)
+
+// compose writes an order for so many ranks, and its envelope.
+func (s *Orders) compose(
+	ranks int, slots uint64, budget market.Amount, choosy bool, asked int, valid time.Duration,
+) (market.Order, []byte, error) {
+	j := s.Snapshot()
+	exclude := j.Spec.Placement.Exclude
+	if j.Detached != nil { // who guards a job does not work for it
+		for _, m := range j.Detached.Guardians {
+			if len(exclude) < market.MaxExclude {
+				exclude = append(slices.Clip(exclude), m.Key)
+			}
+		}
+	}
+	if room := market.MaxExclude - len(exclude); choosy && room > 0 {
+		exclude = slices.Concat(exclude, j.Lost[max(0, len(j.Lost)-room):])
+	}
+	own := apart{nonce: drawnNonce()}
+	if j.Cluster != nil {
+		own.terms = j.Cluster.Terms
+	}
+	if !j.Nonce.IsZero() { // the hash of its terms is not one that somebody could guess, to see whether it is a replica
+		own = apart{nonce: j.OrderNonce(), salt: j.Nonce[:]}
+	}
+	own.asked, own.valid = asked, valid
+	if j.Detached != nil && !(j.Started.IsZero() && s.Mine) && j.Detached.Escrow != nil { // it hires standbys
+		own.funds = j.Detached.Escrow.Address
+	}
+	return s.cfg.write(s.As(), j.Spec, ranks, slots, budget, exclude, own)
+}
+
+// apart distinguishes an order from an equal one.
+type apart struct {
+	nonce market.Nonce
+	salt  []byte    // of the hash of the job's terms
+	terms sign.Hash // instead of that hash; zero: that hash
+	asked int       // how often it was asked for before and brought too few quotes
+	valid time.Duration
+	funds sign.Key // the escrow that pays; zero: what the peer can spend
+}
+
+// write makes the order for n leases of a job.
+func (c *Office) write(
+	as run.Voice, spec job.Job, n int, slots uint64, budget market.Amount, exclude []sign.Key, own apart,
+) (market.Order, []byte, error) {
+	terms, err := as.Terms(spec, own.salt)
+	if err != nil {
+		return market.Order{}, nil, err
+	}
+	if !own.terms.IsZero() {
+		terms = own.terms
+	}
+	draw, shard := c.Exchange.Draw(spec.Resources.Class, uint32(n), own.asked)
+	o := market.Order{
+		Class: spec.Resources.Class, Regions: spec.Placement.Regions, Count: uint32(n), UnitsPer: spec.Resources.Units,
+		Min: spec.MinPerUnit(), MinCapability: spec.Resources.MinCapability, Unproven: spec.Resources.Unproven,
+		Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
+		Expires:  time.Now().Add(own.valid),
+		ReplyKey: c.Exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms,
+		Egress: selection.Egress(spec), Nonce: own.nonce, Funds: own.funds,
+	}
+	if o.Funds.IsZero() {
+		o.Funds = c.Wallet.Account()
+	}
+	if as.Key().Key() != c.Key.Key() { // this peer is the agent of its buyer
+		if o, err = o.ByAgent(c.Genesis.Domain(), as.Key().Key(), c.Key); err != nil {
+			return market.Order{}, nil, err
+		}
+	}
+	return market.SealOrder(c.Genesis.Domain(), o, as.Key())
+}
+
+// drawnNonce is one that means nothing.
+func drawnNonce() (n market.Nonce) {
+	_, _ = rand.Read(n[:]) // never fails
+	return n
+}
+
+// request is a journalled order of leases for seats of the job, without its quotes.
+func (s *Orders) request(o market.Order, env []byte, seats []jobs.Seat) gangs.Request {
+	j := s.Snapshot()
+	r := gangs.Request{
+		Job: j.ID, Image: j.Spec.Image, Order: o, Envelope: env, Epochs: map[uint32]uint32{}, As: s.As(),
+		Keys: s.As().Keys(), Limited: s.Mine, Trace: s.Trace,
+	}
+	for _, seat := range seats {
+		r.Epochs[seat.Rank] = seat.Epoch
+	}
+	return r
+}
+
+// take publishes an order that is journalled, and takes all its leases or none. With a time until which it may recruit,
+// an order of no cluster keeps its holds and collects further quotes until then. The gang is nil if none was begun.
+func (s *Orders) take(
+	ctx context.Context, o market.Order, env []byte, seats []jobs.Seat, until time.Time,
+) (*gangs.Gang, error) {
+	b, j := s.cfg, s.Snapshot()
+	if j.Spec.Cluster != nil || j.Detached != nil || j.Replica != nil {
+		until = time.Time{}
+	}
+	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack,
+		Settle: exchange.SettleQuotes}
+	if j.Spec.Cluster != nil {
+		how.Settle, how.Cluster = exchange.SettleCluster, true
+	}
+	got := b.Exchange.Collect(ctx, s.Trace, o, env, how)
+	recruits, again := !until.IsZero(), how
+	again.Again = true
+	for began := time.Now(); recruits && ctx.Err() == nil && time.Since(began) < searchTime && got.Scarce(); {
+		again.Have = got.Quotes
+		got = b.Exchange.Collect(ctx, s.Trace, o, env, again)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	sel := selection.Job{
+		Selector: b.selector, Spec: j.Spec, Replica: j.Replica, Members: members{s.Job}, Trace: s.Trace,
+	}
+	choice, err := sel.Choose(ctx, o, got, ranksOf(seats), how, recruits)
+	if err != nil {
+		return nil, err
+	}
+	if j.Detached != nil {
+		if err := s.prepare(ctx, o, choice.Spares, choice.Quotes); err != nil {
+			return nil, err
+		}
+	}
+	r := s.request(o, env, seats)
+	r.Quotes = choice.Quotes
+	if recruits {
+		r.Recruit = &gangs.Recruiting{Until: until, Ask: how, Among: sel}
+	}
+	if c := j.Spec.Cluster; c != nil {
+		r.Cluster = &gangs.Cluster{Timeout: mesh.MeasureTimeout, Members: members{s.Job}}
+		if c.Network != "" {
+			survey := mesh.NewSurvey(b.Host, b.Genesis.Tag(), c.Network)
+			r.Cluster.Survey = mesh.Seating{Survey: survey, Members: members{s.Job}, Trace: s.Trace}
+		}
+	}
+	return b.former.Form(ctx, r, choice.Members, choice.Spares)
+}
+
+func ranksOf(seats []jobs.Seat) (ranks []uint32) {
+	for _, seat := range seats {
+		ranks = append(ranks, seat.Rank)
+	}
+	return ranks
+}
+
+// members are the members of a job's cluster. It implements gangs.Members, selection.Members and mesh.Members.
+type members struct{ job *run.Job }
+
+// Leases returns the leases that the job's ranks have, by rank.
+func (m members) Leases() []*leases.Lease { return m.job.Seats() }
+
+// Unlivable implements gangs.Members.
+func (m members) Unlivable(apart time.Duration) string {
+	return selection.Unlivable(m.job.Peek().Spec.Cluster, apart)
 }

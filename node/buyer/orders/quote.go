@@ -3,6 +3,8 @@ package orders
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -131,3 +133,55 @@ func sortQuotes(q *record.Quotation) {
 	})
 	slices.SortFunc(q.Declined, func(x, y record.Declined) int { return slices.Compare(x.Provider[:], y.Provider[:]) })
 }
+
+// affordable is how many slots n more leases may last within the time and money that the job has left, and what they
+// can cost together at the most. The money is for among leases, at least n.
+func (c *Office) affordable(j record.Job, n, among int, committed market.Amount) (uint64, market.Amount, error) {
+	left := j.Spec.Timeouts.Run
+	if !j.Started.IsZero() {
+		left -= time.Since(j.Started)
+	}
+	// The lease outlives the work by the time for the last receipt and the outputs.
+	slots := c.Genesis.SlotsIn(max(left, time.Second)) + 2*c.Genesis.IntervalSlots
+	rate, err := market.RateOf(j.Spec.Payment.MaxPrice, int(j.Spec.Resources.Units), c.Genesis.SlotMillis)
+	if err != nil {
+		return 0, 0, failed("payment.maxPrice: %v", err)
+	}
+	budget := j.Spec.Payment.Budget
+	if rate > 0 && committed >= budget {
+		return 0, 0, failed("the budget of %s is used up; raise payment.budget",
+			c.Genesis.FormatAmount(budget))
+	}
+	// The money may last for less; the ceiling may be higher than the quotes.
+	slots = min(slots, slotsFor(rate, (budget-committed)/market.Amount(among)))
+	if slots < c.Genesis.IntervalSlots {
+		left := c.Genesis.FormatAmount(budget - committed)
+		return 0, 0, failed(
+			"the %s left of the budget do not pay %d leases for one interval; raise payment.budget", left, among)
+	}
+	cost, err := rate.Owed(slots)
+	if err == nil {
+		cost, err = cost.Times(uint64(n))
+	}
+	if err != nil {
+		return 0, 0, failed("what the leases can cost: %v", err)
+	}
+	return slots, cost, nil
+}
+
+// slotsFor is how many slots an amount pays at a rate.
+func slotsFor(r market.Rate, a market.Amount) uint64 {
+	hi, lo := bits.Mul64(uint64(a), market.RateScale)
+	if hi >= uint64(r) { // also when it costs nothing
+		return math.MaxUint64
+	}
+	q, _ := bits.Div64(hi, lo, uint64(r))
+	return q
+}
+
+// unpaid is the reason that the money of a job does not pay for an order.
+type unpaid struct{ reason string }
+
+func (u *unpaid) Error() string { return u.reason }
+
+func failed(format string, args ...any) error { return &unpaid{fmt.Sprintf(format, args...)} }

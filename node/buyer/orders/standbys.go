@@ -2,14 +2,18 @@ package orders
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/gangs"
+	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/selection"
 )
 
 // standbysOf picks the standbys among the quotes that were not chosen, best first: each may be hired for as long as the
@@ -92,4 +96,22 @@ func (s *Orders) standbySlots(most uint64) (uint64, error) {
 		most = min(most, slotsFor(rate, sb.Budget))
 	}
 	return max(most, 1), nil
+}
+
+// hire takes standbys by an order that is journalled. The money for them is in the job's escrow, and the guardians'
+// word moves it.
+func (s *Orders) hire(ctx context.Context, o market.Order, env []byte, seats []jobs.Seat) (*gangs.Gang, error) {
+	if len(seats) > pay.MaxStandbyLeaves {
+		return nil, &exchange.Unplaced{Reason: fmt.Sprintf(
+			"%d ranks need standbys at once, at most %d are hired", len(seats), pay.MaxStandbyLeaves)}
+	}
+	quotes := s.standbys(o)
+	if len(quotes) < len(seats) {
+		return nil, &exchange.Unplaced{Raced: true, Reason: fmt.Sprintf(
+			"%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)",
+			len(seats), len(quotes))}
+	}
+	r, choice := s.request(o, env, seats), selection.InOrder(ranksOf(seats), quotes)
+	r.Quotes = choice.Quotes
+	return s.cfg.former.Form(ctx, r, choice.Members, choice.Spares)
 }

@@ -55,6 +55,9 @@ type Anchored struct {
 	Tx  chain.TxID
 }
 
+// Submissions has the ids of jobs by their idempotency keys.
+var Submissions = journal.DefineRaw("jobkey")
+
 // Orders has the envelope of every order that was sent, by its id.
 var Orders = journal.DefineRaw("order")
 

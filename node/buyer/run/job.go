@@ -82,9 +82,10 @@ type Job struct {
 	revoke  context.CancelFunc
 }
 
-// Open opens the logs of a job. Serve comes before its machine.
-func (r *Runner) Open(rec record.Job, t *trace.Trace, mine bool, as Voice) (*Job, error) {
-	j := &Job{ID: rec.ID, Mine: mine, Trace: t, runner: r, job: rec, as: as, done: make(chan struct{})}
+// Open opens the logs of a job, and an empty trace. Serve comes before its machine.
+func (r *Runner) Open(rec record.Job, mine bool, as Voice) (*Job, error) {
+	j := &Job{ID: rec.ID, Mine: mine, Trace: trace.New(r.cfg.Store, rec.ID), runner: r,
+		job: rec, as: as, done: make(chan struct{})}
 	j.Holdings = Holdings{mu: &j.mu, seats: make([]*leases.Lease, len(rec.Ranks))}
 	j.Logbook = Logbook{mu: &j.mu, dir: r.Dir(rec.ID)}
 	j.Requests = Requests{done: j.done, waiting: map[jobs.Req]chan<- error{}}

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/node/machine"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/node/webhook"
+	work "github.com/starling-network/starling/node/workload"
 )
 
 // Clock knows the chain's slot.
@@ -83,6 +84,9 @@ func (r *Runner) Now() (machine.Now, error) {
 	}
 	return machine.Now{Time: now, Slot: market.Slot(r.slot.Load())}, nil
 }
+
+// DiskUse returns the bytes of a job's files.
+func (r *Runner) DiskUse(id string) int64 { return work.DiskUse(r.Dir(id)) }
 
 // Remove removes the machine of a job that has ended.
 func (r *Runner) Remove(j *Job) { r.machines.Remove(j) }

@@ -48,7 +48,7 @@ func accepted(t *testing.T, ranks uint32) (*Job, task, []any) {
 		Args: []string{"python"}, Count: ranks, Resources: job.Resources{Class: "cpu", Units: 1},
 		Timeouts: job.Timeouts{Queue: time.Minute, Run: time.Hour}, Payment: job.Payment{Free: true},
 	}
-	j, err := r.Open(rec, trace.New(r.cfg.Store, rec.ID), true, nil)
+	j, err := r.Open(rec, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

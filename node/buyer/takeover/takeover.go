@@ -77,6 +77,9 @@ func New(cfg *Config, j *run.Job, v Voice, p Programs) *Takeover {
 	return &Takeover{Job: j, cfg: cfg, programs: p, voice: v}
 }
 
+// Taken is a job whose command the guardians have given to this peer.
+type Taken = guardian.Taken
+
 // ErrSuperseded is returned if another peer supervises a job from now on.
 var ErrSuperseded = errors.New("another peer supervises the job now")
 

@@ -37,6 +37,9 @@ type Config struct {
 	Log     *slog.Logger
 }
 
+// Local is this peer's own guardian service.
+type Local = guardian.Local
+
 // Clock knows the chain's slot.
 type Clock interface {
 	Now(t time.Time) (market.Slot, error)

@@ -15,7 +15,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/run"
-	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/metering"
 	"github.com/starling-network/starling/node/store"
@@ -243,7 +242,7 @@ func (w *World) Open(spec job.Job, p run.Parts, as run.Voice, change func(*recor
 	if change != nil {
 		change(&j)
 	}
-	of, err := w.Runner.Open(j, trace.New(w.Store, j.ID), true, as)
+	of, err := w.Runner.Open(j, true, as)
 	if err != nil {
 		w.T.Fatal(err)
 	}

@@ -1,0 +1,226 @@
+// Package admission refuses jobs that cannot work, before anything of them is journalled.
+package admission
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/exchange"
+	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/buyer/run"
+	"github.com/starling-network/starling/node/buyer/selection"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
+	work "github.com/starling-network/starling/node/workload"
+)
+
+// Rules are the rules by which a peer takes jobs. All fields are required unless they say otherwise.
+type Rules struct {
+	Genesis    market.Genesis
+	Clock      run.Clock
+	Blobs      Blobs
+	Runtimes   Runtimes
+	Registries Registries
+	Webhooks   Webhooks
+	Wallet     Wallet
+	Holder     Holder
+	Blocks     bool         // the chain's blocks are seen
+	Escrows    bool         // jobs are paid from escrows
+	Carries    func() int64 // bytes that a connection carries, see buyer.Config; optional
+	Dir        string       // for files that are made
+}
+
+type (
+	// Blobs are the files of this peer.
+	Blobs = work.Blobs
+	// Runtimes run programs on this peer, by their names.
+	Runtimes = map[string]runtime.Runtime
+	// Registries have the images of containers.
+	Registries = runtime.Registries
+)
+
+// Webhooks delivers reports.
+type Webhooks interface {
+	// Check returns an error for an address that no report is sent to.
+	Check(address string) error
+}
+
+// Wallet is the money that pays for jobs.
+type Wallet interface {
+	// Afford returns an error if the wallet cannot pay for a job that can cost so much and takes so many leases at a
+	// time. The job is empty for a new one.
+	Afford(ctx context.Context, job string, need market.Amount, leases uint32) error
+}
+
+// Holder knows the files of API keys.
+type Holder interface {
+	// Holds reports whether an API key may have a blob.
+	Holds(key string, c cid.Cid) bool
+}
+
+// Admit refuses a job that cannot work, or whose files its key does not have. It returns a warning for its user. The
+// errors are ErrRefused and ErrFunds.
+func (b Rules) Admit(ctx context.Context, sub record.Submission) (warning string, err error) {
+	if err := b.check(ctx, sub.Spec); err != nil {
+		return "", err
+	}
+	if err := b.Held(sub.Spec, sub.Key); err != nil {
+		return "", err
+	}
+	if warning, err = b.carry(sub.Spec); err != nil {
+		return "", err
+	}
+	if err := sub.Values.CheckFor(sub.Spec); err != nil {
+		return "", fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	return warning, nil
+}
+
+// Pin returns the image of a job by its digest.
+func (b Rules) Pin(ctx context.Context, sub record.Submission) (string, error) {
+	var auth *runtime.RegistryAuth
+	if sub.Spec.Registry != nil {
+		auth = &runtime.RegistryAuth{Username: sub.Values.Username, Password: sub.Values.Password}
+	}
+	return runtime.Pin(ctx, b.Registries, sub.Spec.Image, auth)
+}
+
+// EmptyTree stores the archive of an empty directory.
+func (b Rules) EmptyTree(ctx context.Context) (record.Blob, error) {
+	dir, err := os.MkdirTemp(b.Dir, "empty-")
+	if err != nil {
+		return record.Blob{}, err
+	}
+	defer os.Remove(dir)
+	t, err := b.Blobs.PutTree(ctx, dir, 0)
+	return record.Blob{CID: t.CID.String(), Size: t.Size, Tree: true}, err
+}
+
+// check refuses jobs that cannot work, before anything is journalled.
+func (b Rules) check(ctx context.Context, spec job.Job) error {
+	if err := spec.Check(); err != nil {
+		return fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	if _, err := b.Clock.Now(time.Now()); err != nil {
+		return fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again", record.ErrRefused, err)
+	}
+	if free := b.Genesis.Free; free != spec.Payment.Free {
+		if free {
+			return fmt.Errorf("%w: network %s is free, nothing is paid on it; leave payment.maxPrice and "+
+				"payment.budget out", record.ErrRefused, b.Genesis.Network)
+		}
+		return fmt.Errorf("%w: payment.maxPrice is missing: network %s is paid in %s", record.ErrRefused,
+			b.Genesis.Network, b.Genesis.Symbol)
+	}
+	if spec.Verify == job.VerifyReplicate && b.Genesis.Free {
+		return fmt.Errorf("%w: verify: replicate draws by a chain's blocks, and network %s is free; leave it out",
+			record.ErrRefused, b.Genesis.Network)
+	}
+	if spec.Verify == job.VerifyReplicate && !b.Blocks {
+		return fmt.Errorf("%w: verify: replicate draws by the chain's blocks, and this peer sees none",
+			record.ErrRefused)
+	}
+	if spec.Guardians > 0 && !b.Escrows {
+		return fmt.Errorf("%w: guardians pay from an escrow, and network %s is free; leave them out", record.ErrRefused,
+			b.Genesis.Network)
+	}
+	if spec.Guardians > 0 && (len(spec.Secrets) > 0 || spec.Registry != nil) {
+		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, "+
+			"and could have it tell them; leave out one of the two (--guardians 0)", record.ErrRefused)
+	}
+	if !spec.Uploaded() {
+		return fmt.Errorf("%w: its files are not uploaded yet", record.ErrRefused)
+	}
+	for i, w := range spec.Webhooks {
+		if err := b.Webhooks.Check(w.URL); err != nil {
+			return fmt.Errorf("%w: spec.webhooks[%d].url: %w", record.ErrRefused, i, err)
+		}
+	}
+	for source, bl := range spec.Blobs {
+		c, err := cid.Parse(bl.CID)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", record.ErrRefused, source, err)
+		}
+		if !b.Blobs.Has(c) {
+			return notUploaded(source, bl.CID)
+		}
+	}
+	if err := b.checkModules(spec); err != nil {
+		return err
+	}
+	if r := spec.Rounds; r != nil && r.Reduce != nil && b.Runtimes[job.RuntimeWasm] == nil {
+		return fmt.Errorf("%w: rounds.reduce runs on this peer, which has no runtime %q",
+			record.ErrRefused, job.RuntimeWasm)
+	}
+	need, err := record.MostCost(spec)
+	if err != nil {
+		return fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	return b.Wallet.Afford(ctx, "", need, spec.Count)
+}
+
+// Held refuses files that an API key has not uploaded, as if they were not there: it knows their CIDs and no more.
+func (b Rules) Held(spec job.Job, key string) error {
+	if key == "" {
+		return nil
+	}
+	for source, bl := range spec.Blobs {
+		c, err := cid.Parse(bl.CID)
+		if err != nil || !b.Holder.Holds(key, c) {
+			return notUploaded(source, bl.CID)
+		}
+	}
+	return nil
+}
+
+func notUploaded(source, c string) error {
+	return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", record.ErrRefused, source, c)
+}
+
+// checkModules refuses programs that no provider could run, where this peer can tell.
+func (b Rules) checkModules(spec job.Job) error {
+	c, ok := b.Runtimes[job.RuntimeWasm].(runtime.Checker)
+	if !ok {
+		return nil
+	}
+	var modules []string
+	if spec.Module != "" {
+		modules = append(modules, spec.Module)
+	}
+	if r := spec.Rounds; r != nil && r.Reduce != nil {
+		modules = append(modules, r.Reduce.Module)
+	}
+	for _, source := range modules {
+		id, err := cid.Parse(spec.Blobs[source].CID)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", record.ErrRefused, source, err)
+		}
+		path, err := b.Blobs.Path(id)
+		if err == nil {
+			err = c.CheckModule(path)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", record.ErrRefused, source, err)
+		}
+	}
+	return nil
+}
+
+// carry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell
+// only of a light client, all of whose connections go through its entries.
+func (b Rules) carry(spec job.Job) (warning string, err error) {
+	if b.Carries == nil {
+		return "", nil
+	}
+	text, refused := exchange.OverRelay(selection.Brought(spec), b.Carries())
+	if refused {
+		return "", fmt.Errorf("%w: %s (with --direct, providers that can be dialled; or name another entry peer with "+
+			"--peer)", record.ErrRefused, text)
+	}
+	return text, nil
+}
