@@ -183,6 +183,8 @@ const (
 	ReasonImage = "image"
 	// ReasonProgram says that the image is there, and its program cannot be started.
 	ReasonProgram = "program"
+	// ReasonInput says that the URL of an input does not have it.
+	ReasonInput = "input"
 	// ReasonCredentials says that the image's registry refused the credentials, or wants some.
 	ReasonCredentials = "credentials"
 )
