@@ -185,7 +185,7 @@ func filesOf(blobs map[string]job.Blob) ([]guardian.File, error) {
 	var out []guardian.File
 	seen := map[string]bool{}
 	for source, bl := range blobs {
-		if seen[bl.CID] {
+		if seen[bl.CID] || !bl.Here() {
 			continue
 		}
 		seen[bl.CID] = true
@@ -197,6 +197,16 @@ func filesOf(blobs map[string]job.Blob) ([]guardian.File, error) {
 	}
 	slices.SortFunc(out, func(a, b guardian.File) int { return bytes.Compare(a.CID.Bytes(), b.CID.Bytes()) })
 	return out, nil
+}
+
+// guardedBytes is the size of the files that guardians of a job keep.
+func guardedBytes(blobs map[string]job.Blob) (size int64) {
+	for _, bl := range blobs {
+		if bl.Here() {
+			size += bl.Size
+		}
+	}
+	return size
 }
 
 // findGuardians asks known peers whether they guard the job, and chooses among the willing ones: by stake, then by
@@ -236,10 +246,7 @@ func (b *Buyer) findGuardians(ctx context.Context, j Job, unwilling []sign.Key) 
 	asked, cancel := context.WithTimeout(ctx, findGuardians)
 	defer cancel()
 	offers := guardian.Offers(asked, b.cfg.Host, b.cfg.Genesis, candidates)
-	var size int64
-	for _, bl := range j.Spec.Blobs {
-		size += bl.Size
-	}
+	size := guardedBytes(j.Spec.Blobs)
 	offers = slices.DeleteFunc(offers, func(o guardian.Offered) bool {
 		return o.ShareMillionths > maxShare || o.MaxBytes < size ||
 			o.Longest < j.Spec.Timeouts.Queue+j.Spec.Timeouts.Run+guardedAfter

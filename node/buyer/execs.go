@@ -333,7 +333,7 @@ func (s *supervisor) see(i int, ex *nodepb.Execution) {
 // grantInputs lets a provider read the inputs of its workload.
 func (b *Buyer) grantInputs(to peer.ID, w *nodepb.Workload) {
 	grant := func(bl *nodepb.Blob) {
-		if c, err := work.CID(bl); err == nil {
+		if c, err := work.CID(bl); err == nil && !bl.Remote {
 			b.cfg.Files.Grant(to, c)
 		}
 	}

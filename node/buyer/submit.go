@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 // Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then.
 // ErrRefused, ErrFunds or ErrLimit for one that is not taken.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
-	spec := sub.Spec
+	spec := withLocal(b, sub.Spec, sub.Key)
 	if err := b.check(ctx, spec); err != nil {
 		return Job{}, err
 	}
@@ -244,7 +245,7 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
 		}
-		if !b.cfg.Blobs.Has(c) {
+		if bl.Here() && !b.cfg.Blobs.Has(c) {
 			return notUploaded(source, bl.CID)
 		}
 	}
@@ -261,6 +262,18 @@ func (b *Buyer) check(ctx context.Context, spec job.Job) error {
 	return b.pay.Afford(ctx, "", need, spec.Count)
 }
 
+// withLocal marks the contents with URLs that this peer has too, and that an API key may read: providers get them from
+// here where no URL has them.
+func withLocal(b *Buyer, spec job.Job, key string) job.Job {
+	spec.Blobs = maps.Clone(spec.Blobs)
+	for source, bl := range spec.Blobs {
+		c, err := cid.Parse(bl.CID)
+		bl.Local = len(bl.URLs) > 0 && err == nil && b.cfg.Blobs.Has(c) && (key == "" || b.Holds(key, c))
+		spec.Blobs[source] = bl
+	}
+	return spec
+}
+
 // checkHeld refuses files that an API key has not uploaded, as if they were not there: it knows their CIDs and no more.
 func (b *Buyer) checkHeld(spec job.Job, key string) error {
 	if key == "" {
@@ -268,7 +281,7 @@ func (b *Buyer) checkHeld(spec job.Job, key string) error {
 	}
 	for source, bl := range spec.Blobs {
 		c, err := cid.Parse(bl.CID)
-		if err != nil || !b.Holds(key, c) {
+		if err != nil || bl.Here() && !b.Holds(key, c) {
 			return notUploaded(source, bl.CID)
 		}
 	}
@@ -296,6 +309,9 @@ func (b *Buyer) checkModules(spec job.Job) error {
 		id, err := cid.Parse(spec.Blobs[source].CID)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrRefused, source, err)
+		}
+		if !spec.Blobs[source].Here() {
+			continue // its provider refuses it
 		}
 		path, err := b.cfg.Blobs.Path(id)
 		if err == nil {

@@ -7,21 +7,33 @@ import (
 	"io"
 	"math"
 	"os"
-	"strings"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// upload stores every source of the job on the peer.
+// upload stores every file of the job on the peer, and reads the URLs without a digest.
 func upload(ctx context.Context, c *api.Client, spec job.Job, p *cli.Progress) (map[string]job.Blob, error) {
+	reader, err := web.New(web.Config{})
+	if err != nil {
+		return nil, err
+	}
 	sources := spec.Sources()
 	out := make(map[string]job.Blob, len(sources))
 	for i, source := range sources {
-		if cid, ok := strings.CutPrefix(source, job.CIDScheme); ok {
-			out[source] = job.Blob{CID: cid}
+		if b, ok := job.Named(source); ok {
+			out[source] = b
+			continue
+		}
+		if job.IsURL(source) {
+			b, err := readURL(ctx, reader, source, p)
+			if err != nil {
+				return nil, err
+			}
+			out[source] = b
 			continue
 		}
 		p.Status("uploading %d of %d: %s", i+1, len(sources), source)
