@@ -51,7 +51,7 @@ func (c *Client) Upload(ctx context.Context, spec job.Job) (job.Job, error) {
 			continue
 		}
 		if job.IsURL(source) {
-			return spec, fmt.Errorf("%w: %s: give its SHA-256, as in URL#sha256=…", job.ErrInvalid, source)
+			return spec, fmt.Errorf("%w: %s: give it as https://…#sha256=…", job.ErrInvalid, source)
 		}
 		b, err := c.uploadOne(ctx, source)
 		if err != nil {

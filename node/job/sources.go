@@ -18,7 +18,7 @@ import (
 
 // Input is a file or directory that the program finds at Path.
 type Input struct {
-	Source string `json:"source"` // a path, cid:… or https://…[#sha256=…]; {rank} stands for the rank's number
+	Source string `json:"source"` // a path, cid:…, https://…[#sha256=…] or hf://…; {rank} stands for the rank's number
 	Path   string `json:"path"`
 }
 
@@ -282,7 +282,7 @@ func overlap(a, b string) bool {
 func badSource(source string) string {
 	switch {
 	case source == "":
-		return "missing: a file path, an https:// URL, or cid: and a CID"
+		return "missing: a file path, an https:// or hf:// URL, or cid: and a CID"
 	case len(source) > 4096 || !isText(source) || strings.ContainsAny(source, "\r\n"):
 		return "want one line of at most 4096 bytes"
 	case path.Base(source) == EngineSocket:
@@ -300,7 +300,7 @@ func badSource(source string) string {
 // laterSource names the kind of a source that only a later version will fetch.
 func laterSource(source string) string {
 	if scheme, _, found := strings.Cut(source, "://"); found && !IsURL(source) {
-		return fmt.Sprintf("sources of %.20s://; give a file path, an https:// URL, or cid: and a CID", scheme)
+		return fmt.Sprintf("sources of %.20s://; give a file path, an https:// or hf:// URL, or cid: and a CID", scheme)
 	}
 	return ""
 }

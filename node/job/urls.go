@@ -8,6 +8,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/multiformats/go-multihash"
 
+	"github.com/starling-network/starling/node/files/hub"
 	"github.com/starling-network/starling/node/files/web"
 )
 
@@ -15,7 +16,10 @@ import (
 const sumMark = "#sha256="
 
 // IsURL reports whether a source is of the web: providers read it from there.
-func IsURL(source string) bool { return strings.HasPrefix(source, web.Scheme) }
+func IsURL(source string) bool { return strings.HasPrefix(source, web.Scheme) || IsHub(source) }
+
+// IsHub reports whether a source is a file of a model hub, of which the buyer's client finds URL and digest.
+func IsHub(source string) bool { return strings.HasPrefix(source, hub.Scheme) }
 
 // WithSum returns a URL with the SHA-256 of its content.
 func WithSum(url, sum string) string { return url + sumMark + sum }
@@ -27,7 +31,7 @@ func Named(source string) (b Blob, ok bool) {
 		return Blob{CID: c}, true
 	}
 	url, sum, ok := strings.Cut(source, sumMark)
-	if !ok || !IsURL(source) {
+	if !ok || !strings.HasPrefix(source, web.Scheme) {
 		return Blob{}, false
 	}
 	c, err := sumCID(sum)
@@ -52,6 +56,12 @@ func sumCID(text string) (string, error) {
 
 // badURL returns the problem of a source of the web, "" if there is none.
 func badURL(source string) string {
+	if IsHub(source) {
+		if _, err := hub.Parse(strings.ReplaceAll(source, RankMark, "0")); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
 	url, sum, named := strings.Cut(source, sumMark)
 	if err := web.Check(url); err != nil {
 		return err.Error()

@@ -23,7 +23,7 @@ func TestNamed(t *testing.T) {
 	if b, ok := Named(CIDScheme + want); !ok || b.CID != want || !b.Here() {
 		t.Errorf("%+v, %v", b, ok)
 	}
-	for _, source := range []string{"w.bin", "w.bin#sha256=" + digest, "https://example.org/w.bin", "https://example.org/w.bin#sha256=12"} {
+	for _, source := range []string{"w.bin", "w.bin#sha256=" + digest, "https://example.org/w.bin", "https://example.org/w.bin#sha256=12", "hf://acme/model/w.bin"} {
 		if b, ok := Named(source); ok {
 			t.Errorf("%s names %+v", source, b)
 		}

@@ -66,7 +66,9 @@ They keep the result until you are back.
 
 Every source file is uploaded to the peer first, and providers get it from there. A source may also be an https:// URL:
 providers read it from the internet, once for all ranks, and no program sees other bytes than those of its SHA-256. That
-is given as https://HOST/PATH#sha256=HEX. Without it this command reads the URL once, and shows the SHA-256.
+is given as https://HOST/PATH#sha256=HEX. Without it this command reads the URL once, and shows the SHA-256. A file of
+the Hugging Face hub is hf://OWNER/MODEL[@REVISION]/PATH, or hf://datasets/OWNER/NAME/PATH; the hub has its SHA-256.
+HF_TOKEN opens gated files: providers get signed URLs of them, which hold for about an hour, and never the token.
 
 Then the job's log is shown until it ends: its standard output here on standard output, the rest on standard error, each
 line with its rank where there are several. An interrupt detaches; the job goes on. The exit code is 0 when the job
@@ -214,7 +216,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		return c, g, j, err
 	}
 	p := a.Progress()
-	blobs, err := upload(ctx, c, spec, p)
+	blobs, err := upload(ctx, a, c, spec, p)
 	p.Clear()
 	if err != nil {
 		return c, g, j, err

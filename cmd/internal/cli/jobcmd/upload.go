@@ -10,14 +10,15 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
-	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
 )
 
 // upload stores every file of the job on the peer, and reads the URLs without a digest.
-func upload(ctx context.Context, c *api.Client, spec job.Job, p *cli.Progress) (map[string]job.Blob, error) {
-	reader, err := web.New(web.Config{})
+func upload(
+	ctx context.Context, a *cli.App, c *api.Client, spec job.Job, p *cli.Progress,
+) (map[string]job.Blob, error) {
+	r, err := newResolver(c, a.Getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -29,11 +30,9 @@ func upload(ctx context.Context, c *api.Client, spec job.Job, p *cli.Progress) (
 			continue
 		}
 		if job.IsURL(source) {
-			b, err := readURL(ctx, reader, source, p)
-			if err != nil {
+			if out[source], err = r.resolve(ctx, source, p); err != nil {
 				return nil, err
 			}
-			out[source] = b
 			continue
 		}
 		p.Status("uploading %d of %d: %s", i+1, len(sources), source)
