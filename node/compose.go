@@ -92,7 +92,11 @@ func (n *Node) ground(ctx context.Context) (err error) {
 	if err = n.openProofs(ctx); err != nil {
 		return err
 	}
-	n.files = files.New(files.Config{Host: p.Host, Network: n.tag, Blobs: p.Blobs, Log: p.Log})
+	web, err := p.Config.Inputs.Reader()
+	if err != nil {
+		return err
+	}
+	n.files = files.New(files.Config{Host: p.Host, Network: n.tag, Blobs: p.Blobs, Web: web, Log: p.Log})
 	n.services.Add(n.files)
 	return nil
 }

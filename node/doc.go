@@ -16,7 +16,8 @@
 //	settle      escrows on the chain: one runner for deposits and claims
 //	reputation  the conduct of others, from receipts, audits and anchors
 //	proof       proofs of every kind: one store, one topic, one stream; leases in the DHT, stakes (proof/room)
-//	files       content-addressed files: permission to read them, transfer, making room
+//	files       content-addressed files: permission to read them, transfer, making room, inputs by URL (files/web, and
+//	            files/hub for those of a model hub)
 //	block       the user's block list
 //
 // The rooms of a full peer in the network. A light peer has its entry peers instead (node/client, node/entry):

@@ -132,7 +132,7 @@ func submit(t *testing.T, c *api.Client, count uint32, pay job.Payment) record.J
 		Name: "hello", Runtime: "wasm", Module: "hello.wasm", Count: count, Resources: job.Resources{Class: "cpu", Units: 1},
 		Restart: job.Restart{Max: 1}, Timeouts: job.Timeouts{Queue: 10 * time.Second, Run: time.Minute},
 		Payment: pay,
-		Blobs:   map[string]job.Blob{"hello.wasm": job.Blob(b)},
+		Blobs:   map[string]job.Blob{"hello.wasm": b.Source()},
 	}, job.Values{}, "")
 	if err != nil {
 		t.Fatal(err)

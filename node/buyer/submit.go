@@ -17,6 +17,7 @@ import (
 // Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then.
 // ErrRefused, ErrFunds or ErrLimit for one that is not taken.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
+	sub.Spec = b.rooms.admission.Local(sub.Spec, sub.Key)
 	warning, err := b.rooms.admission.Admit(ctx, sub)
 	if err != nil {
 		return Job{}, err

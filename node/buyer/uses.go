@@ -50,7 +50,9 @@ func blobsOf(j Job) map[string]archive.Blob {
 	}
 	if j.Key != "" {
 		for _, bl := range j.Spec.Blobs {
-			put(bl.CID, archive.Blob{Key: j.Key, Ended: j.Ended})
+			if bl.Here() {
+				put(bl.CID, archive.Blob{Key: j.Key, Ended: j.Ended})
+			}
 		}
 	}
 	j.EachLeft(func(c string) { put(c, archive.Blob{Key: j.Key, Left: true, Ended: j.Ended}) })
@@ -75,7 +77,9 @@ func (a *catalogue) Blobs() (map[cid.Cid]bool, error) {
 		j.EachLeft(add)
 		if !j.State.Ended() {
 			for _, bl := range j.Spec.Blobs {
-				add(bl.CID)
+				if bl.Here() {
+					add(bl.CID)
+				}
 			}
 		}
 		return false

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -42,13 +41,17 @@ func (c *Client) Run(ctx context.Context, spec job.Job) (buyer.Job, error) {
 	return c.Wait(ctx, j.ID)
 }
 
-// Upload takes the files that the job names by path into the client's store.
+// Upload takes the files that the job names by path into the client's store. A URL needs its SHA-256: providers read
+// it, and the client does not.
 func (c *Client) Upload(ctx context.Context, spec job.Job) (job.Job, error) {
 	blobs := map[string]job.Blob{}
 	for _, source := range spec.Sources() {
-		if text, ok := strings.CutPrefix(source, job.CIDScheme); ok {
-			blobs[source] = job.Blob{CID: text}
+		if b, ok := job.Named(source); ok {
+			blobs[source] = b
 			continue
+		}
+		if job.IsURL(source) {
+			return spec, fmt.Errorf("%w: %s: give it as https://…#sha256=…", job.ErrInvalid, source)
 		}
 		b, err := c.uploadOne(ctx, source)
 		if err != nil {

@@ -58,6 +58,8 @@ type Config struct {
 	Provide inventory.Provide `yaml:"provide"`
 	// Docker is the container engine of units that are sold.
 	Docker Docker `yaml:"docker"`
+	// Inputs are the URLs of inputs that the peer reads for jobs.
+	Inputs Inputs `yaml:"inputs"`
 	// Egress is the part of the outside that containers reach.
 	Egress Egress `yaml:"egress"`
 	// Clusters is the conditions for units in clusters.
@@ -141,10 +143,11 @@ func Default() Config {
 	return Config{
 		Region: "local",
 		NAT:    reach.NAT{Auto: true, PortMap: true}, Relay: reach.DefaultRelay(),
-		Provide: inventory.Default(), Docker: Docker{Enabled: DockerAuto}, Clusters: Clusters{Accept: true},
-		Buy:   Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
-		Entry: Entry{Serve: true},
-		Guard: Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
+		Provide: inventory.Default(), Docker: Docker{Enabled: DockerAuto}, Inputs: Inputs{URLs: true},
+		Clusters: Clusters{Accept: true},
+		Buy:      Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
+		Entry:    Entry{Serve: true},
+		Guard:    Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
 	}
 }
 
@@ -195,6 +198,9 @@ func (c Config) Validate() error {
 		return err
 	}
 	if err := c.Docker.Check(); err != nil {
+		return err
+	}
+	if _, err := c.Inputs.Reader(); err != nil {
 		return err
 	}
 	if _, _, err := c.Egress.Policy(); err != nil {

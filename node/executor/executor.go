@@ -25,8 +25,8 @@ import (
 
 // Files is the exchange of files with other peers.
 type Files interface {
-	// Fetch brings a file of at most max bytes from a peer into the store of blobs.
-	Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
+	// Obtain brings a file of at most max bytes from one of its places into the store of blobs.
+	Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error
 	// Grant lets a peer fetch a file of ours.
 	Grant(to peer.ID, c cid.Cid)
 	// Drop removes a file from the store of blobs, unless something else needs it.

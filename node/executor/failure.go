@@ -3,6 +3,7 @@ package executor
 import (
 	"errors"
 
+	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime"
@@ -31,8 +32,8 @@ const (
 // errLate reports that fetching a program's files did not end in time.
 var errLate = errors.New("fetching what it needs took too long")
 
-// reasonOf is the reason of an execution that was not started. A fault of the image would recur at every provider;
-// others may not occur at the next.
+// reasonOf is the reason of an execution that was not started. A fault of the image, or of an input's URL, would recur
+// at every provider; others may not occur at the next.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, runtime.ErrBadImage):
@@ -41,6 +42,8 @@ func reasonOf(err error) string {
 		return protocol.ReasonProgram
 	case errors.Is(err, runtime.ErrCredentials):
 		return protocol.ReasonCredentials
+	case errors.Is(err, web.ErrAbsent):
+		return protocol.ReasonInput
 	}
 	return protocol.ReasonStart
 }
@@ -89,6 +92,10 @@ func BuyersText(err error, rest string) string {
 	var f *runtime.Failure
 	if errors.As(err, &f) {
 		return f.Told()
+	}
+	var input *web.Failure
+	if errors.As(err, &input) {
+		return input.Told()
 	}
 	for _, p := range plain {
 		if errors.Is(err, p) {

@@ -26,23 +26,32 @@ const (
 // read it here. Else the peer sends it all the same, to show that it has more of it than its CID: it may be another's
 // secret. A fetch that broke off in the middle, as when a relay dies or its limit is reached, goes on where it was.
 func (f *Files) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
-	blobs, holder := f.cfg.Blobs, peerHolder(from)
-	if blobs.Has(c) && (from == f.cfg.Host.ID() || f.grants.allowed(from, c) || blobs.Brought(c, holder)) {
-		return nil
-	}
-	attempt := func(progress func(done, total int64)) error {
-		return blob.Fetch(ctx, f.cfg.Host, f.cfg.Network, from, c, max, blobs, progress)
-	}
-	if blobs.Has(c) {
-		p := blob.NewProof(blobs, c)
-		attempt = func(progress func(done, total int64)) error {
-			return p.Take(ctx, f.cfg.Host, f.cfg.Network, from, max, progress)
+	blobs, holders := f.cfg.Blobs, []string{peerHolder(from)}
+	source := blob.Peer{Host: f.cfg.Host, Network: f.cfg.Network, ID: from}
+	for {
+		if blobs.Has(c) {
+			if f.mayRead(from, c, holders) {
+				return nil
+			}
+			p := blob.NewProof(blobs, c)
+			err := resume(ctx, func(progress func(done, total int64)) error {
+				return p.Take(ctx, source, max, progress)
+			})
+			if err != nil {
+				return err
+			}
+			return blobs.Bring(c, holders[0])
 		}
+		var fresh bool
+		err := resume(ctx, func(progress func(done, total int64)) (err error) {
+			fresh, err = blobs.Receive(ctx, source, c, max, holders, progress)
+			return err
+		})
+		if err != nil || fresh {
+			return err
+		}
+		// Another's fetch stored it meanwhile, which proves nothing about this peer.
 	}
-	if err := resume(ctx, attempt); err != nil {
-		return err
-	}
-	return blobs.Bring(c, holder)
 }
 
 // resume calls fetch until it is done, fails for good, or has come no further for fetchAgain times. One that never

@@ -1,5 +1,5 @@
 // Package files is the peer's store of content-addressed files, as other peers and the local API see it: which of them
-// may read which file, how files come from other peers, and which go when the disk is nearly full.
+// may read which file, how files come from other peers and from the web, and which go when the disk is nearly full.
 package files
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
@@ -28,6 +29,7 @@ type Config struct {
 	Host    *p2p.Host
 	Network string
 	Blobs   *blob.Store
+	Web     *web.Client // is optional; if nil, no URL is read
 	Log     *slog.Logger
 }
 
@@ -41,15 +43,16 @@ type Jobs interface {
 
 // Files is a service: it sends files to other peers from Start to Close, and makes room while it runs.
 type Files struct {
-	cfg    Config
-	grants *grants
-	server *stream.Server // nil before Start
-	jobs   Jobs
-	needs  []func() (map[cid.Cid]bool, error)
+	cfg     Config
+	grants  *grants
+	flights *flights
+	server  *stream.Server // nil before Start
+	jobs    Jobs
+	needs   []func() (map[cid.Cid]bool, error)
 }
 
 // New makes the files of a store.
-func New(cfg Config) *Files { return &Files{cfg: cfg, grants: newGrants()} }
+func New(cfg Config) *Files { return &Files{cfg: cfg, grants: newGrants(), flights: &flights{}} }
 
 // Serve sets the jobs with API keys that read files. It is called before Start.
 func (f *Files) Serve(jobs Jobs) { f.jobs = jobs }

@@ -19,7 +19,7 @@ import (
 
 // Input is a file or directory that the program finds at Path.
 type Input struct {
-	Source string `json:"source"` // {rank} stands for the rank's number
+	Source string `json:"source"` // a path, cid:…, https://…[#sha256=…] or hf://…; {rank} stands for the rank's number
 	Path   string `json:"path"`
 }
 
@@ -30,9 +30,11 @@ type Output struct {
 
 // Blob is a content-addressed file or directory.
 type Blob struct {
-	CID  string `json:"cid"`
-	Size int64  `json:"size,omitempty"` // bytes, 0 if not known
-	Tree bool   `json:"tree,omitempty"` // a tar of a directory
+	CID   string   `json:"cid"`
+	Size  int64    `json:"size,omitempty"`  // bytes, 0 if not known
+	Tree  bool     `json:"tree,omitempty"`  // a tar of a directory
+	URLs  []string `json:"urls,omitempty"`  // where providers read it; tried in this order
+	Local bool     `json:"local,omitempty"` // it has URLs, and the peer has it too; the peer sets this
 }
 
 // CIDScheme begins a source that names content instead of a file.
@@ -70,7 +72,7 @@ func (j Job) Sources() []string {
 // In returns the job with its relative file paths taken from dir, as those of a job file are taken from where it lies.
 func (j Job) In(dir string) Job {
 	rebase := func(source string) string {
-		if strings.HasPrefix(source, CIDScheme) || filepath.IsAbs(source) {
+		if strings.HasPrefix(source, CIDScheme) || IsURL(source) || filepath.IsAbs(source) {
 			return source
 		}
 		return filepath.Join(dir, source)
@@ -106,6 +108,9 @@ func (j Job) WithBlobs(blobs map[string]Blob) (Job, error) {
 
 // Uploaded reports whether the contents of all sources are known, so that peers can fetch them.
 func (j Job) Uploaded() bool { return len(j.Blobs) > 0 || len(j.Sources()) == 0 }
+
+// reducesHere is the problem of a URL of the reduce program.
+const reducesHere = "the reduce program runs on your peer, which reads no URLs: give a file path, or cid: and a CID"
 
 // hidesSystem is the problem of a place in a container.
 const hidesSystem = "%s is a directory of the image's own: write one such as /data"
@@ -196,6 +201,8 @@ func checkBlobs(j Job, ps *problems) {
 		}
 		if b.Size < 0 || checkCID(b.CID) != nil {
 			ps.add("blobs", "the digest of %.200q is not a CIDv1 with SHA-256, or its size is negative", source)
+		} else if text := b.badURLs(source); text != "" {
+			ps.add("blobs", "%.200q: %s", source, text)
 		}
 	}
 	if len(j.Blobs) > len(sources) {
@@ -241,6 +248,8 @@ func checkInputs(ps *problems, list string, inputs []Input, ranks bool) {
 			ps.add(field+".src", "%s", text)
 		} else if what := laterSource(in.Source); what != "" {
 			ps.later(field+".src", what)
+		} else if !ranks && IsURL(in.Source) {
+			ps.add(field+".src", reducesHere)
 		} else if !ranks && strings.Contains(in.Source, RankMark) {
 			ps.add(field+".src", "%s means nothing here: the reduce program runs once", RankMark)
 		}
@@ -258,6 +267,8 @@ func checkModule(ps *problems, field, module string) {
 		ps.add(field, "missing: the path or CID of a WASI program")
 	case IsImage(module):
 		ps.add(field, "%.120q is a container image: write it as image, not as module", module)
+	case IsURL(module) && field != "spec.module":
+		ps.add(field, reducesHere)
 	case strings.Contains(module, RankMark):
 		ps.add(field, "%s means nothing here: all ranks run one program", RankMark)
 	default:
@@ -293,11 +304,13 @@ func overlap(a, b string) bool {
 func badSource(source string) string {
 	switch {
 	case source == "":
-		return "missing: a file path, or cid: and a CID"
+		return "missing: a file path, an https:// or hf:// URL, or cid: and a CID"
 	case len(source) > 4096 || !isText(source) || strings.ContainsAny(source, "\r\n"):
 		return "want one line of at most 4096 bytes"
 	case path.Base(source) == EngineSocket:
 		return Never["docker.sock"]
+	case IsURL(source):
+		return badURL(source)
 	case strings.HasPrefix(source, CIDScheme):
 		if err := checkCID(strings.TrimPrefix(source, CIDScheme)); err != nil {
 			return err.Error()
@@ -308,8 +321,8 @@ func badSource(source string) string {
 
 // laterSource names the kind of a source that only a later version will fetch.
 func laterSource(source string) string {
-	if scheme, _, found := strings.Cut(source, "://"); found {
-		return fmt.Sprintf("sources of %.20s://; give a file path, or cid: and a CID", scheme)
+	if scheme, _, found := strings.Cut(source, "://"); found && !IsURL(source) {
+		return fmt.Sprintf("sources of %.20s://; give a file path, an https:// or hf:// URL, or cid: and a CID", scheme)
 	}
 	return ""
 }

@@ -133,12 +133,16 @@ func (ExecState) EnumDescriptor() ([]byte, []int) {
 	return file_node_nodepb_node_proto_rawDescGZIP(), []int{1}
 }
 
-// Blob names a content-addressed file.
+// Blob names a content-addressed file. As an input it may come from the web: the provider reads the first of its URLs
+// that answers, by the rules of node/files/web, and holds the bytes to the digest that the CID is. If none has it, the
+// provider asks the buyer's peer.
 type Blob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cid           []byte                 `protobuf:"bytes,1,opt,name=cid,proto3" json:"cid,omitempty"`    // binary CIDv1, raw, sha2-256
-	Size          uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"` // bytes
-	Tree          bool                   `protobuf:"varint,3,opt,name=tree,proto3" json:"tree,omitempty"` // a deterministic tar of a directory
+	Cid           []byte                 `protobuf:"bytes,1,opt,name=cid,proto3" json:"cid,omitempty"`        // binary CIDv1, raw, sha2-256
+	Size          uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`     // bytes; 0 if it is not known
+	Tree          bool                   `protobuf:"varint,3,opt,name=tree,proto3" json:"tree,omitempty"`     // a deterministic tar of a directory
+	Urls          []string               `protobuf:"bytes,4,rep,name=urls,proto3" json:"urls,omitempty"`      // at most 4, https, of at most 4096 bytes; none for a tree
+	Remote        bool                   `protobuf:"varint,5,opt,name=remote,proto3" json:"remote,omitempty"` // the buyer's peer does not have it: only its URLs do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -190,6 +194,20 @@ func (x *Blob) GetSize() uint64 {
 func (x *Blob) GetTree() bool {
 	if x != nil {
 		return x.Tree
+	}
+	return false
+}
+
+func (x *Blob) GetUrls() []string {
+	if x != nil {
+		return x.Urls
+	}
+	return nil
+}
+
+func (x *Blob) GetRemote() bool {
+	if x != nil {
+		return x.Remote
 	}
 	return false
 }
@@ -1900,11 +1918,13 @@ var File_node_nodepb_node_proto protoreflect.FileDescriptor
 
 const file_node_nodepb_node_proto_rawDesc = "" +
 	"\n" +
-	"\x16node/nodepb/node.proto\x12\x10starling.node.v1\x1a\x19node/nodepb/cluster.proto\"@\n" +
+	"\x16node/nodepb/node.proto\x12\x10starling.node.v1\x1a\x19node/nodepb/cluster.proto\"l\n" +
 	"\x04Blob\x12\x10\n" +
 	"\x03cid\x18\x01 \x01(\fR\x03cid\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x12\n" +
-	"\x04tree\x18\x03 \x01(\bR\x04tree\"G\n" +
+	"\x04tree\x18\x03 \x01(\bR\x04tree\x12\x12\n" +
+	"\x04urls\x18\x04 \x03(\tR\x04urls\x12\x16\n" +
+	"\x06remote\x18\x05 \x01(\bR\x06remote\"G\n" +
 	"\x05Input\x12*\n" +
 	"\x04blob\x18\x01 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +

@@ -189,6 +189,8 @@ const (
 	ReasonImage = "image"
 	// ReasonProgram reports that the image is there, and its program cannot be started.
 	ReasonProgram = "program"
+	// ReasonInput reports that the URL of an input does not have it.
+	ReasonInput = "input"
 	// ReasonCredentials reports that the image's registry refused the credentials, or wants some.
 	ReasonCredentials = "credentials"
 )

@@ -28,6 +28,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/p2p/stream"
@@ -142,14 +143,14 @@ func (b *bench) Health(context.Context, []market.UnitID) (exclusive.Snapshot, er
 	return exclusive.Snapshot{}, errors.New("no health")
 }
 
-func (b *bench) Names([]market.UnitID) (ids, names []string, err error) { return nil, nil, nil }
-func (b *bench) Reply(market.Order, []byte, []byte) error               { return nil }
-func (b *bench) Fetch(context.Context, peer.ID, cid.Cid, int64) error   { return nil }
-func (b *bench) Grant(peer.ID, cid.Cid)                                 {}
-func (b *bench) Drop(cid.Cid)                                           {}
-func (b *bench) Evict([]market.UnitID)                                  {}
-func (b *bench) Member(market.HoldID) cluster.PrivateKey                { return cluster.PrivateKey{} }
-func (b *bench) Open([]byte, market.LeaseID) ([]byte, error)            { return nil, errors.New("no secrets") }
+func (b *bench) Names([]market.UnitID) (ids, names []string, err error)        { return nil, nil, nil }
+func (b *bench) Reply(market.Order, []byte, []byte) error                      { return nil }
+func (b *bench) Obtain(context.Context, workload.Places, cid.Cid, int64) error { return nil }
+func (b *bench) Grant(peer.ID, cid.Cid)                                        {}
+func (b *bench) Drop(cid.Cid)                                                  {}
+func (b *bench) Evict([]market.UnitID)                                         {}
+func (b *bench) Member(market.HoldID) cluster.PrivateKey                       { return cluster.PrivateKey{} }
+func (b *bench) Open([]byte, market.LeaseID) ([]byte, error)                   { return nil, errors.New("no secrets") }
 func (b *bench) Scores(reputation.Role, ...sign.Key) []reputation.Score {
 	return make([]reputation.Score, 1)
 }

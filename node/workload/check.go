@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/sealed"
@@ -102,6 +104,9 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 		if _, err := CID(w.Module); err != nil {
 			return Bad("module: %v", err)
 		}
+		if err := checkURLs(w.Module); err != nil {
+			return Bad("module: %v", err)
+		}
 		return nil
 	}
 	switch {
@@ -142,6 +147,9 @@ func checkFiles(w *nodepb.Workload) error {
 		if _, err := CID(in.Blob); err != nil {
 			return Bad("input %s: %v", in.Path, err)
 		}
+		if err := checkURLs(in.Blob); err != nil {
+			return Bad("input %s: %v", in.Path, err)
+		}
 		if !in.Blob.Tree && path.Dir(in.Path) == "/" {
 			return Bad("input file %s must lie in a directory, such as /data%s", in.Path, in.Path)
 		}
@@ -163,6 +171,22 @@ func checkFiles(w *nodepb.Workload) error {
 		if runtime.HidesSystem(m) {
 			return Bad("%s: an input or output there would hide the image's own %[1]s; "+
 				"give it a directory of its own, such as /data", m)
+		}
+	}
+	return nil
+}
+
+// checkURLs checks the form of a blob's URLs.
+func checkURLs(b *nodepb.Blob) error {
+	if len(b.Urls) > web.MaxURLs {
+		return fmt.Errorf("%d URLs, at most %d", len(b.Urls), web.MaxURLs)
+	}
+	if b.Tree && len(b.Urls) > 0 {
+		return errors.New("a directory has no URL")
+	}
+	for _, u := range b.Urls {
+		if err := web.Check(u); err != nil {
+			return err
 		}
 	}
 	return nil

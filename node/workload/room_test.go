@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/ipfs/go-cid"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
@@ -43,7 +42,7 @@ func (f fixture) file(content string) *nodepb.Blob {
 }
 
 func (f fixture) prepare(w *nodepb.Workload, room int64) ([]runtime.Mount, error) {
-	fetched := func(_ context.Context, _ peer.ID, c cid.Cid, _ int64) error {
+	fetched := func(_ context.Context, _ Places, c cid.Cid, _ int64) error {
 		if !f.store.Has(c) {
 			return blob.ErrNotFound
 		}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,8 +54,20 @@ type Blobs interface {
 	Unpack(ctx context.Context, c cid.Cid, dir string, max int64) (int64, error)
 }
 
-// Fetcher brings a blob from a peer into the store.
-type Fetcher func(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
+// Places are the places where a blob can be read.
+type Places struct {
+	Peer peer.ID
+	URLs []string // tried before the peer
+	Size int64    // that its buyer declares; 0 if it is not known
+}
+
+// Fetcher brings a blob of at most max bytes from one of its places into the store.
+type Fetcher func(ctx context.Context, at Places, c cid.Cid, max int64) error
+
+// At are the places of a blob, for an execution that a peer commands.
+func At(from peer.ID, b *nodepb.Blob) Places {
+	return Places{Peer: from, URLs: b.GetUrls(), Size: int64(min(b.GetSize(), math.MaxInt64))}
+}
 
 // NoRoom reports whether a Fetcher failed because this peer's disk or its share for blobs is full.
 func NoRoom(err error) bool { return errors.Is(err, blob.ErrFull) || errors.Is(err, blob.ErrDiskFull) }
@@ -135,7 +148,7 @@ func (s Stage) Prepare(
 		if err != nil {
 			return nil, err
 		}
-		if err := fetch(ctx, from, c, left); err != nil {
+		if err := fetch(ctx, At(from, in.Blob), c, left); err != nil {
 			return nil, fmt.Errorf("fetching input %s: %w", in.Path, err)
 		}
 		size, err := sizeOf(blobs, c) // the buyer's figure proves nothing

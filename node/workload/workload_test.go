@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/ipfs/go-cid"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
@@ -57,9 +56,16 @@ func TestCheck(t *testing.T) {
 		want  string
 		spoil func(w *nodepb.Workload)
 	}{
-		"runtime":          {"not offered", func(w *nodepb.Workload) { w.Runtime = "docker" }},
-		"no module":        {"module", func(w *nodepb.Workload) { w.Module = nil }},
-		"bad digest":       {"module", func(w *nodepb.Workload) { w.Module = &nodepb.Blob{Cid: []byte{1, 2, 3}} }},
+		"runtime":       {"not offered", func(w *nodepb.Workload) { w.Runtime = "docker" }},
+		"no module":     {"module", func(w *nodepb.Workload) { w.Module = nil }},
+		"bad digest":    {"module", func(w *nodepb.Workload) { w.Module = &nodepb.Blob{Cid: []byte{1, 2, 3}} }},
+		"URL of module": {"scheme", func(w *nodepb.Workload) { w.Module = at(w.Module, "http://example.org/w") }},
+		"URL of input":  {"password", func(w *nodepb.Workload) { w.Inputs[0].Blob = at(file, "https://a:b@example.org/w") }},
+		"many URLs":     {"at most 4", func(w *nodepb.Workload) { w.Inputs[0].Blob = at(file, make([]string, 5)...) }},
+		"URL of a tree": {"no URL", func(w *nodepb.Workload) {
+			w.Inputs[0].Blob = at(file, "https://example.org/w")
+			w.Inputs[0].Blob.Tree = true
+		}},
 		"traversal":        {"clean absolute path", func(w *nodepb.Workload) { w.Inputs[0].Path = "/data/../etc/passwd" }},
 		"relative":         {"clean absolute path", func(w *nodepb.Workload) { w.Inputs[0].Path = "data/x" }},
 		"root":             {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/" }},
@@ -81,6 +87,11 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// at is a blob with URLs.
+func at(b *nodepb.Blob, urls ...string) *nodepb.Blob {
+	return &nodepb.Blob{Cid: b.Cid, Size: b.Size, Urls: urls}
+}
+
 func TestStage(t *testing.T) {
 	t.Parallel()
 	s := store(t)
@@ -98,7 +109,7 @@ func TestStage(t *testing.T) {
 		{Blob: file, Path: "/data/x"}, {Blob: tree, Path: "/data/tree"}, {Blob: file, Path: "/out/seed"},
 	}}
 	fetched := 0
-	fetch := func(context.Context, peer.ID, cid.Cid, int64) error { fetched++; return nil }
+	fetch := func(context.Context, Places, cid.Cid, int64) error { fetched++; return nil }
 	st := Stage{Dir: filepath.Join(t.TempDir(), "stage")}
 	mounts, err := st.Prepare(t.Context(), w, "", s, fetch, 1<<20, nil)
 	if err != nil {
@@ -193,12 +204,12 @@ func TestStageRefusals(t *testing.T) {
 	file := put(t, s, "content")
 	w := &nodepb.Workload{Runtime: "wasm", Module: file, Inputs: []*nodepb.Input{{Blob: file, Path: "/data/x"}}, Outputs: []string{"/out"}}
 	st := Stage{Dir: filepath.Join(t.TempDir(), "stage")}
-	ok := func(context.Context, peer.ID, cid.Cid, int64) error { return nil }
+	ok := func(context.Context, Places, cid.Cid, int64) error { return nil }
 	if _, err := st.Prepare(t.Context(), w, "", s, ok, 3, nil); !errors.Is(err, ErrWorkload) {
 		t.Errorf("inputs larger than the lease's disk: %v", err)
 	}
 	lost := errors.New("gone")
-	if _, err := st.Prepare(t.Context(), w, "", s, func(context.Context, peer.ID, cid.Cid, int64) error { return lost }, 1<<20, nil); !errors.Is(err, lost) || !strings.Contains(err.Error(), "/data/x") {
+	if _, err := st.Prepare(t.Context(), w, "", s, func(context.Context, Places, cid.Cid, int64) error { return lost }, 1<<20, nil); !errors.Is(err, lost) || !strings.Contains(err.Error(), "/data/x") {
 		t.Errorf("an input that cannot be fetched: %v", err)
 	}
 	if _, err := st.Prepare(t.Context(), w, "", s, ok, 1<<20, nil); err != nil {

@@ -70,35 +70,49 @@ func Serve(h host.Host, network string, s *Store, allow func(peer.ID, cid.Cid) b
 	}, stream.Limits{Concurrent: maxServed, PerPeer: maxServedPerPeer})
 }
 
-// Fetch fetches the blob c, of at most max bytes, from a peer into s. A blob that is in s costs nothing; an interrupted
-// fetch is resumed; two fetches of one blob wait for each other. progress, if not nil, is called with the bytes so far
-// and in all, from the goroutine of Fetch. Errors: ErrNotFound, ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull,
-// ErrBadCID, those of package stream, and the context's.
+// Fetch is Receive from a peer, for no holder.
 func Fetch(
 	ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store,
 	progress func(done, total int64),
 ) error {
-	err := Check(c)
-	if err == nil {
+	_, err := s.Receive(ctx, Peer{h, network, from}, c, max, nil, progress)
+	return err
+}
+
+// Receive reads the blob c, of at most max bytes, from a source into s, and notes its holders. A blob that is in s
+// costs nothing, and fresh is then false: the source showed nothing, no holder is noted. An interrupted transfer is
+// resumed; two of one blob wait for each other. progress is optional; it is called with the bytes so far and in all,
+// from the goroutine of Receive. Errors: ErrNotFound, ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull, ErrBadCID, those
+// of package stream, the source's, and the context's.
+func (s *Store) Receive(
+	ctx context.Context, from Source, c cid.Cid, max int64, holders []string, progress func(done, total int64),
+) (fresh bool, err error) {
+	if err = Check(c); err == nil {
 		err = s.exclusively(ctx, c, func() error {
 			if s.Has(c) {
 				return nil
 			}
-			resumed, err := fetch(ctx, h, network, from, c, max, s, progress)
+			fresh = true
+			resumed, err := s.fetch(ctx, from, c, max, progress)
 			if errors.Is(err, ErrDigest) && resumed {
-				// The first part may be another peer's lie: once more from the beginning.
-				_, err = fetch(ctx, h, network, from, c, max, s, progress)
+				// The first part may be another source's lie: once more from the beginning.
+				_, err = s.fetch(ctx, from, c, max, progress)
+			}
+			for _, h := range holders {
+				if err == nil {
+					err = s.Bring(c, h)
+				}
 			}
 			return err
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("fetching blob %s: %w", c, diskError(notFound(err)))
+		return fresh, fmt.Errorf("fetching blob %s: %w", c, diskError(notFound(err)))
 	}
-	return nil
+	return fresh, nil
 }
 
-// Proof has a peer show that it has a blob that is here already, by sending it: its CID alone is no right to it.
+// Proof has a source show that it has a blob that is here already, by sending it: its CID alone is no right to it.
 type Proof struct {
 	s    *Store
 	c    cid.Cid
@@ -109,20 +123,16 @@ type Proof struct {
 // NewProof begins a proof for the blob c of s.
 func NewProof(s *Store, c cid.Cid) *Proof { return &Proof{s: s, c: c, sum: sha256.New()} }
 
-// Take hears the peer, which may send at most max bytes, from where the last attempt broke off. Nothing is written. The
-// errors are those of Fetch.
-func (p *Proof) Take(
-	ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64),
-) error {
-	if err := p.take(ctx, h, network, from, max, progress); err != nil {
+// Take reads the source, which may send at most max bytes, from where the last attempt broke off. Nothing is written.
+// progress is optional. The errors are those of Receive.
+func (p *Proof) Take(ctx context.Context, from Source, max int64, progress func(done, total int64)) error {
+	if err := p.take(ctx, from, max, progress); err != nil {
 		return fmt.Errorf("fetching blob %s: %w", p.c, notFound(err))
 	}
 	return nil
 }
 
-func (p *Proof) take(
-	ctx context.Context, h host.Host, network string, from peer.ID, max int64, progress func(done, total int64),
-) error {
+func (p *Proof) take(ctx context.Context, from Source, max int64, progress func(done, total int64)) error {
 	size, err := p.s.Size(p.c)
 	if err != nil {
 		return err
@@ -130,22 +140,24 @@ func (p *Proof) take(
 	if size > max {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, max)
 	}
-	head, body, err := transfer.Open(ctx, h, network, from, &blobpb.Request{Cid: p.c.Bytes(), Offset: uint64(p.have)})
+	body, shown, err := from.Open(ctx, p.c, p.have, max)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	if head.GetSize() != uint64(size) || body.Size != size-p.have {
-		return fmt.Errorf("%w: %d bytes from %d of %d, want %d", ErrDigest, body.Size, p.have, head.GetSize(), size)
+	if shown >= 0 && shown != size {
+		return fmt.Errorf("%w: %d bytes, want %d", ErrDigest, shown, size)
 	}
 	buf := make([]byte, copyBuffer)
 	for p.have < size {
 		n, err := body.Read(buf[:min(int64(len(buf)), size-p.have)])
 		p.sum.Write(buf[:n])
 		p.have += int64(n)
-		progress(p.have, size)
+		if progress != nil {
+			progress(p.have, size)
+		}
 		if err == io.EOF && p.have < size {
-			err = fmt.Errorf("%w: the peer sent %d of %d bytes", stream.ErrUnreachable, p.have, size)
+			err = fmt.Errorf("%w: %d of %d bytes came", stream.ErrUnreachable, p.have, size)
 		}
 		if err != nil && err != io.EOF {
 			return err
@@ -196,9 +208,8 @@ func (s *Store) exclusively(ctx context.Context, c cid.Cid, f func() error) erro
 }
 
 // fetch is one attempt; it reports whether it began with bytes of an earlier one.
-func fetch(
-	ctx context.Context, h host.Host, network string, from peer.ID, c cid.Cid, max int64, s *Store,
-	progress func(done, total int64),
+func (s *Store) fetch(
+	ctx context.Context, from Source, c cid.Cid, max int64, progress func(done, total int64),
 ) (resumed bool, err error) {
 	path := s.path("partial", c.String())
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -211,44 +222,31 @@ func fetch(
 	if err != nil {
 		return false, err
 	}
-	head, body, err := transfer.Open(ctx, h, network, from, &blobpb.Request{Cid: c.Bytes(), Offset: uint64(have)})
-	var malformed *stream.Malformed
-	if have > 0 && errors.As(err, &malformed) {
-		// More than the blob has: the first part was a lie.
-		return true, errors.Join(fmt.Errorf("%w: %w", ErrDigest, err), os.Remove(path))
-	}
+	body, size, err := from.Open(ctx, c, have, max)
 	if err != nil {
-		if have == 0 {
+		if have == 0 || errors.Is(err, ErrDigest) || errors.Is(err, ErrTooLarge) {
 			err = errors.Join(err, os.Remove(path))
 		}
 		return have > 0, err
 	}
 	defer body.Close()
-	size := int64(head.GetSize())
-	if size < 0 || size > max {
-		return have > 0, errors.Join(fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, head.GetSize(), max),
-			os.Remove(path))
+	if size > max {
+		return have > 0, errors.Join(fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, max), os.Remove(path))
 	}
-	if body.Size != size-have {
-		return have > 0, fmt.Errorf("%w: %d bytes from %d of %d", stream.ErrBadReply, body.Size, have, size)
-	}
-	if err := s.reserve(size); err != nil {
-		return have > 0, err
-	}
-	if err := s.receive(f, sum, body, have, size, progress); err != nil {
-		s.release(size)
-		return have > 0, err
-	}
-	if sumOf(sum) != c {
-		s.release(size)
-		return have > 0, errors.Join(ErrDigest, os.Remove(path))
-	}
-	err = f.Sync()
-	if err == nil {
-		err = s.keep(path, c, size)
+	in := &incoming{ctx: ctx, s: s, from: body, have: have, size: size, max: max, progress: progress}
+	total, err := in.receive(f, sum)
+	switch {
+	case err == nil && sumOf(sum) != c:
+		err = errors.Join(ErrDigest, os.Remove(path))
+	case errors.Is(err, ErrTooLarge):
+		err = errors.Join(err, os.Remove(path))
+	case err == nil:
+		if err = f.Sync(); err == nil {
+			err = s.keep(path, c, total)
+		}
 	}
 	if err != nil {
-		s.release(size)
+		s.release(in.reserved)
 	}
 	return have > 0, err
 }
@@ -271,21 +269,52 @@ func resume(f *os.File, sum hash.Hash) (have int64, err error) {
 	return have, err
 }
 
-// receive appends the body to f and sum.
-func (s *Store) receive(
-	f *os.File, sum hash.Hash, body io.Reader, have, size int64, progress func(done, total int64),
-) error {
+// incoming is a body on its way into the store.
+type incoming struct {
+	ctx       context.Context
+	s         *Store
+	from      io.Reader
+	have      int64 // bytes of earlier attempts
+	size, max int64 // of the whole; size is -1 if it is not known
+	reserved  int64
+	progress  func(done, total int64)
+}
+
+// receive appends the body to f and sum, and returns the length of the whole. Room for a body of unknown size is
+// reserved as it comes.
+func (in *incoming) receive(f *os.File, sum hash.Hash) (total int64, err error) {
 	told := func(done int64) {
-		if progress != nil {
-			progress(done, size)
+		if in.progress != nil {
+			in.progress(done, in.size)
 		}
 	}
-	told(have)
-	n, err := pour(f, have, sum, &roomy{s: s, r: io.LimitReader(body, size-have)}, size, told)
-	if err == nil && have+n < size {
-		err = fmt.Errorf("%w: the peer sent %d of %d bytes", stream.ErrUnreachable, have+n, size)
+	end, length := in.size, in.size
+	if in.size < 0 {
+		end, length = in.max+1, 0
 	}
-	return err
+	known := max(in.size, in.have)
+	if err := in.s.reserve(known); err != nil {
+		return 0, err
+	}
+	in.reserved = known
+	body := io.LimitReader(in.from, end-in.have)
+	if in.size < 0 {
+		body = &reserving{ctx: in.ctx, s: in.s, r: body, n: &in.reserved}
+	} else {
+		body = &roomy{s: in.s, r: body}
+	}
+	told(in.have)
+	n, err := pour(f, in.have, sum, body, length, told)
+	total = in.have + n
+	switch {
+	case err != nil:
+		return total, err
+	case in.size >= 0 && total < in.size:
+		return total, fmt.Errorf("%w: %d of %d bytes came", stream.ErrUnreachable, total, in.size)
+	case total > in.max:
+		return total, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, in.max)
+	}
+	return total, nil
 }
 
 // lookEvery is how many bytes are taken from one look at the disk to the next.

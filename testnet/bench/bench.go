@@ -257,7 +257,7 @@ func (b *bench) follow(ctx context.Context, spec job.Job) (record.Job, []record.
 // put uploads a program to the buying peer.
 func (b *bench) put(ctx context.Context, program []byte) (job.Blob, error) {
 	m, err := api.PutBlob.Call(ctx, b.client, api.Upload{Data: bytes.NewReader(program)})
-	return job.Blob(m), err
+	return m.Source(), err
 }
 
 // settled waits until every job has ended and checks that it paid its debt: nothing if its lease ended in the slot in

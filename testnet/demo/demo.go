@@ -254,7 +254,7 @@ func (d *demo) spec(ctx context.Context) (job.Job, error) {
 		if err != nil {
 			return spec, fmt.Errorf("uploading %s: %w", source, err)
 		}
-		blobs[source] = job.Blob(b)
+		blobs[source] = b.Source()
 	}
 	return spec.WithBlobs(blobs)
 }

@@ -204,7 +204,7 @@ func (s *slash) rent(ctx context.Context, c *api.Client) (record.Job, error) {
 		Name: "wait", Runtime: job.RuntimeWasm, Module: module, Count: 1,
 		Resources: job.Resources{Class: "cpu", Units: 1}, Timeouts: job.Timeouts{Queue: time.Minute, Run: slashTime},
 		Payment: job.Payment{MaxPrice: 500_000_000, Budget: 200_000_000, Decimals: s.net.Genesis.Decimals},
-		Blobs:   map[string]job.Blob{module: job.Blob(b)},
+		Blobs:   map[string]job.Blob{module: b.Source()},
 	}, job.Values{}, "slash")
 }
 

@@ -94,7 +94,7 @@ func (w *world) one(ctx context.Context, home string, n int) (time.Duration, err
 		Resources: job.Resources{Class: job.DefaultClass, Units: 1}, Restart: job.Restart{Max: 0},
 		Timeouts: job.Timeouts{Queue: time.Minute, Run: 5 * time.Minute},
 		Payment:  job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: w.net.Genesis.Decimals},
-		Blobs:    map[string]job.Blob{"tick.wasm": job.Blob(b)},
+		Blobs:    map[string]job.Blob{"tick.wasm": b.Source()},
 	}, job.Values{}, "")
 	if err != nil {
 		return 0, err

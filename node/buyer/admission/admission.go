@@ -4,6 +4,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -81,6 +82,18 @@ func (b Rules) Admit(ctx context.Context, sub record.Submission) (warning string
 	return warning, nil
 }
 
+// Local returns the job with a mark on the contents with URLs that this peer has too, and that the API key may read:
+// providers get them from here where no URL has them.
+func (b Rules) Local(spec job.Job, key string) job.Job {
+	spec.Blobs = maps.Clone(spec.Blobs)
+	for source, bl := range spec.Blobs {
+		c, err := cid.Parse(bl.CID)
+		bl.Local = len(bl.URLs) > 0 && err == nil && b.Blobs.Has(c) && (key == "" || b.Holder.Holds(key, c))
+		spec.Blobs[source] = bl
+	}
+	return spec
+}
+
 // Pin returns the image of a job by its digest.
 func (b Rules) Pin(ctx context.Context, sub record.Submission) (string, error) {
 	var auth *runtime.RegistryAuth
@@ -146,7 +159,7 @@ func (b Rules) check(ctx context.Context, spec job.Job) error {
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", record.ErrRefused, source, err)
 		}
-		if !b.Blobs.Has(c) {
+		if bl.Here() && !b.Blobs.Has(c) {
 			return notUploaded(source, bl.CID)
 		}
 	}
@@ -171,7 +184,7 @@ func (b Rules) Held(spec job.Job, key string) error {
 	}
 	for source, bl := range spec.Blobs {
 		c, err := cid.Parse(bl.CID)
-		if err != nil || !b.Holder.Holds(key, c) {
+		if err != nil || bl.Here() && !b.Holder.Holds(key, c) {
 			return notUploaded(source, bl.CID)
 		}
 	}
@@ -199,6 +212,9 @@ func (b Rules) checkModules(spec job.Job) error {
 		id, err := cid.Parse(spec.Blobs[source].CID)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", record.ErrRefused, source, err)
+		}
+		if !spec.Blobs[source].Here() {
+			continue // its provider refuses it
 		}
 		path, err := b.Blobs.Path(id)
 		if err == nil {

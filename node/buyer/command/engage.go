@@ -196,7 +196,7 @@ func filesOf(blobs map[string]job.Blob) ([]guardian.File, error) {
 	var out []guardian.File
 	seen := map[string]bool{}
 	for source, bl := range blobs {
-		if seen[bl.CID] {
+		if seen[bl.CID] || !bl.Here() {
 			continue
 		}
 		seen[bl.CID] = true

@@ -41,9 +41,10 @@ const (
 
 // Config is the configuration of a Client. All of it is required.
 type Config struct {
-	Host      *p2p.Host
-	Tag       string // of the network
-	Fetch     work.Fetcher
+	Host *p2p.Host
+	Tag  string // of the network
+	// Fetch brings a blob of at most max bytes from a peer into the store.
+	Fetch     func(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
 	LostAfter time.Duration // a provider that is silent for so long is lost
 	MaxOutput int64         // bytes of one output
 }
@@ -169,7 +170,7 @@ func ExitOf(ex *nodepb.Execution) (exit jobs.Exit, refused string) {
 	}
 	exit = jobs.Exit{Code: int(ex.ExitCode), Reason: record.Clean(ex.Reason), Detail: record.Clean(ex.Message)}
 	switch ex.Reason {
-	case protocol.ReasonImage, protocol.ReasonProgram, protocol.ReasonCredentials:
+	case protocol.ReasonImage, protocol.ReasonProgram, protocol.ReasonCredentials, protocol.ReasonInput:
 		exit.Hopeless = true
 	}
 	reason := runtime.Reason(ex.Reason)

@@ -110,6 +110,7 @@ const (
 	ReasonTimeout   = "timeout"
 	ReasonUnhealthy = "unhealthy"
 	reasonEnded     = "ended"
+	reasonInput     = "input" // an input's URL does not have it
 	reasonMemory    = "oom"
 	reasonDisk      = "disk"
 )

@@ -280,7 +280,7 @@ func (e Exit) text(n uint32) string {
 // failure describes to a user the exit, after n restarts, that fails a job.
 func (e Exit) failure(rank int, n uint32) string {
 	switch {
-	case e.Reason == ReasonProgram:
+	case e.Reason == ReasonProgram, e.Hopeless && e.Reason == reasonInput:
 		return fmt.Sprintf("rank %d: %s", rank, e.Detail)
 	case e.Hopeless:
 		return fmt.Sprintf("rank %d: the image cannot be used: %s", rank, e.Detail)

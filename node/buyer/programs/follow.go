@@ -210,7 +210,7 @@ func (o observer) Reached(stage jobs.Stage, detail string) {
 // grantInputs lets a provider read the inputs of its workload.
 func (c *Config) grantInputs(to peer.ID, w *nodepb.Workload) {
 	grant := func(bl *nodepb.Blob) {
-		if id, err := work.CID(bl); err == nil {
+		if id, err := work.CID(bl); err == nil && !bl.Remote {
 			c.Files.Grant(to, id)
 		}
 	}

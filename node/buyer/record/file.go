@@ -1,5 +1,7 @@
 package record
 
+import "github.com/starling-network/starling/node/job"
+
 // Blob names a content-addressed file of a job.
 type Blob struct {
 	CID  string `json:"cid"`
@@ -7,16 +9,19 @@ type Blob struct {
 	Tree bool   `json:"tree,omitempty"` // a deterministic tar of a directory
 }
 
+// Source is a stored file as the content of a job's source.
+func (b Blob) Source() job.Blob { return job.Blob{CID: b.CID, Size: b.Size, Tree: b.Tree} }
+
 // Output is a file or folder that a rank left at a path.
 type Output struct {
 	Path string `json:"path"`
 	Blob
 }
 
-// Reads reports whether a blob, by its CID, is an input or program of the job.
+// Reads reports whether a blob, by its CID, is an input or program of the job that its buyer's peer has.
 func (j Job) Reads(c string) bool {
 	for _, bl := range j.Spec.Blobs {
-		if bl.CID == c {
+		if bl.CID == c && bl.Here() {
 			return true
 		}
 	}

@@ -35,7 +35,7 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 		PullMillis: millis(job.Span(spec.Timeouts.Pull)), KeepMillis: millis(spec.Keep),
 	}
 	if spec.Module != "" {
-		module, err := pbBlob(Blob(spec.Blobs[spec.Module]))
+		module, err := pbSource(spec.Blobs[spec.Module])
 		if err != nil {
 			return nil, fmt.Errorf("module: %w", err)
 		}
@@ -57,7 +57,7 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 		if !ok {
 			return nil, fmt.Errorf("input %s was not uploaded", in.For(rank))
 		}
-		pb, err := pbBlob(Blob(b))
+		pb, err := pbSource(b)
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", in.For(rank), err)
 		}
@@ -131,6 +131,15 @@ func pbBlob(b Blob) (*nodepb.Blob, error) {
 	return &nodepb.Blob{Cid: c.Bytes(), Size: uint64(b.Size), Tree: b.Tree}, nil
 }
 
+// pbSource is the content of a job's source on the wire.
+func pbSource(b job.Blob) (*nodepb.Blob, error) {
+	pb, err := pbBlob(Blob{CID: b.CID, Size: b.Size, Tree: b.Tree})
+	if err == nil {
+		pb.Urls, pb.Remote = b.URLs, !b.Here()
+	}
+	return pb, err
+}
+
 // pbHealth is a job's health check on the wire.
 func pbHealth(h *job.Health) *nodepb.HealthCheck {
 	if h == nil {
@@ -186,7 +195,7 @@ func ReduceWorkload(j Job) (*nodepb.Workload, error) {
 		if !ok {
 			return nil, fmt.Errorf("input %s was not uploaded", in.Source)
 		}
-		if err := add(Blob(b), in.Path); err != nil {
+		if err := add(Blob{CID: b.CID, Size: b.Size, Tree: b.Tree}, in.Path); err != nil {
 			return nil, err
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ipfs/go-cid"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/ranklog"
@@ -63,7 +62,7 @@ func (r Reducer) Run(ctx context.Context, j record.Job, dir string, log *ranklog
 	}
 	st := work.Stage{Dir: dir}
 	defer st.Remove()
-	here := func(context.Context, peer.ID, cid.Cid, int64) error { return nil } // all of it was fetched already
+	here := func(context.Context, work.Places, cid.Cid, int64) error { return nil } // all of it was fetched already
 	mounts, err := st.Prepare(ctx, w, "", r.Blobs, here, int64(limits.DiskMiB)<<20, nil)
 	if err != nil {
 		return record.Blob{}, failed(jobs.CodeInput, "reduce: %v", err)

@@ -98,7 +98,7 @@ func (w *world) put(text string, tree bool) record.Blob {
 func (w *world) job(parts ...string) record.Job {
 	j := record.Job{ID: "j1", Round: 1}
 	j.Spec.Rounds = &job.Rounds{Count: 3, Carry: "/carry", Reduce: &job.Reduce{Module: "sum.wasm"}}
-	j.Spec.Blobs = map[string]job.Blob{"sum.wasm": job.Blob(w.put(string(runtimetest.FakeModule("sum")), false))}
+	j.Spec.Blobs = map[string]job.Blob{"sum.wasm": w.put(string(runtimetest.FakeModule("sum")), false).Source()}
 	for _, p := range parts {
 		j.Ranks = append(j.Ranks, record.Rank{Outputs: []record.Output{{Path: "/out", Blob: w.put(p, true)}}})
 	}
@@ -155,7 +155,7 @@ func TestRunFails(t *testing.T) {
 		},
 		"no program": {
 			[]string{"one", "two"}, func(w *world, j *record.Job) {
-				j.Spec.Blobs = map[string]job.Blob{"sum.wasm": job.Blob(w.put("text", false))}
+				j.Spec.Blobs = map[string]job.Blob{"sum.wasm": w.put("text", false).Source()}
 			}, jobs.CodeProgram,
 		},
 		"no directory": {

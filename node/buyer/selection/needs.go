@@ -42,13 +42,19 @@ func Runs(spec job.Job, o market.Offer) *market.Refusal {
 	return no
 }
 
-// Brought returns the bytes of files that are brought to the rank that needs most.
+// Brought returns the bytes of files that are brought from the buyer to the rank that needs most.
 func Brought(spec job.Job) int64 {
 	var most int64
+	bytes := func(source string) int64 {
+		if b := spec.Blobs[source]; len(b.URLs) == 0 {
+			return b.Size
+		}
+		return 0
+	}
 	for rank := range int(spec.Count) {
-		size := spec.Blobs[spec.Module].Size
+		size := bytes(spec.Module)
 		for _, in := range spec.Inputs {
-			size += spec.Blobs[in.For(rank)].Size
+			size += bytes(in.For(rank))
 		}
 		most = max(most, size)
 	}

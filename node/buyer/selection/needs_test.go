@@ -19,6 +19,10 @@ func TestBrought(t *testing.T) {
 	if got := Brought(spec); got != 200<<10 {
 		t.Errorf("the larger rank needs %d bytes", got)
 	}
+	spec.Blobs["in/1"] = job.Blob{Size: 190 << 10, URLs: []string{"https://example.org/1"}}
+	if got := Brought(spec); got != 11<<10 {
+		t.Errorf("the larger rank needs %d bytes, with an input by URL", got)
+	}
 }
 
 // Nobody can be near enough for an engine that does not live on such a network, nor for a class that is not met.

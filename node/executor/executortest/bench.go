@@ -21,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -41,8 +42,8 @@ type Files struct {
 	dropped map[cid.Cid]int
 }
 
-// Fetch implements executor.Files.
-func (f *Files) Fetch(context.Context, peer.ID, cid.Cid, int64) error { return nil }
+// Obtain implements executor.Files.
+func (f *Files) Obtain(context.Context, workload.Places, cid.Cid, int64) error { return nil }
 
 // Grant implements executor.Files.
 func (f *Files) Grant(to peer.ID, c cid.Cid) {

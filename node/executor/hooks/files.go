@@ -20,8 +20,8 @@ var (
 	_ executor.Stop     = Files{}
 )
 
-// Prestart fetches the inputs from the peer that commands the execution. Outputs, and the files that a container writes
-// outside of them, are in one volume where the runtime has volumes.
+// Prestart fetches the inputs, from their URLs or the peer that commands the execution. Outputs, and the files that a
+// container writes outside of them, are in one volume where the runtime has volumes.
 func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) (err error) {
 	e.Say("fetching its inputs")
 	var volume workload.MakeVolume
@@ -30,7 +30,7 @@ func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.
 	if layer || ok && (len(e.Work.Outputs) > 0 || e.Work.Scratch != "") {
 		volume = v.MakeVolume
 	}
-	l.Spec.Mounts, err = e.Stage().Prepare(ctx, e.Work, e.Commander(), f.Blobs, f.From.Fetch, e.Disk(), volume)
+	l.Spec.Mounts, err = e.Stage().Prepare(ctx, e.Work, e.Commander(), f.Blobs, f.From.Obtain, e.Disk(), volume)
 	if err == nil && layer {
 		l.Spec.Layer, err = e.Stage().Layer()
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/ipfs/go-cid"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/executor"
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -15,7 +15,7 @@ import (
 // that the job gives for fetching, or with the lease.
 type patient struct{ executor.Files }
 
-// Fetch implements executor.Files.
-func (p patient) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
-	return stream.WhileBusy(ctx, func() error { return p.Files.Fetch(ctx, from, c, max) })
+// Obtain implements executor.Files.
+func (p patient) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
+	return stream.WhileBusy(ctx, func() error { return p.Files.Obtain(ctx, at, c, max) })
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ipfs/go-cid"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/executor"
@@ -15,6 +14,7 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -24,11 +24,11 @@ type crowded struct {
 	until time.Time
 }
 
-func (f crowded) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
+func (f crowded) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
 	if time.Now().Before(f.until) {
 		return stream.Refuse(stream.CodeBusy, "peer is answering as many streams as it can")
 	}
-	return f.Files.Fetch(ctx, from, c, max)
+	return f.Files.Obtain(ctx, at, c, max)
 }
 
 // A provider waits for its turn to fetch the program and the inputs, for as long as the job allows.

@@ -270,8 +270,16 @@ func (f *file) inputs(to *[]job.Input) func(ast.Node, string) {
 	return func(n ast.Node, path string) {
 		f.list(n, path, func(n ast.Node, path string) {
 			var in job.Input
-			f.fields(n, path, fields{"src": f.textTo(&in.Source), "dst": f.textTo(&in.Path)},
-				map[string]string{"mode": "input modes"})
+			var sum string
+			f.fields(n, path, fields{
+				"src": f.textTo(&in.Source), "sha256": f.textTo(&sum), "dst": f.textTo(&in.Path),
+			}, map[string]string{"mode": "input modes"})
+			if at := f.where[path+".sha256"]; at != nil && (!job.IsURL(in.Source) || job.IsHub(in.Source)) {
+				f.wrong(at, path+".sha256", "only an https:// URL has one")
+			} else if at != nil {
+				in.Source = job.WithSum(in.Source, sum)
+			}
+			in.Source = filePath(in.Source)
 			*to = append(*to, in)
 		})
 	}

@@ -199,20 +199,33 @@ func (f Flags) placement(r *flagReader, j *job.Job) {
 	})
 }
 
-// parseInput reads "src=shards/{rank}.bin,dst=/data/shard.bin" or, as docker's -v, "shard.bin:/data/shard.bin".
+// parseInput reads "src=shards/{rank}.bin,dst=/data/shard.bin" or, as docker's -v, "shard.bin:/data/shard.bin". The
+// source may be a URL: "https://example.org/w.bin#sha256=…:/data/w.bin".
 func parseInput(text string) (job.Input, error) {
 	if rest, ok := strings.CutPrefix(text, "src="); ok {
 		if i := strings.LastIndex(rest, ",dst="); i >= 0 {
-			return job.Input{Source: rest[:i], Path: rest[i+len(",dst="):]}, nil
+			return job.Input{Source: filePath(rest[:i]), Path: rest[i+len(",dst="):]}, nil
 		}
-	} else if i := strings.LastIndex(text, ":/"); i > 0 {
+	} else if i := strings.LastIndex(text, ":/"); i > 0 && !strings.HasPrefix(text[i:], "://") {
 		if strings.HasSuffix(text, ":ro") || strings.HasSuffix(text, ":rw") {
 			return job.Input{}, fmt.Errorf("%.80q: an input is a copy, it has no mode: want %s", text,
 				text[:len(text)-3])
 		}
-		return job.Input{Source: text[:i], Path: text[i+1:]}, nil
+		return job.Input{Source: filePath(text[:i]), Path: text[i+1:]}, nil
 	}
 	return job.Input{}, fmt.Errorf("%.80q is not an input: want SRC:DST, such as data.bin:/data/data.bin", text)
+}
+
+// filePath is a source without the scheme of files: file:PATH and file:///PATH are paths.
+func filePath(source string) string {
+	path, ok := strings.CutPrefix(source, "file:")
+	if !ok {
+		return source
+	}
+	if rest, ok := strings.CutPrefix(path, "//"); ok && strings.HasPrefix(rest, "/") {
+		return rest
+	}
+	return path
 }
 
 // flagFor is the flag that a field of the job file is given by.

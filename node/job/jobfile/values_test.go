@@ -82,12 +82,14 @@ func TestParseInput(t *testing.T) {
 	for text, want := range map[string]job.Input{
 		"a:/b": {Source: "a", Path: "/b"}, "./x/{rank}.bin:/data": {Source: "./x/{rank}.bin", Path: "/data"}, "c:\\x:/y": {Source: "c:\\x", Path: "/y"}, "a:/b:/c": {Source: "a:/b", Path: "/c"},
 		"src=a,b:c,dst=/d": {Source: "a,b:c", Path: "/d"}, "src=a,dst=b,dst=/c": {Source: "a,dst=b", Path: "/c"}, "src=,dst=": {Source: "", Path: ""},
+		"https://h/w.bin#sha256=ab:/data": {Source: "https://h/w.bin#sha256=ab", Path: "/data"}, "https://h:8443/w:/d": {Source: "https://h:8443/w", Path: "/d"},
+		"file:a:/b": {Source: "a", Path: "/b"}, "file:///a:/b": {Source: "/a", Path: "/b"}, "src=file:a,dst=/b": {Source: "a", Path: "/b"},
 	} {
 		if got, err := parseInput(text); err != nil || got != want {
 			t.Errorf("%s: got %+v, %v, want %+v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "a", ":/b", "a:b", "src=a", "src=a:/b", "dst=/a,src=b", "a:/b:ro", "a:/b:rw"} {
+	for _, text := range []string{"", "a", ":/b", "a:b", "src=a", "src=a:/b", "dst=/a,src=b", "a:/b:ro", "a:/b:rw", "https://h/w.bin"} {
 		if got, err := parseInput(text); err == nil {
 			t.Errorf("%s: got %+v, want a refusal", text, got)
 		}

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/ipfs/go-cid"
-	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
@@ -62,7 +61,7 @@ func Work(
 		pb.Inputs = append(pb.Inputs, &nodepb.Input{Path: in.Path, Blob: &nodepb.Blob{Cid: c.Bytes(), Tree: in.Tree}})
 	}
 	st := workload.Stage{Dir: filepath.Join(dir, "stage")}
-	here := func(context.Context, peer.ID, cid.Cid, int64) error { return nil }
+	here := func(context.Context, workload.Places, cid.Cid, int64) error { return nil }
 	mounts, err := st.Prepare(ctx, pb, "", store, here, int64(w.DiskMiB)<<20, nil)
 	if err != nil {
 		return none, err

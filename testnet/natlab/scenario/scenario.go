@@ -235,6 +235,6 @@ func (w *world) submit(ctx context.Context, c *api.Client, worker string, ticks 
 		Placement: job.Placement{Regions: []market.Region{market.Region(worker)}},
 		Timeouts:  job.Timeouts{Queue: 30 * time.Second, Run: 10 * time.Minute},
 		Payment:   job.Payment{MaxPrice: 1_000_000, Budget: 1_000_000, Decimals: 6},
-		Blobs:     map[string]job.Blob{"tick.wasm": job.Blob(b)},
+		Blobs:     map[string]job.Blob{"tick.wasm": b.Source()},
 	}, job.Values{}, "")
 }

@@ -144,7 +144,7 @@ func (e *textError) Unwrap() error { return e.err }
 func checkFiles(j job.Job) error {
 	var missing []string
 	for _, source := range j.Sources() {
-		if strings.HasPrefix(source, job.CIDScheme) {
+		if strings.HasPrefix(source, job.CIDScheme) || job.IsURL(source) {
 			continue
 		}
 		if _, err := os.Stat(source); err != nil {

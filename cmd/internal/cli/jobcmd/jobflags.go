@@ -28,7 +28,8 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 		"keys of providers that are not wanted, or their first eight characters")
 	s.StringVar(&f.Spread, "spread", "", "peer: every rank on another peer (default); pack: together")
 	s.StringArrayVarP(&f.Inputs, "input", "i", nil,
-		"file or directory, SRC:DST, {rank} in SRC for one of each rank; may be repeated")
+		"file, directory, https://…[#sha256=HEX], hf://… or cid:CID, SRC:DST, {rank} in SRC for one of each rank; may "+
+			"be repeated")
 	s.StringArrayVar(&f.Outputs, "out", nil, "directory of the program to keep; may be repeated")
 	s.StringVar(&f.Scratch, "scratch", "", "room at /scratch that nobody keeps, such as 50Gi, beside --disk")
 	s.StringVar(&f.Retries, "retries", "",

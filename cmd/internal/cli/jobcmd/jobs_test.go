@@ -2,6 +2,7 @@ package jobcmd_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -86,6 +87,9 @@ func (w *world) testRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.CLI(t, "run", "--max-price", "1", "-i", link+":/in", module).Want(t, cli.ExitUsage, `uploading .*: link: symbolic link to "/etc/passwd": want a relative link .* cp -rL`)
+	for _, at := range []string{"https://127.0.0.1:1/w.bin", "https://169.254.169.254/latest/meta-data"} {
+		w.CLI(t, "run", "--max-price", "1", "-i", at+":/in/w.bin", module).Want(t, cli.ExitUsage, at+`: input cannot be read: .* on the internet`, `^hint: download it`)
+	}
 	w.CLI(t, "run", module).Want(t, cli.ExitUsage, `--max-price`)
 	w.CLI(t, "run").Want(t, cli.ExitUsage, `run needs a module`, `^hint: starling run`)
 	w.CLI(t, "run", "--max-price", "1", module, "argument").Want(t, cli.ExitUsage, `^hint: arguments of the program come after --`)
@@ -114,6 +118,31 @@ spec:
 	if b, err := os.ReadFile(filepath.Join(dir, "1", "out", "greeting")); err != nil || string(b) != "hello grace from 1" {
 		t.Errorf("%q, %v", b, err)
 	}
+	// The peer has the content of a URL that no provider can read.
+	file = w.File(t, "url.yaml", fmt.Sprintf(`
+apiVersion: v1
+kind: Job
+metadata: {name: linked}
+spec:
+  module: greet.wasm
+  args: [one]
+  inputs: [{src: "https://nowhere.invalid/name", sha256: %x, dst: /in/name}]
+  outputs: [{src: /out}]
+  payment: {maxPrice: 1, budget: 1}
+`, sha256.Sum256([]byte("grace"))))
+	w.CLI(t, "submit", file).Want(t, cli.ExitOK, `hello grace`)
+	file = w.File(t, "gone.yaml", fmt.Sprintf(`
+apiVersion: v1
+kind: Job
+metadata: {name: gone}
+spec:
+  module: greet.wasm
+  inputs: [{src: "https://nowhere.invalid/name", sha256: %x, dst: /in/name}]
+  restart: {max: 0}
+  payment: {maxPrice: 1, budget: 1}
+`, sha256.Sum256([]byte("nobody's"))))
+	w.CLI(t, "submit", file).Want(t, cli.ExitFailed, `nowhere.invalid/name: input cannot be read: .* on the internet`)
+	file = filepath.Join(w.Files, "job.yaml")
 	d := w.CLI(t, "submit", "-d", file).Want(t, cli.ExitOK, `^follow it with .starling logs -f j\w+.$`)
 	w.CLI(t, "logs", "-f", strings.TrimSpace(d.Out)).Want(t, cli.ExitOK, `^\[1\] hello grace$`)
 }

@@ -64,9 +64,15 @@ With -d a job gets guardians where the network pays from escrows: three peers th
 and the peer it was given to are gone. A majority of them pays for finished work and takes standbys for lost ranks.
 They keep the result until you are back.
 
-Every source file is uploaded to the peer first. Then the job's log is shown until it ends: its standard output here on
-standard output, the rest on standard error, each line with its rank where there are several. An interrupt detaches; the
-job goes on. The exit code is 0 when the job succeeded, else it says why not (starling --help has the list).
+Every source file is uploaded to the peer first, and providers get it from there. A source may also be an https:// URL:
+providers read it from the internet, once for all ranks, and no program sees other bytes than those of its SHA-256. That
+is given as https://HOST/PATH#sha256=HEX. Without it this command reads the URL once, and shows the SHA-256. A file of
+the Hugging Face hub is hf://OWNER/MODEL[@REVISION]/PATH, or hf://datasets/OWNER/NAME/PATH; the hub has its SHA-256.
+HF_TOKEN opens gated files: providers get signed URLs of them, which hold for about an hour, and never the token.
+
+Then the job's log is shown until it ends: its standard output here on standard output, the rest on standard error, each
+line with its rank where there are several. An interrupt detaches; the job goes on. The exit code is 0 when the job
+succeeded, else it says why not (starling --help has the list).
 
 It returns when the result is there. The peer then pays the cost of the job and takes the rest of its money back,
 which lasts until the chain has made that final. starling status shows it; --wait paid and starling wait wait for it.`
@@ -100,6 +106,7 @@ files.`,
     ghcr.io/acme/train:v1 -- --steps 200
   starling run --max-price 2.50 --gpus "h100:8,vram>=80" ghcr.io/acme/train@sha256:…
   starling run -n 4 --max-price 0.05 --dry-run train.wasm
+  starling run --max-price 0.05 -i https://example.org/w.bin:/data/w.bin train.wasm
   starling run -d --budget 0.25 --max-price 0.05 train.wasm
   starling run -d --guardians 5 --standbys 3 --max-price 0.05 train.wasm`,
 		GroupID: cli.GroupJobs,
@@ -152,7 +159,9 @@ paths in the file are taken from where it lies. Unknown fields and values out of
     args: [--fast]
     count: 3                                ranks, taken all or none
     resources: {class: cpu, memory: 256Mi}  or gpus: 1, cpu: 0.5, disk: 1Gi, units: 2
-    inputs: [{src: "parts/{rank}.txt", dst: /in/part.txt}]
+    inputs:
+      - {src: "parts/{rank}.txt", dst: /in/part.txt}
+      - {src: "https://example.org/words.bin", sha256: 9f86d0…, dst: /in/words.bin}
     outputs: [{src: /out}]
     scratch: 50Gi                           room at /scratch that nobody keeps
     timeouts: {queue: 2m, run: 10m}
@@ -213,7 +222,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		return c, g, j, err
 	}
 	p := a.Progress()
-	blobs, err := upload(ctx, c, spec, p)
+	blobs, err := upload(ctx, a, c, spec, p)
 	p.Clear()
 	if err != nil {
 		return c, g, j, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/dockerlogin"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 )
@@ -43,7 +44,7 @@ func values(a *cli.App, ctx context.Context, j job.Job) (job.Values, error) {
 	if r := j.Registry; r != nil {
 		var err error
 		if r.Docker {
-			v.Username, v.Password, err = dockerLogin(a, ctx, j.Image)
+			v.Username, v.Password, err = dockerlogin.Find(ctx, a.Getenv, j.Image)
 		} else {
 			var b []byte
 			b, err = secret(a, r.PasswordFrom)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"strings"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
@@ -15,13 +14,25 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// upload stores every source of the job on the peer.
-func upload(ctx context.Context, c *api.Client, spec job.Job, p *cli.Progress) (map[string]job.Blob, error) {
+// upload stores every file of the job on the peer, and reads the URLs without a digest.
+func upload(
+	ctx context.Context, a *cli.App, c *api.Client, spec job.Job, p *cli.Progress,
+) (map[string]job.Blob, error) {
+	r, err := newResolver(c, a.Getenv)
+	if err != nil {
+		return nil, err
+	}
 	sources := spec.Sources()
 	out := make(map[string]job.Blob, len(sources))
 	for i, source := range sources {
-		if cid, ok := strings.CutPrefix(source, job.CIDScheme); ok {
-			out[source] = job.Blob{CID: cid}
+		if b, ok := job.Named(source); ok {
+			out[source] = b
+			continue
+		}
+		if job.IsURL(source) {
+			if out[source], err = r.resolve(ctx, source, p); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		p.Status("uploading %d of %d: %s", i+1, len(sources), source)

@@ -90,7 +90,9 @@ func (c Config) Guardians(ctx context.Context, j record.Job, unwilling []sign.Ke
 	offers := guardian.Offers(asked, c.Host, c.Genesis, candidates)
 	var size int64
 	for _, bl := range j.Spec.Blobs {
-		size += bl.Size
+		if bl.Here() {
+			size += bl.Size
+		}
 	}
 	offers = slices.DeleteFunc(offers, func(o guardian.Offered) bool {
 		return o.ShareMillionths > maxShare || o.MaxBytes < size ||

@@ -10,6 +10,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/starling-network/starling/p2p/closed"
 )
 
 const (
@@ -72,7 +74,7 @@ func (b *blob) Read(p []byte) (int, error) {
 
 // refused says that a request was not made because of where it would have led.
 func refused(err error) bool {
-	return errors.Is(err, errClosed) || errors.Is(err, errPlain) || errors.Is(err, errRedirects)
+	return errors.Is(err, closed.ErrClosed) || errors.Is(err, errPlain) || errors.Is(err, errRedirects)
 }
 
 // read reads from where the connection stands, or from a new one.

@@ -7,9 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/starling-network/starling/p2p/closed"
@@ -26,7 +24,6 @@ const (
 )
 
 var (
-	errClosed    = errors.New("the address is closed")
 	errPlain     = errors.New("it is not HTTPS")
 	errRedirects = errors.New("too many redirects")
 	errTooMuch   = errors.New("more bytes came than were announced")
@@ -49,7 +46,7 @@ func (c *Client) newGuarded(local bool) *guarded {
 	g.left.Store(spare)
 	g.inner = &http.Transport{ // no Proxy: one would dial for it
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			d := net.Dialer{Timeout: dialPatience, Control: mayDial}
+			d := net.Dialer{Timeout: dialPatience, Control: closed.Control}
 			if dials[address] {
 				d.Control = nil
 			}
@@ -62,27 +59,6 @@ func (c *Client) newGuarded(local bool) *guarded {
 		ForceAttemptHTTP2:      true,
 	}
 	return g
-}
-
-// mayDial looks at an address that a name has been resolved to.
-func mayDial(_, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errClosed, err)
-	}
-	if why := closed.Why(at.Addr()); why != "" {
-		return fmt.Errorf("%w: %v: %s", errClosed, at, why)
-	}
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return fmt.Errorf("%w: %v: this machine's own are not known: %w", errClosed, at, err)
-	}
-	for _, o := range own {
-		if p, err := netip.ParsePrefix(o.String()); err != nil || p.Addr().Unmap() == at.Addr().Unmap() {
-			return fmt.Errorf("%w: %v: this machine's own", errClosed, at)
-		}
-	}
-	return nil
 }
 
 // RoundTrip refuses plain HTTP and long chains of redirects, and counts received bytes.

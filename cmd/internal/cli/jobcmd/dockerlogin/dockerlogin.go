@@ -1,4 +1,6 @@
-package jobcmd
+// Package dockerlogin finds the credentials that `docker login` stored for a registry: in docker's config.json, or in
+// one of its credential helpers. A helper is a program that the user has chosen there.
+package dockerlogin
 
 import (
 	"bytes"
@@ -14,8 +16,6 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"github.com/starling-network/starling/cmd/internal/cli"
 )
 
 const (
@@ -38,18 +38,20 @@ type dockerConfig struct {
 
 var helperName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// dockerLogin finds the credentials that `docker login` stored for the registry of an image. None of its errors shows
-// any of them.
-func dockerLogin(a *cli.App, ctx context.Context, image string) (user, password string, err error) {
-	dir := a.Getenv("DOCKER_CONFIG")
+// Env is the environment: os.Getenv.
+type Env func(name string) string
+
+// Find returns the credentials for the registry of an image. None of its errors shows any of them.
+func Find(ctx context.Context, env Env, image string) (user, password string, err error) {
+	dir := env("DOCKER_CONFIG")
 	if dir == "" {
-		dir = filepath.Join(a.Getenv("HOME"), ".docker")
+		dir = filepath.Join(env("HOME"), ".docker")
 	}
 	path := filepath.Join(dir, "config.json")
 	registry := registryOf(image)
 	login := fmt.Errorf("docker has none for %s: run `docker login %s`, or give them with username and passwordFrom",
 		registry, registry)
-	b, err := cli.ReadFile(path, maxDockerConfig)
+	b, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", login
 	}
@@ -67,7 +69,7 @@ func dockerLogin(a *cli.App, ctx context.Context, image string) (user, password 
 	}
 	for _, name := range names {
 		if helper := c.CredHelpers[name]; helper != "" {
-			return askHelper(a, ctx, helper, name, helperTimeout)
+			return askHelper(ctx, env, helper, name, helperTimeout)
 		}
 	}
 	for _, name := range names {
@@ -86,13 +88,25 @@ func dockerLogin(a *cli.App, ctx context.Context, image string) (user, password 
 			}
 			return user, password, nil
 		case c.CredsStore != "":
-			return askHelper(a, ctx, c.CredsStore, name, helperTimeout)
+			return askHelper(ctx, env, c.CredsStore, name, helperTimeout)
 		}
 	}
 	if c.CredsStore != "" {
-		return askHelper(a, ctx, c.CredsStore, names[0], helperTimeout)
+		return askHelper(ctx, env, c.CredsStore, names[0], helperTimeout)
 	}
 	return "", "", login
+}
+
+// readFile reads docker's configuration.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxDockerConfig {
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", path, info.Size(), maxDockerConfig)
+	}
+	return os.ReadFile(path)
 }
 
 // tokenOnly refuses a token that is good for all that its user may do.
@@ -115,13 +129,13 @@ func registryOf(image string) string {
 
 // askHelper runs one of docker's credential helpers, which the user has installed and chosen in docker's configuration.
 // Its output is repeated nowhere.
-func askHelper(a *cli.App, ctx context.Context, helper, registry string, within time.Duration) (user, password string,
+func askHelper(ctx context.Context, env Env, helper, registry string, within time.Duration) (user, password string,
 	err error) {
 	if !helperName.MatchString(helper) {
 		return "", "", fmt.Errorf("docker's configuration names a credential helper that cannot be run: %.80q", helper)
 	}
 	program := "docker-credential-" + helper
-	path, err := findProgram(a, program)
+	path, err := findProgram(env, program)
 	if err != nil {
 		return "", "", err
 	}
@@ -153,8 +167,8 @@ func askHelper(a *cli.App, ctx context.Context, helper, registry string, within 
 }
 
 // findProgram finds an executable on the PATH, in its absolute directories alone.
-func findProgram(a *cli.App, name string) (string, error) {
-	for _, dir := range filepath.SplitList(a.Getenv("PATH")) {
+func findProgram(env Env, name string) (string, error) {
+	for _, dir := range filepath.SplitList(env("PATH")) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}

@@ -1,4 +1,4 @@
-package jobcmd
+package dockerlogin
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 )
 
@@ -64,8 +63,8 @@ func TestDockerLogin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, dir := loginApp(t, path, c.config)
-			user, password, err := dockerLogin(a, t.Context(), c.image)
+			env, dir := loginEnv(t, path, c.config)
+			user, password, err := Find(t.Context(), env, c.image)
 			switch {
 			case c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)):
 				t.Errorf("%q, %v; want an error with %q", user, err, c.fails)
@@ -78,16 +77,16 @@ func TestDockerLogin(t *testing.T) {
 				t.Errorf("the error shows what must not be seen: %v", err)
 			}
 			// From the home directory when nothing else is said.
-			a.Getenv = func(name string) string { return map[string]string{"HOME": filepath.Dir(dir), "PATH": path}[name] }
-			if again, _, _ := dockerLogin(a, t.Context(), c.image); again != c.user {
+			env = func(name string) string { return map[string]string{"HOME": filepath.Dir(dir), "PATH": path}[name] }
+			if again, _, _ := Find(t.Context(), env, c.image); again != c.user {
 				t.Errorf("from the home directory: %q, want %q", again, c.user)
 			}
 		})
 	}
 }
 
-// loginApp is a command line whose docker has this configuration, in a directory .docker of its own.
-func loginApp(t *testing.T, path, config string) (*cli.App, string) {
+// loginEnv is an environment with this configuration of docker, in a directory .docker of its own.
+func loginEnv(t *testing.T, path, config string) (Env, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), ".docker")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -98,13 +97,13 @@ func loginApp(t *testing.T, path, config string) (*cli.App, string) {
 			t.Fatal(err)
 		}
 	}
-	return &cli.App{Getenv: func(name string) string { return map[string]string{"DOCKER_CONFIG": dir, "PATH": path}[name] }}, dir
+	return func(name string) string { return map[string]string{"DOCKER_CONFIG": dir, "PATH": path}[name] }, dir
 }
 
 // A helper that hangs is given up, also when a child of it holds its output open, and interrupting the command ends it at once.
 func TestDockerHelperHangs(t *testing.T) {
 	t.Parallel()
-	a, _ := loginApp(t, clitest.HelperDir(t), "")
+	env, _ := loginEnv(t, clitest.HelperDir(t), "")
 	ended := func(ctx context.Context, helper string, within time.Duration) (string, error) {
 		t.Helper()
 		type answer struct {
@@ -113,7 +112,7 @@ func TestDockerHelperHangs(t *testing.T) {
 		}
 		done := make(chan answer, 1)
 		go func() {
-			user, _, err := askHelper(a, ctx, helper, "registry.example", within)
+			user, _, err := askHelper(ctx, env, helper, "registry.example", within)
 			done <- answer{user, err}
 		}()
 		select {

@@ -1,0 +1,118 @@
+package jobcmd
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/multiformats/go-multihash"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/files/hub"
+	"github.com/starling-network/starling/node/files/web"
+	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+// statusEvery is how many bytes come from one report of progress to the next.
+const statusEvery = 4 << 20
+
+// resolver finds the contents of sources of the web, and shows their digests.
+type resolver struct {
+	peer *api.Client // stores files that no provider could read
+	web  *web.Client
+	hub  hub.Client
+}
+
+func newResolver(peer *api.Client, env func(name string) string) (resolver, error) {
+	w, err := web.New(web.Config{})
+	if err != nil {
+		return resolver{}, err
+	}
+	h, err := hub.FromEnv(env)
+	if err != nil {
+		return resolver{}, &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	return resolver{peer, w, h}, nil
+}
+
+// resolve returns the content of a source.
+func (r resolver) resolve(ctx context.Context, source string, p *cli.Progress) (job.Blob, error) {
+	if job.IsHub(source) {
+		return r.ofHub(ctx, source, p)
+	}
+	return r.read(ctx, source, source, p)
+}
+
+// read reads a URL once for its digest, by the rules of providers. name is the source that has the URL.
+func (r resolver) read(ctx context.Context, name, url string, p *cli.Progress) (job.Blob, error) {
+	var shown int64 = -statusEvery
+	id, size, err := r.web.Sum(ctx, url, func(done, total int64) {
+		if done-shown < statusEvery {
+			return
+		}
+		shown = done
+		all := ""
+		if total >= 0 {
+			all = " of " + stream.Size(total)
+		}
+		p.Status("reading %s for its SHA-256: %s%s", web.Public(name), stream.Size(done), all)
+	})
+	if err != nil {
+		return job.Blob{}, unread(url, err)
+	}
+	h, err := multihash.Decode(id.Hash())
+	if err != nil {
+		return job.Blob{}, fmt.Errorf("reading %s for its SHA-256: %w", web.Public(name), err)
+	}
+	p.Say("input %s has sha256=%s, %s", web.Public(name), hex.EncodeToString(h.Digest), stream.Size(size))
+	return job.Blob{CID: id.String(), Size: size, URLs: []string{url}}, nil
+}
+
+// unread is the error of a URL that was not read.
+func unread(url string, err error) error {
+	var f *web.Failure
+	if !errors.As(err, &f) {
+		return fmt.Errorf("reading %s for its SHA-256: %w", web.Public(url), err)
+	}
+	return cli.WithHint(&cli.Error{Code: cli.ExitUsage, Err: f},
+		"download it, and give the file; or give its digest, %s#sha256=…, if providers can read it", web.Public(url))
+}
+
+// ofHub asks the hub for a file. One that only the user's token opens is stored on the peer.
+func (r resolver) ofHub(ctx context.Context, source string, p *cli.Progress) (job.Blob, error) {
+	f, err := hub.Parse(source)
+	if err != nil {
+		return job.Blob{}, &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	p.Status("asking the hub for %s", source)
+	found, err := r.hub.Find(ctx, f)
+	if err != nil {
+		return job.Blob{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", source, err)}
+	}
+	switch {
+	case found.Gated:
+		body, err := r.hub.Open(ctx, found)
+		if err != nil {
+			return job.Blob{}, fmt.Errorf("%s: %w", source, err)
+		}
+		defer body.Close()
+		p.Status("uploading %s", source)
+		b, err := api.PutBlob.Call(ctx, r.peer, api.Upload{Data: body})
+		if err != nil {
+			return job.Blob{}, fmt.Errorf("uploading %s: %w", source, err)
+		}
+		return b.Source(), nil
+	case found.Sum == "":
+		return r.read(ctx, source, found.URL, p)
+	}
+	b, ok := job.Named(job.WithSum(found.URL, found.Sum))
+	if !ok {
+		return job.Blob{}, fmt.Errorf("%s: the hub answered with a malformed SHA-256", source)
+	}
+	b.Size = found.Size
+	p.Say("input %s has sha256=%s, %s, commit %.12s", source, found.Sum, stream.Size(found.Size), found.Commit)
+	return b, nil
+}

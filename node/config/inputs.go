@@ -1,0 +1,28 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/starling-network/starling/node/files/web"
+)
+
+// Inputs is the section of the configuration about inputs of jobs that a peer reads from the web.
+type Inputs struct {
+	// URLs is false where none is read: inputs then come from their buyers alone.
+	URLs bool `yaml:"urls"`
+	// Hosts are those of the operator's own network that URLs may name, HOST or HOST:PORT. They may have private
+	// addresses. Other hosts must be on the internet.
+	Hosts []string `yaml:"hosts"`
+}
+
+// Reader returns a client that reads the URLs of inputs, nil if none is read.
+func (i Inputs) Reader() (*web.Client, error) {
+	c, err := web.New(web.Config{Hosts: i.Hosts})
+	if err != nil {
+		return nil, fmt.Errorf("%w: inputs.hosts: %w", ErrConfig, err)
+	}
+	if !i.URLs {
+		return nil, nil
+	}
+	return c, nil
+}

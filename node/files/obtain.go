@@ -1,0 +1,164 @@
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/node/files/web"
+	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p/blob"
+)
+
+// Obtain brings a blob into the store: from its URLs if this peer reads any, else from its peer. A stored one costs
+// nothing where Fetch says so. It costs nothing either if it came from one of these URLs before, for any peer, and the
+// URL is no secret. A URL that has a stored blob of another has to send it all the same, as a peer does.
+func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
+	if len(at.URLs) == 0 || f.cfg.Web == nil {
+		return f.Fetch(ctx, at.Peer, c, max)
+	}
+	free, err := f.flights.enter(ctx, flight{at.Peer, c.KeyString()})
+	if err != nil {
+		return err
+	}
+	defer free()
+	failed := f.download(ctx, at, c, max)
+	if failed == nil || ctx.Err() != nil || workload.NoRoom(failed) || errors.Is(failed, blob.ErrTooLarge) {
+		return failed
+	}
+	err = f.Fetch(ctx, at.Peer, c, max)
+	if err == nil {
+		f.cfg.Log.Debug("an input came from its buyer, not from its URL", "cid", c, "err", failed)
+		return nil
+	}
+	return errors.Join(failed, err)
+}
+
+// download brings a blob from its URLs.
+func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
+	holders := []string{peerHolder(at.Peer)}
+	for _, u := range at.URLs {
+		if !web.Signed(u) {
+			holders = append(holders, urlHolder(u))
+		}
+	}
+	source := f.cfg.Web.File(at.URLs, at.Size)
+	for {
+		stored := f.cfg.Blobs.Has(c)
+		if stored && f.mayRead(at.Peer, c, holders) {
+			if at.Peer == f.cfg.Host.ID() {
+				return nil // its own blobs have no holders
+			}
+			return f.cfg.Blobs.Bring(c, holders[0])
+		}
+		done, err := f.cfg.Web.Admit(ctx, at.Peer.String())
+		if err != nil {
+			return err
+		}
+		fresh := true
+		if stored {
+			err = f.prove(ctx, source, c, max, holders)
+		} else {
+			fresh, err = f.cfg.Blobs.Receive(ctx, source, c, max, holders, nil)
+		}
+		if workload.NoRoom(err) {
+			done(nil) // not the buyer's doing
+		} else {
+			done(err)
+		}
+		if errors.Is(err, blob.ErrDigest) {
+			return &web.Failure{Class: web.ErrAbsent, URL: web.Public(at.URLs[0]), Cause: err,
+				Advice: "its bytes do not have the SHA-256 " + digest(c)}
+		}
+		if err != nil || fresh {
+			return err
+		}
+		// Another's download stored it meanwhile.
+	}
+}
+
+// prove has a source send a stored blob, and notes its holders then.
+func (f *Files) prove(ctx context.Context, from blob.Source, c cid.Cid, max int64, holders []string) error {
+	if err := blob.NewProof(f.cfg.Blobs, c).Take(ctx, from, max, nil); err != nil {
+		return err
+	}
+	for _, h := range holders {
+		if err := f.cfg.Blobs.Bring(c, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayRead reports whether a peer may read a stored blob here, as itself or as one of some holders.
+func (f *Files) mayRead(id peer.ID, c cid.Cid, holders []string) bool {
+	if id == f.cfg.Host.ID() || f.grants.allowed(id, c) {
+		return true
+	}
+	for _, h := range holders {
+		if f.cfg.Blobs.Brought(c, h) {
+			return true
+		}
+	}
+	return false
+}
+
+// urlHolder is the holder of blobs that a URL has for everybody.
+func urlHolder(u string) string {
+	h := sha256.Sum256([]byte(u))
+	return "url " + hex.EncodeToString(h[:])
+}
+
+// digest is the SHA-256 in a blob's CID.
+func digest(c cid.Cid) string {
+	h, err := workload.Content(c)
+	if err != nil {
+		return fmt.Sprint(c)
+	}
+	return hex.EncodeToString(h[:])
+}
+
+// flights are the downloads under way for peers: one at a time of a blob for a peer, so that its executions share it.
+type flights struct {
+	mu  sync.Mutex
+	out map[flight]chan struct{} // closed at its end
+}
+
+type flight struct {
+	by  peer.ID
+	cid string
+}
+
+// enter waits until no other flight is out, and returns the function that ends this one.
+func (f *flights) enter(ctx context.Context, of flight) (leave func(), err error) {
+	for {
+		f.mu.Lock()
+		busy := f.out[of]
+		if busy == nil {
+			if f.out == nil {
+				f.out = map[flight]chan struct{}{}
+			}
+			ended := make(chan struct{})
+			f.out[of] = ended
+			f.mu.Unlock()
+			return func() {
+				f.mu.Lock()
+				delete(f.out, of)
+				f.mu.Unlock()
+				close(ended)
+			}, nil
+		}
+		f.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package job
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"github.com/ipfs/go-cid"
+	"github.com/multiformats/go-multihash"
+
+	"github.com/starling-network/starling/node/files/hub"
+	"github.com/starling-network/starling/node/files/web"
+)
+
+// sumMark stands between a URL and the SHA-256 of its content, in hexadecimal: a fragment, which is never sent.
+const sumMark = "#sha256="
+
+// IsURL reports whether a source is of the web: providers read it from there.
+func IsURL(source string) bool { return strings.HasPrefix(source, web.Scheme) || IsHub(source) }
+
+// IsHub reports whether a source is a file of a model hub, of which the buyer's client finds URL and digest.
+func IsHub(source string) bool { return strings.HasPrefix(source, hub.Scheme) }
+
+// WithSum returns a URL with the SHA-256 of its content.
+func WithSum(url, sum string) string { return url + sumMark + sum }
+
+// Named returns the content that a source names by its digest: of cid: and a CID, or of a URL with a SHA-256. ok is
+// false for others: a file, and a URL that has to be read for its digest.
+func Named(source string) (b Blob, ok bool) {
+	if c, ok := strings.CutPrefix(source, CIDScheme); ok {
+		return Blob{CID: c}, true
+	}
+	url, sum, ok := strings.Cut(source, sumMark)
+	if !ok || !strings.HasPrefix(source, web.Scheme) {
+		return Blob{}, false
+	}
+	c, err := sumCID(sum)
+	if err != nil {
+		return Blob{}, false
+	}
+	return Blob{CID: c, URLs: []string{url}}, true
+}
+
+// sumCID is the CID of content with a SHA-256.
+func sumCID(text string) (string, error) {
+	sum, err := hex.DecodeString(text)
+	if err != nil || len(sum) != 32 || text != strings.ToLower(text) {
+		return "", fmt.Errorf("sha256: got %.80q, want 64 hexadecimal digits in lower case", text)
+	}
+	mh, err := multihash.Encode(sum, multihash.SHA2_256)
+	if err != nil {
+		return "", err
+	}
+	return cid.NewCidV1(cid.Raw, mh).String(), nil
+}
+
+// badURL returns the problem of a source of the web, "" if there is none.
+func badURL(source string) string {
+	if IsHub(source) {
+		if _, err := hub.Parse(strings.ReplaceAll(source, RankMark, "0")); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	url, sum, named := strings.Cut(source, sumMark)
+	if err := web.Check(url); err != nil {
+		return err.Error()
+	}
+	if !named {
+		return ""
+	}
+	if strings.Contains(url, RankMark) {
+		return RankMark + " names several files, and sha256 one of them: leave it out"
+	}
+	if _, err := sumCID(sum); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Here reports whether this content is on the buyer's peer.
+func (b Blob) Here() bool { return len(b.URLs) == 0 || b.Local }
+
+// badURLs returns the problem of the URLs of a source's content, "" if there is none.
+func (b Blob) badURLs(source string) string {
+	switch {
+	case len(b.URLs) > web.MaxURLs:
+		return fmt.Sprintf("%d URLs, at most %d", len(b.URLs), web.MaxURLs)
+	case len(b.URLs) > 0 && b.Tree:
+		return "a directory has no URL"
+	}
+	for _, u := range b.URLs {
+		if err := web.Check(u); err != nil {
+			return err.Error()
+		}
+	}
+	if named, ok := Named(source); ok && named.CID != b.CID {
+		return fmt.Sprintf("got content %.80s, want %s", b.CID, named.CID)
+	}
+	return ""
+}

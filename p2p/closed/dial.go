@@ -1,0 +1,34 @@
+package closed
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+)
+
+// ErrClosed says that a connection would lead to a closed address, or to one of this machine's own.
+var ErrClosed = errors.New("the address is closed")
+
+// Control is the Control of a net.Dialer that connects at the wish of strangers. It runs when a name is resolved, for
+// each address that is tried. It returns ErrClosed for a closed address and for those of this machine's interfaces.
+func Control(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	if why := Why(at.Addr()); why != "" {
+		return fmt.Errorf("%w: %v: %s", ErrClosed, at, why)
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("%w: %v: this machine's own are not known: %w", ErrClosed, at, err)
+	}
+	for _, o := range own {
+		if p, err := netip.ParsePrefix(o.String()); err != nil || p.Addr().Unmap() == at.Addr().Unmap() {
+			return fmt.Errorf("%w: %v: this machine's own", ErrClosed, at)
+		}
+	}
+	return nil
+}
