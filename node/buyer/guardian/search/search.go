@@ -88,12 +88,7 @@ func (c Config) Guardians(ctx context.Context, j record.Job, unwilling []sign.Ke
 	asked, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	offers := guardian.Offers(asked, c.Host, c.Genesis, candidates)
-	var size int64
-	for _, bl := range j.Spec.Blobs {
-		if bl.Here() {
-			size += bl.Size
-		}
-	}
+	size := keptBytes(j)
 	offers = slices.DeleteFunc(offers, func(o guardian.Offered) bool {
 		return o.ShareMillionths > maxShare || o.MaxBytes < size ||
 			o.Longest < j.Spec.Timeouts.Queue+j.Spec.Timeouts.Run+voice.KeptFor
@@ -193,4 +188,14 @@ func (c Config) pledge(j record.Job, members []guardian.Member, offers []guardia
 		members[i].Wage = &core
 	}
 	return nil
+}
+
+// keptBytes returns the size of the files that guardians of a job keep.
+func keptBytes(j record.Job) (size int64) {
+	for _, bl := range j.Spec.Blobs {
+		if bl.Here() {
+			size += bl.Size
+		}
+	}
+	return size
 }
