@@ -141,7 +141,7 @@ spec:
   restart: {max: 0}
   payment: {maxPrice: 1, budget: 1}
 `, sha256.Sum256([]byte("nobody's"))))
-	w.CLI(t, "submit", file).Want(t, cli.ExitCode, `nowhere.invalid/name: input cannot be read: .* on the internet`)
+	w.CLI(t, "submit", file).Want(t, cli.ExitLost, `nowhere.invalid/name: input cannot be read: .* on the internet`)
 	file = filepath.Join(w.Files, "job.yaml")
 	d := w.CLI(t, "submit", "-d", file).Want(t, cli.ExitOK, `^follow it with .starling logs -f j\w+.$`)
 	w.CLI(t, "logs", "-f", strings.TrimSpace(d.Out)).Want(t, cli.ExitOK, `^\[1\] hello grace$`)
