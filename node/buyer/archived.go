@@ -192,7 +192,7 @@ func (b retiring) archived(j Job) archive.Job {
 	return archive.Job{
 		Entry: archive.Entry{
 			ID: j.ID, State: string(j.State), Name: j.Spec.Name, Key: j.Key, Created: j.Created.UnixNano(),
-			Spent: spending{b.Buyer}.spent(j), Fees: took(j).Fees, Tx: string(j.AnchoredIn()),
+			Spent: spending(b).spent(j), Fees: took(j).Fees, Tx: string(j.AnchoredIn()),
 		},
 		Full: j, Leases: map[string]archive.Lease{}, Blobs: blobsOf(j),
 	}

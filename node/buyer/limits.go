@@ -179,7 +179,7 @@ type bounding struct{ *Buyer }
 func (b bounding) Within(j *run.Job, spec job.Job, change func() error) error {
 	b.mu.Lock() // no other job is taken in between on the same limits
 	defer b.mu.Unlock()
-	if err := (spending{b.Buyer}).withinMore(j, spec, time.Now()); err != nil {
+	if err := (spending(b)).withinMore(j, spec, time.Now()); err != nil {
 		return err
 	}
 	return change()

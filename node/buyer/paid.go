@@ -114,7 +114,7 @@ func (b buying) Forgo(ctx context.Context, l *leases.Lease, reason string) {
 func (b buying) Commit(hold market.HoldID, p sign.Key, most market.Amount) (back func(), over string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if over := (spending{b.Buyer}).overProvider(p, most, time.Now()); over != "" {
+	if over := (spending(b)).overProvider(p, most, time.Now()); over != "" {
 		return func() {}, over
 	}
 	b.drafted[hold] = promise{p, most}
@@ -129,7 +129,7 @@ func (b buying) Commit(hold market.HoldID, p sign.Key, most market.Amount) (back
 func (b buying) OverProvider(p sign.Key, most market.Amount) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return spending{b.Buyer}.overProvider(p, most, time.Now())
+	return spending(b).overProvider(p, most, time.Now())
 }
 
 // used winds up an order if no lease of it can cost anything and no more are being taken.
@@ -150,7 +150,7 @@ func (b keeping) Filed(l market.Lease, units []market.UnitID, r leases.Receipt) 
 // Settled implements leases.Observer.
 func (b keeping) Settled(l *leases.Lease) {
 	b.pay.Retire(pay.LeaseOf(l))
-	buying{b.Buyer}.used(l.Job, l.Core.Order)
+	buying(b).used(l.Job, l.Core.Order)
 	if s, err := b.get(l.Job); err == nil {
 		s.lines.Cost(l)
 	}

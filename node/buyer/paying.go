@@ -75,7 +75,7 @@ func (b paying) Waiting() (out []pay.Waiting) {
 			continue
 		}
 		j := s.Snapshot()
-		out = append(out, pay.Waiting{Job: id, Ranks: j.Spec.Count, Most: spending{b.Buyer}.counts(j)})
+		out = append(out, pay.Waiting{Job: id, Ranks: j.Spec.Count, Most: spending(b).counts(j)})
 	}
 	return out
 }
