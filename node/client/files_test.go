@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/starling-network/starling/market"
@@ -80,7 +81,7 @@ func TestUpload(t *testing.T) {
 	}
 	spec.Inputs[0] = job.Input{Source: job.CIDScheme + got.Blobs[module].CID, Path: "/data/in"}
 	if got, err := c.Upload(t.Context(), spec); err != nil ||
-		got.Blobs[spec.Inputs[0].Source] != (job.Blob{CID: got.Blobs[module].CID}) {
+		!reflect.DeepEqual(got.Blobs[spec.Inputs[0].Source], job.Blob{CID: got.Blobs[module].CID}) {
 		t.Errorf("a CID is taken in as %+v, %v", got.Blobs, err)
 	}
 	spec.Module = filepath.Join(dir, "none.wasm")
