@@ -283,8 +283,7 @@ func TestAttackSlowServers(t *testing.T) {
 	for name, head := range map[string]bool{"with an answer": true, "without an answer": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var s *site
-			s = newSite(t, func(w http.ResponseWriter, req *http.Request) {
+			s := newSite(t, func(w http.ResponseWriter, req *http.Request) {
 				for head {
 					if _, err := w.Write([]byte{0}); err != nil {
 						return
