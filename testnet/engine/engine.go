@@ -84,28 +84,7 @@ func Start(ctx context.Context, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	favour()
 	return e, nil
-}
-
-// favour gives the containers of all engines together the weight of eight processes. The scheduler divides the
-// processors between the processes of the machine and the group of all containers as if that were one process: beside
-// a compiler, a cluster in containers would hardly run.
-func favour() {
-	for _, group := range []struct{ root, file, weight string }{
-		{"/sys/fs/cgroup/cpu", "cpu.shares", "8192"}, // control groups 1: of 1,024 for a process
-		{"/sys/fs/cgroup", "cpu.weight", "800"},      // control groups 2: of 100
-	} {
-		if _, err := os.Stat(filepath.Join(group.root, "cgroup.procs")); err != nil {
-			continue
-		}
-		dir := filepath.Join(group.root, "docker") // which the first container would make
-		_ = os.Mkdir(dir, 0o755)
-		if f, err := os.OpenFile(filepath.Join(dir, group.file), os.O_WRONLY, 0); err == nil {
-			_, _ = f.WriteString(group.weight)
-			_ = f.Close()
-		}
-	}
 }
 
 // Host is its address, as DOCKER_HOST has it.

@@ -304,12 +304,12 @@ func TestSilentBuyer(t *testing.T) {
 	})
 }
 
-// A buyer may take half of the grace for an answer. One that comes a little later brings the next voucher, and the work
+// A buyer may take an interval for an answer. One that comes a little later brings the next voucher, and the work
 // goes on.
 func TestSlowBuyer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ silent, slow time.Duration }{
-		"a long answer": {0, 2800 * time.Millisecond},
+		"a long answer": {0, 1800 * time.Millisecond},
 		"a late answer": {6500 * time.Millisecond, 1500 * time.Millisecond}, // to the call of 17 s
 	} {
 		synctest.Test(t, func(t *testing.T) {

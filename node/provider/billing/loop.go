@@ -216,20 +216,12 @@ func (s *Meter) carryOut(ctx context.Context, effects []meter.Effect) (done bool
 	return done, failed
 }
 
-// patience is how long the buyer may take to co-sign. While work goes on, that is half of the time until the grace is
-// over: a buyer whose peer lost power during a call, and is back, is called again in time. A slow buyer is not asked
-// again in the meantime, which would be more work for it.
+// patience is how long the buyer may take to co-sign: a buyer that is gone, or whose path is, is called again in time,
+// and does not keep the loop from seeing that its money is used up.
 func patience(s *Meter) time.Duration {
 	g := s.p.cfg.Genesis
-	wait := max(time.Duration(g.IntervalSlots*g.SlotMillis)*time.Millisecond, minPatience)
-	s.mu.Lock()
-	working, paid := s.seller.State() == meter.SellerWorking, s.seller.PaidUntil()
-	s.mu.Unlock()
-	if working {
-		unpaid := paid + market.Slot(s.p.terms(s.rec).GraceSlots)
-		wait = max(wait, s.p.cfg.Slots.Until(time.Now(), unpaid)/2)
-	}
-	return min(wait, protocol.BusyAnswer)
+	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
+	return min(max(interval, minPatience), protocol.QuickAnswer)
 }
 
 // calling returns a context for one call to the buyer. It ends early if the loop is poked.
