@@ -117,8 +117,8 @@ func (c *Chain) include(id chain.TxID, height int) {
 	c.where[id] = height
 }
 
-// Fork throws away the newest blocks, at most those that are not final, and returns their number. Of their transactions
-// those for which keep answers true wait for a block again; the others are lost.
+// Fork removes up to depth of the newest blocks, none that is final, and returns their number. A transaction of theirs
+// waits for a block again if keep returns true for it; otherwise it is lost.
 func (c *Chain) Fork(depth int, keep func(chain.TxID) bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,7 @@ type View struct {
 	Slot     market.Slot
 	Escrow   *account.Escrow // nil: there is no such account
 	Vault    market.Amount
-	Tranches map[uint16]account.Tranche // of those that were asked for, the ones that there are
+	Tranches map[uint16]account.Tranche // the requested ones that exist
 }
 
 // Free is the amount in an escrow that is there which nobody could claim.

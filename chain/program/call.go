@@ -24,14 +24,15 @@ func Instructions(program sign.Key, calls ...Call) []svm.Instruction {
 	return out
 }
 
-// callNames are PROTOCOL.md's, by their number; "" for one that is retired.
+// callNames are the names of the calls in PROTOCOL.md by their numbers; "" is a retired number.
 var callNames = [...]string{"InitNetwork", "SetAuthority", "InitPool", "OpenEscrow", "AddTranche", "AddStandbyTranche",
 	"TopUp", "Claim", "Retire", "Refund", "Sweep", "CloseTranche", "CloseEscrow", "Register", "Update", "", "Stake",
 	"RequestUnstake", "Withdraw", "Attest", "CloseAttested", "Slash", "Anchor", "Prove", "CloseAnchor", "DrawPool",
 	"InitEmission", "Bond", "Release", "Propose", "Vote", "CloseVote", "Enact", "CloseBallot", "Accept", "ClaimReward",
 	"ClosePayout", "State", "CloseStated", "SlashAudit"}
 
-// CallName returns the name of an instruction's call of the program at an address; "" if it is none.
+// CallName returns the name of the call that an instruction makes of the program at an address, or "" if it makes
+// none.
 func CallName(at sign.Key, in svm.Instruction) string {
 	if in.Program != at || len(in.Data) == 0 || int(in.Data[0]) >= len(callNames) {
 		return ""
@@ -54,7 +55,7 @@ func instruction(program sign.Key, d data, accounts ...svm.Meta) svm.Instruction
 	return svm.Instruction{Program: program, Data: d, Accounts: accounts}
 }
 
-// optional is the account, or the program's own address where there is none.
+// optional names an account that a call may lack: the program's own address stands for a missing one.
 func optional(program, k sign.Key, as func(sign.Key) svm.Meta) svm.Meta {
 	if k.IsZero() {
 		return reads(program)

@@ -2,11 +2,9 @@ package program_test
 
 import (
 	"bytes"
-	"errors"
 	"testing"
 
 	"github.com/starling-network/starling/chain/program"
-	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/program/account/accounttest"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/verify"
@@ -34,62 +32,10 @@ func evidence() []accounttest.Example {
 // TestEvidenceReadsBack: what is written is read as it was, and no other bytes are an account of the kind.
 func TestEvidenceReadsBack(t *testing.T) {
 	t.Parallel()
-	for _, a := range evidence() {
-		b := a.Of.Marshal()
-		if len(b) != a.Size {
-			t.Errorf("%s: %d bytes, want %d", a.Name, len(b), a.Size)
-		}
-		got, err := a.Read(b)
-		if err != nil || !bytes.Equal(got.Marshal(), b) {
-			t.Errorf("%s: %+v, %v", a.Name, got, err)
-		}
-		refused := func(name string, b []byte) {
-			t.Helper()
-			if _, err := a.Read(b); !errors.Is(err, account.ErrAccount) {
-				t.Errorf("%s with %s: %v", a.Name, name, err)
-			}
-		}
-		for cut := range b {
-			refused("bytes cut off", b[:cut])
-		}
-		refused("a byte more", append(bytes.Clone(b), 0))
-		for _, at := range []int{0, 1, 7} { // kind, version, reserved
-			other := bytes.Clone(b)
-			other[at] ^= 0x80
-			refused("another head", other)
-		}
-		for _, other := range append(accounttest.Examples(), evidence()...) {
-			if other.Name != a.Name {
-				refused("the bytes of "+other.Name, other.Of.Marshal())
-				if _, err := other.Read(b); !errors.Is(err, account.ErrAccount) {
-					t.Errorf("%s reads as %s: %v", a.Name, other.Name, err)
-				}
-			}
-		}
-	}
+	accounttest.ReadBack(t, evidence(), append(accounttest.Examples(), evidence()...))
 }
 
-func fuzzEvidence(f *testing.F, name string) {
-	for _, a := range evidence() {
-		if a.Name != name {
-			continue
-		}
-		f.Add(a.Of.Marshal())
-		f.Add([]byte{})
-		f.Fuzz(func(t *testing.T, b []byte) {
-			got, err := a.Read(b)
-			if err != nil {
-				if !errors.Is(err, account.ErrAccount) {
-					t.Fatal(err)
-				}
-				return
-			}
-			if !bytes.Equal(got.Marshal(), b) {
-				t.Fatalf("%x comes back as %x", b, got.Marshal())
-			}
-		})
-	}
-}
+func fuzzEvidence(f *testing.F, name string) { accounttest.Fuzz(f, evidence(), name) }
 
 func FuzzAttested(f *testing.F) { fuzzEvidence(f, "attested") }
 func FuzzStated(f *testing.F)   { fuzzEvidence(f, "stated") }

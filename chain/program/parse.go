@@ -104,7 +104,8 @@ func ParseCall(at sign.Key, in svm.Instruction) (call Call, ed int, err error) {
 // wrongValue reads the fields of SlashAudit after its kind.
 func (r *layout) wrongValue(c *SlashAudit) {
 	c.Value, c.Index, c.Count = r.U8(), r.U16(), r.U16()
-	c.Answer, _ = audit.UnmarshalAnswer(r.Take(audit.AnswerSize)) // one that is none is not written again as it was
+	// An error is not lost: the call is written again and compared, which refuses an invalid answer.
+	c.Answer, _ = audit.UnmarshalAnswer(r.Take(audit.AnswerSize))
 	c.Opened.Leaf = r.U32()
 	for i := range c.Opened.Values {
 		c.Opened.Values[i] = int32(r.U32())

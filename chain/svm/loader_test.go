@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// deployed are the two accounts of a program of the upgradeable loader; a zero authority is none.
+// deployed returns the two accounts of a program of the upgradeable loader. A zero authority means that it has none.
 func deployed(id, authority sign.Key, slot uint64, elf []byte) (account, data []byte) {
 	at := svm.DataAddress(id)
 	account = append([]byte{2, 0, 0, 0}, at[:]...)

@@ -2081,283 +2081,6 @@ func (*Released) Descriptor() ([]byte, []int) {
 	return file_market_marketpb_market_proto_rawDescGZIP(), []int{24}
 }
 
-// HoldRecord is what a provider's journal keeps of one hold or lease.
-type HoldRecord struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Hold           []byte                 `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"`   // 16
-	Order          []byte                 `protobuf:"bytes,2,opt,name=order,proto3" json:"order,omitempty"` // 32
-	Buyer          []byte                 `protobuf:"bytes,3,opt,name=buyer,proto3" json:"buyer,omitempty"` // 32
-	Units          [][]byte               `protobuf:"bytes,4,rep,name=units,proto3" json:"units,omitempty"` // 32 each, ascending
-	State          uint32                 `protobuf:"varint,5,opt,name=state,proto3" json:"state,omitempty"`
-	Rank           uint32                 `protobuf:"varint,6,opt,name=rank,proto3" json:"rank,omitempty"`
-	Price          uint64                 `protobuf:"varint,7,opt,name=price,proto3" json:"price,omitempty"`
-	Slots          uint64                 `protobuf:"varint,8,opt,name=slots,proto3" json:"slots,omitempty"`
-	JobTerms       []byte                 `protobuf:"bytes,9,opt,name=job_terms,json=jobTerms,proto3" json:"job_terms,omitempty"` // 32
-	OrderExpires   int64                  `protobuf:"varint,10,opt,name=order_expires,json=orderExpires,proto3" json:"order_expires,omitempty"`
-	HoldExpires    int64                  `protobuf:"varint,11,opt,name=hold_expires,json=holdExpires,proto3" json:"hold_expires,omitempty"`
-	Core           []byte                 `protobuf:"bytes,12,opt,name=core,proto3" json:"core,omitempty"`                                           // empty until signed
-	Keys           []byte                 `protobuf:"bytes,13,opt,name=keys,proto3" json:"keys,omitempty"`                                           // empty until signed
-	BuyerSignature []byte                 `protobuf:"bytes,14,opt,name=buyer_signature,json=buyerSignature,proto3" json:"buyer_signature,omitempty"` // empty until signed
-	EndReason      string                 `protobuf:"bytes,15,opt,name=end_reason,json=endReason,proto3" json:"end_reason,omitempty"`
-	Class          string                 `protobuf:"bytes,16,opt,name=class,proto3" json:"class,omitempty"`
-	OrderCount     uint32                 `protobuf:"varint,17,opt,name=order_count,json=orderCount,proto3" json:"order_count,omitempty"` // leases of the order
-	PerUnit        *Resources             `protobuf:"bytes,18,opt,name=per_unit,json=perUnit,proto3" json:"per_unit,omitempty"`
-	Root           []byte                 `protobuf:"bytes,19,opt,name=root,proto3" json:"root,omitempty"`                         // 32, the first lease of the line; empty unless this is a successor
-	Previous       []byte                 `protobuf:"bytes,20,opt,name=previous,proto3" json:"previous,omitempty"`                 // 32, the lease before it; empty unless this is a successor
-	Since          uint64                 `protobuf:"varint,21,opt,name=since,proto3" json:"since,omitempty"`                      // slot in which the first lease of the line started; of a successor
-	HandedTo       []byte                 `protobuf:"bytes,22,opt,name=handed_to,json=handedTo,proto3" json:"handed_to,omitempty"` // 32, the successor that took over what ran; empty unless one did
-	Escrow         []byte                 `protobuf:"bytes,23,opt,name=escrow,proto3" json:"escrow,omitempty"`                     // 32, address; empty on a free network
-	Funding        []byte                 `protobuf:"bytes,24,opt,name=funding,proto3" json:"funding,omitempty"`                   // as Activate brought it; with escrow
-	FundBy         uint64                 `protobuf:"varint,25,opt,name=fund_by,json=fundBy,proto3" json:"fund_by,omitempty"`      // slot; 0 once the leaf was seen on chain
-	Agent          []byte                 `protobuf:"bytes,26,opt,name=agent,proto3" json:"agent,omitempty"`                       // 32, the peer that commands it; empty: the buyer
-	Supervision    uint64                 `protobuf:"varint,27,opt,name=supervision,proto3" json:"supervision,omitempty"`          // epoch under which it does
-	Overlay        bool                   `protobuf:"varint,29,opt,name=overlay,proto3" json:"overlay,omitempty"`                  // an overlay key was named: the lease commits to it by its nonce
-	Newcomer       bool                   `protobuf:"varint,30,opt,name=newcomer,proto3" json:"newcomer,omitempty"`                // its peer had not paid for a lease here when it was made
-	Made           int64                  `protobuf:"varint,31,opt,name=made,proto3" json:"made,omitempty"`                        // when the units were set aside
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
-}
-
-func (x *HoldRecord) Reset() {
-	*x = HoldRecord{}
-	mi := &file_market_marketpb_market_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *HoldRecord) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*HoldRecord) ProtoMessage() {}
-
-func (x *HoldRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_market_marketpb_market_proto_msgTypes[25]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use HoldRecord.ProtoReflect.Descriptor instead.
-func (*HoldRecord) Descriptor() ([]byte, []int) {
-	return file_market_marketpb_market_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *HoldRecord) GetHold() []byte {
-	if x != nil {
-		return x.Hold
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetOrder() []byte {
-	if x != nil {
-		return x.Order
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetBuyer() []byte {
-	if x != nil {
-		return x.Buyer
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetUnits() [][]byte {
-	if x != nil {
-		return x.Units
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetState() uint32 {
-	if x != nil {
-		return x.State
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetRank() uint32 {
-	if x != nil {
-		return x.Rank
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetPrice() uint64 {
-	if x != nil {
-		return x.Price
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetSlots() uint64 {
-	if x != nil {
-		return x.Slots
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetJobTerms() []byte {
-	if x != nil {
-		return x.JobTerms
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetOrderExpires() int64 {
-	if x != nil {
-		return x.OrderExpires
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetHoldExpires() int64 {
-	if x != nil {
-		return x.HoldExpires
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetCore() []byte {
-	if x != nil {
-		return x.Core
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetKeys() []byte {
-	if x != nil {
-		return x.Keys
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetBuyerSignature() []byte {
-	if x != nil {
-		return x.BuyerSignature
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetEndReason() string {
-	if x != nil {
-		return x.EndReason
-	}
-	return ""
-}
-
-func (x *HoldRecord) GetClass() string {
-	if x != nil {
-		return x.Class
-	}
-	return ""
-}
-
-func (x *HoldRecord) GetOrderCount() uint32 {
-	if x != nil {
-		return x.OrderCount
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetPerUnit() *Resources {
-	if x != nil {
-		return x.PerUnit
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetRoot() []byte {
-	if x != nil {
-		return x.Root
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetPrevious() []byte {
-	if x != nil {
-		return x.Previous
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetSince() uint64 {
-	if x != nil {
-		return x.Since
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetHandedTo() []byte {
-	if x != nil {
-		return x.HandedTo
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetEscrow() []byte {
-	if x != nil {
-		return x.Escrow
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetFunding() []byte {
-	if x != nil {
-		return x.Funding
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetFundBy() uint64 {
-	if x != nil {
-		return x.FundBy
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetAgent() []byte {
-	if x != nil {
-		return x.Agent
-	}
-	return nil
-}
-
-func (x *HoldRecord) GetSupervision() uint64 {
-	if x != nil {
-		return x.Supervision
-	}
-	return 0
-}
-
-func (x *HoldRecord) GetOverlay() bool {
-	if x != nil {
-		return x.Overlay
-	}
-	return false
-}
-
-func (x *HoldRecord) GetNewcomer() bool {
-	if x != nil {
-		return x.Newcomer
-	}
-	return false
-}
-
-func (x *HoldRecord) GetMade() int64 {
-	if x != nil {
-		return x.Made
-	}
-	return 0
-}
-
 var File_market_marketpb_market_proto protoreflect.FileDescriptor
 
 const file_market_marketpb_market_proto_rawDesc = "" +
@@ -2535,42 +2258,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\breceipts\x18\x01 \x03(\fR\breceipts\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\"\n" +
 	"\n" +
-	"\bReleased\"\xae\x06\n" +
-	"\n" +
-	"HoldRecord\x12\x12\n" +
-	"\x04hold\x18\x01 \x01(\fR\x04hold\x12\x14\n" +
-	"\x05order\x18\x02 \x01(\fR\x05order\x12\x14\n" +
-	"\x05buyer\x18\x03 \x01(\fR\x05buyer\x12\x14\n" +
-	"\x05units\x18\x04 \x03(\fR\x05units\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\rR\x05state\x12\x12\n" +
-	"\x04rank\x18\x06 \x01(\rR\x04rank\x12\x14\n" +
-	"\x05price\x18\a \x01(\x04R\x05price\x12\x14\n" +
-	"\x05slots\x18\b \x01(\x04R\x05slots\x12\x1b\n" +
-	"\tjob_terms\x18\t \x01(\fR\bjobTerms\x12#\n" +
-	"\rorder_expires\x18\n" +
-	" \x01(\x03R\forderExpires\x12!\n" +
-	"\fhold_expires\x18\v \x01(\x03R\vholdExpires\x12\x12\n" +
-	"\x04core\x18\f \x01(\fR\x04core\x12\x12\n" +
-	"\x04keys\x18\r \x01(\fR\x04keys\x12'\n" +
-	"\x0fbuyer_signature\x18\x0e \x01(\fR\x0ebuyerSignature\x12\x1d\n" +
-	"\n" +
-	"end_reason\x18\x0f \x01(\tR\tendReason\x12\x14\n" +
-	"\x05class\x18\x10 \x01(\tR\x05class\x12\x1f\n" +
-	"\vorder_count\x18\x11 \x01(\rR\n" +
-	"orderCount\x128\n" +
-	"\bper_unit\x18\x12 \x01(\v2\x1d.starling.market.v1.ResourcesR\aperUnit\x12\x12\n" +
-	"\x04root\x18\x13 \x01(\fR\x04root\x12\x1a\n" +
-	"\bprevious\x18\x14 \x01(\fR\bprevious\x12\x14\n" +
-	"\x05since\x18\x15 \x01(\x04R\x05since\x12\x1b\n" +
-	"\thanded_to\x18\x16 \x01(\fR\bhandedTo\x12\x16\n" +
-	"\x06escrow\x18\x17 \x01(\fR\x06escrow\x12\x18\n" +
-	"\afunding\x18\x18 \x01(\fR\afunding\x12\x17\n" +
-	"\afund_by\x18\x19 \x01(\x04R\x06fundBy\x12\x14\n" +
-	"\x05agent\x18\x1a \x01(\fR\x05agent\x12 \n" +
-	"\vsupervision\x18\x1b \x01(\x04R\vsupervision\x12\x18\n" +
-	"\aoverlay\x18\x1d \x01(\bR\aoverlay\x12\x1a\n" +
-	"\bnewcomer\x18\x1e \x01(\bR\bnewcomer\x12\x12\n" +
-	"\x04made\x18\x1f \x01(\x03R\x04madeB6Z4github.com/starling-network/starling/market/marketpbb\x06proto3"
+	"\bReleasedB6Z4github.com/starling-network/starling/market/marketpbb\x06proto3"
 
 var (
 	file_market_marketpb_market_proto_rawDescOnce sync.Once
@@ -2584,7 +2272,7 @@ func file_market_marketpb_market_proto_rawDescGZIP() []byte {
 	return file_market_marketpb_market_proto_rawDescData
 }
 
-var file_market_marketpb_market_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_market_marketpb_market_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_market_marketpb_market_proto_goTypes = []any{
 	(*Resources)(nil),    // 0: starling.market.v1.Resources
 	(*Offer)(nil),        // 1: starling.market.v1.Offer
@@ -2611,7 +2299,6 @@ var file_market_marketpb_market_proto_goTypes = []any{
 	(*Extended)(nil),     // 22: starling.market.v1.Extended
 	(*Supervised)(nil),   // 23: starling.market.v1.Supervised
 	(*Released)(nil),     // 24: starling.market.v1.Released
-	(*HoldRecord)(nil),   // 25: starling.market.v1.HoldRecord
 }
 var file_market_marketpb_market_proto_depIdxs = []int32{
 	0,  // 0: starling.market.v1.Offer.per_unit:type_name -> starling.market.v1.Resources
@@ -2630,12 +2317,11 @@ var file_market_marketpb_market_proto_depIdxs = []int32{
 	24, // 13: starling.market.v1.LeaseReply.released:type_name -> starling.market.v1.Released
 	22, // 14: starling.market.v1.LeaseReply.extended:type_name -> starling.market.v1.Extended
 	23, // 15: starling.market.v1.LeaseReply.supervised:type_name -> starling.market.v1.Supervised
-	0,  // 16: starling.market.v1.HoldRecord.per_unit:type_name -> starling.market.v1.Resources
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_market_marketpb_market_proto_init() }
@@ -2669,7 +2355,7 @@ func file_market_marketpb_market_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_market_marketpb_market_proto_rawDesc), len(file_market_marketpb_market_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

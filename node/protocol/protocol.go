@@ -88,8 +88,8 @@ const (
 	// QuickAnswer is the deadline of answers from memory or after one journal write.
 	QuickAnswer = 5 * time.Second
 
-	// BusyAnswer is the deadline of a receipt, and of a request about an execution: a buyer has those of all its leases
-	// at about the same time.
+	// BusyAnswer is the deadline of a request about an execution: a buyer makes those of all its leases at about the
+	// same time.
 	BusyAnswer = 10 * time.Second
 )
 
@@ -119,7 +119,7 @@ var Exec = stream.Protocol[*nodepb.ExecRequest, *nodepb.ExecReply]{
 
 // Meter has a receipt co-signed and brings the next voucher.
 var Meter = stream.Protocol[*nodepb.MeterRequest, *nodepb.MeterReply]{
-	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: BusyAnswer,
+	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: QuickAnswer,
 }
 
 // Guard asks a guardian of a detached job.

@@ -21,7 +21,8 @@ import (
 )
 
 // BenchmarkStart compares the time until a program runs with that of the bare engine, in turns: its create and start of
-// the same image with the same sandbox and nothing else. Ours has a volume of the usual size and a user of its own. over-ms is the difference of the medians.
+// the same image with the same sandbox and nothing else. Ours has a volume of the usual size and a user of its own.
+// over-ms is the difference of the medians.
 func BenchmarkStart(b *testing.B) {
 	needEngine(b)
 	r := newRuntime(b, shared, nil)
@@ -76,7 +77,8 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkStartLayers compares the time until a program runs, its volume made too, with a layer and without, in turns. over-ms is the difference of the medians.
+// BenchmarkStartLayers compares the time until a program runs, its volume made too, with a layer and without, in turns.
+// over-ms is the difference of the medians.
 func BenchmarkStartLayers(b *testing.B) {
 	needEngine(b)
 	config, err := layersConfig(b.TempDir(), guardBin)

@@ -25,17 +25,10 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// A URL without a digest is read once. Its digest is shown without the URL's query, which may be a signature.
-func TestReadURL(t *testing.T) {
-	t.Parallel()
-	text := strings.Repeat("text", 3<<20)
-	site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.Path != "/w.bin" {
-			http.NotFound(w, req)
-			return
-		}
-		_, _ = io.WriteString(w, text)
-	}))
+// serve starts a site, and returns a client that reads it.
+func serve(t *testing.T, answer http.HandlerFunc) (*httptest.Server, *web.Client) {
+	t.Helper()
+	site := httptest.NewUnstartedServer(answer)
 	site.Config.ErrorLog = log.New(io.Discard, "", 0)
 	site.StartTLS()
 	t.Cleanup(site.Close)
@@ -45,6 +38,20 @@ func TestReadURL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return site, c
+}
+
+// A URL without a digest is read once. Its digest is shown without the URL's query, which may be a signature.
+func TestReadURL(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("text", 3<<20)
+	site, c := serve(t, func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path != "/w.bin" {
+			http.NotFound(w, req)
+			return
+		}
+		_, _ = io.WriteString(w, text)
+	})
 	var said bytes.Buffer
 	p := (&cli.App{Err: &said}).Progress()
 	at := site.URL + "/w.bin?signature=secret"
@@ -65,13 +72,13 @@ func TestReadURL(t *testing.T) {
 	}
 }
 
-// Of a hub's files, large ones have the digest that the hub says, small ones are read, and those that only the user's
-// token opens are stored on the peer.
+// The hub reports the digests of large files. Small files are read. Files that need the user's token are stored on the
+// peer.
 func TestResolveHub(t *testing.T) {
 	t.Parallel()
 	const token, small = "hf_secret", `{"a": 1}`
 	sum := sha256.Sum256([]byte("weights"))
-	site := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	site, c := serve(t, func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("X-Repo-Commit", "0123456789abcdef")
 		opened := req.Header.Get("Authorization") == "Bearer "+token
 		switch {
@@ -85,16 +92,7 @@ func TestResolveHub(t *testing.T) {
 		default:
 			_, _ = io.WriteString(w, small)
 		}
-	}))
-	site.Config.ErrorLog = log.New(io.Discard, "", 0)
-	site.StartTLS()
-	t.Cleanup(site.Close)
-	roots := x509.NewCertPool()
-	roots.AddCert(site.Certificate())
-	c, err := web.New(web.Config{Hosts: []string{strings.TrimPrefix(site.URL, web.Scheme)}, Roots: roots})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	var stored string
 	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b, err := io.ReadAll(req.Body)
