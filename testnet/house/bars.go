@@ -40,9 +40,14 @@ var Bars = []Bar{
 	{"pure-test-percent",
 		100, true, 5, "a core over 500 lines has as many lines of tests beside it: it needs no network to test"},
 	{"undocumented", 0, false, 1, "an exported name without a comment is a promise without a text"},
-	{"word-what", 15, false, 5, "per 10,000 words of comment: a clause with `what` stands where a noun is missing"},
-	{"word-who", 5, false, 2, "per 10,000 words of comment: roles have names: buyer, provider, caller"},
-	{"word-tell", 2, false, 1, "per 10,000 words of comment: programs notify, report, request, publish and return"},
+	{"word-what", 15, false, 5, "per 10,000 words: a clause with `what` stands where a noun is missing"},
+	{"word-who", 5, false, 2, "per 10,000 words: roles have names: buyer, provider, caller"},
+	{"word-tell", 2, false, 1, "per 10,000 words: programs notify, report, request, publish and return"},
+	{"word-nobody", 3, false, 1, "per 10,000 words: roles have names, and `no peer`, `no caller` are exact"},
+	{"word-says", 5, false, 1, "per 10,000 words: fields contain, errors state, peers receive; programs do not want or hear"},
+	{"word-one-that", 4, false, 1, "per 10,000 words: repeat the noun: `leases that ended`, not `those that ended`"},
+	{"word-so-many", 2, false, 1, "per 10,000 words: `n`, `that many`, `the same number`: name the quantity"},
+	{"word-any-more", 1, false, 1, "per 10,000 words: `no longer`, `at most`, `nevertheless`, or nothing"},
 	{"says-whether", 0, false, 1, "predicates have the doc comment `reports whether`, in tests too"},
 	{"walk-files", 45, false, 1, "a reader who follows one order must not open half the tree"},
 }
@@ -78,16 +83,21 @@ func Measure(files []File) []Figure {
 	} {
 		found = append(found, measure(files)...)
 	}
-	excess := found[:0]
+	return excess(found)
+}
+
+// excess returns the figures that miss their bar, rounded and sorted.
+func excess(found []Figure) []Figure {
+	missed := found[:0]
 	for _, f := range found {
 		bar, limit := barOf(f)
 		if bar.worse(f.Value, limit) {
 			f.Value = bar.round(f.Value)
-			excess = append(excess, f)
+			missed = append(missed, f)
 		}
 	}
-	sortFigures(excess)
-	return excess
+	sortFigures(missed)
+	return missed
 }
 
 // barOf returns the bar of a figure and the limit that holds for its subject.

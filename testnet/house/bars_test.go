@@ -26,7 +26,12 @@ func TestBars(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%s: %v", listFile, err)
 	}
-	worse, better, next := Compare(listed, append(Measure(load(t)), MeasureWalk(walk(t))...))
+	pages, err := MeasurePages(root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	excess := slices.Concat(Measure(load(t)), pages, MeasureWalk(walk(t)))
+	worse, better, next := Compare(listed, excess)
 	report(t, worse, nil)
 	switch {
 	case *update:
@@ -85,6 +90,11 @@ func TestBarsCanFail(t *testing.T) {
 		{"word-what", "p2p/a.go", head + filler + "// what\n// what\n", "p2p", 20},
 		{"word-who", "p2p/a.go", head + filler + "// whose\n", "p2p", 10},
 		{"word-tell", "p2p/a.go", head + filler + "// tells\n", "p2p", 9},
+		{"word-nobody", "p2p/a.go", head + filler + "// nobody\n", "p2p", 9},
+		{"word-says", "p2p/a.go", head + filler + "// says\n", "p2p", 9},
+		{"word-one-that", "p2p/a.go", head + filler + "// those\n// that\n", "p2p", 9},
+		{"word-so-many", "p2p/a.go", head + filler + "// so many\n", "p2p", 9},
+		{"word-any-more", "p2p/a.go", head + "const s = `any more words`\n", "p2p:texts", 3334},
 		{"says-whether", "p2p/a_test.go", head + "// f says\n// whether.\nfunc f() {}\n", "p2p", 1},
 	}
 	for _, c := range cases {
@@ -110,6 +120,17 @@ func TestBarsCanFail(t *testing.T) {
 				t.Errorf("got %v, want %s: %d", got, c.subject, c.value)
 			}
 		})
+	}
+}
+
+func TestPagesCanFail(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "p2p", "a.md"), "`what`\n```\nwhat\n```\nwhat "+strings.Repeat("word ", 199))
+	got, err := MeasurePages(dir)
+	want := []Figure{{"word-what", "p2p:pages", 50}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 }
 
