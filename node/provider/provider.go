@@ -16,7 +16,6 @@ package provider
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -32,7 +31,6 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/executor/service"
-	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/link"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/provider/billing"
@@ -42,7 +40,6 @@ import (
 	"github.com/starling-network/starling/node/provider/pay"
 	"github.com/starling-network/starling/node/provider/policy"
 	"github.com/starling-network/starling/node/settle"
-	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/admit"
 	"github.com/starling-network/starling/p2p/stream"
@@ -68,9 +65,6 @@ type payments interface {
 
 // credits is the knowledge of the money of buyers.
 type credits interface {
-	// Unpaid counts units that were not paid for. It adds its records to a batch; done, which may be nil, is called
-	// after the commit.
-	Unpaid(e lease.Unpaid, b *journal.Batch) (done func())
 	// Backing returns the security behind an order, nil if none is required, or refuses the order.
 	Backing(ctx context.Context, o market.Order, standing admit.Standing, from netip.Prefix) (*lease.Backing, error)
 	// Recent returns the security behind an order of a buyer that paid here, as it was a minute ago at most, or nil.
@@ -135,7 +129,10 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	if cfg.Genesis.AuditSlots > 0 {
 		book = book.WithShown(nil) // until Show sets their proofs
 	}
-	if p.ledger, err = ledger.New(ctx, cfg.Store, cfg.Slots, book, carrier{p}); err != nil {
+	if p.ledger, err = ledger.New(ctx, ledger.Config{
+		Store: cfg.Store, Clock: cfg.Slots, Book: book, Carrier: carrier{p}, Lapses: cfg.Escrows != nil, Log: cfg.Log,
+		Every: max(p.lasts(cfg.Genesis.IntervalSlots)/2, 100*time.Millisecond),
+	}); err != nil {
 		return nil, err
 	}
 	if p.board, err = p.newBoard(ctx); err != nil {
@@ -215,7 +212,12 @@ func (p *Provider) Run(ctx context.Context) error {
 	if err := p.exec.Restore(ctx); err != nil {
 		return fmt.Errorf("restoring executions: %w", err)
 	}
-	p.ledger.Resume()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	defer p.keepBook(ctx, fail)()
+	if err := p.ledger.Resumed(ctx); err != nil {
+		return fmt.Errorf("resuming leases: %w", err)
+	}
 	if p.Paused() {
 		p.cfg.Log.Warn("nothing new is sold: the offers are paused or drained",
 			"advice", "`starling provider resume` sells again")
@@ -235,7 +237,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	paths := link.New(p.cfg.Host, p.tag, room{p}, p.cfg.Log)
 	g, gctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context){
-		p.pay.Run, p.watchFees, p.board.Run, p.tick, p.exec.Run,
+		p.pay.Run, p.watchFees, p.board.Run, p.exec.Run,
 		func(ctx context.Context) { p.overlays.try(ctx, p) },
 	} {
 		g.Go(func() error { run(gctx); return nil })
@@ -250,21 +252,20 @@ func (p *Provider) Run(ctx context.Context) error {
 	return err
 }
 
-// tick lets holds and leases expire.
-func (p *Provider) tick(ctx context.Context) {
-	interval := time.Duration(p.cfg.Genesis.SlotMillis*p.cfg.Genesis.IntervalSlots) * time.Millisecond
-	every := time.NewTicker(max(interval/2, 100*time.Millisecond))
-	defer every.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
+// keepBook serves the lease book until the returned function is called: meters use it longer than ctx. fail gets the
+// error of a book that cannot be served.
+func (p *Provider) keepBook(ctx context.Context, fail context.CancelCauseFunc) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := p.ledger.Run(ctx); err != nil {
+			fail(err)
 		}
-		_, err := p.ledger.Step(ctx, lease.Ticked{})
-		if err != nil && ctx.Err() == nil && !errors.Is(err, slots.ErrUnknown) {
-			p.cfg.Log.Error("holds could not be brought up to date", "err", err)
-		}
+	}()
+	return func() {
+		cancel()
+		<-ended
 	}
 }
 

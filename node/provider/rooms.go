@@ -10,7 +10,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
-	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/p2p/overlay/egress"
 	"github.com/starling-network/starling/verify"
@@ -19,10 +18,9 @@ import (
 // carrier carries out the effects of the lease book.
 type carrier struct{ p *Provider }
 
-func (c carrier) Unpaid(e lease.Unpaid, b *journal.Batch) (done func()) { return c.p.pay.Unpaid(e, b) }
-func (c carrier) Activate(r lease.Record)                               { c.p.meters.Open(r, "") }
-func (c carrier) End(r lease.Record, reason string)                     { c.p.meters.End(r, reason) }
-func (c carrier) Changed()                                              { c.p.board.Change() }
+func (c carrier) Activate(r lease.Record)           { c.p.meters.Open(r, "") }
+func (c carrier) End(r lease.Record, reason string) { c.p.meters.End(r, reason) }
+func (c carrier) Changed()                          { c.p.board.Change() }
 func (c carrier) Stepped(before lease.Book, ev lease.Event, effects []lease.Effect) {
 	c.p.counts.stepped(before, ev, effects)
 }

@@ -83,7 +83,10 @@ func (r *rig) start() {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
-	if r.books, err = ledger.New(ctx, r.store, r.clock, book, carrier{r}); err != nil {
+	if r.books, err = ledger.New(ctx, ledger.Config{
+		Store: r.store, Clock: r.clock, Book: book, Carrier: carrier{r}, Every: time.Second,
+		Log: slog.New(slog.DiscardHandler),
+	}); err != nil {
 		r.t.Fatal(err)
 	}
 	r.Meters, err = billing.New(ctx, billing.Config{
@@ -94,36 +97,32 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.Restart(ctx)
-	r.books.Resume()
+	kept, stop := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	books := r.books
+	run.Go(func() { _ = books.Run(kept) }) // the journal may be one that crashes
+	if err := r.books.Resumed(ctx); err != nil {
+		r.t.Fatal(err)
+	}
 	if err := r.Resume(ctx); err != nil {
 		r.t.Fatal(err)
 	}
 	m := r.Meters
-	var ticks sync.WaitGroup
-	ticks.Go(func() {
-		for ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-				_, _ = r.books.Step(ctx, lease.Ticked{})
-			}
-		}
-	})
 	r.stop = sync.OnceFunc(func() {
 		cancel()
-		ticks.Wait()
 		m.Wait()
+		stop()
+		run.Wait()
 	})
 }
 
 // carrier carries out the effects of the book.
 type carrier struct{ r *rig }
 
-func (c carrier) Unpaid(lease.Unpaid, *journal.Batch) (done func()) { return nil }
-func (c carrier) Stepped(lease.Book, lease.Event, []lease.Effect)   {}
-func (c carrier) Activate(l lease.Record)                           { c.r.Open(l, "") }
-func (c carrier) End(l lease.Record, reason string)                 { c.r.Meters.End(l, reason) }
-func (c carrier) Changed()                                          { c.r.note(func() { c.r.free++ }) }
+func (c carrier) Stepped(lease.Book, lease.Event, []lease.Effect) {}
+func (c carrier) Activate(l lease.Record)                         { c.r.Open(l, "") }
+func (c carrier) End(l lease.Record, reason string)               { c.r.Meters.End(l, reason) }
+func (c carrier) Changed()                                        { c.r.note(func() { c.r.free++ }) }
 
 func (r *rig) CPUMillis(context.Context, market.LeaseID) uint64 { return 7 }
 func (r *rig) Digest(market.LeaseID) sign.Hash                  { return sign.Hash{5} }

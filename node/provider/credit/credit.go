@@ -19,25 +19,30 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/provider/lapses"
 	"github.com/starling-network/starling/p2p/admit"
 )
+
+// Ledger keeps the lapses of buyers beside the lease book. ledger.Ledger implements it.
+type Ledger interface {
+	// Lapses returns the lapses as they stand.
+	Lapses() lapses.Lapses
+	// Paid forgets the lapses of a peer that paid.
+	Paid(ctx context.Context, peer sign.Key) error
+}
 
 // Credit is a provider's knowledge of its buyers. New starts nothing; Run does.
 type Credit struct {
 	self, mint sign.Key
 	broken     *remembered // did not fund a lease
 	payers     *remembered // paid for a lease
-	lapses     *lapses
+	ledger     Ledger
 	purses     *purses
 }
 
 // New reads the records of an earlier process. self is the provider's key, and mint the network's token.
-func New(ctx context.Context, s journal.Store, c Chain, self, mint sign.Key) (*Credit, error) {
+func New(ctx context.Context, s journal.Store, c Chain, l Ledger, self, mint sign.Key) (*Credit, error) {
 	now := time.Now()
-	lapses, err := loadLapses(ctx, s, now)
-	if err != nil {
-		return nil, err
-	}
 	broken, err := loadRemembered(ctx, s, unfundedTable, now)
 	if err != nil {
 		return nil, err
@@ -46,7 +51,7 @@ func New(ctx context.Context, s journal.Store, c Chain, self, mint sign.Key) (*C
 	if err != nil {
 		return nil, err
 	}
-	return &Credit{self: self, mint: mint, broken: broken, payers: payers, lapses: lapses, purses: newPurses(c)}, nil
+	return &Credit{self: self, mint: mint, broken: broken, payers: payers, ledger: l, purses: newPurses(c)}, nil
 }
 
 // Run reads accounts that orders wait for until ctx ends.
@@ -66,15 +71,9 @@ func (c *Credit) Broke(ctx context.Context, buyer sign.Key) error {
 func (c *Credit) Paid(ctx context.Context, peers ...sign.Key) error {
 	var errs []error
 	for _, k := range peers {
-		errs = append(errs, c.payers.add(ctx, k, time.Now()), c.lapses.paid(ctx, k))
+		errs = append(errs, c.payers.add(ctx, k, time.Now()), c.ledger.Paid(ctx, k))
 	}
 	return errors.Join(errs...)
-}
-
-// Unpaid counts units that were not paid for. It adds its records to a batch; done is called after the commit.
-func (c *Credit) Unpaid(e lease.Unpaid, b *journal.Batch) (done func()) {
-	to := c.lapses.unpaid(e, time.Now(), b)
-	return func() { c.lapses.set(to) }
 }
 
 // Backing returns the security behind an order, or refuses the order. standing and from are of its peer, if the order
@@ -82,12 +81,12 @@ func (c *Credit) Unpaid(e lease.Unpaid, b *journal.Batch) (done func()) {
 func (c *Credit) Backing(
 	ctx context.Context, o market.Order, standing admit.Standing, from netip.Prefix,
 ) (*lease.Backing, error) {
-	peer, now := o.Peer(), time.Now()
-	if until, why := c.lapses.wait(peer, now); why != "" {
+	peer, now, lapses := o.Peer(), time.Now(), c.ledger.Lapses()
+	if until, why := lapses.Wait(peer, now); why != "" {
 		return nil, market.Refuse(market.ReasonUnpaid, "%s; ask again in %v", why, until.Sub(now).Round(time.Second))
 	}
 	payer := c.paid(o, now)
-	with := &lease.Backing{Newcomer: !payer, Wary: c.lapses.wary(now)}
+	with := &lease.Backing{Newcomer: !payer, Wary: lapses.Wary(now)}
 	found, err := c.purses.get(ctx, standing, from, c.accounts(o)...)
 	switch {
 	case err != nil && (payer || standing >= admit.Counterparty):
@@ -106,15 +105,15 @@ func (c *Credit) Backing(
 // Recent returns the security behind an order of a buyer that paid here, as it was a minute ago at most, and has the
 // chain asked again. It returns nil where none is known. It is good enough for a quote, and does not wait.
 func (c *Credit) Recent(o market.Order) *lease.Backing {
-	peer, now := o.Peer(), time.Now()
-	if _, why := c.lapses.wait(peer, now); why != "" || !c.paid(o, now) {
+	peer, now, lapses := o.Peer(), time.Now(), c.ledger.Lapses()
+	if _, why := lapses.Wait(peer, now); why != "" || !c.paid(o, now) {
 		return nil
 	}
 	found := c.purses.recent(c.accounts(o)...)
 	if found == nil {
 		return nil
 	}
-	return &lease.Backing{Wary: c.lapses.wary(now), Funds: c.spendable(peer, found)}
+	return &lease.Backing{Wary: lapses.Wary(now), Funds: c.spendable(peer, found)}
 }
 
 // paid reports whether the buyer or the peer of an order paid here before.

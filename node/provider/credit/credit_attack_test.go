@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/provider/lapses"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/admit"
 )
@@ -57,7 +57,7 @@ func purseOf(k sign.Key) sign.Key { return svm.TokenAccount(k, testMint) }
 // funded is the knowledge of a provider that sees these accounts, until the test ends.
 func funded(t *testing.T, h *holdings) *Credit {
 	t.Helper()
-	c, err := New(t.Context(), store.NewMemory(), h, someKey(0), testMint)
+	c, err := New(t.Context(), store.NewMemory(), h, &lapsing{}, someKey(0), testMint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,17 +69,6 @@ func funded(t *testing.T, h *holdings) *Credit {
 		wg.Wait()
 	})
 	return c
-}
-
-// count journals units that were not paid for.
-func (c *Credit) count(ctx context.Context, e lease.Unpaid) error {
-	var b journal.Batch
-	done := c.Unpaid(e, &b)
-	if err := b.Commit(ctx, c.lapses.store); err != nil {
-		return err
-	}
-	done()
-	return nil
 }
 
 // backing is Backing of an order that came by gossip.
@@ -246,97 +235,38 @@ func TestAttackFundsLookups(t *testing.T) {
 
 var testNetwork = admit.NetworkOf(nil)
 
-// A peer that takes units for nothing gets none for 10 minutes, then for twice as long each time, and after a restart
-// too. One that gives them back at once does not wait, but it cannot have them for long that way.
-func TestAttackLapses(t *testing.T) {
+// lapsing has the lapses of a book.
+type lapsing struct{ lapses lapses.Lapses }
+
+func (l *lapsing) Lapses() lapses.Lapses { return l.lapses }
+
+func (l *lapsing) Paid(_ context.Context, peer sign.Key) error {
+	l.lapses, _ = l.lapses.Paid(peer)
+	return nil
+}
+
+// A peer with lapses gets no units, newcomers get them with care, and a payment forgets the lapses.
+func TestBackingAfterLapses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x := funded(t, &holdings{accounts: map[sign.Key]escrow.Purse{}})
-		who := someKey(1)
-		unpaid := func(held time.Duration, lapsed bool) {
-			t.Helper()
-			time.Sleep(held)
-			if err := x.count(t.Context(), lease.Unpaid{Peer: who, Newcomer: true, Held: held, Lapsed: lapsed}); err != nil {
-				t.Fatal(err)
-			}
+		l := x.ledger.(*lapsing)
+		peer := someKey(1)
+		for range 2 {
+			time.Sleep(time.Minute)
+			l.lapses, _ = l.lapses.Unpaid(lease.Unpaid{Peer: peer, Held: time.Second, Lapsed: true}, time.Now())
 		}
-		waits := func() time.Duration {
-			until, why := x.lapses.wait(who, time.Now())
-			if why == "" {
-				return 0
-			}
-			return time.Until(until)
+		if _, err := x.backing(t.Context(), market.Order{Buyer: peer}); refusedFor(err) != market.ReasonUnpaid {
+			t.Errorf("after two lapses: %v", err)
 		}
-		for range 20 {
-			unpaid(time.Second, false)
+		if b, err := x.backing(t.Context(), market.Order{Buyer: someKey(2)}); err != nil || !b.Wary {
+			t.Errorf("a newcomer: %+v, %v", b, err)
 		}
-		if waits() != 0 || x.lapses.wary(time.Now()) {
-			t.Fatal("an honest buyer gave some back")
-		}
-		unpaid(30*time.Second, true)
-		if waits() != 0 || !x.lapses.wary(time.Now()) {
-			t.Errorf("after one lapse it waits %v", waits())
-		}
-		for _, want := range []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute} {
-			unpaid(30*time.Second, true)
-			unpaid(0, true) // another one, of the same time
-			if got := waits(); got != want || !x.lapses.wary(time.Now()) {
-				t.Fatalf("it waits %v, want %v", got, want)
-			}
-			if _, err := x.backing(t.Context(), market.Order{Buyer: who}); refusedFor(err) != market.ReasonUnpaid {
-				t.Errorf("meanwhile: %v", err)
-			}
-			var err error
-			if x.lapses, err = loadLapses(t.Context(), x.lapses.store, time.Now()); err != nil || waits() != want || !x.lapses.wary(time.Now()) {
-				t.Fatalf("after a restart it waits %v, want %v: %v", waits(), want, err)
-			}
-			time.Sleep(want)
-			if waits() != 0 {
-				t.Fatal("it waits for longer")
-			}
-		}
-		if err := x.lapses.paid(t.Context(), who); err != nil {
+		if err := x.Paid(t.Context(), peer); err != nil {
 			t.Fatal(err)
 		}
-		for range 14 {
-			unpaid(9*time.Second, false)
-		}
-		if waits() != 10*time.Minute {
-			t.Errorf("one that had units for 2 minutes, and gave them back, waits %v", waits())
-		}
-		time.Sleep(2 * time.Hour)
-		for i := range maxRemembered + 10 {
-			who = someKey(2 + i)
-			unpaid(time.Millisecond, true)
-			time.Sleep(time.Millisecond)
-			unpaid(time.Millisecond, true)
-		}
-		if n := len(x.lapses.of); n > maxRemembered {
-			t.Errorf("%d peers are remembered, at most %d", n, maxRemembered)
-		}
-		if waits() != 10*time.Minute {
-			t.Error("the last one is forgotten")
-		}
-	})
-}
-
-// What thousands of new keys take and give back at once shows all the same.
-func TestAttackManyLapses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		x := funded(t, &holdings{})
-		time.Sleep(time.Minute)
-		for i := range 40 {
-			if err := x.count(t.Context(), lease.Unpaid{Peer: someKey(i), Newcomer: true, Held: 9 * time.Second}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if !x.lapses.wary(time.Now()) {
-			t.Error("newcomers had units for 6 minutes, and gave them back")
-		}
-		time.Sleep(waryFor)
-		if x.lapses.wary(time.Now()) {
-			t.Error("it is wary for longer than an hour")
+		if _, err := x.backing(t.Context(), market.Order{Buyer: peer}); err != nil {
+			t.Errorf("after a payment: %v", err)
 		}
 	})
 }

@@ -91,7 +91,7 @@ func TestTrusted(t *testing.T) {
 	t.Parallel()
 	journal, now := store.NewMemory(), time.Now()
 	load := func() *Credit {
-		c, err := New(t.Context(), journal, nil, someKey(0), testMint)
+		c, err := New(t.Context(), journal, nil, &lapsing{}, someKey(0), testMint)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/provider/billing"
 	"github.com/starling-network/starling/node/provider/credit"
 	"github.com/starling-network/starling/node/rates"
@@ -61,6 +60,7 @@ type Ledger interface {
 	Book() lease.Book
 	// Step takes the book one event further, and returns the answer.
 	Step(ctx context.Context, ev lease.Event) (lease.Effect, error)
+	credit.Ledger
 }
 
 // Meters are the meters of all leases. billing.Meters implements it.
@@ -107,7 +107,7 @@ type Escrowed struct {
 func New(ctx context.Context, cfg Config) (*Escrowed, error) {
 	x := &Escrowed{cfg: cfg, starts: rates.NewCredit[market.LeaseID](maxStarts, startsOver)}
 	var err error
-	if x.Credit, err = credit.New(ctx, cfg.Store, cfg.Chain, cfg.Self, cfg.Genesis.Mint); err != nil {
+	if x.Credit, err = credit.New(ctx, cfg.Store, cfg.Chain, cfg.Ledger, cfg.Self, cfg.Genesis.Mint); err != nil {
 		return nil, err
 	}
 	x.claims, err = settle.NewKeeper(ctx, settle.KeeperConfig[claims.Claims]{
@@ -326,11 +326,6 @@ func (x *Escrowed) Accounts() map[market.LeaseID]settle.Account {
 		out[m.Lease().ID()] = settle.AccountOf(m)
 	}
 	return out
-}
-
-// Unpaid counts units that were not paid for. It adds its records to a batch; done is called after the commit.
-func (x *Escrowed) Unpaid(e lease.Unpaid, b *journal.Batch) (done func()) {
-	return x.Credit.Unpaid(e, b)
 }
 
 // Backing returns the security behind an order, or refuses the order.

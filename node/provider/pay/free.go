@@ -7,7 +7,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/provider/billing"
 	"github.com/starling-network/starling/node/settle"
 	"github.com/starling-network/starling/p2p/admit"
@@ -44,9 +43,6 @@ func (Free) Run(context.Context) {}
 
 // Accounts returns nothing.
 func (Free) Accounts() map[market.LeaseID]settle.Account { return nil }
-
-// Unpaid does nothing.
-func (Free) Unpaid(lease.Unpaid, *journal.Batch) (done func()) { return nil }
 
 // Backing requires nothing.
 func (Free) Backing(context.Context, market.Order, admit.Standing, netip.Prefix) (*lease.Backing, error) {
