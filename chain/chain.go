@@ -5,6 +5,7 @@ package chain
 import (
 	"context"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/starling-network/starling/market"
@@ -54,6 +55,19 @@ func (s TxState) String() string {
 		return txStateNames[s]
 	}
 	return "invalid"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s TxState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *TxState) UnmarshalText(text []byte) error {
+	i := slices.Index(txStateNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%w: state %.32q of a transaction", market.ErrMalformed, text)
+	}
+	*s = TxState(i)
+	return nil
 }
 
 // Final reports whether the state can never change.

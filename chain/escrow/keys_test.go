@@ -1,43 +1,37 @@
 package escrow_test
 
 import (
-	"bytes"
-	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/internal/fields"
 	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// TestReadKeys: a key set comes back with the bytes after it left; a set that market refuses fails, and so does one cut off.
-func TestReadKeys(t *testing.T) {
+// A key set that market refuses is not one of a record.
+func TestCheckKeys(t *testing.T) {
 	t.Parallel()
 	var keys []sign.Key
 	for n := range market.MaxVoucherKeys {
 		keys = append(keys, escrowtest.Key(string(rune('a'+n))))
 		ks, err := market.NewKeySet(uint8(n/2+1), keys...)
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || !escrow.CheckKeys(ks) {
+			t.Fatalf("%d keys: %v", n+1, err)
 		}
-		b := ks.Marshal()
-		r := &fields.Reader{Rest: append(bytes.Clone(b), 7, 8)}
-		if got := escrow.ReadKeys(r); r.Bad || !reflect.DeepEqual(got, ks) || !bytes.Equal(r.Rest, []byte{7, 8}) {
-			t.Errorf("%d keys come back as %+v, with %x left, bad %v", n+1, got, r.Rest, r.Bad)
-		}
-		bad := map[string][]byte{"no threshold": append([]byte{0}, b[1:]...), "no keys": {1, 0},
-			"too many": append([]byte{1, market.MaxVoucherKeys + 1}, make([]byte, 32*(market.MaxVoucherKeys+1))...)}
-		for cut := range b {
-			bad["cut off"] = b[:cut]
-			for name, b := range bad {
-				r := &fields.Reader{Rest: b}
-				if escrow.ReadKeys(r); !r.Bad {
-					t.Errorf("%s of %d keys at %d: accepted", name, n+1, cut)
-				}
+		for name, bad := range map[string]market.KeySet{
+			"no threshold":   {Keys: ks.Keys},
+			"high threshold": {Threshold: uint8(n + 2), Keys: ks.Keys},
+			"no keys":        {Threshold: 1},
+			"one twice":      {Threshold: 1, Keys: append(slices.Clone(ks.Keys), ks.Keys[0])},
+			"too many":       {Threshold: 1, Keys: make([]sign.Key, market.MaxVoucherKeys+1)},
+			"very many":      {Threshold: 1, Keys: make([]sign.Key, 257)},
+		} {
+			if escrow.CheckKeys(bad) {
+				t.Errorf("%s beside %d keys: accepted", name, n+1)
 			}
 		}
 	}

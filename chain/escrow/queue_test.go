@@ -2,7 +2,9 @@ package escrow_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +15,6 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/chaintest/escrowtest"
 	"github.com/starling-network/starling/chain/escrow"
-	"github.com/starling-network/starling/chain/internal/fields"
 	"github.com/starling-network/starling/market"
 )
 
@@ -233,7 +234,7 @@ func TestQueueProperty(t *testing.T) {
 		live := map[uint32]bool{} // by number: signed
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
-			before, copied := q.Append(nil), q.Clone()
+			before, copied := escrow.MarshalRecord(q.Record()), q.Clone()
 			no := uint32(rapid.IntRange(0, 20).Draw(t, "no"))
 			switch rapid.IntRange(0, 3).Draw(t, "event") {
 			case 0, 1:
@@ -270,7 +271,7 @@ func TestQueueProperty(t *testing.T) {
 					delete(live, no)
 				}
 			}
-			if !bytes.Equal(copied.Append(nil), before) {
+			if !bytes.Equal(escrow.MarshalRecord(copied.Record()), before) {
 				t.Fatal("a copy changed")
 			}
 			check(t, q, live)
@@ -282,38 +283,78 @@ func check(t *rapid.T, q escrow.Queue, live map[uint32]bool) {
 	if q.Len() != len(live) || q.Len() > escrow.MaxTxs {
 		t.Fatalf("%d under way, want %d", q.Len(), len(live))
 	}
-	r := &fields.Reader{Rest: q.Append(nil)}
-	again := escrow.ReadQueue(r, any1)
+	var r escrow.QueueRecord
+	if err := escrow.UnmarshalRecord(escrow.MarshalRecord(q.Record()), &r); err != nil {
+		t.Fatal(err)
+	}
+	again, ok := r.Restore(any1)
 	n := 0
 	for _, signed := range live {
 		if signed {
 			n++
 		}
 	}
-	if r.Bad || len(r.Rest) > 0 || again.Len() != n || !bytes.Equal(again.Append(nil), q.Append(nil)) {
-		t.Fatalf("%d are journalled of %d signed, bad %v", again.Len(), n, r.Bad)
+	if !ok || again.Len() != n || !reflect.DeepEqual(again.Record(), q.Record()) {
+		t.Fatalf("%d are journalled of %d signed, ok %v", again.Len(), n, ok)
 	}
 }
 
-// A journal with a task that is not the machine's, a final state, or one task twice is refused.
-func TestReadQueueRefuses(t *testing.T) {
+// A record with a task that is not the machine's, a final state, or one task twice is refused.
+func TestQueueRecordRefusals(t *testing.T) {
 	t.Parallel()
 	q := queued(t, escrow.Task{Kind: escrow.TaskBegin, Leaf: 1})
-	good := q.Append(nil)
-	const first = 5 // after the next number and the count
-	change := func(at int, b byte) []byte {
-		out := bytes.Clone(good)
-		out[at] = b
-		return out
+	restore := func(change func(r *escrow.QueueRecord, x *escrow.TxRecord)) bool {
+		r := q.Record()
+		change(&r, &r.Txs[0])
+		_, ok := r.Restore(func(t escrow.Task) bool { return t.Kind == escrow.TaskBegin })
+		return ok
 	}
-	twice := append(change(4, 2), good[first:]...)
-	for name, b := range map[string][]byte{"cut off": good[:len(good)-1], "kind 0": change(first+4, 0), "other kind": change(first+4, 10),
-		"final": change(first+17, byte(chain.Finalized)), "no such state": change(first+17, byte(chain.Expired)+1),
-		"number to come": change(first, 2), "twice": twice, "too many": change(4, escrow.MaxTxs+1), "nothing": nil} {
-		r := &fields.Reader{Rest: b}
-		escrow.ReadQueue(r, func(t escrow.Task) bool { return t.Kind == escrow.TaskBegin })
-		if !r.Bad {
+	if !restore(func(*escrow.QueueRecord, *escrow.TxRecord) {}) {
+		t.Fatal("a good record is refused")
+	}
+	for name, change := range map[string]func(*escrow.QueueRecord, *escrow.TxRecord){
+		"no kind":        func(_ *escrow.QueueRecord, x *escrow.TxRecord) { x.Kind = 0 },
+		"other kind":     func(_ *escrow.QueueRecord, x *escrow.TxRecord) { x.Kind = escrow.TaskClaim },
+		"final":          func(_ *escrow.QueueRecord, x *escrow.TxRecord) { x.State = chain.Finalized },
+		"number to come": func(r *escrow.QueueRecord, x *escrow.TxRecord) { x.No = r.Next },
+		"no id":          func(_ *escrow.QueueRecord, x *escrow.TxRecord) { x.ID = "" },
+		"long id":        func(_ *escrow.QueueRecord, x *escrow.TxRecord) { x.ID = chain.TxID(strings.Repeat("1", 89)) },
+		"no bytes":       func(_ *escrow.QueueRecord, x *escrow.TxRecord) { x.Raw = nil },
+		"long":           func(_ *escrow.QueueRecord, x *escrow.TxRecord) { x.Raw = make([]byte, chain.MaxRaw+1) },
+		"twice":          func(r *escrow.QueueRecord, x *escrow.TxRecord) { r.Txs = append(r.Txs, *x) },
+		"too many": func(r *escrow.QueueRecord, x *escrow.TxRecord) {
+			for i := range uint16(escrow.MaxTxs) {
+				y := *x
+				y.Leaf, y.No = 2+i, 100+uint32(i)
+				r.Txs, r.Next = append(r.Txs, y), 1000
+			}
+		},
+	} {
+		if restore(change) {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+// A record has one form: other texts are refused, also those of the same meaning.
+func TestRecordHasOneForm(t *testing.T) {
+	t.Parallel()
+	good := string(escrow.MarshalRecord(queued(t, escrow.Task{Kind: escrow.TaskBegin, Leaf: 1}).Record()))
+	for name, text := range map[string]string{
+		"nothing": "", "a space": " " + good, "more": good + "{}", "cut off": good[:len(good)-1], "null": "null",
+		"a field":       strings.Replace(good, `{"next"`, `{"more":1,"next"`, 1),
+		"other case":    strings.Replace(good, `"next"`, `"Next"`, 1),
+		"no such kind":  strings.Replace(good, `"retire begin"`, `"dance"`, 1),
+		"no such state": strings.Replace(good, `"unknown"`, `"lost"`, 1),
+		"zero field":    strings.Replace(good, `"leaf":1`, `"tranche":0,"leaf":1`, 1),
+	} {
+		var r escrow.QueueRecord
+		if err := escrow.UnmarshalRecord([]byte(text), &r); text == good || !errors.Is(err, market.ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	var r escrow.QueueRecord
+	if err := escrow.UnmarshalRecord([]byte(good), &r); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,13 +1,15 @@
 package escrow
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 )
 
-// TaskKind is the purpose of a transaction. Its number is in journals.
+// TaskKind is the purpose of a transaction. Journals have its name.
 type TaskKind uint8
 
 // Kinds of a deposit's transactions, and after them of claims'.
@@ -27,6 +29,34 @@ const (
 	TaskDisableTable
 	TaskCloseTable
 )
+
+var taskNames = [...]string{
+	TaskOpen: "open", TaskAdd: "add", TaskBegin: "retire begin", TaskFinish: "retire finish", TaskFinal: "retire final",
+	TaskRefund: "refund", TaskSweep: "sweep", TaskCloseTranche: "close tranche", TaskCloseEscrow: "close escrow",
+	TaskClaim: "claim", TaskOpenToken: "open token", TaskMakeTable: "make table", TaskDisableTable: "disable table",
+	TaskCloseTable: "close table",
+}
+
+// String returns the kind's name.
+func (k TaskKind) String() string {
+	if k > 0 && int(k) < len(taskNames) {
+		return taskNames[k]
+	}
+	return "invalid"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (k TaskKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *TaskKind) UnmarshalText(text []byte) error {
+	i := slices.Index(taskNames[1:], string(text))
+	if i < 0 {
+		return fmt.Errorf("%w: task %.32q", market.ErrMalformed, text)
+	}
+	*k = TaskKind(i + 1)
+	return nil
+}
 
 // again reports whether another transaction for the same may be signed while one could still land. It may not for
 // claims, since payments are known by their results, nor for funding, which takes one transaction at a time.

@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,7 +28,7 @@ var ErrUnknown = machine.ErrUnknown
 
 // Record is a machine in the journal.
 type Record struct {
-	State []byte `json:"state"` // as chain/escrow encodes it
+	State json.RawMessage `json:"state"` // as chain/escrow encodes it
 }
 
 // Table has the records of machines by their names.

@@ -2,7 +2,9 @@ package settle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -33,9 +35,9 @@ func journalled(t *testing.T, s journal.Store, name string) (state []byte) {
 }
 
 // write journals the state of a counter.
-func write(t *testing.T, s journal.Store, name string, state ...byte) {
+func write(t *testing.T, s journal.Store, name, state string) {
 	t.Helper()
-	if err := counterTable.Write(t.Context(), s, name, Record{State: state}); err != nil {
+	if err := counterTable.Write(t.Context(), s, name, Record{State: json.RawMessage(state)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -53,10 +55,7 @@ var errFull = errors.New("no more than three")
 const unlucky = 100
 
 func (c counter) state() []byte {
-	if c.ended {
-		return []byte{c.funded, 1}
-	}
-	return []byte{c.funded, 0}
+	return fmt.Appendf(nil, "[%d,%t]", c.funded, c.ended)
 }
 
 func (c counter) Next() time.Time { return c.next }
@@ -155,7 +154,9 @@ func (n *notes) Landed(string, Landed)      {}
 func (n *notes) Over(c counter) bool        { return c.ended }
 
 func (n *notes) Restore(_ context.Context, b []byte) (counter, error) {
-	return counter{funded: b[0], ended: b[1] == 1}, nil
+	var c counter
+	_, err := fmt.Sscanf(string(b), "[%d,%t]", &c.funded, &c.ended)
+	return c, err
 }
 
 func (n *notes) Notify(_ string, e escrow.Effect) {
@@ -210,8 +211,8 @@ func TestKeeper(t *testing.T) {
 		if err := k.Ask(t.Context(), "a", fund(2)); err != nil {
 			t.Fatal(err)
 		}
-		if b := journalled(t, journal, "a"); !slices.Equal(b, []byte{2, 0}) {
-			t.Errorf("the journal has %v", b)
+		if b := journalled(t, journal, "a"); string(b) != "[2,false]" {
+			t.Errorf("the journal has %s", b)
 		}
 		if err := k.Ask(t.Context(), "a", fund(2)); !errors.Is(err, errFull) {
 			t.Errorf("two more than three: %v", err)
@@ -282,7 +283,7 @@ func TestKeeperTicksOnceAfterItsEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		journal, l := store.NewMemory(), &blind{}
-		write(t, journal, "a", 1, 1)
+		write(t, journal, "a", "[1,true]")
 		_, stop := keeper(t, journal, l, &notes{})
 		time.Sleep(time.Minute)
 		stop()
@@ -297,7 +298,7 @@ func TestKeeperDrops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		journal, l, n := store.NewMemory(), &blind{}, &notes{}
-		write(t, journal, "old", 1, 1)
+		write(t, journal, "old", "[1,true]")
 		k := stopped(t, journal, l, n)
 		if _, ok := k.Drop("old"); ok {
 			t.Error("a machine is dropped before it had its tick")
@@ -361,8 +362,8 @@ func TestKeeperJournalFails(t *testing.T) {
 		if _, err := k.Until(t.Context(), "a", func(c counter) bool { return c.funded == 3 }); err != nil {
 			t.Error(err)
 		}
-		if b := journalled(t, journal, "a"); !slices.Equal(b, []byte{3, 0}) {
-			t.Errorf("the journal has %v", b)
+		if b := journalled(t, journal, "a"); string(b) != "[3,false]" {
+			t.Errorf("the journal has %s", b)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package claims_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"time"
@@ -151,7 +152,7 @@ func (l *life) save(state []byte) error {
 func (l *life) check(e escrow.Effect) {
 	switch e := e.(type) {
 	case escrow.Push:
-		if !bytes.Contains(l.journal, e.Tx.Raw) {
+		if !bytes.Contains(l.journal, []byte(base64.StdEncoding.EncodeToString(e.Tx.Raw))) {
 			l.t.Fatalf("transaction %s is sent and not in the journal", e.Tx.ID)
 		}
 	case escrow.Sign:

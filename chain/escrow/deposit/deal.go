@@ -24,16 +24,17 @@ const (
 
 // Deal is the constant part of a buyer's escrow. The ledger's key is the buyer.
 type Deal struct {
-	Order       market.OrderID
-	Buyer       sign.Key // pays rent, which comes back to it, and fees
-	Source      sign.Key // token account that deposits come from; the buyer is its owner or delegate
-	RefundOwner sign.Key // wallet with the associated token account for refunds
-	Referrer    sign.Key // wallet; zero: none
-	Keys        market.KeySet
-	Standbys    []account.Standby
+	Order       market.OrderID `json:"order"`
+	Buyer       sign.Key       `json:"buyer"`                 // pays rent, which comes back to it, and fees
+	Source      sign.Key       `json:"source,omitzero"`       // token account of deposits; the buyer's own, or delegated
+	RefundOwner sign.Key       `json:"refund_owner,omitzero"` // wallet with the associated token account for refunds
+	Referrer    sign.Key       `json:"referrer,omitzero"`     // is an optional wallet
+	Keys        market.KeySet  `json:"keys"`
+	// Standbys are the providers that a Hire may pay.
+	Standbys []account.Standby `json:"standbys,omitempty"`
 	// LeaseBuyer is the buyer that leases name, if it is not Buyer: the key of a job that outlives its buyer's absence.
 	// Zero means Buyer.
-	LeaseBuyer sign.Key
+	LeaseBuyer sign.Key `json:"lease_buyer,omitzero"`
 }
 
 // leaseBuyer is the buyer that leases name.
