@@ -113,6 +113,7 @@ type reader struct {
 	body   io.ReadCloser
 	whole  bool // its end is that of the file
 	cancel context.CancelCauseFunc
+	using  context.Context // of the connection; cancel ends it
 
 	patience time.Duration // left for the next leastBytes
 	got      int64         // of them
@@ -175,6 +176,9 @@ func (r *reader) read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
 	t.Stop()
 	r.patience -= time.Since(began)
+	if cause := context.Cause(r.using); err == io.EOF && cause != nil {
+		err = cause // a server may end its answer because the connection is being closed
+	}
 	if r.got += int64(n); r.got >= leastBytes {
 		r.got, r.patience = 0, r.file.c.pace.stall
 	}
@@ -241,7 +245,7 @@ func (r *reader) open() error {
 		}
 		return err
 	}
-	r.client, r.body, r.cancel, r.opened = client, res.Body, cancel, true
+	r.client, r.body, r.cancel, r.using, r.opened = client, res.Body, cancel, ctx, true
 	r.whole = res.ContentLength < 0
 	r.got, r.patience = 0, r.file.c.pace.stall
 	if err := r.answer(res); err != nil {
