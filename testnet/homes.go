@@ -78,6 +78,7 @@ func (n *Network) makeHomes(ctx context.Context) error {
 		p.place.Late = p.place.Late || slices.Contains(o.Late, i)
 		cfg := homeConfig{Place: p.place, Units: o.Units, Unit: o.Unit, Registries: o.Registries}
 		if cfg.Provide = i < o.Providers; cfg.Provide {
+			p.yields = o.Providers+o.Buyers > many
 			cfg.Price, cfg.GPUs = o.Price(i), o.GPUs(i)
 			if o.Engine != nil {
 				cfg.Engine = o.Engine(i)

@@ -28,6 +28,7 @@ type Peer struct {
 	Owner sign.Key `json:"owner"`
 
 	place  Place
+	yields bool // its process gives way to those of buyers
 	binary string
 	env    []string
 	cmd    *exec.Cmd
@@ -40,6 +41,9 @@ const (
 	stopGrace = 15 * time.Second
 	// dumpGrace is how long it may take to print its goroutines.
 	dumpGrace = 2 * time.Second
+	// yieldNice is the niceness of selling peers and of their programs in a network of many peers: elsewhere a buyer has
+	// a machine for itself.
+	yieldNice = 10
 )
 
 // start runs the peer. The process dies with this one: the kernel signals it when
@@ -70,6 +74,9 @@ func (p *Peer) start() error {
 		}
 		if err == nil {
 			p.PID = cmd.Process.Pid
+			if p.yields {
+				err = syscall.Setpriority(syscall.PRIO_PGRP, p.PID, yieldNice)
+			}
 		}
 		started <- err
 		if err == nil {

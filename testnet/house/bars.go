@@ -44,7 +44,7 @@ var Bars = []Bar{
 	{"word-who", 5, false, 2, "per 10,000 words: roles have names: buyer, provider, caller"},
 	{"word-tell", 2, false, 1, "per 10,000 words: programs notify, report, request, publish and return"},
 	{"word-nobody", 3, false, 1, "per 10,000 words: roles have names, and `no peer`, `no caller` are exact"},
-	{"word-says", 5, false, 1, "per 10,000 words: fields contain, errors state, peers receive; programs do not want or hear"},
+	{"word-says", 5, false, 1, "per 10,000 words: fields contain, errors state, peers receive; programs do not hear"},
 	{"word-one-that", 4, false, 1, "per 10,000 words: repeat the noun: `leases that ended`, not `those that ended`"},
 	{"word-so-many", 2, false, 1, "per 10,000 words: `n`, `that many`, `the same number`: name the quantity"},
 	{"word-any-more", 1, false, 1, "per 10,000 words: `no longer`, `at most`, `nevertheless`, or nothing"},

@@ -80,7 +80,8 @@ func words(files []File) []Figure {
 		folder := folderOf(f)
 		for _, group := range f.AST.Comments {
 			text := group.Text()
-			saysWhether[folder] += strings.Count(strings.ToLower(strings.Join(strings.Fields(text), " ")), "says "+"whether")
+			line := strings.ToLower(strings.Join(strings.Fields(text), " "))
+			saysWhether[folder] += strings.Count(line, "says "+"whether")
 			if production(f) {
 				found.of(folder).add(text)
 			}
