@@ -34,7 +34,7 @@ type App struct {
 	PSK     string          // --psk, of a light client
 	Direct  bool            // --direct, of a light client
 	Output  output          // -o
-	started bool            // the command line was understood and a command's own work began
+	started bool            // the command line was parsed and the command's function was called
 }
 
 // The groups that help lists commands in.
@@ -89,13 +89,13 @@ const rootExample = `  starling testnet demo                              watch 
 const rootEnd = `
 Exit codes:
   0    done
-  1    the job failed, or anything that is not below
+  1    the job failed, or an error without a code of its own
   2    the command line, a job file or a configuration is wrong
-  3    nobody who fits would take the job
+  3    no fitting provider accepted the job
   4    payment: budget, funds or the chain
   5    the peer or a provider cannot be reached, or the connection broke off
   6    the job lost providers more often than restart.max allows
-  7    the peer itself could not go on: its disk or its journal
+  7    the peer failed: its disk or its journal
   124  a time limit was reached
   exec ends with the exit code of its command, 130 when it was interrupted, as cluster up does
 

@@ -212,7 +212,7 @@ func TestWhy(t *testing.T) {
 	r := p.CLI(t, "why", "jaaa").Want(t, cli.ExitOK, `^job jaaaaaaaaaaaa: running, 1 of 2 ranks done$`, `^\+0\.000s  order 1 for 2 ranks$`,
 		`^`+sign.Key{1}.Short()+` +quoted +0\.04 +direct in 5ms, gossip in 70ms *$`, `^`+sign.Key{4}.Short()+` +quoted +0\.05 +gossip *$`,
 		`^`+sign.Key{3}.Short()+` +declined +- +- +full \[2J PROVIDER$`,
-		`^`+sign.Key{2}.Short()+` +asked +- +- +had not answered when there were enough quotes$`,
+		`^`+sign.Key{2}.Short()+` +asked +- +- +no answer before there were enough quotes$`,
 		`^\+1\.500s +leased +rank 1 +`+sign.Key{1}.Short(), `^\+61\.000s  order 2 for 1 rank$`, `^somebody +silent +- +- +no answer in time$`)
 	var order []int
 	for _, k := range []sign.Key{{1}, {4}, {3}, {2}} {
@@ -395,9 +395,9 @@ func TestGetNothing(t *testing.T) {
 		{nil, `has no outputs yet: it is running`, `starling wait jaaaaaaaaaaaa`},
 		{func(j *record.Job) { j.Stopping = true }, `has no outputs yet: it is being stopped`, `starling wait jaaaaaaaaaaaa`},
 		{ended(record.Failed, "", ""), `has no outputs`, `starling status jaaaaaaaaaaaa`},
-		{func(j *record.Job) { j.Spec.Outputs = nil }, `has no outputs`, `say which directory to keep with --out`},
+		{func(j *record.Job) { j.Spec.Outputs = nil }, `has no outputs`, `name the directories to keep with --out`},
 		{func(j *record.Job) { ended(record.Succeeded, "", "")(j); j.Verified = make([]record.Verified, 2) },
-			`the results of job jaaaaaaaaaaaa are held back: 2 unchecked`, `wait for it, or --unchecked takes what is there`},
+			`the results of job jaaaaaaaaaaaa are held back: 2 unchecked`, `wait for the check, or get them with --unchecked`},
 	} {
 		p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": jobWith(t, x.change)})
 		p.CLI(t, "get", "j", t.TempDir()).Want(t, cli.ExitFailed, `^starling: .*`+x.says+`$`, `^hint: `+x.hint)
@@ -420,7 +420,7 @@ func TestQuote(t *testing.T) {
 	p.CLI(t, "quote", path, "--count", "3").Want(t, cli.ExitUsage, `^starling: job flags cannot be combined with a job file: set them in the file$`)
 	q = buyer.Quotation{Reason: "no offers", Quotes: []buyer.QuotedOffer{}}
 	p = answering(t, clitest.Answers{"POST /v1/quotes": &q, "GET /v1/node": api.NodeInfo{Peers: 0}})
-	p.CLI(t, "quote", p.File(t, "job.yaml", jobFile)).Want(t, cli.ExitNoMatch, `^starling: the job could not be placed now: no offers$`,
+	p.CLI(t, "quote", p.File(t, "job.yaml", jobFile)).Want(t, cli.ExitNoMatch, `^starling: the job cannot be placed now: no offers$`,
 		`^warning: this peer is connected to no other`).Not(t, `would cost`)
 }
 

@@ -68,7 +68,7 @@ func (w *world) testFail(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Out), &j); err != nil || j.State != record.Failed || j.Code != record.CodeProgram {
 		t.Errorf("%v: %s", err, r.Out)
 	}
-	w.CLI(t, "get", j.ID, t.TempDir()).Want(t, cli.ExitFailed, `has no outputs`, `^hint: say which directory to keep`)
+	w.CLI(t, "get", j.ID, t.TempDir()).Want(t, cli.ExitFailed, `has no outputs`, `^hint: name the directories to keep`)
 }
 
 func (w *world) testRefused(t *testing.T) {

@@ -206,7 +206,7 @@ func TestGuarded(t *testing.T) {
 		job(1, func(j *api.GuardedJob) {}), job(2, func(j *api.GuardedJob) { j.Mine = true }),
 		job(3, func(j *api.GuardedJob) { j.Supervisor = owner }), job(4, func(j *api.GuardedJob) { j.Mine, j.Over = true, true })}})
 	r := p.CLI(t, "provider", "guarded").Want(t, cli.ExitOK)
-	for n, by := range map[byte]string{1: other.Short(), 2: "this peer", 3: "its owner", 4: "nobody: it is over"} {
+	for n, by := range map[byte]string{1: other.Short(), 2: "this peer", 3: "its owner", 4: "none: job over"} {
 		r.Want(t, cli.ExitOK, `^`+sign.Hash{n}.Short()+` +`+owner.Short()+` +2 +4 +`+by+` +2026-03-02 01:02:03$`)
 	}
 	p = clitest.NewAnswering(t, commands, clitest.Network, clitest.Answers{"GET /v1/guarded": []api.GuardedJob{}})

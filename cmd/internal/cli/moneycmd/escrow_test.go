@@ -106,7 +106,7 @@ func TestEscrowNotThere(t *testing.T) {
 	t.Parallel()
 	c := newFakeChain(t)
 	run(t, c.home, "wallet", "escrow", "show", sign.Key{1, 2, 3}.String()).Want(t, cli.ExitUsage,
-		`there is no escrow at `, `^hint: starling wallet escrow ls$`)
+		`not found: it does not exist`, `^hint: starling wallet escrow ls$`)
 	run(t, c.home, "wallet", "escrow", "show", c.genesis.Escrow.String()).Want(t, cli.ExitPayment,
 		`^hint: it is of another kind or network`)
 	run(t, c.home, "wallet", "escrow", "show", "7xKX…gAsU").Want(t, cli.ExitUsage,
@@ -144,7 +144,7 @@ func TestEscrowTopUpRefuses(t *testing.T) {
 	c := newFakeChain(t)
 	at := c.escrow(nil).String()
 	for amount, says := range map[string]string{
-		"0": `nothing is not an amount`, "0.0000001": `has 7 decimals, the token has 6`, "-1": `(unknown|is not)`,
+		"0": `amount must be greater than zero`, "0.0000001": `has 7 decimals, the token has 6`, "-1": `(unknown|is not)`,
 		"1e3": `is not a decimal number`, "18446744073710": `number too large`, "2,5": `is not a decimal number`,
 		"": `is not a decimal number`, "all": `is not a decimal number`,
 	} {

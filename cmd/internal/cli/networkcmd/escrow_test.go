@@ -153,7 +153,7 @@ func TestParametersRefused(t *testing.T) {
 		}
 	}
 	audited := draft(t, "--audit", "1h")
-	network(t, initial(audited, "")...).Want(t, cli.ExitUsage, `without --voting nobody can`, `^hint: add --voting 72h`)
+	network(t, initial(audited, "")...).Want(t, cli.ExitUsage, `need --voting`, `^hint: add --voting 72h`)
 	network(t, initial(audited, "--voting 72h --first-slot 1")...).Want(t, cli.ExitOK, `"audit_slots": 300`)
 }
 

@@ -143,7 +143,7 @@ func (c *chained) testStake(t *testing.T) {
 	c.CLI(t, "stake", "register").Want(t, cli.ExitUsage, `is registered already`)
 	c.CLI(t, "stake", "status").Want(t, cli.ExitOK, `^stake +0.00 STAR +less than the network's least, 30.00 STAR`, `^owner +`+c.owner.Key().String())
 	c.CLI(t, "stake", "remove", "1").Want(t, cli.ExitUsage, `cannot be taken out of a stake of 0.00 STAR`)
-	c.CLI(t, "stake", "withdraw").Want(t, cli.ExitUsage, `nothing was asked back`)
+	c.CLI(t, "stake", "withdraw").Want(t, cli.ExitUsage, `no stake is unbonding`)
 	c.CLI(t, "stake", "add", "0").Want(t, cli.ExitUsage)
 	c.CLI(t, "stake", "add", "40.5").Want(t, cli.ExitOK, `^adding 40.50 STAR of \w+ to the stake of `)
 	c.CLI(t, "stake", "add", "2000").Want(t, cli.ExitPayment)
@@ -199,7 +199,7 @@ func (c *chained) testEscrow(t *testing.T) {
 	c.CLI(t, "wallet", "escrow", "show", at.String()).Want(t, cli.ExitOK, `^state +refunded`, `^refunded +6.50 STAR`, `^deadline +slot \d+, \d+s ago`)
 	c.CLI(t, "wallet", "escrow", "refund", at.String()).Want(t, cli.ExitUsage, `was refunded already`)
 	c.CLI(t, "wallet", "escrow", "top-up", at.String(), "1").Want(t, cli.ExitUsage, `was refunded`)
-	c.CLI(t, "wallet", "escrow", "show", c.peer.Key().String()).Want(t, cli.ExitUsage, `there is no escrow at`, `^hint: starling wallet escrow ls`)
+	c.CLI(t, "wallet", "escrow", "show", c.peer.Key().String()).Want(t, cli.ExitUsage, `not found: it does not exist`, `^hint: starling wallet escrow ls`)
 	c.CLI(t, "wallet", "escrow", "show", c.genesis.Mint.String()).Want(t, cli.ExitPayment, `is no escrow of program`)
 	c.CLI(t, "wallet", "escrow", "show", at.String(), "--rpc", "http://127.0.0.1:1").Want(t, cli.ExitPayment, `^hint: name another endpoint with --rpc`)
 }

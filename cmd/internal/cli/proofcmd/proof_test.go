@@ -162,7 +162,7 @@ func TestWatch(t *testing.T) {
 	key, unit := prooftest.Key("p").Key().String(), strings.Repeat("07", 32)
 	s.cli(t, "watch", key, unit).Want(t, cli.ExitOK, `^PROVIDER +UNIT$`, `^`+key+` +`+unit+`$`)
 	s.cli(t, "watch").Want(t, cli.ExitOK, key)
-	s.cli(t, "watch", key, "7").Want(t, cli.ExitUsage, `no unit's id`)
+	s.cli(t, "watch", key, "7").Want(t, cli.ExitUsage, `not a unit id`)
 	if out := s.cli(t, "watch", key, unit, "--end").Out; strings.Contains(out, key) {
 		t.Errorf("still watched: %s", out)
 	}
