@@ -30,7 +30,7 @@ func (w *watch) step(ctx context.Context, s record.Step) {
 		if w.began.IsZero() {
 			d.say("   rank %d goes to %s (%s route)", *s.Rank, who, s.Route)
 		} else {
-			d.say("   rank %d goes to %s instead (%s route)", *s.Rank, who, s.Route)
+			d.say("   rank %d moves to %s (%s route)", *s.Rank, who, s.Route)
 		}
 	case record.StepLeased:
 		d.say("   leases signed by both sides and prepaid for one interval, %.0f ms after the order",
@@ -75,7 +75,7 @@ func (w *watch) kill() {
 	}
 }
 
-// change prints the figure of every round that is over.
+// change prints the figure of every finished round.
 func (w *watch) change(ctx context.Context, j record.Job) {
 	d := w.demo
 	if j.Round <= len(d.report.Rounds) {
