@@ -22,7 +22,7 @@ import (
 // homeName matches the home directories that a testnet makes for its peers.
 var homeName = regexp.MustCompile(`^(peer|buyer)-[0-9]+$`)
 
-// clear deletes the homes of an earlier testnet in the directory, whose chain is gone.
+// clear deletes the homes of an earlier testnet in the directory. Its chain is gone.
 func (n *Network) clear() error {
 	entries, err := os.ReadDir(n.Dir)
 	if err != nil {

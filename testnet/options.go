@@ -30,7 +30,7 @@ type Options struct {
 	Env       []string           // added to the peers' environment
 	Interval  uint64             // slots between receipts; 10, 100 among more than 30 peers
 	Place     func(i int) Place  // place of peer i, providers first; this machine's loopback
-	// address of the container engine of provider i, whose containers have internet access; the default engine, if any
+	// address of the container engine of provider i, with internet access; the default engine, if any
 	Engine     func(i int) string
 	Registries []string // image registries on loopback that providers with such an engine may read
 	// GPUs that provider i sells besides its units; none. With mocks among them the network is a simulated one

@@ -30,8 +30,8 @@ type coreBenchmark struct {
 	figure    string  // unit in the benchmark's output line
 	scale     float64 // factor from that unit to Unit
 	moves     bool    // transfers data: runs on all processor cores
-	over      string  // benchmark whose figure is the divisor; "" for none
-	less      string  // benchmark whose figure is subtracted; "" for none
+	over      string  // benchmark with the divisor; "" for none
+	less      string  // benchmark with the subtrahend; "" for none
 }
 
 func coreBenchmarks() []coreBenchmark {

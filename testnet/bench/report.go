@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 )
 
-// Report is the result of a benchmark, as bench.json. Times are milliseconds unless their name says otherwise.
+// Report is the result of a benchmark, as bench.json. Times are milliseconds unless their name has another unit.
 type Report struct {
 	Machine    Machine         `json:"machine"`
 	Targets    []Target        `json:"targets"` // the table

@@ -37,7 +37,7 @@ func (w *watch) step(ctx context.Context, s record.Step) {
 			float64(s.Took)/float64(time.Millisecond))
 		if w.began.IsZero() {
 			w.began = time.Now()
-			d.title("4. Training: every round each worker learns from its shard, the buyer's side averages")
+			d.title("4. Training: every round each worker trains on its shard, the buyer's side averages")
 			r := d.report.Reference
 			d.say("   round  bits/byte   (order 0 %.3f, order 1 %.3f, order 2 %.3f)", r.Order0, r.Order1, r.Order2)
 		}

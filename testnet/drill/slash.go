@@ -124,7 +124,7 @@ func (s *slash) start(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	s.report.Peers[slashThird].PID = third.PID
-	s.say("   %s knows the two buyers and takes part in the DHT", third.Name)
+	s.say("   %s is connected to the two buyers and takes part in the DHT", third.Name)
 	return nil
 }
 
@@ -226,7 +226,7 @@ func waitRunning(ctx context.Context, c *api.Client, id string) error {
 	}
 }
 
-// pause waits a moment. At the end of ctx it returns an error with the text what.
+// pause waits a moment. At the end of ctx it returns an error with the given text.
 func pause(ctx context.Context, what string) error {
 	select {
 	case <-ctx.Done():

@@ -77,7 +77,7 @@ func (b *bench) selfTest(ctx context.Context) (string, error) {
 	if same == 0 {
 		return "", errors.New("the self-test compared nothing")
 	}
-	return fmt.Sprintf("%d comparisons, all the same", same), nil
+	return fmt.Sprintf("%d comparisons, all equal", same), nil
 }
 
 // allowed is the allowed time in seconds of a unit of the card's class for an audit's products and for a walk; 0 if

@@ -160,7 +160,7 @@ func (c *Chain) Fund(ctx context.Context, wallets ...Wallet) error {
 // Faucet is the key that mints the test token and holds the lamports. On a local chain it protects nothing of value.
 func (c *Chain) Faucet() sign.Private { return c.payer }
 
-// FundKey gives tokens and lamports to one key whose private half this process does not have.
+// FundKey gives tokens and lamports to a public key.
 func (c *Chain) FundKey(ctx context.Context, to sign.Key, tokens market.Amount, lamports uint64) error {
 	return c.admin.Fund(ctx, c.mint, c.cfg.Decimals, solana.Grant{To: to, Tokens: tokens, Lamports: lamports})
 }

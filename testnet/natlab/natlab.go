@@ -33,7 +33,7 @@ const (
 	Closed Kind = "no inbound"
 	// NoUDP is a cone that drops all UDP.
 	NoUDP Kind = "no UDP"
-	// UPnP is a cone whose router opens ports on request by UPnP from inside.
+	// UPnP is a cone with a router that opens ports on UPnP requests from inside.
 	UPnP Kind = "UPnP"
 )
 

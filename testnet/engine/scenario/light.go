@@ -24,7 +24,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// laptop is a light client whose only entry is the buyer.
+// laptop is a light client with the buyer as its only entry.
 type laptop struct {
 	*world
 	entry string
