@@ -149,7 +149,7 @@ func NewStatus(a *cli.App) *cobra.Command {
 		Use:        "status ID",
 		SuggestFor: []string{"show", "inspect", "describe"},
 		Short:      "Show one job: its ranks, rounds and cost",
-		Long:       `Shows a job's state, the provider of each rank and how it was found, and the cost of the job so far.`,
+		Long:       `Shows a job's state, the provider of each rank with its route, and the cost of the job so far.`,
 		Example: `  starling status jk3v5q2a
   starling status jk3v5q2a -o json`,
 		GroupID: cli.GroupJobs,

@@ -28,8 +28,8 @@ means that the provider did not answer a probe within the last two minutes; orde
 runtimes, OUTSIDE the network access of containers: none, an allowlist, or the internet.
 
 On a network with audits, PROVEN is the number of free units with a fresh audit record that this peer has checked, of
-the number in the offer. Only those units serve orders without --unproven. -o json has the reason for the difference, and
-the units' measurements.`,
+the number in the offer. Only those units serve orders without --unproven. -o json has the reason for the difference,
+and the units' measurements.`,
 		Example: `  starling offers
   starling offers --class gpu -o json`,
 		GroupID: cli.GroupPeer,

@@ -20,8 +20,8 @@ on a list of payments. A list is accepted with more than two thirds of all bonde
 
 The emission goes to providers, by the capacity that their units showed in nine of ten windows, times the number of
 passed windows. A pool gets its share of every fee. Guardians (starling run -d) get half of the fees of claims on
-vouchers that they signed; judges of units get the rest, by verdict. Nothing is paid while less than the network's least is
-bonded. A running peer claims its rewards by itself; with bonded stake (starling stake bond) it also counts and votes.
+vouchers that they signed; judges of units get the rest, by verdict. Nothing is paid while less than the network's least
+is bonded. A running peer claims its rewards by itself; with bonded stake (starling stake bond) it also votes.
 
 The command lists the last epochs. FROM is emission or pool; STATE is open (not yet counted), voting or accepted; SUM is
 the payment to all, MINE that to this peer's wallet. GUARDED is the number of the epoch's claims that this peer signed
