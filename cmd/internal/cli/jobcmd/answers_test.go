@@ -182,7 +182,7 @@ func TestStatus(t *testing.T) {
 	})
 	p = answering(t, clitest.Answers{"GET /v1/jobs/{id}": over})
 	p.CLI(t, "status", "j").Want(t, cli.ExitOK, `^state +failed$`, `^ran for +30s, `, `^cost +2\.00 STAR`,
-		`^paid +1\.00 STAR, the rest was never claimed and is back$`).Not(t, `^until`, `stopping`)
+		`^paid +1\.00 STAR, the unclaimed rest was refunded$`).Not(t, `^until`, `stopping`)
 	p.CLI(t, "status").Want(t, cli.ExitUsage, `status needs an argument`)
 	p.CLI(t, "status", "a/../b").Want(t, cli.ExitOK)
 	if asked := p.Asked(); asked[len(asked)-1] != "GET /v1/jobs/a%2F..%2Fb" {
@@ -416,7 +416,7 @@ func TestQuote(t *testing.T) {
 	p.CLI(t, "quote", path).Want(t, cli.ExitOK, `^job +words$`, `^budget +0\.1`,
 		`^`+sign.Key{1}.Short()+` +cpu +eu +0\.04 STAR +3 +direct in 5ms +2 *$`, `^`+sign.Key{2}.Short()+` .* - +too dear$`,
 		`^`+sign.Key{3}.Short()+` .* full of work$`, `^2 ranks for 1h0m0s would cost 0\.05 STAR, at most 0\.10 STAR$`,
-		`^and of the peer's SOL about 0\.000005 for fees, at most 0\.000009 where others bid for places in blocks, and 0\.000007 for rent, which comes back$`)
+		`^and of the peer's SOL about 0\.000005 for fees, at most 0\.000009 if priority fees rise, and 0\.000007 for rent, which is refunded$`)
 	p.CLI(t, "quote", path, "--count", "3").Want(t, cli.ExitUsage, `^starling: job flags cannot be combined with a job file: set them in the file$`)
 	q = buyer.Quotation{Reason: "no offers", Quotes: []buyer.QuotedOffer{}}
 	p = answering(t, clitest.Answers{"POST /v1/quotes": &q, "GET /v1/node": api.NodeInfo{Peers: 0}})

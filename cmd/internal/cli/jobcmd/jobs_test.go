@@ -170,7 +170,7 @@ func TestRunReturns(t *testing.T) {
 	if err := os.Rename(gate+".new", gate); err != nil {
 		t.Fatal(err)
 	}
-	clitest.Result{Code: <-code, Out: out.String(), Err: errOut.String()}.Want(t, cli.ExitOK, `^j\w+ succeeded in [\d.]+m?s; its peer pays what it owes: starling status j\w+$`)
+	clitest.Result{Code: <-code, Out: out.String(), Err: errOut.String()}.Want(t, cli.ExitOK, `^j\w+ succeeded in [\d.]+m?s; its peer pays the amount due: starling status j\w+$`)
 	if b, err := os.ReadFile(filepath.Join(results, "out", "text")); err != nil || string(b) != "open" {
 		t.Errorf("%q, %v", b, err)
 	}

@@ -166,7 +166,7 @@ func TestDrainWaits(t *testing.T) {
 	p.CLI(t, "provider", "drain", "--wait").Want(t, cli.ExitOK, `^no lease is left: the peer can be stopped$`, `^state +drained$`)
 	p = clitest.NewAnswering(t, commands, clitest.Network, clitest.Answers{
 		"POST /v1/offers/own/drain": api.OwnOffers{State: "selling", Leases: 1}})
-	p.CLI(t, "provider", "drain", "--wait").Want(t, cli.ExitFailed, `^starling: the peer is selling: somebody ended the drain$`)
+	p.CLI(t, "provider", "drain", "--wait").Want(t, cli.ExitFailed, `^starling: the peer is selling: the drain was ended$`)
 }
 
 // The leases with the sum of their earnings, and the claimed and the lost part of each.

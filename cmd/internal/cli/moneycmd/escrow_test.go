@@ -196,7 +196,7 @@ func TestEscrowRefundRefuses(t *testing.T) {
 	c := newFakeChain(t)
 	at := c.escrow(func(e *account.Escrow) { e.Outstanding = 4_000_000 }).String()
 	run(t, c.home, "wallet", "escrow", "refund", at).Want(t, cli.ExitUsage, `nothing is free in escrow `,
-		`^hint: what is outstanding can be taken back from slot 5101, in about 27m`)
+		`^hint: the outstanding part can be taken back from slot 5101, in about 27m`)
 	c.escrow(func(e *account.Escrow) {
 		e.State, e.Outstanding, e.Fee, e.Paid, e.Refunded = account.EscrowRefunded, 0, 0, 0, e.Deposited
 	})

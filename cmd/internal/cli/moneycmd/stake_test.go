@@ -110,7 +110,7 @@ func stakeCalls() map[string]stakeCall {
 		"release all":  {[]string{"release", "all"}, nil, `^releasing 30\.00 STAR of `, release(30_000_000)},
 		"remove all":   {[]string{"remove", "all"}, nil, `^taking 10\.00 STAR out of the stake of `, remove(10_000_000)},
 		"remove some":  {[]string{"remove", "9"}, nil, `^9\.00 STAR can be withdrawn from slot 3000, in about 13m`, remove(9_000_000)},
-		"remove again": {[]string{"remove", "9"}, func(p *account.Provider) { p.Unbonding, p.Ready = 1_000_000, 1500 }, `^1\.00 STAR was asked back before and waits anew from now$(?s:.*)^10\.00 STAR can be withdrawn from slot 3000, `, remove(9_000_000)},
+		"remove again": {[]string{"remove", "9"}, func(p *account.Provider) { p.Unbonding, p.Ready = 1_000_000, 1500 }, `^1\.00 STAR was removed earlier; its wait starts again now$(?s:.*)^10\.00 STAR can be withdrawn from slot 3000, `, remove(9_000_000)},
 	}
 }
 
@@ -214,7 +214,7 @@ func TestStakeSigners(t *testing.T) {
 			`^starling: the provider's owner must sign this, and the key of `+c.owner.Key().String()+` is missing$`,
 			`^hint: give its keypair file with --wallet FILE$`)
 	}
-	run(t, c.home, "stake", "bond", "1").Want(t, cli.ExitUsage, `nothing is ever voted on in network cli`)
+	run(t, c.home, "stake", "bond", "1").Want(t, cli.ExitUsage, `network cli has no votes`)
 	for name, text := range map[string]string{"text.json": "secret words", "short.json": "[1,2,3]", "big.json": "[" + string(make([]byte, 5000))} {
 		c.write(t, name, text)
 		r := run(t, c.home, "stake", "remove", "1", "--wallet", c.home+"/"+name).Want(t, cli.ExitUsage, name)

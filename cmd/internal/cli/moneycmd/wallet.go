@@ -346,7 +346,7 @@ func ownWallet(a *cli.App, key sign.Private) error {
 func saveWallet(a *cli.App, path string, key sign.Private) error {
 	_, err := p2p.SaveIdentity(path, key.Seed())
 	if errors.Is(err, fs.ErrExist) {
-		return cli.WithHint(cli.Usagef("%s is there already: a key is never overwritten", path),
+		return cli.WithHint(cli.Usagef("%s exists: a key is never overwritten", path),
 			"move it away first, and keep it: it controls its tokens")
 	}
 	if err != nil {

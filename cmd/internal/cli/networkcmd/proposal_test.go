@@ -30,7 +30,7 @@ func TestProposals(t *testing.T) {
 	c.CLI(t, "stake", "bond", "41").Want(t, cli.ExitUsage, `41.00 STAR cannot be bonded of a stake of 40.00 STAR`)
 	c.CLI(t, "stake", "bond", "29").Want(t, cli.ExitUsage, `the network's least stake is 30.00 STAR`)
 	c.CLI(t, "stake", "bond", "30").Want(t, cli.ExitOK, `^bonding 30.00 STAR of the stake of`)
-	c.CLI(t, "network", "proposal", "new", "--fee", "150").Want(t, cli.ExitPayment, `30.00 STAR is bonded in the network, nothing is voted on below 35.00 STAR`)
+	c.CLI(t, "network", "proposal", "new", "--fee", "150").Want(t, cli.ExitPayment, `30.00 STAR is bonded in the network, votes need at least 35.00 STAR`)
 	c.CLI(t, "stake", "bond", "all").Want(t, cli.ExitOK)
 	c.CLI(t, "stake", "remove", "1").Want(t, cli.ExitUsage, `40.00 STAR of the stake is bonded`, `^hint: starling stake release`)
 	c.CLI(t, "stake", "status").Want(t, cli.ExitOK, `^bonded +40.00 STAR +it votes`)
@@ -64,7 +64,7 @@ func TestProposals(t *testing.T) {
 	c.until(t, p.Ripe)
 	c.CLI(t, "network", "proposal", "ls").Want(t, cli.ExitOK, `^\w+ +ripe +fee 200 bps → 150 bps +100.0 % +0.0 %`)
 	c.CLI(t, "network", "proposal", "execute", id).Want(t, cli.ExitOK, `^executing \w+: fee 200 bps → 150 bps`)
-	c.CLI(t, "network", "proposal", "execute", id).Want(t, cli.ExitPayment, `is executed: nothing comes of it`)
+	c.CLI(t, "network", "proposal", "execute", id).Want(t, cli.ExitPayment, `is executed: it cannot be executed`)
 	c.CLI(t, "network", "rules").Want(t, cli.ExitOK, `^fee of \w+ +150 bps`)
 	if account, changed, err := peer.Update(t.Context()); err != nil || !changed || account.Rules.Fees[0].FeeBps != 150 {
 		t.Errorf("a peer reads %+v, %t, %v", account.Rules, changed, err)

@@ -56,7 +56,7 @@ func TestPing(t *testing.T) {
 	}{
 		{api.PingResult{Peer: "12D3", Conn: api.ConnInfo{Path: "punched", Addr: "/a"}, RTTs: []float64{3, 1.23456, 2}}, cli.ExitOK,
 			[]string{`^path +direct, through NATs with a relay's help$`, `^round trips +3$`, `^min +1\.23ms$`, `^avg +2\.08ms$`, `^max +3ms$`}},
-		{api.PingResult{Peer: "12D3", Conn: api.ConnInfo{Path: "relayed", Via: "12D3relay", Limited: true}}, cli.ExitOK, []string{`^path +relayed via 12D3relay, which allows little$`}},
+		{api.PingResult{Peer: "12D3", Conn: api.ConnInfo{Path: "relayed", Via: "12D3relay", Limited: true}}, cli.ExitOK, []string{`^path +relayed via 12D3relay, with a low limit of data$`}},
 		{api.PingResult{Problem: &api.Problem{Reason: "offline", Text: "it is away\x1b", Advice: "try later"}}, cli.ExitUnreachable,
 			[]string{`^starling: it is away  \(offline\)$`, `^hint: try later$`}},
 	} {

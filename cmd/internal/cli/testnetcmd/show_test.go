@@ -188,7 +188,7 @@ func TestSimTable(t *testing.T) {
 	if err := table.Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := `KIND      THREAT  FIRST AUDIT  CAUGHT  SOLD    DELISTED          RECORDS  WHAT, AND ITS LIMIT
+	want := `KIND      THREAT  FIRST AUDIT  CAUGHT  SOLD    DELISTED          RECORDS  DESCRIPTION AND LIMIT
 renamed   3       50.0 %       100.0 %  25.0 %  9                 8        a card sold as a better one
 ghost     -       0.0 %        10.0 %   0.0 %   0                 0        no card; limit: not claimed
 honest    -       -            -        0.0 %   2 of 1000 audits  0        noise

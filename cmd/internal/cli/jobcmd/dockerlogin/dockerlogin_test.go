@@ -56,7 +56,7 @@ func TestDockerLogin(t *testing.T) {
 		"helper says nothing": {config: `{"credsStore": "empty"}`, image: "registry.example/a", fails: "gave no credentials"},
 		"helper says noise":   {config: `{"credsStore": "garbage"}`, image: "registry.example/a", fails: "gave no credentials"},
 		"helper fails":        {config: `{"credsStore": "broken"}`, image: "registry.example/a", fails: "docker-credential-broken has no credentials for registry.example"},
-		"helper floods":       {config: `{"credsStore": "floods"}`, image: "registry.example/a", fails: "said more than 65536 bytes"},
+		"helper floods":       {config: `{"credsStore": "floods"}`, image: "registry.example/a", fails: "answer too long"},
 		"no such helper":      {config: `{"credsStore": "absent"}`, image: "registry.example/a", fails: "docker-credential-absent, which is not on the PATH"},
 		"no program":          {config: `{"credsStore": "plain"}`, image: "registry.example/a", fails: "docker-credential-plain, which is not on the PATH"},
 		"a path for a name":   {config: `{"credsStore": "../../bin/sh"}`, image: "registry.example/a", fails: "cannot be run"},
