@@ -101,7 +101,7 @@ Exit codes:
 
 Environment:
   STARLING_HOME    the peer's directory, as --home; else $XDG_DATA_HOME/starling (~/.local/share/starling)
-  STARLING_PEER    address of an entry peer, as --peer
+  STARLING_PEER    addresses of entry peers, as --peer (starling client --help)
   XDG_CACHE_HOME   where compiled programs are kept (~/.cache)
 `
 
@@ -134,15 +134,15 @@ func newRoot(a *App) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	a.Output = OutputTable
 	root.PersistentFlags().StringVar(&a.home, "home", "",
-		"the peer's directory (default $STARLING_HOME, or $XDG_DATA_HOME/starling)")
+		"directory of the peer (default: see Environment)")
 	root.PersistentFlags().StringVar(&a.peer, "peer", "",
-		"buy as a light client by way of this peer: its address, or several with commas (starling client --help)")
+		"entry peers of a light client: addresses, separated by commas")
 	root.PersistentFlags().StringVar(&a.Pin, "genesis", "",
-		"with --peer, the first time: hash or file of the network's genesis; else the first peer is trusted")
+		"with --peer, at first use: hash or file of the genesis")
 	root.PersistentFlags().StringVar(&a.PSK, "psk", "",
-		"with --peer, the first time: the swarm.key file of a private network")
+		"with --peer, at first use: swarm.key of a private network")
 	root.PersistentFlags().BoolVar(&a.Direct, "direct", false,
-		"with --peer: dial providers directly where possible, and use the entry peer for the others")
+		"with --peer: dial providers directly if possible")
 	root.PersistentFlags().VarP(&a.Output, "output", "o", "table, json or yaml")
 	used := map[string]bool{}
 	for _, newCommand := range a.Commands {

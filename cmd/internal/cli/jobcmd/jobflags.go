@@ -22,46 +22,41 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 	s.StringVar(&f.Memory, "memory", "", "least memory of each unit, such as 256Mi")
 	s.StringVar(&f.Disk, "disk", "", "least disk of each unit, such as 1Gi")
 	s.BoolVar(&f.Unproven, "unproven", false,
-		"accept units without an audit record (on a network without audits none has one)")
+		"accept units without an audit record")
 	s.StringSliceVar(&f.Regions, "region", nil, "regions to run in (default anywhere)")
 	s.StringSliceVar(&f.Exclude, "exclude", nil,
 		"keys of excluded providers, or the first eight characters")
 	s.StringVar(&f.Spread, "spread", "", "peer: every rank on another peer (default); pack: together")
 	s.StringArrayVarP(&f.Inputs, "input", "i", nil,
-		"file, directory, https://…[#sha256=HEX], hf://… or cid:CID, SRC:DST, {rank} in SRC for one per rank; may "+
-			"be repeated")
+		"input SRC:DST; SRC is a path, https://…, hf://… or cid:CID, with {rank} for one per rank; may be repeated")
 	s.StringArrayVar(&f.Outputs, "out", nil, "directory of the program to keep; may be repeated")
 	s.StringVar(&f.Scratch, "scratch", "", "temporary space at /scratch, such as 50Gi, beside --disk")
 	s.StringVar(&f.Retries, "retries", "",
-		"number of times a rank may move to another peer, and be restarted by --restart (default 3)")
+		"most moves of a rank, and most restarts of it (default 3)")
 	s.StringVar(&f.Restart, "restart", "",
-		"start the program again on the same lease: never (default), on-failure or always")
+		"restarts on the same lease: never (default), on-failure, always")
 	s.StringVar(&f.Backoff, "restart-backoff", "", "wait before a restart, doubled each time (default 1s)")
 	s.StringVar(&f.Queue, "queue-timeout", "", "time until all ranks have a lease (default 2m)")
-	s.StringVar(&f.Run, "timeout", "", "run time after that; the program then has --stop-timeout to end "+
-		"(default 1h)")
+	s.StringVar(&f.Run, "timeout", "", "run time after that, before --stop-timeout (default 1h)")
 	s.StringVar(&f.Pull, "pull-timeout", "",
-		"time for a provider to fetch program and inputs (default as --timeout)")
+		"time to fetch program and inputs (default as --timeout)")
 	s.StringVar(&f.Start, "start-timeout", "",
-		"time until the program runs, and is healthy if it has a check (default as --timeout)")
+		"time until the program runs healthily (default as --timeout)")
 	s.StringVar(&f.Stop, "stop-timeout", "", "time for a stopped program to end by itself (default 2s)")
-	s.StringVar(&f.Keep, "keep", "", "time for providers to keep results while you are away, such as 24h")
+	s.StringVar(&f.Keep, "keep", "", "time for providers to keep results, such as 24h")
 	s.StringVar(&f.Guards, "guardians", "",
-		"peers that run the job without you and your peer: 0, 3 or 5 (default with -d 3 if that many are found, "+
-			"else 0); not on a free network")
+		"number of guardians: 0, 3 or 5 (default with -d 3, else 0)")
 	s.StringVar(&f.Standbys, "standbys", "",
-		"spare providers from which guardians replace lost ranks (default 2)")
+		"number of spare providers for lost ranks (default 2)")
 	s.StringArrayVar(&f.Webhooks, "webhook", nil, "URL to notify of the job's state changes; may be repeated")
 	containerFlags(c, f)
 	s.StringVar(&f.MaxPrice, "max-price", "", "highest price of a unit-hour, in tokens; required")
 	s.StringVar(&f.Budget, "budget", "",
-		"highest cost of the whole job, in tokens (default its cost at that price)")
+		"highest cost of the job (default its cost at --max-price)")
 	s.StringVar(&f.Probes, "probes", "",
-		"measure whether the units are shared, in at most a thousandth of the time: off, warn, or move the rank "+
-			"to another provider (default warn)")
+		"reaction to shared units: off, warn (default) or move")
 	s.StringVar(&f.Verify, "verify", "",
-		"replicate: run the program deterministically, and have others repeat some results, drawn from the "+
-			"chain's blocks; needs a module, --out and a network with a chain (default none)")
+		"check of results: none (default) or replicate")
 	return f
 }
 

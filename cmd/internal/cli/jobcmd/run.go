@@ -29,7 +29,7 @@ type SubmitOptions struct {
 func (o *SubmitOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVarP(&o.Detach, "detach", "d", false,
-		"do not wait for the job: give it to guardians, which run it without this computer, and print its id")
+		"give the job to guardians and print its id; do not wait")
 	f.BoolVar(&o.DryRun, "dry-run", false,
 		"estimate the cost as starling quote does; order nothing")
 	o.WaitFlag(c)
@@ -39,8 +39,7 @@ func (o *SubmitOptions) flags(c *cobra.Command) {
 // WaitFlag adds --wait.
 func (o *SubmitOptions) WaitFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.wait, "wait", "result",
-		"return when the result is there, or with paid when everything due is paid and the rest of its money is "+
-			"back, too")
+		"return at the result, or with paid after payment and refund")
 }
 
 // Check refuses flags that contradict each other.
@@ -62,7 +61,11 @@ func (o *SubmitOptions) Check() error {
 const followLong = `
 With -d a job gets guardians if the network pays from escrows: three peers that run it without this computer and the
 peer it was submitted to. A majority of them pays for finished work and replaces lost ranks with standbys. They keep
-the result until you are back.
+the result until you are back. If fewer than the default of three are found, the job runs without guardians.
+
+--verify replicate has other providers repeat some results, drawn from the chain's blocks. It runs the program
+deterministically, and needs a module, --out and a network with a chain. --probes measures whether the units are shared,
+in at most a thousandth of the time, and warns or moves the rank to another provider.
 
 Every source file is uploaded to the peer first, and providers get it from there. A source may also be an https:// URL:
 providers read it from the internet, once for all ranks, and verify its SHA-256 before a program reads it. Give the

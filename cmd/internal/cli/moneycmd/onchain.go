@@ -38,15 +38,14 @@ type Options struct {
 // ReadFlags adds the flags of commands that read the chain.
 func (o *Options) ReadFlags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&o.RPC, "rpc", nil,
-		"JSON-RPC address of the Solana cluster; may be repeated (default those of config.yaml)")
+		"JSON-RPC address, repeatable (default those of config.yaml)")
 }
 
 // Flags adds the flags of commands that may need the owner's signature.
 func (o *Options) Flags(c *cobra.Command) {
 	o.ReadFlags(c)
 	c.Flags().StringVar(&o.wallet, "wallet", "",
-		"keypair file of the owner's wallet, as of the Solana command line tools (default wallet.json, "+
-			"if present)")
+		"keypair file of the owner (default wallet.json if present)")
 }
 
 // Chain is a connection to a network's chain; the peer's key pays the fees.

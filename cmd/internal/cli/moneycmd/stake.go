@@ -140,8 +140,7 @@ here, it supplies the list of its units.`,
 	o.Flags(c)
 	c.Flags().StringVar(&payout, "payout", "", "wallet that receives payments (default the owner)")
 	c.Flags().StringVar(&inventory, "inventory", "",
-		"Merkle root of the ids of the units that are for sale, in hexadecimal (default those of the peer that "+
-			"runs here)")
+		"Merkle root of the ids of the units (default from the peer)")
 	return c
 }
 

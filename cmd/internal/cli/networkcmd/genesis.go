@@ -90,13 +90,13 @@ It has no guardians, which an escrow pays, and no --verify replicate, which draw
 	f.StringVar(&o.chain, "chain", "", "genesis hash of the Solana cluster (`solana genesis-hash`)")
 	f.StringVar(&o.mint, "mint", "", "address of the token that leases are paid in")
 	f.StringVar(&o.symbol, "symbol", "", "symbol of the token: 1 to 10 of A-Z and 0-9")
-	f.StringVar(&o.program, "program", "", "address of Starling's program, with --escrow (default none yet)")
+	f.StringVar(&o.program, "program", "", "address of Starling's program, with --escrow (default none)")
 	f.StringVar(&o.escrow, "escrow", "", "address of the network's account, as init-escrow prints it")
 	f.Uint8Var(&o.decimals, "decimals", cli.DefaultDecimals, "decimals of the token")
 	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
 	f.DurationVar(&o.interval, "interval", 10*time.Second,
-		"length of a metering interval: the amount paid ahead and so at risk")
-	f.DurationVar(&o.audit, "audit", time.Hour, "average time between audits of all idle units; 0 disables them")
+		"length of a metering interval, the prepaid time at risk")
+	f.DurationVar(&o.audit, "audit", time.Hour, "average time between audits of idle units; 0 disables them")
 	f.DurationVar(&o.window, "audit-window", 2*time.Minute, "time between two draws of an audit")
 	return c
 }

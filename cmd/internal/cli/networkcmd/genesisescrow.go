@@ -36,7 +36,7 @@ type founder struct {
 func (f *founder) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	c.Flags().StringVar(&f.keypair, "keypair", "",
-		"keypair file of the payer of fees and rent, as of the Solana command line tools")
+		"keypair file of the payer of fees and rent")
 }
 
 func (f *founder) key() (sign.Private, error) {
@@ -119,9 +119,9 @@ there. Payments never exceed the schedule.`,
 	f.BoolVar(&dry, "dry-run", false, "print the parameters and create nothing")
 	f.StringVar(&o.program, "program", "", "address of Starling's program (starling network deploy)")
 	f.StringVar(&o.params, "params", "", "JSON file with all parameters, instead of the flags below")
-	f.StringVar(&o.treasury, "treasury", "", "wallet of the treasury's share (default none: its share burns)")
+	f.StringVar(&o.treasury, "treasury", "", "wallet of the treasury's share (default none: it burns)")
 	f.StringVar(&o.authority, "authority", "",
-		"wallet that may draw from the verifiers' pool (default none: its share burns)")
+		"wallet for the verifiers' pool (default none: it burns)")
 	f.StringVar(&o.stakeMint, "stake-mint", "", "token that providers stake (default the network's)")
 	f.Uint8Var(&o.stakeDecimals, "stake-decimals", 0, "decimals of --stake-mint, if it is not the network's token")
 	d := account.DefaultTerms(sign.Key{}, 0)
@@ -134,7 +134,7 @@ there. Payments never exceed the schedule.`,
 	f.DurationVar(&o.response, "response", 6*time.Hour, "time for a claim after an early end of the lease")
 	f.DurationVar(&o.unbonding, "unbonding", 14*24*time.Hour, "wait of removed stake before its withdrawal")
 	f.DurationVar(&o.evidences, "evidence", 13*24*time.Hour,
-		"greatest age of evidence against a provider; less than --unbonding")
+		"greatest age of evidence; less than --unbonding")
 	f.StringVar(&o.minStake, "min-stake", "0", "least stake of a provider, in tokens")
 	return c
 }

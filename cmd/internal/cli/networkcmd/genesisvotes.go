@@ -24,14 +24,14 @@ type voteOptions struct {
 func (o *voteOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.DurationVar(&o.voting, "voting", 0,
-		"time for which a ballot is open; 0 disables votes and rewards")
+		"length of a ballot; 0 disables votes and rewards")
 	f.DurationVar(&o.lock, "lock", 7*24*time.Hour, "time between the end of a vote on rules and its effect")
 	f.StringVar(&o.leastBonded, "least-bonded", "1000000",
 		"least bonded tokens in the network for votes and rewards")
 	f.StringVar(&o.leastBond, "least-bond", "10000",
 		"least bonded tokens of a proposer of rules or rewards; not 0")
 	f.StringVar(&o.emission, "emission", "0",
-		"total emission to providers over 240 months, in --stake-mint; 0 disables it")
+		"total emission over 240 months, in --stake-mint; 0: none")
 	f.Uint64Var(&o.firstSlot, "first-slot", 0, "first slot of epoch 0; required with --voting")
 	f.DurationVar(&o.epoch, "epoch", 24*time.Hour, "length of an epoch, the period of rewards")
 	f.Uint32Var(&o.epochsOfMonth, "epochs-of-month", 30,

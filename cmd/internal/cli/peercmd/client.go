@@ -31,7 +31,8 @@ is visible through the other.
 The client uses its own directory, "client" in the peer's directory (--home names another one). It starts with the
 first command and ends some minutes after its last job and its last request. Jobs resume when it starts again.
 
-On a private network the first command also needs the network's swarm.key file: --psk FILE. The client keeps a copy.`,
+The first command pins the network. --genesis gives its hash or file; without it the first peer is trusted. On a private
+network it also needs the swarm.key file: --psk FILE. The client keeps a copy.`,
 		Example: `  export STARLING_PEER=/dns4/entry.example/tcp/4001/p2p/12D3…
   starling wallet show                               shows the wallet to fund
   starling run --max-price 0.05 hello.wasm

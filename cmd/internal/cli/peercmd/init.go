@@ -106,14 +106,13 @@ pre-shared keys.`,
 	f.StringVar(&o.owner, "owner", "", "wallet that pays and is paid (default a new one)")
 	f.StringVar(&o.region, "region", "local", "region of this machine, such as eu-west")
 	f.StringArrayVar(&o.bootstrap, "bootstrap", nil,
-		"address of a peer to join through, with its /p2p/ part; may be repeated")
+		"address of a peer to join through, with /p2p/; repeatable")
 	f.StringArrayVar(&o.rpc, "solana-rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	f.BoolVar(&o.provide, "provide", false, "sell this machine's capacity")
-	f.StringVar(&o.psk, "psk", "", "pre-shared key of a private network: its swarm.key file, or new to make one")
-	f.BoolVar(&o.relay, "relay", false, "relay for peers without a public address and for light clients; needs a "+
-		"public address")
+	f.StringVar(&o.psk, "psk", "", "swarm.key file of a private network, or new to make one")
+	f.BoolVar(&o.relay, "relay", false, "relay for other peers; needs a public address")
 	f.BoolVar(&o.dialOut, "dial-out-only", false, "do not listen; be reachable through relays only")
-	f.StringVar(&o.price, "price", "", "price of a unit-hour, in tokens (default 0.05; 0 on a free network)")
+	f.StringVar(&o.price, "price", "", "price of a unit-hour, in tokens (default 0.05; free network 0)")
 	return c
 }
 

@@ -68,7 +68,7 @@ func newKeyAdd(a *cli.App) *cobra.Command {
 	}
 	c.Flags().StringVar(&perJob, "per-job", "", "highest cost of one job, in tokens (default no limit)")
 	c.Flags().StringVar(&perDay, "per-day", "",
-		"highest cost of the jobs of one UTC day, in tokens (default no limit)")
+		"highest cost of one UTC day, in tokens (default no limit)")
 	return c
 }
 

@@ -34,7 +34,7 @@ func (o *checkOptions) flags(c *cobra.Command) {
 	f.StringArrayVar(&o.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	f.BoolVar(&o.offline, "offline", false, "do not read the chain")
 	f.StringVar(&o.program, "program", "", "for a dispute: the program of the work, to run it again")
-	f.StringArrayVar(&o.inputs, "input", nil, "for a dispute: input PATH=FILE, by the program's path; repeatable")
+	f.StringArrayVar(&o.inputs, "input", nil, "for a dispute: input PATH=FILE; repeatable")
 }
 
 // check refuses flags that exclude each other.
@@ -78,7 +78,7 @@ with --lease the receipts of one lease.`,
 	ref.flags(c)
 	o.flags(c)
 	c.Flags().BoolVar(&receipts, "receipts", false, "list the receipts of a job")
-	c.Flags().StringVar(&lease, "lease", "", "list the receipts of one lease; the beginning of its id is enough")
+	c.Flags().StringVar(&lease, "lease", "", "list the receipts of one lease, by the start of its id")
 	return c
 }
 

@@ -82,7 +82,7 @@ type proofRef struct {
 
 func (r *proofRef) flags(c *cobra.Command) {
 	c.Flags().Var(&r.kind, "kind", "kind of proof: of a job receipts (the default) or probes; history of a peer")
-	c.Flags().StringVar(&r.of, "of", "", "key of the peer that has the proof, given its whole hash (default this peer)")
+	c.Flags().StringVar(&r.of, "of", "", "key of the proof's holder, for a whole hash (default this peer)")
 }
 
 // find requests the proof for a name and its flags. The entry is nil for a proof that is made on request.

@@ -65,8 +65,7 @@ func (o *testnetOptions) sizeFlags(c *cobra.Command) {
 	c.Flags().Uint32Var(&o.units, "units", 2, "units of each selling peer")
 	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
 	c.Flags().BoolVar(&o.free, "free", false, "make a free network: no chain, no money; needs no Node.js")
-	c.Flags().DurationVar(&o.audit, "audit", 0, "time between audits of every idle unit (starling proof audit); "+
-		"0: never")
+	c.Flags().DurationVar(&o.audit, "audit", 0, "time between audits of every idle unit; 0 disables them")
 }
 
 func (o *testnetOptions) check() error {
