@@ -40,8 +40,7 @@ func (a *attacker) subscriptions(ctx context.Context, c *count, keys []int, to p
 	})
 }
 
-// gossip floods the topic of orders: with orders of fresh unfunded keys, with texts that are not orders, and with
-// requests for messages that it does not need.
+// gossip floods the topic of orders with orders of fresh unfunded keys, and with texts that are not orders.
 func (a *attacker) gossip(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	p := a.pipes(to, a.meshsub())
 	topic := a.topic("orders/cpu")

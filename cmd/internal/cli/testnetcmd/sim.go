@@ -23,7 +23,7 @@ bits, restored backups and hostile committee members. Nothing is started or meas
 by the classes and the noise of node/device/sim, with assumed figures. The judging code is that of a peer. If an
 attack changes signed data, whole records are made and checked. The same seed gives the same table.
 
-  FIRST AUDIT  adversaries stopped before any sale, by the first audit or the first check of their signatures
+  FIRST AUDIT  adversaries stopped before any sale by the first audit, or found by the first check of signed data
   CAUGHT       adversaries delisted within 24 audits, or never sold; found within 24 checks; or without a gain
   SOLD         windows after which they could be sold
   DELISTED     peers delisted; for honest peers an error, given for each audit
