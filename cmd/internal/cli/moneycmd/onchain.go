@@ -142,7 +142,7 @@ func (l *Chain) Signer(k sign.Key, whom string) (sign.Signer, error) {
 	if s, ok := l.Keys[k]; ok {
 		return s, nil
 	}
-	return cli.WithHint(cli.Usagef("%s must sign this, and the key of %s is missing", whom, k),
+	return nil, cli.WithHint(cli.Usagef("%s must sign this, and the key of %s is missing", whom, k),
 		"give its keypair file with --wallet FILE")
 }
 
