@@ -166,7 +166,7 @@ func TestStatus(t *testing.T) {
 	leases := []record.LeaseAccount{{Owed: 1_000_000}, {Owed: 500_000}}
 	p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": j, "GET /v1/jobs/{id}/receipts": leases})
 	p.CLI(t, "status", "jaaa").Want(t, cli.ExitOK, `^job +jaaaaaaaaaaaa$`, `^key +ci$`, `^repeats +jold$`,
-		"^state +running, paused; its units are held and paid for, `starling job resume jaaaaaaaaaaaa` lets it go on, stopping$",
+		"^state +running, paused; its units are held and paid for, `starling job resume jaaaaaaaaaaaa` resumes it, stopping$",
 		`^reason +it  waits$`, `^warning +small budget$`, `^created +60m ago$`, `^running for +1h0m\d+(\.\d)?s, at most 1h0m0s$`,
 		`^cost +1\.50 STAR, budget 0\.10 STAR$`, `^paid +0\.25 STAR$`, `^SOL +about 0\.000005 for fees, 0\.001 for rent until its escrow is closed$`,
 		`^escrow +`+escrow.String()+`: 1\.00 STAR deposited, 0\.25 STAR paid \(0\.005 STAR of it fees\), 0\.00 STAR back; for the chain$`,
@@ -439,7 +439,7 @@ func TestValidate(t *testing.T) {
 		`^hint: a WASI program is a file, such as app\.wasm; a container image is given with its tag, .*alpine:latest`)
 	p.CLI(t, "job", "validate", "--no-files", missing).Want(t, cli.ExitOK)
 	p.CLI(t, "job", "validate", filepath.Join(p.Files, "none.yaml")).Want(t, cli.ExitUsage, `reading the job file: `)
-	p.CLI(t, "job", "validate", p.File(t, "big.yaml", strings.Repeat("#", jobfile.MaxFile+1))).Want(t, cli.ExitUsage, `at most \d+ are read`)
+	p.CLI(t, "job", "validate", p.File(t, "big.yaml", strings.Repeat("#", jobfile.MaxFile+1))).Want(t, cli.ExitUsage, `want at most \d+`)
 	p.CLI(t, "job", "validate", "-").Want(t, cli.ExitUsage, `^starling: -`)
 }
 

@@ -82,7 +82,7 @@ func (w *world) testLive(t *testing.T) {
 
 func (w *world) extends(t *testing.T, id string) {
 	w.CLI(t, "ps").Want(t, cli.ExitOK, `^`+id[:8]+`\w* +work +running +0/1 +- +\d+\w +\d+m `)
-	w.CLI(t, "job", "extend", id, "soon").Want(t, cli.ExitUsage, `"soon" is no time`, `^hint: write it as`)
+	w.CLI(t, "job", "extend", id, "soon").Want(t, cli.ExitUsage, `"soon" is not a duration`, `^hint: write it as`)
 	w.CLI(t, "job", "extend", id, "5m").Want(t, cli.ExitOK, `^job +`+id+`$`, `^time +1h5m0s in all$`, `^until +\d`,
 		`^RANK +PROVIDER +STATE +LEASE UNTIL`, `^0 +\w{8} +extended +\d{4}-\S+ \S+ +0\.\d+ STAR`)
 	w.CLI(t, "status", id).Want(t, cli.ExitOK, `^until +\d.*starling job extend `+id)

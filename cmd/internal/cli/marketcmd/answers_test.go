@@ -113,7 +113,7 @@ func TestOwnOffers(t *testing.T) {
 	t.Parallel()
 	p := clitest.NewAnswering(t, commands, audited(), clitest.Answers{"GET /v1/offers/own": ownOffers()})
 	p.CLI(t, "provider", "status").Want(t, cli.ExitOK, `^state +no fees$`,
-		`^ +the key holds 5 lamports; send SOL to the peer's key, which starling peer status shows$`,
+		`^ +the key holds 5 lamports; send SOL to the peer's key \(starling peer status\)$`,
 		`^hours +22:00-06:00, closes in 90m$`, `^leases +2$`,
 		`^gpu/l40s +L40S +8 +3 +4 +1 +500m CPU 1MiB mem 2MiB disk +2\.50 STAR +1\.00 STAR +container +7 +2 as gpu$`,
 		`^cpu +- \(simulated\) +1 +1 +0 +0 .* 0\.00 STAR +- +- +0 *$`,

@@ -50,7 +50,7 @@ func TestEscrowShow(t *testing.T) {
 		`^paid +1\.00 STAR +of which 0\.02 STAR fees$`, `^free +2\.00 STAR `, `^opened +slot 900, 40s ago$`,
 		`^deadline +slot 5000, in about 26m `, `^all back +slot 5101, in about 27m `, `^vouchers +1 of 1 key$`,
 		`^0 +all 2 +3\.00 STAR +2\.00 STAR +opened by the keys$`, `^ +0 +1\.00 STAR +0\.00 STAR *$`,
-		`^ +1 +0\.00 STAR +0\.000007 STAR +is being retired, claims until slot 1250, in about 100s `)
+		`^ +1 +0\.00 STAR +0\.000007 STAR +being retired, claims until slot 1250, in about 100s `)
 
 	var info escrowInfo
 	r := run(t, c.home, "wallet", "escrow", "show", at.String(), "-o", "json").Want(t, cli.ExitOK)

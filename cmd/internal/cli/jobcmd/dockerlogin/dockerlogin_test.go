@@ -47,7 +47,7 @@ func TestDockerLogin(t *testing.T) {
 		"malformed":           {config: `{"auths": {"registry.example": {"auth": "` + clitest.PullSecret, image: "registry.example/a", fails: "malformed docker configuration"},
 		"of another kind":     {config: `{"auths": ["` + clitest.PullSecret + `"]}`, image: "registry.example/a", fails: "malformed docker configuration"},
 		"a list":              {config: `[]`, image: "registry.example/a", fails: "malformed docker configuration"},
-		"too large":           {config: `{"x": "` + strings.Repeat("x", maxDockerConfig) + `"}`, image: "registry.example/a", fails: "at most 1048576 are read"},
+		"too large":           {config: `{"x": "` + strings.Repeat("x", maxDockerConfig) + `"}`, image: "registry.example/a", fails: "want at most 1048576"},
 		"not base64":          {config: `{"auths": {"registry.example": {"auth": "` + clitest.PullSecret + `:::"}}}`, image: "registry.example/a", fails: "no user and password"},
 		"no password":         {config: fmt.Sprintf(`{"auths": {"registry.example": {"auth": %q}}}`, auth(clitest.PullSecret)), image: "registry.example/a", fails: "no user and password"},
 		"empty password":      {config: fmt.Sprintf(`{"auths": {"registry.example": {"auth": %q}}}`, auth("ada:")), image: "registry.example/a", fails: "no user and password"},
