@@ -139,8 +139,8 @@ func TestKeptProofs(t *testing.T) {
 	s.cli(t, "show", strings.Repeat("0", 64), "--of", prooftest.Key("x").Key().String()).Want(t, cli.ExitUsage,
 		`no such proof`, `^hint: .*starling proof ls`)
 	s.cli(t, "show", "ab", "--of", prooftest.Key("x").Key().String()).Want(t, cli.ExitUsage, `"ab"`)
-	s.cli(t, "show", "0000000000000000").Want(t, cli.ExitUsage, `there is no`, `^hint: starling proof ls$`)
-	s.cli(t, "show", sale[:8], "--kind", "audit").Want(t, cli.ExitUsage, `there is no`)
+	s.cli(t, "show", "0000000000000000").Want(t, cli.ExitUsage, `not found`, `^hint: starling proof ls$`)
+	s.cli(t, "show", sale[:8], "--kind", "audit").Want(t, cli.ExitUsage, `not found`)
 
 	dir := t.TempDir()
 	double, facts := filepath.Join(dir, "double.json"), filepath.Join(dir, "facts.json")
