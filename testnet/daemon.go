@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// stopWait is how long Down waits for a testnet to end.
+// stopWait bounds the wait for the end of a testnet in Down.
 const stopWait = 60 * time.Second
 
-// startTime is when a process started, in clock ticks since boot (field 22 of
-// /proc/PID/stat); 0 when it is not known.
+// startTime returns the start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); 0 if it is
+// unknown.
 func startTime(pid int) uint64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	// The second field is the command in parentheses and may hold anything.
+	// The second field is the command in parentheses and may contain any characters.
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
 		return 0
@@ -36,12 +36,12 @@ func startTime(pid int) uint64 {
 	return n
 }
 
-// Alive reports whether the process that holds the testnet runs.
+// Alive reports whether the testnet's process runs.
 func (n *Network) Alive() bool {
 	return n.PID > 0 && syscall.Kill(n.PID, 0) == nil && startTime(n.PID) == n.Started
 }
 
-// Serve runs a testnet until ctx ends, the chain is gone, or all peers are.
+// Serve runs a testnet until ctx ends, the chain ends, or all peers end.
 func Serve(ctx context.Context, o Options) error {
 	n, err := Start(ctx, o)
 	if err != nil {
@@ -104,7 +104,7 @@ func Up(ctx context.Context, dir, binary string, args []string, say func(string,
 			<-ended
 			return nil, ctx.Err()
 		case <-ended:
-			return nil, fmt.Errorf("the testnet did not come up: %s", lastLine(path))
+			return nil, fmt.Errorf("the testnet did not start: %s", lastLine(path))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -119,7 +119,7 @@ func lastLine(path string) string {
 	return string(b[bytes.LastIndexByte(b, '\n')+1:])
 }
 
-// Down stops the testnet in dir and waits until it is gone.
+// Down stops the testnet in dir and waits for its end.
 func Down(ctx context.Context, dir string) error {
 	n, err := Load(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -130,7 +130,7 @@ func Down(ctx context.Context, dir string) error {
 	}
 	if !n.Alive() {
 		_ = os.Remove(filepath.Join(dir, stateFile))
-		return nil // it ended without a word; its peers ended with it
+		return nil // the process was killed; its peers ended with it
 	}
 	if err := syscall.Kill(n.PID, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stopping the testnet: %w", err)

@@ -13,12 +13,12 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// faucetFile is the key that makes test tokens, so that others than the testnet's own process can fund a wallet.
+// faucetFile is the key that makes test tokens. It allows other processes to fund a wallet.
 const faucetFile = "faucet.json"
 
 func (n *Network) saveFaucet() error {
 	path := filepath.Join(n.Dir, faucetFile)
-	// of an earlier testnet in the same directory
+	// remove the key of an earlier testnet in the same directory
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -33,7 +33,7 @@ func Fund(ctx context.Context, dir string, to sign.Key, tokens market.Amount) er
 		return fmt.Errorf("no testnet runs in %s", dir)
 	}
 	if n.Genesis.Free {
-		return fmt.Errorf("the testnet in %s is a free network, nobody needs tokens there", dir)
+		return fmt.Errorf("the testnet in %s is a free network: it has no tokens", dir)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, faucetFile))
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/starling-network/starling/testnet/localnet"
 )
 
-// homeName matches the folders that a testnet makes for its peers.
+// homeName matches the home directories that a testnet makes for its peers.
 var homeName = regexp.MustCompile(`^(peer|buyer)-[0-9]+$`)
 
-// clear deletes the homes of an earlier testnet in the directory: its chain ended with it.
+// clear deletes the homes of an earlier testnet in the directory. Its chain is gone.
 func (n *Network) clear() error {
 	entries, err := os.ReadDir(n.Dir)
 	if err != nil {
@@ -34,7 +34,7 @@ func (n *Network) clear() error {
 	if len(entries) == 0 {
 		return nil
 	}
-	n.opts.Say("a new network takes the place of the one in %s: keys, wallets, jobs and receipts of its %d peers "+
+	n.opts.Say("a new network replaces that in %s: keys, wallets, jobs and receipts of its %d peers "+
 		"are deleted", n.Dir, len(entries))
 	for _, e := range entries {
 		if err := os.RemoveAll(filepath.Join(n.Dir, e.Name())); err != nil {
@@ -125,13 +125,13 @@ func (n *Network) makeHomes(ctx context.Context) error {
 	return n.chain.Fund(ctx, wallets...)
 }
 
-// at is an address of the peer with its id.
+// at returns an address of the peer with its id.
 func (p *Peer) at(addr string) (string, error) {
 	id, err := p2p.PeerIDFromKey(p.Key)
 	return addr + "/p2p/" + id.String(), err
 }
 
-// acquaint sets the bootstrap peers of peer i, and those that it refuses.
+// acquaint sets the bootstrap peers and the refused peers of peer i.
 func (n *Network) acquaint(i int, cfg *homeConfig, boot []string) error {
 	links, given := n.opts.Links[i]
 	if !given {
@@ -150,7 +150,7 @@ func (n *Network) acquaint(i int, cfg *homeConfig, boot []string) error {
 	return nil
 }
 
-// writeHomes writes the files that every peer finds in its home at its start, beside its keys.
+// writeHomes writes the files of every home besides its keys.
 func (n *Network) writeHomes(homes []homeConfig) error {
 	genesis, err := json.MarshalIndent(n.Genesis, "", "  ")
 	if err != nil {

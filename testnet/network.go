@@ -1,12 +1,12 @@
 // Package testnet runs a whole network of peers on one machine: real peer processes on loopback, each with its own
-// home, and a local Solana for payments. One directory holds everything.
+// home, and a local Solana for payments. One directory contains all files.
 //
 //	<dir>/testnet.json     state: processes, addresses, genesis
 //	<dir>/faucet.json      key that makes test tokens
 //	<dir>/peer-N/          home of peer N, with its log peer.log
 //	<dir>/buyer-N/         home of a peer that sells nothing
 //
-// The network lives in the process that started it: a demonstration, a test or the background process of `starling
+// The network belongs to the process that started it: a demonstration, a test or the background process of `starling
 // testnet up`. It ends with that process.
 package testnet
 
@@ -33,8 +33,8 @@ import (
 // Network is a running testnet.
 type Network struct {
 	Dir string `json:"dir"`
-	PID int    `json:"pid"` // of the process that holds it
-	// that process's start time, so that another one under the same number is not taken for it
+	PID int    `json:"pid"` // of the network's process
+	// start time of that process, to detect another process under the same number
 	Started uint64         `json:"started"`
 	RPC     string         `json:"rpc,omitempty"` // of the chain; empty on a free network
 	Genesis market.Genesis `json:"genesis"`
@@ -44,12 +44,11 @@ type Network struct {
 	opts  Options
 	chain *localnet.Chain
 
-	borrowed bool // the chain is the caller's
+	borrowed bool // the caller owns the chain
 }
 
-// Start makes the directory, starts the chain and all peers and returns when
-// every peer sees the chain and has found others. On an error nothing is left
-// running.
+// Start makes the directory, starts the chain and all peers and returns when every peer sees the chain and has found
+// others. After an error no process is left.
 func Start(ctx context.Context, o Options) (n *Network, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
@@ -114,7 +113,7 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 	}
 	if o.Audit > 0 {
 		if err := n.bond(ctx); err != nil {
-			return n, fmt.Errorf("bonding what committees are drawn by: %w", err)
+			return n, fmt.Errorf("bonding the judges' stakes: %w", err)
 		}
 	}
 	n.Ready = true
@@ -122,7 +121,7 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 	return n, n.save()
 }
 
-// startChain starts a local Solana, or takes the one that the options name, and deploys Starling's program on it.
+// startChain starts a local Solana, or uses the chain of the options, and deploys Starling's program on it.
 func (n *Network) startChain(ctx context.Context, began time.Time) (err error) {
 	o := n.opts
 	o.Say("starting a local Solana")
@@ -151,14 +150,14 @@ func (n *Network) startChain(ctx context.Context, began time.Time) (err error) {
 	return nil
 }
 
-// bondTokens is the bond of each judge, of the 1,000 that its owner has.
+// bondTokens is the bond of each judge, of its owner's 1,000 tokens.
 const bondTokens = "250"
 
-// bond has the providers bond a stake, as their users would, so that they judge one another; where they are too few,
-// the first buyers as well.
+// bond has the providers bond a stake, as their users would, so that they judge one another. If they are too few, the
+// first buyers bond as well.
 func (n *Network) bond(ctx context.Context) error {
 	judges := n.Peers[:max(n.opts.Providers, audit.MinBonded)]
-	n.opts.Say("%d peers bond %s tokens each, by which they are drawn to judge one another", len(judges), bondTokens)
+	n.opts.Say("%d peers bond %s tokens each, to be drawn as judges of one another", len(judges), bondTokens)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(bonders)
 	for _, p := range judges {
@@ -178,7 +177,7 @@ func (n *Network) bond(ctx context.Context) error {
 	return g.Wait()
 }
 
-// bonders is how many peers bond at a time.
+// bonders is the number of peers that bond concurrently.
 const bonders = 8
 
 // freePorts finds n ports that are free for TCP and UDP on loopback.
@@ -229,16 +228,16 @@ func (n *Network) WaitReady(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Providers are the peers that sell, Buyers the others.
+// Providers are the selling peers.
 func (n *Network) Providers() []*Peer { return n.Peers[:n.opts.Providers] }
 
-// Buyers are the peers that sell nothing.
+// Buyers are the peers that only buy.
 func (n *Network) Buyers() []*Peer { return n.Peers[n.opts.Providers:] }
 
 // Chain is the local chain; nil on a free network.
 func (n *Network) Chain() *localnet.Chain { return n.chain }
 
-// Ledger looks at the chain without a wallet of its own.
+// Ledger is a view of the chain without a wallet.
 func (n *Network) Ledger() (*solana.Ledger, error) {
 	return solana.NewReader([]string{n.RPC}, n.Genesis)
 }

@@ -15,63 +15,63 @@ import (
 // MinAudit is the shortest window that leaves time for an audit: a block is final only after some seconds.
 const MinAudit = 30 * time.Second
 
-// Options of a testnet. Zero values take the defaults beside them.
+// Options of a testnet. The default of a zero value is in the comment of the field.
 type Options struct {
-	Dir       string // required: holds everything
-	Binary    string // of the peers; this one
-	Providers int    // peers that sell; 5
+	Dir       string // directory of the testnet; required
+	Binary    string // the peers' program; this one
+	Providers int    // selling peers; 5
 	Buyers    int    // peers that only buy
 	Units     uint32 // of each provider; 2
 	Unit      config.Unit
 	Price     func(i int) string // of provider i per unit-hour; 0.36
-	RPC       string             // of a Solana chain that runs already; "" starts one
-	Chain     *localnet.Chain    // one that is made already, and that the caller closes
-	Connected int                // peers that a peer must find to be ready; 0: its bootstrap peers
+	RPC       string             // URL of a running Solana chain; "" starts one
+	Chain     *localnet.Chain    // an existing chain, which the caller closes; optional
+	Connected int                // least connections of a ready peer; 0: the number of its bootstrap peers
 	Env       []string           // added to the peers' environment
 	Interval  uint64             // slots between receipts; 10, 100 among more than 30 peers
-	Place     func(i int) Place  // where peer i runs, providers first; on this machine's loopback
-	// address of the container engine of provider i, whose containers have the internet; the one that it finds, if any
+	Place     func(i int) Place  // place of peer i, providers first; this machine's loopback
+	// address of the container engine of provider i, with internet access; the default engine, if any
 	Engine     func(i int) string
-	Registries []string // of images, on loopback, that providers with such an engine may read from
-	// that provider i sells beside its units; none. With mocks among them the network is a simulated one
+	Registries []string // image registries on loopback that providers with such an engine may read
+	// GPUs that provider i sells besides its units; none. With mocks among them the network is a simulated one
 	GPUs func(i int) GPUs
-	PSK  string // file with the pre-shared key of a private network, absolute; peers then listen on TCP alone
+	PSK  string // absolute path of the pre-shared key of a private network; peers then listen on TCP alone
 	Say  func(format string, args ...any)
 
-	Free        bool          // a free network: no chain, no money; Price is not asked
-	Audit       time.Duration // length of an audit's window, at least MinAudit; 0: nothing is audited
-	BuyersRelay bool          // those that sell relay for nobody; else all do
+	Free        bool          // a free network: no chain, no money; Price is not called
+	Audit       time.Duration // length of an audit's window, at least MinAudit; 0 disables audits
+	BuyersRelay bool          // only peers that do not sell are relays; by default all peers are
 
-	// Twin gives peers, by number, the key and the wallet of an earlier one: one peer in two processes that do not know
-	// of each other.
+	// Twin gives a peer, by number, the key and the wallet of an earlier peer: one identity in two independent
+	// processes.
 	Twin map[int]int
-	// Links says by which peers each joins, by number; missing ones join by the first few.
+	// Links are the peers through which each peer joins, by number; the default is the first few.
 	Links map[int][]int
-	// Refuse lists the peers that each refuses, by number, whichever of both dials.
+	// Refuse lists the peers that each peer refuses, by number, for connections in both directions.
 	Refuse map[int][]int
-	// Late are peers, by number, that Start leaves to the caller to start.
+	// Late are peers, by number, that the caller starts instead of Start.
 	Late []int
 }
 
-// GPUs are those that a provider sells.
+// GPUs are the GPUs of a provider.
 type GPUs struct {
-	Mock    string // of NVIDIA's, gpu.Mocks; empty: the machine's own
-	Devices string // which of them, as --gpus says it; empty: none
+	Mock    string // name in gpu.Mocks; "" uses the machine's own GPUs
+	Devices string // selector in the form of --gpus; "" for none
 }
 
-// Place is where a peer runs, when that is not this machine's loopback.
+// Place is the place of a peer outside this machine's loopback.
 type Place struct {
 	Enter  func() error // moves the calling thread, and with it the peer's process, there
 	Listen []string     // multiaddrs
-	Boot   string       // multiaddr at which others know it from the start; "" for none
+	Boot   string       // multiaddr in the other peers' bootstrap; "" for none
 	Region string       // "": local
-	RPC    string       // the chain as it is seen from there
-	Config string       // more lines of its config.yaml
-	Late   bool         // as if Options.Late named it
+	RPC    string       // URL of the chain at that place
+	Config string       // additional lines of config.yaml
+	Late   bool         // as if Options.Late contained it
 }
 
-// The testnet's own numbers: slots of 100 ms, a receipt every second, or among many peers every ten, as on most
-// networks: one machine does not sign for all of them every second.
+// The testnet's constants: slots of 100 ms, and a receipt every second, or every ten seconds among many peers, as on
+// most networks: one machine cannot sign for all of them every second.
 const (
 	SlotMillis    = 100
 	intervalSlots = 10
@@ -79,7 +79,7 @@ const (
 	manySlots     = 100
 	fundTokens    = 1_000_000_000 // base units of each peer's owner: 1,000 tokens
 	fundLamports  = 1_000_000_000 // of each peer's key, for fees
-	bootstraps    = 3             // how many peers everybody knows from the start
+	bootstraps    = 3             // number of bootstrap peers
 	readyTime     = 60 * time.Second
 )
 
@@ -92,7 +92,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Unit == (config.Unit{}) {
 		o.Unit = config.Unit{MilliCPU: 1000, MemoryMiB: 512, DiskMiB: 1024}
-		if o.Audit > 0 { // all units answer at once, and half of this machine is for their hardware's work
+		if o.Audit > 0 { // all units answer at once, and use half of this machine
 			o.Unit.MilliCPU = min(1000, uint32(max(runtime.NumCPU()*500/max(o.Providers*int(o.Units), 1), 10)))
 		}
 	}
@@ -127,7 +127,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Dir = dir
 	if o.Audit > 0 && o.Providers+o.Buyers < audit.MinBonded {
-		return o, fmt.Errorf("%d peers in all: audits need %d, which judge one another",
+		return o, fmt.Errorf("%d peers in all: audits need %d to judge one another",
 			o.Providers+o.Buyers, audit.MinBonded)
 	}
 	return o, nil

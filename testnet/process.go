@@ -32,22 +32,22 @@ type Peer struct {
 	binary string
 	env    []string
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process has been reaped
+	exited chan struct{} // closed when the process is reaped
 	err    error
 }
 
 const (
-	// stopGrace is how long a peer may take to stop before it is killed.
+	// stopGrace is the time for a peer to stop before it is killed.
 	stopGrace = 15 * time.Second
-	// dumpGrace is how long it may take to print its goroutines.
+	// dumpGrace is the time for a peer to print its goroutines.
 	dumpGrace = 2 * time.Second
 	// yieldNice is the niceness of selling peers and of their programs in a network of many peers: elsewhere a buyer has
 	// a machine for itself.
 	yieldNice = 10
 )
 
-// start runs the peer. The process dies with this one: the kernel signals it when
-// the thread that started it ends, so that thread is kept for as long as it runs.
+// start runs the peer. The kernel ends the process with the thread that started it, so start keeps that thread while
+// the process runs.
 func (p *Peer) start() error {
 	log, err := os.OpenFile(filepath.Join(p.Home, "peer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -129,7 +129,7 @@ func (p *Peer) Start(ctx context.Context) error {
 	return err
 }
 
-// Launch starts a peer that waits for nobody.
+// Launch starts a peer without waiting until it is ready.
 func (p *Peer) Launch() error {
 	if p.Running() {
 		return fmt.Errorf("%s runs already", p.Name)
@@ -137,7 +137,7 @@ func (p *Peer) Launch() error {
 	return p.start()
 }
 
-// stop asks the process to end and waits for it.
+// stop terminates the process and waits for its end.
 func (p *Peer) stop() error {
 	if !p.Running() {
 		return nil
@@ -164,12 +164,12 @@ func (p *Peer) stop() error {
 // Binary is the program that the peer runs.
 func (p *Peer) Binary() string { return p.binary }
 
-// Client talks to the peer's API.
+// Client is a client of the peer's API.
 func (p *Peer) Client() (*api.Client, error) {
 	return api.Dial(p.Home, config.FileAPI)
 }
 
-// Ready waits until the peer answers, sees the chain and has at least so many connections.
+// Ready waits until the peer answers, sees the chain and has at least peers connections.
 func (p *Peer) Ready(ctx context.Context, peers int) (api.NodeInfo, error) {
 	var last error
 	for {
@@ -179,9 +179,9 @@ func (p *Peer) Ready(ctx context.Context, peers int) (api.NodeInfo, error) {
 			if info, err = api.GetNode.Call(ctx, c, api.None{}); err == nil {
 				switch {
 				case !info.ChainUp:
-					err = fmt.Errorf("it does not see the chain: %s", info.ChainErr)
+					err = fmt.Errorf("the peer does not see the chain: %s", info.ChainErr)
 				case info.Peers < peers:
-					err = fmt.Errorf("it is connected to %d of at least %d peers", info.Peers, peers)
+					err = fmt.Errorf("the peer is connected to %d of at least %d peers", info.Peers, peers)
 				default:
 					return info, nil
 				}
@@ -222,7 +222,7 @@ func WaitFree(ctx context.Context, c *api.Client) error {
 	}
 }
 
-// WaitOffers waits until a peer has found so many offers in the DHT and their providers have answered it.
+// WaitOffers waits until a peer has found want offers in the DHT and their providers have answered it.
 func WaitOffers(ctx context.Context, c *api.Client, want int) error {
 	for {
 		offers, err := api.ListOffers.Call(ctx, c, api.ByClass{Class: "cpu"})
@@ -243,7 +243,7 @@ func WaitOffers(ctx context.Context, c *api.Client, want int) error {
 	}
 }
 
-// short is a command line with paths from the working directory, where they lie below it.
+// short is a command line with paths relative to the working directory, if they are below it.
 func short(text string) string {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -252,8 +252,8 @@ func short(text string) string {
 	return strings.ReplaceAll(text, wd+string(filepath.Separator), "")
 }
 
-// Command runs the program with a home of its own, as its user would, shows that, and reads the JSON that it prints;
-// into may be nil.
+// Command runs the program with a given home, as its user would, shows the command, and decodes its JSON output. into
+// is optional; if nil, the output is ignored.
 func Command(ctx context.Context, say func(string, ...any), binary, home string, into any, args ...string) error {
 	say("   $ starling --home %s %s", short(home), short(strings.Join(args, " ")))
 	var errs bytes.Buffer
@@ -270,7 +270,7 @@ func Command(ctx context.Context, say func(string, ...any), binary, home string,
 		return nil
 	}
 	if err := json.Unmarshal(out, into); err != nil {
-		return fmt.Errorf("starling %s: reading what it printed: %w", strings.Join(args, " "), err)
+		return fmt.Errorf("starling %s: decoding its output: %w", strings.Join(args, " "), err)
 	}
 	return nil
 }

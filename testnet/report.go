@@ -18,7 +18,7 @@ type PeerReport struct {
 	Killed bool   `json:"killed,omitempty"`
 }
 
-// ReportOf is the line of a peer that runs.
+// ReportOf returns the report of a running peer.
 func ReportOf(p *Peer) PeerReport {
 	return PeerReport{Name: p.Name, Key: p.Key.String(), Owner: p.Owner.String(), PID: p.PID}
 }
@@ -32,12 +32,12 @@ func WriteReport(path string, report any) error {
 	return os.WriteFile(path, append(b, '\n'), 0o644)
 }
 
-// Seconds is a length of time as reports have it, to the millisecond.
+// Seconds is a duration in seconds, rounded to the millisecond.
 func Seconds(d time.Duration) float64 {
 	return float64(d.Round(time.Millisecond)) / float64(time.Second)
 }
 
-// Timed does a part and notes in all how long it took.
+// Timed runs a part and records its duration in all.
 func Timed(all map[string]float64, name string, do func() error) error {
 	began := time.Now()
 	err := do()
@@ -45,7 +45,7 @@ func Timed(all map[string]float64, name string, do func() error) error {
 	return err
 }
 
-// Compile makes a WASI program of a package of this module.
+// Compile compiles a package of this module to a WASI program.
 func Compile(ctx context.Context, pkg, to string) error {
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", to, pkg)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")

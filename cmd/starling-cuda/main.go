@@ -1,6 +1,5 @@
 // Command starling-cuda answers challenges with an NVIDIA GPU, for the peer that starts it. It calls the driver's
-// library and so cannot be static as the peer is; and a driver that ends or hangs its caller ends or hangs only this
-// process.
+// library, so it cannot be static as the peer is. A driver that ends or hangs its caller affects only this process.
 package main
 
 import (

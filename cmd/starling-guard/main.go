@@ -1,6 +1,6 @@
-// Command starling-guard is the part of a peer that containers have: their first process, the remote shell of clusters,
-// the probes of audits, and the OCI runtime that operators name in their engine's daemon.json. It lies beside starling.
-// Engine and containers start it several times for each job, and it starts in a third of the time of the whole peer.
+// Command starling-guard is the part of a peer inside containers: their first process, the remote shell of clusters,
+// the probes of audits, and the OCI runtime that operators name in their engine's daemon.json. It is beside starling.
+// Engine and containers start it several times for each job; it starts in a third of the time of the whole peer.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	ociruntime.Main() // returns unless this process stands in for runc
+	ociruntime.Main() // returns unless this process replaces runc
 	agent.Main()      // returns unless this process is a cluster's remote shell inside a container
 	guard.Main()      // returns unless this process is the first of a container
 	gauge.Main()      // returns unless it computes a probe inside one

@@ -1,5 +1,5 @@
-// Command starling-nvml asks NVIDIA's driver about this machine's GPUs, for the peer that starts it. It needs cgo and
-// the peer does not have it; and a driver that ends or hangs its caller ends or hangs only this process.
+// Command starling-nvml queries NVIDIA's driver about this machine's GPUs, for the peer that starts it. It needs cgo,
+// which the peer does not have. A driver that ends or hangs its caller affects only this process.
 package main
 
 import (

@@ -22,11 +22,11 @@ import (
 
 // Options of a benchmark.
 type Options struct {
-	Dir        string    // for all that it writes
-	RPC        string    // of a local validator that runs already; "" starts one
+	Dir        string    // directory of the output
+	RPC        string    // URL of a running local validator; "" starts one
 	Samples    int       // orders on each route, at least 1
-	ReportOnly bool      // a missed target is no error
-	Only       []string  // the parts to measure, of Parts; none: all
+	ReportOnly bool      // a missed target is not an error
+	Only       []string  // the parts to measure, of Parts; all if empty
 	Out        io.Writer // output for the person watching
 }
 
@@ -36,18 +36,18 @@ var ErrTargets = errors.New("targets were missed")
 // Parts are the parts of a benchmark, in order.
 var Parts = []string{"cores", "overlay", "simulated", "containers", "cluster", "chain", "network"}
 
-// Samples is how many orders a benchmark places on each route by default.
+// Samples is the default number of orders on each route.
 const Samples = 100
 
 // The benchmark's network and its load.
 const (
 	benchPeers = 20 // one of them buys
-	benchUnits = 4  // of each provider: none of a run of orders waits for the leases before it
-	benchWarm  = 3  // orders before the first that counts: the program is compiled, every provider was dialled
+	benchUnits = 4  // of each provider: enough that no order of a series waits for earlier leases
+	benchWarm  = 3  // uncounted first orders: they compile the program and connect to every provider
 	benchGangs = 20
 	benchGang  = 5                // leases of each of those
-	benchQuiet = 10 * time.Second // nothing happens for so long before the idle peers are measured
-	benchIdle  = 30 * time.Second // for so long
+	benchQuiet = 10 * time.Second // idle time before the measurement of idle peers
+	benchIdle  = 30 * time.Second // length of that measurement
 	benchTime  = 25 * time.Minute
 )
 
@@ -63,9 +63,9 @@ var endsAtOnce = []byte{
 	10, 4, 1, 2, 0, 0x0b, // code: one body of two bytes, no locals, end
 }
 
-// Run measures a network of 20 real peer processes, the same simulated, a cluster's rise, and the cores, writes
-// bench.json and prints the results beside the targets. A part that fails does not keep the others from being measured.
-// It returns the errors of those, and ErrTargets if a target is missed.
+// Run measures a network of 20 real peer processes, the same network simulated, the start of a cluster, and the cores.
+// It writes bench.json and prints the results beside the targets. After a failed part it measures the others. It
+// returns the errors of the failed parts, and ErrTargets if a target is missed.
 func Run(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, benchTime)
 	defer cancel()
@@ -86,7 +86,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		"cores": b.cores, "overlay": b.overlay, "simulated": b.simulated, "containers": b.containerStarts,
 		"cluster": b.clusterStart, "chain": b.escrowCost, "network": b.network,
 	}
-	// The cores and the simulation come first: they have the machine to themselves.
+	// The cores and the simulation run first, while no other process uses the machine.
 	for _, name := range Parts {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, name) {
 			continue
@@ -100,7 +100,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return b.finish()
 }
 
-// bench is one benchmark under way.
+// bench is a running benchmark.
 type bench struct {
 	o      Options
 	dir    string
@@ -109,16 +109,16 @@ type bench struct {
 	net    *testnet.Network
 	client *api.Client // of the buying peer
 	module job.Blob
-	jobs   []string // all that were submitted
-	failed []error  // of the parts
+	jobs   []string // all submitted jobs
+	failed []error  // errors of the parts
 
-	unsettled []string          // those of them that were when it was last asked
+	unsettled []string          // submitted jobs that were unsettled at the last poll
 	paid      map[sign.Key]bool // providers of settled jobs
 }
 
 func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.o.Out, format+"\n", args...) }
 
-// stage runs one part and notes how long it took.
+// stage runs one part and records its duration.
 func (b *bench) stage(name string, do func() error) error {
 	began := time.Now()
 	err := do()
@@ -126,7 +126,7 @@ func (b *bench) stage(name string, do func() error) error {
 	return err
 }
 
-// try runs one part or route. An error is shown at once and kept.
+// try runs one part or route. It shows an error at once and records it.
 func (b *bench) try(ctx context.Context, name string, do func() error) {
 	err := do()
 	if err == nil {
@@ -135,11 +135,11 @@ func (b *bench) try(ctx context.Context, name string, do func() error) {
 	err = fmt.Errorf("%s: %w", name, err)
 	b.failed = append(b.failed, err)
 	if ctx.Err() == nil {
-		b.say("   FAILED, the rest goes on: %v", err)
+		b.say("   FAILED, continuing: %v", err)
 	}
 }
 
-// start brings the network up and waits until the buyer knows every provider.
+// start starts the network and waits until the buyer has found every provider.
 func (b *bench) start(ctx context.Context) (err error) {
 	b.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(b.dir, "bench"), Providers: benchPeers - 1, Buyers: 1, Units: benchUnits, RPC: b.o.RPC,
@@ -181,12 +181,12 @@ func (b *bench) spec(count uint32, gossip bool) job.Job {
 	}
 }
 
-// mostAgain is the number of orders in a hundred that a provider may refuse, as one does whose clock is seconds ahead
-// on a busy machine. They are counted, and others are placed instead.
+// mostAgain is the percentage of orders that a provider may refuse, as it does if its clock is seconds ahead on a busy
+// machine. They are counted, and replaced by further orders.
 const mostAgain = 2
 
-// orders submits a job so many times, one after the other, and reads from each
-// one's trace how long its order took. The next one waits until few of those before are unsettled.
+// orders submits a job n times in sequence and reads the duration of each order from its trace. It waits between jobs
+// until few of them are unsettled.
 func (b *bench) orders(ctx context.Context, spec job.Job, n int) (RouteReport, error) {
 	samples := make([]orderTimes, 0, n)
 	before, err := b.usage()
@@ -228,7 +228,7 @@ func (b *bench) order(ctx context.Context, spec job.Job) (orderTimes, error) {
 	return timesOf(steps)
 }
 
-// follow submits a job and returns it with its trace when its work is over.
+// follow submits a job and returns it with its trace when its work has ended.
 func (b *bench) follow(ctx context.Context, spec job.Job) (record.Job, []record.Step, error) {
 	j, err := b.client.Submit(ctx, spec, job.Values{}, "")
 	if err != nil {
@@ -260,8 +260,8 @@ func (b *bench) put(ctx context.Context, program []byte) (job.Blob, error) {
 	return m.Source(), err
 }
 
-// settled waits until every job has ended and checks that it paid its debt: nothing if its lease ended in the slot in
-// which it began.
+// settled waits until every job has ended and checks that it paid its debt. A job owes nothing if its lease ended in
+// its first slot.
 func (b *bench) settled(ctx context.Context) error {
 	if err := b.calm(ctx, 0); err != nil {
 		return err
@@ -287,7 +287,7 @@ func (b *bench) settled(ctx context.Context) error {
 	return nil
 }
 
-// idle measures the processes while nothing happens.
+// idle measures the processes of idle peers.
 func (b *bench) idle(ctx context.Context) error {
 	if err := sleep(ctx, benchQuiet); err != nil {
 		return err
@@ -336,7 +336,7 @@ func (b *bench) finish() error {
 		return err
 	}
 	b.report.print(b.o.Out)
-	b.say("\nDone in %.0f s. Everything is in %s", b.report.Seconds["total"], path)
+	b.say("\nDone in %.0f s. The output is in %s", b.report.Seconds["total"], path)
 	if missed > 0 && !b.o.ReportOnly {
 		b.failed = append(b.failed, fmt.Errorf("%d of the %w", missed, ErrTargets))
 	}

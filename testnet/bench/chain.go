@@ -20,14 +20,14 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// ChainReport is the cost of settlement through the program, measured on a local chain: every figure is of transactions
-// that landed there.
+// ChainReport is the cost of settlement through the program. The figures are of transactions that landed on a local
+// chain.
 type ChainReport struct {
 	Leases int        `json:"leases"`
 	Open   CostReport `json:"open"`   // the escrow and its tranches
 	Claims CostReport `json:"claims"` // of all leases, one each
 	Close  CostReport `json:"close"`  // fees swept, tranches and escrow closed
-	// part of the rent that was put down: the payer lost nothing but fees
+	// part of the paid rent that was refunded: 1 if the payer lost only fees
 	Recovered    float64        `json:"rent_recovered"`
 	ClaimsPerSec float64        `json:"claims_per_second"`
 	ClaimCPU     float64        `json:"claim_cpu_ms"`       // of the claiming process, for each claim
@@ -40,21 +40,21 @@ type CostReport struct {
 	Transactions int    `json:"transactions"`
 	Bytes        int    `json:"bytes"`
 	Fees         uint64 `json:"fees_lamports"`
-	Rent         uint64 `json:"rent_lamports"` // that is put down, to come back
+	Rent         uint64 `json:"rent_lamports"` // refundable
 }
 
-// AnchorReport is an author's cost of an anchor until it is closed, for each receipt.
+// AnchorReport is an author's cost of an anchor until its close, for each receipt.
 type AnchorReport struct {
 	Receipts   int     `json:"receipts"`
-	PerReceipt float64 `json:"lamports_per_receipt"` // fees of both transactions: all there is to pay in the end
-	Rent       float64 `json:"rent_per_receipt"`     // put down until then
+	PerReceipt float64 `json:"lamports_per_receipt"` // fees of both transactions: the total cost
+	Rent       float64 `json:"rent_per_receipt"`     // refunded at the close
 }
 
 const (
 	benchTranches = 5
 	benchLeaves   = 250 // of each: 1,250 leases
-	benchClaimers = 32  // claims under way at once
-	benchSlots    = 100 // that each lease ran
+	benchClaimers = 32  // concurrent claims
+	benchSlots    = 100 // length of each lease
 	benchLamports = 100_000_000_000
 	benchTokens   = 1_000_000_000 // base units: 1,000 tokens
 	benchFee      = 5000          // lamports for each signature
@@ -106,7 +106,7 @@ func (b *bench) escrowCost(ctx context.Context) (err error) {
 	return nil
 }
 
-// costs is a buyer, which also claims for the provider, and its escrow.
+// costs is a buyer with its escrow; it also claims for the provider.
 type costs struct {
 	net      *localnet.Chain
 	genesis  market.Genesis
@@ -174,7 +174,7 @@ func (c *costs) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// land runs a transaction and adds it up.
+// land sends a transaction and adds its cost to the sums.
 func (c *costs) land(ctx context.Context, sum *CostReport, calls ...svm.Instruction) error {
 	tx, err := c.ledger.Sign(ctx, calls, nil)
 	if err != nil {
@@ -191,7 +191,7 @@ func (c *costs) land(ctx context.Context, sum *CostReport, calls ...svm.Instruct
 	defer c.mu.Unlock()
 	sum.Transactions++
 	sum.Bytes += len(tx.Raw)
-	signatures := uint64(tx.Raw[0]) // their number comes first
+	signatures := uint64(tx.Raw[0]) // the first byte is their number
 	for _, in := range calls {
 		if in.Program == svm.Ed25519Program {
 			signatures += uint64(in.Data[0])
@@ -221,7 +221,7 @@ func (c *costs) open(ctx context.Context) (r CostReport, err error) {
 	return r, c.land(ctx, &r, calls...)
 }
 
-// claim is the calls of one.
+// claim returns the instructions of one claim.
 func (c *costs) claim(t, i int) ([]svm.Instruction, error) {
 	leaf := c.leaves[t][i]
 	proof, err := c.trees[t].Prove(i)
@@ -240,7 +240,7 @@ func (c *costs) claim(t, i int) ([]svm.Instruction, error) {
 			Network: c.genesis.Escrow, Leaf: leaf, Proof: proof}.Instruction(c.genesis.Program)}, nil
 }
 
-// claimAll claims every lease in full, when all of them have run.
+// claimAll claims every lease in full, after all of them have run.
 func (c *costs) claimAll(ctx context.Context, r *ChainReport) (sum CostReport, err error) {
 	if err := c.until(ctx, uint64(c.leaves[0][0].End)); err != nil {
 		return sum, err
@@ -303,7 +303,7 @@ func (c *costs) until(ctx context.Context, slot uint64) error {
 	}
 }
 
-// closeAll ends the escrow: as soon as its opening slot can open nothing any more.
+// closeAll closes the escrow once its opening slot is too old to open anything.
 func (c *costs) closeAll(ctx context.Context) (r CostReport, err error) {
 	if err := c.until(ctx, c.call.Opened+account.OpeningSlots); err != nil {
 		return r, err
@@ -324,9 +324,9 @@ func (c *costs) closeAll(ctx context.Context) (r CostReport, err error) {
 	return r, c.land(ctx, &r, calls...)
 }
 
-// anchored anchors a batch and closes the anchor again.
+// anchored anchors a batch and closes the anchor.
 func (c *costs) anchored(ctx context.Context, receipts int) (AnchorReport, error) {
-	root := sign.Sum(fmt.Appendf(nil, "%d receipts", receipts)) // the program stores it unread
+	root := sign.Sum(fmt.Appendf(nil, "%d receipts", receipts)) // the program does not check it
 	call := program.Anchor{Authority: c.key.Key(), Root: root, Count: uint64(receipts)}
 	call.Anchor = account.AnchorAddress(c.genesis.Program, call.Authority, call.Root)
 	before, err := c.lamports(ctx)

@@ -7,27 +7,27 @@ import (
 	"slices"
 )
 
-// ClusterReport is how long a cluster takes to come up, beside the same engine in plain containers of the same machine.
+// ClusterReport is the start time of a cluster, beside the same engine in plain containers of the same machine.
 type ClusterReport struct {
 	Engine  string `json:"engine"` // engine of the cluster
 	Members int    `json:"members"`
-	// Submitted is from the command that orders it until its engine sees all members, their image there: the order, the
+	// Submitted is the time from the order until the engine sees all members, with the images present: the order, the
 	// leases, the measured paths, the network, the containers, the engine's own start.
 	Submitted Spread `json:"submitted"`
-	// Running is from the same until all programs were seen running: Starling's part.
+	// Running is the time from the order until all programs are reported as running: Starling's part.
 	Running Spread `json:"running"`
-	// Bare is from the start of as many plain containers, with the same commands, environment and limits, in turns with
-	// the clusters.
+	// Bare is the start time of the same number of plain containers, with the same commands, environment and limits.
+	// Its measurements alternate with those of Submitted.
 	Bare Spread `json:"bare"`
 	// Overhead is the difference of the medians of Submitted and Bare.
 	Overhead float64 `json:"overhead"`
 }
 
-// benchClusters is how many clusters are brought up, and as many times plain containers.
+// benchClusters is the number of clusters, and of sets of plain containers.
 const benchClusters = 3
 
-// clusterStart measures how long eight members with Ray take: a benchmark does it, with a container engine, images and
-// a network of its own. It needs root, TUN devices and packages; where they are not, it says so.
+// clusterStart measures the start of eight members with Ray, by a Go benchmark with its own container engine, images
+// and network. It needs root, TUN devices and packages; without them it reports that the part is skipped.
 func (b *bench) clusterStart(ctx context.Context) error {
 	b.say("a cluster of 8 members with Ray, beside `ray start` in plain containers, in turns")
 	const name = "BenchmarkRay"
@@ -59,7 +59,7 @@ func clusterReport(figures map[string]float64) (ClusterReport, error) {
 	r := ClusterReport{Engine: "ray", Members: int(figures["members"]), Submitted: spreadIn(figures, "submitted"),
 		Running: spreadIn(figures, "running"), Bare: spreadIn(figures, "bare")}
 	if r.Members == 0 || slices.Contains([]float64{r.Submitted.P50, r.Running.P50, r.Bare.P50}, 0) {
-		return r, errors.New("it reports no median")
+		return r, errors.New("the benchmark reports no median")
 	}
 	r.Overhead = r.Submitted.P50 - r.Bare.P50
 	return r, nil

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// CoreResult is the result of a Go benchmark: cores run on one processor core, data movers on all of them.
+// CoreResult is the result of a Go benchmark: cores run on one processor core, data transfers on all of them.
 type CoreResult struct {
 	Benchmark string  `json:"benchmark"` // its package and name
 	What      string  `json:"what"`
@@ -27,11 +27,11 @@ type CoreResult struct {
 type coreBenchmark struct {
 	CoreResult
 	pkg, name string
-	figure    string  // the unit after it in the benchmark's line
-	scale     float64 // from that unit to Unit
-	moves     bool    // it moves data: on all processor cores
-	over      string  // the benchmark by whose figure this one's is divided; "": none
-	less      string  // the benchmark whose figure is subtracted; "": none
+	figure    string  // unit in the benchmark's output line
+	scale     float64 // factor from that unit to Unit
+	moves     bool    // transfers data: runs on all processor cores
+	over      string  // benchmark with the divisor; "" for none
+	less      string  // benchmark with the subtrahend; "" for none
 }
 
 func coreBenchmarks() []coreBenchmark {
@@ -50,7 +50,7 @@ func coreBenchmarks() []coreBenchmark {
 		of("./market/match", "BenchmarkMatch100k/worst", "ns/op", 1e-6,
 			CoreResult{What: "match 100,000 offers that all fit", Unit: "ms", Limit: 10}),
 		of("./market/match", "BenchmarkMatch100k/nothing-fits", "ns/op", 1e-6,
-			CoreResult{What: "match 100,000 offers of which none fits", Unit: "ms", Limit: 10}),
+			CoreResult{What: "match 100,000 offers, none of which fits", Unit: "ms", Limit: 10}),
 		of("./verify", "BenchmarkReceiptBuildAndCosign", "receipts/s/core", 1,
 			CoreResult{What: "receipts made: built, signed by both, chained", Unit: "1/s/core", Limit: 10_000,
 				AtLeast: true}), of("./verify", "BenchmarkCheckChain", "receipts/s/core", 1,
@@ -65,7 +65,7 @@ func coreBenchmarks() []coreBenchmark {
 				AtLeast: true}), moves("./node/machine", "BenchmarkRunner/machines=256/callers=256", "×mutex",
 			CoreResult{What: "256 machines whose writes share syncs, to a write each", Unit: "x as fast", Limit: 5,
 				AtLeast: true}),
-		// Both ends on this machine: on two cores, hashing alone keeps it below 0.8 of a stream that need not hash.
+		// Both ends run on this machine: on two cores, hashing alone limits it to 0.8 of a stream without hashing.
 		moves("./p2p/blob", "BenchmarkFetch/loopback", "of-raw",
 			CoreResult{What: "the same over the loopback, both ends on the same cores", Unit: "of its rate", Limit: 0.5,
 				AtLeast: true}),
@@ -93,7 +93,7 @@ func overlayBenchmarks() []coreBenchmark {
 		"MB/s", 1, CoreResult{What: "TCP over 200 Mbit/s with 40 ms and 0.1 % loss, to the same without an overlay",
 			Unit: "of its rate", Limit: 0.8, AtLeast: true})
 	wan.over = "BenchmarkWAN/raw"
-	// With eight flows it is the two cores that calls wait for, without an overlay too: those are reported beside.
+	// With eight flows, calls wait for the two cores, without an overlay too: these figures have no target.
 	return []coreBenchmark{gigabits, ratio, wan, rtt,
 		row("BenchmarkRPC/bulk=1/overlay", "p99-ms", 1,
 			CoreResult{What: "a small call beside bulk, the slowest hundredth", Unit: "ms", Limit: 30}),
@@ -118,7 +118,7 @@ func (b *bench) overlay(ctx context.Context) error {
 	return b.benchmarks(ctx, overlayBenchmarks(), []string{"STARLING_NETNS=1"}, "2s")
 }
 
-// cores runs the benchmarks of the cores on one processor core and those of moving data on all.
+// cores runs the benchmarks of the cores on one processor core and the benchmarks of data transfers on all.
 func (b *bench) cores(ctx context.Context) error {
 	b.say("the cores, on one processor core; logs and files, on all")
 	var alone, moving []coreBenchmark
@@ -132,7 +132,7 @@ func (b *bench) cores(ctx context.Context) error {
 	return errors.Join(b.benchmarks(ctx, alone, []string{"GOMAXPROCS=1"}, "1s"), b.benchmarks(ctx, moving, nil, "5x"))
 }
 
-// benchmarks runs Go benchmarks, each for a time or so many times, and takes their figures down.
+// benchmarks runs Go benchmarks, each with -benchtime each, and records their figures.
 func (b *bench) benchmarks(ctx context.Context, all []coreBenchmark, env []string, each string) error {
 	var pkgs, names []string
 	for _, c := range all {
@@ -168,7 +168,7 @@ func (b *bench) benchmarks(ctx context.Context, all []coreBenchmark, env []strin
 	return nil
 }
 
-// other is the same figure of another benchmark that a figure is compared with; 0 where there is none.
+// other returns the figure of another benchmark for a comparison; 0 if name is "".
 func other(found map[string]map[string]float64, name, figure string) (float64, error) {
 	if name == "" {
 		return 0, nil
@@ -188,9 +188,8 @@ func add(list []string, s string) []string {
 	return append(list, s)
 }
 
-// Simulated is one run of whole peers on a simulated network, where time passes
-// only while all of them wait: the figures are the delays of the network and of
-// timers, without any computing.
+// Simulated is one run of whole peers on a simulated network, in which time passes only while all of them wait. The
+// figures are the delays of the network and of timers, without computing time.
 type Simulated struct {
 	Name   string  `json:"name"`
 	Orders int     `json:"orders"`
@@ -292,6 +291,6 @@ func parseSimulated(out []byte, test string) ([]Simulated, error) {
 	if len(all) == 0 {
 		return nil, errors.New("the simulation reported nothing")
 	}
-	slices.SortFunc(all, func(a, b Simulated) int { return strings.Compare(a.Name, b.Name) }) // they ran side by side
+	slices.SortFunc(all, func(a, b Simulated) int { return strings.Compare(a.Name, b.Name) }) // they ran in parallel
 	return all, sc.Err()
 }

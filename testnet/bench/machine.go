@@ -106,7 +106,7 @@ func thisMachine(dir string) (m Machine, err error) {
 	if m.Sync, err = syncTime(dir); err != nil {
 		return m, fmt.Errorf("measuring the disk: %w", err)
 	}
-	info, _ := os.ReadFile("/proc/cpuinfo") // only a name for the reader
+	info, _ := os.ReadFile("/proc/cpuinfo") // only for the name of the processor
 	for line := range strings.Lines(string(info)) {
 		if name, ok := strings.CutPrefix(line, "model name"); ok {
 			m.CPU = strings.TrimSpace(strings.TrimLeft(name, "\t :"))

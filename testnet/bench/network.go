@@ -19,13 +19,13 @@ type route struct {
 	samples int
 	count   uint32 // leases of each order
 	gossip  bool
-	after   func(context.Context) error // is measured on the same network
+	after   func(context.Context) error // a further measurement on the same network
 }
 
-// network measures real processes. Each route gets a new network. A local chain that has run for a thousand
-// transactions blocks its callers for seconds.
+// network measures real processes. Each route gets a new network, because a local chain blocks its callers for seconds
+// after a thousand transactions.
 func (b *bench) network(ctx context.Context) error {
-	b.say("%d peer processes, %d of them sell", benchPeers, benchPeers-1)
+	b.say("%d peer processes, of which %d sell", benchPeers, benchPeers-1)
 	r := b.report
 	for _, m := range []route{
 		{name: "direct", into: &r.Direct, samples: b.o.Samples, count: 1},
@@ -46,7 +46,7 @@ func (b *bench) network(ctx context.Context) error {
 	return nil
 }
 
-// measure measures the route on a network that has just started.
+// measure measures the route on a new network.
 func (m route) measure(ctx context.Context, b *bench) error {
 	if err := b.stage(m.name, func() (err error) {
 		*m.into, err = b.orders(ctx, b.spec(m.count, m.gossip), m.samples)
@@ -84,11 +84,11 @@ func (b *bench) rest(ctx context.Context) error {
 	return b.stage("idle", func() error { return b.idle(ctx) })
 }
 
-// mostUnsettled is the number of unsettled jobs allowed while an order is measured. The local chain is one process, and
-// answers late under many requests.
+// mostUnsettled is the number of unsettled jobs allowed during the measurement of an order. The local chain is one
+// process, and is slow under many requests.
 const mostUnsettled = 4
 
-// calm waits until at most so many jobs are unsettled.
+// calm waits until at most most jobs are unsettled.
 func (b *bench) calm(ctx context.Context, most int) error {
 	for {
 		for _, id := range slices.Clone(b.unsettled) {

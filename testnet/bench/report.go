@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 )
 
-// Report is the result of a benchmark, as bench.json. Times are milliseconds unless their name says otherwise.
+// Report is the result of a benchmark, as bench.json. Times are milliseconds unless their name has another unit.
 type Report struct {
 	Machine    Machine         `json:"machine"`
 	Targets    []Target        `json:"targets"` // the table
@@ -42,8 +42,8 @@ type Machine struct {
 	CPU  string `json:"cpu,omitempty"`
 	CPUs int    `json:"cpus"`
 	Go   string `json:"go"`
-	// Sync is how long the disk takes to make 4 KiB durable, the median in ms. From
-	// order to lease the journals of both sides are written several times, one after the other.
+	// Sync is the median time in ms in which the disk makes 4 KiB durable. Both sides write their journals several
+	// times in sequence from order to lease.
 	Sync float64 `json:"sync"`
 }
 
@@ -72,8 +72,8 @@ func (s Spread) String() string {
 	return fmt.Sprintf("p50 %.1f, p90 %.1f, p99 %.1f, max %.1f ms", s.P50, s.P90, s.P99, s.Max)
 }
 
-// SpreadOf sums values up. A percentile is the smallest value that at least so
-// many per cent of the values do not exceed: always one that was measured.
+// SpreadOf summarizes values. A percentile p is the smallest measured value that at least p per cent of the values do
+// not exceed.
 func SpreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
@@ -91,26 +91,26 @@ func SpreadOf(values []float64) Spread {
 type RouteReport struct {
 	Orders int `json:"orders"`
 	Leases int `json:"leases"` // of each order
-	Again  int `json:"again"`  // orders beside these that a provider refused at first
-	// ToLease is from the decision to order to all leases signed by both sides,
-	// prepaid, active and in the buyer's journal.
+	Again  int `json:"again"`  // further orders that a provider refused at first
+	// ToLease is the time from the decision to order until all leases are signed by both sides, prepaid, active and in
+	// the buyer's journal.
 	ToLease Spread `json:"to_lease"`
-	Publish Spread `json:"publish"` // the order is signed and journalled
-	Quote   Spread `json:"quote"`   // from there to the first quote
-	Choose  Spread `json:"choose"`  // from there to the choice: more quotes may come
-	Hold    Spread `json:"hold"`    // from there until the last of the units is held
-	Sign    Spread `json:"sign"`    // from there until all leases are signed
-	Fund    Spread `json:"fund"`    // from there, with the chain, until all are funded, prepaid and journalled
+	Publish Spread `json:"publish"` // until the order is signed and journalled
+	Quote   Spread `json:"quote"`   // then until the first quote
+	Choose  Spread `json:"choose"`  // then until the choice: more quotes may arrive
+	Hold    Spread `json:"hold"`    // then until the last of the units is held
+	Sign    Spread `json:"sign"`    // then until all leases are signed
+	Fund    Spread `json:"fund"`    // then, on the chain, until all are funded, prepaid and journalled
 	// Signed is ToLease without Fund: the peers' share.
 	Signed Spread `json:"signed"`
-	// CPU is the processor time of all peers for each order, from its submission
-	// to the end of its work, without that of the programs.
+	// CPU is the processor time of all peers for each order, from its submission to the end of its work, without the
+	// time of the programs.
 	CPU float64 `json:"cpu"`
-	// All are all ToLease in the order in which they were measured.
+	// All are the values of ToLease in the order of their measurement.
 	All []float64 `json:"all"`
 }
 
-// orderTimes is how long the parts of one order took.
+// orderTimes are the durations of the parts of one order.
 type orderTimes struct {
 	leases                                          int
 	total, publish, quote, choose, hold, sign, fund time.Duration
@@ -196,7 +196,7 @@ type IdleReport struct {
 	Peers      int     `json:"peers"`
 	Seconds    float64 `json:"seconds"`
 	RSS        Spread  `json:"rss_mb"`      // resident memory, 10^6 bytes, at the end
-	Anonymous  Spread  `json:"rss_anon_mb"` // of that, memory that the processes do not share
+	Anonymous  Spread  `json:"rss_anon_mb"` // part of RSS that the processes do not share
 	CPUPercent Spread  `json:"cpu_percent"` // of one core
 	Threads    Spread  `json:"threads"`
 }
@@ -235,7 +235,7 @@ func (r *Report) judgeOrders(
 	}
 }
 
-// judge makes the table and the ratios and counts the targets that were missed.
+// judge makes the table and the ratios and counts the missed targets.
 func (r *Report) judge() (missed int) {
 	line := func(name, unit string, measured float64) {
 		r.Targets = append(r.Targets, Target{Name: name, Unit: unit, Measured: measured})
@@ -283,11 +283,11 @@ func (r *Report) judge() (missed int) {
 		line("of these, bytes", "", float64(c.Open.Bytes))
 		line("fees of opening and closing it", "lamports", float64(c.Open.Fees+c.Close.Fees))
 		line("rent while it is open", "lamports", float64(c.Open.Rent))
-		held("of that, what came back", "", c.Recovered, 1, true)
+		held("of that, refunded", "", c.Recovered, 1, true)
 		line("fee of a claim", "lamports", ratio(float64(c.Claims.Fees), float64(c.Claims.Transactions)))
 		line("claims on the local chain", "1/s", c.ClaimsPerSec)
-		line("processor for each, who claims", "ms", c.ClaimCPU)
-		line("processor for each, the local chain", "ms", c.ClaimChain)
+		line("processor time for each, claiming peer", "ms", c.ClaimCPU)
+		line("processor time for each, local chain", "ms", c.ClaimChain)
 		for _, a := range c.Anchors {
 			line(fmt.Sprintf("anchored receipt, %d to an anchor, all fees", a.Receipts), "lamports", a.PerReceipt)
 			line(fmt.Sprintf("rent for it while the anchor of %d stays", a.Receipts), "lamports", a.Rent)
@@ -339,7 +339,7 @@ func (r *Report) print(w io.Writer) {
 	_ = t.Flush()
 }
 
-// figure prints three digits that count.
+// figure formats three significant digits.
 func figure(v float64) string {
 	switch {
 	case v == math.Trunc(v) || v >= 100:

@@ -16,29 +16,29 @@ import (
 	"github.com/starling-network/starling/testnet"
 )
 
-// StartReport is how long a submitted job takes until its program runs, beside the bare runtime on the same machine.
+// StartReport is the time from the submission of a job until its program runs, beside the bare runtime.
 type StartReport struct {
 	Runtime string `json:"runtime"`
 	// Submitted is the time from the submission at the buyer's local API until the buyer sees the program run on a
-	// provider: order, quotes, lease, first voucher, start and its report. The funding of the lease is not included: it
-	// depends on the chain.
-	// The buyer has paid the provider before.
+	// provider that it has paid before: order, quotes, lease, first voucher, start and its report. It excludes the
+	// funding of the lease, which depends on the chain.
 	Submitted Spread `json:"submitted"`
-	// First is the same for providers that the buyer had not paid yet: they wait until the lease's escrow is on chain.
+	// First is the same for providers that the buyer has not paid before: they wait until the lease's escrow is on
+	// chain.
 	First Spread `json:"first,omitzero"`
-	// Bare is the time of the runtime alone to start the same program, in turns with the jobs.
+	// Bare is the time in which the runtime alone starts the same program. Its measurements alternate with the jobs.
 	Bare Spread `json:"bare"`
 	// Overhead is the difference of the medians.
 	Overhead float64 `json:"overhead"`
 }
 
-// benchStarts is how many jobs are started, and how many programs without a job.
+// benchStarts is the number of jobs, and of programs without a job.
 const benchStarts = 40
 
-// sleepTime is how long the started program runs: long enough to be seen running.
+// sleepTime is the run time of the program: long enough for the buyer to see it run.
 const sleepTime = 100 * time.Millisecond
 
-// starts measures how long programs take to run, as jobs and without.
+// starts measures the start of programs, as jobs and without.
 func (b *bench) starts(ctx context.Context) error {
 	bare, err := b.bareWasm(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (b *bench) starts(ctx context.Context) error {
 	return nil
 }
 
-// startsOf takes turns between a job and the bare runtime, so that both see the same machine.
+// startsOf alternates between a job and the bare runtime, so that both run under the same load.
 func (b *bench) startsOf(
 	ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error),
 ) (StartReport, error) {
@@ -93,8 +93,8 @@ func (b *bench) startsOf(
 	return r, nil
 }
 
-// containerStarts measures the same for containers: a benchmark does it, with a container engine and a network of its
-// own. It needs root and Docker's packages; where they are not, it says so.
+// containerStarts measures the same for containers, by a Go benchmark with its own container engine and network. It
+// needs root and Docker's packages; without them it reports that the part is skipped.
 func (b *bench) containerStarts(ctx context.Context) error {
 	b.say("the start of containers, with an engine of its own")
 	const name = "BenchmarkStart"
@@ -119,7 +119,7 @@ func (b *bench) containerStarts(ctx context.Context) error {
 	return nil
 }
 
-// skipped finds out whether a test or benchmark was skipped, and why.
+// skipped reports whether a test or benchmark was skipped, and returns the reason.
 func skipped(out []byte, name string) (why string, ok bool) {
 	lines := strings.Split(string(out), "\n")
 	for i, l := range lines {
@@ -131,13 +131,13 @@ func skipped(out []byte, name string) (why string, ok bool) {
 	return "", false
 }
 
-// Figures are a spread as a benchmark reports it: "submitted-p50-ms" and so on. spreadIn reads them.
+// Figures are a spread in a benchmark's output: "submitted-p50-ms" and so on. spreadIn parses them.
 func (s Spread) Figures(of string) map[string]float64 {
 	return map[string]float64{of + "-min-ms": s.Min, of + "-mean-ms": s.Mean, of + "-p50-ms": s.P50,
 		of + "-p90-ms": s.P90, of + "-p99-ms": s.P99, of + "-max-ms": s.Max}
 }
 
-// spreadIn is a spread that a benchmark has reported.
+// spreadIn parses a spread from a benchmark's figures.
 func spreadIn(figures map[string]float64, of string) Spread {
 	at := func(which string) float64 { return figures[of+"-"+which+"-ms"] }
 	return Spread{Min: at("min"), Mean: at("mean"), P50: at("p50"), P90: at("p90"), P99: at("p99"), Max: at("max")}
@@ -146,19 +146,19 @@ func spreadIn(figures map[string]float64, of string) Spread {
 func startReport(name string, figures map[string]float64) (StartReport, error) {
 	r := StartReport{Runtime: name, Submitted: spreadIn(figures, "submitted"), Bare: spreadIn(figures, "bare")}
 	if r.Submitted.P50 == 0 || r.Bare.P50 == 0 {
-		return r, errors.New("it reports no median")
+		return r, errors.New("the benchmark reports no median")
 	}
 	r.Overhead = r.Submitted.P50 - r.Bare.P50
 	return r, nil
 }
 
-// said notes and prints a report.
+// said records and prints a report.
 func (b *bench) said(r StartReport) {
 	b.say("   %-12s submitted to running: %s; bare: %s", r.Runtime, r.Submitted, r.Bare)
 	b.report.Starts = append(b.report.Starts, r)
 }
 
-// submitted runs a job. It returns how long it took until its program ran, and whether the buyer had paid the provider
+// submitted runs a job. It returns the time until its program ran, and reports whether the buyer had paid the provider
 // before.
 func (b *bench) submitted(ctx context.Context, spec job.Job) (took time.Duration, known bool, err error) {
 	if err := b.calm(ctx, mostUnsettled); err != nil {
@@ -182,7 +182,7 @@ func (b *bench) submitted(ctx context.Context, spec job.Job) (took time.Duration
 	return 0, false, fmt.Errorf("job %s ended and was never seen running", j.ID)
 }
 
-// sleeper is a job of the program that waits.
+// sleeper returns a job of the sleeping program.
 func (b *bench) sleeper(ctx context.Context) (job.Job, error) {
 	spec := b.spec(1, false)
 	blob, err := b.put(ctx, testnet.Sleep(sleepTime))
@@ -199,7 +199,7 @@ type bareRuntime struct {
 	end  func() error
 }
 
-// bareWasm is the wasm runtime of this process, with its programs compiled as those of peers are.
+// bareWasm is the wasm runtime of this process, with its programs compiled as a peer compiles them.
 func (b *bench) bareWasm(ctx context.Context) (*bareRuntime, error) {
 	dir, err := os.MkdirTemp(b.dir, "bare-")
 	if err != nil {

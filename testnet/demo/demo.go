@@ -31,24 +31,24 @@ import (
 
 // Options of a demonstration.
 type Options struct {
-	Dir string    // for all that it writes
-	RPC string    // of a local validator that runs already; "" starts one
+	Dir string    // directory of the output
+	RPC string    // URL of a running local validator; "" starts one
 	Out io.Writer // output for the person watching
-	// Binary of the peers; "" is this one.
+	// Binary is the peers' program; "" is this one.
 	Binary string
-	// Text is how much the demonstration's model learns from; zeros take its job's own sizes.
+	// Text is the amount of training text; zero fields select the job's own sizes.
 	Text corpus.Config
 }
 
 // The demonstration: number of workers, and the round in which a provider dies.
 const (
 	demoWorkers = 5
-	demoKillIn  = 2 // counted from 0
+	demoKillIn  = 2 // round, counted from 0
 	demoTime    = 10 * time.Minute
 )
 
 // Run starts five selling peers and a buying one, has them train a model, kills one of them in the middle, checks all
-// payments, and writes demo.json. It returns an error if anything of that fails.
+// payments, and writes demo.json. It returns an error if any of these steps fails.
 func Run(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoTime)
 	defer cancel()
@@ -82,7 +82,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	return d.finish()
 }
 
-// demo is one demonstration under way.
+// demo is a running demonstration.
 type demo struct {
 	out    io.Writer
 	tty    bool
@@ -107,7 +107,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// stage runs one part and notes how long it took.
+// stage runs one part and records its duration.
 func (d *demo) stage(name string, do func() error) error {
 	return testnet.Timed(d.report.Seconds, name, do)
 }
@@ -127,7 +127,7 @@ func (d *demo) say(format string, args ...any) {
 
 func (d *demo) title(text string) { d.say("\n%s", text) }
 
-// prepare compiles the job and cuts the texts.
+// prepare compiles the job and splits the texts.
 func (d *demo) prepare(ctx context.Context) error {
 	d.say("Starling: five peers, no coordinator, one job, paid on a Solana runtime")
 	d.title("1. The job: a byte-level language model, trained on the Go source of this machine")
@@ -168,9 +168,9 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
-// start brings the network up.
+// start starts the network.
 func (d *demo) start(ctx context.Context, o Options) (err error) {
-	d.title("2. The network: five peers that sell, one that buys, a local Solana")
+	d.title("2. The network: five selling peers, one buying peer, a local Solana")
 	d.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, RPC: o.RPC, Binary: o.Binary,
 		Price: func(i int) string { return fmt.Sprintf("0.%02d", 30+2*i) },
@@ -198,7 +198,7 @@ func (d *demo) discover(ctx context.Context) error {
 	return nil
 }
 
-// train submits the job and watches it, and kills a provider on the way.
+// train submits the job, follows it, and kills a provider during it.
 func (d *demo) train(ctx context.Context) error {
 	d.title("3. One order for five workers")
 	spec, err := d.spec(ctx)
@@ -227,7 +227,7 @@ func (d *demo) train(ctx context.Context) error {
 		return fmt.Errorf("the job %s: %s", d.job.State, d.job.Reason)
 	}
 	if d.report.Killed == nil {
-		return errors.New("no provider was killed: the job was over too soon")
+		return errors.New("no provider was killed: the job ended too early")
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (d *demo) metrics(ctx context.Context, cid string) (float64, error) {
 	}
 }
 
-// name is the testnet's name of a peer.
+// name returns the testnet's name of a peer.
 func (d *demo) name(key string) string {
 	for _, p := range d.net.Peers {
 		if p.Key.String() == key {
@@ -295,8 +295,7 @@ func (d *demo) name(key string) string {
 	return key
 }
 
-// single trains the same model on this machine alone, on the same data in the
-// order in which the workers saw it.
+// single trains the same model on this machine alone, on the same data in the workers' order.
 func (d *demo) single(ctx context.Context) error {
 	d.title("6. The same model trained on one machine with the same data")
 	m := model.New(model.DefaultBits)
@@ -317,7 +316,7 @@ func (d *demo) single(ctx context.Context) error {
 		d.report.Reference.SingleMachine, last, 100*d.report.Reference.Difference)
 	for i, r := range d.report.Rounds {
 		if i > 0 && r.BitsPerByte >= d.report.Rounds[i-1].BitsPerByte {
-			return fmt.Errorf("round %d did not get better: %.4f after %.4f bits per byte",
+			return fmt.Errorf("round %d did not improve: %.4f after %.4f bits per byte",
 				r.Round, r.BitsPerByte, d.report.Rounds[i-1].BitsPerByte)
 		}
 	}

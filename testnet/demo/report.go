@@ -28,7 +28,7 @@ type Report struct {
 	Reference Reference            `json:"reference"`
 	Killed    *Killed              `json:"killed"`
 	Receipts  Receipts             `json:"receipts"`
-	Escrows   []buyer.Escrow       `json:"escrows"` // the first one of the job, then one for each replacement
+	Escrows   []buyer.Escrow       `json:"escrows"` // the job's first escrow, then one for each replacement
 	Payouts   []PayoutLine         `json:"payouts"`
 	Tokens    Conservation         `json:"conservation"`
 	// Seconds of wall time by stage.
@@ -64,7 +64,7 @@ type Reference struct {
 	Difference    float64 `json:"difference"` // of the network's model over the single machine's, as a ratio
 }
 
-// Killed says which provider was killed, and when.
+// Killed is the killed provider and the time of its end.
 type Killed struct {
 	Name  string `json:"name"`
 	Key   string `json:"key"`
@@ -76,8 +76,8 @@ type Killed struct {
 type Receipts struct {
 	Count    int      `json:"count"`
 	Root     string   `json:"root"`
-	Anchored []string `json:"anchored"` // transactions that had the program write the root down
-	// transaction in which the program checked that the last receipt is under the root
+	Anchored []string `json:"anchored"` // transactions in which the program stored the root
+	// transaction in which the program proved the last receipt under the root
 	Proven       string `json:"proven"`
 	LeasesIntact int    `json:"leases_intact"`
 }
@@ -90,25 +90,25 @@ type PayoutLine struct {
 	Before  market.Amount `json:"before"`
 	After   market.Amount `json:"after"`
 	Fees    market.Amount `json:"fees"` // of its claims
-	// after − before is the vouchers' amount, less the fee; of a killed provider, no more
+	// whether after − before is the vouchers' amount less the fee; for a killed provider, at most that
 	Exact        bool     `json:"exact"`
 	Transactions []string `json:"transactions"`
 }
 
-// Conservation shows that no token was made or lost. Amounts are base units.
+// Conservation shows that the total number of tokens stayed the same. Amounts are base units.
 type Conservation struct {
 	SupplyBefore market.Amount `json:"supply_before"`
 	SupplyAfter  market.Amount `json:"supply_after"`
 	HeldBefore   market.Amount `json:"held_before"` // by all owners
 	HeldAfter    market.Amount `json:"held_after"`
-	Emission     market.Amount `json:"emission"` // not yet rewarded to anybody, before and after
+	Emission     market.Amount `json:"emission"` // unpaid emission, before and after
 	BuyerPaid    market.Amount `json:"buyer_paid"`
 	Fees         market.Amount `json:"fees"`   // of all claims: burned, or of the verifiers' pool and the treasury
-	Burned       market.Amount `json:"burned"` // of them
+	Burned       market.Amount `json:"burned"` // part of Fees
 	Conserved    bool          `json:"conserved"`
 }
 
-// held is the balance of a peer's owner, and the part of it that the peer's key took to spend.
+// held is the balance of a peer's owner, and the part of it in the peer's own account.
 func held(ctx context.Context, l chain.Ledger, p *testnet.Peer) (market.Amount, error) {
 	owner, err := l.Balance(ctx, p.Owner)
 	if err != nil || p.Owner == p.Key {
@@ -136,10 +136,10 @@ func (d *demo) balances(ctx context.Context) (map[string]market.Amount, error) {
 	}
 	emission, err := l.Holds(ctx, account.EmissionAddress(d.net.Genesis.Program, d.net.Genesis.Escrow))
 	if err != nil {
-		return nil, fmt.Errorf("reading what the emission holds: %w", err)
+		return nil, fmt.Errorf("reading the emission's balance: %w", err)
 	}
 	if d.before != nil && d.report.Tokens.Emission != market.Amount(emission) {
-		return nil, fmt.Errorf("the emission held %d and holds %d: nobody was to be rewarded",
+		return nil, fmt.Errorf("the emission's balance changed from %d to %d, want no rewards",
 			d.report.Tokens.Emission, emission)
 	}
 	if d.before == nil {
@@ -164,20 +164,20 @@ func (d *demo) verify(ctx context.Context) error {
 	}
 	v, err := p.Verify(d.net.Genesis)
 	if err != nil {
-		return fmt.Errorf("the receipts do not hold: %w", err)
+		return fmt.Errorf("invalid receipts: %w", err)
 	}
 	l, err := d.net.Ledger()
 	if err != nil {
 		return err
 	}
 	if err := v.CheckAnchors(ctx, l); err != nil {
-		return fmt.Errorf("the receipts do not hold: %w", err)
+		return fmt.Errorf("invalid receipts: %w", err)
 	}
 	d.report.Receipts = Receipts{Count: v.Receipts, Root: v.Root.String(), LeasesIntact: len(v.Leases)}
 	for _, tx := range v.Transactions {
 		d.report.Receipts.Anchored = append(d.report.Receipts.Anchored, string(tx.ID))
 		d.say("   %d receipts of %d leases verified; "+
-			"transaction %.16s… in slot %d has the program write down their root %s",
+			"transaction %.16s… in slot %d stored their root %s",
 			v.Receipts, len(v.Leases), tx.ID, tx.Slot, v.Root.Short())
 	}
 	if err := d.prove(ctx, p, v); err != nil {
@@ -202,12 +202,12 @@ func (d *demo) verify(ctx context.Context) error {
 	return d.money(ctx, vouched, fees)
 }
 
-// prove has the program itself check that the job's last receipt is under the root: it is anchored again for that, and
-// the anchor closed.
+// prove has the program prove that the job's last receipt is under the root. It anchors the root again for that, and
+// closes the anchor.
 func (d *demo) prove(ctx context.Context, p proof.Receipts, v proof.Verdict) error {
 	hashes := p.Hashes()
 	if len(v.Transactions) != 1 || len(hashes) != v.Receipts {
-		return fmt.Errorf("the receipts' root was not written down: %+v", v.Transactions)
+		return fmt.Errorf("the receipts' root was not anchored: %+v", v.Transactions)
 	}
 	key := d.net.Chain().Faucet()
 	l, err := solana.New(solana.ConfigOf([]string{d.net.RPC}, d.net.Genesis, key))
@@ -222,7 +222,7 @@ func (d *demo) prove(ctx context.Context, p proof.Receipts, v proof.Verdict) err
 	end := program.CloseAnchor{Authority: anchor.Authority, Anchor: anchor.Anchor}
 	tx, err := l.Run(ctx, program.Instructions(at, anchor, call, end))
 	if err != nil {
-		return fmt.Errorf("having receipt %d proven: %w", last, err)
+		return fmt.Errorf("proving receipt %d: %w", last, err)
 	}
 	d.report.Receipts.Proven = string(tx)
 	d.say("   receipt %d of %d is under it: the program checked the path, in transaction %.16s…",
@@ -230,10 +230,10 @@ func (d *demo) prove(ctx context.Context, p proof.Receipts, v proof.Verdict) err
 	return nil
 }
 
-// closeTime is how long the claims of the last intervals and the closing of the escrows are waited for.
+// closeTime bounds the wait for the last claims and the closing of the escrows.
 const closeTime = time.Minute
 
-// escrows waits until nothing of the job is left on chain, and reports its money.
+// escrows waits until all of the job's accounts on chain are closed, and reports its money.
 func (d *demo) escrows(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, closeTime)
 	defer cancel()
@@ -283,7 +283,7 @@ func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount
 		return err
 	}
 	g := d.net.Genesis
-	d.say("   %-10s %16s %16s %16s", "", "before", "after", "vouchers say")
+	d.say("   %-10s %16s %16s %16s", "", "before", "after", "vouchers")
 	exact := true
 	for i, p := range d.net.Peers {
 		due, fee := vouched[p.Owner.String()], fees[p.Owner.String()]
@@ -299,7 +299,7 @@ func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount
 			note = "  (paid " + g.FormatAmount(d.report.Tokens.BuyerPaid) + ")"
 		}
 		if d.report.Peers[i].Killed {
-			note = "  (killed; what it did not claim in time went back)"
+			note = "  (killed; unclaimed amounts were refunded)"
 		}
 		exact = exact && line.Exact
 		d.report.Payouts = append(d.report.Payouts, line)
@@ -311,12 +311,12 @@ func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount
 	t.Conserved = t.HeldBefore+t.Emission == t.SupplyBefore && t.HeldAfter+t.Fees == t.HeldBefore && t.Burned > 0 &&
 		t.Burned <= t.Fees
 	d.say("   tokens: %s before; %s after and %s of fees, "+
-		"of which %s are burned and %s are the pool's and the treasury's: %s",
+		"of which %s were burned and %s went to the pool and the treasury: %s",
 		g.FormatAmount(t.HeldBefore), g.FormatAmount(t.HeldAfter), g.FormatAmount(t.Fees), g.FormatAmount(t.Burned),
 		g.FormatAmount(t.Fees-min(t.Fees, t.Burned)),
 		map[bool]string{true: "conserved", false: "NOT conserved"}[t.Conserved])
 	if !exact {
-		return fmt.Errorf("somebody was not paid exactly what the vouchers say")
+		return fmt.Errorf("a payment differs from its vouchers")
 	}
 	if !t.Conserved {
 		return fmt.Errorf("tokens were not conserved")
@@ -324,9 +324,9 @@ func (d *demo) money(ctx context.Context, vouched, fees map[string]market.Amount
 	return nil
 }
 
-// restart starts the killed provider again on its journal: it must offer all its units again.
+// restart starts the killed provider again on its journal. It must offer all its units again.
 func (d *demo) restart(ctx context.Context) error {
-	d.title("7. The killed provider comes back")
+	d.title("7. The killed provider restarts")
 	for i, p := range d.net.Providers() {
 		if !d.report.Peers[i].Killed {
 			continue
@@ -352,6 +352,6 @@ func (d *demo) finish() error {
 	if err := testnet.WriteReport(path, d.report); err != nil {
 		return err
 	}
-	d.say("\nDone in %.0f s. Everything is in %s", d.report.Seconds["total"], path)
+	d.say("\nDone in %.0f s. The output is in %s", d.report.Seconds["total"], path)
 	return nil
 }

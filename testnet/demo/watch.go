@@ -30,14 +30,14 @@ func (w *watch) step(ctx context.Context, s record.Step) {
 		if w.began.IsZero() {
 			d.say("   rank %d goes to %s (%s route)", *s.Rank, who, s.Route)
 		} else {
-			d.say("   rank %d goes to %s instead (%s route)", *s.Rank, who, s.Route)
+			d.say("   rank %d moves to %s (%s route)", *s.Rank, who, s.Route)
 		}
 	case record.StepLeased:
 		d.say("   leases signed by both sides and prepaid for one interval, %.0f ms after the order",
 			float64(s.Took)/float64(time.Millisecond))
 		if w.began.IsZero() {
 			w.began = time.Now()
-			d.title("4. Training: every round each worker learns from its shard, the buyer's side averages")
+			d.title("4. Training: every round each worker trains on its shard, the buyer's side averages")
 			r := d.report.Reference
 			d.say("   round  bits/byte   (order 0 %.3f, order 1 %.3f, order 2 %.3f)", r.Order0, r.Order1, r.Order2)
 		}
@@ -75,7 +75,7 @@ func (w *watch) kill() {
 	}
 }
 
-// change prints the figure of every round that is over.
+// change prints the figure of every finished round.
 func (w *watch) change(ctx context.Context, j record.Job) {
 	d := w.demo
 	if j.Round <= len(d.report.Rounds) {

@@ -1,5 +1,5 @@
-// Package drill runs networks of peers in which something goes wrong: a job's client, its entry peer, a guardian and a
-// provider are lost, or a provider sells one unit twice. Each drill checks the outcome and writes a report.
+// Package drill runs networks of peers with failures and fraud: a job loses its client, its entry peer, a guardian and
+// a provider, or a provider sells one unit twice. Each drill checks the outcome and writes a report.
 package drill
 
 import (
@@ -23,26 +23,26 @@ import (
 	"github.com/starling-network/starling/testnet"
 )
 
-// The peers of the demonstration, by number: those that sell, then those that sell nothing, the first of whom the
-// laptop enters by.
+// The peers of the demonstration, by number: the providers, then the other peers. The first of those is the laptop's
+// entry.
 const (
 	detachSellers = 5
 	detachEntry   = detachSellers
-	detachOthers  = 6 // two to enter by, three guardians, and one more
+	detachOthers  = 6 // two entries, three guardians, and one more
 )
 
 const (
 	detachTime     = 5 * time.Minute
-	detachInterval = 80 // slots: a provider waits so long, and two seconds, for a supervisor
+	detachInterval = 80 // slots; a provider waits for a supervisor for an interval and two seconds
 	detachRanks    = 3
-	detachSeconds  = 45  // that each rank works
+	detachSeconds  = 45  // work of each rank
 	detachTokens   = 100 // of the laptop
 )
 
-// Detach submits a job from a laptop outside the network, and then kills one part after another: the laptop's client,
-// its entry peer, the guardian that supervises the job then, and a provider. The others bring the job to its end. The
-// laptop comes back by another peer to its result and to the rest of its money. Detach writes detach.json, and returns
-// an error if anything of that fails.
+// Detach submits a job from a laptop outside the network, and then kills in turn: the laptop's client, its entry peer,
+// the guardian that supervises the job at that time, and a provider. The other peers complete the job. The laptop
+// returns through another peer, to its result and the rest of its deposit. Detach writes detach.json, and returns an
+// error if any of these steps fails.
 func Detach(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, detachTime)
 	defer cancel()
@@ -72,7 +72,7 @@ func Detach(ctx context.Context, o Options) (err error) {
 	if err := testnet.WriteReport(path, d.report); err != nil {
 		return err
 	}
-	d.say("\nDone in %.0f s. Everything is in %s", d.report.Seconds["total"], path)
+	d.say("\nDone in %.0f s. The output is in %s", d.report.Seconds["total"], path)
 	return nil
 }
 
@@ -82,9 +82,9 @@ type DetachReport struct {
 	Peers       []testnet.PeerReport `json:"peers"`
 	Job         string               `json:"job"`
 	Guardians   []string             `json:"guardians"`   // names, in the order of their keys
-	Supervisors []string             `json:"supervisors"` // names, in order, the owner left out
+	Supervisors []string             `json:"supervisors"` // names, in order, without the owner
 	Killed      []string             `json:"killed"`
-	Leases      int                  `json:"leases"` // the job's, the replacement among them
+	Leases      int                  `json:"leases"` // of the job, with the replacement
 	Receipts    int                  `json:"receipts"`
 	Results     []string             `json:"results"` // of each rank
 	Wallet      string               `json:"wallet"`
@@ -92,13 +92,13 @@ type DetachReport struct {
 	Before    market.Amount `json:"before"` // in the laptop's wallet
 	After     market.Amount `json:"after"`
 	Deposited market.Amount `json:"deposited"`
-	Paid      market.Amount `json:"paid"` // out of the escrow, with the network's fees
+	Paid      market.Amount `json:"paid"` // from the escrow, with the network's fees
 	Refunded  market.Amount `json:"refunded"`
 	// Seconds of wall time by stage.
 	Seconds map[string]float64 `json:"seconds"`
 }
 
-// detach is one such demonstration under way.
+// detach is a running demonstration of Detach.
 type detach struct {
 	out    io.Writer
 	dir    string
@@ -116,8 +116,8 @@ func (d *detach) starling(ctx context.Context, into any, args ...string) error {
 }
 
 func (d *detach) start(ctx context.Context, o Options) (err error) {
-	d.say("Starling: a job that outlives the laptop it came from")
-	d.say("\n1. The network: %d peers that sell and %d that do not", detachSellers, detachOthers)
+	d.say("Starling: a job that survives its laptop")
+	d.say("\n1. The network: %d selling peers and %d others", detachSellers, detachOthers)
 	d.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(d.dir, "detach", "net"), Providers: detachSellers, Buyers: detachOthers, Units: 1,
 		RPC: o.RPC, Binary: o.Binary, Interval: detachInterval, Say: func(format string, args ...any) {
@@ -138,7 +138,7 @@ func (d *detach) start(ctx context.Context, o Options) (err error) {
 	return testnet.WaitOffers(ctx, c, detachSellers)
 }
 
-// address is where the laptop enters by a peer.
+// address is the entry address of a peer for the laptop.
 func (d *detach) address(ctx context.Context, i int) (string, error) {
 	c, err := d.net.Peers[i].Client()
 	if err != nil {
@@ -155,14 +155,14 @@ func (d *detach) address(ctx context.Context, i int) (string, error) {
 	return info.Addrs[at], nil
 }
 
-// submit has the laptop hand the job in.
+// submit submits the job from the laptop.
 func (d *detach) submit(ctx context.Context) error {
 	entry, err := d.address(ctx, detachEntry)
 	if err != nil {
 		return err
 	}
-	d.say("\n2. A laptop that knows the address of %s alone hands in a job", d.net.Peers[detachEntry].Name)
-	if err := os.RemoveAll(d.laptop); err != nil { // of an earlier run: it is pinned to that network
+	d.say("\n2. A laptop with only the address of %s submits a job", d.net.Peers[detachEntry].Name)
+	if err := os.RemoveAll(d.laptop); err != nil { // an earlier run pinned another network
 		return err
 	}
 	if err := os.MkdirAll(d.laptop, 0o700); err != nil {
@@ -201,12 +201,12 @@ func (d *detach) submit(ctx context.Context) error {
 		d.report.Guardians = append(d.report.Guardians, d.name(m.Key))
 	}
 	d.report.Job = d.job.ID
-	d.say("   job %s runs on %d peers; its guardians are %s, of whom two decide",
+	d.say("   job %s runs on %d peers; its guardians are %s, two of which decide",
 		d.job.ID, detachRanks, strings.Join(d.report.Guardians, ", "))
 	return nil
 }
 
-// tokenUnit is how many base units a token has.
+// tokenUnit is the number of base units in a token.
 func tokenUnit(decimals uint8) uint64 {
 	n := uint64(1)
 	for range decimals {
@@ -215,7 +215,7 @@ func tokenUnit(decimals uint8) uint64 {
 	return n
 }
 
-// name of a peer.
+// name returns the name of a peer.
 func (d *detach) name(k sign.Key) string {
 	if p := d.peer(k); p != nil {
 		return p.Name
@@ -241,7 +241,7 @@ func (d *detach) killClient() {
 	}
 }
 
-// leave kills the client and the peer that it entered by.
+// leave kills the client and its entry peer.
 func (d *detach) leave(ctx context.Context) error {
 	entry := d.net.Peers[detachEntry]
 	d.say("\n3. The laptop's client is killed, and so is %s", entry.Name)
@@ -258,7 +258,7 @@ func (d *detach) leave(ctx context.Context) error {
 	return nil
 }
 
-// supervised waits until a guardian that lives supervises the job, another one than not, and returns it.
+// supervised waits until a running guardian other than not supervises the job, and returns it.
 func (d *detach) supervised(ctx context.Context, not sign.Key) (*testnet.Peer, error) {
 	for {
 		for _, m := range d.job.Detached.Guardians {
@@ -272,13 +272,13 @@ func (d *detach) supervised(ctx context.Context, not sign.Key) (*testnet.Peer, e
 				return p, nil
 			}
 		}
-		if err := pause(ctx, "no guardian takes the job up"); err != nil {
+		if err := pause(ctx, "no guardian supervises the job"); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// guarded is the job as a guardian has it.
+// guarded returns a guardian's view of the job.
 func (d *detach) guarded(ctx context.Context, p *testnet.Peer) (api.GuardedJob, error) {
 	c, err := p.Client()
 	if err != nil {
@@ -296,7 +296,7 @@ func (d *detach) guarded(ctx context.Context, p *testnet.Peer) (api.GuardedJob, 
 	return api.GuardedJob{}, fmt.Errorf("%s does not guard the job", p.Name)
 }
 
-// lose kills the guardian that supervises, and a provider.
+// lose kills the supervising guardian, and a provider.
 func (d *detach) lose(ctx context.Context) error {
 	if err := d.running(ctx, 5*time.Second); err != nil {
 		return err
@@ -315,7 +315,7 @@ func (d *detach) lose(ctx context.Context) error {
 	if err := d.running(ctx, 5*time.Second); err != nil {
 		return err
 	}
-	d.say("   %s, which runs rank 1, is killed; a standby that the laptop chose is to take its place", provider.Name)
+	d.say("   %s, which runs rank 1, is killed; one of the laptop's standbys replaces it", provider.Name)
 	d.report.Killed = append(d.report.Killed, first.Name, provider.Name)
 	return provider.Kill()
 }
@@ -335,14 +335,14 @@ func (d *detach) running(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// wait waits until a guardian reports the end of the job's work.
+// wait waits until a guardian reports that the job's work has ended.
 func (d *detach) wait(ctx context.Context) error {
-	d.say("\n5. Nobody is there who submitted it, and the job goes on")
+	d.say("\n5. The job continues without its submitter")
 	for {
 		for _, m := range d.job.Detached.Guardians {
 			if p := d.peer(m.Key); p.Running() {
 				if g, err := d.guarded(ctx, p); err == nil && g.Over {
-					d.say("   %s: its work is over, the result is kept for its owner", p.Name)
+					d.say("   %s: the job's work has ended, the result is kept for its owner", p.Name)
 					return nil
 				}
 			}

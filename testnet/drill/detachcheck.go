@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/config"
 )
 
-// back has the laptop come back by another peer.
+// back reconnects the laptop through another peer.
 func (d *detach) back(ctx context.Context) error {
 	back := detachEntry
 	for !d.net.Peers[back].Running() {
@@ -24,7 +24,7 @@ func (d *detach) back(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("\n6. The laptop is opened again, and comes back by %s", p.Name)
+	d.say("\n6. The laptop returns through %s", p.Name)
 	if err := d.starling(ctx, nil, "--peer", entry, "ps", "-a"); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (d *detach) back(ctx context.Context) error {
 	return nil
 }
 
-// check compares the report with the promises.
+// check compares the report with the expected outcome.
 func (d *detach) check(ctx context.Context) error {
 	accounts, err := d.accounts(ctx)
 	if err != nil {
@@ -89,20 +89,20 @@ func (d *detach) check(ctx context.Context) error {
 	}
 	d.report.After = w.Tokens + w.Own
 	money := d.net.Genesis.FormatAmount
-	d.say("\n7. The money: %s set aside, %s paid for work and guarding, %s back; the wallet had %s and has %s",
+	d.say("\n7. The money: %s deposited, %s paid for work and guarding, %s refunded; the wallet had %s and has %s",
 		money(d.report.Deposited), money(d.report.Paid), money(d.report.Refunded), money(d.report.Before),
 		money(d.report.After))
 	switch r := d.report; {
 	case r.Leases <= detachRanks:
-		return fmt.Errorf("the job had %d leases, want more than %d ranks: one for the provider that was lost",
+		return fmt.Errorf("the job had %d leases, want more than %d ranks: one for the lost provider",
 			r.Leases, detachRanks)
 	case len(r.Supervisors) != 2 || r.Supervisors[0] == r.Supervisors[1]:
-		return fmt.Errorf("it was supervised by %v", r.Supervisors)
+		return fmt.Errorf("unexpected supervisors of the job: %v", r.Supervisors)
 	case r.Deposited != r.Paid+r.Refunded || r.Paid == 0 || r.Before != r.After+r.Paid:
-		return fmt.Errorf("money went missing: %d set aside, %d paid, %d back; the wallet had %d and has %d",
+		return fmt.Errorf("money is missing: %d deposited, %d paid, %d refunded; the wallet had %d and has %d",
 			r.Deposited, r.Paid, r.Refunded, r.Before, r.After)
 	}
-	d.say("   %d leases with %d receipts; the wallet lost exactly what was claimed", d.report.Leases, d.report.Receipts)
+	d.say("   %d leases with %d receipts; the wallet paid exactly the claims", d.report.Leases, d.report.Receipts)
 	return nil
 }
 

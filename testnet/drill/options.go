@@ -4,8 +4,8 @@ import "io"
 
 // Options of a drill.
 type Options struct {
-	Dir    string    // for all that it writes
-	RPC    string    // of a local validator that runs already; "" starts one
+	Dir    string    // directory of the output
+	RPC    string    // URL of a running local validator; "" starts one
 	Out    io.Writer // output for the person watching
-	Binary string    // of the peers; "" is this one
+	Binary string    // the peers' program; "" is this one
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/starling-network/starling/testnet"
 )
 
-// The peers of the demonstration, by number: one provider in two processes, and those that only buy, the last of whom
-// buys nothing.
+// The peers of the demonstration, by number: one provider in two processes, two buyers, and a third peer, which neither
+// sells nor buys.
 const (
 	slashSeller = iota
 	slashTwin
@@ -30,16 +30,16 @@ const (
 
 const (
 	slashTime     = 5 * time.Minute
-	slashInterval = 300 // slots; longer than the sale, so that each buyer's last receipt says all that it paid
-	slashSale     = 20  // slots that both buyers run side by side
+	slashInterval = 300 // slots; longer than the sale, so that each buyer's last receipt covers all its payments
+	slashSale     = 20  // slots in which both buyers run at the same time
 	slashStake    = "250"
 	slashPrice    = "360" // per unit-hour
 )
 
 // Slash starts a provider that runs as two processes and sells its only unit in both. Two buyers that each reach one of
-// them rent it at the same time and get receipts. A third peer, which traded with nobody, finds both receipts in the
-// DHT and submits the proof. The provider is slashed, and the buyers get their payments back. It writes slash.json, and
-// returns an error if anything of that fails.
+// them rent it at the same time and get receipts. A third peer, which traded with neither, finds both receipts in the
+// DHT and submits the proof. The provider is slashed, and the buyers are refunded. Slash writes slash.json, and returns
+// an error if any of these steps fails.
 func Slash(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, slashTime)
 	defer cancel()
@@ -66,25 +66,25 @@ func Slash(ctx context.Context, o Options) (err error) {
 	if err := testnet.WriteReport(path, s.report); err != nil {
 		return err
 	}
-	s.say("\nDone in %.0f s. Everything is in %s", s.report.Seconds["total"], path)
+	s.say("\nDone in %.0f s. The output is in %s", s.report.Seconds["total"], path)
 	return nil
 }
 
-// slash is one such demonstration under way.
+// slash is a running demonstration of Slash.
 type slash struct {
 	out    io.Writer
 	dir    string
 	net    *testnet.Network
 	report *SlashReport
 	jobs   [2]record.Job
-	file   string // with the proof
+	file   string // path of the proof
 }
 
 func (s *slash) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-// start brings the network up.
+// start starts the network.
 func (s *slash) start(ctx context.Context, o Options) (err error) {
-	s.say("Starling: what happens to a provider that sells one unit twice")
+	s.say("Starling: the fate of a provider that sells one unit twice")
 	s.say("\n1. The network: one provider in two processes with one key, two buyers, and a third peer")
 	s.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(s.dir, "slash"), Providers: 2, Buyers: 3, Units: 1, RPC: o.RPC, Binary: o.Binary,
@@ -93,7 +93,7 @@ func (s *slash) start(ctx context.Context, o Options) (err error) {
 		Links: map[int][]int{slashSeller: {}, slashTwin: {}, slashBuyerA: {slashSeller}, slashBuyerB: {slashTwin},
 			slashThird: {slashBuyerA, slashBuyerB}},
 		Refuse: map[int][]int{slashSeller: {slashBuyerB}, slashTwin: {slashBuyerA}},
-		// it announces both processes to everybody: by then each buyer is connected to its own
+		// it announces both processes to all peers: by then each buyer is connected to its own process
 		Late: []int{slashThird},
 		Say:  func(format string, args ...any) { s.say("   "+format, args...) },
 	})
@@ -113,7 +113,7 @@ func (s *slash) start(ctx context.Context, o Options) (err error) {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
 	}
-	s.say("   %s and %s are provider %s: %s reaches only the one, %s only the other",
+	s.say("   %s and %s are provider %s: %s reaches only the first, %s only the second",
 		peers[slashSeller].Name, peers[slashTwin].Name, peers[slashSeller].Key.Short(), peers[slashBuyerA].Name,
 		peers[slashBuyerB].Name)
 	third := peers[slashThird]
@@ -124,7 +124,7 @@ func (s *slash) start(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	s.report.Peers[slashThird].PID = third.PID
-	s.say("   %s knows the two buyers and takes part in the DHT", third.Name)
+	s.say("   %s is connected to the two buyers and takes part in the DHT", third.Name)
 	return nil
 }
 
@@ -142,9 +142,9 @@ func (s *slash) staked(ctx context.Context) (market.Amount, error) {
 	return status.Stake, err
 }
 
-// stake registers the provider and puts its stake up.
+// stake registers the provider and adds its stake.
 func (s *slash) stake(ctx context.Context) (err error) {
-	s.say("\n2. The provider registers and puts up stake")
+	s.say("\n2. The provider registers and adds stake")
 	seller := s.net.Peers[slashSeller]
 	if err := s.starling(ctx, seller, nil, "stake", "register"); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (s *slash) stake(ctx context.Context) (err error) {
 	return err
 }
 
-// sell has both buyers rent the same unit, side by side, and stops both.
+// sell has both buyers rent the same unit at the same time, and stops both jobs.
 func (s *slash) sell(ctx context.Context) error {
 	s.say("\n3. Both buyers rent the same unit at the same time")
 	buyers := [2]*testnet.Peer{s.net.Peers[slashBuyerA], s.net.Peers[slashBuyerB]}
@@ -226,7 +226,7 @@ func waitRunning(ctx context.Context, c *api.Client, id string) error {
 	}
 }
 
-// pause waits a moment for something to come; the error says that it did not.
+// pause waits a moment. At the end of ctx it returns an error with the given text.
 func pause(ctx context.Context, what string) error {
 	select {
 	case <-ctx.Done():
@@ -236,7 +236,7 @@ func pause(ctx context.Context, what string) error {
 	}
 }
 
-// pass waits for so many slots.
+// pass waits until slots slots have passed.
 func (s *slash) pass(ctx context.Context, slots market.Slot) error {
 	l, err := s.net.Ledger()
 	if err != nil {
@@ -244,14 +244,14 @@ func (s *slash) pass(ctx context.Context, slots market.Slot) error {
 	}
 	from, err := l.Slot(ctx)
 	for now := from; err == nil && now < from+slots; now, err = l.Slot(ctx) {
-		if err := pause(ctx, "the chain stands still"); err != nil {
+		if err := pause(ctx, "the chain makes no blocks"); err != nil {
 			return err
 		}
 	}
 	return err
 }
 
-// end waits until the stopped job of buyer i is over and reads its debt by its receipts.
+// end waits until the stopped job of buyer i has ended, and reads its debt from its receipts.
 func (s *slash) end(ctx context.Context, p *testnet.Peer, c *api.Client, i int) error {
 	id := s.jobs[i].ID
 	if err := c.Events(ctx, id, nil, nil); err != nil {
@@ -311,7 +311,7 @@ func (s *slash) prove(ctx context.Context) error {
 	return nil
 }
 
-// name is the testnet's name of a peer.
+// name returns the testnet's name of a peer.
 func (s *slash) name(key sign.Key) string {
 	for _, p := range s.net.Peers {
 		if p.Key == key {

@@ -22,7 +22,7 @@ type SlashReport struct {
 	Unit     string               `json:"unit"`
 	Evidence string               `json:"evidence"`
 	Found    time.Time            `json:"found"` // by the third peer
-	From     market.Slot          `json:"from"`  // slots sold twice, by the receipts shown
+	From     market.Slot          `json:"from"`  // slots sold twice, according to the receipts
 	To       market.Slot          `json:"to"`
 
 	StakeBefore  market.Amount `json:"stake_before"`
@@ -30,14 +30,14 @@ type SlashReport struct {
 	Burned       market.Amount `json:"burned"`
 	Buyers       [2]Victim     `json:"buyers"`
 	Reporter     Reporter      `json:"reporter"`
-	SupplyBefore market.Amount `json:"supply_before"` // of the token, at the slash
+	SupplyBefore market.Amount `json:"supply_before"` // of the token, before the slash
 	SupplyAfter  market.Amount `json:"supply_after"`
 	Transactions []chain.TxID  `json:"transactions"`
 	// Seconds of wall time by stage.
 	Seconds map[string]float64 `json:"seconds"`
 }
 
-// Victim is a buyer of a unit that was also sold to another.
+// Victim is a buyer of a unit that was also sold to the other buyer.
 type Victim struct {
 	Name     string        `json:"name"`
 	Key      string        `json:"key"`
@@ -46,7 +46,7 @@ type Victim struct {
 	From     market.Slot   `json:"from"` // slots of the lease's receipts
 	To       market.Slot   `json:"to"`
 	Loss     market.Amount `json:"loss"`    // owed to the provider by the last receipt
-	Payment  market.Amount `json:"payment"` // out of the stake, as the chain has it
+	Payment  market.Amount `json:"payment"` // from the stake, according to the chain
 }
 
 // Reporter is the submitter of the proof.
@@ -56,7 +56,7 @@ type Reporter struct {
 	Payment market.Amount `json:"payment"`
 }
 
-// submit has the third peer show the proof to the program.
+// submit submits the proof to the program from the third peer.
 func (s *slash) submit(ctx context.Context) (err error) {
 	third := s.net.Peers[slashThird]
 	s.say("\n5. %s submits the proof", third.Name)
@@ -73,7 +73,7 @@ func (s *slash) submit(ctx context.Context) (err error) {
 		return err
 	}
 	if out.Already || out.Reward == nil || len(out.Paid) != 2 {
-		return fmt.Errorf("somebody else slashed the provider, in slot %d", out.Slot)
+		return fmt.Errorf("another peer slashed the provider, in slot %d", out.Slot)
 	}
 	r.Burned, r.Transactions = market.Amount(out.Burned), out.Transactions
 	said := map[sign.Key]market.Amount{}
@@ -95,7 +95,7 @@ func (s *slash) submit(ctx context.Context) (err error) {
 	return err
 }
 
-// holdings are the tokens of the buyers' and the third peer's own keys, which stakes are paid to.
+// holdings are the tokens of the buyers' and the third peer's own keys, the recipients of slashed stakes.
 func (s *slash) holdings(ctx context.Context) (map[sign.Key]market.Amount, error) {
 	l, err := s.net.Ledger()
 	if err != nil {
@@ -133,16 +133,16 @@ func (s *slash) gained(
 		if missing == "" {
 			return now, nil
 		}
-		if err := pause(ctx, "the chain does not show what "+missing+" was paid"); err != nil {
+		if err := pause(ctx, "the chain does not show the payment to "+missing); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// check shows the table and returns an error for the rows that do not hold.
+// check shows the table and returns an error for each wrong row.
 func (s *slash) check(context.Context) error {
 	r, text := s.report, s.net.Genesis.FormatAmount
-	s.say("\n6. What came of it")
+	s.say("\n6. The outcome")
 	w := tabwriter.NewWriter(s.out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	row := func(cells ...any) { fmt.Fprintf(w, "   %v\t%v\t%v\t%v\t\n", cells...) }
 	row("", "before", "after", "")
@@ -163,14 +163,14 @@ func (s *slash) check(context.Context) error {
 	case r.StakeBefore == 0 || r.StakeAfter != 0:
 		return fmt.Errorf("the stake was %s and is %s", text(r.StakeBefore), text(r.StakeAfter))
 	case r.Provider != s.net.Peers[slashSeller].Key.String():
-		return fmt.Errorf("the proof is against %s", r.Provider)
+		return fmt.Errorf("the proof is against provider %s", r.Provider)
 	case paid != r.StakeBefore:
-		return fmt.Errorf("%s of a stake of %s went somewhere", text(paid), text(r.StakeBefore))
+		return fmt.Errorf("payments and burn add up to %s of a stake of %s", text(paid), text(r.StakeBefore))
 	case 2*r.Burned < r.StakeBefore || r.SupplyBefore < r.SupplyAfter+r.Burned:
 		return fmt.Errorf("%s burned, and the supply went from %s to %s",
 			text(r.Burned), text(r.SupplyBefore), text(r.SupplyAfter))
 	case r.Reporter.Payment == 0:
-		return errors.New("the reporter got nothing")
+		return errors.New("the submitter received no payment")
 	}
 	for _, b := range r.Buyers {
 		if b.Loss == 0 || b.Payment < b.Loss {

@@ -15,9 +15,8 @@ import (
 	"syscall"
 )
 
-// Build compiles a Go package to a static program of this machine's kind, which needs nothing of its image. Tests of
-// many packages want the same programs: each is linked once, kept in the user's cache, and copied while it is up to
-// date.
+// Build compiles a Go package to a static program for this machine, which needs no files of its image. Tests of many
+// packages share programs: each program is linked once, cached, and copied while it is up to date.
 func Build(out, pkg string) error {
 	kept, err := keptAt(pkg)
 	if err != nil {
@@ -42,8 +41,7 @@ func Build(out, pkg string) error {
 	return nil
 }
 
-// keptAt returns the place of a package's program in the cache. All checkouts share it: Go rebuilds an outdated
-// program.
+// keptAt returns the path of a package's program in the cache. All checkouts share it: Go rebuilds an outdated program.
 func keptAt(pkg string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {

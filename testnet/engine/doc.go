@@ -1,6 +1,6 @@
-// Package engine runs a Docker engine of its own, from the machine's packages, and a registry that it can reach, for
-// tests and demonstrations of containers. The engine lives in a network namespace and a directory of its own and
-// touches no other engine; nothing of it is left when it is closed.
+// Package engine runs a separate Docker engine, from the machine's packages, and a registry that it can reach, for
+// tests and demonstrations of containers. The engine uses its own network namespace and directory and affects no other
+// engine; closing it removes everything.
 //
 //	<dir>/sock    its API                  <dir>/data    images and containers
 //	<dir>/exec    running state            <dir>/log     its log

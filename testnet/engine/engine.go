@@ -24,7 +24,7 @@ import (
 	"github.com/starling-network/starling/testnet/natlab"
 )
 
-// startTime bounds how long an engine may take until it answers.
+// startTime bounds the start of an engine.
 const startTime = time.Minute
 
 // programs are the programs of an engine, with their Debian packages.
@@ -32,10 +32,10 @@ var programs = []string{"dockerd", "containerd", "runc", "iptables", "ip"}
 
 const packages = "docker.io runc iptables iproute2"
 
-// ErrUnavailable means that no engine can be started on this machine; its text says why.
+// ErrUnavailable means that no engine can be started on this machine; its text has the reason.
 var ErrUnavailable = errors.New("no container engine can be started here")
 
-// Available returns an error if there can be no engine here.
+// Available returns an error if no engine can run on this machine.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it needs root", ErrUnavailable)
@@ -50,22 +50,22 @@ func Available() error {
 
 // Options of an engine.
 type Options struct {
-	Args []string // more arguments of dockerd
-	Env  []string // more of its environment
+	Args []string // additional arguments of dockerd
+	Env  []string // additional environment variables
 }
 
-// Engine is a dockerd. It dies with this process; its directory and the containers of one with --live-restore do not.
+// Engine is a dockerd. It ends with this process; its directory remains, and its containers with --live-restore.
 type Engine struct {
 	Dir string
-	Net *natlab.Namespace // where it and its registry live
+	Net *natlab.Namespace // namespace of the engine and its registry
 
 	opts   Options
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
 
-// Start starts an engine in a new directory and returns when it answers. The error is ErrUnavailable where there can be
-// none. Close it.
+// Start starts an engine in a new directory and returns when it answers. The caller must Close it. The error is
+// ErrUnavailable if this machine cannot run one.
 func Start(ctx context.Context, o Options) (*Engine, error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func Start(ctx context.Context, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{Dir: dir, opts: o}
-	if err = os.Chmod(dir, 0o711); err == nil { // an engine that maps users wants it
+	if err = os.Chmod(dir, 0o711); err == nil { // needed by an engine that maps users
 		e.Net, err = natlab.NewNamespace()
 	}
 	if err == nil {
@@ -87,13 +87,13 @@ func Start(ctx context.Context, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Host is its address, as DOCKER_HOST has it.
+// Host is the engine's address in the form of DOCKER_HOST.
 func (e *Engine) Host() string { return "unix://" + e.socket() }
 
 func (e *Engine) socket() string { return filepath.Join(e.Dir, "sock") }
 
-// run starts the daemon and waits until it answers. The kernel ends the daemon when the thread that started it ends, so
-// that thread is kept for as long as it runs.
+// run starts the daemon and waits until it answers. The kernel ends the daemon with the thread that started it, so run
+// keeps that thread.
 func (e *Engine) run(ctx context.Context) error {
 	log, err := os.OpenFile(filepath.Join(e.Dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -107,7 +107,7 @@ func (e *Engine) run(ctx context.Context) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	started, exited := make(chan error), make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread is in another namespace
+		runtime.LockOSThread() // never unlocked: the thread is in another namespace
 		err := e.Net.Enter()
 		if err == nil {
 			err = cmd.Start()
@@ -157,28 +157,28 @@ func (e *Engine) Call(ctx context.Context, method, path string, body, to any) er
 		return fmt.Errorf("the engine answers %s: %s", res.Status, bytes.TrimSpace(said))
 	}
 	if to == nil {
-		_, err = io.Copy(io.Discard, res.Body) // a pull is done when its answer ends
+		_, err = io.Copy(io.Discard, res.Body) // a pull ends with its response
 		return err
 	}
 	return json.NewDecoder(res.Body).Decode(to)
 }
 
-// Container is one as the engine has it.
+// Container is a container as the engine reports it.
 type Container struct {
 	ID      string
 	State   string // running, paused, exited, …
-	Status  string // for people
+	Status  string // human-readable
 	Command string
 	Names   []string
 }
 
-// Sidecar reports whether it is a container that only holds a network. A peer that starts makes one that no job is in,
-// to see whether it can, and takes it away again.
+// Sidecar reports whether the container only holds a network. A starting peer creates and removes a sidecar without a
+// job, to test whether it can.
 func (c Container) Sidecar() bool {
 	return slices.ContainsFunc(c.Names, func(name string) bool { return strings.HasSuffix(name, "-net") })
 }
 
-// Containers lists all.
+// Containers lists all containers.
 func (e *Engine) Containers(ctx context.Context) (all []Container, err error) {
 	if err = e.Call(ctx, http.MethodGet, "/containers/json?all=1", nil, &all); err != nil {
 		err = fmt.Errorf("listing containers: %w", err)
@@ -186,7 +186,7 @@ func (e *Engine) Containers(ctx context.Context) (all []Container, err error) {
 	return all, err
 }
 
-// answers waits until the engine does.
+// answers waits until the engine answers.
 func (e *Engine) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -197,7 +197,7 @@ func (e *Engine) answers(ctx context.Context) error {
 		}
 		select {
 		case <-e.exited:
-			return fmt.Errorf("it ended: %s", e.cmd.ProcessState)
+			return fmt.Errorf("the engine ended: %s", e.cmd.ProcessState)
 		case <-ctx.Done():
 			return errors.Join(err, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
@@ -218,22 +218,22 @@ func (e *Engine) Running() bool {
 	}
 }
 
-// Signal sends the daemon a signal that ends it and waits for its end.
+// Signal sends the daemon a terminating signal and waits for its end.
 func (e *Engine) Signal(sig syscall.Signal) {
 	_ = e.cmd.Process.Signal(sig)
 	<-e.exited
 }
 
-// Restart starts a daemon that has ended again, on its old state.
+// Restart starts an ended daemon again, on its old state.
 func (e *Engine) Restart(ctx context.Context) error {
-	// A containerd dies with its daemon; where nobody reaps the dead, the new daemon takes it for alive.
+	// A containerd ends with its daemon. If no process reaps it, the new daemon takes it for alive.
 	for _, f := range []string{"pid", "exec/containerd/containerd.pid"} {
 		_ = os.Remove(filepath.Join(e.Dir, f))
 	}
 	return e.run(ctx)
 }
 
-// Close ends the daemon and removes all that it left.
+// Close ends the daemon and removes all its files.
 func (e *Engine) Close() error {
 	if e.Running() {
 		e.Signal(syscall.SIGTERM)
@@ -252,8 +252,8 @@ func (e *Engine) Close() error {
 	return errors.Join(err, os.RemoveAll(e.Dir))
 }
 
-// killRest ends the processes that a killed daemon left: its containerd, the shims and sandboxes of gVisor, by this
-// directory in their command lines.
+// killRest ends the remaining processes of a killed daemon: its containerd, the shims and sandboxes of gVisor. It
+// recognizes them by this directory in their command lines.
 func (e *Engine) killRest() {
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range processes {

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Layer is a layer of an image in a file of this machine: a plain tar. It is not packed, so that hundreds of megabytes
-// are not packed and unpacked between processes of one machine.
+// Layer is a layer of an image in a file of this machine: an uncompressed tar, because compression between processes of
+// one machine costs time.
 type Layer struct {
 	path string
 	hash v1.Hash
@@ -26,7 +26,7 @@ type Layer struct {
 
 var _ v1.Layer = (*Layer)(nil)
 
-// OpenLayer reads through a tar file for its digest.
+// OpenLayer reads a tar file to compute its digest.
 func OpenLayer(path string) (*Layer, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,25 +41,25 @@ func OpenLayer(path string) (*Layer, error) {
 	return &Layer{path: path, size: n, hash: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}}, nil
 }
 
-// Digest is of the file.
+// Digest is the digest of the file.
 func (l *Layer) Digest() (v1.Hash, error) { return l.hash, nil }
 
-// DiffID is of the tar, which the file is.
+// DiffID is the digest of the tar, which is the file.
 func (l *Layer) DiffID() (v1.Hash, error) { return l.hash, nil }
 
-// Compressed is the file.
+// Compressed returns the file.
 func (l *Layer) Compressed() (io.ReadCloser, error) { return os.Open(l.path) }
 
-// Uncompressed is the file.
+// Uncompressed returns the file.
 func (l *Layer) Uncompressed() (io.ReadCloser, error) { return os.Open(l.path) }
 
-// Size is the file's, in bytes.
+// Size is the size of the file in bytes.
 func (l *Layer) Size() (int64, error) { return l.size, nil }
 
 // MediaType is the type of a plain tar.
 func (l *Layer) MediaType() (types.MediaType, error) { return types.OCIUncompressedLayer, nil }
 
-// blobs are a registry's blobs: pushed ones in memory, and files in their places.
+// blobs are a registry's blobs: pushed blobs in memory, and files on disk.
 type blobs struct {
 	memory interface {
 		registry.BlobHandler
@@ -108,7 +108,7 @@ func (b *blobs) Stat(ctx context.Context, repo string, h v1.Hash) (int64, error)
 	return b.memory.Stat(ctx, repo, h)
 }
 
-// Put keeps a blob that was pushed.
+// Put stores a pushed blob.
 func (b *blobs) Put(ctx context.Context, repo string, h v1.Hash, content io.ReadCloser) error {
 	return b.memory.Put(ctx, repo, h, content)
 }

@@ -30,28 +30,28 @@ import (
 	"github.com/starling-network/starling/testnet/natlab"
 )
 
-// The credentials that a registry takes for its private images.
+// The credentials for a registry's private images.
 const (
 	User     = "buyer"
 	Password = "hush-registry-password"
 )
 
-// Registry is a registry of images that peers reach at the loopback address of their network namespaces, when their
+// Registry is a registry of images that peers reach at the loopback address of their network namespaces, if their
 // configuration allows it. Its behaviour depends on the image's name: "private/…" requires a password,
-// "broken/manifests…" and "broken/layers…" send other bytes than were pushed, "gone/…" breaks off.
+// "broken/manifests…" and "broken/layers…" send other bytes than the pushed ones, "gone/…" closes the connection early.
 type Registry struct {
 	Addr    string // host:port
-	Private string // the one that asks for a password
+	Private string // registry that requires a password
 
 	inner     http.Handler
 	blobs     *blobs
 	listeners []net.Listener
 	mu        sync.Mutex
-	layers    map[string]v1.Layer // by content's name
+	layers    map[string]v1.Layer // by the content's name
 }
 
 // NewRegistry serves an empty registry from this process, in its network namespace and in others at the same address.
-// Close it.
+// The caller must Close it.
 func NewRegistry(in ...*natlab.Namespace) (*Registry, error) {
 	r := &Registry{layers: map[string]v1.Layer{}, blobs: newBlobs()}
 	r.inner = registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(r.blobs))
@@ -77,10 +77,10 @@ func NewRegistry(in ...*natlab.Namespace) (*Registry, error) {
 	return r, nil
 }
 
-// Addrs are the addresses that the configuration of a peer has to allow.
+// Addrs are the addresses to allow in the configuration of a peer.
 func (r *Registry) Addrs() []string { return []string{r.Addr, r.Private} }
 
-// Close ends it.
+// Close stops the registry.
 func (r *Registry) Close() error {
 	var errs []error
 	for _, l := range r.listeners {
@@ -114,7 +114,7 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request, private bool)
 	}
 	if strings.Contains(repo, what) && len(body) > 0 {
 		if what == "/manifests/" {
-			body = append(body, ' ') // the same JSON
+			body = append(body, ' ') // equal JSON, another digest
 		} else {
 			body[len(body)/2] ^= 1
 		}
@@ -141,7 +141,7 @@ func (r *Registry) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// File of an image. Its path ends with a slash if it is a directory.
+// File is a file of an image. Its path ends with a slash if it is a directory.
 type File struct {
 	Path string
 	From string // this machine's file, or
@@ -195,8 +195,8 @@ func (r *Registry) layer(files []File) (v1.Layer, error) {
 	return layer, err
 }
 
-// Push makes an image of files for this machine and returns its name, by digest. change, if not nil, changes its
-// configuration; else it has nothing but an entrypoint, the first file.
+// Push makes an image from files for this machine and returns its name, by digest. change is optional; if nil, the
+// configuration has only an entrypoint: the first file.
 func (r *Registry) Push(repo string, change func(*v1.ConfigFile), files ...File) (string, error) {
 	return r.push(repo, nil, files, func(cfg *v1.ConfigFile) {
 		cfg.Config.Entrypoint = []string{files[0].Path}
@@ -206,9 +206,9 @@ func (r *Registry) Push(repo string, change func(*v1.ConfigFile), files ...File)
 	})
 }
 
-// PushLayers makes an image of layers, the lowest first, and of files above them, if any, and returns its name, by
+// PushLayers makes an image from layers, the lowest first, and optional files above them. It returns its name, by
 // digest. The layers stay in their files until an engine requests them. change changes its configuration, which is
-// empty.
+// empty otherwise.
 func (r *Registry) PushLayers(
 	repo string, change func(*v1.ConfigFile), layers []*Layer, files ...File,
 ) (string, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// faults causes the possible faults of a helper, and checks that each is reported by its name and that the next call
+// faults causes the possible faults of a helper. It checks that each returns its own error and that the next call
 // works.
 func (b *bench) faults(ctx context.Context) (string, error) {
 	w := b.over(b.sizes.steps[0])
@@ -30,7 +30,7 @@ func (b *bench) faults(ctx context.Context) (string, error) {
 	}{
 		{"its process is killed while it multiplies", b.killed, cuda.ErrHelper},
 		{"a fill is cancelled", b.cancelled, context.DeadlineExceeded},
-		{"a dataset that no card has room for", func(ctx context.Context, _ device.Dataset) error {
+		{"a dataset larger than any card's memory", func(ctx context.Context, _ device.Dataset) error {
 			return b.device.Fill(ctx, device.Dataset{Seed: seed(), Cells: challenge.MaxCells, Work: 1})
 		}, device.ErrMemory},
 		{"another card's UUID", func(ctx context.Context, _ device.Dataset) error {
@@ -38,8 +38,8 @@ func (b *bench) faults(ctx context.Context) (string, error) {
 			if err != nil {
 				return err
 			}
-			if !b.report.GPU { // the interpreter is whatever it is asked to be
-				return errors.Join(cuda.ErrCUDA, errors.New("not shown: the interpreter has any UUID"), d.Close())
+			if !b.report.GPU { // the interpreter accepts any UUID
+				return errors.Join(cuda.ErrCUDA, errors.New("not shown: the interpreter accepts any UUID"), d.Close())
 			}
 			return d.Close()
 		}, cuda.ErrCUDA},
@@ -50,7 +50,7 @@ func (b *bench) faults(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("%s: %w, want %w", f.what, err, f.want)
 		}
 		b.report.Faults = append(b.report.Faults, Fault{f.what, err.Error()})
-		// A helper that ended is started again after a pause.
+		// An ended helper is restarted after a pause.
 		if _, err := scenarios.Until(ctx, func() (bool, string, error) {
 			err := b.device.Fill(ctx, of)
 			return err == nil, "", err
@@ -64,10 +64,10 @@ func (b *bench) faults(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("after %s: %w", f.what, err)
 		}
 	}
-	return fmt.Sprintf("%d faults, each told by its name, and the next call worked", len(b.report.Faults)), nil
+	return fmt.Sprintf("%d faults, each reported by its own error, and the next call worked", len(b.report.Faults)), nil
 }
 
-// helpers are the processes of this one that are helpers.
+// helpers returns the child processes that are helpers.
 func helpers() ([]int, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -77,7 +77,7 @@ func helpers() ([]int, error) {
 	for _, path := range stats {
 		raw, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		// pid (comm) state ppid …
 		pid, rest, ok := strings.Cut(string(raw), " (")
@@ -93,9 +93,9 @@ func helpers() ([]int, error) {
 	return out, nil
 }
 
-// killed has a helper computing, and kills its process.
+// killed starts a computation in a helper, and kills its process.
 func (b *bench) killed(ctx context.Context, _ device.Dataset) error {
-	if err := b.device.Refresh(ctx); err != nil { // it runs
+	if err := b.device.Refresh(ctx); err != nil { // starts the helper
 		return err
 	}
 	all, err := helpers()
@@ -114,7 +114,7 @@ func (b *bench) killed(ctx context.Context, _ device.Dataset) error {
 	select {
 	case err := <-done:
 		return fmt.Errorf("before it was killed: %w", err)
-	case <-time.After(50 * time.Millisecond): // whether it computes then, or is between two products, it is lost
+	case <-time.After(50 * time.Millisecond): // the helper is lost during or between two products
 	}
 	if err := syscall.Kill(all[0], syscall.SIGKILL); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (b *bench) killed(ctx context.Context, _ device.Dataset) error {
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
-// cancelled gives a fill of all of the memory less time than it takes.
+// cancelled cancels a fill of the whole memory before it completes.
 func (b *bench) cancelled(ctx context.Context, _ device.Dataset) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
 	defer cancel()

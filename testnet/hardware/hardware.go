@@ -1,22 +1,21 @@
-// Package hardware compares a GPU with the definition of audits' questions, and measures it, through the programs that
-// a peer uses: device, helper process and kernels. testnet/scenarios/gpu.sh runs it on a machine that has a GPU, within
-// ten minutes:
+// Package hardware compares a GPU with the definition of the audits' challenges, and measures it, through the
+// components of a peer: device, helper process and kernels. testnet/scenarios/gpu.sh runs it on a machine with a GPU,
+// within ten minutes:
 //
-//	identity     the card by NVML and nvidia-smi; how long a helper takes to open it
+//	identity     the card by NVML and nvidia-smi; the time in which a helper opens it
 //	self-test    starling-cuda --self-test: kernels against the processor, registers, rates of each kernel
-//	products     the products that an audit asks of the class, with the tree over them
+//	products     the products of an audit of the class, with the tree over them
 //	curve        fills of more and more of the memory, and a walk over each
-//	comparison   walkers over the fullest memory, shapes drawn at random and tiles of the largest one, against the
-//	             definition
-//	two helpers  two processes on one card at once; one that wants memory which the other has
+//	comparison   walkers over the fullest memory, random shapes and tiles of the largest shape, against the definition
+//	two helpers  two processes on one card at once; a process that requests the other's memory
 //	load         a program that computes on the card, before, beside and after an audit
 //	probes       a buyer's probes of a leased card
-//	faults       a helper that is killed, a fill that is cancelled, another card's UUID, too large a dataset; each
-//	             then works again
-//	job          a CUDA program in a container by `starling run --gpus 1`, where an engine with NVIDIA's hook is there
+//	faults       a killed helper, a cancelled fill, another card's UUID, a dataset that is too large; the next call
+//	             works
+//	job          a CUDA program in a container by `starling run --gpus 1`, if an engine has NVIDIA's hook
 //
-// The report says of which card it is. The tests run the same in small over the PTX interpreter, and that report says
-// that it is of no GPU.
+// The report names the card. The tests run the same steps in small over the PTX interpreter, and mark their report as
+// one without a GPU.
 package hardware
 
 import (
@@ -42,47 +41,47 @@ import (
 // Config sets the measurements and the places of the results.
 type Config struct {
 	Starling   string // the peer's program, with starling-cuda and starling-nvml beside it
-	UUID       string // of the GPU; empty: the first that can be sold
-	Small      bool   // sizes that the PTX interpreter does in seconds
-	Dir        string // for the job's files
+	UUID       string // of the GPU; "" selects the first sellable one
+	Small      bool   // use sizes that the PTX interpreter runs in seconds
+	Dir        string // directory of the job's files
 	Out        string // JSON file of the report
-	Benchmarks string // file with the table of measured cards, which gets a row; empty: none does
+	Benchmarks string // file with the table of measured cards, to add a row; optional
 	Say        func(format string, args ...any)
 }
 
 // stepTime bounds one step.
 const stepTime = 5 * time.Minute
 
-// bench is a card that is measured.
+// bench is a measured card.
 type bench struct {
 	Config
 	report *Report
 	helper string
 	sizes  sizes
-	device *cuda.Device // of most steps
+	device *cuda.Device // shared by most steps
 }
 
-// sizes are how much is asked.
+// sizes are the sizes of the challenges.
 type sizes struct {
-	shape    challenge.Shape // an audit's
-	walk     challenge.Walk  // likewise, over the fullest dataset
-	steps    []uint64        // bytes of the datasets of the curve, ascending; the last is as much as an audit asks
-	repeat   int             // how often products are measured
-	shapes   int             // drawn at random, and compared whole
-	most     uint64          // operations of each of them, at most
-	tiles    int             // of an audit's products, compared
-	load     challenge.Shape // work of the program beside
-	loadTime time.Duration   // that it is measured alone
+	shape    challenge.Shape // as in an audit
+	walk     challenge.Walk  // as in an audit, over the fullest dataset
+	steps    []uint64        // bytes of the datasets of the curve, ascending; the last is the size of an audit
+	repeat   int             // number of measurements of the products
+	shapes   int             // number of random shapes, compared in full
+	most     uint64          // highest number of operations of a random shape
+	tiles    int             // number of compared tiles of an audit's products
+	load     challenge.Shape // work of the concurrent program
+	loadTime time.Duration   // time in which it is measured alone
 }
 
-// Run measures, and writes the report, also one of a card that failed. The error says that something did or that
-// nothing was measured.
+// Run measures a card, and writes the report even after a failure. It returns an error if a step failed or nothing was
+// measured.
 func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
 	b := &bench{Config: cfg, report: &Report{At: time.Now().UTC().Truncate(time.Second)}}
 	b.helper = filepath.Join(filepath.Dir(cfg.Starling), cuda.HelperName)
 	o := scenarios.Options{Say: cfg.Say}
 	rows, err := scenarios.Play(ctx,
-		o, stepTime, []scenarios.Step{{What: "which card it is, and that a helper opens it", Run: b.identify}})
+		o, stepTime, []scenarios.Step{{What: "identity of the card, opened by a helper", Run: b.identify}})
 	if err == nil && rows[0].Err == nil {
 		more, playErr := scenarios.Play(ctx, o, stepTime, []scenarios.Step{
 			{What: "starling-cuda compares the kernels with the processor", Run: b.selfTest},
@@ -91,9 +90,9 @@ func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
 			{What: "walkers over the fullest memory, by the definition", Run: b.compareWalk},
 			{What: "products of many shapes, by the definition", Run: b.compareProducts},
 			{What: "two helpers on one card", Run: b.two},
-			{What: "an audit beside a program that computes", Run: b.beside},
+			{What: "an audit beside a computing program", Run: b.beside},
 			{What: "probes of a leased card", Run: b.probes},
-			{What: "helpers that are killed, cancelled and refused", Run: b.faults},
+			{What: "killed, cancelled and refused helpers", Run: b.faults},
 			{What: "a CUDA program, by starling run --gpus 1", Run: b.job},
 		})
 		rows, err = append(rows, more...), playErr
@@ -116,7 +115,7 @@ func Run(ctx context.Context, cfg Config) ([]scenarios.Row, error) {
 	return rows, err
 }
 
-// identify finds the card and opens it twice: with nothing compiled before, and with the driver's cache.
+// identify finds the card and opens it twice: without compiled kernels, and with the driver's cache.
 func (b *bench) identify(ctx context.Context) (string, error) {
 	r := b.report
 	var found gpu.Device
@@ -138,7 +137,7 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 		b.UUID = found.UUID
 	}
 	if b.UUID == "" {
-		return "", errors.New("this machine has no NVIDIA GPU that could be sold (see starling provider gpus), " +
+		return "", errors.New("this machine has no sellable NVIDIA GPU (see starling provider gpus), " +
 			"so nothing can be measured")
 	}
 	if smi, err := exec.LookPath("nvidia-smi"); err == nil {
@@ -167,7 +166,7 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 	}
 	var err error
 	if r.OpenCold, err = open("1"); err == nil {
-		if _, err = open("0"); err == nil { // the first fills the driver's cache
+		if _, err = open("0"); err == nil { // the first call fills the driver's cache
 			r.OpenWarm, err = open("0")
 		}
 	}
@@ -182,8 +181,8 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 		r.GPU = !found.Simulated
 	}
 	if !r.GPU {
-		r.Note = "interpreter, not a GPU: neither NVML nor the kernel's driver knows this device, " +
-			"and what follows says nothing of hardware"
+		r.Note = "interpreter, not a GPU: unknown to NVML and the kernel's driver, " +
+			"and the figures are not those of hardware"
 	}
 	if err := b.size(info); err != nil {
 		return "", err
@@ -196,7 +195,7 @@ func (b *bench) identify(ctx context.Context) (string, error) {
 	return what, nil
 }
 
-// size sets the size of the questions to the card.
+// size sets the sizes of the challenges to the card.
 func (b *bench) size(info device.Info) error {
 	if b.Small {
 		b.sizes = sizes{

@@ -14,10 +14,10 @@ import (
 	"github.com/starling-network/starling/testnet"
 )
 
-// glibc is an image with the files that the driver's library needs.
+// glibc is an image with the libraries that the driver needs.
 const glibc = "docker.io/library/debian:stable-slim"
 
-// hook reports whether this machine's container engine gives GPUs to containers, and why not.
+// hook returns an error if this machine's container engine cannot give GPUs to containers.
 func hook(ctx context.Context) error {
 	docker, err := exec.LookPath("docker")
 	if err != nil {
@@ -28,14 +28,14 @@ func hook(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("no container engine answers: %w", err)
 	case !strings.Contains(string(out), "nvidia"):
-		return errors.New("the container engine has no hook of NVIDIA's (Container Toolkit)")
+		return errors.New("the container engine lacks NVIDIA's hook (Container Toolkit)")
 	}
 	return nil
 }
 
 // job has a buyer on a free network of two peers run a CUDA program on the card, in a container, by `starling run
-// --gpus 1`: starling-cuda, which compares the card with the processor. Where no engine gives GPUs to containers the
-// same program runs beside the peers, with the environment that it would have in the container, and the report says so.
+// --gpus 1`: starling-cuda, which compares the card with the processor. If no engine gives GPUs to containers, the same
+// program runs beside the peers with the environment of the container, and the report notes it.
 func (b *bench) job(ctx context.Context) (_ string, err error) {
 	without := hook(ctx)
 	if !b.report.GPU {
@@ -45,7 +45,7 @@ func (b *bench) job(ctx context.Context) (_ string, err error) {
 		cmd := exec.CommandContext(ctx, b.helper, "--self-test", "--quick")
 		cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+b.UUID, "NVIDIA_VISIBLE_DEVICES="+b.UUID)
 		out, err := cmd.CombinedOutput()
-		how := fmt.Sprintf("NOT by starling run and in no container (%v): "+
+		how := fmt.Sprintf("NOT by starling run, and outside a container (%v): "+
 			"starling-cuda --self-test --quick on this machine, restricted to the card",
 			without)
 		return b.ran(how, string(out), err)
@@ -70,11 +70,11 @@ func (b *bench) job(ctx context.Context) (_ string, err error) {
 	return b.ran("starling run --gpus 1: starling-cuda --self-test --quick in a container", string(out), err)
 }
 
-// ran notes the program's output.
+// ran records the program's output.
 func (b *bench) ran(how, said string, err error) (string, error) {
 	said = strings.TrimSpace(said)
 	if err == nil && !strings.Contains(said, "same ") {
-		err = errors.New("it compared nothing")
+		err = errors.New("the program compared nothing")
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: %w: %s", how, err, said)
@@ -83,7 +83,7 @@ func (b *bench) ran(how, said string, err error) (string, error) {
 	return how, nil
 }
 
-// digest pulls an image and names it as jobs must.
+// digest pulls an image and returns its name with a digest.
 func digest(ctx context.Context) (string, error) {
 	if out, err := exec.CommandContext(ctx, "docker", "pull", "--quiet", glibc).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("pulling %s: %w: %s", glibc, err, out)

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// load is a program that computes on the card until it is ended, and counts.
+// load is a program that computes on the card until it is stopped, and counts.
 type load struct {
 	stop chan struct{}
 	done chan error
@@ -47,7 +47,7 @@ func (l *load) count() int {
 	return l.n
 }
 
-// beside measures a program on the card before, during and after an audit, and the audit beside it.
+// beside measures a program on the card before, during and after an audit, and the audit itself.
 func (b *bench) beside(ctx context.Context) (_ string, err error) {
 	w := b.over(b.sizes.steps[len(b.sizes.steps)-1] / 2)
 	of := device.Of(seed(), w)
@@ -62,7 +62,7 @@ func (b *bench) beside(ctx context.Context) (_ string, err error) {
 	l := &load{stop: make(chan struct{}), done: make(chan error, 1)}
 	go l.run(ctx, other, b.sizes.load)
 	operations := float64(b.sizes.load.Operations())
-	// rate is the load's, over a time and until it has done at least one more.
+	// rate is the load's rate over a time with at least one more completed computation.
 	rate := func(meanwhile func() error) (float64, float64, error) {
 		from := l.count()
 		took, err := timed(func() error {
@@ -115,13 +115,13 @@ func (b *bench) beside(ctx context.Context) (_ string, err error) {
 	r.PerHour = max(1-r.During/r.Before, 0) * r.Audit / time.Hour.Seconds()
 	b.report.Beside = r
 	return fmt.Sprintf("%.3g operations/s before, %.3g during, %.3g after; products %.3f s, walk %.3f s beside it; "+
-		"an audit an hour costs it %.4f %%",
+		"an audit per hour costs it %.4f %%",
 		r.Before, r.During, r.After, r.Products, r.Walk, 100*r.PerHour), nil
 }
 
-// probes does the probes of a lease, in the size for a card of this rate.
+// probes runs the probes of a lease, in the size for a card of this rate.
 func (b *bench) probes(ctx context.Context) (string, error) {
-	rate := uint64(0) // not known
+	rate := uint64(0) // unknown
 	if p := b.report.Products; p != nil {
 		rate = uint64(p.Operations)
 	}

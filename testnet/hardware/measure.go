@@ -21,10 +21,10 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// errDiffers means that the card computes something else than the definition.
+// errDiffers means that the card's results differ from the definition.
 var errDiffers = errors.New("the card differs from the definition")
 
-// seed is one that no run had before.
+// seed returns a new random seed.
 func seed() (h sign.Hash) {
 	_, _ = rand.Read(h[:]) // never fails
 	return h
@@ -44,14 +44,14 @@ func median(xs []float64) float64 {
 	return xs[len(xs)/2]
 }
 
-// timed is how long something takes, seconds.
+// timed returns the duration of a call in seconds.
 func timed(f func() error) (float64, error) {
 	began := time.Now()
 	err := f()
 	return time.Since(began).Seconds(), err
 }
 
-// selfTest runs the helper's own test: all of it on a GPU, its small sizes elsewhere.
+// selfTest runs the helper's own test: in full on a GPU, with small sizes elsewhere.
 func (b *bench) selfTest(ctx context.Context) (string, error) {
 	args := []string{"--self-test"}
 	if b.Small {
@@ -75,12 +75,12 @@ func (b *bench) selfTest(ctx context.Context) (string, error) {
 		}
 	}
 	if same == 0 {
-		return "", errors.New("it compared nothing")
+		return "", errors.New("the self-test compared nothing")
 	}
-	return fmt.Sprintf("%d comparisons, all the same", same), nil
+	return fmt.Sprintf("%d comparisons, all equal", same), nil
 }
 
-// allowed is the time that a unit of the card's class may take for an audit's products and for a walk, seconds; 0 where
+// allowed is the allowed time in seconds of a unit of the card's class for an audit's products and for a walk; 0 if
 // audits have no limit.
 func (b *bench) allowed(s challenge.Shape, w challenge.Walk) (products, walk float64) {
 	floor, ok := audit.FloorOf(b.report.Class, market.Resources{VRAMMiB: b.report.VRAMMiB})
@@ -92,12 +92,12 @@ func (b *bench) allowed(s challenge.Shape, w challenge.Walk) (products, walk flo
 	return float64(p+spare) / 1e6, float64(k+spare) / 1e6
 }
 
-// products measures the first timed part of an audit: products, hashes of their tiles, the way to this process and the
-// tree.
+// products measures the first timed part of an audit: products, hashes of their tiles, the transfer to this process and
+// the tree.
 func (b *bench) products(ctx context.Context) (string, error) {
 	p := &Products{Shape: b.sizes.shape.String()}
 	p.Allowed, _ = b.allowed(b.sizes.shape, b.sizes.walk)
-	if _, err := b.device.Commit(ctx, seed(), b.sizes.shape); err != nil { // the clocks rise
+	if _, err := b.device.Commit(ctx, seed(), b.sizes.shape); err != nil { // raises the clocks
 		return "", err
 	}
 	for range b.sizes.repeat {
@@ -120,14 +120,14 @@ func (b *bench) products(ctx context.Context) (string, error) {
 	return text, nil
 }
 
-// over is the walk of audits over a dataset of some bytes.
+// over returns the walk of an audit over a dataset of some bytes.
 func (b *bench) over(bytes uint64) challenge.Walk {
 	w := b.sizes.walk
 	w.Cells = bytes / challenge.CellSize
 	return w
 }
 
-// walks walks once and builds the tree over the ends, as audits time it.
+// walks walks once and builds the tree over the ends, which is the timed part of an audit.
 func walks(ctx context.Context, d device.Walker, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
 	hashes, err := d.Walk(ctx, challenge.WalkKey(of.Seed), of, w)
 	if err != nil {
@@ -140,7 +140,7 @@ func walks(ctx context.Context, d device.Walker, of device.Dataset, w challenge.
 	return hashes, err
 }
 
-// curve fills more and more and walks over each.
+// curve fills increasing parts of the memory and walks over each.
 func (b *bench) curve(ctx context.Context) (string, error) {
 	var text []string
 	for _, bytes := range b.sizes.steps {
@@ -165,7 +165,7 @@ func (b *bench) curve(ctx context.Context) (string, error) {
 	return strings.Join(text, ", "), nil
 }
 
-// checkGroups walks over the resident dataset, and compares groups of walkers drawn at random with the definition.
+// checkGroups walks over the resident dataset, and compares random groups of walkers with the definition.
 func checkGroups(
 	ctx context.Context, d device.Walker, of device.Dataset, w challenge.Walk, groups int,
 ) (checked, differ int, err error) {
@@ -194,7 +194,7 @@ func checkGroups(
 	return checked, differ, nil
 }
 
-// compareWalk holds walkers over the fullest dataset against the definition: their reads lie all over it.
+// compareWalk compares walkers over the fullest dataset with the definition: their reads cover all of it.
 func (b *bench) compareWalk(ctx context.Context) (string, error) {
 	w := b.over(b.sizes.steps[len(b.sizes.steps)-1])
 	of := device.Of(seed(), w)
@@ -217,8 +217,8 @@ func (b *bench) compared(what string, count, differ int) (string, error) {
 	return text, nil
 }
 
-// compareProducts holds whole products of shapes drawn at random against the processor's, and tiles of an audit's
-// against the definition.
+// compareProducts compares whole products of random shapes with those of the processor, and tiles of an audit's
+// products with the definition.
 func (b *bench) compareProducts(ctx context.Context) (string, error) {
 	processor := cpu.New(cpu.Config{Memory: 1 << 20})
 	tiles, differ := 0, 0
@@ -269,7 +269,7 @@ func (b *bench) open(ctx context.Context) (*cuda.Device, error) {
 	return cuda.Open(ctx, cuda.Config{UUID: b.UUID, Helper: b.helper})
 }
 
-// two has two helpers answer on one card at once, and one ask for memory that the other has.
+// two runs two helpers on one card at once, and has the second request the memory of the first.
 func (b *bench) two(ctx context.Context) (_ string, err error) {
 	other, err := b.open(ctx)
 	if err != nil {
@@ -320,14 +320,14 @@ func (b *bench) two(ctx context.Context) (_ string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("all of the memory for the second: %w", err)
 	case b.report.GPU:
-		return "", errors.New("the second helper got memory that the first has")
+		return "", errors.New("the second helper got memory of the first")
 	default:
-		t.Refused = "not shown: each interpreter has memory of its own"
+		t.Refused = "not shown: each interpreter has its own memory"
 	}
 	if checked, differ, err := checkGroups(ctx, b.device, sets[0], w, 2); err != nil || differ > 0 {
 		return "", fmt.Errorf("the first helper afterwards: %d of %d walkers differ, %w", differ, checked, err)
 	}
 	return fmt.Sprintf("products %.3f s alone, %.3f s together; "+
-		"walk %.3f s alone, %.3f s together; memory that the other has: %s",
+		"walk %.3f s alone, %.3f s together; memory of the other: %s",
 		t.ProductsAlone, t.ProductsTogether, t.WalkAlone, t.WalkTogether, t.Refused), nil
 }

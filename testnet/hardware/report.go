@@ -16,20 +16,20 @@ import (
 // Report is the measurements of one card. Times are seconds.
 type Report struct {
 	At         time.Time    `json:"at"`
-	GPU        bool         `json:"gpu"` // NVML knows the card
+	GPU        bool         `json:"gpu"` // NVML lists the card
 	Note       string       `json:"note,omitempty"`
 	Model      string       `json:"model"`
 	UUID       string       `json:"uuid"`
 	Class      market.Class `json:"class"`
 	Capability uint32       `json:"capability"` // major · 10 + minor
-	VRAMMiB    uint32       `json:"vram_mib"`   // as NVML says it
-	FreeMiB    uint64       `json:"free_mib"`   // as CUDA says it, to a helper that has its kernels
+	VRAMMiB    uint32       `json:"vram_mib"`   // according to NVML
+	FreeMiB    uint64       `json:"free_mib"`   // according to CUDA, in a helper with loaded kernels
 	Driver     string       `json:"driver,omitempty"`
 	NvidiaSMI  []string     `json:"nvidia_smi,omitempty"`
-	OpenCold   float64      `json:"open_cold_s"` // a helper's start, kernels compiled
-	OpenWarm   float64      `json:"open_warm_s"` // the same, kernels from the driver's cache
+	OpenCold   float64      `json:"open_cold_s"` // start of a helper that compiles its kernels
+	OpenWarm   float64      `json:"open_warm_s"` // start with kernels from the driver's cache
 
-	SelfTest []string  `json:"self_test,omitempty"` // its lines
+	SelfTest []string  `json:"self_test,omitempty"` // output lines of the self-test
 	Products *Products `json:"products,omitempty"`
 	Curve    []Point   `json:"curve,omitempty"`
 	Compared []Compare `json:"compared,omitempty"`
@@ -42,15 +42,15 @@ type Report struct {
 	Failed   []string  `json:"failed,omitempty"`
 }
 
-// Products is how long an audit's products and their tree took.
+// Products is the duration of an audit's products and their tree.
 type Products struct {
 	Shape      string    `json:"shape"`
-	Seconds    []float64 `json:"seconds"` // each time
+	Seconds    []float64 `json:"seconds"` // of each measurement
 	Operations float64   `json:"operations_per_s"`
 	Allowed    float64   `json:"allowed_s,omitempty"` // for the class, with the network's share
 }
 
-// Point is a dataset of one size: how long it took to fill, and a walk over it with the tree over its ends.
+// Point is a dataset of one size: the times of its fill, and of a walk over it with the tree over its ends.
 type Point struct {
 	MiB     uint64  `json:"mib"`
 	Fill    float64 `json:"fill_s"`
@@ -72,7 +72,7 @@ type Two struct {
 	ProductsTogether float64 `json:"products_together_s"` // the slower one
 	WalkAlone        float64 `json:"walk_alone_s"`
 	WalkTogether     float64 `json:"walk_together_s"`
-	Refused          string  `json:"refused,omitempty"` // error of the second for memory that the first has
+	Refused          string  `json:"refused,omitempty"` // error of the second helper for memory of the first
 }
 
 // Beside is the cost of an audit for a program that computes on the card.
@@ -86,7 +86,7 @@ type Beside struct {
 	Walk     float64 `json:"walk_s"`
 }
 
-// Probes is how long those of leased cards took, which aim at 20 ms.
+// Probes are the durations of probes of leased cards, which aim at 20 ms.
 type Probes struct {
 	Shape  string  `json:"shape"`
 	Count  int     `json:"count"`
@@ -94,13 +94,13 @@ type Probes struct {
 	P99    float64 `json:"p99_s"`
 }
 
-// Fault is a fault of a helper, its error, and that the next call worked.
+// Fault is a fault of a helper, its error, and the result of the next call.
 type Fault struct {
 	What  string `json:"what"`
 	Error string `json:"error"`
 }
 
-// Job is the program that was run by `starling run --gpus 1`.
+// Job is the program of `starling run --gpus 1`.
 type Job struct {
 	How  string `json:"how"` // place of the run, and the devices visible there
 	Said string `json:"said,omitempty"`
@@ -110,16 +110,16 @@ type Job struct {
 type Floors struct {
 	Operations    uint64 `json:"operations"`     // two thirds of the measured rate
 	Reads         uint64 `json:"reads"`          // four fifths of it
-	OperationsNow uint64 `json:"operations_now"` // as audits have them
+	OperationsNow uint64 `json:"operations_now"` // present floor of audits
 	ReadsNow      uint64 `json:"reads_now"`
-	Source        string `json:"source"` // of those
+	Source        string `json:"source"` // of the present floors
 	Holds         bool   `json:"holds"`  // the card is above both
 }
 
-// errNothing means that a report is of nothing.
+// errNothing means that a report has no measurements.
 var errNothing = errors.New("nothing was measured")
 
-// measured is errNothing for a report without any rate, or in which nothing was compared.
+// measured returns errNothing for a report without any rate, or without comparisons.
 func (r *Report) measured() error {
 	switch {
 	case r.Products == nil || len(r.Products.Seconds) == 0:
@@ -169,7 +169,7 @@ const (
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n"
 )
 
-// row is the card's line of the table.
+// row is the card's row of the table.
 func (r *Report) row() string {
 	last := r.Curve[len(r.Curve)-1]
 	differ, of := 0, 0
@@ -183,8 +183,8 @@ func (r *Report) row() string {
 		differ, of)
 }
 
-// note puts the card's row into a file's table, in the place of an earlier one of the same model. A report of no GPU is
-// no row.
+// note writes the card's row into a file's table, in place of an earlier row of the same model. A report without a GPU
+// has no row.
 func (r *Report) note(path string) error {
 	if !r.GPU {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest"
 )
 
-// engine runs the Fake's programs as if they were containers: the last word of an image's repository names the program.
+// engine runs programs of the Fake as containers: the last word of an image's repository names the program.
 type engine struct {
 	*runtimetest.Fake
-	dir string // of modules that stand for images
+	dir string // directory of the modules that represent images
 }
 
 var (
@@ -24,7 +24,7 @@ var (
 	_ runtime.Images  = (*engine)(nil)
 )
 
-// image is the reference of the image that runs a program.
+// image returns the reference of a program's image.
 func image(program string) string {
 	return "docker.io/library/" + program + "@sha256:" + strings.Repeat("0f", 32)
 }
@@ -34,7 +34,7 @@ func (e *engine) module(image string) string {
 	return filepath.Join(e.dir, filepath.Base(name))
 }
 
-// Pull writes the module that stands for an image.
+// Pull writes the module that represents an image.
 func (e *engine) Pull(_ context.Context, image string, _ *runtime.RegistryAuth, _ func(done, total int64)) error {
 	if err := os.MkdirAll(e.dir, 0o700); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (e *engine) Pull(_ context.Context, image string, _ *runtime.RegistryAuth, 
 	return nil
 }
 
-// HasImage reports whether Pull was called for it.
+// HasImage reports whether Pull was called for the image.
 func (e *engine) HasImage(_ context.Context, image string) bool {
 	_, err := os.Stat(e.module(image))
 	return err == nil

@@ -19,17 +19,17 @@ import (
 // Hardware opens the device that answers audits for a unit.
 type Hardware = func(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error)
 
-// card is a piece of hardware with the processor's answers, and with times in the bubble's time: an audit takes the
-// card's time however busy this machine is. One card does one thing at a time, for any unit.
+// card is simulated hardware with the processor's answers and with times of the bubble: an audit takes the card's time
+// regardless of this machine's load. A card does one operation at a time, for any unit.
 type card struct {
 	turn  chan struct{}
-	share float64 // of the time that its class may take at the floor
+	share float64 // of the class's allowed time at the floor
 }
 
-// newCard is a card that needs such a share of the time that one of its class may take.
+// newCard returns a card that needs a share of the allowed time of its class.
 func newCard(share float64) *card { return &card{make(chan struct{}, 1), share} }
 
-// open has the card answer for a unit, and for as many as ask.
+// open has the card answer for a unit. A card can be opened for several units.
 func (c *card) open(_ context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
 	floor, _ := rules.FloorOf(u.Class, u.Resources)
 	product, walk := floor.Deadlines(asked.Shape, asked.Walk)
@@ -37,35 +37,35 @@ func (c *card) open(_ context.Context, u market.Unit, asked audit.Asked) (device
 	return &unit{d, c, product, walk}, nil
 }
 
-// works keeps the card busy.
+// works occupies the card for a time.
 func (c *card) works(micros uint64) {
 	c.turn <- struct{}{}
 	time.Sleep(time.Duration(c.share * float64(micros) * float64(time.Microsecond)))
 	<-c.turn
 }
 
-// unit is a card as one unit sees it.
+// unit is a unit's view of a card.
 type unit struct {
 	device.Device
 	card          *card
 	product, walk uint64 // microseconds at the floor of the class
 }
 
-// Multiply takes the card's time.
+// Multiply takes the card's time for products.
 func (u *unit) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
 	tiles, err := u.Device.Multiply(ctx, seed, s)
 	u.card.works(u.product)
 	return tiles, err
 }
 
-// Commit takes the card's time.
+// Commit takes the card's time for a fill.
 func (u *unit) Commit(ctx context.Context, seed sign.Hash, s challenge.Shape) (*challenge.Commitment, error) {
 	c, err := u.Device.Commit(ctx, seed, s)
 	u.card.works(u.product)
 	return c, err
 }
 
-// Walk takes the card's time; walking a group again is next to nothing of it.
+// Walk takes the card's time for a walk; a repeated walk of a group takes almost none.
 func (u *unit) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
 	groups, err := u.Device.Walk(ctx, key, of, w)
 	u.card.works(u.walk)
@@ -74,7 +74,7 @@ func (u *unit) Walk(ctx context.Context, key uint64, of device.Dataset, w challe
 
 var errMasks = errors.New("no mask is left")
 
-// mask gives hosts that nobody knows, one after the other; nil where there are none.
+// mask returns hosts with unknown keys, one per call, or an error if none is left; nil if the network has none.
 func (n *Net) mask() func() (*p2p.Host, sign.Private, error) {
 	if n.opts.Masks == 0 {
 		return nil

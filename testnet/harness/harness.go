@@ -1,11 +1,8 @@
-// Package harness runs whole peers inside one process, on a simulated network
-// and a ledger in memory, so that tests see days of a network's life in seconds:
-// in a testing/synctest bubble time passes only when every peer waits.
+// Package harness runs whole peers inside one process, on a simulated network and a ledger in memory, so that tests
+// cover days of a network in seconds: in a testing/synctest bubble time passes only while every peer waits.
 //
-// The peers are the real ones; simulated are the links (libp2p over QUIC on
-// packets in memory), the chain (chain/chaintest), the journal (store.Memory,
-// wrapped so that power can be cut at any write) and the sandbox
-// (runtimetest.Fake).
+// The peers are real. Simulated are the links (libp2p over QUIC on packets in memory), the chain (chain/chaintest), the
+// journal (store.Memory, wrapped for power cuts at any write) and the sandbox (runtimetest.Fake).
 package harness
 
 import (
@@ -35,49 +32,48 @@ import (
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
-// Options of a network. Zero values take the defaults beside them.
+// Options of a network. The default of a zero value is in the comment of the field.
 type Options struct {
-	Providers int           // peers that sell; 5
+	Providers int           // selling peers; 5
 	Buyers    int           // peers that only buy, numbered after the providers; 1
-	Strangers int           // hosts without a peer, numbered after the buyers, for tests of the protocols themselves; 0
-	Entries   int           // of the peers that only buy, so many relay for light clients; 0
+	Strangers int           // hosts without a peer, numbered after the buyers, for tests of the protocols; 0
+	Entries   int           // number of buyers that relay for light clients; 0
 	Units     uint32        // of each provider; 2
 	RTT       time.Duration // between any two peers; 2 ms
 	Programs  map[string]guest.Program
-	// Forged are the programs that a provider runs instead, by number.
+	// Forged are programs that a provider runs in place of the job's, by number.
 	Forged map[int]map[string]guest.Program
 	Chain  chaintest.Config
 	// Crash cuts the power of a peer at a write of its first process, counted from its start.
 	Crash map[int]Crash
-	// Price of each provider in base units per unit-hour, by number; missing ones ask 0.36 tokens.
+	// Price of each provider in base units per unit-hour, by number; the default is 0.36 tokens.
 	Price map[int]string
-	// Region of each provider, by number; missing ones are in "local".
+	// Region of each provider, by number; the default is "local".
 	Region map[int]string
 	// Limits are buyers' limits on the earnings of one provider in a day, in tokens, by the number of the peer.
 	Limits map[int]string
-	// GPUs of each provider, by number; missing ones have none.
+	// GPUs of each provider, by number; the default is none.
 	GPUs map[int]gpu.Source
-	// Hardware is the device that answers audits for a unit of each provider, by number; the processor for missing
-	// ones.
+	// Hardware is the device that answers audits for a unit of each provider, by number; the default is the processor.
 	Hardware map[int]Hardware
-	// Masks is how many canaries may be planted in all; 0: none are.
+	// Masks is the total number of canaries; 0 disables them.
 	Masks int
-	// Twin gives peers, by number, the key of another one: one peer in two processes that do not know of each other.
+	// Twin gives a peer, by number, the key of another peer: one identity in two independent processes.
 	Twin map[int]int
-	// Links says to which peers each connects when it starts, by number; missing ones connect to peer 0.
+	// Links are the peers to which each peer connects at its start, by number; the default is peer 0.
 	Links map[int][]int
 	// Configure changes the configuration of a peer, by number.
 	Configure func(i int, c *config.Config)
-	// Real makes a network with a genesis that is not marked as simulated.
+	// Real omits the genesis's mark of a simulated network.
 	Real bool
-	// Free makes a free network: nothing is paid, and slots are those of the clock. Others settle through Starling's
-	// program, as its model has it.
+	// Free makes a free network: no payments, and slots by the clock. Other networks settle through a model of
+	// Starling's program.
 	Free bool
-	// AuditSlots is the length of an audit's window; 0: nothing is audited. One window in AuditOneIn has an audit; 0:
+	// AuditSlots is the length of an audit window; 0 disables audits. One window in AuditOneIn has an audit; 0 means
 	// each.
 	AuditSlots uint64
 	AuditOneIn uint64
-	// ChainDown starts the network while its chain answers nobody.
+	// ChainDown starts the network while its chain answers no requests.
 	ChainDown bool
 	Log       *slog.Logger
 }
@@ -95,7 +91,7 @@ const (
 
 var escrowParams = escrow.Params{PollEvery: settlePoll, LookEvery: settleRetry, RetryAfter: settleRetry}
 
-// Net is a network of whole peers. Its methods are for the goroutine of the test.
+// Net is a network of whole peers. Its methods must be called from the test's goroutine.
 type Net struct {
 	Peers    []*Peer
 	Chain    *chaintest.Chain
@@ -107,12 +103,11 @@ type Net struct {
 	opts  Options
 	terms escrow.Net // on a network that is not free
 	net   *p2ptest.Net
-	masks atomic.Int64 // used
+	masks atomic.Int64 // number of used masks
 	stop  func()
 }
 
-// New makes the network and starts all peers, connected to peer 0. Everything
-// ends with the test.
+// New makes the network and starts all peers, connected to peer 0. The network ends with the test.
 func New(t testing.TB, o Options) *Net {
 	t.Helper()
 	if o.Providers == 0 {
@@ -170,14 +165,14 @@ func New(t testing.TB, o Options) *Net {
 	return n
 }
 
-// The network's terms: after a lease's end nobody waits for its provider for longer than ten
-// seconds, and its escrow lasts as much longer.
+// The network's terms: a provider has ten seconds to claim after a lease's end, and its escrow lasts ten seconds
+// longer.
 const (
 	responseSlots = 100
 	marginSlots   = 100
 )
 
-// oneIn is the genesis's: 0 where nothing is audited.
+// oneIn is the value of the genesis: 0 without audits.
 func oneIn(o Options) uint64 {
 	if o.AuditSlots == 0 {
 		return 0
@@ -191,7 +186,7 @@ func (n *Net) settleByProgram() {
 		MarginSlots: marginSlots, ResponseSlots: responseSlots, UnbondingSlots: 2000, EvidenceSlots: 1000,
 		MinStake: 1, AuditSlots: uint32(n.Genesis.AuditSlots),
 	}
-	if n.opts.AuditSlots > 0 { // judges have bonded something; too little to vote on anything else
+	if n.opts.AuditSlots > 0 { // judges need a bond, which is too small for other votes
 		p.Votes = account.Votes{VotingSlots: 100, LockSlots: 100, LeastBonded: 1 << 40, LeastBond: 1,
 			EpochSlots: 1 << 30, EpochsOfMonth: 1}
 	}
@@ -204,8 +199,8 @@ func (n *Net) settleByProgram() {
 // bonded is the bond of each judge.
 const bonded = 1000
 
-// bondAll registers and bonds the network's providers since its first slot: they judge. If they are too few to judge
-// one another, the first buyers bond as well.
+// bondAll registers and bonds the network's providers since its first slot, as judges. If they are too few to judge
+// one another, it also bonds the first buyers.
 func (n *Net) bondAll() {
 	if n.opts.AuditSlots == 0 {
 		return
@@ -217,15 +212,15 @@ func (n *Net) bondAll() {
 	}
 }
 
-// register has a peer registered, under an owner of its own, since the first slot.
+// register registers a peer, with its own owner, since the first slot.
 func (n *Net) register(k sign.Key, bonded uint64) {
 	n.Programs.Register(account.Provider{Peer: k, Owner: ownerOf(k), Payout: k, Stake: bonded, Bonded: bonded})
 }
 
-// ownerOf is the wallet of a registered peer.
+// ownerOf returns the wallet of a registered peer.
 func ownerOf(k sign.Key) sign.Key { return sign.Key(sign.Sum([]byte("owner"), k[:])) }
 
-// key is that of peer i.
+// key returns the key of peer i.
 func (n *Net) key(i int) sign.Key {
 	seed, err := p2p.SeedOf(p2ptest.Key(i))
 	if err != nil {
@@ -234,7 +229,7 @@ func (n *Net) key(i int) sign.Key {
 	return sign.NewPrivate(seed).Key()
 }
 
-// judges are the roster of committees.
+// judges returns the roster of committees.
 func (n *Net) judges() (out rules.Roster) {
 	for i := range max(n.opts.Providers, rules.MinBonded) {
 		out = append(out, rules.Member{Key: n.key(i), Owner: ownerOf(n.key(i)), Weight: bonded})
@@ -242,7 +237,7 @@ func (n *Net) judges() (out rules.Roster) {
 	return out
 }
 
-// access is the chain as a key sees it, and the program on it, if there is one.
+// access returns a key's access to the chain, and to the program on it if there is one.
 func (n *Net) access(key sign.Key) onchain.Access {
 	a := onchain.Access{Ledger: slots.Wall(slotMillis), Escrow: escrowParams}
 	if n.Programs != nil {
@@ -259,7 +254,7 @@ func (n *Net) mint(key sign.Key) {
 	}
 }
 
-// price is the providers' price unless Options.Price sets another.
+// price is the default price of providers.
 func (n *Net) price() (text string, p market.Price) {
 	if n.opts.Free {
 		return "0", 0
@@ -267,7 +262,7 @@ func (n *Net) price() (text string, p market.Price) {
 	return "0.36", 360_000
 }
 
-// host is the configuration of the host of peer i.
+// host returns the configuration of the host of peer i.
 func (n *Net) host(i int) p2p.Config {
 	return p2p.Config{NAT: p2p.NAT{Serve: i >= n.opts.Providers && i < n.opts.Providers+n.opts.Entries}}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
-// Light is a light client of the network, in the place of stranger i: its own process, as far as there are any here.
+// Light is a light client of the network, in place of stranger i. It simulates a separate process.
 type Light struct {
 	*Peer // its journal, files and key; Node is the light peer
 	*client.Client
@@ -35,8 +35,8 @@ func newPeer(n *Net, i int, seed [32]byte, home string, programs map[string]gues
 	}
 }
 
-// Light starts a light client in the place of the stranger with that number, funded like a buyer, which knows the
-// entries at first.
+// Light starts a light client in place of the stranger with that number, funded like a buyer. It starts with the
+// addresses of the entries.
 func (n *Net) Light(stranger int, entries ...*Peer) *Light {
 	n.t.Helper()
 	i := n.opts.Providers + n.opts.Buyers + stranger
@@ -79,7 +79,7 @@ func (l *Light) Start(entries ...*Peer) {
 	l.stop = p2ptest.Go(n.t, c.Serve)
 }
 
-// Stop ends the client's process in good order.
+// Stop ends the client's process gracefully.
 func (l *Light) Stop() {
 	l.stop()
 	l.host.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/provider"
 )
 
-// Overlays are those of a simulated network. They carry nothing; they record the members that each member lets in.
+// Overlays are the overlays of a simulated network. They carry no data, and record the admitted peers of each member.
 type Overlays struct {
 	mu      sync.Mutex
 	members map[market.OverlayKey]*Member
@@ -27,7 +27,7 @@ type Member struct {
 	of      *Overlays
 }
 
-// at joins the executions of one peer.
+// at returns the joiner for the executions of one peer.
 func (o *Overlays) at(id peer.ID) provider.Networks { return memberships{o, id} }
 
 type memberships struct {
@@ -40,7 +40,7 @@ func (m memberships) Join(j provider.Joining) (provider.Network, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := &Member{Peer: m.peer, Joining: j, of: o}
-	if j.Cluster == "" { // it has nobody to let in
+	if j.Cluster == "" { // no members to admit
 		return n, nil
 	}
 	if o.members == nil {
@@ -50,7 +50,7 @@ func (m memberships) Join(j provider.Joining) (provider.Network, error) {
 	return n, nil
 }
 
-// SetMembers replaces the members that are let in.
+// SetMembers replaces the admitted members.
 func (m *Member) SetMembers(others []provider.Peer) error {
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
@@ -58,7 +58,7 @@ func (m *Member) SetMembers(others []provider.Peer) error {
 	return nil
 }
 
-// Links say that those are reached that let this one in.
+// Links reports a member as reached if it admits this member.
 func (m *Member) Links() (out []provider.Link) {
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
@@ -72,7 +72,7 @@ func (m *Member) Links() (out []provider.Link) {
 	return out
 }
 
-// Close leaves.
+// Close leaves the overlay.
 func (m *Member) Close() error {
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *Member) Close() error {
 	return m.Joining.Tun.Close()
 }
 
-// lets reports whether the member with a key lets in another one, as the peer and at the address that it has.
+// lets reports whether the member with a key admits another one, by its peer and address.
 func (o *Overlays) lets(key, other market.OverlayKey) bool {
 	m, n := o.members[key], o.members[other]
 	return m != nil && n != nil && slices.ContainsFunc(m.others, func(p provider.Peer) bool {
@@ -92,7 +92,7 @@ func (o *Overlays) lets(key, other market.OverlayKey) bool {
 
 func (o *Overlays) reach(a, b market.OverlayKey) bool { return o.lets(a, b) && o.lets(b, a) }
 
-// Ranks are the members that there are now, of all clusters, by rank.
+// Ranks returns the present members of all clusters, by rank.
 func (o *Overlays) Ranks() map[uint32][]market.OverlayKey {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,7 +105,7 @@ func (o *Overlays) Ranks() map[uint32][]market.OverlayKey {
 	return out
 }
 
-// clusters are the members that there are now, by the cluster that they joined.
+// clusters returns the present members by cluster.
 func (o *Overlays) clusters() map[string][]market.OverlayKey {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -116,7 +116,7 @@ func (o *Overlays) clusters() map[string][]market.OverlayKey {
 	return out
 }
 
-// Reach reports whether two members reach each other: each lets the other in.
+// Reach reports whether two members reach each other: each admits the other.
 func (o *Overlays) Reach(a, b market.OverlayKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

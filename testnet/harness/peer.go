@@ -81,7 +81,7 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 	})
 	if err != nil {
 		cancel()
-		if p.power.down() { // it crashed while it started
+		if p.power.down() { // it crashed during its start
 			return
 		}
 		n.t.Fatalf("starting %s: %v", name(p.i), err)
@@ -105,7 +105,7 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 	}()
 }
 
-// Stop ends the peer's process in good order. Its journal and files stay.
+// Stop ends the peer's process gracefully. Its journal and files stay.
 func (p *Peer) Stop() {
 	if p.cancel == nil {
 		return
@@ -118,9 +118,8 @@ func (p *Peer) Stop() {
 	}
 }
 
-// Kill ends the peer as a power cut does: no message leaves it and no write
-// reaches its journal from now on. Its programs run on for a while. A peer that
-// crashed by itself is cleared away.
+// Kill ends the peer as a power cut does: from now on it sends no message and writes nothing to its journal. Its
+// programs run for a while. Kill also cleans up a peer that crashed by itself.
 func (p *Peer) Kill() {
 	p.power.cut()
 	p.net.net.Crash(p.i)
@@ -137,13 +136,13 @@ func (p *Peer) Restart() {
 	p.start(p.net.net.Restart(p.i, p.net.host(p.i)))
 }
 
-// Crashed is closed when the power of the running process was cut.
+// Crashed is closed when the power of the running process is cut.
 func (p *Peer) Crashed() <-chan struct{} { return p.power.crash.Crashed() }
 
-// Fill makes every write to the journal fail with err, as on a full disk, or ends that with nil.
+// Fill makes every write to the journal fail with err, as on a full disk; nil ends that.
 func (p *Peer) Fill(err error) { p.power.fill(err) }
 
-// Writes lists the kinds of the running process's journal writes, one for each.
+// Writes lists the kinds of the running process's journal writes, one entry for each write.
 func (p *Peer) Writes() []string { return p.power.kinds() }
 
 // Put stores content on the peer and returns it as a job's blob.
@@ -155,7 +154,7 @@ func (p *Peer) Put(content string) job.Blob {
 	return job.Blob{CID: c.String(), Size: n}
 }
 
-// Read returns the content of a blob that the peer has.
+// Read returns the content of a blob on the peer.
 func (p *Peer) Read(text string) string {
 	c, err := cid.Parse(text)
 	if err != nil {
@@ -173,7 +172,7 @@ func (p *Peer) Read(text string) string {
 	return string(b)
 }
 
-// Job is a job of count ranks that runs the Fake's program of that name.
+// Job returns a job of count ranks that runs the Fake's program of that name.
 func (p *Peer) Job(program string, count uint32, args ...string) job.Job {
 	pay := job.Payment{MaxPrice: 1_000_000, Budget: 50_000_000, Decimals: 6}
 	if p.net.opts.Free {
@@ -188,7 +187,7 @@ func (p *Peer) Job(program string, count uint32, args ...string) job.Job {
 	}
 }
 
-// Submit hands in a job.
+// Submit submits a job.
 func (p *Peer) Submit(spec job.Job) buyer.Job {
 	p.net.t.Helper()
 	for try := 0; ; try++ {
@@ -199,11 +198,11 @@ func (p *Peer) Submit(spec job.Job) buyer.Job {
 		case try == 99 || !errors.Is(err, slots.ErrUnknown):
 			p.net.t.Fatalf("submitting: %v", err)
 		}
-		time.Sleep(10 * time.Millisecond) // a peer that has just started has not seen the chain
+		time.Sleep(10 * time.Millisecond) // a newly started peer has not read the chain yet
 	}
 }
 
-// Wait returns the job when it has ended, or fails the test after the time.
+// Wait returns the job when it has ended, or fails the test after most.
 func (p *Peer) Wait(id string, most time.Duration) buyer.Job {
 	p.net.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), most)
@@ -215,7 +214,7 @@ func (p *Peer) Wait(id string, most time.Duration) buyer.Job {
 	return j
 }
 
-// Why is the job's decision trace as text.
+// Why returns the job's decision trace as text.
 func (p *Peer) Why(id string) string {
 	steps, _, err := p.Node.Buyer().Trace(id, 0)
 	if err != nil {

@@ -12,26 +12,26 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// power is the journal of one process. At the write that Crash names the peer loses power: in the same moment it is off
-// the network. It also checks the writes: no unit may be in two live records at any time, unless they are one lease and
-// its renewals.
+// power is the journal of one process. At the write named by Crash the peer loses power: it leaves the network at the
+// same moment. power also checks the writes: no unit may be in two live records at any time, unless they are a lease
+// and its renewals.
 type power struct {
 	t     testing.TB
 	crash *store.Crashing
-	at    Crash // with a kind, or nothing
+	at    Crash // the crash, or the zero value for none
 	off   func()
 
 	mu     sync.Mutex
 	full   error
 	writes []string
-	holds  map[string]lease.Record // live ones by key
+	holds  map[string]lease.Record // live records by key
 }
 
-// Crash says at which write of its journal, and on which side of it, a peer loses power. With a kind, only writes of
-// that kind count: runs of one test may differ by a write of another.
+// Crash names a write of a peer's journal at which the peer loses power, and the side of the write. With a kind, only
+// writes of that kind count, because runs of one test may differ by a write of another kind.
 type Crash struct {
 	Write int
-	Kind  string // "": any
+	Kind  string // "" for any
 	When  store.When
 }
 
@@ -82,7 +82,7 @@ func (p *power) Write(ctx context.Context, puts ...store.Put) error {
 	return err
 }
 
-// watch follows the holds.
+// watch records the live holds.
 func (p *power) watch(put store.Put) {
 	if put.Kind != kindHold {
 		return
@@ -102,7 +102,7 @@ func (p *power) watch(put store.Put) {
 	for key, o := range p.holds {
 		if o.Core != nil && r.Core != nil && o.First() == r.First() &&
 			(o.Core.End <= r.Core.Start || r.Core.End <= o.Core.Start) {
-			continue // one makes the other longer
+			continue // one lease extends the other
 		}
 		for _, u := range r.Units {
 			if slices.Contains(o.Units, u) {
@@ -130,7 +130,7 @@ func (p *power) kinds() []string {
 	return slices.Clone(p.writes)
 }
 
-// fill makes every write fail as a full disk does, or ends that with nil.
+// fill makes every write fail as a full disk does; nil ends that.
 func (p *power) fill(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,10 +22,10 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// sample is the figures of honest jobs in some time.
+// sample is the figures of honest jobs in a period.
 type sample struct {
-	toLease []time.Duration // from the order to the leases, of each job
-	peak    map[string]int  // the most memory of each peer, MiB
+	toLease []time.Duration // time from the order to the leases, of each job
+	peak    map[string]int  // peak memory of each peer, MiB
 }
 
 func (s sample) String() string { return fmt.Sprintf("%d jobs", len(s.toLease)) }
@@ -39,10 +39,10 @@ func (s sample) p99() time.Duration {
 	return sorted[(len(sorted)*99+99)/100-1]
 }
 
-// ticks is how long a job is: a second or two.
+// ticks is the length of a job: a second or two.
 const ticks = 10
 
-// honest has every buyer run one job after the other for some time, and checks each.
+// honest has every buyer run jobs in sequence for a period, and checks each.
 func (w *world) honest(ctx context.Context, length time.Duration) (sample, error) {
 	s := sample{peak: map[string]int{}}
 	until := time.Now().Add(length)
@@ -73,7 +73,7 @@ func (w *world) honest(ctx context.Context, length time.Duration) (sample, error
 	stop()
 	watch.Wait()
 	if len(errs) == 0 && len(s.toLease) == 0 {
-		errs = append(errs, errors.New("no job was done"))
+		errs = append(errs, errors.New("no job was completed"))
 	}
 	return s, errors.Join(errs...)
 }
@@ -125,7 +125,7 @@ func (w *world) one(ctx context.Context, home string, n int) (time.Duration, err
 	return leased, nil
 }
 
-// watch notes the most memory that each peer has until ctx ends.
+// watch records the peak memory of each peer until ctx ends.
 func (w *world) watch(ctx context.Context, s *sample) {
 	every := time.NewTicker(500 * time.Millisecond)
 	defer every.Stop()
@@ -143,7 +143,7 @@ func (w *world) watch(ctx context.Context, s *sample) {
 	}
 }
 
-// resident is the memory of a process that is its own, in MiB.
+// resident returns the private memory of a process, in MiB.
 func resident(pid int) (int, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *world) memory(context.Context) (string, error) {
 			worst, most = name, more
 		}
 	}
-	saw := fmt.Sprintf("the most is %d MiB more at %s: %d MiB, %d without the attack",
+	saw := fmt.Sprintf("largest increase: %d MiB at %s: %d MiB, %d without the attack",
 		most, worst, w.attacked.peak[worst], w.quiet.peak[worst])
 	if most > moreMiB {
 		return saw, fmt.Errorf("more than %d MiB", moreMiB)
@@ -189,7 +189,7 @@ func (w *world) memory(context.Context) (string, error) {
 	return saw, nil
 }
 
-// after waits until nothing is left of the attack.
+// after waits until the peers have released all resources of the attack.
 func (w *world) after(ctx context.Context) (string, error) {
 	for _, p := range w.net.Peers {
 		c, err := p.Client()
@@ -227,5 +227,5 @@ func (w *world) after(ctx context.Context) (string, error) {
 			return saw, err
 		}
 	}
-	return fmt.Sprintf("so with all %d", len(w.net.Peers)), nil
+	return fmt.Sprintf("reached by all %d", len(w.net.Peers)), nil
 }

@@ -23,21 +23,21 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// The network: ten honest peers, three of which buy.
+// The network: ten honest peers, including three buyers.
 const (
 	sellers = 7
 	buyers  = 3
 	units   = 2
 )
 
-// latency is the step that judges how long orders take.
+// latency is the step that compares the times from order to leases.
 const latency = "the time from an order to its leases"
 
 // Options of the scenario.
 type Options struct {
 	scenarios.Options
-	Attack time.Duration // how long honest jobs run beside the attack; 0: 2 minutes
-	Quiet  time.Duration // how long they run before it; 0: as long, so that the slowest of as many jobs are compared
+	Attack time.Duration // time of honest jobs during the attack; 0: 2 minutes
+	Quiet  time.Duration // time of honest jobs before it; 0: equal to Attack, for comparable numbers of jobs
 }
 
 // world is a running scenario.
@@ -47,13 +47,13 @@ type world struct {
 	chain    *localnet.Chain
 	net      *testnet.Network
 	attacker *natlab.Site
-	program  string // the attacker's
-	tick     []byte // program of honest jobs
+	program  string // path of the attacker's program
+	tick     []byte // program of the honest jobs
 
 	quiet, attacked sample
 }
 
-// Run runs the scenario. The rows are the observations; an error means that it could not run.
+// Run runs the scenario. The rows are the observations; an error means that it failed to run.
 func Run(ctx context.Context, o Options) (rows []scenarios.Row, err error) {
 	if err := natlab.Available(); err != nil {
 		return nil, err
@@ -71,11 +71,11 @@ func Run(ctx context.Context, o Options) (rows []scenarios.Row, err error) {
 	}
 	return scenarios.Play(ctx, o.Options, o.Quiet+o.Attack+4*time.Minute, []scenarios.Step{
 		{What: fmt.Sprintf("honest jobs for %v", o.Quiet), Run: w.peace},
-		{What: fmt.Sprintf("honest jobs for %v beside an attacker with a hundred keys: each ends right and paid",
+		{What: fmt.Sprintf("honest jobs for %v beside an attacker with a hundred keys: each completed and paid",
 			o.Attack), Run: w.war},
 		{What: latency, Run: w.latency},
 		{What: "the memory of every peer", Run: w.memory},
-		{What: "afterwards: all units are free, every offer is found, nobody is connected to the attacker",
+		{What: "afterwards: all units are free, every offer is found, no peer is connected to the attacker",
 			Run: w.after},
 	})
 }
@@ -122,7 +122,7 @@ func (w *world) start(ctx context.Context) error {
 	return err
 }
 
-// build makes the program that honest jobs run and the attacker's.
+// build builds the program of the honest jobs and the attacker.
 func (w *world) build(ctx context.Context) error {
 	path := filepath.Join(w.Dir, "tick.wasm")
 	w.program = filepath.Join(w.Dir, "attacker")
@@ -161,7 +161,7 @@ func (w *world) peace(ctx context.Context) (string, error) {
 	return w.quiet.String(), err
 }
 
-// war has the attacker attack while honest jobs run.
+// war runs the attacker during honest jobs.
 func (w *world) war(ctx context.Context) (string, error) {
 	args := []string{"-genesis", filepath.Join(w.net.Peers[0].Home, config.FileGenesis), "-for", w.Attack.String()}
 	for i, p := range w.net.Peers {
@@ -176,8 +176,8 @@ func (w *world) war(ctx context.Context) (string, error) {
 	said := make(chan error, 1)
 	var report map[string]struct{ Tried, Taken int64 }
 	go func() {
-		// The attacker stands behind the peers for this machine's processors, as if it had another machine. Where Linux
-		// shares them among sessions, the weight is that of its session.
+		// The attacker has a lower priority than the peers for this machine's processors, to simulate a separate
+		// machine. If Linux groups processes by session, the session's weight is lowered.
 		cmd := exec.CommandContext(ctx, "setsid", append([]string{"-w", "sh", "-c",
 			`{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$0" "$@"`, w.program}, args...)...)
 		out, err := scenarios.Command{Cmd: cmd, Enter: w.attacker.Enter}.Run()
@@ -193,7 +193,7 @@ func (w *world) war(ctx context.Context) (string, error) {
 	w.attacked, err = w.honest(ctx, w.Attack)
 	err = errors.Join(err, <-said)
 	for _, name := range slices.Sorted(maps.Keys(report)) {
-		w.Say("  %-18s tried %6d times, taken %6d times", name, report[name].Tried, report[name].Taken)
+		w.Say("  %-18s tried %6d times, accepted %6d times", name, report[name].Tried, report[name].Taken)
 	}
 	return w.attacked.String(), err
 }

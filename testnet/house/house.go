@@ -2,8 +2,7 @@
 // level, and the bars on size and language. A failing check prints the reason for its rule. CONTRIBUTING.md states the
 // rules.
 //
-// A bar is a limit that the tree may exceed only where testdata/excess.txt says so. That list may shrink and never
-// grow: see Compare.
+// A bar is a limit; testdata/excess.txt lists the exceptions. That list may shrink and never grow: see Compare.
 //
 // The package reads source files only. It neither builds nor runs them.
 package house
@@ -22,7 +21,7 @@ import (
 	"strings"
 )
 
-// Module is the path that every import of ours begins with.
+// Module is the path prefix of every import of this module.
 const Module = "github.com/starling-network/starling"
 
 // File is one parsed Go file.
@@ -40,7 +39,7 @@ func (f File) At(pos token.Pos) string {
 	return fmt.Sprintf("%s:%d", f.Path, f.Set.Position(pos).Line)
 }
 
-// Imports calls fn for every import of the file: its path, and the name by which the file refers to it.
+// Imports calls fn for every import of the file, with its path and its local name.
 func (f File) Imports(fn func(importPath, name string, pos token.Pos)) {
 	for _, spec := range f.AST.Imports {
 		p, err := strconv.Unquote(spec.Path.Value)
@@ -58,7 +57,7 @@ func (f File) Imports(fn func(importPath, name string, pos token.Pos)) {
 // Generated reports whether the file is marked as generated.
 func (f File) Generated() bool { return ast.IsGenerated(f.AST) }
 
-// Root finds the tree: the nearest folder upwards from the working directory that holds go.mod.
+// Root finds the tree: the nearest parent of the working directory with a go.mod.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -76,13 +75,13 @@ func Root() (string, error) {
 	}
 }
 
-// Walk calls fn with the path (from root, with slashes) of every file that belongs to the tree: build outputs,
-// dot-folders and node_modules are passed over.
+// Walk calls fn with the path (from root, with slashes) of every file of the tree. It skips build outputs, dot-folders
+// and node_modules.
 func Walk(root string, fn func(rel string) error) error {
 	return filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // removed while we walk
+				return nil // removed during the walk
 			}
 			return err
 		}

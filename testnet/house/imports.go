@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Area is a folder with the imports allowed to the code below it. The most specific area of a folder counts.
+// Area is a folder with the imports allowed in it. The most specific area of a folder applies.
 type Area struct {
 	Folder string
-	Ours   []string // folders of ours that it may import, beside itself
-	Others []string // module path prefixes of others; nil allows any
+	Ours   []string // allowed folders of this module, besides itself
+	Others []string // allowed prefixes of other modules; nil allows any
 	Why    string
 }
 
-// Areas is the import order. A change here is a change of the design, made on purpose and with its reason.
+// Areas is the import order. A change here is a deliberate change of the design, with a reason.
 var Areas = []Area{
 	{
 		Folder: "cmd", Ours: []string{"node", "p2p", "market", "verify", "chain"},
@@ -93,8 +93,8 @@ var onlyBelow = []struct{ module, folder, why string }{
 	{"modernc.org/sqlite", "node/store", "the database stands behind store.Store"},
 }
 
-// CheckImports holds the import order over the files and returns one sentence per breach. Test files are free, except
-// that they too may use Solana's library only where it belongs.
+// CheckImports checks the import order of the files and returns one sentence per breach. Test files are exempt, but
+// they too may use Solana's library only in its folder.
 func CheckImports(files []File) []string {
 	var breaches []string
 	for _, f := range files {
@@ -127,13 +127,12 @@ func areaOf(dir string) (Area, bool) {
 	return best, best.Folder != ""
 }
 
-// refuses returns why code in dir may not import p, or "".
+// refuses returns the reason why code in dir may not import p, or "".
 func (a Area) refuses(dir, p string) string {
 	if ours, isOurs := strings.CutPrefix(p, Module+"/"); isOurs {
 		top, _, _ := strings.Cut(a.Folder, "/")
 		if Within(ours, top) {
-			// Inside one top-level folder only chain has an order of its own: the core does not know its
-			// implementations.
+			// Within a top-level folder only chain has an import order: the core does not import its implementations.
 			if top == "chain" && a.Folder == "chain" &&
 				(Within(ours, "chain/solana") || Within(ours, "chain/chaintest")) {
 				return a.Why
@@ -149,7 +148,7 @@ func (a Area) refuses(dir, p string) string {
 	}
 	first, _, _ := strings.Cut(p, "/")
 	if !strings.Contains(first, ".") || a.Others == nil {
-		return "" // the standard library, or an area free to choose
+		return "" // the standard library, or an area without restrictions
 	}
 	allowed := a.Others
 	if strings.HasSuffix(dir, "test") {

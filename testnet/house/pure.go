@@ -17,7 +17,8 @@ var (
 const pureWhy = "a core has no goroutine, clock, randomness, network or file: time and randomness are arguments, " +
 	"effects are returned, so that every run can be replayed and every crash enumerated"
 
-// impureImports are packages of the standard library that reach outside. A trailing slash includes the packages below.
+// impureImports are packages of the standard library with external effects. A trailing slash includes the packages
+// below.
 var impureImports = []string{
 	"os", "os/", "net", "net/", "syscall", "io/ioutil", "math/rand", "math/rand/", "crypto/rand", "log", "log/",
 	"database/", "plugin", "runtime/", "testing", "testing/",
@@ -29,8 +30,8 @@ var impureTime = map[string]bool{
 	"Tick": true, "NewTimer": true, "NewTicker": true,
 }
 
-// Pure reports whether a file must hold to the rules of a core. Tests and generated code need not; test-support
-// packages (named *test) may use the testing package and locks, but start no goroutine either: see CheckPure.
+// Pure reports whether the rules of a core apply to a file. Tests and generated code are exempt. Test-support packages
+// (named *test) may use the testing package and locks, but start no goroutine either: see CheckPure.
 func Pure(f File) bool {
 	if f.Test || f.Generated() {
 		return false
@@ -49,7 +50,7 @@ func Pure(f File) bool {
 }
 
 // CheckPure returns one sentence for every place where a core starts a goroutine, reads the clock, or has an import
-// that reaches outside.
+// with external effects.
 func CheckPure(files []File) []string {
 	var breaches []string
 	breach := func(f File, pos token.Pos, what string) {

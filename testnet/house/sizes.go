@@ -88,8 +88,8 @@ func receiverOf(fn *ast.FuncDecl) string {
 	}
 }
 
-// methods measures types: their methods, and the files over which these lie. A method that stands in a file for each
-// platform counts once.
+// methods measures types: their methods, and the number of files with these. A method with a variant for each platform
+// counts once.
 func methods(files []File) []Figure {
 	names, places := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, f := range files {

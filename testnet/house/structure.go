@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// support reports whether a package only serves tests: their names end in test, and those of testnet are all of the
-// kind.
+// support reports whether a package only serves tests: its name ends in test, or it is in testnet.
 func support(dir string) bool { return strings.HasSuffix(dir, "test") || Within(dir, "testnet") }
 
 // declarations measures interfaces and structs.
@@ -40,7 +39,7 @@ func declarations(files []File) []Figure {
 		functions.figures("config-functions"))
 }
 
-// fieldsOf counts the fields of a wanted type. An embedded one counts as one.
+// fieldsOf counts the fields of a given type. An embedded field counts as one.
 func fieldsOf(list *ast.FieldList, wanted func(ast.Expr) bool) int {
 	n := 0
 	for _, field := range list.List {
@@ -73,7 +72,7 @@ func isName(t ast.Expr, pkg, name string) bool {
 	return ok && x.Name == pkg
 }
 
-// imports measures the graph of our packages: how many each one imports, and the longest chain of imports below it.
+// imports measures the graph of our packages: the number of imports of each, and the longest chain of imports below it.
 func imports(files []File) []Figure {
 	graph := map[string]map[string]bool{}
 	for _, f := range files {
@@ -98,7 +97,7 @@ func imports(files []File) []Figure {
 }
 
 // depth returns the number of packages on the longest chain of imports that begins with dir. The compiler refuses
-// cycles; the zero that a cycle meets here ends it.
+// cycles; the zero value in the table ends them here.
 func depth(graph map[string]map[string]bool, known counts, dir string) int {
 	if d, ok := known[dir]; ok {
 		return d
@@ -115,8 +114,8 @@ func depth(graph map[string]map[string]bool, known counts, dir string) int {
 // StoreFolders are the packages that may call the store: itself, and the journal on top of it.
 var StoreFolders = []string{"node/store", "node/journal"}
 
-// storeCalls counts the calls of store.Store's methods in each package. It knows a store by the names of the fields,
-// variables and parameters that the package declares with this type.
+// storeCalls counts the calls of store.Store's methods in each package. It recognizes a store by the names of the
+// fields, variables and parameters that the package declares with this type.
 func storeCalls(files []File) []Figure {
 	names := map[string]map[string]bool{} // by folder
 	for _, f := range files {

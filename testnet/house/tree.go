@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// TopLevel is the allowed entries of the root beside dot-files: one folder per idea, and the files that a newcomer
-// looks for.
+// TopLevel is the allowed entries of the root beside dot-files: one folder per idea, and the files that a new developer
+// expects.
 var TopLevel = []string{
 	"cmd", "node", "p2p", "market", "verify", "chain", "testnet",
 	"go.mod", "go.sum", "README.md", "LICENSE", "Makefile", "CONTRIBUTING.md",
 	"bin", // built, not committed
 }
 
-// CheckTopLevel returns one sentence for every entry of the root that is not agreed.
+// CheckTopLevel returns one sentence for every unknown entry of the root.
 func CheckTopLevel(root string) ([]string, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -35,8 +35,8 @@ func CheckTopLevel(root string) ([]string, error) {
 	return breaches, nil
 }
 
-// CheckPackageComments returns one sentence for every package without a package comment. A package of test files only,
-// or of generated files only, is held to it as well: somebody will open it.
+// CheckPackageComments returns one sentence for every package without a package comment, including packages of test
+// files or of generated files only.
 func CheckPackageComments(files []File) []string {
 	documented := map[string]bool{}
 	for _, f := range files {
@@ -77,7 +77,7 @@ func CheckNothingLeftForLater(root string) ([]string, error) {
 		}
 		info, err := os.Stat(filepath.Join(root, rel))
 		if err != nil || info.Size() > 1<<20 {
-			return nil // gone meanwhile, or no source
+			return nil // removed meanwhile, or not a source file
 		}
 		data, err := os.ReadFile(filepath.Join(root, rel))
 		if err != nil {
@@ -101,7 +101,7 @@ func CheckNothingLeftForLater(root string) ([]string, error) {
 
 var replaceLine = regexp.MustCompile(`(?m)^\s*replace[\s(]`)
 
-// CheckGoMod returns one sentence when go.mod replaces a module.
+// CheckGoMod returns one sentence if go.mod replaces a module.
 func CheckGoMod(root string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
@@ -114,10 +114,10 @@ func CheckGoMod(root string) ([]string, error) {
 	return nil, nil
 }
 
-// MaxMainLines is how long cmd/starling/main.go may be.
+// MaxMainLines is the highest number of lines of cmd/starling/main.go.
 const MaxMainLines = 50
 
-// CheckMain returns one sentence when main has grown.
+// CheckMain returns one sentence if main is longer.
 func CheckMain(root string) ([]string, error) {
 	data, err := os.ReadFile(filepath.Join(root, "cmd", "starling", "main.go"))
 	if err != nil {

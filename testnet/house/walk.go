@@ -30,7 +30,7 @@ func ParseWalk(text []byte) ([]Stop, error) {
 	return stops, lines.Err()
 }
 
-// CheckWalk returns one sentence for each stop that the files do not declare, and for each that follows itself.
+// CheckWalk returns one sentence for each stop without a declaration in the files, and for each repeated stop.
 func CheckWalk(stops []Stop, files []File) []string {
 	known, declared := map[string]bool{}, map[Stop]bool{}
 	for _, f := range files {
@@ -61,7 +61,7 @@ func CheckWalk(stops []Stop, files []File) []string {
 	return breaches
 }
 
-// MeasureWalk returns the number of files that the stops lie in, if it misses its bar.
+// MeasureWalk returns the number of files with stops, if it misses its bar.
 func MeasureWalk(stops []Stop) []Figure {
 	files := map[string]bool{}
 	for _, s := range stops {

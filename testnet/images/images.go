@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package images makes the images that clusters are tested with: Debian with Python, and above it Ray or Dask from
-// PyPI, or Debian's PyTorch, or Debian's Open MPI. They are made on this machine from packages, without a registry
-// (script `build` beside this file), and kept in the user's cache, by a hash of their parts:
+// Package images makes the images for tests of clusters: Debian with Python, and above it Ray or Dask from PyPI, or
+// Debian's PyTorch, or Debian's Open MPI. It makes them on this machine from packages, without a registry (script
+// `build` beside this file), and keeps them in the user's cache, by a hash of their parts:
 //
 //	<cache>/starling/images/<key>/{base,ray,dask,torch,mpi}.tar    one layer each
 package images
@@ -33,7 +33,7 @@ type Name string
 const (
 	Ray   Name = "ray"
 	Dask  Name = "dask"
-	Torch Name = "torch" // and torchrun
+	Torch Name = "torch" // with torchrun
 	MPI   Name = "mpi"   // Open MPI and mpi4py
 )
 
@@ -41,13 +41,13 @@ const base Name = "base"
 
 var names = []Name{Ray, Dask, Torch, MPI}
 
-// ErrUnavailable means that the images cannot be made here; its text says why.
+// ErrUnavailable means that the images cannot be made on this machine; its text has the reason.
 var ErrUnavailable = errors.New("images of Ray, Dask, PyTorch and MPI cannot be made here")
 
 // programs are the script's tools beside a shell, with their packages.
 var programs = []string{"bash", "apt-get", "apt-cache", "dpkg-deb", "tar", "awk"}
 
-// keep is how long images of other packages stay in the cache: a test that runs beside may still read them.
+// keep is the time for which images of other packages stay in the cache: a concurrent test may still read them.
 const keep = 24 * time.Hour
 
 //go:embed build
@@ -64,7 +64,7 @@ type Set struct {
 	dir string
 }
 
-// Make finds images in the cache, all or the named ones, or makes missing ones, which takes minutes. The error is
+// Make finds all or the named images in the cache, and makes missing ones, which takes minutes. The error is
 // ErrUnavailable if that is impossible.
 func Make(ctx context.Context, say func(format string, args ...any), wanted ...Name) (*Set, error) {
 	if len(wanted) == 0 {
@@ -93,7 +93,7 @@ func Make(ctx context.Context, say func(format string, args ...any), wanted ...N
 	defer lock.Close()
 	// a later process finds the images of the first one
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("waiting for who else makes images: %w", err)
+		return nil, fmt.Errorf("waiting for another process that makes images: %w", err)
 	}
 	work, err := os.MkdirTemp(root, "new-")
 	if err != nil {
@@ -132,7 +132,7 @@ func Make(ctx context.Context, say func(format string, args ...any), wanted ...N
 	return s, clean(root)
 }
 
-// build runs the script and returns its output. A failure of apt or pip is no fault of the tested code.
+// build runs the script and returns its output. A failure of apt or pip is not a failure of the tested code.
 func build(ctx context.Context, work string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(work, "build"), args...)
 	var out, errs bytes.Buffer
@@ -157,7 +157,7 @@ func clean(root string) error {
 	return err
 }
 
-// missing are those of some that are not there.
+// missing returns the images that are not in the cache.
 func (s *Set) missing(wanted []Name) (out []string) {
 	_, noBase := os.Stat(s.path(base))
 	for _, n := range wanted {
@@ -188,7 +188,7 @@ func (s *Set) Push(r *engine.Registry, n Name, files ...engine.File) (string, er
 	}, layers, files...)
 }
 
-// Unpack makes an image's file system in a directory, for programs of it that run outside of any engine. It needs root.
+// Unpack extracts an image's file system into a directory, to run its programs outside any engine. It needs root.
 func (s *Set) Unpack(ctx context.Context, n Name, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -7,11 +7,11 @@ import (
 	"github.com/starling-network/starling/chain/solana"
 )
 
-// faucetLamports pays for the token, the wallets and their fees on a chain that is not ours.
+// faucetLamports pays for the token, the wallets and their fees on an attached chain.
 const faucetLamports = 500_000_000_000
 
-// Attach makes a test token on a local validator that runs already, such as solana-test-validator, with lamports from
-// its faucet. Close leaves that chain as it is.
+// Attach makes a test token on a running local validator, such as solana-test-validator, with lamports from its faucet.
+// Close does not stop that chain.
 func Attach(ctx context.Context, url string, cfg Config) (*Chain, error) {
 	cfg = cfg.withDefaults()
 	payer, err := newKey()
@@ -20,7 +20,7 @@ func Attach(ctx context.Context, url string, cfg Config) (*Chain, error) {
 	}
 	c := &Chain{cfg: cfg, url: url, payer: payer, stop: func() error { return nil }}
 	if c.genesis, err = solana.Genesis(ctx, url); err != nil {
-		return nil, fmt.Errorf("asking %s: %w", url, err)
+		return nil, fmt.Errorf("reading from %s: %w", url, err)
 	}
 	if c.admin, err = solana.NewAdmin(url, c.genesis, c.payer); err != nil {
 		return nil, err

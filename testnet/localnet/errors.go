@@ -9,8 +9,8 @@ var (
 	// ErrTools: Node.js (18 or later) or npm is missing.
 	ErrTools = errors.New("the local Solana runtime needs Node.js 18 or later with npm; " +
 		"install them, or name a validator of your own with --solana-rpc URL")
-	// ErrNotInstalled: the runtime was not installed and may not be now.
+	// ErrNotInstalled: the runtime is not installed, and the caller may not install it.
 	ErrNotInstalled = errors.New("local Solana runtime is not installed")
-	// ErrStopped: the runtime ended although nobody stopped it.
+	// ErrStopped: the runtime ended unexpectedly.
 	ErrStopped = errors.New("local Solana runtime stopped")
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// The windows of a local network, in slots: short, since nobody here is away for a day.
+// The windows of a local network, in slots: short, because local peers are not offline for days.
 const (
 	marginSlots    = 50
 	responseSlots  = 100
@@ -29,10 +29,10 @@ const (
 	epochsOfMonth  = 144
 )
 
-// EscrowGenesis describes a network that settles through Starling's program on this chain. It deploys the program the
-// first time, creates the network's account, on which rules and rewards are voted, and fills the emission's. Treasury
-// and authority are the faucet's key. The changes of terms come last; windows of audits are the network's if they set
-// some.
+// EscrowGenesis describes a network that settles through Starling's program on this chain. The first call deploys the
+// program. It creates the network's account, which has votes on rules and rewards, and fills the emission's account.
+// Treasury and authority are the faucet's key. The changes of Config.Terms apply last; audit windows are those of the
+// network if it sets any.
 func (c *Chain) EscrowGenesis(
 	ctx context.Context, network string, intervalSlots uint64, terms ...func(*account.Params),
 ) (market.Genesis, error) {
@@ -63,7 +63,7 @@ func (c *Chain) EscrowGenesis(
 	}
 	_, err = l.Network(ctx)
 	switch {
-	case err == nil: // once more
+	case err == nil: // created by an earlier call
 		return g, nil
 	case !errors.Is(err, chain.ErrNotFound):
 		return g, err
@@ -75,7 +75,7 @@ func (c *Chain) EscrowGenesis(
 		market.Amount(p.Votes.Emission))
 }
 
-// deployed puts the program on the chain, once.
+// deployed deploys the program at the first call.
 func (c *Chain) deployed(ctx context.Context) (sign.Key, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,16 +87,16 @@ func (c *Chain) deployed(ctx context.Context) (sign.Key, error) {
 		return sign.Key{}, err
 	}
 	if err := c.Deploy(ctx, key, program.ELF); err != nil {
-		return sign.Key{}, fmt.Errorf("putting the program on the local chain: %w", err)
+		return sign.Key{}, fmt.Errorf("deploying the program to the local chain: %w", err)
 	}
 	c.program = key.Key()
 	return c.program, nil
 }
 
 // Deploy puts a program on the chain under the address of key, by the upgradeable loader, which verifies it as on any
-// chain. Only its buffer is filled at once. Surfpool keeps the changes of the last 200 transactions, before and after,
-// and copies all of it for each transaction: a program written piece by piece would slow each later one to tens of
-// milliseconds.
+// chain. Only its buffer is filled directly. Surfpool keeps the changes of the last 200 transactions, before and after,
+// and copies all of them for each transaction: a program in many small writes would slow each later transaction to tens
+// of milliseconds.
 func (c *Chain) Deploy(ctx context.Context, key sign.Private, elf []byte) error {
 	if c.host == nil {
 		return c.admin.Deploy(ctx, key, elf)
@@ -108,8 +108,8 @@ func (c *Chain) Deploy(ctx context.Context, key sign.Private, elf []byte) error 
 	return c.admin.DeployBuffer(ctx, key, buffer, len(elf))
 }
 
-// Upgrade puts other code in the place of a program that Deploy put on a chain that this process hosts, as long as the
-// faucet's key may.
+// Upgrade replaces the code of a program from Deploy, on a chain hosted by this process. The faucet's key must be its
+// upgrade authority.
 func (c *Chain) Upgrade(ctx context.Context, id sign.Key, elf []byte) error {
 	buffer, err := c.buffer(ctx, elf)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Chain) Upgrade(ctx context.Context, id sign.Key, elf []byte) error {
 	return c.admin.UpgradeBuffer(ctx, id, buffer)
 }
 
-// buffer is one of the upgradeable loader, filled at once.
+// buffer makes a filled buffer of the upgradeable loader.
 func (c *Chain) buffer(ctx context.Context, elf []byte) (sign.Key, error) {
 	key, err := newKey()
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *Chain) buffer(ctx context.Context, elf []byte) (sign.Key, error) {
 	return key.Key(), nil
 }
 
-// MintInto makes tokens into any token account: a network's pool.
+// MintInto mints tokens into a token account, such as a network's pool.
 func (c *Chain) MintInto(ctx context.Context, at sign.Key, amount market.Amount) error {
 	return c.admin.Mint(ctx, c.mint, c.cfg.Decimals, at, amount)
 }

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	startTimeout = 3 * time.Minute // seconds, where nothing else runs
+	startTimeout = 3 * time.Minute // the start takes seconds on an idle machine
 	stopTimeout  = 5 * time.Second
 	maxHello     = 4096
 	maxStderr    = 8192
 )
 
-// host is the Node process that holds the runtime. It ends with its standard input, so it never outlives its owner,
-// even one that was killed.
+// host is the Node process of the runtime. It ends with its standard input, so that it never outlives its owner, even a
+// killed one.
 type host struct {
 	rpc   string       // URL, with every method open
 	payer sign.Private // holds the lamports
@@ -33,8 +33,8 @@ type host struct {
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	stderr *tail
-	done   chan struct{} // closed when the process is gone
-	err    error         // how it went; set before done
+	done   chan struct{} // closed when the process has ended
+	err    error         // result of the process; set before done
 }
 
 // tail keeps the last bytes written to it.
@@ -66,7 +66,7 @@ func startHost(ctx context.Context, dir string, slotMillis uint64) (*host, error
 	}
 	h := &host{stderr: &tail{}, done: make(chan struct{})}
 	h.cmd = exec.Command(node, "-e", string(hostScript), strconv.FormatUint(slotMillis, 10))
-	h.cmd.Dir = dir // where require looks
+	h.cmd.Dir = dir // base of require
 	h.cmd.Stderr = h.stderr
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	h.cmd.WaitDelay = stopTimeout
@@ -103,7 +103,7 @@ func startHost(ctx context.Context, dir string, slotMillis uint64) (*host, error
 	return h, nil
 }
 
-// read takes the host script's line: {"rpc": URL, "secret": [64 numbers]}.
+// read parses the host script's line: {"rpc": URL, "secret": [64 numbers]}.
 func (h *host) read(line []byte) error {
 	var hello struct {
 		RPC    string          `json:"rpc"`
@@ -120,7 +120,7 @@ func (h *host) read(line []byte) error {
 	return nil
 }
 
-// stop asks the process to end by closing its input, and kills its group when it does not.
+// stop ends the process by closing its input, and kills its process group after a timeout.
 func (h *host) stop() error {
 	h.stdin.Close()
 	timer := time.NewTimer(stopTimeout)

@@ -34,15 +34,15 @@ func CacheDir() (string, error) { return runtimeAddon.dir() }
 // Installed reports whether the runtime is in the cache.
 func Installed() bool { return runtimeAddon.Installed() }
 
-// Install puts the runtime into the cache; see [Addon.Install].
+// Install installs the runtime into the cache; see [Addon.Install].
 func Install(ctx context.Context) (string, error) { return runtimeAddon.Install(ctx) }
 
-// Addon is a set of Node's packages that tests and local networks need: one that holds a Solana runtime, or the tools
-// that build the TypeScript client. Packages are taken by version and integrity, from npm's configured registry.
+// Addon is a set of Node packages for tests and local networks: a Solana runtime, or the build tools of the TypeScript
+// client. Packages are pinned by version and integrity, and come from npm's configured registry.
 type Addon struct {
 	Name                     string // of its folder in the cache, with the version
 	PackageJSON, PackageLock []byte
-	File                     string // in the folder: the file that must be there
+	File                     string // file in the folder that marks a complete installation
 }
 
 func (a Addon) dir() (string, error) {
@@ -59,7 +59,7 @@ func (a Addon) Installed() bool {
 	return err == nil && a.installed(dir)
 }
 
-// installed goes by the last file that Install writes.
+// installed reports whether the last file of an installation exists.
 func (a Addon) installed(dir string) bool {
 	lock, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
 	if err != nil || string(lock) != string(a.PackageLock) {
@@ -69,8 +69,8 @@ func (a Addon) installed(dir string) bool {
 	return err == nil
 }
 
-// Install puts it into the cache with npm, unless it is there, and returns its folder. Processes that install at the
-// same time wait for each other. Errors: ErrPlatform, ErrTools, or npm's.
+// Install installs the packages into the cache with npm, unless they are there, and returns the folder. Concurrent
+// processes wait for each other. Errors: ErrPlatform, ErrTools, or npm's.
 func (a Addon) Install(ctx context.Context) (string, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return "", fmt.Errorf("%s/%s: %w", runtime.GOOS, runtime.GOARCH, ErrPlatform)
@@ -96,7 +96,7 @@ func (a Addon) Install(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// install builds the folder under another name and moves it into place.
+// install builds the folder under another name and renames it.
 func (a Addon) install(ctx context.Context, dir string) error {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
@@ -119,7 +119,7 @@ func (a Addon) install(ctx context.Context, dir string) error {
 		return fmt.Errorf("npm ci: %w: %s", err, lastLines(out))
 	}
 	if _, err := os.Stat(filepath.Join(next, a.File)); err != nil {
-		return fmt.Errorf("npm left it out, as it does on a platform it has no build for: %w", ErrPlatform)
+		return fmt.Errorf("npm omitted the package, as it does on a platform without a build: %w", ErrPlatform)
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -133,8 +133,8 @@ func lastLines(out []byte) string {
 	return text[max(0, len(text)-600):]
 }
 
-// lockFile waits for the lock, trying again until ctx ends, and returns the function that releases it. A process that
-// dies releases it too.
+// lockFile waits for the lock until ctx ends, and returns the function that releases it. The lock of a dead process is
+// released too.
 func lockFile(ctx context.Context, path string) (func(), error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -150,12 +150,12 @@ func lockFile(ctx context.Context, path string) (func(), error) {
 		}
 		return func() { f.Close() }, nil
 	case <-ctx.Done():
-		go func() { <-taken; f.Close() }() // the lock comes when the other is done, and is given back
+		go func() { <-taken; f.Close() }() // release the lock if it is acquired later
 		return nil, ctx.Err()
 	}
 }
 
-// NodePath finds Node.js and asks for its version. ErrTools.
+// NodePath finds Node.js and checks its version. It returns ErrTools if there is none or it is too old.
 func NodePath(ctx context.Context) (path string, err error) {
 	path, err = exec.LookPath("node")
 	if err != nil {

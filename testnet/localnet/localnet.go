@@ -23,11 +23,11 @@ import (
 
 // Config of a local chain. Zero fields take the defaults.
 type Config struct {
-	SlotMillis uint64 // 400; a blockhash lives 150 slots and a block is final after 31, whatever they last
+	SlotMillis uint64 // 400; a blockhash is valid for 150 slots and a block is final after 31, at any length
 	Symbol     string // of the test token: STAR
 	Decimals   uint8  // of the test token: 6
 
-	Terms func(*account.Params) // changes those of networks that have Starling's program
+	Terms func(*account.Params) // changes the terms of networks with Starling's program
 }
 
 func (c Config) withDefaults() Config {
@@ -50,17 +50,17 @@ type Chain struct {
 	mint    sign.Key
 	url     string
 	payer   sign.Private // mints and funds
-	host    *host        // nil when attached to a chain that is not ours
-	proxy   *proxy       // likewise
+	host    *host        // nil if the chain is attached
+	proxy   *proxy       // nil if the chain is attached
 	admin   *solana.Admin
 	stop    func() error
 
 	mu      sync.Mutex
-	program sign.Key // Starling's, once it was deployed
+	program sign.Key // address of Starling's program, once deployed
 }
 
-// Start installs the runtime if it must, starts a chain and makes its token. The caller must Close it; it also ends
-// when the calling process does. ctx bounds the start only.
+// Start installs the runtime if necessary, starts a chain and makes its token. The caller must Close it; it also ends
+// with the calling process. ctx bounds the start only.
 func Start(ctx context.Context, cfg Config) (*Chain, error) {
 	cfg = cfg.withDefaults()
 	dir, err := Install(ctx)
@@ -116,16 +116,16 @@ func (c *Chain) URL() string { return c.url }
 // Mint is the test token's address.
 func (c *Chain) Mint() sign.Key { return c.mint }
 
-// Genesis is the draft of a network that pays on this chain; EscrowGenesis completes it.
+// Genesis is the draft of a network with payments on this chain; EscrowGenesis completes it.
 func (c *Chain) Genesis(network string, intervalSlots uint64) market.Genesis {
 	return market.Genesis{Network: network, Chain: c.genesis, Mint: c.mint, Symbol: c.cfg.Symbol,
 		Decimals: c.cfg.Decimals, SlotMillis: c.cfg.SlotMillis, IntervalSlots: intervalSlots}
 }
 
-// Wallet is an owner to be funded and the peer that may spend for it.
+// Wallet is an owner to fund, and the peer that may spend for it.
 type Wallet struct {
 	Owner     sign.Private
-	Delegate  sign.Key      // peer key; zero or Owner's own: none is needed
+	Delegate  sign.Key      // peer key; no delegate if zero or the owner's own
 	Tokens    market.Amount // minted for the owner
 	Allowance market.Amount // of that, the delegate's allowance
 	Lamports  uint64        // for the payer of fees: the delegate, else the owner
@@ -157,20 +157,20 @@ func (c *Chain) Fund(ctx context.Context, wallets ...Wallet) error {
 	return nil
 }
 
-// Faucet is the key that mints the test token and holds the lamports. On a chain of one's own it guards nothing.
+// Faucet is the key that mints the test token and holds the lamports. On a local chain it protects nothing of value.
 func (c *Chain) Faucet() sign.Private { return c.payer }
 
-// FundKey gives tokens and lamports to one key with its private half elsewhere.
+// FundKey gives tokens and lamports to a public key.
 func (c *Chain) FundKey(ctx context.Context, to sign.Key, tokens market.Amount, lamports uint64) error {
 	return c.admin.Fund(ctx, c.mint, c.cfg.Decimals, solana.Grant{To: to, Tokens: tokens, Lamports: lamports})
 }
 
-// Supply is how much of the test token was minted.
+// Supply is the supply of the test token.
 func (c *Chain) Supply(ctx context.Context) (market.Amount, error) {
 	return c.admin.Supply(ctx, c.mint)
 }
 
-// PID is the Node process that holds the runtime; 0 when attached.
+// PID is the Node process of the runtime; 0 if the chain is attached.
 func (c *Chain) PID() int {
 	if c.host == nil {
 		return 0
@@ -178,7 +178,7 @@ func (c *Chain) PID() int {
 	return c.host.cmd.Process.Pid
 }
 
-// Done is closed when the runtime is gone, stopped or not; never when attached.
+// Done is closed when the runtime has ended; never if the chain is attached.
 func (c *Chain) Done() <-chan struct{} {
 	if c.host == nil {
 		return nil
@@ -199,5 +199,5 @@ func (c *Chain) Err() error {
 	}
 }
 
-// Close ends the chain and waits for its process. All that was on it is gone.
+// Close ends the chain and waits for its process. The chain's data is lost.
 func (c *Chain) Close() error { return c.stop() }

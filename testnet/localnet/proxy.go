@@ -24,9 +24,9 @@ const (
 	callTimeout = 30 * time.Second
 )
 
-// allowed are the methods that pass: Solana's own, by name. The runtime's cheats (surfnet_*) and whatever it may grow
-// are refused, so that nothing can work here that would not work on a real cluster. requestAirdrop is the one
-// exception, as on every test cluster: it makes lamports, never tokens.
+// allowed are the permitted methods: Solana's own, by name. The runtime's cheats (surfnet_*) and future additions are
+// refused, so that a peer cannot depend on a method that a real cluster lacks. requestAirdrop is the only exception, as
+// on every test cluster: it makes lamports, never tokens.
 //
 // chain/solana itself needs getBlockHeight, getFirstAvailableBlock, getGenesisHash, getLatestBlockhash,
 // getMinimumBalanceForRentExemption, getMultipleAccounts, getProgramAccounts, getSignatureStatuses, getSlot,
@@ -56,7 +56,7 @@ type call struct {
 	Params json.RawMessage `json:"params,omitempty"`
 }
 
-// proxy stands before the runtime's RPC port.
+// proxy is an HTTP proxy for the runtime's RPC port.
 type proxy struct {
 	to     string
 	client *http.Client
@@ -92,7 +92,8 @@ func (p *proxy) stop() error {
 	return err
 }
 
-// ServeHTTP takes one call or a batch. Only JSON content is read, which no web page of another origin may send unasked.
+// ServeHTTP handles one call or a batch. It accepts only JSON content, which no page of another origin may send
+// unasked.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); r.Method != http.MethodPost || err != nil ||
 		kind != "application/json" {
@@ -127,7 +128,7 @@ func (p *proxy) answer(ctx context.Context, body []byte) []byte {
 	return out
 }
 
-// parseCalls reads one call or a batch of them.
+// parseCalls parses one call or a batch of calls.
 func parseCalls(body []byte) (calls []call, batch bool, err error) {
 	body = bytes.TrimSpace(body)
 	if batch = len(body) > 0 && body[0] == '['; !batch {
@@ -145,15 +146,15 @@ func parseCalls(body []byte) (calls []call, batch bool, err error) {
 	return calls, batch, nil
 }
 
-// one passes an allowed call on. It is encoded anew, so that runtime and proxy cannot read it differently.
+// one forwards an allowed call. It encodes the call again, so that runtime and proxy cannot parse it differently.
 func (p *proxy) one(ctx context.Context, c call) json.RawMessage {
 	if !allowed[c.Method] {
-		return failure(c.ID, -32601, fmt.Sprintf("method %.64q is not open here", c.Method))
+		return failure(c.ID, -32601, fmt.Sprintf("method %.64q is not allowed here", c.Method))
 	}
 	return p.pass(ctx, c)
 }
 
-// setAccount is the one cheat that is used, and by this process alone: it makes an account out of nothing, rent-exempt.
+// setAccount uses the only permitted cheat, for this process alone: it creates a rent-exempt account.
 func (p *proxy) setAccount(ctx context.Context, key, owner sign.Key, data []byte) error {
 	params, err := json.Marshal([]any{key.String(),
 		map[string]any{"lamports": svm.Rent(len(data)), "owner": owner.String(), "data": hex.EncodeToString(data)}})
@@ -199,8 +200,8 @@ func (p *proxy) pass(ctx context.Context, c call) json.RawMessage {
 	return out
 }
 
-// fixBlockTime mends result.blockTime, which this version of the runtime gives in thousands of seconds (getBlockTime is
-// right).
+// fixBlockTime corrects result.blockTime, which this version of the runtime returns in thousands of seconds
+// (getBlockTime is right).
 func fixBlockTime(answer []byte) []byte {
 	var whole map[string]json.RawMessage
 	var result map[string]json.RawMessage
@@ -227,7 +228,7 @@ func failure(id json.RawMessage, code int, message string) json.RawMessage {
 	}
 	out, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
 		"error": map[string]any{"code": code, "message": message}})
-	if err != nil { // the id is not JSON, which Unmarshal does not let through
+	if err != nil { // an id that is not JSON, which Unmarshal rejects before
 		return json.RawMessage(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"malformed id"}}`)
 	}
 	return out

@@ -9,11 +9,11 @@ import (
 	"net/http"
 )
 
-// Skip makes a slot the newest one, if it is not past yet, for tests that would have to wait for it. Peers cannot do
-// that: their endpoint only has Solana's methods.
+// Skip makes a slot the newest one, unless it has passed, to spare tests the wait. Peers cannot do that: their endpoint
+// only has Solana's methods.
 func (c *Chain) Skip(ctx context.Context, slot uint64) error {
 	if c.host == nil {
-		return errors.New("a chain that others started cannot be skipped ahead")
+		return errors.New("an attached chain cannot skip slots")
 	}
 	body, err := json.Marshal(map[string]any{
 		"jsonrpc": "2.0", "id": 1, "method": "surfnet_timeTravel",

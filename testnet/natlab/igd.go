@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// igdProgram is a UPnP Internet Gateway Device as home routers have it, with the backend for nftables.
+// igdProgram is the UPnP Internet Gateway Device of home routers, with the backend for nftables.
 const igdProgram = "miniupnpd"
 
-// igdStart is how long it may take until it listens.
+// igdStart bounds the start of the daemon.
 const igdStart = time.Minute
 
-// igd is the daemon of one router. Its configuration and pid file lie in a directory of their own.
+// igd is the daemon of one router. Its configuration and pid file are in a separate directory.
 type igd struct {
 	cmd    *exec.Cmd
 	dir    string
-	exited chan struct{} // closed when it has been reaped
-	said   []string      // its last output; read it when exited is closed
+	exited chan struct{} // closed when the process is reaped
+	said   []string      // its last output; read it only after exited is closed
 }
 
-// igdAvailable returns an error if no router can map ports here.
+// igdAvailable returns an error if no router can map ports on this machine.
 func igdAvailable() error {
 	out, err := exec.Command(igdProgram, "--version").CombinedOutput()
 	switch {
@@ -44,8 +44,8 @@ func igdAvailable() error {
 	return nil
 }
 
-// igdRules are the router's chains that the daemon fills, in the one family that it writes to. Its own chain goes
-// before the drop of unrequested packets.
+// igdRules are the router's chains for the daemon, in the only family that it writes to. Its own chain precedes the
+// drop of unrequested packets.
 const igdRules = `
 table inet igd {
 	chain maps { }
@@ -73,7 +73,7 @@ table inet igd {
 }
 `
 
-// igdConfig is its configuration. Clients map ports to themselves only, and none below 1024.
+// igdConfig is the daemon's configuration. Clients may map ports to themselves only, and none below 1024.
 const igdConfig = `
 ext_ifname=wan
 listening_ip=lan
@@ -94,7 +94,7 @@ allow 1024-65535 NETWORK 1024-65535
 deny 0-65535 0.0.0.0/0 0-65535
 `
 
-// startIGD runs the daemon in a router's namespace and waits until it listens. It dies with this process.
+// startIGD runs the daemon in a router's namespace and waits until it listens. It ends with this process.
 func startIGD(router *Namespace, network string) (d *igd, err error) {
 	dir, err := os.MkdirTemp("", "natlab-igd-")
 	if err != nil {
@@ -119,7 +119,7 @@ func startIGD(router *Namespace, network string) (d *igd, err error) {
 	}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked; the thread must live as long as its child, the daemon
+		runtime.LockOSThread() // never unlocked; the thread must live as long as its child, the daemon
 		err := router.Enter()
 		if err == nil {
 			err = d.cmd.Start()
@@ -149,18 +149,18 @@ func startIGD(router *Namespace, network string) (d *igd, err error) {
 	case <-ready:
 		return d, nil
 	case <-d.exited:
-		return nil, fmt.Errorf("it ended: %s", strings.Join(d.said, "; "))
+		return nil, fmt.Errorf("the daemon ended: %s", strings.Join(d.said, "; "))
 	case <-time.After(igdStart):
 		err := d.Close()
-		return nil, errors.Join(fmt.Errorf("it does not listen after %v: %s", igdStart, strings.Join(d.said, "; ")),
+		return nil, errors.Join(fmt.Errorf("not listening after %v: %s", igdStart, strings.Join(d.said, "; ")),
 			err)
 	}
 }
 
-// igdLines is how much of its log is kept.
+// igdLines is the number of kept lines of its log.
 const igdLines = 20
 
-// igdListens is its output when clients may come.
+// igdListens is its output when it accepts clients.
 const igdListens = "HTTP listening on port"
 
 // Close ends the daemon.

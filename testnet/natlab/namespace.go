@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace that nothing but this process holds: it is gone with it, however it ends.
+// Namespace is a network namespace that only this process holds: it ends with the process.
 type Namespace struct{ fd int }
 
-// NewNamespace makes an empty one with its loopback up.
+// NewNamespace makes an empty namespace with its loopback up.
 func NewNamespace() (*Namespace, error) {
 	n := &Namespace{}
 	err := onThread(func() error {
@@ -35,17 +35,17 @@ func NewNamespace() (*Namespace, error) {
 	return n, n.Run("ip", "link", "set", "lo", "up")
 }
 
-// onThread runs f on a thread of its own, which ends with it: whatever f did to the thread, no other goroutine gets it.
+// onThread runs f on a separate thread, which ends with it, so that no other goroutine runs on the changed thread.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		done <- f()
 	}()
 	return <-done
 }
 
-// Enter moves the calling thread into the namespace. The caller has locked it and never unlocks it.
+// Enter moves the calling thread into the namespace. The caller must have locked the thread and never unlock it.
 func (n *Namespace) Enter() error {
 	if err := unix.Setns(n.fd, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("entering a network namespace: %w", err)
@@ -53,7 +53,7 @@ func (n *Namespace) Enter() error {
 	return nil
 }
 
-// Do runs f inside. Sockets that f makes stay inside; goroutines that it starts do not run there.
+// Do runs f inside. Sockets made by f stay inside; goroutines started by f run outside.
 func (n *Namespace) Do(f func() error) error {
 	return onThread(func() error {
 		if err := n.Enter(); err != nil {
@@ -104,7 +104,7 @@ func (n *Namespace) forward() error {
 	return n.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
 }
 
-// Close gives the namespace up; its links go when the last process inside has ended.
+// Close releases the namespace; its links end with the last process inside.
 func (n *Namespace) Close() error {
 	if n.fd < 0 {
 		return errors.New("closing a network namespace: closed already")

@@ -22,22 +22,22 @@ type Kind string
 
 // The kinds of sites.
 const (
-	// Public has an address of its own, and no filter.
+	// Public has a public address and no filter.
 	Public Kind = "public"
-	// Cone is a port-restricted cone NAT, the usual home router: one inside port has one outside port for all the
-	// world, and takes packets only from whom it sent some.
+	// Cone is a port-restricted cone NAT, the usual home router: an inside port has one outside port for all
+	// destinations, and accepts packets only from addresses that it sent to.
 	Cone Kind = "cone"
-	// Symmetric is a NAT that takes another outside port for every destination, so that none can be foretold.
+	// Symmetric is a NAT with a different outside port for every destination, so that ports are unpredictable.
 	Symmetric Kind = "symmetric"
-	// Closed has a public address behind a firewall that lets nothing in but answers over TCP: no UDP either way.
+	// Closed has a public address behind a firewall that accepts only answers over TCP: no UDP in either direction.
 	Closed Kind = "no inbound"
 	// NoUDP is a cone that drops all UDP.
 	NoUDP Kind = "no UDP"
-	// UPnP is a cone with a router that opens ports on request by UPnP from inside.
+	// UPnP is a cone with a router that opens ports on UPnP requests from inside.
 	UPnP Kind = "UPnP"
 )
 
-// Lab is an internet with sites. Everything in it ends with this process.
+// Lab is an internet with sites. It ends with this process.
 //
 //	site ── router ──┐
 //	 192.168.N.2     ├── bridge of the internet namespace, 5.9.0.0/16
@@ -50,15 +50,15 @@ type Lab struct {
 	open  []io.Closer // listeners and daemons
 }
 
-// Site is a machine somewhere on the internet.
+// Site is a machine on the internet.
 type Site struct {
 	*Namespace
 	Kind   Kind
 	IP     string // the machine's own address
-	Public string // the address that others see
+	Public string // the address visible to other sites
 }
 
-// Available returns an error if there can be no lab with such sites here.
+// Available returns an error if this machine cannot emulate such sites.
 func Available(kinds ...Kind) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: not root", ErrUnavailable)
@@ -171,8 +171,8 @@ func (l *Lab) plug(n *Namespace, link string, number int, addr string) error {
 		n.Run("ip", "link", "set", link, "up"))
 }
 
-// nat are the router's rules. Unrequested packets from outside are dropped without an answer, so that they neither take
-// a port away nor reset a connection that is being opened.
+// nat returns the router's rules. Unrequested packets from outside are dropped without an answer, so that they neither
+// occupy a port nor reset a connection that is being opened.
 func nat(k Kind) string {
 	if k == UPnP {
 		return igdRules
@@ -238,8 +238,8 @@ table bridge cut {
 // Mend undoes Cut.
 func (l *Lab) Mend() error { return l.inet.Run("nft", "delete", "table", "bridge", "cut") }
 
-// Serve makes the listener at addr outside the lab reachable at port of a site's own address, as the chain that peers
-// pay on.
+// Serve forwards a port of a site's own address to the listener at addr outside the lab, such as the chain of the
+// peers.
 func (l *Lab) Serve(at *Site, port int, addr string) (string, error) {
 	inside := fmt.Sprintf("%s:%d", at.IP, port)
 	ln, err := at.Listen("tcp", inside)
@@ -259,7 +259,7 @@ func (l *Lab) Serve(at *Site, port int, addr string) (string, error) {
 	return inside, nil
 }
 
-// splice carries one connection to addr until either side ends it.
+// splice copies one connection to addr until either side ends it.
 func splice(c net.Conn, addr string) {
 	defer c.Close()
 	to, err := net.Dial("tcp", addr)
@@ -277,7 +277,7 @@ func splice(c net.Conn, addr string) {
 	wg.Wait()
 }
 
-// Close gives the lab up. Processes inside must have ended.
+// Close releases the lab. Processes inside must have ended.
 func (l *Lab) Close() error {
 	var errs []error
 	for _, c := range l.open {

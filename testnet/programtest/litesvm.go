@@ -49,8 +49,8 @@ type liteSVM struct {
 	process *exec.Cmd
 }
 
-// LiteSVM starts one that ends with the test. The test is skipped, with the reason, when it is not installed;
-// STARLING_LOCALNET=1 has it installed.
+// LiteSVM starts an engine that ends with the test. If it is not installed, it skips the test with the reason; with
+// STARLING_LOCALNET=1 it installs it.
 func LiteSVM(t testing.TB) Engine {
 	t.Helper()
 	if os.Getenv("STARLING_LOCALNET") != "1" && !addon.Installed() {
@@ -80,7 +80,7 @@ func startLiteSVM(ctx context.Context, dir string) (*liteSVM, error) {
 		return nil, err
 	}
 	e := &liteSVM{process: exec.Command(node, "-e", string(script)), stderr: &bytes.Buffer{}}
-	e.process.Dir = dir // where require looks
+	e.process.Dir = dir // base of require
 	e.process.Stderr = e.stderr
 	e.process.WaitDelay = stopTimeout
 	if e.in, err = e.process.StdinPipe(); err != nil {
@@ -95,7 +95,7 @@ func startLiteSVM(ctx context.Context, dir string) (*liteSVM, error) {
 	return e, e.process.Start()
 }
 
-// close ends the process by closing its input, and kills it when that does not help.
+// close ends the process by closing its input, and kills it after a timeout.
 func (e *liteSVM) close() error {
 	kill := time.AfterFunc(stopTimeout, func() { _ = e.process.Process.Kill() })
 	defer kill.Stop()
@@ -193,11 +193,11 @@ func (e *liteSVM) Run(ctx context.Context, instructions []svm.Instruction, signe
 	return Result{Err: text, Logs: a.Logs, Units: a.Units}, err
 }
 
-// signed is the transaction's wire form, given a blockhash in text.
+// signed returns the transaction's wire form with a blockhash in text form.
 func signed(instructions []svm.Instruction, blockhash string, signers []sign.Signer) ([]byte, error) {
 	hash, err := base58.Decode(blockhash)
 	if err != nil || len(hash) != sign.HashSize {
-		return nil, fmt.Errorf("blockhash %q is none", blockhash)
+		return nil, fmt.Errorf("malformed blockhash %q", blockhash)
 	}
 	_, raw, err := transaction.Sign(instructions, nil, sign.Hash(hash), signers...)
 	return raw, err
@@ -211,7 +211,7 @@ func (e *liteSVM) Account(ctx context.Context, key sign.Key) (*Account, error) {
 	return a.Account.account()
 }
 
-// account is nil when there is none.
+// account returns nil if the account does not exist.
 func (a *accountJSON) account() (*Account, error) {
 	if a == nil || a.Lamports == 0 {
 		return nil, nil

@@ -1,8 +1,8 @@
 // Package programtest runs transactions against Starling's on-chain program in two Solana runtimes, of different makers
-// and versions, so that one's mistake is not taken for the chain's rule:
+// and versions, so that one runtime's error is not mistaken for the chain's rule:
 //
 //   - Surfpool, as the local testnet has it: over RPC, with blocks by the clock, deployed through the real loader.
-//   - LiteSVM: inside a Node process, without blocks, newer; its clock stands until it is set.
+//   - LiteSVM: inside a Node process, without blocks, newer; its clock changes only when it is set.
 //
 // Both take the same signed bytes and answer with the error, the log, and the compute units used.
 package programtest
@@ -19,23 +19,23 @@ import (
 
 // Engine is one runtime.
 type Engine interface {
-	// Name for people.
+	// Name is the engine's name for test output.
 	Name() string
-	// Deploy puts a program under the address of the key.
+	// Deploy deploys a program under the address of the key.
 	Deploy(ctx context.Context, program sign.Private, elf []byte) error
 	// Fund gives lamports to a wallet.
 	Fund(ctx context.Context, to sign.Key, lamports uint64) error
-	// Run runs one transaction, which the first signer pays for. A transaction that fails is no error, but a Result.
+	// Run runs one transaction; the first signer pays. A failed transaction is a Result, not an error.
 	Run(ctx context.Context, instructions []svm.Instruction, signers ...sign.Signer) (Result, error)
-	// Account as it is now; nil when there is none.
+	// Account is the present state of an account; nil if it does not exist.
 	Account(ctx context.Context, key sign.Key) (*Account, error)
-	// Slot is the newest.
+	// Slot is the newest slot.
 	Slot(ctx context.Context) (uint64, error)
 }
 
-// Minter is an engine that makes tokens as a chain does.
+// Minter is an engine that mints tokens as a chain does.
 type Minter interface {
-	// Mint makes a token and opens an account of it for each wallet, with so much in it. Wallets get lamports too.
+	// Mint makes a token and an account of it with amount tokens for each wallet. Wallets get lamports too.
 	Mint(ctx context.Context, mint sign.Private, decimals uint8, amount, lamports uint64, wallets ...sign.Key) error
 }
 
@@ -59,7 +59,7 @@ type Result struct {
 	Slot  uint64 // of its block; 0 where there are none
 }
 
-// Custom is the Err of a transaction with an instruction that a program refused with this number.
+// Custom is the Err of a transaction that a program refused with this number.
 func Custom(instruction int, number uint32) string {
 	return fmt.Sprintf(`{"InstructionError":[%d,{"Custom":%d}]}`, instruction, number)
 }
@@ -77,7 +77,7 @@ func errText(raw json.RawMessage) (string, error) {
 	return string(b), err
 }
 
-// Each runs a test on both engines, which get the program under one address.
+// Each runs a test on both engines, with the program under one address.
 func Each(t *testing.T, elf []byte, test func(t *testing.T, e Engine, program sign.Key)) {
 	t.Helper()
 	for name, start := range map[string]func(testing.TB) Engine{"LiteSVM": LiteSVM, "Surfpool": Surfpool} {
@@ -89,7 +89,7 @@ func Each(t *testing.T, elf []byte, test func(t *testing.T, e Engine, program si
 	}
 }
 
-// Deploy puts the program under an address that is the same in every engine.
+// Deploy deploys the program under an address that is the same in every engine.
 func Deploy(t testing.TB, e Engine, elf []byte) sign.Key {
 	t.Helper()
 	program := sign.NewPrivate(sign.Sum([]byte("program")))

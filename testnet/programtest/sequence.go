@@ -8,24 +8,23 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Sequencer runs many transactions in one request, on a chain of its own making: thousands in seconds.
+// Sequencer runs many transactions in one request, on a separate chain: thousands in seconds.
 type Sequencer interface {
 	Engine
-	// Begin forgets everything and puts accounts in place; programs have to be deployed anew.
+	// Begin resets the chain and stores accounts; programs have to be deployed again.
 	Begin(ctx context.Context, accounts map[sign.Key]Account) error
-	// Sequence runs the steps in order. Clocks are set by the steps and must not go back.
+	// Sequence runs the steps in order. The steps set the clocks, which must not decrease.
 	Sequence(ctx context.Context, steps []Step) ([]Outcome, error)
 }
 
-// Step is one transaction of a sequence, which the first signer pays for.
+// Step is one transaction of a sequence; the first signer pays.
 type Step struct {
 	Slot         uint64
 	Instructions []svm.Instruction
 	Signers      []sign.Signer
 }
 
-// Outcome is the result of a step, with all accounts that it named, in their state after it; missing accounts are left
-// out.
+// Outcome is the result of a step, with the state of its accounts after it, without missing accounts.
 type Outcome struct {
 	Result
 	Accounts map[sign.Key]Account

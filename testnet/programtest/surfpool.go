@@ -24,8 +24,8 @@ import (
 
 const (
 	pollEvery   = 10 * time.Millisecond
-	landTimeout = 2 * time.Minute // of a machine under load
-	attempts    = 10              // with a fresh blockhash each, when one was too old before it was used
+	landTimeout = 2 * time.Minute // on a busy machine
+	attempts    = 10              // tries with a fresh blockhash, each after an expired one
 )
 
 // stale is the error of a transaction with an old blockhash.
@@ -36,7 +36,7 @@ type surfpool struct {
 	admin *solana.Admin
 
 	mu   sync.Mutex
-	used string // the last blockhash that was
+	used string // the last used blockhash
 }
 
 // Surfpool starts a local chain that ends with the test, or skips the test as localnettest.Start does.
@@ -74,7 +74,7 @@ func (e *surfpool) Mint(
 	return e.admin.Fund(ctx, mint.Key(), decimals, grants...)
 }
 
-// Run sends without a check before, so that a transaction that fails lands too.
+// Run sends the transaction without a preflight check, so that failed transactions land too.
 func (e *surfpool) Run(ctx context.Context, instructions []svm.Instruction, signers ...sign.Signer) (Result, error) {
 	for range attempts {
 		blockhash, err := e.blockhash(ctx)
@@ -101,7 +101,7 @@ func (e *surfpool) Run(ctx context.Context, instructions []svm.Instruction, sign
 	return Result{}, fmt.Errorf("%d transactions in a row expired", attempts)
 }
 
-// landed waits for a transaction; nil when its blockhash is too old for it to land.
+// landed waits for a transaction; it returns nil if its blockhash expired before it landed.
 func (e *surfpool) landed(ctx context.Context, id, blockhash string) (*Result, error) {
 	var found *struct {
 		Slot uint64
@@ -112,7 +112,7 @@ func (e *surfpool) landed(ctx context.Context, id, blockhash string) (*Result, e
 		}
 	}
 	err := e.poll(ctx, func() (bool, error) {
-		var valid struct{ Value bool } // asked first: once it is invalid, transactions that have not landed never will
+		var valid struct{ Value bool } // requested first: after its expiry a transaction can no longer land
 		if err := e.call(ctx, &valid, "isBlockhashValid", blockhash,
 			map[string]any{"commitment": "confirmed"}); err != nil {
 			return false, err
@@ -128,14 +128,14 @@ func (e *surfpool) landed(ctx context.Context, id, blockhash string) (*Result, e
 		return nil, nil
 	}
 	text, err := errText(found.Meta.Err)
-	if text == stale { // Surfpool records even transactions that no block can hold
+	if text == stale { // Surfpool records transactions that no block can contain, too
 		return nil, err
 	}
 	return &Result{Err: text, Logs: found.Meta.LogMessages, Units: found.Meta.ComputeUnitsConsumed, Slot: found.Slot},
 		err
 }
 
-// blockhash is one that was not used before: two transactions with the same contents and blockhash would be one.
+// blockhash returns an unused blockhash: two transactions with the same contents and blockhash would be one.
 func (e *surfpool) blockhash(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -174,7 +174,7 @@ func (e *surfpool) Slot(ctx context.Context) (uint64, error) {
 	return slot, err
 }
 
-// poll asks again until the answer is yes.
+// poll calls f until it reports true.
 func (e *surfpool) poll(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, landTimeout)
 	defer cancel()

@@ -1,3 +1,3 @@
-// Package pty runs a program on a terminal of its own, as a person at a keyboard does: it types, changes the window's
-// size and reads the output.
+// Package pty runs a program on a new terminal, as a user does: it types, changes the window's size and reads the
+// output.
 package pty

@@ -17,18 +17,18 @@ import (
 // Terminal is a window with a program in it.
 type Terminal struct {
 	keys    *os.File // the side of screen and keyboard
-	tty     *os.File // the program's side, kept open so that its mode can be looked at
+	tty     *os.File // the program's side, kept open to read its mode
 	initial unix.Termios
 	cmd     *exec.Cmd
 
 	mu     sync.Mutex
 	shown  bytes.Buffer
-	more   chan struct{} // closed and replaced when more is shown
+	more   chan struct{} // closed and replaced after new output
 	exited chan struct{} // closed when the program has ended
 }
 
-// Start runs the command with a new terminal as its standard input, output and error, which controls its session. Close
-// it.
+// Start runs the command with a new terminal as its standard input, output and error, which controls its session. The
+// caller must Close it.
 func Start(cmd *exec.Cmd, rows, cols uint16) (*Terminal, error) {
 	t := &Terminal{cmd: cmd, more: make(chan struct{}), exited: make(chan struct{})}
 	if err := t.open(rows, cols); err != nil {
@@ -113,14 +113,14 @@ func (t *Terminal) Resize(rows, cols uint16) error {
 	})
 }
 
-// Shown is all that was shown so far.
+// Shown is all output so far.
 func (t *Terminal) Shown() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.shown.String()
 }
 
-// WaitFor returns when a text was shown; it fails at the end of ctx.
+// WaitFor returns when the output contains a text; it returns an error at the end of ctx.
 func (t *Terminal) WaitFor(ctx context.Context, text string) error {
 	for {
 		t.mu.Lock()
@@ -132,7 +132,7 @@ func (t *Terminal) WaitFor(ctx context.Context, text string) error {
 		select {
 		case <-more:
 		case <-ctx.Done():
-			return fmt.Errorf("%q is not shown, but %q: %w", text, seen, ctx.Err())
+			return fmt.Errorf("missing output: got %q, want %q: %w", seen, text, ctx.Err())
 		}
 	}
 }
@@ -148,25 +148,25 @@ func (t *Terminal) mode() (m unix.Termios, err error) {
 	return m, err
 }
 
-// Raw reports whether keys go to the program one by one, unchanged and not shown.
+// Raw reports whether keys reach the program one by one, unchanged and without echo.
 func (t *Terminal) Raw() (bool, error) {
 	m, err := t.mode()
 	return m.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) == 0, err
 }
 
-// AsBefore reports whether the terminal is in the mode in which it was made.
+// AsBefore reports whether the terminal is in its initial mode.
 func (t *Terminal) AsBefore() (bool, error) {
 	m, err := t.mode()
 	return m == t.initial, err
 }
 
-// Wait returns the program's exit code when it has ended; -1 for one that a signal ended.
+// Wait returns the program's exit code when it has ended; -1 if a signal ended it.
 func (t *Terminal) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-t.exited:
 		return t.cmd.ProcessState.ExitCode(), nil
 	case <-ctx.Done():
-		return 0, fmt.Errorf("the program goes on: %w; shown was %q", ctx.Err(), t.Shown())
+		return 0, fmt.Errorf("the program still runs: %w; output: %q", ctx.Err(), t.Shown())
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// ErrFinal reports that the awaited event cannot come any more.
-var ErrFinal = errors.New("this will not change any more")
+// ErrFinal reports that the awaited event can no longer occur.
+var ErrFinal = errors.New("the state is final")
 
-// Until polls f until it is done, its error is ErrFinal, or ctx ends; the last thing it saw goes into the error. A try
-// that ctx cut short saw nothing.
+// Until polls f until it is done, its error is ErrFinal, or ctx ends. The error contains the last observation of f,
+// except one of a call that ctx interrupted.
 func Until(ctx context.Context, f func() (done bool, saw string, err error)) (string, error) {
 	var before string
 	var failed error
@@ -54,20 +54,20 @@ func (s Said) String() string {
 	return fmt.Sprintf("exit code %d, %q, %q", s.Code, Tail(s.Out), Tail(s.Err))
 }
 
-// Command is a program that is run somewhere else: enter moves the calling thread there; nil: here.
+// Command is a program that runs in another place: enter moves the calling thread there; it is optional.
 type Command struct {
 	*exec.Cmd
 	Enter func() error
 }
 
-// start starts it on a thread that has moved; the thread ends with the command's start.
+// start starts the program on a moved thread, which ends with the start.
 func (c Command) start() error {
 	if c.Enter == nil {
 		return c.Cmd.Start()
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread is in another namespace
+		runtime.LockOSThread() // never unlocked: the thread is in another namespace
 		err := c.Enter()
 		if err == nil {
 			err = c.Cmd.Start()
@@ -77,7 +77,7 @@ func (c Command) start() error {
 	return <-done
 }
 
-// Run runs it to its end. An exit code that is not 0 is no error.
+// Run runs the program to its end. A nonzero exit code is not an error.
 func (c Command) Run() (Said, error) {
 	var out, errs bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errs
@@ -104,7 +104,7 @@ type Collected struct {
 	exited chan struct{}
 }
 
-// Follow starts a command that goes on until it ends or End is called.
+// Follow starts a command that runs until it ends or End is called.
 func Follow(cmd Command) (*Collected, error) {
 	c := &Collected{cmd: cmd, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = c, c
@@ -125,14 +125,14 @@ func (c *Collected) Write(b []byte) (int, error) {
 	return c.out.Write(b)
 }
 
-// Text is its output so far.
+// Text is the output so far.
 func (c *Collected) Text() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.out.String()
 }
 
-// WaitFor waits until a text was printed so many times, and fails when the command ends without.
+// WaitFor waits until the output contains a text times times. It returns an error if the command ends earlier.
 func (c *Collected) WaitFor(ctx context.Context, text string, times int) error {
 	for {
 		ended := false
@@ -145,11 +145,11 @@ func (c *Collected) WaitFor(ctx context.Context, text string, times int) error {
 			return nil
 		}
 		if ended {
-			return fmt.Errorf("%s ended without saying %q: %s", strings.Join(c.cmd.Args, " "), text, Tail(c.Text()))
+			return fmt.Errorf("%s ended without %q: %s", strings.Join(c.cmd.Args, " "), text, Tail(c.Text()))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %q: %w; it said %s", text, ctx.Err(), Tail(c.Text()))
+			return fmt.Errorf("waiting for %q: %w; output: %s", text, ctx.Err(), Tail(c.Text()))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -161,7 +161,7 @@ func (c *Collected) Wait(ctx context.Context) (int, error) {
 	case <-c.exited:
 		return c.cmd.ProcessState.ExitCode(), nil
 	case <-ctx.Done():
-		return -1, fmt.Errorf("%s goes on: %w; it said %s", strings.Join(c.cmd.Args, " "), ctx.Err(), Tail(c.Text()))
+		return -1, fmt.Errorf("%s still runs: %w; output: %s", strings.Join(c.cmd.Args, " "), ctx.Err(), Tail(c.Text()))
 	}
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A Dask cluster of real peers behind emulated NATs, one container engine for each, bought and used by the command line: a Client
-# on its head and one of the buyer's own, through a forwarded port, spread a graph over all members and move 50 MB between
-# them. Dask comes from PyPI, in an image that is made here and kept in the user's cache. Needs what ray.sh needs.
+# A Dask cluster of real peers behind emulated NATs, with a container engine for each, bought and used by the command line. A
+# Client on its head and a Client of the buyer, through a forwarded port, spread a graph over all members and move 50 MB
+# between them. Dask comes from PyPI, in an image that is made locally and cached. Has the requirements of ray.sh.
 #
 #   testnet/scenarios/dask.sh [-keep]    -keep leaves the peers' homes and logs
 set -euo pipefail

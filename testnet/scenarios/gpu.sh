@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# An NVIDIA GPU, compared with the definition of what audits ask and measured through the programs that a peer uses, within ten minutes:
-# starling-cuda's self-test; products, fills and walks against the size of memory; comparisons over all of it; two helpers on one card; an
-# audit beside a program that computes; helpers that are killed, cancelled and refused; and a CUDA program in a container by
-# `starling run --gpus 1`, where Docker has NVIDIA's hook (without it the same program runs outside a container, and the report says so).
-# Writes testnet/out/gpu.json and the card's row in verify/BENCHMARKS.md. Fails when anything differs or nothing could be measured.
-# Needs Linux, NVIDIA's driver, a C compiler, and a GPU that nothing else uses meanwhile.
+# Compares an NVIDIA GPU with the definition of the audits' challenges and measures it through the components of a peer, within ten
+# minutes: the self-test of starling-cuda; products, fills and walks by memory size; comparisons over the whole memory; two helpers on
+# one card; an audit beside a computing program; killed, cancelled and refused helpers; and a CUDA program in a container by
+# `starling run --gpus 1`, if Docker has NVIDIA's hook (otherwise the program runs outside a container, and the report notes it).
+# Writes testnet/out/gpu.json and the card's row in verify/BENCHMARKS.md. Fails if a result differs or nothing could be measured.
+# Needs Linux, NVIDIA's driver, a C compiler, and a GPU without other users.
 #
-#   testnet/scenarios/gpu.sh [-uuid GPU-…]    -uuid picks the GPU or MIG slice; else the first that can be sold
-#   testnet/scenarios/gpu.sh -small           without a GPU: the same in small over the PTX interpreter; says nothing of hardware
+#   testnet/scenarios/gpu.sh [-uuid GPU-…]    -uuid selects the GPU or MIG slice; default the first sellable one
+#   testnet/scenarios/gpu.sh -small           without a GPU: small sizes on the PTX interpreter; does not measure hardware
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 make --silent deps-cc build

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A hundred peers on one machine, and jobs as wide as half of them and all of them: each rank has a provider of its own,
-# all succeed, and every receipt is signed by both sides. With --paid the network has a local Solana and the ranks are
-# paid; without, it is a free one.
+# A hundred peers on one machine, and jobs with half as many ranks and with as many: each rank has its own provider, all
+# succeed, and both sides sign every receipt. With --paid the network has a local Solana and the ranks are paid; by default it
+# is a free network.
 #
-#   testnet/scenarios/hundred.sh [--paid] [directory]     default: a temporary one
+#   testnet/scenarios/hundred.sh [--paid] [directory]     default: a temporary directory
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -23,7 +23,7 @@ count() { awk -v key="$1:" '$0 == key { on = 1; next } /^[^ -]/ { on = 0 } on &&
 clean() { "$starling" testnet down --dir "$dir/net" >/dev/null 2>&1 || true; }
 trap clean EXIT
 
-say "1. $peers peers that sell, one that buys"
+say "1. $peers selling peers, one buying peer"
 go build -trimpath -o "$starling" ./cmd/starling
 GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -trimpath -o "$dir/hash.wasm" ./testnet/jobs/hash
 "$starling" testnet up --dir "$dir/net" -n $peers --units 1 $free
@@ -38,11 +38,11 @@ for ranks in $((peers / 2)) $peers; do
 	"$starling" wait "$job" >/dev/null || fail "the job did not succeed: $("$starling" why "$job" | tail -n 5)"
 	took=$((($(date +%s%N) - began) / 1000000))
 	"$starling" status "$job" -o yaml >"$dir/status.yaml"
-	echo "   right after $took ms; $(count orders <"$dir/status.yaml") orders, $(count lost <"$dir/status.yaml") providers lost"
+	echo "   succeeded after $took ms; $(count orders <"$dir/status.yaml") orders, $(count lost <"$dir/status.yaml") providers lost"
 	[ "$(value state <"$dir/status.yaml")" = succeeded ] || fail "the job is $(value state <"$dir/status.yaml")"
 	[ "$(value owed <"$dir/status.yaml")" = "$(value paid <"$dir/status.yaml")" ] || fail "owed and paid differ"
 	providers=$(sed -n 's/^ *provider: *//p' "$dir/status.yaml" | sort -u | wc -l)
 	[ "$providers" -eq "$ranks" ] || fail "$ranks ranks on $providers providers"
 done
 
-say "Every job of 50 and 100 ranks ended right."
+say "Both jobs, of 50 and 100 ranks, succeeded."

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A laptop that is no part of the network has a job done by way of one peer's address. In the middle of the job that
-# peer is killed; the laptop goes on through another, no program is lost and everybody is paid.
+# A laptop outside the network runs a job through one peer's address. During the job that peer is killed; the laptop continues
+# through another, no program is lost and all providers are paid.
 #
-#   testnet/scenarios/light-client.sh [directory]     default: a temporary one
+#   testnet/scenarios/light-client.sh [directory]     default: a temporary directory
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -35,7 +35,7 @@ until_true() {
 	done
 }
 
-say "1. A network: three peers that sell, three that relay for light clients, a local Solana"
+say "1. A network: three selling peers, three relays for light clients, a local Solana"
 CGO_ENABLED=0 go build -trimpath -o "$starling" ./cmd/starling
 GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -trimpath -o "$dir/hash.wasm" ./testnet/jobs/hash
 "$starling" testnet up --dir "$dir/net" -n 3 --buyers 3
@@ -43,7 +43,7 @@ address=$("$starling" --home "$dir/net/buyer-1" peer status -o yaml | sed -n 's|
 entry=${address##*/}
 [ -n "$entry" ] || fail "no address of buyer-1"
 
-say "2. The laptop knows one address: $address"
+say "2. The laptop starts with one address: $address"
 export STARLING_PEER=$address
 "$starling" wallet show
 wallet=$("$starling" wallet show -o yaml | value owner)
@@ -52,7 +52,7 @@ both() { [ "$("$starling" client status | grep -cE '^(entry|standby) +12D3KooW')
 until_true 20 both || fail "no second entry peer was found"
 "$starling" client status
 
-say "3. A job on three providers that the laptop has no connection to"
+say "3. A job on three providers without a connection to the laptop"
 all() { [ "$("$starling" offers | grep -c ' yes ')" -eq 3 ]; }
 until_true 30 all || fail "the offers of three providers were not found"
 "$starling" run -n $ranks --max-price 0.5 --budget 2 --dry-run "$dir/hash.wasm" -- $seconds | tail -n 6
@@ -64,11 +64,11 @@ until_true 60 sixth || fail "the job does not run: $("$starling" why "$job" | ta
 say "   connections of the laptop while it works:"
 "$starling" peer ls
 
-say "   3 MiB into a directory of the program and back, by way of the entry peer; a wasm program has no place for a second one"
+say "   3 MiB into a directory of the program and back, through the entry peer; a wasm program supports no exec"
 head -c $((3 << 20)) /dev/urandom >"$dir/data"
 "$starling" cp "$dir/data" "$job:/out/data"
 "$starling" cp "$job:/out/data" "$dir/back"
-cmp "$dir/data" "$dir/back" || fail "the file came back as another one"
+cmp "$dir/data" "$dir/back" || fail "the copied file differs"
 if "$starling" exec "$job" -- true; then fail "exec in a wasm program"; fi
 
 say "4. Its entry peer, buyer-1, is killed with SIGKILL"
@@ -76,17 +76,17 @@ pid=$(sed 's/.*"pid":\([0-9]*\).*/\1/' "$dir/net/buyer-1/api.json")
 kill -KILL "$pid"
 killed=$(now)
 moved() { ! "$starling" client status | grep -q "$entry"; }
-until_true 20 moved || fail "the laptop still believes in the dead entry peer"
+until_true 20 moved || fail "the laptop did not notice the dead entry peer"
 echo "   noticed after $((($(now) - killed) / 1000000)) ms"
 until_true 20 both || fail "no new standby was found"
 echo "   two entry peers again after $((($(now) - killed) / 1000000)) ms"
 
-say "5. The job goes on through the other one"
+say "5. The job continues through the second entry peer"
 "$starling" wait "$job" >/dev/null || fail "the job did not succeed: $("$starling" status "$job")"
 wait "$follow" || true
 follow=
 
-say "6. In the end"
+say "6. The result"
 "$starling" status "$job"
 say "   connections of the laptop: its entry peers, and circuits through them"
 "$starling" client status

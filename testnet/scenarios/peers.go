@@ -18,11 +18,10 @@ import (
 	"github.com/starling-network/starling/testnet/natlab"
 )
 
-// Port is where a peer at a site listens.
+// Port is the port of a peer at a site.
 const Port = 4001
 
-// At is where a peer is that lives at a site and goes by its name: it listens on TCP and QUIC, and sees the chain at
-// rpc.
+// At returns the place of a peer at a site with its name: it listens on TCP and QUIC, and reaches the chain at rpc.
 func At(site *natlab.Site, name, rpc string) testnet.Place {
 	return testnet.Place{
 		Enter: site.Enter, RPC: rpc, Region: name,
@@ -30,17 +29,17 @@ func At(site *natlab.Site, name, rpc string) testnet.Place {
 	}
 }
 
-// Relay makes the peer of a place a relay, and the others' first one.
+// Relay makes the peer of a place a relay, and a bootstrap peer of the others.
 func Relay(p testnet.Place, site *natlab.Site) testnet.Place {
 	p.Config = "relay: {serve: true}"
 	p.Boot = fmt.Sprintf("/ip4/%s/tcp/%d", site.Public, Port)
 	return p
 }
 
-// Paid checks that the providers of an ended job claim exactly the amount that its receipts and vouchers show. The
-// providers in killed may have claimed less of their leases: their time to claim went by while they were away. A job
-// ends when the buyer's money is back, so that the last claims may be on their way: Paid waits for them while there is
-// money to claim, for a minute at most. c is the job's buyer.
+// Paid checks that the providers of an ended job claim exactly the amount of its receipts and vouchers. The providers
+// in killed may have claimed less of their leases, because their time to claim passed while they were offline. A job
+// ends when the buyer has its refund, so that the last claims may be pending: Paid waits for them for at most a minute,
+// while unclaimed money is left. c is the job's buyer.
 func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, killed ...sign.Key) (record.Job, error) {
 	var j record.Job
 	var checked error
@@ -59,7 +58,7 @@ func Paid(ctx context.Context, net *testnet.Network, c *api.Client, id string, k
 	return j, errors.Join(err, checked)
 }
 
-// paid is Paid as it stands.
+// paid checks the present state for Paid.
 func paid(ctx context.Context, net *testnet.Network, c *api.Client, j record.Job, killed []sign.Key) error {
 	exported, err := api.JobProof.Call(ctx, c, api.OfJob{ID: j.ID, Kind: proof.KindReceipts})
 	if err != nil {
@@ -80,7 +79,7 @@ func paid(ctx context.Context, net *testnet.Network, c *api.Client, j record.Job
 		}
 	}
 	if !j.State.Ended() || j.Paid > j.Owed || j.Owed-j.Paid > lost || v.Owed != j.Owed || j.Paid == 0 {
-		return fmt.Errorf("%s: owed %d, %d of it to providers that were killed, paid %d, the receipts say %d",
+		return fmt.Errorf("%s: owed %d, %d of it to killed providers, paid %d, amount of the receipts %d",
 			j.Summary(), j.Owed, lost, j.Paid, v.Owed)
 	}
 	return nil

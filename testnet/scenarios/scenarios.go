@@ -1,5 +1,5 @@
-// Package scenarios is the common part of the scenarios that a person can watch: steps that are done one after the
-// other, a row for the result of each, and a command that prints them. The scripts beside it run them.
+// Package scenarios is the common part of the observable scenarios: steps in sequence, a row for the result of each,
+// and a command that prints them. The scripts beside it run them.
 package scenarios
 
 import (
@@ -18,26 +18,26 @@ import (
 
 // Options are the parameters of a run.
 type Options struct {
-	Dir    string // for homes and programs; made, and left
-	Binary string // starling; with starling-nvml beside it simulated GPUs can be shown, too
+	Dir    string // directory of homes and programs; created, and not removed
+	Binary string // path of starling; simulated GPUs need starling-nvml beside it
 	Say    func(format string, args ...any)
 }
 
-// Row is one thing that was seen.
+// Row is one observation.
 type Row struct {
 	What string
 	Got  string
-	Err  error // its error; nil: none
+	Err  error // its error; nil if it succeeded
 }
 
-// Step is one thing to do and see.
+// Step is one action with an observation.
 type Step struct {
 	What string
 	Run  func(context.Context) (string, error)
 }
 
-// Play does the steps, each within most, also after one that failed, and gives a row for each. It ends early with ctx,
-// and then with its error.
+// Play runs the steps, each within most, and continues after a failed one. It returns a row for each. If ctx ends, it
+// stops with that error.
 func Play(ctx context.Context, o Options, most time.Duration, steps []Step) ([]Row, error) {
 	var rows []Row
 	for _, s := range steps {
@@ -59,11 +59,11 @@ func Play(ctx context.Context, o Options, most time.Duration, steps []Step) ([]R
 	return rows, nil
 }
 
-// Main is the command of a scenario: it runs it until it ends or is interrupted, prints the observations, and does not
-// return if anything failed.
+// Main is the command of a scenario: it runs the scenario until it ends or is interrupted, prints the observations, and
+// exits with an error code if anything failed.
 func Main(name string, run func(context.Context, Options) ([]Row, error)) {
-	binary := flag.String("starling", "bin/starling", "the peer's program")
-	keep := flag.Bool("keep", false, "leave homes and logs")
+	binary := flag.String("starling", "bin/starling", "path of the peer's program")
+	keep := flag.Bool("keep", false, "keep homes and logs")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -82,7 +82,7 @@ func show(
 		return err
 	}
 	if keep {
-		fmt.Println("homes and logs stay in", dir)
+		fmt.Println("homes and logs are kept in", dir)
 	} else {
 		defer os.RemoveAll(dir)
 	}
@@ -99,7 +99,7 @@ func show(
 	if err := table(os.Stdout, rows); err != nil {
 		return err
 	}
-	fmt.Printf("\n%s: everything went as it should, in %v\n", name, time.Since(began).Round(time.Second))
+	fmt.Printf("\n%s: all steps succeeded, in %v\n", name, time.Since(began).Round(time.Second))
 	return nil
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// FaultLine is the result of one fault of honest peers, really played through: how often nothing was signed, how often
-// the signed data is right nevertheless, and how often a lie could be proven, which must be never.
+// FaultLine is the result of one fault of honest peers, played in full: the numbers of runs without a signature, of
+// runs with correct signed data, and of provable lies, which must be zero.
 type FaultLine struct {
 	Fault    string `json:"fault"`
 	Trials   int    `json:"trials"`
@@ -50,12 +50,12 @@ var bitFaults = []fault{
 		p.again = flipTile(r, p.shape.Tiles())
 		return p.answer()
 	}},
-	{"a bit of what was opened, before it is signed", func(p *provider, r *rand.Rand) error {
+	{"a bit of the opening, before it is signed", func(p *provider, r *rand.Rand) error {
 		at, value, bit := r.IntN(challenge.Openings), r.IntN(challenge.LeafWords), r.IntN(32)
 		p.opened = func(o *challenge.Opened) { o.Openings[at].Values[value] ^= 1 << bit }
 		return p.answer()
 	}},
-	{"a bit of the seed, of which everything is computed", func(p *provider, r *rand.Rand) error {
+	{"a bit of the seed of all computation", func(p *provider, r *rand.Rand) error {
 		p.seed[r.IntN(sign.HashSize)] ^= 1 << r.IntN(8)
 		return p.answer()
 	}},
@@ -126,12 +126,12 @@ func flipTile(r *rand.Rand, tiles int) func(int, *challenge.Tile) {
 	}
 }
 
-// provider is an honest one that answers as verify/audit says: it signs an answer once, and openings only after Seal.
+// provider is an honest provider by the rules of verify/audit: it signs an answer once, and openings only after Seal.
 type provider struct {
 	key    sign.Private
 	target audit.Target
 	shape  challenge.Shape
-	seed   sign.Hash // that members gave
+	seed   sign.Hash // from the members
 	walk   sign.Hash
 
 	device func(i int, t *challenge.Tile) // its failure
@@ -156,14 +156,14 @@ func newProvider(i int) *provider {
 	}
 }
 
-// restored forgets all that it did. Members give no nonce twice, so it is asked with other seeds.
+// restored drops the provider's state. Members give no nonce twice, so it gets other seeds.
 func (p *provider) restored(r *rand.Rand) {
 	for i := range p.seed {
 		p.seed[i], p.walk[i] = byte(r.Uint32()), byte(r.Uint32())
 	}
 }
 
-// answer computes, commits, signs, opens and signs again. challenge.ErrFault when it withholds.
+// answer computes, commits, signs, opens and signs again. It returns challenge.ErrFault if it withholds.
 func (p *provider) answer() error {
 	g := challenge.ProductGenerator(p.seed)
 	tiles := make([]sign.Hash, p.shape.Tiles())
@@ -213,7 +213,7 @@ func (p *provider) answer() error {
 	return nil
 }
 
-// proven reports whether anything that it signed can be held against it.
+// proven reports whether any of its signed data proves a lie.
 func (p *provider) proven() bool {
 	for i, s := range p.shown {
 		for _, a := range p.answers {

@@ -21,7 +21,7 @@ type Report struct {
 	Seconds float64             `json:"seconds"`
 }
 
-// Run plays every kind, as many at a time as there are processors.
+// Run runs every kind, with as many at a time as there are processors.
 func Run(ctx context.Context, o play.Options) (Report, error) {
 	began := time.Now()
 	kinds := Kinds()

@@ -22,7 +22,7 @@ func (r Report) targets() []play.Figure {
 	var own []play.Figure
 	for _, l := range r.Lines {
 		switch {
-		case l.Honest && len(l.Figures) == 0: // others are no audits
+		case l.Honest && len(l.Figures) == 0: // kinds with figures are not audits
 			wrong.Value = max(wrong.Value, l.PerAudit)
 			audits += l.Audits
 		case !l.Honest && l.Limit == "":
@@ -65,7 +65,7 @@ func (r Report) Misses() []string {
 	}
 	for _, f := range r.Faults {
 		if f.Slashed > 0 {
-			out = append(out, fmt.Sprintf("%s: an honest peer was proven a liar %d times", f.Fault, f.Slashed))
+			out = append(out, fmt.Sprintf("%s: an honest peer was proven to lie %d times", f.Fault, f.Slashed))
 		}
 	}
 	for _, s := range r.Limits {

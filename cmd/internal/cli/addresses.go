@@ -11,11 +11,11 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// Addresses are those of a home directory.
+// Addresses are the addresses of a home directory: the owner's and the peer's.
 type Addresses struct {
 	Owner   sign.Key `json:"owner"`
-	OwnerIn string   `json:"ownerIn"` // where the owner's address comes from
-	Key     sign.Key `json:"key"`     // of the peer: signs, and pays the chain's fees
+	OwnerIn string   `json:"ownerIn"` // source of the owner's address
+	Key     sign.Key `json:"key"`     // the peer's key: signs, and pays the chain's fees
 }
 
 // ReadAddresses finds the addresses of a home directory.

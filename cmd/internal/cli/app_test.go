@@ -196,7 +196,7 @@ func TestArguments(t *testing.T) {
 	if b, err := ReadFile(file, 5); err != nil || string(b) != "12345" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if _, err := ReadFile(file, 4); err == nil || !strings.Contains(err.Error(), "has 5 bytes, at most 4 are read") {
+	if _, err := ReadFile(file, 4); err == nil || !strings.Contains(err.Error(), "too large: got 5 bytes, want at most 4") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -34,7 +34,7 @@ type App struct {
 	PSK     string          // --psk, of a light client
 	Direct  bool            // --direct, of a light client
 	Output  output          // -o
-	started bool            // the command line was understood and a command's own work began
+	started bool            // the command line was parsed and the command's function was called
 }
 
 // The groups that help lists commands in.
@@ -89,19 +89,19 @@ const rootExample = `  starling testnet demo                              watch 
 const rootEnd = `
 Exit codes:
   0    done
-  1    the job failed, or anything that is not below
+  1    the job failed, or an error without a code of its own
   2    the command line, a job file or a configuration is wrong
-  3    nobody who fits would take the job
+  3    no fitting provider accepted the job
   4    payment: budget, funds or the chain
   5    the peer or a provider cannot be reached, or the connection broke off
   6    the job lost providers more often than restart.max allows
-  7    the peer itself could not go on: its disk or its journal
+  7    the peer failed: its disk or its journal
   124  a time limit was reached
   exec ends with the exit code of its command, 130 when it was interrupted, as cluster up does
 
 Environment:
   STARLING_HOME    the peer's directory, as --home; else $XDG_DATA_HOME/starling (~/.local/share/starling)
-  STARLING_PEER    address of an entry peer, as --peer
+  STARLING_PEER    addresses of entry peers, as --peer (starling client --help)
   XDG_CACHE_HOME   where compiled programs are kept (~/.cache)
 `
 
@@ -134,15 +134,15 @@ func newRoot(a *App) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	a.Output = OutputTable
 	root.PersistentFlags().StringVar(&a.home, "home", "",
-		"the peer's directory (default $STARLING_HOME, or $XDG_DATA_HOME/starling)")
+		"directory of the peer (default: see Environment)")
 	root.PersistentFlags().StringVar(&a.peer, "peer", "",
-		"buy as a light client by way of this peer: its address, or several with commas (starling client --help)")
+		"entry peers of a light client: addresses, separated by commas")
 	root.PersistentFlags().StringVar(&a.Pin, "genesis", "",
-		"with --peer, the first time: hash or file of the network's genesis; else the first peer is trusted")
+		"with --peer, at first use: hash or file of the genesis")
 	root.PersistentFlags().StringVar(&a.PSK, "psk", "",
-		"with --peer, the first time: the swarm.key file of a private network")
+		"with --peer, at first use: swarm.key of a private network")
 	root.PersistentFlags().BoolVar(&a.Direct, "direct", false,
-		"with --peer: dial providers directly where possible, and use the entry peer for the others")
+		"with --peer: dial providers directly if possible")
 	root.PersistentFlags().VarP(&a.Output, "output", "o", "table, json or yaml")
 	used := map[string]bool{}
 	for _, newCommand := range a.Commands {

@@ -30,7 +30,7 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("submitting: %w", &Error{Code: ExitPayment, Err: errors.New("no funds"), Hint: "airdrop"}), ExitPayment, "starling: submitting: no funds\nhint: airdrop\n"},
 		{fmt.Errorf("waiting: %w", context.DeadlineExceeded), ExitTimeout, "starling: waiting: context deadline exceeded\n"},
 		{fmt.Errorf("reading: %w", job.ErrInvalid), ExitUsage, "starling: reading: job is not valid\n"},
-		{fmt.Errorf("%w: /x", api.ErrNoPeer), ExitUnreachable, "starling: no peer is running here: /x\nhint: start it with `starling up`, or say which one with --home\n"},
+		{fmt.Errorf("%w: /x", api.ErrNoPeer), ExitUnreachable, "starling: no peer is running here: /x\nhint: start it with `starling up`, or name another directory with --home\n"},
 		{&api.Error{Status: 404, Message: "no such job", Hint: "look"}, ExitUsage, "starling: no such job\nhint: look\n"},
 		{&api.Error{Status: 500, Message: "oh"}, ExitFailed, "starling: oh\n"},
 		{JobError(record.Job{ID: "j1", State: record.Succeeded}), ExitOK, ""},

@@ -21,13 +21,13 @@ type ExitCode int
 // The exit codes. They are a part of the interface: scripts depend on them.
 const (
 	ExitOK          ExitCode = 0   // done
-	ExitFailed      ExitCode = 1   // the job failed, or anything that has no code of its own
-	ExitUsage       ExitCode = 2   // command line, job file or configuration
-	ExitNoMatch     ExitCode = 3   // no fitting provider would take the job
+	ExitFailed      ExitCode = 1   // the job failed, or an error without a code of its own
+	ExitUsage       ExitCode = 2   // command line, job file or configuration is wrong
+	ExitNoMatch     ExitCode = 3   // no fitting provider accepted the job
 	ExitPayment     ExitCode = 4   // budget, funds or chain
 	ExitUnreachable ExitCode = 5   // the peer or a provider cannot be reached, or the connection broke off
 	ExitLost        ExitCode = 6   // the job lost providers more often than restart.max allows
-	ExitPeer        ExitCode = 7   // the peer itself could not go on: its disk or its journal
+	ExitPeer        ExitCode = 7   // the peer failed: its disk or its journal
 	ExitTimeout     ExitCode = 124 // a time limit was reached
 )
 
@@ -64,12 +64,12 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Usagef is a wrong command line.
+// Usagef returns the error of a wrong command line.
 func Usagef(format string, args ...any) error {
 	return &Error{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
 }
 
-// JobError is a job that ended without success; nil for one that succeeded.
+// JobError returns the error of a job that failed; nil if the job succeeded.
 func JobError(j record.Job) error {
 	end, ok := j.Result()
 	if !ok {
@@ -108,7 +108,7 @@ func WithHint(err error, format string, args ...any) error {
 	return &e
 }
 
-// Explain finds code and hint of any error. Without ones from the command they follow from the kind of the error.
+// Explain returns any error with exit code and hint. If the command set none, they depend on the kind of the error.
 func Explain(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return &Error{Code: e.Code, Err: err, Hint: e.Hint}
@@ -132,7 +132,7 @@ func Explain(err error) *Error {
 	case errors.Is(err, job.ErrInvalid), errors.Is(err, job.ErrNotSupported), errors.Is(err, config.ErrConfig):
 		e.Code = ExitUsage
 	case errors.Is(err, api.ErrNoPeer):
-		e.Code, e.Hint = ExitUnreachable, "start it with `starling up`, or say which one with --home"
+		e.Code, e.Hint = ExitUnreachable, "start it with `starling up`, or name another directory with --home"
 	case errors.Is(err, live.ErrCut):
 		e.Code = ExitUnreachable
 	case errors.Is(err, context.DeadlineExceeded):
@@ -143,7 +143,7 @@ func Explain(err error) *Error {
 	return e
 }
 
-// report prints an error the way the user asked for and returns the exit code.
+// report prints an error in the format of -o and returns the exit code.
 func (a *App) report(err error) int {
 	if err == nil {
 		return int(ExitOK)
@@ -165,7 +165,7 @@ func (a *App) report(err error) int {
 		_ = enc.Encode(map[string]body{"error": {Code: e.Code.word(), Message: message, Hint: e.Hint}})
 		return int(e.Code)
 	}
-	// texts of others were cleaned where they entered; a file's name was not
+	// texts of other peers were cleaned on receipt; file names were not
 	for i, line := range strings.Split(message, "\n") {
 		if i == 0 {
 			line = "starling: " + line
@@ -181,7 +181,7 @@ func (a *App) report(err error) int {
 // ExitInterrupted is the shells' code for a program that an interrupt ended.
 const ExitInterrupted ExitCode = 130
 
-// ExitError is a command's own exit code, which needs no word.
+// ExitError is a command's own exit code, without a word for JSON.
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }

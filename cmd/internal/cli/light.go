@@ -18,17 +18,17 @@ import (
 const (
 	// agentLog is the log file of a light client's agent.
 	agentLog = "client.log"
-	// agentStart is how long an agent may take until it answers: at the first use it has to find its network.
+	// agentStart bounds the start of an agent: at the first use it has to find its network.
 	agentStart = 40 * time.Second
-	// agentJoin is how long an agent that answers may take until it reaches an entry peer and the chain.
+	// agentJoin bounds the time until a started agent reaches an entry peer and the chain.
 	agentJoin = 5 * time.Second
-	// AgentIdle is how long an agent stays that nobody needs.
+	// AgentIdle is the time after which an unused agent ends.
 	AgentIdle = 5 * time.Minute
-	// maxAgentLog is when the log of earlier agents is put aside.
+	// maxAgentLog is the size at which the log of earlier agents is renamed.
 	maxAgentLog = 10 << 20
 )
 
-// Light reports whether the command is for a light client instead of a peer of one's own, and by which entry peers.
+// Light reports whether the command uses a light client instead of a peer, and returns its entry peers.
 func (a *App) Light() (peers []string, ok bool) {
 	text := a.peer
 	if !a.peerSet {
@@ -42,7 +42,7 @@ func (a *App) Light() (peers []string, ok bool) {
 	return peers, len(peers) > 0
 }
 
-// agent is the API of the light client's agent, which is started when none runs.
+// agent returns the API of the light client's agent. It starts the agent if none runs.
 func (a *App) agent(peers []string) (*api.Client, error) {
 	ctx := a.ctx
 	home, err := a.Home()
@@ -79,8 +79,8 @@ func (a *App) agent(peers []string) (*api.Client, error) {
 	return c, nil
 }
 
-// warn shows the problems of a light client: with trust, that the entry peers that are connected have no witness, and
-// else all others.
+// warn shows the problems of a light client. With trust it shows only missing witnesses of connected entry peers;
+// without, all other problems.
 func (a *App) warn(n api.NodeInfo, trust bool) {
 	for _, p := range n.Problems {
 		if (p.Service == api.EntriesService && len(n.Entries) > 0) == trust {
@@ -89,8 +89,8 @@ func (a *App) warn(n api.NodeInfo, trust bool) {
 	}
 }
 
-// WarnTrust warns the user of a light client whose entry peers have no witness. Commands that buy or compare offers
-// call it: an entry could hide some.
+// WarnTrust warns the user of a light client if its entry peers have no witness: an entry could hide offers. Commands
+// that buy or compare offers call it.
 func (a *App) WarnTrust(ctx context.Context, c *api.Client) {
 	if _, light := a.Light(); !light {
 		return
@@ -119,7 +119,7 @@ func joined(ctx context.Context, c *api.Client) (n api.NodeInfo) {
 	}
 }
 
-// dialsAs refuses --direct where the light client that runs does otherwise: it would mean nothing.
+// dialsAs refuses --direct if the running light client was started without it: the flag would have no effect.
 func (a *App) dialsAs(c *api.Client) error {
 	if !a.Direct {
 		return nil
@@ -129,13 +129,13 @@ func (a *App) dialsAs(c *api.Client) error {
 		err = &Error{
 			Code: ExitUsage, Err: errors.New("--direct: the light client runs already, without it"),
 			Hint: "stop it with `starling client stop`; the next command with --direct starts it so, and its " +
-				"jobs go on",
+				"jobs resume",
 		}
 	}
 	return err
 }
 
-// Introduced makes sure that a light client knows its network: the first command with --peer starts it.
+// Introduced ensures that the home directory of a light client has a network: the first command with --peer sets it up.
 func (a *App) Introduced() error {
 	peers, light := a.Light()
 	if !light {
@@ -149,7 +149,7 @@ func (a *App) Introduced() error {
 	return err
 }
 
-// Answering is the API of a peer or agent on home that answers now, or nil.
+// Answering returns the API of a running peer or agent on home, or nil if none answers.
 func Answering(ctx context.Context, home string) *api.Client {
 	c, err := api.Dial(home, config.FileAPI)
 	if err != nil {
@@ -211,7 +211,7 @@ func (a *App) startAgent(ctx context.Context, home string, peers []string) (*api
 			return nil, &Error{Code: ExitUnreachable, Err: fmt.Errorf("the light client does not answer: %w",
 				ctx.Err()), Hint: "its log is " + path}
 		case err := <-ended:
-			if c := Answering(ctx, home); c != nil { // another command started one first
+			if c := Answering(ctx, home); c != nil { // another command started an agent first
 				return c, nil
 			}
 			return nil, agentError(err, path, begin)
@@ -220,7 +220,7 @@ func (a *App) startAgent(ctx context.Context, home string, peers []string) (*api
 	}
 }
 
-// agentError is the last error of an agent, with its exit code.
+// agentError returns the last error of an agent, with its exit code.
 func agentError(err error, path string, begin int64) error {
 	e := &Error{Code: ExitFailed, Err: errors.New("the light client ended"), Hint: "its log is " + path}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Noun makes c a command of a group of help that only has commands below it.
+// Noun makes c a command without a function of its own, in a group of help.
 func Noun(group string, c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	c.GroupID, c.Args = group, OnlyCommands
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
@@ -18,7 +18,7 @@ func Noun(group string, c *cobra.Command, commands ...*cobra.Command) *cobra.Com
 	return c
 }
 
-// OnlyCommands refuses arguments of a command that only has commands below it, and names the command that was meant.
+// OnlyCommands refuses arguments of a command that only has subcommands, and suggests the intended command.
 func OnlyCommands(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -30,13 +30,14 @@ func OnlyCommands(c *cobra.Command, args []string) error {
 	return &Error{Code: ExitUsage, Err: err, Hint: c.CommandPath() + " --help"}
 }
 
-// meantBy returns the path of the command to suggest for args, whose first name is no subcommand of c: the first of
+// meantBy returns the path of the command to suggest for args. Their first name is no subcommand of c. It is the first
+// match of:
 //
 //   - a command with that former name or synonym (SuggestFor)
-//   - the only one of that name below c, then a noun that had the name, then the only one elsewhere
-//   - one of a similar name, subcommands of c before others
+//   - the only command of that name below c, then a noun that had the name, then the only command elsewhere
+//   - a command of a similar name, subcommands of c before others
 //
-// It returns "" if there is none.
+// It returns "" if there is no match.
 func meantBy(c *cobra.Command, args []string) string {
 	if args[0] == "version" {
 		return c.Root().CommandPath() + " --version"
@@ -84,7 +85,7 @@ func meantBy(c *cobra.Command, args []string) string {
 	return ""
 }
 
-// below lists the visible commands below c, those nearer to it first.
+// below lists the visible commands below c in breadth-first order.
 func below(c *cobra.Command) (all []*cobra.Command) {
 	for _, o := range c.Commands() {
 		if !o.Hidden {

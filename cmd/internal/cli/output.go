@@ -26,7 +26,7 @@ const (
 func (o *output) String() string { return string(*o) }
 func (o *output) Type() string   { return "format" }
 
-// Set takes the flag's value.
+// Set parses the flag's value.
 func (o *output) Set(text string) error {
 	switch f := output(text); f {
 	case OutputTable, outputJSON, outputYAML:
@@ -36,7 +36,7 @@ func (o *output) Set(text string) error {
 	return fmt.Errorf("want table, json or yaml")
 }
 
-// Export writes v as JSON to a file, or to standard output for "-", and reports whether it is in a file.
+// Export writes v as JSON to a file, or to standard output for "-", and reports whether it wrote a file.
 func (a *App) Export(path string, v any) (file bool, err error) {
 	if path != "-" {
 		return true, SaveJSON(path, v)
@@ -57,8 +57,8 @@ func SaveJSON(path string, v any) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
-// indented returns v as lines of JSON. Of its texts, some of which come from other peers, those characters are escaped
-// that could drive a terminal.
+// indented returns v as lines of JSON. It escapes characters that could control a terminal, since some texts come from
+// other peers.
 func indented(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -78,7 +78,7 @@ func indented(v any) ([]byte, error) {
 	return out, nil
 }
 
-// Show prints v in the format the user asked for: as JSON or YAML by its json tags, or as the table that table fills.
+// Show prints v in the format of -o: as JSON or YAML by its json tags, or as the table that table fills.
 func (a *App) Show(v any, table func(t *Table)) error {
 	switch a.Output {
 	case outputJSON:
@@ -97,7 +97,7 @@ func (a *App) Show(v any, table func(t *Table)) error {
 		if err != nil {
 			return err
 		}
-		if bytes.ContainsFunc(text, unprintable) { // it is no YAML, and JSON is
+		if bytes.ContainsFunc(text, unprintable) { // YAML does not allow it, JSON escapes it
 			text, err = indented(v)
 		}
 		if err != nil {
@@ -124,7 +124,7 @@ type Table struct {
 	rows [][]string
 }
 
-// Head sets the titles of the columns. Without it the table has none: a list of names and values.
+// Head sets the titles of the columns. Without titles the table is a list of names and values.
 func (t *Table) Head(titles ...string) { t.rows = append([][]string{titles}, t.rows...) }
 
 // Row adds a line; cells are printed as fmt.Print does. A line without cells is an empty one.
@@ -136,10 +136,10 @@ func (t *Table) Row(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// unprintable reports whether a character can drive a terminal. YAML does not allow it as it is.
+// unprintable reports whether a character can control a terminal. YAML does not allow it unescaped.
 func unprintable(c rune) bool { return c < ' ' && c != '\n' && c != '\t' || c >= 0x7f && c < 0xa0 }
 
-// cell keeps text from outside from breaking the table or driving the terminal.
+// cell escapes text from other peers that would break the table or control the terminal.
 func cell(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c >= 0x7f && c < 0xa0 {

@@ -30,7 +30,7 @@ func (a *App) ClientHome() (string, error) {
 }
 
 // PeerHome is the peer's directory: --home, $STARLING_HOME, $XDG_DATA_HOME/starling or ~/.local/share/starling, the
-// first that is set. One directory holds a whole peer, so that several can live on one machine and one can be moved.
+// first that is set. One directory holds a whole peer: several can exist on one machine, and a peer can be moved.
 func (a *App) PeerHome() (string, error) {
 	for _, dir := range []string{a.home, a.Getenv("STARLING_HOME")} {
 		if dir != "" {
@@ -40,7 +40,7 @@ func (a *App) PeerHome() (string, error) {
 	return a.xdg("XDG_DATA_HOME", ".local", "share")
 }
 
-// Cache is the directory of data that can be made again: $XDG_CACHE_HOME/starling or ~/.cache/starling. Peers share it.
+// Cache is the directory of reproducible data: $XDG_CACHE_HOME/starling or ~/.cache/starling. Peers share it.
 func (a *App) Cache() (string, error) { return a.xdg("XDG_CACHE_HOME", ".cache") }
 
 // xdg is one of the XDG base directories, or its default below the user's home. Relative ones are ignored, as the
@@ -61,8 +61,8 @@ func (a *App) xdg(variable string, fallback ...string) (string, error) {
 	return filepath.Join(append(append([]string{user}, fallback...), "starling")...), nil
 }
 
-// Client talks to the peer that runs on this home directory, or with --peer to the light client, which is started when
-// it does not run. The error is api.ErrNoPeer where no peer runs.
+// Client returns a client of the peer of this home directory, or with --peer of the light client, which it starts if
+// necessary. It returns api.ErrNoPeer if no peer runs.
 func (a *App) Client() (*api.Client, error) {
 	if peers, light := a.Light(); light {
 		return a.agent(peers)
@@ -84,7 +84,7 @@ func (a *App) Known() (*api.Client, market.Genesis, error) {
 	return c, g, err
 }
 
-// Genesis are the facts of this home directory's network.
+// Genesis returns the genesis of this home directory's network.
 func (a *App) Genesis() (market.Genesis, error) {
 	if err := a.Introduced(); err != nil {
 		return market.Genesis{}, err
@@ -100,12 +100,12 @@ func (a *App) Genesis() (market.Genesis, error) {
 			code = ExitUnreachable // without it no peer runs here
 		}
 		return g, &Error{Code: code, Err: err,
-			Hint: "set the peer up with `starling init --genesis FILE`, or say which one with --home"}
+			Hint: "set the peer up with `starling init --genesis FILE`, or name another directory with --home"}
 	}
 	return g, nil
 }
 
-// Node asks the running peer, or the light client, about itself.
+// Node requests the state of the running peer or light client.
 func (a *App) Node(ctx context.Context) (api.NodeInfo, error) {
 	client, err := a.Client()
 	if err != nil {
@@ -114,19 +114,19 @@ func (a *App) Node(ctx context.Context) (api.NodeInfo, error) {
 	return api.GetNode.Call(ctx, client, api.None{})
 }
 
-// WarnAlone warns if the peer is connected to no other, which is why it finds nothing.
+// WarnAlone warns if the peer is connected to no other peer, which is why it finds no offers.
 func (a *App) WarnAlone(ctx context.Context, c *api.Client) {
 	n, err := api.GetNode.Call(ctx, c, api.None{})
 	if err != nil || n.Peers > 0 {
 		return
 	}
 	a.Say("warning: this peer is connected to no other, so it finds no offers")
-	a.Say("hint: check bootstrap in config.yaml and the peer's log; `starling peer ping ADDRESS` says why a peer " +
+	a.Say("hint: check bootstrap in config.yaml and the peer's log; `starling peer ping ADDRESS` shows why a peer " +
 		"cannot be reached")
 }
 
 // MaxGenesisFile bounds a genesis file, bytes.
 const MaxGenesisFile = 4096
 
-// DefaultDecimals is the number of decimals of prices without a network: that of most SPL tokens.
+// DefaultDecimals is the number of decimals of prices without a network: the usual number of SPL tokens.
 const DefaultDecimals = 6

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// shortKey matches the beginning of a key: the eight characters that tables print, or more. Fewer are not enough, since
-// keys that share them are made in minutes.
+// shortKey matches the beginning of a key: the eight characters that tables print, or more. Fewer are too few: keys
+// with equal shorter beginnings can be generated in minutes.
 var shortKey = regexp.MustCompile(`^[1-9A-HJ-NP-Za-km-z]{8,43}$`)
 
 // parsePeer reads a peer's key, or its libp2p id.
@@ -28,12 +28,12 @@ func parsePeer(text string) (sign.Key, error) {
 			return sign.Key(k), nil
 		}
 	}
-	return sign.Key{}, WithHint(Usagef("%.80q is neither a peer's key nor its id", text),
+	return sign.Key{}, WithHint(Usagef("%.80q is neither a peer's key nor a peer id", text),
 		"`starling peer ls` and `starling offers` list keys; their first eight characters are enough")
 }
 
-// PeerKey reads a peer's key, its libp2p id, or the beginning of the key of a peer that this one knows: one that it is
-// connected to, that it blocks or that offers units. It asks the running peer only for the last.
+// PeerKey parses a peer's key, its libp2p id, or the beginning of the key of a known peer: a connected or blocked peer,
+// or a provider with an offer. Only a beginning needs a request to the running peer.
 func (a *App) PeerKey(ctx context.Context, text string) (sign.Key, error) {
 	k, err := parsePeer(text)
 	if err == nil || !shortKey.MatchString(text) {
@@ -66,7 +66,7 @@ func (a *App) PeerKey(ctx context.Context, text string) (sign.Key, error) {
 		"`starling peer ls` lists the connected peers, `starling offers` the providers")
 }
 
-// PeerName is a peer as the API takes it: by key where text is the beginning of one, else as it was given.
+// PeerName returns a peer's name for the API: its key if text is the beginning of one, else text.
 func (a *App) PeerName(ctx context.Context, text string) (string, error) {
 	if _, err := parsePeer(text); err == nil || !shortKey.MatchString(text) {
 		return text, nil

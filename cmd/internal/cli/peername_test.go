@@ -78,7 +78,7 @@ func TestPeerKey(t *testing.T) {
 	p.CLI(t, "named", "zzzzzzzz").Want(t, cli.ExitUsage, `"zzzzzzzz": no peer known here has a key that begins so`, `^hint: `)
 	p.Asked()
 	for _, text := range []string{connected.String()[:7], "0OIl0OIl", "", "a b", strings.Repeat("z", 3000), "../../v1"} {
-		r := p.CLI(t, "named", text).Want(t, cli.ExitUsage, `is neither a peer's key nor its id`, `^hint: `)
+		r := p.CLI(t, "named", text).Want(t, cli.ExitUsage, `is neither a peer's key nor a peer id`, `^hint: `)
 		if asked := p.Asked(); len(asked) > 0 || len(r.Err) > 400 {
 			t.Errorf("%.20q: asked for %q, said %d bytes", text, asked, len(r.Err))
 		}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/term"
 )
 
-// Plain returns w, or if w is a terminal, a writer to it for the text of strangers: it passes on text, tabs, line ends
-// and colours, and shows every other control character as ^[ or �, so that no program of a provider moves the cursor,
-// changes the title or hides text.
+// Plain returns w or, if w is a terminal, a writer to it for untrusted text. It passes text, tabs, line ends and
+// colours, and writes every other control character as ^[ or �, so that a provider's program cannot move the cursor,
+// change the title or hide text.
 func Plain(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return &plain{w: f}
@@ -45,7 +45,7 @@ func (p *plain) Write(b []byte) (int, error) {
 // maxColour bounds the sequence of a colour, bytes.
 const maxColour = 32
 
-// plainPart returns the first part of a text as it is shown, and its length in the text; 0 if it is incomplete.
+// plainPart returns the first part of a text in its shown form, and its length in the text; 0 if it is incomplete.
 func plainPart(text []byte) (shown []byte, n int) {
 	switch c := text[0]; {
 	case c == '\n' || c == '\t' || c == '\r':
@@ -58,7 +58,7 @@ func plainPart(text []byte) (shown []byte, n int) {
 		return nil, 0
 	}
 	r, n := utf8.DecodeRune(text)
-	// Control characters of Latin-1, and those that reverse the direction of text.
+	// Control characters of Latin-1, and characters that reverse the direction of text.
 	if r == utf8.RuneError && n == 1 || r >= 0x80 && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 &&
 		r <= 0x2069 {
 		return []byte("\uFFFD"), n

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/term"
 )
 
-// Progress reports the current activity on standard error. On a terminal the last line stands and changes; elsewhere
-// only permanent facts are written, a line each.
+// Progress reports the current activity on standard error. On a terminal it replaces the last line; elsewhere it writes
+// only permanent messages, one per line.
 type Progress struct {
 	mu   sync.Mutex
 	w    io.Writer
-	Live *os.File // the terminal; nil elsewhere
-	line string   // the changing line
-	on   bool     // it is on the screen
+	Live *os.File // the terminal; nil if there is none
+	line string   // the status line
+	on   bool     // the status line is on the screen
 }
 
-// Status replaces the changing line.
+// Status replaces the status line.
 func (p *Progress) Status(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -29,7 +29,7 @@ func (p *Progress) Status(format string, args ...any) {
 	p.show()
 }
 
-// Say writes a line that stays.
+// Say writes a permanent line.
 func (p *Progress) Say(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,7 +38,7 @@ func (p *Progress) Say(format string, args ...any) {
 	p.show()
 }
 
-// Clear ends the changing line.
+// Clear removes the status line.
 func (p *Progress) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,12 +61,12 @@ func (p *Progress) show() {
 	if err != nil || width <= 1 {
 		width = 80
 	}
-	fmt.Fprint(p.w, Clip(p.line, width-1)) // a line that wraps could not be taken back
+	fmt.Fprint(p.w, Clip(p.line, width-1)) // a wrapped line could not be erased
 	p.on = true
 }
 
-// Above returns a writer with output above the changing line. The line comes back once a line is complete, so that a
-// program's own progress bar is not torn.
+// Above returns a writer for output above the status line. The status line returns after each complete line,
+// so that it does not break a program's own progress bar.
 func (p *Progress) Above(w io.Writer) io.Writer { return &aboveWriter{p, w} }
 
 type aboveWriter struct {
@@ -85,7 +85,7 @@ func (a *aboveWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// maxPrefixed is how long a line may be before it is broken.
+// maxPrefixed is the length at which a line is broken.
 const maxPrefixed = 64 << 10
 
 // Prefixed writes whole lines with a prefix, so that several logs share one screen. Flush writes an incomplete line.
@@ -122,7 +122,7 @@ func (p *Prefixed) flush() error {
 	return err
 }
 
-// Flush ends a line that has begun.
+// Flush ends an incomplete line.
 func (p *Prefixed) Flush() error {
 	if len(p.buf) == 0 {
 		return nil

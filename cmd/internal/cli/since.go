@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ParseAge reads a length of time: 90s, 36h, 7d.
+// ParseAge parses a duration: 90s, 36h, 7d.
 func ParseAge(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
@@ -16,12 +16,12 @@ func ParseAge(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%.40q, want a length of time such as 90s, 36h or 7d", text)
+		return 0, fmt.Errorf("%.40q, want a duration such as 90s, 36h or 7d", text)
 	}
 	return d, nil
 }
 
-// ParseSince reads the value of a flag: a length of time before now, a UTC day or a time.
+// ParseSince parses a flag's value: a duration before now, a UTC day or a time.
 func ParseSince(flag, text string, now time.Time) (time.Time, error) {
 	if d, err := ParseAge(text); err == nil {
 		return now.Add(-d), nil

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 )
 
-// Amount reads whole tokens into base units.
+// Amount parses whole tokens into base units.
 func Amount(flag, text string, g market.Genesis) (market.Amount, error) {
 	n, err := market.ParseDecimal(text, g.Decimals)
 	if err != nil {
@@ -39,7 +39,7 @@ func Clip(text string, most int) string {
 	return string(r[:most-1]) + "…"
 }
 
-// Ago is how long something is past, as a person says it: "12s", "5m", "3h", "4d".
+// Ago formats the time since then in its largest unit: "12s", "5m", "3h", "4d".
 func Ago(now, then time.Time) string {
 	if then.IsZero() {
 		return "-"
@@ -60,7 +60,7 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// Millis is a round-trip time in a table.
+// Millis formats a round-trip time for a table.
 func Millis(ms float64) string {
 	switch {
 	case ms <= 0:
@@ -81,14 +81,14 @@ func FindOne[T any](all []T, id string, of func(T) string) (found T, err error) 
 	}
 	switch n {
 	case 0:
-		return found, Usagef("there is no %q here", Clip(id, 40))
+		return found, Usagef("%q: not found", Clip(id, 40))
 	case 1:
 		return found, nil
 	}
-	return found, Usagef("%q is the beginning of several", Clip(id, 40))
+	return found, Usagef("%q is the beginning of several ids", Clip(id, 40))
 }
 
-// Address reads one of the command line.
+// Address parses an address of the command line.
 func Address(what, text string) (sign.Key, error) {
 	k, err := sign.ParseKey(text)
 	if err != nil {
@@ -97,14 +97,14 @@ func Address(what, text string) (sign.Key, error) {
 	return k, nil
 }
 
-// ReadFile reads a file of at most so many bytes.
+// ReadFile reads a file. It returns an error if the file is larger than most bytes.
 func ReadFile(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.Size() > most {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", path, info.Size(), most)
+		return nil, fmt.Errorf("%s: too large: got %d bytes, want at most %d", path, info.Size(), most)
 	}
 	return os.ReadFile(path)
 }
@@ -114,7 +114,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// LimitText is an amount that may be no limit at all.
+// LimitText formats an amount, or the absence of a limit.
 func LimitText(g market.Genesis, n market.Amount) string {
 	if n == 0 {
 		return "-"
@@ -122,7 +122,7 @@ func LimitText(g market.Genesis, n market.Amount) string {
 	return g.FormatAmount(n)
 }
 
-// Took is how long something took; "" for no time.
+// Took formats a duration; "" for zero.
 func Took(d time.Duration) string {
 	if d <= 0 {
 		return ""
@@ -133,10 +133,10 @@ func Took(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// AllRanks stands for every rank of a job.
+// AllRanks selects every rank of a job.
 const AllRanks = -1
 
-// CheckRank refuses a rank that the job does not have.
+// CheckRank returns an error if the job does not have the rank.
 func CheckRank(j record.Job, rank int) error {
 	if rank < 0 || rank >= len(j.Ranks) {
 		return Usagef("--rank: job %s has ranks 0 to %d, not %d", j.ID, len(j.Ranks)-1, rank)

@@ -1,3 +1,3 @@
-// Package bench measures how long clusters take to come up, beside the same engine in plain containers of the same
-// machine. It has no more than its benchmark, which `starling testnet bench` runs.
+// Package bench measures the start time of clusters, beside the same engine in plain containers of the same machine. It
+// contains only its benchmark, which `starling testnet bench` runs.
 package bench

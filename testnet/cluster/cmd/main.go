@@ -14,7 +14,7 @@ import (
 
 func main() {
 	engine := flag.String("engine",
-		"ray", "what the clusters run, with commas between: ray, ray-all (with engines that end), torchrun, mpi, dask")
+		"ray", "engines, separated by commas: ray, ray-all (with stopped engines), torchrun, mpi, dask")
 	scenarios.Main("cluster", func(ctx context.Context, o scenarios.Options) ([]scenarios.Row, error) {
 		return scenario.Run(ctx, o, strings.Split(*engine, ",")...)
 	})

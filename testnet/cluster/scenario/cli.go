@@ -18,28 +18,28 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// programs are those that the clusters run, by file name.
+// programs are the programs of the clusters, by file name.
 func programs() map[string]string {
 	all := map[string]string{}
 	names, _ := fs.Glob(programsof.Programs, "*.py")
 	for _, name := range names {
 		b, err := programsof.Programs.ReadFile(name)
 		if err != nil {
-			panic(err) // it is part of this program
+			panic(err) // it is embedded in this binary
 		}
 		all[name] = string(b)
 	}
 	return all
 }
 
-// command is starling for the buyer, at the buyer's site.
+// command returns a starling command of the buyer, at the buyer's site.
 func (w *world) command(ctx context.Context, args ...string) scenarios.Command {
 	cmd := exec.CommandContext(ctx, w.Binary, append([]string{"--home", w.buyer().peer.Home}, args...)...)
 	cmd.Dir = w.Dir
 	return scenarios.Command{Cmd: cmd, Enter: w.buyer().site.Enter}
 }
 
-// done runs a command of the buyer's that has to succeed, and returns its output.
+// done runs a command of the buyer that must succeed, and returns its output.
 func (w *world) done(ctx context.Context, args ...string) (string, error) {
 	s, err := w.command(ctx, args...).Run()
 	if err == nil && s.Code != 0 {
@@ -48,7 +48,7 @@ func (w *world) done(ctx context.Context, args ...string) (string, error) {
 	return s.Out, err
 }
 
-// follow starts a command of the buyer's that goes on.
+// follow starts a long-running command of the buyer.
 func (w *world) follow(args ...string) (*scenarios.Collected, error) {
 	return scenarios.Follow(w.command(context.Background(), args...))
 }
@@ -69,14 +69,14 @@ spec:
   payment: {maxPrice: 1/unit-hour, budget: 5}
 `
 
-// write makes the file of a cluster, with more lines.
+// write creates the file of a cluster, with additional lines.
 func (w *world) write(name, image, engine string, more ...string) (string, error) {
 	path := filepath.Join(w.Dir, name+".yaml")
 	text := fmt.Sprintf(clusterFile, name, members, image, engine) + strings.Join(more, "\n") + "\n"
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// job is the cluster of a name as the buyer's peer has it.
+// job returns the buyer's record of a named cluster.
 func (w *world) job(ctx context.Context, name string) (record.Job, error) {
 	c, err := w.client()
 	if err != nil {
@@ -88,12 +88,12 @@ func (w *world) job(ctx context.Context, name string) (record.Job, error) {
 	}
 	i := slices.IndexFunc(jobs, func(j record.Job) bool { return j.Spec.Name == name })
 	if i < 0 {
-		return record.Job{}, fmt.Errorf("there is no cluster %s", name)
+		return record.Job{}, fmt.Errorf("cluster %s: not found", name)
 	}
 	return api.GetJob.Call(ctx, c, api.ByID{ID: jobs[i].ID})
 }
 
-// at is the machine that runs a rank, or nil.
+// at returns the machine that runs a rank, or nil.
 func (w *world) at(j record.Job, rank int) *machine {
 	i := slices.IndexFunc(w.all, func(m *machine) bool { return m.peer.Key == j.Ranks[rank].Provider })
 	if i < 0 {
@@ -115,7 +115,7 @@ func (w *world) hosts(j record.Job) string {
 	return strings.Join(out, ", ")
 }
 
-// paid holds an ended cluster to its receipts.
+// paid compares the payments of an ended cluster with its receipts.
 func (w *world) paid(ctx context.Context, name string) (record.Job, error) {
 	j, err := w.job(ctx, name)
 	if err != nil {
@@ -128,8 +128,8 @@ func (w *world) paid(ctx context.Context, name string) (record.Job, error) {
 	return scenarios.Paid(ctx, w.net, c, j.ID, w.killed...)
 }
 
-// lose kills the peer of a rank that is not the head, as a power cut would, and returns it. The machine's engine and
-// containers go on, unreachable.
+// lose kills the peer of a rank other than the head, as a power cut would, and returns it. The machine's engine and
+// containers keep running, unreachable.
 func (w *world) lose(ctx context.Context, name string, rank int) (lost, error) {
 	j, err := w.job(ctx, name)
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *world) lose(ctx context.Context, name string, rank int) (lost, error) {
 	}
 	m := w.at(j, rank)
 	if m == nil {
-		return lost{}, fmt.Errorf("nobody runs rank %d: %s", rank, j.Summary())
+		return lost{}, fmt.Errorf("rank %d: no machine runs it: %s", rank, j.Summary())
 	}
 	w.Say("  killing the peer at %s, which runs node-%d", m.name, rank)
 	w.killed = append(w.killed, m.peer.Key)
@@ -150,7 +150,7 @@ type lost struct {
 	epoch uint32
 }
 
-// replaced waits until somebody else runs a rank under a later epoch.
+// replaced waits until another machine runs the rank under a later epoch.
 func (w *world) replaced(ctx context.Context, name string, rank int, gone lost) (record.Job, error) {
 	var j record.Job
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
@@ -168,7 +168,7 @@ func (w *world) replaced(ctx context.Context, name string, rank int, gone lost) 
 	return j, err
 }
 
-// again starts a killed peer and waits until the container that it had is gone: its rank is another's.
+// again starts a killed peer and waits until its old container, of the replaced member, has ended.
 func (w *world) again(ctx context.Context, m lost) error {
 	if err := m.peer.Start(ctx); err != nil {
 		return err

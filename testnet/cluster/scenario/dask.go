@@ -20,12 +20,12 @@ type daskCluster struct{ *world }
 
 func (w daskCluster) steps() []scenarios.Step {
 	return []scenarios.Step{
-		{What: "dask: a cluster comes up, a scheduler on its head", Run: w.daskUp},
+		{What: "dask: a cluster starts, with a scheduler on its head", Run: w.daskUp},
 		{What: "dask: a Client on the head: tasks on all members, a graph over them, an object of 50 MB on each",
 			Run: w.onCluster(daskName, w.daskInside)},
 		{What: "dask: a Client of the buyer's own, unchanged, through port-forward",
 			Run: w.onCluster(daskName, w.daskOutside)},
-		{What: "dask: taken down, and paid for what was used",
+		{What: "dask: taken down, and paid for the used time",
 			Run: w.onCluster(daskName, func(ctx context.Context) (string, error) {
 				return w.down(ctx, daskName)
 			})},
@@ -51,7 +51,7 @@ func (w daskCluster) daskUp(ctx context.Context) (string, error) {
 // graph is the program that uses a Dask cluster.
 const graph = "graph.py"
 
-// daskInside finds the scheduler by the variable that every member has.
+// daskInside finds the scheduler by the variable that every member has, and runs a graph.
 func (w daskCluster) daskInside(ctx context.Context) (string, error) {
 	out, err := w.done(ctx, "cluster", "exec", daskName, "--", "python3", jobs+"/"+graph, fmt.Sprint(members))
 	if err != nil {
@@ -67,7 +67,7 @@ func (w daskCluster) daskInside(ctx context.Context) (string, error) {
 
 var forwardedPlain = regexp.MustCompile(`(127\.0\.0\.1:\d+) -> port 8786`)
 
-// daskOutside runs Dask's client at the buyer's site, from the image's file system: on its own libraries, in no
+// daskOutside runs Dask's client at the buyer's site, from the image's file system: with its own libraries, outside any
 // container.
 func (w daskCluster) daskOutside(ctx context.Context) (string, error) {
 	said, err := w.forward(ctx, daskName, 8786)
@@ -76,7 +76,7 @@ func (w daskCluster) daskOutside(ctx context.Context) (string, error) {
 	}
 	m := forwardedPlain.FindStringSubmatch(said)
 	if m == nil {
-		return "", fmt.Errorf("port-forward says %q", said)
+		return "", fmt.Errorf("port-forward: unexpected output %q", said)
 	}
 	dir, err := w.source()
 	if err != nil {

@@ -36,43 +36,43 @@ const rayName = "ray"
 // rayCluster is the part of the scenario with a Ray cluster.
 type rayCluster struct{ *world }
 
-// steps are those of a Ray cluster, all or those that take a few minutes.
+// steps returns the steps of a Ray cluster: all, or without the slow ones.
 func (w rayCluster) steps(all bool) []scenarios.Step {
 	steps := []scenarios.Step{
-		{What: "ray: a cluster of peers behind NATs comes up", Run: w.rayUp},
+		{What: "ray: a cluster of peers behind NATs starts", Run: w.rayUp},
 		{What: "ray: every member has a path to the head", Run: w.onCluster(rayName, w.paths)},
 		{What: "ray: its own command line, unchanged, through port-forward: " +
 			"tasks, actors and an object of 120 MB on all nodes",
 			Run: w.onCluster(rayName, w.rayWork)},
-		{What: "ray: a worker's peer is killed and replaced while a job with retries goes on",
+		{What: "ray: a worker's peer is killed and replaced during a job with retries",
 			Run: w.onCluster(rayName, w.rayLost)},
 	}
 	if all {
 		steps = append(steps,
 			scenarios.Step{
 				What: "ray: a worker's container is killed and another's engine is stopped " +
-					"while a job with retries goes on",
+					"during a job with retries",
 				Run: w.onCluster(rayName, w.rayEngines)})
 	}
-	return append(steps, scenarios.Step{What: "ray: taken down, and paid for what was used",
+	return append(steps, scenarios.Step{What: "ray: taken down, and paid for the used time",
 		Run: w.onCluster(rayName, func(ctx context.Context) (string, error) {
 			return w.down(ctx, rayName)
 		})})
 }
 
-// onCluster makes a step that needs a cluster: without it there is nothing to wait for.
+// onCluster makes a step that fails at once if there is no cluster.
 func (w *world) onCluster(
 	name string, step func(context.Context) (string, error),
 ) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		if w.running.up != name {
-			return "", errors.New("there is no cluster")
+			return "", errors.New("the cluster did not start")
 		}
 		return step(ctx)
 	}
 }
 
-// rayUp brings the cluster up and waits until Ray itself sees all nodes.
+// rayUp starts the cluster and waits until Ray itself sees all nodes.
 func (w rayCluster) rayUp(ctx context.Context) (string, error) {
 	file, err := w.write(rayName, w.image[images.Ray], "{name: ray, objectStore: 400}")
 	if err != nil {
@@ -99,7 +99,7 @@ const alive = `import ray
 ray.init(address="auto", log_to_driver=False)
 print("alive", sum(n["Alive"] for n in ray.nodes()))`
 
-// rayNodes waits until Ray sees as many nodes alive as there are members.
+// rayNodes waits until Ray reports all members alive.
 func (w rayCluster) rayNodes(ctx context.Context) error {
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
 		out, err := w.done(ctx, "cluster", "exec", rayName, "--", "python3", "-c", alive)
@@ -108,7 +108,7 @@ func (w rayCluster) rayNodes(ctx context.Context) error {
 	return err
 }
 
-// paths: whom the command line shows as reached directly, and whom by relay.
+// paths checks the path of each member to the head, as the command line shows it.
 func (w rayCluster) paths(ctx context.Context) (string, error) {
 	return scenarios.Until(ctx, func() (bool, string, error) {
 		j, err := w.job(ctx, rayName)
@@ -130,7 +130,7 @@ func (w rayCluster) paths(ctx context.Context) (string, error) {
 	})
 }
 
-// source is a directory with the programs, as a person has one.
+// source creates a directory with the programs, as a user has it.
 func (w *world) source() (string, error) {
 	dir := filepath.Join(w.Dir, "source")
 	err := os.MkdirAll(dir, 0o755)
@@ -154,7 +154,7 @@ var spreadLine = regexp.MustCompile(`(?m)^\{"tasks".*\}$`)
 func readSpread(out string) (s spread, err error) {
 	line := spreadLine.FindString(out)
 	if line == "" {
-		return s, fmt.Errorf("the job does not say what it saw: %s", scenarios.Tail(out))
+		return s, fmt.Errorf("the job's output has no result: %s", scenarios.Tail(out))
 	}
 	if err = json.Unmarshal([]byte(line), &s); err == nil && len(s.Tasks) != members {
 		err = fmt.Errorf("tasks ran on %v", s.Tasks)
@@ -167,12 +167,12 @@ func (s spread) String() string {
 		strings.Join(s.Tasks, ", "), s.Bytes/1_000_000, s.Copies, s.Seconds, s.rate())
 }
 
-// rate is how fast the object went from node to node, Mbit/s, its hashing included.
+// rate is the transfer rate of the object between nodes, with its hashing, Mbit/s.
 func (s spread) rate() float64 {
 	return float64(s.Bytes) * float64(s.Copies) * 8 / 1e6 / max(s.Seconds, 0.001)
 }
 
-// rayWork hands in the program that uses all nodes.
+// rayWork submits the program that uses all nodes.
 func (w rayCluster) rayWork(ctx context.Context) (string, error) {
 	submit, err := w.raySubmit(ctx, "python3", "spread.py", fmt.Sprint(members), "120")
 	if err != nil {
@@ -190,8 +190,8 @@ func (w rayCluster) rayWork(ctx context.Context) (string, error) {
 	return s.String(), nil
 }
 
-// raySubmit is Ray's own client at the buyer's site: it submits a command and follows it. It runs from the image's file
-// system, on its own libraries, in no container. Its address is the output of port-forward.
+// raySubmit returns a command of Ray's own client at the buyer's site, which submits a command and follows it. It runs
+// from the image's file system, with its own libraries, outside any container. Its address is that of port-forward.
 func (w rayCluster) raySubmit(ctx context.Context, command ...string) (scenarios.Command, error) {
 	said, err := w.forward(ctx, rayName, 8265)
 	if err != nil {
@@ -199,7 +199,7 @@ func (w rayCluster) raySubmit(ctx context.Context, command ...string) (scenarios
 	}
 	url := forwarded.FindString(said)
 	if url == "" {
-		return scenarios.Command{}, fmt.Errorf("port-forward says %q", said)
+		return scenarios.Command{}, fmt.Errorf("port-forward: unexpected output %q", said)
 	}
 	dir, err := w.source()
 	args := []string{"-c", "from ray.scripts.scripts import main; main()", "job", "submit", "--address", url,
@@ -207,7 +207,7 @@ func (w rayCluster) raySubmit(ctx context.Context, command ...string) (scenarios
 	return w.python(ctx, images.Ray, append(args, command...)...), err
 }
 
-// forward opens a tunnel to a port of a cluster's head, in place of the open one, and returns its output.
+// forward opens a tunnel to a port of a cluster's head, replaces the open one, and returns its output.
 func (w *world) forward(ctx context.Context, name string, port int) (said string, err error) {
 	w.unforward()
 	if w.running.port, err = w.follow("cluster", "port-forward", name, fmt.Sprintf("0:%d", port)); err != nil {
@@ -237,7 +237,7 @@ func (w *world) python(ctx context.Context, image images.Name, args ...string) s
 	return scenarios.Command{Cmd: cmd, Enter: w.buyer().site.Enter}
 }
 
-// lasting starts a job with tasks that are retried, and waits until it is well under way.
+// lasting starts a job with retried tasks, and waits until some of them have run.
 func (w rayCluster) lasting(ctx context.Context) (*scenarios.Collected, error) {
 	submit, err := w.raySubmit(context.Background(), "python3", "lasting.py", "120", "1")
 	if err != nil {
@@ -259,7 +259,7 @@ func (w rayCluster) lasted(ctx context.Context, work *scenarios.Collected) error
 	return w.rayNodes(ctx)
 }
 
-// rayLost: a member is killed in the middle of a job; another takes its rank, and the job ends well.
+// rayLost kills a member during a job. Another provider takes its rank, and the job succeeds.
 func (w rayCluster) rayLost(ctx context.Context) (string, error) {
 	work, err := w.lasting(ctx)
 	if err != nil {
@@ -275,7 +275,7 @@ func (w rayCluster) rayLost(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w.note("a killed peer's rank was another's after %.0f s", time.Since(began).Seconds())
+	w.note("a killed peer's rank was replaced after %.0f s", time.Since(began).Seconds())
 	w.Say("  %s", w.hosts(j))
 	if err := w.lasted(ctx, work); err != nil {
 		return "", err
@@ -283,12 +283,12 @@ func (w rayCluster) rayLost(ctx context.Context) (string, error) {
 	if err := w.again(ctx, gone); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s was killed; now %s; the job's sum is right; what the lost one still ran has ended",
+	return fmt.Sprintf("%s was killed; now %s; the job's sum is right; the lost peer's old programs have ended",
 		gone.name, w.hosts(j)), nil
 }
 
-// rayEngines: of one worker the container is killed, raylet and all, of the other the whole engine is stopped, at the
-// same time. Their peers live on and say so; both ranks run again, the second one elsewhere, and the job ends well.
+// rayEngines kills the container of one worker, raylet and all, and stops the whole engine of another at the same time.
+// Their peers run on and report it. Both ranks run again, the second one elsewhere, and the job succeeds.
 func (w rayCluster) rayEngines(ctx context.Context) (got string, err error) {
 	work, err := w.lasting(ctx)
 	if err != nil {
@@ -301,7 +301,7 @@ func (w rayCluster) rayEngines(ctx context.Context) (got string, err error) {
 	const first, second = 1, 2
 	killed, stopped := w.at(j, first), w.at(j, second)
 	if killed == nil || stopped == nil {
-		return "", fmt.Errorf("not all ranks run: %s", w.hosts(j))
+		return "", fmt.Errorf("some ranks do not run: %s", w.hosts(j))
 	}
 	w.Say("  killing the container of node-%d at %s, stopping the engine of node-%d at %s",
 		first, killed.name, second, stopped.name)
@@ -310,7 +310,7 @@ func (w rayCluster) rayEngines(ctx context.Context) (got string, err error) {
 		return "", err
 	}
 	stopped.engine.Signal(syscall.SIGTERM)
-	defer func() { // whatever comes of it: the end of the scenario asks all engines
+	defer func() { // also after a failure: the end of the scenario queries all engines
 		if !stopped.engine.Running() {
 			err = errors.Join(err, stopped.engine.Restart(context.WithoutCancel(ctx)))
 		}
@@ -342,13 +342,13 @@ func (w rayCluster) rayEngines(ctx context.Context) (got string, err error) {
 		}
 	}
 	if len(why) == 0 {
-		return "", errors.New("nothing says why the ranks were lost")
+		return "", errors.New("the trace has no reason for the lost ranks")
 	}
-	return fmt.Sprintf("now %s; the job's sum is right; the peers said %q",
+	return fmt.Sprintf("now %s; the job's sum is right; the peers reported %q",
 		w.hosts(j), strings.Join(slices.Sorted(maps.Keys(why)), "; ")), nil
 }
 
-// killContainer kills the one container that the machine's engine runs for a job, as an operator might.
+// killContainer kills the only job container of the machine's engine, as an operator might.
 func (m *machine) killContainer(ctx context.Context) error {
 	list, err := m.engine.Containers(ctx)
 	if err != nil {
@@ -361,7 +361,7 @@ func (m *machine) killContainer(ctx context.Context) error {
 	return m.engine.Call(ctx, http.MethodPost, "/containers/"+list[0].ID+"/kill", nil, nil)
 }
 
-// down takes a cluster down and holds it to its receipts.
+// down takes a cluster down and compares the payment with its receipts.
 func (w *world) down(ctx context.Context, name string) (string, error) {
 	w.unforward()
 	if _, err := w.done(ctx, "cluster", "down", "--wait", name); err != nil {

@@ -1,9 +1,8 @@
 //go:build linux
 
-// Package scenario runs clusters on a network of real peers behind emulated NATs, a container engine for each provider,
-// with well-known engines: Ray, PyTorch's torchrun, Open MPI, Dask, all of them unmodified. A buyer does everything by
-// the command line, members are killed and replaced. testnet/scenarios/ray.sh, dask.sh and torchrun.sh show it, and the
-// tests assert it.
+// Package scenario runs clusters on a network of real peers behind emulated NATs, with a container engine for each
+// provider and unmodified engines: Ray, PyTorch's torchrun, Open MPI, Dask. A buyer uses the command line; members are
+// killed and replaced. testnet/scenarios/ray.sh, dask.sh and torchrun.sh show it, and the tests assert it.
 package scenario
 
 import (
@@ -32,7 +31,7 @@ import (
 // ErrUnavailable reports that the scenario cannot run on this machine; its text names the missing part.
 var ErrUnavailable = errors.New("clusters cannot be tried here")
 
-// members is the size of the clusters: one provider more than that sells, to take the place of one that is lost.
+// members is the size of the clusters. One more provider sells, to replace a lost member.
 const members = 3
 
 // machine is one peer of the scenario.
@@ -42,10 +41,10 @@ type machine struct {
 	relays bool
 	site   *natlab.Site
 	peer   *testnet.Peer
-	engine *engine.Engine // nil: it sells nothing
+	engine *engine.Engine // nil if it sells nothing
 }
 
-// machines are the peers: those that sell first.
+// machines returns the peers, with the providers first.
 func machines() []*machine {
 	return []*machine{
 		{name: "public", kind: natlab.Public},
@@ -77,13 +76,13 @@ type world struct {
 	net      *testnet.Network
 	chain    *localnet.Chain
 	image    map[images.Name]string // by digest
-	root     map[images.Name]string // directories with the file systems of those that the buyer runs, too
+	root     map[images.Name]string // directories of the file systems of images that the buyer also runs
 	running  running
-	killed   []sign.Key // peers that were killed, for good or for a while
-	notes    []string   // figures for the last line
+	killed   []sign.Key // peers that were killed, permanently or for a while
+	notes    []string   // figures for the summary line
 }
 
-// note keeps a figure for the last line.
+// note adds a figure to the summary line.
 func (w *world) note(format string, args ...any) {
 	w.notes = append(w.notes, fmt.Sprintf(format, args...))
 }
@@ -99,11 +98,11 @@ func Available() error {
 	return nil
 }
 
-// stepTime bounds one step. It is long: nothing is measured by it, and a machine may have other things to do.
+// stepTime bounds one step. It is long, because nothing is measured by it and the machine may be busy.
 const stepTime = 15 * time.Minute
 
-// Run runs the parts of the scenario that engines name: ray, ray-all (with engines that end), torchrun, mpi, dask. The
-// rows are the observations; an error means that it could not run, ErrUnavailable that it cannot on this machine.
+// Run runs the parts of the scenario in engines: ray, ray-all (with stopped engines), torchrun, mpi, dask. The rows are
+// the observations. It returns an error if the scenario failed to run, ErrUnavailable if this machine cannot run it.
 func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []scenarios.Row, err error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -126,7 +125,7 @@ func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []sc
 			wanted[images.Dask] = true
 			steps = append(steps, daskCluster{w}.steps()...)
 		default:
-			return nil, fmt.Errorf("there is no scenario of %q: ray, ray-all, torchrun, mpi or dask", name)
+			return nil, fmt.Errorf("engine %q: unknown, want ray, ray-all, torchrun, mpi or dask", name)
 		}
 	}
 	w.set, err = images.Make(ctx, o.Say, slices.Sorted(maps.Keys(wanted))...)
@@ -141,7 +140,7 @@ func Run(ctx context.Context, o scenarios.Options, engines ...string) (rows []sc
 		return nil, err
 	}
 	rows, err = scenarios.Play(ctx, o, stepTime, slices.Concat(
-		[]scenarios.Step{{What: "the buyer finds all that sell, behind their NATs", Run: w.found}}, steps,
+		[]scenarios.Step{{What: "the buyer finds all providers, behind their NATs", Run: w.found}}, steps,
 		[]scenarios.Step{{What: "no container is left", Run: w.leavesNothing}}))
 	if len(w.notes) > 0 {
 		rows = append(rows, scenarios.Row{What: "in short", Got: strings.Join(w.notes, "; ")})
@@ -177,7 +176,7 @@ func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
 				return err
 			}
 			nets = append(nets, m.site.Namespace)
-			what = ", sells, with a container engine of its own"
+			what = ", sells, with its own container engine"
 		}
 		w.Say("%-10s %-10s %-12s seen as %s%s", m.name, m.kind, m.site.IP, m.site.Public, what)
 	}
@@ -216,14 +215,14 @@ func (w *world) start(ctx context.Context, wanted map[images.Name]bool) error {
 	return nil
 }
 
-// interval is how many slots of 100 ms lie between receipts: ten seconds, as on most networks. A path that breaks must
-// be replaced within about as long.
+// interval is the number of slots of 100 ms between receipts: ten seconds, as on most networks. A broken path must be
+// replaced within about that time.
 const interval = 100
 
-// jobs is where the images have the programs of testnet/jobs/cluster.
+// jobs is the directory of the programs of testnet/jobs/cluster in the images.
 const jobs = "/jobs"
 
-// push puts the images into the registry, with the programs that they run.
+// push pushes the images into the registry, with their programs.
 func (w *world) push(ctx context.Context, wanted map[images.Name]bool) error {
 	var files []engine.File
 	for name, text := range programs() {
@@ -248,7 +247,8 @@ func (w *world) push(ctx context.Context, wanted map[images.Name]bool) error {
 	return nil
 }
 
-// found: each peer behind a NAT has a place at a relay, and the buyer has found every offer and reached its provider.
+// found checks that each peer behind a NAT has a relay reservation, and that the buyer reached the provider of every
+// offer.
 func (w *world) found(ctx context.Context) (string, error) {
 	for _, m := range w.all {
 		if m.kind == natlab.Public {
@@ -282,8 +282,8 @@ func (w *world) found(ctx context.Context) (string, error) {
 	})
 }
 
-// tails shows the steps of the buyer's jobs, the ends of their programs' logs and of the peers', to find the cause of a
-// failure. Claims, one a metering interval, and the many programs of a step that polls are left out.
+// tails prints the steps of the buyer's jobs and the ends of the logs of programs and peers, to diagnose a failure. It
+// omits claims, one per metering interval, and the many programs of a polling step.
 func (w *world) tails(ctx context.Context) {
 	if c, err := w.client(); err == nil {
 		jobs, _ := c.Jobs(ctx, record.Query{})
@@ -333,7 +333,7 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-// leavesNothing: every container is gone once its job is, the sidecars too.
+// leavesNothing checks that every container ended with its job, the sidecars too.
 func (w *world) leavesNothing(ctx context.Context) (string, error) {
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
 		var left []string

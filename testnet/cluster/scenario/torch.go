@@ -22,7 +22,7 @@ func (w torchJobs) steps() []scenarios.Step {
 	return []scenarios.Step{
 		{What: "torchrun: data-parallel training on gloo, the same loss on all ranks and as in one process",
 			Run: w.trains},
-		{What: "torchrun: a member's peer is killed; training goes on from its checkpoint with another",
+		{What: "torchrun: a member's peer is killed; training resumes from its checkpoint with another",
 			Run: w.trainsOn},
 	}
 }
@@ -37,17 +37,17 @@ func (w mpiJobs) steps() []scenarios.Step {
 
 var ends = regexp.MustCompile(`(?m)rank (\d+) of (\d+) ends: loss (\S+) weights (\S+)`)
 
-// trained reads the loss and the sum of weights out of a log, which every one of the ranks must have the same.
+// trained reads the loss and the sum of weights from a log. All ranks must have the same values.
 func trained(log string, ranks int) (loss, weights float64, err error) {
 	found := ends.FindAllStringSubmatch(log, -1)
 	if len(found) != ranks {
-		return 0, 0, fmt.Errorf("%d ranks of %d said what they have: %s", len(found), ranks, scenarios.Tail(log))
+		return 0, 0, fmt.Errorf("%d of %d ranks printed their result: %s", len(found), ranks, scenarios.Tail(log))
 	}
 	for i, m := range found {
 		l, lerr := strconv.ParseFloat(m[3], 64)
 		s, serr := strconv.ParseFloat(m[4], 64)
 		if lerr != nil || serr != nil || m[2] != strconv.Itoa(ranks) {
-			return 0, 0, fmt.Errorf("a rank said %q", m[0])
+			return 0, 0, fmt.Errorf("unexpected output of a rank: %q", m[0])
 		}
 		if i > 0 && (m[3] != found[0][3] || m[4] != found[0][4]) {
 			return 0, 0, fmt.Errorf("the ranks differ: %q and %q", found[0][0], m[0])
@@ -57,10 +57,10 @@ func trained(log string, ranks int) (loss, weights float64, err error) {
 	return loss, weights, nil
 }
 
-// tolerance is how far sums may be apart that were added up in another order: float32, printed with six digits.
+// tolerance is the allowed difference of sums that were added up in another order: float32, printed with six digits.
 const tolerance = 2e-4
 
-// alone trains in one process, which is a plain job, and compares.
+// alone trains in one process, as a plain job, and compares the result.
 func (w torchJobs) alone(ctx context.Context, steps int, loss, weights float64) error {
 	out, err := w.done(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "1", "--timeout", "10m",
 		w.image[images.Torch], "--", "python3", jobs+"/ddp.py", "--alone", "--steps", strconv.Itoa(steps))
@@ -74,7 +74,7 @@ func (w torchJobs) alone(ctx context.Context, steps int, loss, weights float64) 
 	return err
 }
 
-// train writes the file of a cluster that trains. Its network may be slow: the test is about every step waiting for it.
+// train writes the file of a training cluster. Its network may be slow, because every step waits for it.
 func (w torchJobs) train(name string, args ...string) (string, error) {
 	command := append([]string{"python3", jobs + "/ddp.py"}, args...)
 	return w.write(name, w.image[images.Torch], "{name: torchrun, sync: seldom, maxRestarts: 10}",
@@ -142,7 +142,7 @@ func (w torchJobs) trainsOn(ctx context.Context) (string, error) {
 	}
 	from := regexp.MustCompile(`begins at step ([1-9]\d*)`).FindStringSubmatch(up.Text())
 	if from == nil {
-		return "", fmt.Errorf("it began again from nothing: %s", scenarios.Tail(up.Text()))
+		return "", fmt.Errorf("the training restarted without a checkpoint: %s", scenarios.Tail(up.Text()))
 	}
 	if err := w.again(ctx, gone); err != nil {
 		return "", err
@@ -150,14 +150,14 @@ func (w torchJobs) trainsOn(ctx context.Context) (string, error) {
 	if _, err := w.paid(ctx, "elastic"); err != nil {
 		return "", err
 	}
-	w.note("training went on at step %s after a kill", from[1])
-	return fmt.Sprintf("%s was killed; now %s; went on at step %s; loss %.6f "+
-		"as in one process that nothing happened to",
+	w.note("training resumed at step %s after a kill", from[1])
+	return fmt.Sprintf("%s was killed; now %s; resumed at step %s; loss %.6f "+
+		"as in one undisturbed process",
 		gone.name, w.hosts(j), from[1], loss), nil
 }
 
-// rounds is how often MPI is tried: its launcher once ended with 0 and nothing run when its peer measured the lease
-// meanwhile.
+// rounds is the number of tries of MPI. Its launcher once exited with 0 without running, while its peer measured the
+// lease.
 const rounds = 5
 
 func (w mpiJobs) rings(ctx context.Context) (string, error) {
@@ -169,7 +169,7 @@ func (w mpiJobs) rings(ctx context.Context) (string, error) {
 		}
 	}
 	w.note("MPI: %d of %d rounds right", rounds, rounds)
-	return fmt.Sprintf("%s; the sums of 8 MiB are the same on all, %d times of %d", saw, rounds, rounds), nil
+	return fmt.Sprintf("%s; the sums of 8 MiB are the same on all, in %d of %d rounds", saw, rounds, rounds), nil
 }
 
 var (
@@ -177,8 +177,8 @@ var (
 	sumWords = regexp.MustCompile(`rank \d+ of \d+: sum \d+`)
 )
 
-// ring runs MPI once and returns the way round. MPI requires a metro network with direct paths. The peer at a NAT that
-// only relays get through is not asked, and between the others the buyer waits until holes are punched.
+// ring runs MPI once and returns the order of the ring. MPI requires a metro network with direct paths. The peer behind
+// the NAT that only relays pass is not asked for a quote. For the others the buyer waits for punched holes.
 func (w mpiJobs) ring(ctx context.Context, name string) (string, error) {
 	file, err := w.write(name, w.image[images.MPI], "mpi", "  command: [python3, "+jobs+"/ring.py]")
 	if err != nil {
@@ -193,7 +193,7 @@ func (w mpiJobs) ring(ctx context.Context, name string) (string, error) {
 	}
 	way := ringLine.FindString(s.Out)
 	if n := len(sumWords.FindAllString(s.Out, -1)); n != members || way == "" {
-		return "", fmt.Errorf("%d ranks of %d said their sum: %v", n, members, s)
+		return "", fmt.Errorf("%d of %d ranks printed their sum: %v", n, members, s)
 	}
 	_, err = w.paid(ctx, name)
 	return way, err

@@ -1,4 +1,4 @@
-// Command box is the program that the scenario of containers runs in them. Its first argument is the action:
+// Command box is the program inside the containers of the scenario. Its first argument is the action:
 //
 //	work        write a tick to standard output and /out/ticks every tenth of a second, report a freeze, and serve
 //	            HTTP on port 8080: GET /healthz, GET /ticks, POST /fail (exit 7), POST /finish (write results, exit 0)
@@ -6,12 +6,12 @@
 //	cat         copy the standard input to the standard output
 //	echo        echo the bytes received at TCP port 7000
 //	talk        as rank 0 of a cluster echo the bytes received at TCP port 7000; as another rank count to rank 0 over
-//	            one connection and print each number that comes back
+//	            one connection and print each echoed number
 //	sleep N     wait for N ms
 //	exit N      exit with N
-//	sparse N    leave N files in /out that have 64 MiB and take nothing
-//	links       leave links out of /out in it, and one honest file
-//	flood MiB   print this much
+//	sparse N    leave N files in /out with a size of 64 MiB and no blocks
+//	links       leave links out of /out in it, and one regular file
+//	flood MiB   print this amount of text
 package main
 
 import (
@@ -74,7 +74,7 @@ const (
 	frozen = time.Second // a longer tick is reported
 )
 
-// work shows that it has its secrets by their digests: they are not for logs.
+// work prints digests of its secrets as proof that it has them, because logs must not contain secrets.
 func work() error {
 	key, err := os.ReadFile("/run/secrets/key")
 	if err != nil {
@@ -116,7 +116,7 @@ func work() error {
 		case err := <-failed:
 			return err
 		case what := <-end:
-			_ = server.Shutdown(context.Background()) // the asker is answered first
+			_ = server.Shutdown(context.Background()) // after the response to the client
 			if what == "fail" {
 				fmt.Println("asked to fail")
 				os.Exit(7)
@@ -138,7 +138,7 @@ func work() error {
 	}
 }
 
-// talk counts over one connection for as long as that carries.
+// talk counts over one connection until it breaks.
 func talk() error {
 	var c net.Conn
 	for {
@@ -156,7 +156,7 @@ func talk() error {
 			return err
 		}
 		if !lines.Scan() || lines.Text() != strconv.Itoa(n) {
-			return fmt.Errorf("%q came back for %d: %w", lines.Text(), n, errors.Join(lines.Err(), io.ErrUnexpectedEOF))
+			return fmt.Errorf("got %q, want %d: %w", lines.Text(), n, errors.Join(lines.Err(), io.ErrUnexpectedEOF))
 		}
 		fmt.Println("back", n)
 		time.Sleep(tick)

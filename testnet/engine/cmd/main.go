@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command cmd runs the scenario of containers, or with -tenants that of hostile tenants, and prints its observations,
-// for a person to watch. It needs root.
+// Command cmd runs the scenario of containers, or with -tenants the scenario of hostile tenants, and prints its
+// observations. It needs root.
 package main
 
 import (

@@ -17,7 +17,7 @@ import (
 	"syscall"
 )
 
-// base is the name of the image below all others, as their Dockerfiles have it, and release that of its packages.
+// base is the name of the lowest image in the Dockerfiles, release the release of its packages.
 const (
 	base    = "debian:bookworm"
 	release = "bookworm"
@@ -27,11 +27,11 @@ const (
 //go:embed images
 var contexts embed.FS
 
-// image is an image that is built from images/<name>, and the text of a run that went well.
+// image is an image built from images/<name>, with the output of a successful run.
 type image struct {
 	name string
 	want string
-	// slow takes packages of a second registry, and several minutes.
+	// slow images take packages of a second registry, and several minutes.
 	slow bool
 }
 
@@ -45,7 +45,7 @@ var images = []image{
 	{name: "notebook", want: "sum 499500 by jovyan", slow: true},
 }
 
-// docker runs the engine's own command line.
+// docker runs the engine's command line client.
 func docker(ctx context.Context, host string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	cmd.Env = append(os.Environ(), "DOCKER_HOST="+host, "DOCKER_BUILDKIT=0")
@@ -58,7 +58,7 @@ func docker(ctx context.Context, host string, args ...string) error {
 	return nil
 }
 
-// build builds an image of its unchanged Dockerfile, behind a proxy.
+// build builds an image from its unchanged Dockerfile, through a proxy.
 func (i image) build(ctx context.Context, host, proxy, dir, tag string) error {
 	from, err := fs.Sub(contexts, "images/"+i.name)
 	if err != nil {
@@ -82,8 +82,8 @@ func (i image) build(ctx context.Context, host, proxy, dir, tag string) error {
 	return docker(ctx, host, append(args, at)...)
 }
 
-// makeBase makes a Debian of packages, once for each user of this machine, and gives it to an engine. Certificates that
-// this machine's operator added are those of its network, and so of the images' builds.
+// makeBase makes a Debian from packages, once for each user of this machine, and loads it into an engine. The machine's
+// local certificates are added, because the builds use its network.
 func makeBase(ctx context.Context, host string) error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -110,7 +110,7 @@ func makeBase(ctx context.Context, host string) error {
 	return docker(ctx, host, "import", archive, base)
 }
 
-// bootstrap makes the archive of a Debian with the packages that all of them have.
+// bootstrap makes the archive of a Debian with the packages common to all images.
 func bootstrap(ctx context.Context, archive string) error {
 	dir, err := os.MkdirTemp(filepath.Dir(archive), "new-")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// proxy is an HTTP proxy in the network of an engine, which has no other way to registries of packages. It is for this
-// process's own images: it connects to everything.
+// proxy is an HTTP proxy in the network of an engine, which has no other path to package registries. It is for this
+// process's own images: it connects to any address.
 type proxy struct {
 	listener net.Listener
 	server   *http.Server
@@ -26,7 +26,7 @@ func newProxy(l net.Listener) *proxy {
 	return p
 }
 
-// url is its address, as the variable http_proxy has it.
+// url is the proxy's address for the variable http_proxy.
 func (p *proxy) url() string { return "http://" + p.listener.Addr().String() }
 
 func (p *proxy) close() error { return p.server.Close() }
@@ -56,7 +56,7 @@ func pass(w http.ResponseWriter, req *http.Request) {
 	_, _ = io.Copy(w, res.Body)
 }
 
-// tunnel joins a client with the server that it names.
+// tunnel connects a client with the requested server.
 func tunnel(w http.ResponseWriter, req *http.Request) {
 	far, err := (&net.Dialer{Timeout: time.Minute}).DialContext(req.Context(), "tcp", req.Host)
 	if err != nil {

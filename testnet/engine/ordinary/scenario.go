@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package ordinary runs images that nobody made for Starling on real peers: they are built by `docker build` from
-// unchanged Dockerfiles and Debian's packages, and bought by the command line. One provider's engine knows the OCI
+// Package ordinary runs images made without Starling in mind on real peers: `docker build` builds them from unchanged
+// Dockerfiles and Debian's packages, and a buyer runs them by the command line. One provider's engine has the OCI
 // runtime starling, the other's does not; each image runs on both. testnet/scenarios/images.sh shows it.
 //
 //	debootstrap ──▶ debian:bookworm ──▶ docker build ──▶ registry ──▶ starling run ──▶ provider with layers
@@ -25,7 +25,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// stepTime bounds one step. Nothing is measured by it, and a machine may have other things to do.
+// stepTime bounds one step. It is long, because nothing is measured by it and the machine may be busy.
 const stepTime = 20 * time.Minute
 
 // modes are the two kinds of engines, by the number of their provider.
@@ -33,7 +33,7 @@ var modes = []string{layered: "with layers", 1: "without"}
 
 const (
 	layered = 0
-	// failed is the exit code of starling run for a program that failed.
+	// failed is the exit code of starling run for a failed program.
 	failed = 1
 )
 
@@ -46,8 +46,8 @@ type world struct {
 	net      *testnet.Network
 }
 
-// Run runs the scenario, with images that take long if all is set. The rows are the observations; an error means that
-// it could not run, engine.ErrUnavailable that it cannot on this machine.
+// Run runs the scenario, with the slow images if all is set. The rows are the observations. It returns an error if the
+// scenario failed to run, engine.ErrUnavailable if this machine cannot run it.
 func Run(ctx context.Context, o scenarios.Options, all bool) (rows []scenarios.Row, err error) {
 	if err := available(); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (w *world) start(ctx context.Context) error {
 	if w.registry, err = engine.NewRegistry(w.engines[0].Net); err != nil {
 		return err
 	}
-	w.Say("making %s of packages, the first time", base)
+	w.Say("making %s from packages, only at the first run", base)
 	if err := makeBase(ctx, w.engines[0].Host()); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (w *world) start(ctx context.Context) error {
 	return err
 }
 
-// unit is a provider's. A database and a notebook have to fit.
+// unit is a provider's unit, large enough for a database or a notebook.
 var unit = config.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024}
 
 // steps builds each image, and runs it in both modes.
@@ -145,8 +145,8 @@ func (w *world) builds(ctx context.Context, i image) (string, error) {
 	return "from images/" + i.name + "/Dockerfile", docker(ctx, host, "push", "-q", w.tag(i.name))
 }
 
-// compares runs an image in a mode. With layers it has to run as it was meant. Without them its program may fail, for
-// want of its user and of a root that it can write.
+// compares runs an image in a mode. With layers it must run as intended. Without them its program may fail, because it
+// lacks its user or a writable root.
 func (w *world) compares(ctx context.Context, mode int, i image) (string, error) {
 	got, s, err := w.runs(ctx, mode, i.want, w.tag(i.name))
 	if err == nil || mode == layered || s.Code != failed {
@@ -156,7 +156,7 @@ func (w *world) compares(ctx context.Context, mode int, i image) (string, error)
 	return "does not run: " + lines[0], nil
 }
 
-// runs runs an image on the provider of a mode, and wants a text in the program's output.
+// runs runs an image on the provider of a mode, and checks that the program's output contains a text.
 func (w *world) runs(ctx context.Context, mode int, want string, args ...string) (string, scenarios.Said, error) {
 	others := []string{"run", "--timeout", "10m", "--retries", "0"}
 	for i, p := range w.net.Providers() {
@@ -180,7 +180,7 @@ func (w *world) runs(ctx context.Context, mode int, want string, args ...string)
 	return "", s, fmt.Errorf("want %q: %v", want, s)
 }
 
-// scratch writes into the scratch directory, within its room and beyond that of the lease.
+// scratch writes into the scratch directory, within its size and beyond that of the lease.
 func (w *world) scratch(ctx context.Context, mode int) (string, error) {
 	const script = `set -e; f=$(mktemp); head -c 300M /dev/zero >$f; echo "$(stat -c %s $f) bytes in $(dirname $f)"; ` +
 		`head -c 2G /dev/zero >$STARLING_SCRATCH/more && echo unbounded`
@@ -188,7 +188,7 @@ func (w *world) scratch(ctx context.Context, mode int) (string, error) {
 	out, s, err := w.runs(ctx, mode, want,
 		"--scratch", "300Mi", "--entrypoint", "/bin/sh", w.tag("user"), "--", "-c", script)
 	if err == nil && s.Code != failed {
-		err = fmt.Errorf("it has more room than the lease: %v", s)
+		err = fmt.Errorf("the disk is larger than that of the lease: %v", s)
 	}
 	return out, err
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// badInput is an input that must fail, with starling's expected error.
+// badInput is an input that must fail, with starling's expected error text.
 type badInput struct {
 	what string
 	args []string               // of starling run, before the image; or
-	file string                 // a job file's lines below spec
-	make func() (string, error) // the image, where it is not the usual one
-	prog []string               // the program's arguments
+	file string                 // lines of a job file below spec
+	make func() (string, error) // makes the image; nil for the usual image
+	prog []string               // arguments of the program
 	code int
 	says []string
 }
@@ -59,9 +59,9 @@ func (w badInputs) bad() []badInput {
 		{what: "a device of the machine", args: []string{"--device", "/dev/kvm"}, code: 2,
 			says: []string{"devices of the provider's machine cannot be named"}},
 		{what: "a GPU by name", args: []string{"--gpus", "device=GPU-unknown"}, code: 2, says: []string{"gpus"}},
-		{what: "a GPU that nobody has", args: []string{"--gpus", "b300:1", "--queue-timeout", "2s"}, code: 3,
+		{what: "a GPU of no provider", args: []string{"--gpus", "b300:1", "--queue-timeout", "2s"}, code: 3,
 			says: []string{"gpu/b300"}},
-		{what: "a tag that is not there", make: named(w.registry.Addr + "/box:none"), code: 2,
+		{what: "a missing tag", make: named(w.registry.Addr + "/box:none"), code: 2,
 			says: []string{"its registry does not have it"}},
 		{what: "an output outside", args: []string{"--out", "/out/../../etc"}, code: 2,
 			says: []string{"not a clean absolute path"}},
@@ -71,9 +71,9 @@ func (w badInputs) bad() []badInput {
 		{what: "an image for another machine", make: push("other/platform", func(c *v1.ConfigFile) {
 			c.Architecture = other
 		}), code: 2, says: []string{"linux/" + other}},
-		{what: "a registry that is not there", make: named("127.0.0.1:1/box@sha256:" + strings.Repeat("0", 64)),
+		{what: "an unreachable registry", make: named("127.0.0.1:1/box@sha256:" + strings.Repeat("0", 64)),
 			code: 6, says: []string{"registry cannot be reached", "127.0.0.1:1"}},
-		{what: "a registry that breaks off", make: push("gone/away", nil), code: 6,
+		{what: "a registry that closes the connection", make: push("gone/away", nil), code: 6,
 			says: []string{"registry cannot be reached"}},
 		{what: "no credentials", make: func() (string, error) {
 			return w.registry.Push("private/other", nil, engine.File{Path: "/box", Text: "other"})
@@ -118,7 +118,7 @@ func (w badInputs) try(ctx context.Context, b badInput) (string, error) {
 	message := message(s.Err)
 	for _, want := range b.says {
 		if !strings.Contains(message, want) {
-			return message, fmt.Errorf("it does not say %q: %v", want, s)
+			return message, fmt.Errorf("the error lacks %q: %v", want, s)
 		}
 	}
 	if s.Code != b.code {
@@ -142,7 +142,7 @@ func (w badInputs) waysOut(ctx context.Context) (string, error) {
 	}
 	for _, line := range want {
 		if !strings.Contains(out, line) {
-			return "", fmt.Errorf("it does not say %q: %s", line, scenarios.Tail(out))
+			return "", fmt.Errorf("the output lacks %q: %s", line, scenarios.Tail(out))
 		}
 	}
 	return fmt.Sprintf("one address of %d", len(want)), nil
@@ -158,7 +158,7 @@ func message(stderr string) string {
 	return strings.TrimSpace(text)
 }
 
-// links: a program that leaves links to the provider's files gets none of them to its buyer.
+// links runs a program that leaves links to the provider's files. The buyer must get none of them.
 func (w badInputs) links(ctx context.Context) (string, error) {
 	dir := filepath.Join(w.Dir, "links")
 	s, err := w.starling(ctx, "run", "--wait", "paid", "--max-price", "1", "--budget", "0.1", "--timeout", "5m",
@@ -172,10 +172,10 @@ func (w badInputs) links(ctx context.Context) (string, error) {
 	return fmt.Sprintf("exit code %d: %s", s.Code, message(s.Err)), nil
 }
 
-// floodMiB is the log that nobody wants to keep.
+// floodMiB is the size of a log beyond every limit.
 const floodMiB = 10 << 10
 
-// floods: the log is cut at its limit, the program is not held up, and no disk has more than that.
+// floods checks that a log is cut at its limit, without blocking the program and without more bytes on any disk.
 func (w badInputs) floods(ctx context.Context) (string, error) {
 	out, err := w.done(ctx, "run", "-d", "--max-price", "1", "--budget", "0.1", "--timeout", "5m", w.image, "--",
 		"flood", fmt.Sprint(floodMiB))
@@ -198,6 +198,6 @@ func (w badInputs) floods(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d MiB are kept, the program went on and %s after %v",
+	return fmt.Sprintf("%d MiB are kept, the program continued and %s after %v",
 		len(log)>>20, j.State, j.Ended.Sub(j.Started).Round(100*time.Millisecond)), nil
 }

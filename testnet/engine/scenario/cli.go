@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// command is starling for a peer, with the secrets in its environment.
+// command returns a starling command for a peer, with the secrets in its environment.
 func (w *world) command(ctx context.Context, p *testnet.Peer, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, w.Binary, append([]string{"--home", p.Home}, args...)...)
 	cmd.Dir = w.Dir
@@ -24,12 +24,12 @@ func (w *world) command(ctx context.Context, p *testnet.Peer, args ...string) *e
 	return cmd
 }
 
-// starling runs a command of the buyer's.
+// starling runs a command of the buyer.
 func (w *world) starling(ctx context.Context, args ...string) (scenarios.Said, error) {
 	return w.fed(ctx, "", args...)
 }
 
-// fed does so with standard input.
+// fed runs a command of the buyer with standard input.
 func (w *world) fed(ctx context.Context, input string, args ...string) (scenarios.Said, error) {
 	return run(w.command(ctx, w.buyer(), args...), input)
 }
@@ -39,7 +39,7 @@ func run(cmd *exec.Cmd, input string) (scenarios.Said, error) {
 	return scenarios.Command{Cmd: cmd}.Run()
 }
 
-// done runs a command that has to succeed, and returns its output.
+// done runs a command that must succeed, and returns its output.
 func (w *world) done(ctx context.Context, args ...string) (string, error) {
 	s, err := w.starling(ctx, args...)
 	if err == nil && s.Code != 0 {
@@ -52,7 +52,7 @@ func (w *world) buyer() *testnet.Peer { return w.net.Buyers()[0] }
 
 func (w *world) client() (*api.Client, error) { return w.buyer().Client() }
 
-// job is a job as the buyer's peer has it.
+// job returns the buyer's record of a job.
 func (w *world) job(ctx context.Context, id string) (record.Job, error) {
 	c, err := w.client()
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *world) job(ctx context.Context, id string) (record.Job, error) {
 	return api.GetJob.Call(ctx, c, api.ByID{ID: id})
 }
 
-// provider is the provider of rank 0 of a job.
+// provider returns the provider of rank 0 of a job.
 func (w *world) provider(ctx context.Context, id string) (int, error) {
 	j, err := w.job(ctx, id)
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *world) provider(ctx context.Context, id string) (int, error) {
 	return 0, fmt.Errorf("job %s has no provider: %s", id, j.Summary())
 }
 
-// follow starts a command that goes on until it ends or End is called.
+// follow starts a command that runs until it ends or End is called.
 func (w *world) follow(args ...string) (*scenarios.Collected, error) {
 	return scenarios.Follow(scenarios.Command{Cmd: w.command(context.Background(), w.buyer(), args...)})
 }

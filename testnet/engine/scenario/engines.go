@@ -21,7 +21,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// stops: a stopped job leaves no container and is paid for.
+// stops checks that a stopped job leaves no container and is paid for.
 func (w *world) stops(ctx context.Context) (string, error) {
 	r, err := w.begin(ctx, "stopped")
 	if err != nil {
@@ -50,10 +50,10 @@ func (w *world) stops(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s, paid %s for the time it ran", j.State, w.net.Genesis.FormatAmount(j.Paid)), nil
 }
 
-// engineFaults is the part of the scenario in which engines end.
+// engineFaults is the part of the scenario with ended engines.
 type engineFaults struct{ *world }
 
-// moves takes a job with a lost engine to its end elsewhere.
+// moves waits until a job with a lost engine has ended on another provider.
 func (w engineFaults) moves(ctx context.Context, r running, from int) (string, error) {
 	if err := r.log.WaitFor(ctx, "serving", 2); err != nil {
 		return "", err
@@ -66,9 +66,9 @@ func (w engineFaults) moves(ctx context.Context, r running, from int) (string, e
 	if err != nil {
 		return "", err
 	}
-	// on a busy machine it may be lost once more, and be placed where the engine came back
+	// on a busy machine it may be lost once more, and be placed where the engine has restarted
 	if n := j.Ranks[0].Restarts; n < 1 || n == 1 && at == from || j.Ranks[0].Retries != 0 {
-		return "", fmt.Errorf("it is at provider %d, was at %d: %+v", at, from, j.Ranks[0])
+		return "", fmt.Errorf("the rank is at provider %d, was at %d: %+v", at, from, j.Ranks[0])
 	}
 	c, err := w.client()
 	if err != nil {
@@ -85,7 +85,7 @@ func (w engineFaults) moves(ctx context.Context, r running, from int) (string, e
 		}
 	}
 	if why == "" {
-		return "", fmt.Errorf("nothing says why the rank was lost")
+		return "", fmt.Errorf("the trace has no reason for the lost rank")
 	}
 	w.work = r
 	if _, err := w.forwards(ctx); err != nil {
@@ -94,17 +94,17 @@ func (w engineFaults) moves(ctx context.Context, r running, from int) (string, e
 	if _, err := w.finishes(ctx); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%q; it went to %s and succeeded", why, w.net.Providers()[at].Name), nil
+	return fmt.Sprintf("%q; it moved to %s and succeeded", why, w.net.Providers()[at].Name), nil
 }
 
-// again starts an engine that a step ended, however the step went.
+// again restarts an engine after a step, regardless of the step's outcome.
 func (w engineFaults) again(ctx context.Context, at int, err *error) {
 	if !w.engines[at].Running() {
 		*err = errors.Join(*err, w.engines[at].Restart(context.WithoutCancel(ctx)))
 	}
 }
 
-// engineKilled: the program goes on without its engine and is lost when a new one clears up.
+// engineKilled kills an engine. The program runs on without it and is lost when a new engine cleans up.
 func (w engineFaults) engineKilled(ctx context.Context) (got string, err error) {
 	r, err := w.begin(ctx, "killed")
 	if err != nil {
@@ -126,17 +126,17 @@ func (w engineFaults) engineKilled(ctx context.Context) (got string, err error) 
 	if err := w.engines[at].Restart(ctx); err != nil {
 		return "", err
 	}
-	// on a busy machine an engine may leave the program running, and end it only when it is stopped itself
+	// on a busy machine an engine may leave the program running, and end it only when the engine itself is stopped
 	cleared, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if r.log.WaitFor(cleared, "serving", 2) != nil {
 		w.engines[at].Signal(syscall.SIGTERM)
 	}
 	got, err = w.moves(ctx, r, at)
-	return "exec works without it, pause says why not; " + got, err
+	return "exec works without it, pause reports why it does not; " + got, err
 }
 
-// engineStopped: an engine that is stopped asks programs to end first; that is not their own end.
+// engineStopped stops an engine, which first asks its programs to end. That must not count as the programs' own end.
 func (w engineFaults) engineStopped(ctx context.Context) (got string, err error) {
 	r, err := w.begin(ctx, "engine-stopped")
 	if err != nil {
@@ -151,7 +151,7 @@ func (w engineFaults) engineStopped(ctx context.Context) (got string, err error)
 	return w.moves(ctx, r, at)
 }
 
-// simulated: whatever shows a simulated GPU says that it is one, the program's own environment too.
+// simulated checks that every output about a simulated GPU marks it as simulated, the program's own environment too.
 func (w *world) simulated(ctx context.Context) (string, error) {
 	order := []string{"--gpus", "h100:2", "--max-price", "1", "--budget", "0.1", "--timeout", "1m", w.image}
 	id, err := w.done(ctx, append([]string{"run", "-d"}, append(order, "--", "exit", "0")...)...)
@@ -184,13 +184,13 @@ func (w *world) simulated(ctx context.Context) (string, error) {
 	}
 	for what, text := range views {
 		if !strings.Contains(text, "(simulated)") {
-			return "", fmt.Errorf("%s does not say that they are simulated: %q", what, text)
+			return "", fmt.Errorf("%s does not mark them as simulated: %q", what, text)
 		}
 	}
 	return fmt.Sprintf("%d places, %s", len(views), strings.TrimSpace(env)), nil
 }
 
-// leavesNoTrace searches all written files for secrets: homes, journals, logs, and all of the engines.
+// leavesNoTrace searches all written files for secrets: homes, journals, logs, and all files of the engines.
 func (w *world) leavesNoTrace(context.Context) (string, error) {
 	auth := base64.StdEncoding.EncodeToString([]byte(engine.User + ":" + registryPassword))
 	secrets := []string{keySecret, tokenSecret, badPassword, registryPassword, auth}
@@ -202,7 +202,7 @@ func (w *world) leavesNoTrace(context.Context) (string, error) {
 	for _, root := range roots {
 		if err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
-				return nil // gone again
+				return nil // removed meanwhile
 			}
 			b, err := os.ReadFile(p)
 			if err != nil {
@@ -211,7 +211,7 @@ func (w *world) leavesNoTrace(context.Context) (string, error) {
 			files, size = files+1, size+len(b)
 			for _, s := range secrets {
 				if bytes.Contains(b, []byte(s)) {
-					return fmt.Errorf("%s is in %s", s, p)
+					return fmt.Errorf("secret %s is in %s", s, p)
 				}
 			}
 			return nil
@@ -222,7 +222,7 @@ func (w *world) leavesNoTrace(context.Context) (string, error) {
 	return fmt.Sprintf("%d files, %d MiB", files, size>>20), nil
 }
 
-// leavesNothing: every container is gone once its job is.
+// leavesNothing checks that every container ended with its job.
 func (w *world) leavesNothing(ctx context.Context) (string, error) {
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
 		var left []engine.Container

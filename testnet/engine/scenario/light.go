@@ -24,7 +24,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// laptop is a light client of the buyer's, which is its one entry.
+// laptop is a light client with the buyer as its only entry.
 type laptop struct {
 	*world
 	entry string
@@ -32,7 +32,7 @@ type laptop struct {
 	id    string // of its job
 }
 
-// command is starling on the laptop.
+// command returns a starling command on the laptop.
 func (l *laptop) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, l.Binary, args...)
 	cmd.Dir = l.dir
@@ -49,7 +49,7 @@ func (l *laptop) done(ctx context.Context, args ...string) (string, error) {
 	return s.Out, err
 }
 
-// light: a laptop that is no part of the network works with a container as if it were its own, through its entry.
+// light checks that a laptop outside the network can use a container like a local one, through its entry.
 func (w *world) light(ctx context.Context) (got string, err error) {
 	c, err := w.client()
 	if err != nil {
@@ -82,13 +82,13 @@ func (w *world) light(ctx context.Context) (got string, err error) {
 		return "", err
 	}
 	if strings.Count(peers, " direct ") != 1 || !strings.Contains(peers, " relayed ") {
-		return "", fmt.Errorf("it has other direct connections than to its entry: %q", peers)
+		return "", fmt.Errorf("the laptop has other direct connections than to its entry: %q", peers)
 	}
 	_, err = l.done(ctx, "stop", "--wait", l.id)
 	return "exec, exec -it, cp and port-forward with 3 MiB each way, all through its entry", err
 }
 
-// begin funds the laptop's wallet and has its job running.
+// begin funds the laptop's wallet and waits until its job runs.
 func (l *laptop) begin(ctx context.Context) error {
 	out, err := l.done(ctx, "wallet", "show", "-o", "json")
 	if err != nil {
@@ -98,7 +98,7 @@ func (l *laptop) begin(ctx context.Context) error {
 		Owner sign.Key `json:"owner"`
 	}
 	if err := json.Unmarshal([]byte(out), &wallet); err != nil {
-		return fmt.Errorf("its wallet: %w", err)
+		return fmt.Errorf("the laptop's wallet: %w", err)
 	}
 	if err := l.net.Chain().FundKey(ctx, wallet.Owner, 10_000_000, 1_000_000_000); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (l *laptop) unended(ctx context.Context) error {
 	}
 	var j record.Job
 	if err := json.Unmarshal([]byte(out), &j); err != nil {
-		return fmt.Errorf("its job: %w", err)
+		return fmt.Errorf("the laptop's job: %w", err)
 	}
 	if _, over := j.Result(); !over {
 		return nil
@@ -146,7 +146,7 @@ func (l *laptop) execs(ctx context.Context, data []byte) error {
 	cmd := l.command(ctx, "exec", "-i", l.id, "--", "/box", "cat")
 	cmd.Stdin = bytes.NewReader(data)
 	if out, err := cmd.Output(); err != nil || !bytes.Equal(out, data) {
-		return fmt.Errorf("exec: %d bytes came back: %w", len(out), err)
+		return fmt.Errorf("exec: %d bytes were echoed: %w", len(out), err)
 	}
 	if s, err := run(l.command(ctx, "exec", l.id, "--", "/box", "exit", "42"), ""); err != nil || s.Code != 42 {
 		return fmt.Errorf("exec of a command that exits with 42: %v: %w", s, err)
@@ -154,8 +154,8 @@ func (l *laptop) execs(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// onTerminal has a shell's place: the container's terminal is as large as the one here, and Ctrl-C ends the command
-// there.
+// onTerminal runs a shell: the container's terminal has the size of the local one, and Ctrl-C ends the command in the
+// container.
 func (l *laptop) onTerminal(ctx context.Context, _ []byte) error {
 	t, err := pty.Start(l.command(ctx, "exec", "-it", l.id, "--", "/probe", "tty"), 24, 80)
 	if err != nil {
@@ -173,7 +173,7 @@ func (l *laptop) onTerminal(ctx context.Context, _ []byte) error {
 		return fmt.Errorf("after Ctrl-C the exit code is %d: %q: %w", code, t.Shown(), err)
 	}
 	if as, err := t.AsBefore(); err != nil || !as {
-		return fmt.Errorf("the terminal is not as before: %w", err)
+		return fmt.Errorf("the terminal's mode was not restored: %w", err)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (l *laptop) copies(ctx context.Context, data []byte) error {
 	files["three"] = files["one"]
 	for name, want := range files {
 		if b, err := os.ReadFile(filepath.Join(l.dir, "back", name)); err != nil || !bytes.Equal(b, want) {
-			return fmt.Errorf("%s came back with %d bytes of %d: %w", name, len(b), len(want), err)
+			return fmt.Errorf("%s was copied back with %d bytes of %d: %w", name, len(b), len(want), err)
 		}
 	}
 	return nil
@@ -214,7 +214,7 @@ func (l *laptop) forwards(ctx context.Context, data []byte) error {
 	}
 	m := echoing.FindStringSubmatch(c.Text())
 	if m == nil {
-		return fmt.Errorf("port-forward says %q", c.Text())
+		return fmt.Errorf("port-forward: unexpected output %q", c.Text())
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", m[1])
 	if err != nil {
@@ -232,7 +232,7 @@ func (l *laptop) forwards(ctx context.Context, data []byte) error {
 		err = <-sent
 	}
 	if err != nil || !bytes.Equal(back, data) {
-		return fmt.Errorf("%d of %d bytes came back through the port: %w: %s", len(back), len(data), err, c.Text())
+		return fmt.Errorf("%d of %d bytes were echoed through the port: %w: %s", len(back), len(data), err, c.Text())
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package scenario runs containers on a network of real peers: engines and a registry of its own, a buyer that does
-// everything by the command line as a person would, providers and engines that are killed, and hostile or mistaken
-// input. testnet/scenarios/containers.sh shows it, and the tests assert it.
+// Package scenario runs containers on a network of real peers, with their own engines and registry. A buyer uses the
+// command line as a user would. Providers and engines are killed, and input is hostile or wrong.
+// testnet/scenarios/containers.sh shows it, and the tests assert it.
 package scenario
 
 import (
@@ -19,18 +19,18 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// The secrets that must be found nowhere.
+// The secrets that must not appear in any file.
 const (
 	keySecret   = "hush-7f1d-secret-in-a-file"
 	tokenSecret = "hush-93ab-secret-in-a-variable"
 	badPassword = "hush-04c2-wrong-password"
 )
 
-// providers is how many sell, each through an engine of its own.
+// providers is the number of providers, each with its own engine.
 const providers = 2
 
-// stepTime bounds one step. It is long, and so are the jobs' limits: nothing is measured by them, and a machine may
-// have other things to do.
+// stepTime bounds one step. It and the jobs' limits are long, because nothing is measured by them and the machine may
+// be busy.
 const stepTime = 10 * time.Minute
 
 // world is a running scenario.
@@ -41,12 +41,12 @@ type world struct {
 	net      *testnet.Network
 	gpus     bool
 	image    string // public
-	private  string // asks for the password
+	private  string // requires the password
 	work     running
 }
 
-// Run runs the scenario. The rows are the observations; an error means that it could not run, ErrUnavailable that it
-// cannot on this machine.
+// Run runs the scenario. The rows are the observations. It returns an error if the scenario failed to run,
+// ErrUnavailable if this machine cannot run it.
 func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err error) {
 	if err := engine.Available(); err != nil {
 		return nil, err
@@ -59,28 +59,28 @@ func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err er
 	return scenarios.Play(ctx, o, stepTime, w.steps())
 }
 
-// steps are the steps in order: the first ones share a job.
+// steps are the steps in order: the first steps share a job.
 func (w *world) steps() []scenarios.Step {
 	bad, faults := badInputs{w}, engineFaults{w}
 	all := []scenarios.Step{
 		{What: "a job file: private image, secrets, input, output, health check", Run: w.submits},
 		{What: "secrets and passwords are in no file while it runs", Run: w.leavesNoTrace},
-		{What: "exec: standard input goes in, the exit code comes out", Run: w.execs},
+		{What: "exec: standard input is forwarded, the exit code is returned", Run: w.execs},
 		{What: "cp: files in and out", Run: w.copies},
 		{What: "port-forward: an HTTP server in the container answers", Run: w.forwards},
 		{What: "pause and resume: the container is frozen", Run: w.pauses},
 		{What: "the program fails and is started again", Run: w.restarts},
-		{What: "the provider's peer is killed and comes back: the container is adopted", Run: w.adopts},
+		{What: "the provider's peer is killed and restarts: the container is adopted", Run: w.adopts},
 		{What: "the program ends: results, receipts and payment", Run: w.finishes},
 		{What: "stop: the container is gone", Run: w.stops},
 		{What: "a container with the internet reaches its peer's resolver, and no machine or network around it",
 			Run: bad.waysOut},
 		{What: "a light client: exec, a terminal, files and a port of a container", Run: w.light},
-		{What: "an engine is killed and comes back: the rank is lost and moves", Run: faults.engineKilled},
+		{What: "an engine is killed and restarts: the rank is lost and moves", Run: faults.engineKilled},
 		{What: "an engine is stopped: the rank is lost and moves", Run: faults.engineStopped},
 	}
 	if w.gpus {
-		all = append(all, scenarios.Step{What: "simulated GPUs say that they are, everywhere", Run: w.simulated})
+		all = append(all, scenarios.Step{What: "simulated GPUs are marked as simulated everywhere", Run: w.simulated})
 	}
 	for _, b := range bad.bad() {
 		all = append(all, scenarios.Step{What: "refused or ended: " + b.what,
@@ -139,9 +139,9 @@ func (w *world) start(ctx context.Context) error {
 	}
 	o := testnet.Options{
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: providers, Buyers: 1,
-		Interval: 100, // ten seconds, as on most networks: a busy disk ends leases that are paid more often
+		Interval: 100, // ten seconds, as on most networks: shorter intervals end leases while the disk is busy
 		Env:      []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
-		// a light client is to have circuits to those that sell
+		// a light client needs circuits to the providers
 		Engine: func(i int) string { return w.engines[i].Host() }, Registries: w.registry.Addrs(), BuyersRelay: true,
 		// as many processes as a fork bomb may have fit into the memory
 		Unit: config.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024},

@@ -26,11 +26,11 @@ import (
 const (
 	// tenantTime bounds each step of the scenario of tenants.
 	tenantTime = 10 * time.Minute
-	// honestJobs is how many jobs of each runtime are done beside the attackers.
+	// honestJobs is the number of jobs of each runtime beside the attackers.
 	honestJobs = 2
 )
 
-// tenants is the scenario of containers and modules that want more than they have: on a free network, with one engine.
+// tenants is the scenario of containers and modules that exceed their limits: on a free network, with one engine.
 type tenants struct {
 	world
 	module string // of wasm
@@ -64,7 +64,7 @@ func RunTenants(ctx context.Context, o scenarios.Options) (rows []scenarios.Row,
 	return scenarios.Play(ctx, o, tenantTime, []scenarios.Step{
 		{What: "honest jobs alone: a container and a module", Run: w.honest},
 		{What: "hostile containers and modules all at once, and honest jobs beside them", Run: w.attacked},
-		{What: "nothing inside was called for any image", Run: w.untouched},
+		{What: "no private service was called for any image", Run: w.untouched},
 		{What: "honest jobs after it", Run: w.honest},
 		{What: "no container is left", Run: w.leavesNothing},
 		{What: "no file system and no file of a program is left", Run: w.noVolumes},
@@ -141,8 +141,7 @@ func newVictim() (*victim, error) {
 	return v, nil
 }
 
-// newHostile serves a registry that, by the image's name, names a victim as where tokens are given out, or redirects
-// there.
+// newHostile serves a hostile registry. By the image's name, it names a victim as its token server, or redirects to it.
 func newHostile(to string) (*hostile, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -165,7 +164,7 @@ func newHostile(to string) (*hostile, error) {
 	return &hostile{l.Addr().String(), l}, nil
 }
 
-// tenant is a hostile job, and how it has to end.
+// tenant is a hostile job and its expected end.
 type tenant struct {
 	what  string
 	args  []string // of starling run
@@ -183,21 +182,21 @@ func (w *tenants) hostile() []tenant {
 		{"fills it with many files and threads", probe("8m", "starve", "/out"), []int{1}},
 		{"fills it with files without names", probe("10s", "hide", "/out"), []int{124}},
 		{"waits for the disk without end", probe("10s", "fsync", "/out"), []int{124}},
-		{"takes all that its user may have", probe("10s", "hoard"), []int{124}},
+		{"takes all resources of its user", probe("10s", "hoard"), []int{124}},
 		{"forks without end", probe("10s", "forks"), []int{1, 124}},
 		{"leaves sparse files", []string{"--timeout", "8m", "--out", "/out", w.image, "--", "sparse", "64"}, []int{1}},
-		{"is an image at an address inside", image(w.inside.addr + "/x"), []int{6}},
+		{"is an image at a private address", image(w.inside.addr + "/x"), []int{6}},
 		{"is an image at a name of this machine", image("localhost:" + port + "/x"), []int{6}},
 		{"is an image at the metadata service", image("169.254.169.254/x"), []int{6}},
-		{"is an image whose realm is inside", image(w.evil.addr + "/realm"), []int{2, 6}},
-		{"is an image that leads inside", image(w.evil.addr + "/redirect"), []int{2, 6}},
+		{"is an image with a private realm", image(w.evil.addr + "/realm"), []int{2, 6}},
+		{"is an image that redirects to a private address", image(w.evil.addr + "/redirect"), []int{2, 6}},
 		{"is a module that fills its disk", []string{"--timeout", "8m", "--out", "/out", w.module, "--", "fill",
 			"/out/f"}, []int{1}},
 		{"is a module that computes without end", []string{"--timeout", "10s", w.module, "--", "spin"}, []int{124}},
 	}
 }
 
-// runs runs a job and wants one of these exit codes.
+// runs runs a job and checks that it ends with one of these exit codes.
 func (w *tenants) runs(ctx context.Context, args []string, codes ...int) error {
 	s, err := w.starling(ctx, append([]string{"run", "--queue-timeout", "2m", "--retries", "1"}, args...)...)
 	if err != nil {
@@ -211,7 +210,7 @@ func (w *tenants) runs(ctx context.Context, args []string, codes ...int) error {
 	return fmt.Errorf("want exit code %v: %v", codes, s)
 }
 
-// honest does jobs that have to end well.
+// honest runs jobs that must succeed.
 func (w *tenants) honest(ctx context.Context) (string, error) {
 	began := time.Now()
 	for range honestJobs {
@@ -236,24 +235,24 @@ func (w *tenants) attacked(ctx context.Context) (string, error) {
 	for i, a := range all {
 		wg.Go(func() {
 			if err := w.runs(ctx, a.args, a.codes...); err != nil {
-				failed[i] = fmt.Errorf("one that %s: %w", a.what, err)
+				failed[i] = fmt.Errorf("a tenant that %s: %w", a.what, err)
 			}
 		})
 	}
 	got, err := w.honest(ctx)
 	wg.Wait()
-	return fmt.Sprintf("%d hostile jobs ended as they should; beside them %s", len(all), got),
+	return fmt.Sprintf("%d hostile jobs ended as expected; beside them %s", len(all), got),
 		errors.Join(append(failed, err)...)
 }
 
 func (w *tenants) untouched(context.Context) (string, error) {
 	if n := w.inside.calls.Load(); n > 0 {
-		return "", fmt.Errorf("%d connections came to a service inside", n)
+		return "", fmt.Errorf("%d connections reached a private service", n)
 	}
-	return "no connection came", nil
+	return "no connection was made", nil
 }
 
-// noVolumes waits until the provider's disk has nothing that a program wrote, except its collected outputs.
+// noVolumes waits until the provider's disk has no file of a program, except collected outputs.
 func (w *tenants) noVolumes(ctx context.Context) (string, error) {
 	home := w.net.Providers()[0].Home
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {

@@ -25,13 +25,13 @@ const (
 	mock             = "dgxh100"
 )
 
-// running is the job that the first steps share.
+// running is the job of the first steps.
 type running struct {
 	id   string
 	log  *scenarios.Collected // starling logs -f
 	port *scenarios.Collected // starling job port-forward
 	url  string
-	ids  map[string]bool // its containers
+	ids  map[string]bool // the job's containers
 }
 
 // jobFile is a user's job file. The registry's password and a secret come from the submitter's environment.
@@ -57,7 +57,7 @@ spec:
 func (w *world) begin(ctx context.Context, name string) (running, error) {
 	var r running
 	path := filepath.Join(w.Dir, name+".yaml")
-	tag, _, _ := strings.Cut(w.private, "@") // its digest is found when the job is submitted
+	tag, _, _ := strings.Cut(w.private, "@") // the submission resolves its digest
 	if err := errors.Join(
 		os.WriteFile(path, fmt.Appendf(nil, jobFile, name, tag, engine.User), 0o600),
 		os.WriteFile(filepath.Join(w.Dir, "key.txt"), []byte(keySecret), 0o600),
@@ -70,7 +70,7 @@ func (w *world) begin(ctx context.Context, name string) (running, error) {
 		return r, err
 	}
 	r.id = strings.TrimSpace(out)
-	// it must be found nowhere, and this is the user's own
+	// the secret must be in no other file; this file is the user's own
 	if err := os.Remove(filepath.Join(w.Dir, "key.txt")); err != nil {
 		return r, err
 	}
@@ -80,14 +80,14 @@ func (w *world) begin(ctx context.Context, name string) (running, error) {
 	return r, r.log.WaitFor(ctx, "serving", 1)
 }
 
-// submits: the job runs, has its secrets, and is found healthy.
+// submits checks that the job runs, has its secrets, and is reported healthy.
 func (w *world) submits(ctx context.Context) (got string, err error) {
 	if w.work, err = w.begin(ctx, "work"); err != nil {
 		return "", err
 	}
 	want := fmt.Sprintf("secret file %x, variable %x", digest(keySecret), digest(tokenSecret))
 	if !strings.Contains(w.work.log.Text(), want) {
-		return "", fmt.Errorf("the log says %q, want %q", w.work.log.Text(), want)
+		return "", fmt.Errorf("unexpected log: got %q, want %q", w.work.log.Text(), want)
 	}
 	if j, err := w.job(ctx, w.work.id); err != nil || j.Spec.Image != w.private {
 		return "", fmt.Errorf("the image is %q, want %q: %w", j.Spec.Image, w.private, err)
@@ -106,7 +106,7 @@ func digest(s string) []byte {
 	return b[:4]
 }
 
-// containers are those of the jobs of all engines.
+// containers lists the job containers of all engines.
 func (w *world) containers(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	for _, e := range w.engines {
@@ -142,7 +142,7 @@ func (w *world) execs(ctx context.Context) (string, error) {
 	}
 	s, err = w.starling(ctx, "exec", w.work.id, "--", "/nowhere")
 	if err != nil || s.Code == 0 || !strings.Contains(s.Err, "/nowhere") {
-		return "", fmt.Errorf("exec of what is not there: %v: %w", s, err)
+		return "", fmt.Errorf("exec of a missing program: %v: %w", s, err)
 	}
 	return "exit code 42, input echoed", nil
 }
@@ -160,7 +160,7 @@ func (w *world) copies(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if b, err := os.ReadFile(back); err != nil || string(b) != "copied in\n" {
-		return "", fmt.Errorf("it came back as %q: %w", b, err)
+		return "", fmt.Errorf("the file was copied back as %q: %w", b, err)
 	}
 	s, err := w.starling(ctx, "cp", w.work.id+":/etc/passwd", back)
 	if err != nil || s.Code == 0 || !strings.Contains(s.Err, "/out") {
@@ -184,14 +184,14 @@ func (w *world) forwards(ctx context.Context) (got string, err error) {
 	}
 	m := listening.FindStringSubmatch(w.work.port.Text())
 	if m == nil {
-		return "", fmt.Errorf("port-forward says %q", w.work.port.Text())
+		return "", fmt.Errorf("port-forward: unexpected output %q", w.work.port.Text())
 	}
 	w.work.url = "http://" + m[1]
 	n, err := w.ask(ctx, http.MethodGet, "/ticks")
 	return "GET /ticks: " + strings.TrimSpace(n), err
 }
 
-// ask talks to the program's server through the forwarded port.
+// ask sends a request to the program's server through the forwarded port.
 func (w *world) ask(ctx context.Context, method, path string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, w.work.url+path, nil)
 	if err != nil {
@@ -199,7 +199,7 @@ func (w *world) ask(ctx context.Context, method, path string) (string, error) {
 	}
 	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w; port-forward says %q", method, path, err, w.work.port.Text())
+		return "", fmt.Errorf("%s %s: %w; output of port-forward: %q", method, path, err, w.work.port.Text())
 	}
 	defer res.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
@@ -209,7 +209,7 @@ func (w *world) ask(ctx context.Context, method, path string) (string, error) {
 	return string(b), err
 }
 
-// pauses: the engine says so, no tick comes, and the program sees afterwards that it was frozen.
+// pauses checks that the engine reports the pause, no tick arrives, and the program notices the freeze afterwards.
 func (w *world) pauses(ctx context.Context) (string, error) {
 	if _, err := w.done(ctx, "job", "pause", w.work.id); err != nil {
 		return "", err
@@ -224,13 +224,13 @@ func (w *world) pauses(ctx context.Context) (string, error) {
 	}); err != nil {
 		return "", err
 	}
-	// The program must report how long it was frozen.
+	// The program must report the length of the freeze.
 	select {
 	case <-time.After(1500 * time.Millisecond):
 	case <-ctx.Done():
 	}
 	if out, err := w.done(ctx, "ps"); err != nil || !strings.Contains(out, "paused") {
-		return "", fmt.Errorf("ps says %q: %w", out, err)
+		return "", fmt.Errorf("unexpected state in ps: %q: %w", out, err)
 	}
 	if _, err := w.done(ctx, "job", "resume", w.work.id); err != nil {
 		return "", err
@@ -238,7 +238,7 @@ func (w *world) pauses(ctx context.Context) (string, error) {
 	if err := w.work.log.WaitFor(ctx, "frozen for", 1); err != nil {
 		return "", err
 	}
-	return "the engine says paused; the program says " + regexp.MustCompile(`frozen for \d+ ms`).
+	return "the engine reports paused; the program reports " + regexp.MustCompile(`frozen for \d+ ms`).
 		FindString(w.work.log.Text()), nil
 }
 
@@ -264,7 +264,7 @@ func (w *world) restarts(ctx context.Context) (string, error) {
 	return "exit code 7, once more on the same lease, in container " + short(w.work.ids), nil
 }
 
-// adopts: the peer dies, its container does not, and the peer finds it again.
+// adopts kills the peer, but not its container. The restarted peer must adopt the container.
 func (w *world) adopts(ctx context.Context) (string, error) {
 	before, err := w.job(ctx, w.work.id)
 	if err != nil {
@@ -283,7 +283,7 @@ func (w *world) adopts(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if now, err := w.containers(ctx); err != nil || short(now) != short(w.work.ids) {
-		return "", fmt.Errorf("after the kill there is %s: %w", short(now), err)
+		return "", fmt.Errorf("containers after the kill: %s: %w", short(now), err)
 	}
 	if err := victim.Start(ctx); err != nil {
 		return "", err
@@ -311,7 +311,7 @@ func (w *world) adopts(ctx context.Context) (string, error) {
 		victim.Name, strings.TrimSpace(ticks), strings.TrimSpace(later)), nil
 }
 
-// finishes: the program's outputs are here, and the provider has exactly the amount of the receipts.
+// finishes checks that the program's outputs arrived, and that the provider received exactly the receipts' amount.
 func (w *world) finishes(ctx context.Context) (string, error) {
 	if _, err := w.ask(ctx, http.MethodPost, "/finish"); err != nil {
 		return "", err
@@ -339,7 +339,7 @@ func (w *world) finishes(ctx context.Context) (string, error) {
 		nil
 }
 
-// paid holds an ended job to its receipts.
+// paid compares the payments of an ended job with its receipts.
 func (w *world) paid(ctx context.Context, id string) (record.Job, error) {
 	c, err := w.client()
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/starling-network/starling/node/protocol"
 )
 
-// patience is how long one try of anything may take.
+// patience bounds one attempt of any attack.
 const patience = 5 * time.Second
 
-// connected returns a connection of a key to a target, and opens one where there is none.
+// connected returns a connection of a key to a target, and opens one if there is none.
 func connected(ctx context.Context, h host.Host, to peer.AddrInfo) (network.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -30,7 +30,7 @@ func connected(ctx context.Context, h host.Host, to peer.AddrInfo) (network.Conn
 	return h.Network().DialPeer(ctx, to.ID)
 }
 
-// silentHandshakes opens TCP connections that say nothing, a hundred at a time.
+// silentHandshakes opens TCP connections without a handshake, a hundred at a time.
 func (a *attacker) silentHandshakes(ctx context.Context, c *count, _ []int, to peer.AddrInfo) {
 	const atOnce = 100
 	var at net.Addr
@@ -58,7 +58,7 @@ func (a *attacker) silentHandshakes(ctx context.Context, c *count, _ []int, to p
 	}
 }
 
-// muteStreams opens streams that name no protocol, as many as a connection takes.
+// muteStreams opens streams without a protocol, as many as a connection allows.
 func (a *attacker) muteStreams(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	pace(ctx, 25, func(i int) {
 		conn, err := connected(ctx, a.hosts[keys[i%len(keys)]], to)
@@ -100,7 +100,7 @@ func (a *attacker) send(ctx context.Context, key int, to peer.AddrInfo, id libp2
 	return err
 }
 
-// connections keeps a connection of each key, over each transport, and opens those anew that the peer closes.
+// connections keeps a connection of each key over each transport, and reopens closed connections.
 func (a *attacker) connections(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	pace(ctx, 5, func(i int) {
 		h := a.hosts[keys[i%len(keys)]]

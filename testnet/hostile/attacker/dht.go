@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
-// pipes are open streams of one protocol, by key; one that broke is opened anew.
+// pipes are open streams of one protocol, by key; a broken stream is reopened.
 type pipes struct {
 	a    *attacker
 	to   peer.AddrInfo
@@ -40,7 +40,7 @@ func (p pipes) write(ctx context.Context, key int, write func(io.Writer) error) 
 			return err
 		}
 		p.open[key] = s
-		go func() { _, _ = io.Copy(io.Discard, s) }() // whatever is answered
+		go func() { _, _ = io.Copy(io.Discard, s) }() // ignore all answers
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = s.SetWriteDeadline(deadline)
@@ -77,7 +77,7 @@ func (a *attacker) providerRecords(ctx context.Context, c *count, keys []int, to
 	})
 }
 
-// values floods the DHT with questions about values and with values that nobody signed.
+// values floods the DHT with requests for values and with unsigned values.
 func (a *attacker) values(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	p := a.pipes(to, a.kad())
 	pace(ctx, 12, func(i int) {

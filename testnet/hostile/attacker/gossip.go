@@ -22,7 +22,7 @@ func (a *attacker) meshsub() libp2pprotocol.ID {
 
 func (a *attacker) topic(name string) string { return "/starling/" + a.genesis.Tag() + "/" + name }
 
-// subscriptions comes, subscribes to many topics, and goes.
+// subscriptions connects, subscribes to many topics, and disconnects, repeatedly.
 func (a *attacker) subscriptions(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	var subs []*pb.RPC_SubOpts
 	for i := range 256 {
@@ -40,8 +40,7 @@ func (a *attacker) subscriptions(ctx context.Context, c *count, keys []int, to p
 	})
 }
 
-// gossip floods the topic of orders: with orders of fresh keys that nobody funded, with texts that are no order, and
-// with messages that it asks for and does not want.
+// gossip floods the topic of orders with orders of fresh unfunded keys, and with texts that are not orders.
 func (a *attacker) gossip(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	p := a.pipes(to, a.meshsub())
 	topic := a.topic("orders/cpu")
@@ -73,7 +72,7 @@ func (a *attacker) gossip(ctx context.Context, c *count, keys []int, to peer.Add
 	})
 }
 
-// signed makes a message as pubsub signs it.
+// signed makes a message with a pubsub signature.
 func (a *attacker) signed(key int, topic string, data []byte) (*pb.Message, error) {
 	h := a.hosts[key]
 	m := &pb.Message{From: []byte(h.ID()), Data: data,

@@ -1,6 +1,6 @@
-// Command attacker runs all attacks at once that strangers with free keys can run against peers, until its time is
-// over. Its targets are peers of the scenario that starts it, in network namespaces of their own; it prints how often
-// each attack was tried, and how often a peer took it.
+// Command attacker runs all attacks at once that are open to unknown peers with free keys, for a given time. Its
+// targets are peers of the scenario that starts it, in separate network namespaces. It prints the number of tries of
+// each attack, and the number of tries that a peer accepted.
 //
 //	attacker -genesis FILE -for 2m MULTIADDR...
 package main
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// keys is how many identities the attacker has.
+// keys is the number of the attacker's identities.
 const keys = 100
 
 func run(genesis string, length time.Duration, addrs []string) error {
@@ -82,7 +82,7 @@ func run(genesis string, length time.Duration, addrs []string) error {
 	return json.NewEncoder(os.Stdout).Encode(a.report())
 }
 
-// manyFiles lets the process have a socket for each of its connections.
+// manyFiles raises the limit of open files to one socket for each connection.
 func manyFiles() error {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
@@ -92,19 +92,19 @@ func manyFiles() error {
 	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
 }
 
-// attacker has many keys and means ill.
+// attacker is a hostile client with many keys.
 type attacker struct {
 	genesis market.Genesis
 	targets []peer.AddrInfo
 	hosts   []host.Host // one for each key
 	signers []sign.Private
-	store   *blob.Store // for files that it asks for
+	store   *blob.Store // for requested files
 
 	mu     sync.Mutex
 	counts map[string]*count
 }
 
-// addKey makes an identity with a host without limits of its own.
+// addKey makes an identity with an own host without limits.
 func (a *attacker) addKey() error {
 	signer := newKey()
 	h, err := libp2p.New(
@@ -118,7 +118,7 @@ func (a *attacker) addKey() error {
 	return nil
 }
 
-// count is how an attack went.
+// count is the outcome of an attack.
 type count struct {
 	tried, taken atomic.Int64
 }
@@ -141,7 +141,7 @@ func (c *count) note(err error) {
 	}
 }
 
-// Report is the attacker's output: by attack, how often it was tried and how often the peer took it.
+// Report is the attacker's output: for each attack, the number of tries and of tries that a peer accepted.
 type Report map[string]struct{ Tried, Taken int64 }
 
 func (a *attacker) report() Report {
@@ -154,14 +154,14 @@ func (a *attacker) report() Report {
 	return out
 }
 
-// workers is the number of workers of each attack against each target: a slow answer of a peer delays one of them.
+// workers is the number of workers of each attack against each target: a slow answer delays only one worker.
 const workers = 4
 
-// attack does everything at once, each attack with keys of its own, against all targets.
+// attack runs all attacks at once, each with its own keys, against all targets.
 func (a *attacker) attack(ctx context.Context) {
 	var wg sync.WaitGroup
 	from := 0
-	take := func(n int) []int { // keys that no other attack has
+	take := func(n int) []int { // keys unused by other attacks
 		var out []int
 		for range n {
 			out = append(out, from)
@@ -199,7 +199,7 @@ func (a *attacker) attack(ctx context.Context) {
 	wg.Wait()
 }
 
-// pace calls f so many times a second until ctx ends.
+// pace calls f at a rate of perSecond until ctx ends.
 func pace(ctx context.Context, perSecond int, f func(i int)) {
 	every := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer every.Stop()

@@ -21,7 +21,7 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// order signs an order that asks for all that a provider has, and that nobody funds.
+// order signs an unfunded order for all units of a provider.
 func (a *attacker) order(signer sign.Private) ([]byte, error) {
 	_, data, err := a.sealed(signer)
 	return data, err
@@ -37,7 +37,7 @@ func (a *attacker) sealed(signer sign.Private) (market.Order, []byte, error) {
 	return market.SealOrder(a.genesis.Domain(), o, signer)
 }
 
-// freshOrder is one of a key that nobody has seen.
+// freshOrder returns an order of a new key.
 func (a *attacker) freshOrder() ([]byte, error) {
 	return a.order(newKey())
 }
@@ -49,7 +49,7 @@ func newKey() sign.Private {
 	return sign.NewPrivate(seed)
 }
 
-// orders asks for quotes.
+// orders requests quotes.
 func (a *attacker) orders(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	pace(ctx, 12, func(i int) {
 		key := keys[i%len(keys)]
@@ -63,7 +63,7 @@ func (a *attacker) orders(ctx context.Context, c *count, keys []int, to peer.Add
 	})
 }
 
-// quotes brings boxes of nothing for orders of its own that it has spread, and for orders that nobody has seen.
+// quotes sends boxes with random bytes, for the attacker's published orders and for unknown orders.
 func (a *attacker) quotes(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	p := a.pipes(to, a.meshsub())
 	topic := a.topic("orders/cpu")
@@ -95,7 +95,7 @@ func (a *attacker) quotes(ctx context.Context, c *count, keys []int, to peer.Add
 	})
 }
 
-// holds has units set aside, and every other time gives them back.
+// holds requests holds, and releases every other one.
 func (a *attacker) holds(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	pace(ctx, 5, func(i int) {
 		key := keys[i%len(keys)]
@@ -123,7 +123,7 @@ func (a *attacker) holds(ctx context.Context, c *count, keys []int, to peer.Addr
 	})
 }
 
-// circuits reserves places at a relay.
+// circuits requests reservations at a relay.
 func (a *attacker) circuits(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	pace(ctx, 1, func(i int) {
 		h := a.hosts[keys[i%len(keys)]]
@@ -137,7 +137,7 @@ func (a *attacker) circuits(ctx context.Context, c *count, keys []int, to peer.A
 	})
 }
 
-// files asks for files that it may not have.
+// files requests files without permission.
 func (a *attacker) files(ctx context.Context, c *count, keys []int, to peer.AddrInfo) {
 	pace(ctx, 5, func(i int) {
 		h := a.hosts[keys[i%len(keys)]]

@@ -1,7 +1,6 @@
 //go:build linux
 
-// Command hostile runs the scenario of an attacker among honest peers and prints its observations, for a person to
-// watch. It needs root.
+// Command hostile runs the scenario of an attacker among honest peers and prints its observations. It needs root.
 package main
 
 import (

@@ -1,9 +1,9 @@
-// Package cluster has the programs that clusters are tested with, in Python: for Ray, torchrun and MPI.
+// Package cluster has the Python programs for tests of clusters: for Ray, torchrun and MPI.
 package cluster
 
 import "embed"
 
-// Programs are they, by file name.
+// Programs are the programs, by file name.
 //
 //go:embed *.py
 var Programs embed.FS

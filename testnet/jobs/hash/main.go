@@ -1,5 +1,6 @@
-// Command hash is a job for demonstrations: it looks for the hash with the most leading zeros for the given number of
-// seconds, and prints its progress every second. It works for a tenth of each second, so that many fit on one machine.
+// Command hash is a job for demonstrations: for the given number of seconds it searches for the hash with the most
+// leading zeros, and prints its progress every second. It works for a tenth of each second, so that many fit on one
+// machine.
 //
 //	GOOS=wasip1 GOARCH=wasm go build -o hash.wasm ./testnet/jobs/hash
 //	starling run -n 3 --max-price 0.5 hash.wasm -- 30
@@ -23,7 +24,7 @@ func main() {
 	}
 	seconds, err := strconv.Atoi(os.Args[1])
 	if err != nil || seconds < 1 {
-		fmt.Fprintf(os.Stderr, "%q is no number of seconds\n", os.Args[1])
+		fmt.Fprintf(os.Stderr, "%q is not a number of seconds\n", os.Args[1])
 		os.Exit(2)
 	}
 	seed := []byte(os.Getenv("STARLING_JOB") + "/" + os.Getenv("STARLING_RANK") + "/")
@@ -40,7 +41,7 @@ func main() {
 		fmt.Printf("second %d: %d hashes, %d leading zeros\n", s+1, tried, best)
 		time.Sleep(time.Until(begin.Add(time.Duration(s+1) * time.Second)))
 	}
-	if st, err := os.Stat(out); err == nil && st.IsDir() { // only where the job keeps it
+	if st, err := os.Stat(out); err == nil && st.IsDir() { // only if the job has the output
 		text := fmt.Sprintf("%d leading zeros after %d seconds\n", best, seconds)
 		if err := os.WriteFile(out+"/result.txt", []byte(text), 0o644); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -49,5 +50,5 @@ func main() {
 	}
 }
 
-// out is where the result is left if the job has it as an output.
+// out is the directory of the result, if the job has it as an output.
 const out = "/out"

@@ -7,7 +7,7 @@
 //
 // Training is data-parallel with local SGD. In each round every worker starts from the same weights, trains on the
 // round's slice of its own shard, and hands its weights to reduce, which joins them (model.Average) and evaluates.
-// Every step is a function of its input files: a part that is lost is run again, by anyone, with the same result to the
+// Every step is a function of its input files: a lost part can be repeated, on any machine, with the same result to the
 // bit.
 //
 //	round r, rank k   train    in: /data/shard.bin (k's), /carry/weights.bin (reduce's of round r-1; none in round 0)
@@ -30,6 +30,6 @@
 //
 // With rounds of 512 KiB: 2.461, 2.304, 2.251, 2.214, 2.194, 2.187; one machine 2.186, order 2 3.147.
 //
-// A worker's round takes 1.6 s of CPU in the sandbox (0.9 s at 512 KiB), a reduction 1.4 s and 133 MiB of memory; all
-// of it 39 s on two cores. The one machine needs 13 s natively.
+// A worker's round takes 1.6 s of CPU in the sandbox (0.9 s at 512 KiB), a reduction 1.4 s and 133 MiB of memory. The
+// whole training takes 39 s on two cores, and 13 s natively on one machine.
 package lm

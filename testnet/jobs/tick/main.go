@@ -1,5 +1,5 @@
-// Command tick is a program that takes a while and can be watched: it computes for about a tenth of a second and writes
-// a line, as often as its argument says. Built with GOOS=wasip1 GOARCH=wasm.
+// Command tick is a slow program with visible progress: it computes for about a tenth of a second and prints a line, as
+// often as its argument specifies. Built with GOOS=wasip1 GOARCH=wasm.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// perTick is how many hashes of a block make a tick.
+// perTick is the number of hashes of a block in a tick.
 const perTick = 1000
 
 func main() {

@@ -1,4 +1,4 @@
-// Package localnettest starts local Solana chains for tests, or skips the test where there is none to start.
+// Package localnettest starts local Solana chains for tests, or skips the test if no runtime is installed.
 package localnettest
 
 import (
@@ -13,8 +13,8 @@ import (
 // SlotMillis is a slot length that makes tests quick: final after 0.6 s, expired after 4 s.
 const SlotMillis = 20
 
-// Start starts a chain that ends with the test. The test is skipped, with the reason, when the runtime is not
-// installed; STARLING_LOCALNET=1 has it installed, and then a failure to start is a failure of the test.
+// Start starts a chain that ends with the test. If the runtime is not installed, it skips the test with the reason;
+// with STARLING_LOCALNET=1 it installs the runtime, and a failed start fails the test.
 func Start(t testing.TB, cfg localnet.Config) *localnet.Chain {
 	t.Helper()
 	if os.Getenv("STARLING_LOCALNET") != "1" && !localnet.Installed() {

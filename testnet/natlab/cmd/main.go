@@ -1,7 +1,6 @@
 //go:build linux
 
-// Command natlab runs the scenario of peers behind NATs and prints its observations, for a person to watch. It needs
-// root.
+// Command natlab runs the scenario of peers behind NATs and prints its observations. It needs root.
 package main
 
 import (

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package scenario runs a network of real peers behind emulated NATs and firewalls, and checks that they reach each
-// other and work for each other: hole punching, relays, a peer that only dials out, a path that changes under a running
-// job, another private network. testnet/scenarios/nat.sh shows it, and the tests assert it.
+// Package scenario runs a network of real peers behind emulated NATs and firewalls, and checks that they reach and work
+// for each other: hole punching, relays, a peer that only dials out, a path that changes under a running job, another
+// private network. testnet/scenarios/nat.sh shows it, and the tests assert it.
 package scenario
 
 import (
@@ -39,7 +39,7 @@ type machine struct {
 	peer   *testnet.Peer
 }
 
-// machines are the peers: those that sell first.
+// machines returns the peers, with the providers first.
 func machines() []*machine {
 	return []*machine{
 		{name: "worker-cone", kind: natlab.Cone, sells: true},
@@ -79,7 +79,7 @@ type world struct {
 	tick  []byte
 }
 
-// Run runs the scenario. The rows are the observations; an error means that it could not run.
+// Run runs the scenario. The rows are the observations; an error means that it failed to run.
 func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err error) {
 	if err := natlab.Available(); err != nil {
 		return nil, err
@@ -90,21 +90,21 @@ func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err er
 		return nil, err
 	}
 	return scenarios.Play(ctx, o, stepTime, []scenarios.Step{
-		{What: "every peer behind a NAT or firewall has places at relays", Run: w.reserved},
-		{What: "a job whose path changes while it runs: relay, another relay, hole punched", Run: w.moves},
+		{What: "every peer behind a NAT or firewall has reservations at relays", Run: w.reserved},
+		{What: "a job with a changing path: relay, another relay, hole punched", Run: w.moves},
 		{What: "cone to cone: hole punched, direct", Run: w.punched},
 		{What: "symmetric to symmetric: relayed", Run: w.relayed},
 		{What: "cone buys from symmetric: job done", Run: w.buys("buyer-cone", "worker-sym")},
-		{What: "symmetric buys from a worker that lets nothing in: job done",
+		{What: "symmetric buys from a worker that accepts no connections: job done",
 			Run: w.buys("buyer-sym", "worker-closed")},
 		{What: "symmetric buys from a worker that only dials out, without UDP: job done",
 			Run: w.buys("buyer-sym", "worker-out")},
-		{What: "another private network: said so", Run: w.locked},
+		{What: "another private network: reported as such", Run: w.locked},
 	})
 }
 
-// interval is how many slots of 100 ms lie between receipts. A path that breaks must be replaced within about as long,
-// or the worker stops for want of money: these are five seconds, where real networks have a minute.
+// interval is the number of slots of 100 ms between receipts. A broken path must be replaced within about that time, or
+// the worker stops for lack of payment: five seconds here, a minute on real networks.
 const interval = 50
 
 // stepTime bounds one step.
@@ -142,7 +142,7 @@ func (w *world) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Until the job that moves, these two have no direct path.
+	// These two have no direct path until the step of the changing path.
 	if err := w.lab.Cut(w.find("buyer-moved").site, w.find("worker-cone").site); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (w *world) start(ctx context.Context) error {
 	return nil
 }
 
-// build makes the program that the jobs run.
+// build makes the program of the jobs.
 func (w *world) build(ctx context.Context) error {
 	path := filepath.Join(w.Dir, "tick.wasm")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path,
@@ -208,7 +208,7 @@ func (w *world) ping(ctx context.Context, a, b *machine) (api.PingResult, error)
 	return api.PingPeer.Call(ctx, c, api.PingRequest{Peer: id.String(), Count: 3})
 }
 
-// describe is a ping's result in a few words.
+// describe summarizes a ping's result.
 func describe(r api.PingResult) string {
 	if r.Problem != nil {
 		return fmt.Sprintf("%s: %s", r.Problem.Reason, r.Problem.Text)
@@ -223,7 +223,7 @@ func describe(r api.PingResult) string {
 	return fmt.Sprintf("%s, %s, %.1f ms", r.Conn.Path, addr, slices.Min(r.RTTs))
 }
 
-// submit hands in a job of so many ticks to the one worker in a region.
+// submit submits a job of ticks ticks to the only worker in a region.
 func (w *world) submit(ctx context.Context, c *api.Client, worker string, ticks int) (record.Job, error) {
 	b, err := api.PutBlob.Call(ctx, c, api.Upload{Data: strings.NewReader(string(w.tick))})
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
-// reserved: each peer that cannot be dialled has a place at both relays and announces the addresses there.
+// reserved checks that each undialable peer has a reservation at both relays and announces those addresses.
 func (w *world) reserved(ctx context.Context) (string, error) {
 	for _, m := range w.all {
 		if m.kind == natlab.Public {
@@ -40,7 +40,7 @@ func (w *world) reserved(ctx context.Context) (string, error) {
 	return "all have two", nil
 }
 
-// punched: two peers behind cones end up with a direct path.
+// punched checks that two peers behind cones get a direct path.
 func (w *world) punched(ctx context.Context) (string, error) {
 	a, b := w.find("buyer-cone"), w.find("worker-cone")
 	return scenarios.Until(ctx, func() (bool, string, error) {
@@ -48,13 +48,13 @@ func (w *world) punched(ctx context.Context) (string, error) {
 		if err != nil {
 			return false, "", err
 		}
-		// Either end may have been dialled by the other just before both were: only a direct path counts.
+		// Both ends may have dialled each other before both were ready: only a direct path counts.
 		return r.Problem == nil && r.Conn.Path != string(p2p.PathRelayed) &&
 			strings.Contains(r.Conn.Addr, b.site.Public), describe(r), nil
 	})
 }
 
-// relayed: two peers behind symmetric NATs reach each other, and only through a relay.
+// relayed checks that two peers behind symmetric NATs reach each other, and only through a relay.
 func (w *world) relayed(ctx context.Context) (string, error) {
 	a, b := w.find("buyer-sym"), w.find("worker-sym")
 	return scenarios.Until(ctx, func() (bool, string, error) {
@@ -66,10 +66,10 @@ func (w *world) relayed(ctx context.Context) (string, error) {
 	})
 }
 
-// jobTicks is how long the jobs are: a second or two.
+// jobTicks is the length of the jobs: a second or two.
 const jobTicks = 20
 
-// buys makes the step in which a buyer has a job done by a worker.
+// buys makes a step in which a buyer runs a job on a worker.
 func (w *world) buys(who, from string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		a, b := w.find(who), w.find(from)
@@ -108,18 +108,18 @@ func (w *world) finish(ctx context.Context, c *api.Client, id string, want int) 
 	return j, err
 }
 
-// ticks is how many lines the program has written, as far as its log has come.
+// ticks is the number of lines of the program in the received log.
 func ticks(ctx context.Context, c *api.Client, id string) (int, error) {
 	var log bytes.Buffer
 	err := c.Log(ctx, api.Log{ID: id}, &log, io.Discard)
 	return strings.Count(log.String(), "tick "), err
 }
 
-// movingTicks is the length of the job with the changing path, longer than the change takes; it is stopped then.
+// movingTicks is the length of the job with the changing path, longer than the change takes; it is stopped afterwards.
 const movingTicks = 100_000
 
-// moves: a job runs over a relay, and the relay dies; it goes on over another one. Then the direct path, closed so far,
-// opens: it goes on over a punched hole. All on one lease.
+// moves runs a job over a relay, and stops that relay; the job continues over another relay. Then the direct path
+// opens, and the job continues over a punched hole. One lease covers all of it.
 func (w *world) moves(ctx context.Context) (saw string, err error) {
 	a, b := w.find("buyer-moved"), w.find("worker-cone")
 	c, err := a.peer.Client()
@@ -156,7 +156,7 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 	w.Say("  runs: %s", before)
 	relay := w.named(r.Conn.Via)
 	if relay == nil {
-		return before, fmt.Errorf("the relay %s is none of ours", r.Conn.Via)
+		return before, fmt.Errorf("relay %s is unknown", r.Conn.Via)
 	}
 	w.Say("  killing %s", relay.name)
 	if err := relay.peer.Kill(); err != nil {
@@ -188,7 +188,7 @@ func (w *world) moves(ctx context.Context) (saw string, err error) {
 	return fmt.Sprintf("one lease; first %s, then another relay, then %s", before, after), w.same(ctx, c, j.ID)
 }
 
-// same checks that a job goes on with its first lease, and stops it.
+// same checks that a job continues with its first lease, and stops it.
 func (w *world) same(ctx context.Context, c *api.Client, id string) error {
 	before, err := ticks(ctx, c, id)
 	if err != nil {
@@ -206,7 +206,7 @@ func (w *world) same(ctx context.Context, c *api.Client, id string) error {
 	}
 	leases, err := api.JobReceipts.Call(ctx, c, api.ByID{ID: id})
 	if err == nil && len(leases) != 1 {
-		err = fmt.Errorf("the job took %d leases: the first one did not survive", len(leases))
+		err = fmt.Errorf("the job has %d leases: the first lease was lost", len(leases))
 	}
 	if err = errors.Join(err, api.StopJob.Send(ctx, c, api.ByID{ID: id})); err != nil {
 		return err
@@ -214,7 +214,7 @@ func (w *world) same(ctx context.Context, c *api.Client, id string) error {
 	return c.Events(ctx, id, nil, nil) // until it has ended
 }
 
-// named is the machine with a peer id, or nil.
+// named returns the machine with a peer id, or nil.
 func (w *world) named(id string) *machine {
 	for _, m := range w.all {
 		if got, err := p2p.PeerIDFromKey(m.peer.Key); err == nil && got.String() == id {
@@ -224,7 +224,7 @@ func (w *world) named(id string) *machine {
 	return nil
 }
 
-// locked: a peer with a pre-shared key and peers without are distinguished from peers that are gone.
+// locked checks that peers with and without a pre-shared key report the difference, not an unreachable peer.
 func (w *world) locked(ctx context.Context) (string, error) {
 	m, from := w.find("locked"), w.find("relay-1")
 	if _, err := p2p.CreatePSK(filepath.Join(m.peer.Home, config.FilePSK)); err != nil {

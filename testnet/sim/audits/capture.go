@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/testnet/sim/play"
 )
 
-// captured has members with a share of the weight, and asks them wherever Slack lets it.
+// captured has colluding members with a share of the weight, and selects them as far as Slack allows.
 func captured(share float64) play.Kind {
 	return play.Kind{
 		Name: fmt.Sprintf("capture-%.0f", 100*share), Threat: 12,
@@ -22,7 +22,7 @@ func captured(share float64) play.Kind {
 
 // Members that lie for a provider about its speed. They cannot pass wrong results.
 var captureKinds = []play.Kind{captured(0.10), captured(0.20), captured(0.30), {
-	Name: "clock-lies", Threat: 12, What: "an RTX 3060 as an RTX 4090, and two of each committee say it is fast",
+	Name: "clock-lies", Threat: 12, What: "an RTX 3060 as an RTX 4090, and two of each committee report it as fast",
 	Play: func(w *play.World) play.Player {
 		u := honest(w, sim.RTX3060).claims(sim.RTX4090).lacks(0.5)
 		u.colluding, u.most = 1, 2

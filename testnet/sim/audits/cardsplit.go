@@ -14,8 +14,7 @@ import (
 // large are cards with the memory of several small ones.
 var large = []sim.Class{sim.A100, sim.H100, sim.H200, sim.B200}
 
-// shows are the rates that a unit shows a committee in an audit, by the rule by which they are read from a record; none
-// where it would not pass.
+// shows returns the rates of a unit in an audit, by the rule for records; none if it would not pass.
 func (u *unit) shows() audit.Rates {
 	members := make([]*member, audit.Committee)
 	for i := range members {
@@ -32,8 +31,8 @@ func (u *unit) shows() audit.Rates {
 	return r.Rates()
 }
 
-// pays is the reward of an epoch of Horizon audits for a card that answers as all of these units. The sum is shared
-// with others that have a hundred H100 at their floors. It also returns the number of passed audits.
+// pays returns the reward of an epoch of Horizon audits for a card that answers as all of these units. The sum is
+// shared with a hundred H100 at their floors. It also returns the number of passed audits.
 func pays(units []*unit) (paid uint64, passed int) {
 	self, others := sign.Key{1}, sign.Key{2}
 	table := rewards.Table{Shared: [rewards.Sources]uint64{1e15}}
@@ -71,7 +70,8 @@ func pays(units []*unit) (paid uint64, passed int) {
 }
 
 // smallCards is a large card that answers at each instant as the number of RTX 3060 that its memory allows. The gain is
-// its rewards above those of the card under its own name, as a share of these. Caught: it has none.
+// the excess of its rewards over those of the card under its own name, as a share of these. It is caught if it has
+// none.
 func smallCards(w *play.World) (play.Trial, error) {
 	c := large[w.R.IntN(len(large))]
 	whole := honest(w, c)
@@ -100,7 +100,7 @@ func smallCards(w *play.World) (play.Trial, error) {
 // One large card as several small ones, all of which answer at each instant: each has the memory of a small card.
 var cardSplitKinds = []play.Kind{{
 	Name: "card-split", Threat: 5, What: "one large card as 2 to 15 RTX 3060, by its memory", Try: smallCards,
-	Limit: "each has what such a card must have, " +
+	Limit: "each has the properties of such a card, " +
 		"and its longer walk loses less to host and network, so that together they may earn more",
 	Gain: play.Gain{What: "rewards beyond those of the card under its own name, as a share of them, at most", Most: 2,
 		Worst: true},

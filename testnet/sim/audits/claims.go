@@ -27,7 +27,7 @@ var amxKinds = []play.Kind{
 	},
 }
 
-// A weaker model sold as a stronger one. It computes the missing part of the other's memory again.
+// A weaker model sold as a stronger one. It computes the missing part of the other model's memory again.
 func upsell(has, says sim.Class) func(*play.World) play.Player {
 	return func(w *play.World) play.Player {
 		u := honest(w, has).claims(says)
@@ -47,11 +47,10 @@ var upsellKinds = []play.Kind{
 	{Name: "upsell-consumer", Threat: 3, What: "an RTX 4090 is sold as an A100", Play: upsell(sim.RTX4090, sim.A100)},
 }
 
-// l40s is a model that has no floor of its own.
+// l40s is a model without its own floor.
 const l40s market.Class = "gpu/l40s"
 
-// asModel is a processor that says it is an L40S of 48 GB, and whether it can be sold in a class after an audit that it
-// passed.
+// asModel is a processor that claims to be an L40S of 48 GB. It is sold if a passed audit qualifies it for a class.
 func asModel(order market.Class) func(w *play.World) play.Player {
 	return func(w *play.World) play.Player {
 		u := honest(w, sim.AMX64)
@@ -60,17 +59,17 @@ func asModel(order market.Class) func(w *play.World) play.Player {
 		return func(window, committee int) audit.Report {
 			rep := u.play(window, committee)
 			if rep.Result == audit.Passed && !order.Accepts(audit.ProvenAs(u.class)) {
-				rep.Result = audit.Undecided // it passed as something that the order does not ask for
+				rep.Result = audit.Undecided // it passed in a class that the order excludes
 			}
 			return rep
 		}
 	}
 }
 
-// A product that the table of floors does not have. It proves the floor of any GPU, and is sold as that.
+// A product without a floor in the table. It proves the floor of any GPU, and is sold under it.
 var modelKinds = []play.Kind{
 	{Name: "model-unlisted",
-		Threat: 3, What: "a 64-core CPU with AMX is sold to orders for an L40S, which has no floor of its own",
+		Threat: 3, What: "a 64-core CPU with AMX is sold to orders for an L40S, which lacks its own floor",
 		Play: asModel(l40s)},
 	{
 		Name: "model-family", Threat: 3, What: "the same is sold to orders for any GPU", Play: asModel("gpu"),
@@ -85,8 +84,8 @@ var metadataKinds = []play.Kind{{
 	Real: unlisted,
 }}
 
-// unlisted checks that a unit without proof gets only orders that accept unproven units, despite its offer's hardware,
-// price and records. It is cheaper than the proven one.
+// unlisted checks that a unit without proof gets only orders that accept unproven units, regardless of its offer's
+// hardware, price and records. It is cheaper than the proven unit.
 func unlisted(i int) error {
 	now := time.Unix(1_000_000, 0).UTC()
 	offer := func(name string, price market.Price) market.Offer {
@@ -97,7 +96,7 @@ func unlisted(i int) error {
 		}
 	}
 	cheat := offer("cheat", 1)
-	cheat.Proven, cheat.Proof = 8, sign.Sum([]byte("records that nobody has"), []byte{byte(i)})
+	cheat.Proven, cheat.Proof = 8, sign.Sum([]byte("missing records"), []byte{byte(i)})
 	order := market.Order{
 		ID: market.OrderID(sign.Sum([]byte("order"), []byte{byte(i)})), Buyer: sign.Key{9}, Class: "gpu/h100", Count: 1,
 		UnitsPer: 1, Runtime: "docker", Slots: 100, Ceiling: 100, Expires: now.Add(time.Minute),
@@ -113,10 +112,10 @@ func unlisted(i int) error {
 	return nil
 }
 
-// One card behind several identities. All are asked in one window, so it answers for all at once, with a part of its
-// memory for each; or it answers for one in turn, and then sells no more than one.
+// One card behind several identities. All are audited in one window. It answers for all at once, with a part of its
+// memory for each; or it answers for one in turn, and then sells at most one.
 var sybilKinds = []play.Kind{
-	{Name: "sybils", Threat: 5, What: "one card behind 2 to 8 identities, all of which answer",
+	{Name: "sybils", Threat: 5, What: "one card behind 2 to 8 answering identities",
 		Play: func(w *play.World) play.Player {
 			u := honest(w, anyGPU(w))
 			u.together = float64(2 + w.R.IntN(7))

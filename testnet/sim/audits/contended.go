@@ -14,7 +14,7 @@ const (
 	provenShare = 0.9
 )
 
-// lease is a card under a lease with a buyer that probes it, by the rules of verify/exclusive.
+// lease is a card under a lease whose buyer probes it, by the rules of verify/exclusive.
 type lease struct {
 	u      *unit
 	budget exclusive.Budget
@@ -30,7 +30,8 @@ func newLease(w *play.World, proven bool) *lease {
 	return l
 }
 
-// probe is the next one, among so many clients; false when the lease is over, or its share of probes.
+// probe makes the next probe beside a number of clients; false if the lease has ended or its share of probes is used
+// up.
 func (l *lease) probe(clients func(at time.Duration) float64) (exclusive.Verdict, bool) {
 	n, s := l.u.w.Noise, exclusive.Fit(exclusive.GPU, l.watch.Last())
 	speed := n.Speed() * l.u.card / clients(l.at)
@@ -46,7 +47,7 @@ func (l *lease) probe(clients func(at time.Duration) float64) (exclusive.Verdict
 	return v, true
 }
 
-// contends sells the card to so many others from some moment of the lease on, in its first half.
+// contends sells the card to others more clients from some moment in the lease's first half.
 func contends(others float64, proven bool) func(w *play.World) (play.Trial, error) {
 	return func(w *play.World) (play.Trial, error) {
 		l, t := newLease(w, proven), play.Trial{}
@@ -66,7 +67,7 @@ func contends(others float64, proven bool) func(w *play.World) (play.Trial, erro
 				t.Checks++
 			}
 			if v == exclusive.Contended && shared {
-				t.Caught, t.First = true, t.Checks <= 2 // one slow probe is none
+				t.Caught, t.First = true, t.Checks <= 2 // one slow probe is not contention
 				break
 			}
 		}
@@ -74,7 +75,7 @@ func contends(others float64, proven bool) func(w *play.World) (play.Trial, erro
 	}
 }
 
-// alone is an honest lease: its gain is the share of probes that call it contended.
+// alone is an honest lease: its gain is the share of contended verdicts.
 func alone(proven bool) func(w *play.World) (play.Trial, error) {
 	return func(w *play.World) (play.Trial, error) {
 		l, t := newLease(w, proven), play.Trial{First: true, Caught: true}
@@ -99,13 +100,13 @@ func alone(proven bool) func(w *play.World) (play.Trial, error) {
 var contendedKinds = []play.Kind{
 	{Name: "contended", Threat: 14, What: "a leased card serves another client from some moment on",
 		Try: contends(1, true)},
-	{Name: "contended-new", Threat: 14, What: "the same, of a card of which no audit is known",
-		Limit: "what it shows in the beginning is all there is to compare with", Try: contends(1, false)},
+	{Name: "contended-new", Threat: 14, What: "the same, of a card without known audits",
+		Limit: "its initial speed is the only reference", Try: contends(1, false)},
 	{Name: "contended-third", Threat: 14, What: "another client has a third of a leased card",
 		Limit: "a part that is less than two fifths", Try: contends(0.5, true)},
 	{Name: "leased", Threat: 14, What: "honest leases of a day, probed", Honest: true, Try: alone(true),
-		Gain: play.Gain{What: "share of probes of honest leases that say contended, audits known",
+		Gain: play.Gain{What: "share of probes of honest leases with a verdict of contention, audits known",
 			Most: play.MaxPerAudit}},
-	{Name: "leased-new", Threat: 14, What: "the same, of cards of which no audit is known", Honest: true,
+	{Name: "leased-new", Threat: 14, What: "the same, of cards without known audits", Honest: true,
 		Try: alone(false), Gain: play.Gain{What: "the same, no audit known", Most: play.MaxPerAudit}},
 }

@@ -16,20 +16,20 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// anyGPU is one of the classes, in turn.
+// anyGPU returns one of the classes, in turn.
 func anyGPU(w *play.World) sim.Class { return sim.GPUs[w.R.IntN(len(sim.GPUs))] }
 
-// faultsPerAudit is the rate of bit flips in an honest peer's results of an audit; it then withholds (Seal). A GPU with
-// ECC sees one in a year; a thousand times as many are played.
+// faultsPerAudit is the rate of bit flips in an honest peer's results of an audit; the peer then withholds (Seal). A
+// GPU with ECC has about one a year; the simulation plays a thousand times as many.
 const faultsPerAudit = 1e-4
 
-// honestPeer is a peer as it claims, among noise, outages and flipped bits.
+// honestPeer is a peer with the claimed hardware, with noise, outages and flipped bits.
 func honestPeer(w *play.World) play.Player {
 	u := honest(w, anyGPU(w))
 	return func(window, committee int) audit.Report {
 		rep := u.play(window, committee)
 		if rep.Result == audit.Passed && w.R.Float64() < faultsPerAudit {
-			rep.Broken++ // the attempt before was withheld
+			rep.Broken++ // the previous attempt was withheld
 		}
 		return rep
 	}
@@ -40,8 +40,8 @@ var honestKinds = []play.Kind{
 		Real: honestRecord},
 }
 
-// honestRecord is a whole audit with a simulated device: the record commits to its tiles and ends, and its times are
-// the members'.
+// honestRecord is a whole audit with a simulated device: the record commits to its tiles and ends, and contains the
+// members' times.
 func honestRecord(i int) error {
 	class := sim.GPUs[i%len(sim.GPUs)]
 	u := (&unit{}).claims(class)
@@ -89,12 +89,12 @@ func honestRecord(i int) error {
 		return err
 	}
 	if commit.Root() != r.Answer.ProductRoot || arrivals.Root() != r.Answer.WalkRoot {
-		return fmt.Errorf("the simulated device gives other answers")
+		return fmt.Errorf("the answers of the simulated device differ")
 	}
 	if err := errors.Join(r.Check(audittest.Domain()), r.CheckMembers(c.Roster), r.CheckDataset(c.Era())); err != nil {
 		return err
 	}
-	// The times are of the claimed class, so they are judged as such.
+	// The times are of the claimed class, for a judgement in that class.
 	claimed := audit.Record{Committee: r.Committee, Verdicts: slices.Clone(r.Verdicts),
 		Answer: audit.Answer{Shape: u.shape, Walk: u.walk}}
 	return claimed.CheckClass(class.Market, class.Resources)

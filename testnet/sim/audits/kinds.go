@@ -1,5 +1,5 @@
-// Package audits has the adversaries of audits of hardware, one file for each kind of attack: units that are not as
-// claimed, shared, rented, or absent, and members of committees that lie.
+// Package audits has the adversaries of hardware audits, one file for each kind of attack: units with false claims,
+// shared, rented or absent units, and lying committee members.
 package audits
 
 import (

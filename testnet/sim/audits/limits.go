@@ -7,24 +7,24 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Shortfall is how much of its dataset a class can lack without being late: made again when it is read, or read from
-// the host's memory.
+// Shortfall is the part of its dataset that a class can lack without being late: computed again when it is read, or
+// read from the host's memory.
 type Shortfall struct {
 	Class    string  `json:"class"`
-	Made     float64 `json:"made"`     // made again
-	Host     float64 `json:"host"`     // from the host
-	Products float64 `json:"products"` // seconds that the products take
-	Walk     float64 `json:"walk"`     // and the walk
-	Overhead float64 `json:"overhead"` // both, of the hour between audits, and a day's fill of the dataset
-	Slowest  float64 `json:"slowest"`  // share of its class's speed with which a card still passes
+	Made     float64 `json:"made"`     // part computed again
+	Host     float64 `json:"host"`     // part in the host's memory
+	Products float64 `json:"products"` // duration of the products, seconds
+	Walk     float64 `json:"walk"`     // duration of the walk, seconds
+	Overhead float64 `json:"overhead"` // share of both in the hour between audits, and of a day's fill of the dataset
+	Slowest  float64 `json:"slowest"`  // lowest share of its class's speed with which a card passes
 	Dataset  uint64  `json:"dataset"`  // bytes
-	// identities that one card can answer for at a window's instant; 0: not bounded by its memory
+	// number of identities that one card can answer for at a window's instant; 0 if its memory is no bound
 	InOne int `json:"in_one"`
 }
 
-// Shortfalls gives those of every class: d = T·B/(reads·w) and T·H/reads, for a time T of the deadline and the
-// allowance, B generator blocks and H reads of the host's memory a second, w blocks in a cell. All three go on at once,
-// so T is there for each.
+// Shortfalls returns the shortfalls of every class: d = T·B/(reads·w) and T·H/reads, for a time T of the deadline and
+// the allowance, B generator blocks and H reads of the host's memory a second, w blocks in a cell. All three run at
+// once, so each has the time T.
 func Shortfalls() []Shortfall {
 	var out []Shortfall
 	for _, c := range append(append([]sim.Class{}, sim.GPUs...), sim.CPU16) {
@@ -48,8 +48,8 @@ func Shortfalls() []Shortfall {
 	return out
 }
 
-// CaptureRow is how likely colluding members can say for a provider how fast it is, in one audit: their share of the
-// weight, by committee. Chosen is with a provider that asks its friends where Slack lets it.
+// CaptureRow is the probability that colluding members decide a provider's reported speed in one audit, for their share
+// of the weight, by committee. Chosen is with a provider that selects them as far as Slack allows.
 type CaptureRow struct {
 	Share        float64 `json:"share"`
 	First        float64 `json:"first"`         // 5 of 7
@@ -60,7 +60,7 @@ type CaptureRow struct {
 	BlockAppeal  float64 `json:"block_appeal"`  // 4 of 11
 }
 
-// Captures gives the rows for 10, 20 and 30 %.
+// Captures returns the rows for 10, 20 and 30 %.
 func Captures() []CaptureRow {
 	var out []CaptureRow
 	for _, share := range []float64{0.10, 0.20, 0.30} {
@@ -77,7 +77,7 @@ func Captures() []CaptureRow {
 	return out
 }
 
-// atLeast is the chance that k or more of n are of a share: a roster is large beside a committee.
+// atLeast is the probability that at least k of n members collude, for a roster much larger than a committee.
 func atLeast(n, k int, share float64) float64 {
 	sum := 0.0
 	for i := k; i <= n; i++ {

@@ -5,12 +5,12 @@ import (
 	"github.com/starling-network/starling/testnet/sim/play"
 )
 
-// vramLimit is why a small shortfall is not caught.
+// vramLimit is the reason why a small shortfall is not caught.
 const vramLimit = "memory shortfall within the deadline (see shortfalls)"
 
 // A card that claims more memory than it has, and computes the missing part again.
 var vramKinds = []play.Kind{
-	{Name: "vram", Threat: 4, What: "an RTX 4090 with 24 GB says 48", Play: func(w *play.World) play.Player {
+	{Name: "vram", Threat: 4, What: "an RTX 4090 with 24 GB claims 48", Play: func(w *play.World) play.Player {
 		u := honest(w, sim.RTX4090)
 		u.resources.VRAMMiB *= 2
 		return u.asked().lacks(0.5).play
@@ -23,7 +23,7 @@ var vramKinds = []play.Kind{
 	}},
 }
 
-// keeps puts a share of the dataset in the host's memory, where the card reads it over the bus.
+// keeps stores a share of the dataset in the host's memory, where the card reads it over the bus.
 func keeps(share float64) func(*play.World) play.Player {
 	return func(w *play.World) play.Player {
 		u := honest(w, anyGPU(w))
@@ -32,7 +32,7 @@ func keeps(share float64) func(*play.World) play.Player {
 	}
 }
 
-// The dataset is where the protocol cannot look: in the host's memory, of which there is much.
+// The dataset is invisible to the protocol: in the host's memory, which is large.
 var hostMemoryKinds = []play.Kind{
 	{Name: "host-25", Threat: 4, What: "25 % of the dataset is in the host's memory", Play: keeps(0.25)},
 	{Name: "host-15", Threat: 4, What: "15 % of it is",

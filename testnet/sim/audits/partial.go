@@ -7,13 +7,13 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// computes does a share of the entries right. It learns from the drawn ones whether it would be caught, and breaks off
-// if so.
+// computes computes a share of the entries correctly. The drawn entries show whether it would be caught; then it aborts
+// the attempt.
 func computes(share float64) func(*play.World) play.Player {
 	return always(func(u *unit) { u.entries = share })
 }
 
-// A provider that leaves work out, with as many attempts as a window has.
+// A provider that omits work, with as many attempts as a window allows.
 var partialKinds = []play.Kind{
 	{Name: "partial-90", Threat: 7, What: "computes 90 % of the entries",
 		Play: computes(0.90), Real: func(i int) error {
@@ -34,7 +34,7 @@ var partialKinds = []play.Kind{
 		})},
 }
 
-// always is any card with a cheat that never changes.
+// always is any card with a constant cheat.
 func always(change func(*unit)) func(*play.World) play.Player {
 	return func(w *play.World) play.Player {
 		u := honest(w, anyGPU(w))

@@ -9,15 +9,15 @@ import (
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
-// Case is a case of an audit in a window of its own, before a roster of twelve.
+// Case is a case of an audit in its own window, before a roster of twelve.
 func Case(i int) audittest.Case {
 	c := audittest.New(12)
 	c.Window = audit.Window(7 + i)
 	return c
 }
 
-// refused makes a record with a change to its making or to the result, and expects a refusal by a rule: by check, or by
-// Record.Check if check is nil.
+// refused makes a record, with a change of the making or of the result, and expects its refusal by a rule: by check, or
+// by Record.Check if check is nil.
 func refused(
 	i int, rule audit.Rule, cheat func(*audittest.Case), change func(*audit.Record),
 	check func(audittest.Case, audit.Record) error,

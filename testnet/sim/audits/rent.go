@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// rented is a card that its provider has for a part of the time, window by window, on a network with audits drawn by
-// its blocks.
+// rented is a card that its provider has for a part of the time, window by window, on a network whose blocks draw the
+// audits.
 type rented struct {
 	*unit
 	seed   sign.Hash
@@ -21,14 +21,14 @@ type rented struct {
 
 	audits, passes int
 	windows, held  int
-	sold           int // windows in which a reader takes it for proven
+	sold           int // windows in which a reader accepts it as proven
 }
 
 func newRented(w *play.World) *rented {
 	return &rented{unit: honest(w, anyGPU(w)), seed: play.Random[sign.Hash](w)}
 }
 
-// next is the window that begins, and whether it has an audit; its provider has the card, or not, when that begins.
+// next begins a window, with or without an audit and with or without the card at its beginning.
 func (r *rented) next(has bool) (audited, passed bool) {
 	r.w++
 	b := audit.Beacon{Slot: r.w.First(instants.Slots),
@@ -53,9 +53,8 @@ func (r *rented) next(has bool) (audited, passed bool) {
 	return audited, passed
 }
 
-// rents plays a provider for as many windows as have ten times Horizon audits on average. The gain is its share of
-// audits, or of proven time, beyond the share of time for which it has the card. It is caught if that is no more than
-// chance.
+// rents simulates a provider for ten times Horizon audits on average. The gain is its share of audits, or of proven
+// time, beyond the share of time with the card. It is caught if that does not exceed chance.
 func rents(
 	has func(r *rented) func(audited, passed bool) bool, of func(r *rented) float64,
 ) func(w *play.World) (play.Trial, error) {
@@ -74,13 +73,13 @@ func rents(
 	}
 }
 
-// mostRented is the difference by chance between an honest share of audits and that of the time, in 240 audits.
+// mostRented is the largest difference by chance between an honest share of audits and that of the time, in 240 audits.
 const mostRented = 0.12
 
 func (r *rented) paid() float64   { return play.Share(r.passes, r.audits) }
 func (r *rented) proved() float64 { return play.Share(r.sold, r.windows) }
 
-// paused gives the card back when it passed, and has it again after so many windows.
+// paused returns the card after a passed audit, and rents it again after windows windows.
 func paused(windows int) func(r *rented) func(audited, passed bool) bool {
 	return func(*rented) func(audited, passed bool) bool {
 		left := 0
@@ -93,7 +92,7 @@ func paused(windows int) func(r *rented) func(audited, passed bool) bool {
 	}
 }
 
-// untilMissed gives the card back when it passed, and has it again when an audit was without it.
+// untilMissed returns the card after a passed audit, and rents it again after a missed audit.
 func untilMissed(*rented) func(audited, passed bool) bool {
 	has := true
 	return func(audited, passed bool) bool {
@@ -104,8 +103,8 @@ func untilMissed(*rented) func(audited, passed bool) bool {
 	}
 }
 
-// aMinute is a provider that rents a card when the block of an audit is made. It has one after one to four minutes, as
-// clouds give them.
+// aMinute is a provider that rents a card at the block of an audit. It gets the card after one to four minutes, as in
+// clouds.
 func aMinute(w *play.World) play.Player {
 	u := honest(w, anyGPU(w))
 	lead := slotsLast(uint64(instants.Of(1) - audit.Window(1).First(instants.Slots)))
@@ -120,18 +119,18 @@ func aMinute(w *play.World) play.Player {
 var rentKinds = []play.Kind{
 	{Name: "rent-minute", Threat: 25, What: "rents a card when an audit's block is made", Play: aMinute},
 	{
-		Name: "rent-pause", Threat: 25, What: "gives its card back for an hour after each audit that it passed",
+		Name: "rent-pause", Threat: 25, What: "returns its card for an hour after each passed audit",
 		Try:   rents(paused(int(instants.OneIn)), (*rented).paid),
-		Limit: "its share of audits is that of the time for which it has the card, but for chance",
-		Gain: play.Gain{What: "share of audits that it passes beyond the share of time in which it has the card",
+		Limit: "its share of audits is its share of time with the card, except for chance",
+		Gain: play.Gain{What: "share of passed audits beyond the share of time with the card",
 			Most: 0.01},
 	},
 	{
 		Name: "rent-missed", Threat: 25,
-		What:  "gives its card back after each audit that it passed, until it misses one",
+		What:  "returns its card after each passed audit, until it misses one",
 		Try:   rents(untilMissed, (*rented).proved),
 		Limit: "it is sold as proven by the last two audits, for half of the rewards",
-		Gain: play.Gain{What: "share of time in which it is taken for proven beyond that in which it has the card",
+		Gain: play.Gain{What: "share of proven time beyond the share of time with the card",
 			Most: 0.5},
 	},
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
-// One card answers for several identities, one after the other: through the window, or as fast as it can at the
-// window's instant. Which of them comes first rotates, or stays the same.
+// One card answers for several identities in sequence: through the window, or as fast as it can at the window's
+// instant. The first identity rotates, or stays the same.
 //
 //	instant ── products ─ walk ─ fill… ── products of all others ─ …fill ─ walk ─ fill ─ walk ─▶
 //	           of the first                                        of the second  of the third
 
-// turn is the delay of an identity's audit by others on the card.
+// turn is the delay of an identity's audit by other identities on the card.
 type turn struct {
 	product, walk time.Duration
-	second        time.Duration // from its beginning to when it asks for the second nonce
+	second        time.Duration // from its beginning to its request for the second nonce
 }
 
-// turns gives how k identities fare on a card that answers for all of them at one instant, when they begin at these
-// times and take their second nonce as early as the walk's deadline and some spare time let them.
+// turns returns the delays of k identities on a card that answers for all of them at one instant. They begin at these
+// times and request their second nonce as early as the walk's deadline and some spare time allow.
 func (u *unit) turns(begin []time.Duration, spare uint64) []turn {
 	product, walk := u.hardware.Multiplies(u.shape), u.hardware.Walks(u.walk, sim.Whole)
 	fill := u.hardware.Fills(u.walk.Cells, u.walk.Work)
@@ -51,8 +51,8 @@ func (u *unit) turns(begin []time.Duration, spare uint64) []turn {
 	return out
 }
 
-// inOne is how many identities a card of a class can answer for at one instant, if all clocks are right and it seems as
-// far as may be.
+// inOne is the number of identities that a card of a class can answer for at one instant, with correct clocks and the
+// largest apparent difference.
 func inOne(c sim.Class) int {
 	u := (&unit{hardware: c}).claims(c)
 	product, _ := u.floor.Deadlines(u.shape, u.walk)
@@ -70,7 +70,7 @@ func inOne(c sim.Class) int {
 	}
 }
 
-// sharpest are the cards that can answer for one identity at an instant, and the others.
+// sharpest returns the cards that can answer for one identity at an instant, and the others.
 func sharpest() (one, more []sim.Class) {
 	for _, c := range sim.GPUs {
 		if inOne(c) == 1 {
@@ -82,7 +82,7 @@ func sharpest() (one, more []sim.Class) {
 	return one, more
 }
 
-// shared is one card behind some identities. Each stands for itself.
+// shared is one card behind several identities, each with its own standing.
 type shared struct {
 	units  []*unit
 	stands []audit.Standing
@@ -98,7 +98,7 @@ func newShared(w *play.World, c sim.Class, n int) *shared {
 	return s
 }
 
-// step has all answer in a window, and gives how many can be sold after it.
+// step has all identities answer in a window, and returns the number of sellable ones.
 func (s *shared) step(window int) (listed int) {
 	for i, u := range s.units {
 		x := &s.stands[i]
@@ -110,7 +110,7 @@ func (s *shared) step(window int) (listed int) {
 }
 
 // play watches a card for Horizon windows. It is caught if it cannot sell more than one unit in the last quarter of
-// them. Its gain is the number of units beyond one that it could sell, in the mean.
+// them. Its gain is the mean number of sellable units beyond one.
 func (s *shared) play(order func(window int)) play.Trial {
 	var t play.Trial
 	t.Caught = true
@@ -129,7 +129,7 @@ func (s *shared) play(order func(window int)) play.Trial {
 	return t
 }
 
-// through answers for k identities in turn through each window, and begins with another each time.
+// through answers for k identities in turn through each window, with a different first identity each time.
 func through(k int) func(w *play.World) (play.Trial, error) {
 	return func(w *play.World) (play.Trial, error) {
 		s := newShared(w, anyGPU(w), k)
@@ -142,11 +142,11 @@ func through(k int) func(w *play.World) (play.Trial, error) {
 	}
 }
 
-// atOnce answers for k identities at the instant, one after the other as fast as the card can.
+// atOnce answers for k identities at the instant, in sequence, as fast as the card can.
 func atOnce(k int, cards []sim.Class) func(w *play.World) (play.Trial, error) {
 	return func(w *play.World) (play.Trial, error) {
 		s := newShared(w, cards[w.R.IntN(len(cards))], k)
-		// of which it uses a half to all: near the ends, some members' clocks say that it does not begin in time
+		// it uses a half to all of that: near the ends, some members' clocks show a late beginning
 		width := instants.Width("gpu")
 		part := 0.5 + 0.5*w.R.Float64()
 		early := -time.Duration(part * float64(slotsLast(width.Early)))
@@ -156,7 +156,7 @@ func atOnce(k int, cards []sim.Class) func(w *play.World) (play.Trial, error) {
 			begin = append(begin, late)
 		}
 		turns := s.units[0].turns(begin, 0) // hashing takes the allowance
-		same := w.R.IntN(2)                 // whether the first is always the first
+		same := w.R.IntN(2)                 // whether the first identity is always the same
 		return s.play(func(window int) {
 			for i, u := range s.units {
 				place := (i + same*window) % k
@@ -166,8 +166,8 @@ func atOnce(k int, cards []sim.Class) func(w *play.World) (play.Trial, error) {
 	}
 }
 
-// rotationKinds computes which cards they are about, so that it is no variable of the package: a program that plays
-// nothing does not.
+// rotationKinds computes the cards of the kinds. It is not a package variable, so that a program without simulation
+// does not compute them.
 func rotationKinds() []play.Kind {
 	one, more := sharpest()
 	kinds := []play.Kind{
@@ -175,22 +175,22 @@ func rotationKinds() []play.Kind {
 			Real: lateRecord},
 		{Name: "rotation-3", What: "for 3", Try: through(3)},
 		{Name: "rotation-8", What: "for 8", Try: through(8)},
-		{Name: "rotation-at-once-2", What: "for 2 at the instant, one after the other as fast as it can",
+		{Name: "rotation-at-once-2", What: "for 2 at the instant, in sequence, as fast as it can",
 			Try: atOnce(2, one)},
 		{Name: "rotation-at-once-3", What: "for 3", Try: atOnce(3, one)},
 		{Name: "rotation-at-once-8", What: "for 8", Try: atOnce(8, one)},
 		{Name: "rotation-refill", What: "for 2, an RTX 4090, which fills its memory in two seconds",
-			Limit: "it may do so within what clocks are apart (see shortfalls)", Try: atOnce(2, more)},
+			Limit: "it may do so within the difference of clocks (see shortfalls)", Try: atOnce(2, more)},
 	}
 	for i := range kinds {
 		if kinds[i].Threat = 5; kinds[i].Limit == "" {
-			kinds[i].Gain = play.Gain{What: "units beyond its one that a card could sell"}
+			kinds[i].Gain = play.Gain{What: "sellable units of a card beyond the first"}
 		}
 	}
 	return kinds
 }
 
-// lateRecord is right in all but when it began.
+// lateRecord is correct except for its beginning.
 func lateRecord(i int) error {
 	return refused(i, audit.RuleInstant, func(c *audittest.Case) {
 		c.Verdict = func(v *audit.Verdict) { v.Slot += 20 }

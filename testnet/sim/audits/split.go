@@ -6,15 +6,15 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Stake of the roster, in one key each of the honest.
+// Stake of the roster, with one key for each honest member.
 const (
 	honestMembers = 120
 	againstRules  = 30  // of 150, in all keys of the adversary together
-	splitKeys     = 120 // when it is spread
+	splitKeys     = 120 // when it is spread over keys
 )
 
-// splits draws a committee, by Roster.Draw, from a set in which a fifth of the stake is one adversary's: in one key or
-// in many. It is caught where it has not enough members to say how fast a unit is, wherever Slack lets it ask.
+// splits draws a committee, by Roster.Draw, from a set in which a fifth of the stake belongs to one adversary: in one
+// key or in many. It is caught if it has too few members to decide a unit's speed, as far as Slack allows a choice.
 func splits(keys int) func(w *play.World) (play.Trial, error) {
 	return func(w *play.World) (play.Trial, error) {
 		var roster audit.Roster
@@ -50,11 +50,11 @@ func splits(keys int) func(w *play.World) (play.Trial, error) {
 	}
 }
 
-// An owner with much of the stake spreads it over keys. A draw by weight gives many keys no more than one of all their
-// stake has in a committee that it could fill; one key has one seat.
+// An owner with much of the stake spreads it over keys. A draw by weight gives many keys at most the weight of their
+// total stake, in a committee that they could fill; one key has one seat.
 var splitKinds = []play.Kind{
 	{Name: "stake-split", Threat: 12, What: "a fifth of all stake in 120 keys", Try: splits(splitKeys),
-		Gain: play.Gain{What: "share of first committees that it has enough of, asking where Slack lets it",
+		Gain: play.Gain{What: "share of first committees with enough of its members, as far as Slack allows a choice",
 			Most: atLeast(audit.Committee+audit.Slack, audit.Certify(audit.Committee), 0.2), Chance: true}},
 	{Name: "stake-whole", Threat: 12, What: "a fifth of all stake in one key", Try: splits(1),
 		Gain: play.Gain{What: "the same", Most: 0}},

@@ -14,27 +14,28 @@ import (
 // hour is the time between audits, on average.
 const hour = time.Hour
 
-// unit is a peer with one unit: its claim, its hardware, and its way to hide the difference. New gives an honest one.
+// unit is a peer with one unit: its claim, its hardware, and its method of hiding the difference. New returns an honest
+// unit.
 type unit struct {
 	w         *play.World
 	class     market.Class
 	resources market.Resources // claimed
-	hardware  sim.Class        // that answers
-	host      host             // of it
+	hardware  sim.Class        // real hardware
+	host      host             // its host
 
-	together float64       // identities that the card answers for at once
-	have     sim.Share     // of the dataset
+	together float64       // number of identities that the card answers for at once
+	have     sim.Share     // present part of the dataset
 	entries  float64       // share of the products computed
 	tries    int           // attempts in a window
-	wrong    bool          // its openings are never right, or not of this window
+	wrong    bool          // its openings are wrong, or of another window
 	absent   bool          // it does not begin
-	from     time.Duration // when it begins, by its own sight, after the instant
-	turn     turn          // on a card that answers for others too
+	from     time.Duration // its beginning, by its own clock, after the instant
+	turn     turn          // delay on a card that answers for other identities too
 
-	colluding float64 // share of the roster's weight that is against the rules
-	most      int     // of them on one committee; 0 is all
+	colluding float64 // colluding share of the roster's weight
+	most      int     // most colluding members on one committee; 0 is all
 	friends   friend  // their action
-	chooses   bool    // the provider asks its friends where Slack lets it
+	chooses   bool    // the provider selects them as far as Slack allows
 
 	shape   challenge.Shape
 	walk    challenge.Walk
@@ -47,9 +48,9 @@ type unit struct {
 type friend int
 
 const (
-	help     friend = iota // say that the unit was fast, and right
-	slander                // say that it was slow
-	deny                   // say that it was wrong
+	help     friend = iota // report the unit as fast and right
+	slander                // report it as slow
+	deny                   // report it as wrong
 	withhold               // give nonces and no verdict
 )
 
@@ -62,13 +63,13 @@ func honest(w *play.World, c sim.Class) *unit {
 	return u.claims(c)
 }
 
-// claims makes it say that it is of a class.
+// claims sets the claimed class.
 func (u *unit) claims(c sim.Class) *unit {
 	u.class, u.resources = c.Market, c.Resources
 	return u.asked()
 }
 
-// asked sets the questions for its claim.
+// asked sets the challenges for its claim.
 func (u *unit) asked() *unit {
 	var err error
 	if u.shape, u.walk, err = audit.Plan(u.class, u.resources); err != nil {
@@ -78,20 +79,20 @@ func (u *unit) asked() *unit {
 	return u
 }
 
-// lacks takes memory away: a share of the dataset that is made again when it is read.
+// lacks removes a share of the dataset, which is computed again when it is read.
 func (u *unit) lacks(share float64) *unit {
 	u.have = sim.Share{Resident: 1 - share}
 	return u
 }
 
-// play is the unit in window after window.
+// play runs the unit window after window.
 func (u *unit) play(window, committee int) audit.Report {
 	at := time.Duration(window) * hour
 	if u.outages.Away(at, at+3*time.Second) || u.absent {
 		return audit.Report{Result: audit.Absent}
 	}
 	members := u.draw(committee)
-	if len(members) < audit.Certify(committee) { // they give no nonce but at the instant
+	if len(members) < audit.Certify(committee) { // members give a nonce only at the instant
 		return audit.Report{Result: audit.Absent}
 	}
 	speed := u.w.Noise.Speed() * u.card // a hot card stays hot for a window
@@ -106,9 +107,9 @@ func (u *unit) play(window, committee int) audit.Report {
 			rep.Result = audit.Passed
 			return rep
 		case audit.Undecided:
-			rep.Result = audit.Undecided // a window fails when all its attempts do
+			rep.Result = audit.Undecided // a window fails if all its attempts do
 		}
-		if !again { // they give a nonce for another attempt to units that they saw work
+		if !again { // they give a nonce for another attempt only to units that they saw work
 			break
 		}
 		members = left(members[:min(committee, len(members))])
@@ -116,14 +117,14 @@ func (u *unit) play(window, committee int) audit.Report {
 	return rep
 }
 
-// member is one of those drawn, in the order in which they are.
+// member is a drawn member, in the order of the draw.
 type member struct {
 	bad  bool
 	gone bool          // withheld a verdict, and is not asked again
 	trip time.Duration // to the provider and back
 }
 
-// draw returns those of a committee and the Slack places below it that see the unit begin in time.
+// draw returns the members of a committee and of the Slack places below it that see the unit begin in time.
 func (u *unit) draw(committee int) []member {
 	var members []member
 	bad := 0
@@ -143,8 +144,8 @@ func (u *unit) draw(committee int) []member {
 	return members
 }
 
-// instants are those of a network on Solana as starling network genesis makes it: one window of two minutes in thirty
-// has an audit.
+// instants are the instants of a network on Solana with the defaults of starling network genesis: one window of two
+// minutes in thirty has an audit.
 var instants = audit.Instants{Slots: 300, Millis: 400, OneIn: 30}
 
 func slotsLast(n uint64) time.Duration { return time.Duration(n*instants.Millis) * time.Millisecond }
@@ -160,8 +161,8 @@ func left(members []member) []member {
 	return out
 }
 
-// ask returns the members that a provider asks: the drawn ones, without those that are too far as long as enough are
-// left; or its friends and as few others as possible.
+// ask returns the members that a provider selects: the drawn ones, without distant ones while enough are left; or its
+// colluding members and as few others as possible.
 func (u *unit) ask(members []member, committee int) []*member {
 	var asked []*member
 	if !u.chooses {
@@ -186,7 +187,7 @@ func (u *unit) ask(members []member, committee int) []*member {
 	return asked[:min(len(asked), committee)]
 }
 
-// attempt is one audit: the committee's result, whether it broke off where a cheat would, and whether the remaining
+// attempt is one audit: the committee's result, whether the unit aborted it as a cheat would, and whether the remaining
 // members saw it work, so that they judge it once more.
 func (u *unit) attempt(members []member, committee int, speed float64) (result audit.Result, broken, again bool) {
 	asked := u.ask(members, committee)
@@ -200,7 +201,7 @@ func (u *unit) attempt(members []member, committee int, speed float64) (result a
 			truthful++
 		}
 	}
-	if !right { // honest members report it; a cheat that expects it breaks off instead
+	if !right { // honest members report it; a cheat that expects this aborts instead
 		if truthful >= need {
 			return audit.Failed, !u.wrong, false
 		}
@@ -218,7 +219,7 @@ func (u *unit) attempt(members []member, committee int, speed float64) (result a
 		}
 		switch m := asked[i]; {
 		case m.gone:
-			void = true // it gave a nonce and no verdict
+			void = true // a member gave a nonce and no verdict
 			continue
 		case m.bad && u.friends == deny:
 			v.Outcome = audit.Wrong
@@ -249,14 +250,13 @@ func (u *unit) attempt(members []member, committee int, speed float64) (result a
 	return audit.Undecided, false, again
 }
 
-// host is the time that a provider's host adds to its hardware's: for each hash from the helper its way through the
-// pipe and its place in a tree.
+// host is the time that a provider's host adds to its hardware's: the transfer of each hash from the helper through the
+// pipe, and its place in a tree.
 type host struct {
 	pipe time.Duration // for one hash
 	hash time.Duration // for one node
 	copy time.Duration // pauses of the GPU while hashes are copied, for one hash
-	// late says that nothing is hashed before the last product is there, and that ends come raw: as helpers did it
-	// once.
+	// late delays hashing until the last product is there, and sends ends unhashed: the behaviour of old helpers
 	late bool
 }
 
@@ -265,7 +265,7 @@ type host struct {
 // pageable memory.
 var measured = host{pipe: 60 * time.Nanosecond, hash: 190 * time.Nanosecond, copy: 8 * time.Nanosecond}
 
-// product is when the root of a product's tiles is there, for hardware that takes so long.
+// product is the time until the root of a product's tiles, for hardware that takes took.
 func (h host) product(s challenge.Shape, took time.Duration) time.Duration {
 	n := time.Duration(s.Tiles())
 	took += n * h.copy
@@ -276,17 +276,17 @@ func (h host) product(s challenge.Shape, took time.Duration) time.Duration {
 	return max(took, n*(h.pipe+h.hash)) + last*(h.pipe+h.hash)
 }
 
-// walk is when the root of a walk is there.
+// walk is the time until the root of a walk.
 func (h host) walk(w challenge.Walk, took time.Duration) time.Duration {
 	n := time.Duration(w.Groups())
-	if h.late { // 64 ends of 8 bytes where there is one hash now, and a leaf of nine blocks to hash beside the node
+	if h.late { // 64 ends of 8 bytes in place of one hash, and a leaf of nine blocks to hash beside the node
 		return took + n*(16*(h.pipe+h.copy)+4*h.hash)
 	}
-	return took + n*(h.pipe+h.hash/2+h.copy) // on two processors, of eight that would be used
+	return took + n*(h.pipe+h.hash/2+h.copy) // on two of the eight processors
 }
 
-// times are the members' measurements: the hardware's time, the host's hashing, and the network. All see the trip of
-// the farthest member, since the provider waits for its nonces.
+// times are the members' measurements: the hardware's time, the host's hashing, and the network. All include the round
+// trip of the farthest member, since the provider waits for its nonces.
 func (u *unit) times(asked []*member, speed float64) []audit.Verdict {
 	n := u.w.Noise
 	slow := func(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by / speed) }

@@ -8,30 +8,30 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// A copied UUID: of the units that claim one card the one that a reader saw to pass first sells, and another once both
-// passed in one window.
+// A copied UUID: of the units with one card, a reader buys the unit that it saw pass first, and the other once both
+// have passed in one window.
 var uuidKinds = []play.Kind{
 	{Name: "uuid-thief",
-		Threat: 18, What: "a card with the copied UUID of another, which answers when that one does not",
+		Threat: 18, What: "a card with the copied UUID of another, which answers when the other does not",
 		Play: func(w *play.World) play.Player {
 			owner, thief := honest(w, sim.H100), honest(w, sim.H100)
 			return claiming(owner.play, thief.play, func(owner audit.Result) bool {
 				return owner != audit.Passed
 			}).thief
 		}},
-	{Name: "uuid-victim", Threat: 18, What: "the card whose UUID was copied by a card", Honest: true,
+	{Name: "uuid-victim", Threat: 18, What: "the card with the copied UUID, against a card", Honest: true,
 		Play: func(w *play.World) play.Player {
 			owner, thief := honest(w, sim.H100), honest(w, sim.H100)
 			return claiming(owner.play, thief.play, func(audit.Result) bool { return w.R.IntN(2) == 0 }).owner
 		}},
-	{Name: "uuid-late-owner", Threat: 18, What: "the card whose UUID was copied before it came", Honest: true,
+	{Name: "uuid-late-owner", Threat: 18, What: "the card with the UUID copied before its arrival", Honest: true,
 		Play: func(w *play.World) play.Player {
 			thief, owner := honest(w, sim.H100), honest(w, sim.H100)
 			return claiming(thief.play, owner.play, func(audit.Result) bool { return true }).thief
 		}},
 }
 
-// claimants are two units that claim one card, of which a reader saw the first pass before the other came.
+// claimants are two units with one claimed card, of which a reader saw the first pass before the other arrived.
 type claimants struct {
 	players [2]play.Player
 	takes   func(first audit.Result) bool // whether the second answers in a window, by the result of the first
@@ -53,8 +53,8 @@ func claimant(i int, w audit.Window) audit.Target {
 	return audit.Target{Provider: sign.Key{byte(1 + i)}, Unit: market.UnitID{byte(1 + i)}, Window: w}
 }
 
-// play is a window of both, and one's result for a reader that sees the second's records first: a waiting one counts
-// for nothing.
+// play runs a window of both. It returns a unit's result for a reader that sees the second unit's records first; a
+// waiting unit counts for nothing.
 func (c *claimants) play(i, window, committee int) audit.Report {
 	w := audit.Window(firstWindow + window)
 	of := [2]audit.Report{c.players[0](window, committee), {Result: audit.Absent}}

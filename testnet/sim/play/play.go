@@ -1,5 +1,5 @@
-// Package play plays adversaries: each has a world of its own that follows from the seed, and is met by audits, window
-// after window, or by one trial. The outcome of a kind is one Line.
+// Package play runs adversaries. Each has its own world, which follows from the seed, and faces audits, window after
+// window, or one trial. The outcome of a kind is one Line.
 package play
 
 import (
@@ -14,48 +14,48 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// ErrUnmet means that a record was accepted, or refused for another reason than it ought to be.
+// ErrUnmet means that a record was accepted, or refused for an unexpected reason.
 var ErrUnmet = errors.New("no rule met the attack")
 
 // Options are the parameters of a simulation.
 type Options struct {
 	Seed        uint64
 	Adversaries int // of each kind
-	Honest      int // peers
-	Windows     int // that each honest peer is audited in
-	Records     int // that are really made and checked of each kind which can be
-	Faults      int // flipped bits, and restored backups, that honest peers are really put through
+	Honest      int // number of honest peers
+	Windows     int // audits of each honest peer
+	Records     int // number of full records of each kind with records
+	Faults      int // number of full runs with flipped bits or a restored backup
 }
 
 // Defaults are the options of the table in verify/BENCHMARKS.md: a million honest audits.
 var Defaults = Options{Seed: 1, Adversaries: 1000, Honest: 10_000, Windows: 100, Records: 8, Faults: 1000}
 
-// Horizon is how many windows an adversary is watched for.
+// Horizon is the number of windows for which an adversary is watched.
 const Horizon = audit.MaxRates
 
-// MaxPerAudit is the target of honest audits that end in delisting.
+// MaxPerAudit is the target for the share of honest audits that end in delisting.
 const MaxPerAudit = 1e-4
 
-// Kind is a way to cheat, or to be honest under bad conditions.
+// Kind is a method of cheating, or honesty under bad conditions.
 type Kind struct {
 	Name   string
 	Threat int    // its number in the threat table of verify/PROTOCOL.md
 	What   string // one line for people
-	// Limit is the reason for which a kind need not be caught: it is a known limit of the protocol, and its figures are
-	// reported as such.
+	// Limit is the reason why a kind need not be caught: a known limit of the protocol. Its figures are reported as
+	// such.
 	Limit  string
-	Honest bool // not an adversary: being delisted is wrong
+	Honest bool // not an adversary: delisting it is wrong
 
 	// Gain bounds the gain of the adversaries of a kind that has Try.
 	Gain Gain
 
-	Play func(w *World) Player         // answers audits of hardware
-	Try  func(w *World) (Trial, error) // or is met by something else,
-	All  func(o Options) (Line, error) // or all of them at once
-	Real func(i int) error             // makes and checks a real record: an error says that no rule met the attack
+	Play func(w *World) Player         // answers hardware audits
+	Try  func(w *World) (Trial, error) // or runs one trial
+	All  func(o Options) (Line, error) // or runs all adversaries at once
+	Real func(i int) error             // makes and checks a full record; ErrUnmet if no rule refuses the attack
 }
 
-// Player answers in one window, before a committee of so many.
+// Player answers in one window, before a committee of a given size.
 type Player func(window int, committee int) audit.Report
 
 // World is the environment of one adversary.
@@ -64,7 +64,7 @@ type World struct {
 	Noise sim.Noise
 }
 
-// NewWorld is the world of the i-th adversary of a kind.
+// NewWorld returns the world of the i-th adversary of a kind.
 func NewWorld(seed uint64, kind string, i int) *World {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%d", kind, i)
@@ -84,9 +84,9 @@ type Line struct {
 	First    float64  `json:"first"`    // share that the first audit kept from selling
 	Caught   float64  `json:"caught"`   // share delisted, or never sold, within Horizon audits
 	Sold     float64  `json:"sold"`     // share of windows after which they could sell
-	Delisted int      `json:"delisted"` // peers
+	Delisted int      `json:"delisted"` // number of peers
 	PerAudit float64  `json:"per_audit"`
-	Records  int      `json:"records"` // really made and checked
+	Records  int      `json:"records"` // number of full records
 	Figures  []Figure `json:"figures,omitempty"`
 }
 
@@ -119,7 +119,7 @@ func (k Kind) Run(ctx context.Context, o Options) (Line, error) {
 	return line, nil
 }
 
-// audits plays the adversaries that answer audits of hardware.
+// audits runs the adversaries that answer hardware audits.
 func (k Kind) audits(ctx context.Context, o Options, line *Line) error {
 	peers, windows := o.Adversaries, Horizon
 	if k.Honest && k.Threat == 0 {
@@ -155,7 +155,7 @@ func (k Kind) audits(ctx context.Context, o Options, line *Line) error {
 	return nil
 }
 
-// Random is a key or hash that nobody foresees.
+// Random returns an unpredictable key or hash.
 func Random[T ~[32]byte](w *World) T {
 	var b [32]byte
 	for i := 0; i < len(b); i += 8 {

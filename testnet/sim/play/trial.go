@@ -6,12 +6,11 @@ import (
 	"math"
 )
 
-// Trial is the result of one adversary that no audit of hardware detects: it is played once, from the beginning to the
-// end.
+// Trial is the result of one adversary outside hardware audits: it is played once, to the end.
 type Trial struct {
 	First  bool    // caught at the first check
-	Caught bool    // caught within Horizon of them
-	Checks int     // made
+	Caught bool    // caught within Horizon checks
+	Checks int     // number of checks
 	Gain   float64 // gain by cheating over honesty, in the unit of the kind's Gain
 }
 
@@ -19,9 +18,9 @@ type Trial struct {
 type Gain struct {
 	What  string
 	Most  float64
-	Worst bool // of the one that gained most, not in the mean
-	// Chance means that the gain is 0 or 1, and 1 with probability Most: the target leaves four deviations of so many
-	// draws.
+	Worst bool // the largest gain, not the mean
+	// Chance means that the gain is 0 or 1, and 1 with probability Most: the target allows four standard deviations of
+	// the number of trials.
 	Chance bool
 }
 
@@ -30,12 +29,12 @@ type Figure struct {
 	What  string  `json:"what"`
 	Value float64 `json:"value"`
 	Bound float64 `json:"bound"`
-	Least bool    `json:"least,omitempty"` // Bound is the least it may be, not the most
+	Least bool    `json:"least,omitempty"` // Bound is a minimum, not a maximum
 	Unit  string  `json:"unit,omitempty"`  // "%": Value and Bound are shares of 1
-	Of    string  `json:"of,omitempty"`    // number of trials behind it
+	Of    string  `json:"of,omitempty"`    // number of trials
 }
 
-// Met reports whether the target is.
+// Met reports whether the target is met.
 func (f Figure) Met() bool {
 	if f.Least {
 		return f.Value >= f.Bound
@@ -43,7 +42,7 @@ func (f Figure) Met() bool {
 	return f.Value <= f.Bound
 }
 
-// Measured and Target are the two numbers for people.
+// Measured returns the measured number as text.
 func (f Figure) Measured() string { return f.number(f.Value) }
 
 // Target is the bound of the figure.
@@ -61,7 +60,7 @@ func (f Figure) number(x float64) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
-// trials plays the adversaries of a kind.
+// trials runs the adversaries of a kind.
 func (k Kind) trials(ctx context.Context, o Options, line *Line) error {
 	var first, caught int
 	var sum, most float64
@@ -98,5 +97,5 @@ func (k Kind) trials(ctx context.Context, o Options, line *Line) error {
 	return nil
 }
 
-// Share is n of a number, 0 of none.
+// Share is n as a share of a number; 0 if that is 0.
 func Share(n, of int) float64 { return float64(n) / float64(max(of, 1)) }

@@ -12,14 +12,14 @@ import (
 	"github.com/starling-network/starling/verify/replica"
 )
 
-// Replicas are drawn from so many providers, of which a fifth would give the same false result.
+// Replicas are drawn from this number of providers. A fifth of them would return the same false result.
 const (
 	replicaPeers = 50
 	colluding    = replicaPeers / 5
 	patience     = 100 // slots
-	sleeps       = 25  // right results that a sleeper gives before its false ones
+	sleeps       = 25  // right results of a sleeper before its false ones
 	atATime      = 50  // false results of a burst
-	mostForged   = 400 // false results that one gives at most
+	mostForged   = 400 // highest number of false results of a forger
 )
 
 // results is a provider with checked results, by the rules of verify/replica.
@@ -43,8 +43,8 @@ func newResults(w *play.World) *results {
 	return r
 }
 
-// give hands in one result. drawn: replicas were made of it. found: it was false, and one replica differs. lost: the
-// majority of them did.
+// give submits one result. drawn: replicas were made of it. found: it was false, and one replica differs. lost: most
+// replicas differ.
 func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 	right, wrong := sign.Hash{1}, sign.Hash{2}
 	of := func(bad bool) sign.Hash {
@@ -75,7 +75,7 @@ func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 				Output: of(r.bad[k]), Signed: true,
 			}}
 		default:
-			return drawn, found, lost, fmt.Errorf("a check wants %T", f)
+			return drawn, found, lost, fmt.Errorf("unexpected effect of a check: %T", f)
 		}
 		c, fx, err = c.Step(r.slot, e)
 	}
@@ -93,8 +93,8 @@ func (r *results) give(forged bool) (drawn, found, lost bool, err error) {
 	return drawn, found, lost, nil
 }
 
-// forges gives so many right results, then false ones until the majority differs from one. The gain is the share of
-// false results among all that were not found out.
+// forges returns right right results, then false ones until the majority differs from one. The gain is the share of
+// false results among all undetected results.
 func forges(right int) func(w *play.World) (play.Trial, error) {
 	return func(w *play.World) (play.Trial, error) {
 		r, t, passed := newResults(w), play.Trial{}, 0
@@ -121,8 +121,8 @@ func forges(right int) func(w *play.World) (play.Trial, error) {
 	}
 }
 
-// bursts gives 25 right results, then so many false ones at one moment that none is checked before the last is given.
-// The gain is the share of false results among all that were not found out.
+// bursts returns 25 right results, then a burst of false ones before the first is checked. The gain is the share of
+// false results among all undetected results.
 func bursts(w *play.World) (play.Trial, error) {
 	r, t, passed := newResults(w), play.Trial{}, 0
 	for range sleeps {
@@ -132,7 +132,7 @@ func bursts(w *play.World) (play.Trial, error) {
 	}
 	trust := r.trust
 	for range atATime {
-		r.trust = trust // its buyer knows of none of them yet
+		r.trust = trust // its buyer has seen none of them yet
 		drawn, found, lost, err := r.give(true)
 		if err != nil {
 			return t, err
@@ -150,24 +150,24 @@ func bursts(w *play.World) (play.Trial, error) {
 	return t, nil
 }
 
-// A provider that gives a made-up result for work that is the same everywhere. verify/replica decides which results are
-// computed again, by whom, and which of two that differ is right; a fifth of the other providers would give the same
+// A provider that invents results of reproducible work. verify/replica decides which results are computed again and by
+// which providers, and which of two different results is right. A fifth of the other providers would return the same
 // false result.
 var forgedKinds = []play.Kind{
 	{Name: "forged", Threat: 15, What: "gives false results only, a fifth of all replicas collude", Try: forges(0),
 		Real: forgedRecord},
 	{
 		Name: "forged-late", Threat: 15, What: "gives 25 right results for its record, then false ones only",
-		Try: forges(sleeps), Gain: play.Gain{What: "share of its results that are false and not found out", Most: 0.1},
+		Try: forges(sleeps), Gain: play.Gain{What: "share of its results that are false and undetected", Most: 0.1},
 	},
 	{
 		Name: "forged-burst", Threat: 15, What: "gives 25 right results, then 50 false ones at one moment", Try: bursts,
-		Limit: "what it is trusted with counts for each of them: its record is taken once",
-		Gain:  play.Gain{What: "share of its results that are false and not found out", Most: 0.65},
+		Limit: "its trust counts for each of them: its record is read once",
+		Gain:  play.Gain{What: "share of its results that are false and undetected", Most: 0.65},
 	},
 }
 
-// forgedRecord is the proof of two results that were really signed: running the work again names the forger.
+// forgedRecord is the proof of two signed results: running the work again identifies the forger.
 func forgedRecord(i int) error {
 	var e replica.Dissent
 	e.Work.Seed, e.Work.MemoryMiB, e.Work.DiskMiB = uint64(i)+1, 64, 16

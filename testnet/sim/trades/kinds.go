@@ -1,5 +1,5 @@
-// Package trades has the attacks that no audit of hardware detects, one file for each: on checked results, metered
-// leases, receipts and reputation.
+// Package trades has the attacks outside hardware audits, one file for each: on checked results, metered leases,
+// receipts and reputation.
 package trades
 
 import (

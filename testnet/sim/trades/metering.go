@@ -22,7 +22,7 @@ const (
 	leaseStart    = market.Slot(100)
 )
 
-// deal is a lease between both machines of verify/meter, with one side cheating. Messages arrive at once, or a slot
+// deal is a lease between both machines of verify/meter, with one cheating side. Messages arrive at once, or a slot
 // later.
 type deal struct {
 	w               *play.World
@@ -38,10 +38,10 @@ type deal struct {
 
 	working  bool
 	worked   int           // slots
-	promised market.Amount // by the best voucher that was issued
-	refusals int           // of receipts or vouchers, for breaking a rule
-	cheated  bool          // something was changed or left out
-	stopped  bool          // somebody ended it before its time
+	promised market.Amount // by the best voucher
+	refusals int           // receipts or vouchers refused by a rule
+	cheated  bool          // data was changed or omitted
+	stopped  bool          // a side ended the lease early
 }
 
 func newDeal(w *play.World) (*deal, error) {
@@ -69,7 +69,7 @@ func newDeal(w *play.World) (*deal, error) {
 	return d, err
 }
 
-// toSeller and toPayer give an event to a side and carry out its effects. A message that breaks a rule is counted.
+// toSeller and toPayer pass an event to a side and carry out its effects. A message that breaks a rule is counted.
 func (d *deal) toSeller(e meter.Event) error {
 	next, fx, err := d.seller.Step(d.now, e)
 	if r := (*verify.RuleError)(nil); errors.As(err, &r) {
@@ -174,15 +174,15 @@ func (d *deal) play() error {
 	return nil
 }
 
-// interval is the price of one, base units.
+// interval is the price of an interval, base units.
 const interval = leaseRate * leaseInterval
 
-// from is the slot in which a cheat begins.
+// from is the first slot of a cheat.
 func cheatsFrom(w *play.World) market.Slot {
 	return leaseStart + market.Slot(1+w.R.IntN(leaseSlots-leaseInterval))
 }
 
-// inflates is a provider that says that it did more than it did, in one of five ways. It works as long as it is paid.
+// inflates is a provider that overstates its work, in one of five ways. It works as long as it is paid.
 func inflates(w *play.World) (play.Trial, error) {
 	d, err := newDeal(w)
 	if err != nil {
@@ -206,7 +206,7 @@ func inflates(w *play.World) (play.Trial, error) {
 			c.Amount, c.Cumulative = 2*c.Amount, c.Cumulative+c.Amount
 		case 3: // more processors than it has
 			c.CPUMillis = 400*leaseInterval*4 + 1
-		case 4: // the same number for something else, or a chain that begins anew
+		case 4: // the same number for another state, or a chain that begins again
 			if last.Seq > 0 {
 				c.Seq, c.Prev = last.Seq, last.Prev
 			} else {
@@ -224,7 +224,7 @@ func inflates(w *play.World) (play.Trial, error) {
 	}, nil
 }
 
-// owes is a buyer that has work done and does not pay for it, in one of five ways.
+// owes is a buyer that does not pay for finished work, in one of five ways.
 func owes(w *play.World) (play.Trial, error) {
 	d, err := newDeal(w)
 	if err != nil {
@@ -237,9 +237,9 @@ func owes(w *play.World) (play.Trial, error) {
 			return true
 		}
 		switch way {
-		case 0, 1: // no more of them, with or without a signature under the receipt
+		case 0, 1: // no further ones, with or without a signature under the receipt
 			return false
-		case 2: // for less
+		case 2: // for a smaller amount
 			v.Cumulative = 1
 		case 3: // of another lease
 			v.Lease[0]++
@@ -259,8 +259,8 @@ func owes(w *play.World) (play.Trial, error) {
 	}, nil
 }
 
-// honestDeal is that a lease in which nobody cheats ends with both sides agreed and everything paid: the game itself is
-// no cheat.
+// honestDeal checks that an honest lease ends with both sides agreed and everything paid: the simulation itself is no
+// cheat.
 func honestDeal(i int) error {
 	d, err := newDeal(play.NewWorld(uint64(i), "deal", i))
 	if err == nil {
@@ -277,17 +277,17 @@ func honestDeal(i int) error {
 	return nil
 }
 
-// Both sides sign each interval, so that neither can have more than one of them for nothing.
+// Both sides sign each interval, so that each side risks at most one interval.
 var meteringKinds = []play.Kind{
 	{
-		Name: "inflated", Threat: 16, What: "a provider's receipts say more than it did", Try: inflates,
+		Name: "inflated", Threat: 16, What: "a provider's receipts overstate its work", Try: inflates,
 		Real: honestDeal,
 		Gain: play.Gain{What: "intervals that a provider was promised beyond its work, at most",
 			Most: 1 + float64(leaseSkew)/leaseInterval, Worst: true},
 	},
 	{
-		Name: "unpaid", Threat: 16, What: "a buyer has work done and stops to sign", Try: owes,
-		Gain: play.Gain{What: "intervals that a provider worked for nothing, at most",
+		Name: "unpaid", Threat: 16, What: "a buyer gets work done and stops signing", Try: owes,
+		Gain: play.Gain{What: "intervals that a provider worked without payment, at most",
 			Most: 1 + float64(leaseGrace)/leaseInterval, Worst: true},
 	},
 }

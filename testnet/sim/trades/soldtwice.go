@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
 
-// sale is a receipt of a lease of units by a provider, that both signed.
+// sale is a co-signed receipt of a lease of a provider's units.
 func sale(lease byte, buyer string, units []market.UnitID, from, to market.Slot) (verify.Receipt, error) {
 	by, provider := audittest.Key(buyer), audittest.Key("provider")
 	r := verify.Receipt{ReceiptCore: verify.ReceiptCore{
@@ -22,7 +22,7 @@ func sale(lease byte, buyer string, units []market.UnitID, from, to market.Slot)
 	return r, err
 }
 
-// sellsTwice sells units to two buyers in stretches that share some of them and some slots.
+// sellsTwice sells units to two buyers, with common units and slots.
 func sellsTwice(w *play.World) (play.Trial, error) {
 	units := make([]market.UnitID, 8)
 	for i := range units {
@@ -46,15 +46,15 @@ func sellsTwice(w *play.World) (play.Trial, error) {
 	return play.Trial{Checks: 1, First: err == nil, Caught: err == nil}, nil
 }
 
-// A unit that is sold to two at a time, with receipts for both. A peer that sees both has a proof.
+// A unit sold to two buyers at the same time, with receipts for both. A peer that sees both has a proof.
 var soldTwiceKinds = []play.Kind{{Name: "sold-twice", Threat: 14, What: "one unit is sold to two buyers, both co-sign",
 	Try: sellsTwice}}
 
-// SellsAgain is an honest provider that was restored from a backup and does not know that it had sold its units: it
-// sells them again, but never a slot that was before it came back. It is no lie, as CheckConflict must see it.
+// SellsAgain is an honest provider that was restored from a backup and lost the record of a sale: it sells the units
+// again, but never a slot before its return. CheckConflict must not treat that as a lie.
 func SellsAgain(w *play.World) (proven bool, err error) {
 	units := []market.UnitID{play.Random[market.UnitID](w)}
-	back := market.Slot(1000 + w.R.IntN(100)) // its last receipt of the lease that it forgot ends when it crashed
+	back := market.Slot(1000 + w.R.IntN(100)) // its last receipt of the lost lease ends at the crash
 	a, err := sale(1, "buyer a", units, 1000-market.Slot(w.R.IntN(100)), back)
 	if err != nil {
 		return false, err
@@ -66,7 +66,7 @@ func SellsAgain(w *play.World) (proven bool, err error) {
 	if _, err := verify.NewConflict(audittest.Domain(), a, b, units, units); err == nil {
 		return true, nil
 	}
-	// And another form that it signs of the forgotten lease is one lease all the same.
+	// A second form that it signs of the lost lease is still one lease.
 	again, err := sale(1, "buyer a", units, a.From, back+market.Slot(1+w.R.IntN(50)))
 	if err != nil {
 		return false, err

@@ -9,18 +9,18 @@ import (
 	bazaar "github.com/starling-network/starling/verify/reputation/reputationtest"
 )
 
-// Trades of a market's malicious peers among themselves: six times an honest provider's turnover.
+// Trades of a market's malicious peers with each other: six times an honest provider's turnover.
 const (
-	// MinAUC is the target of a buyer's view of honest and malicious providers.
+	// MinAUC is the target for a buyer's separation of honest and malicious providers.
 	MinAUC = 0.995
 
 	washTrades = 200
 	washTokens = 5
-	washGain   = bazaar.Providers / 100 // places among the honest: a hundredth of them is nothing
+	washGain   = bazaar.Providers / 100 // places among the honest: a hundredth of them is negligible
 )
 
-// washes plays as many markets as there are adversaries for, each of Malicious among Providers honest ones and Buyers.
-// In each, an honest buyer that nobody bought looks before the wash trades and after them.
+// washes simulates enough markets for the adversaries, each of Malicious among Providers honest ones and Buyers. In
+// each, an independent honest buyer ranks the providers before the wash trades and after them.
 func washes(o play.Options) (play.Line, error) {
 	var line play.Line
 	var auc, volume float64
@@ -59,7 +59,7 @@ func washes(o play.Options) (play.Line, error) {
 	return line, nil
 }
 
-// places says of each malicious provider how many honest ones it stands above.
+// places returns for each malicious provider the number of honest ones below it.
 func places(v *reputation.View) []int {
 	honest := bazaar.Scores(v, bazaar.Providers, bazaar.Provider)
 	slices.Sort(honest)
@@ -70,7 +70,7 @@ func places(v *reputation.View) []int {
 	return out
 }
 
-// A provider that fails real jobs and trades with itself for a good name. It counts as caught if it gained nothing: its
-// place among the honest is the same as without, as an honest buyer computes it (verify/reputation).
+// A provider that fails real jobs and trades with itself for reputation. It counts as caught if it gained nothing: its
+// place among the honest is unchanged, as an honest buyer computes it (verify/reputation).
 var washKinds = []play.Kind{{Name: "wash", Threat: 17, What: "trades with its own sybils, six times the honest volume",
 	All: washes}}

@@ -1,5 +1,5 @@
-// Package clitest helps to test commands: peers of one process and a light client that they talk to, their results and
-// output, and helpers that hold a docker login.
+// Package clitest helps to test commands: peers in one process, a light client, command results and output, and
+// credential helpers of docker.
 package clitest
 
 import (
@@ -58,7 +58,7 @@ func (r Result) Want(t testing.TB, code cli.ExitCode, patterns ...string) Result
 	return r
 }
 
-// matcher compiles a pattern whose ^ and $ are those of a line.
+// matcher compiles a pattern in multi-line mode: ^ and $ match at line ends.
 func matcher(pattern string) *regexp.Regexp { return regexp.MustCompile("(?m)" + pattern) }
 
 // Buffer is bytes.Buffer for a command and a test at once.

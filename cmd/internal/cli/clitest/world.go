@@ -40,8 +40,8 @@ const (
 	escrowPoll, escrowLook = 50 * time.Millisecond, 200 * time.Millisecond
 )
 
-// World is two peers that sell, one that buys and has a local API, and a chain, in this process and in real time, with
-// the commands that are tested.
+// World is two selling peers, one buying peer with a local API, and a chain, in this process and in real time, with the
+// commands under test.
 type World struct {
 	Chain   *chaintest.Programs
 	Halted  atomic.Bool // the chain makes no blocks

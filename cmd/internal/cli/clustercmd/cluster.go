@@ -20,19 +20,19 @@ func NewCluster(a *cli.App) *cobra.Command {
 	return cli.Noun(cli.GroupJobs, &cobra.Command{
 		Use:   "cluster",
 		Short: "Make several peers one machine for Ray, MPI, Dask, torchrun",
-		Long: `A cluster is a job whose members reach one another as if they were on one network, wherever they are:
-each has one network interface (ovl0) with an address of its own, names for the others (head, node-1, node-2, …) and
-an engine that people know, unmodified. Between members goes WireGuard, end to end: directly where UDP gets through,
-else by way of a relay.
+		Long: `A cluster is a job in which all members share one overlay network, wherever they are. Each member has a
+network interface (ovl0) with its own address, host names for the others (head, node-1, node-2, …) and an unmodified
+engine. Traffic between members is encrypted end to end with WireGuard. It goes directly over UDP if possible, else
+through a relay.
 
-All members are leased or none. Which ones is decided by what was measured between them, the most reliable is the head
-(rank 0). A member that is lost is replaced, and only it. A cluster is paid for until it is taken down, its command
-ends, its time is over or it was idle for its autostop.
+All members are leased or none. The peer chooses them by the connectivity measured between them; the most reliable
+member is the head (rank 0). Only a lost member is replaced. A cluster is paid for until you take it down, its command
+ends, its run time expires, or it was idle for the autostop time.
 
-In each member /etc/cluster/cluster.json has the members, and the round-trip times and rates measured between them. A
-member reaches the outside as its provider allows, when the job asks for network: internet; never the provider's own
-machine and network. A cluster whose engine cannot live on the network that was found is refused with the reason,
-before anything is signed. The peer that a cluster is ordered from has to stay on: guardians are refused.
+In each member, /etc/cluster/cluster.json lists the members and the round-trip times and rates measured between them. A
+member has internet access if the job sets network: internet and its provider allows it. It never reaches the
+provider's own machine and network. If the measured network is too slow for the engine, the cluster is refused with
+the reason before anything is signed. The peer that orders a cluster must stay on: guardians are refused.
 
 A cluster is described by a file:
 
@@ -41,23 +41,23 @@ A cluster is described by a file:
   metadata: {name: sweep}
   spec:
     size: 8                             members, each on a peer of its own
-    image: rayproject/ray:2.51.0        every member's
+    image: rayproject/ray:2.51.0        image of every member
     engine: ray                         ray, torchrun, mpi, dask or none
-    command: [python, sweep.py]         leave it out and ray, dask or none wait for your work
+    command: [python, sweep.py]         optional: without it, ray, dask or none wait for your work
     resources: {gpus: 1, memory: 8Gi}   of each member
-    placement: {network: metro}         no slower than: lan, metro or wan
+    placement: {network: metro}         slowest accepted network: lan, metro or wan
     autostop: 30m
     timeouts: {run: 8h}
     payment: {maxPrice: 0.05/unit-hour, budget: 3}
 
-starling cluster example ENGINE writes one for each engine, with its options.
+starling cluster example ENGINE writes a file for each engine, with its options.
 
-Every command takes a cluster's name, or the id of its job. What is done with jobs is done with clusters, too:
-starling why, receipts, extend, cp.`,
+Every command takes a cluster's name, or the id of its job. These job commands work on clusters too: starling why,
+receipts, extend, cp.`,
 		Example: `  starling cluster example ray > sweep.yaml
   starling cluster up sweep.yaml
   starling cluster status sweep
-  starling cluster port-forward sweep                 the dashboard; and beside it, as it is:
+  starling cluster port-forward sweep                 the dashboard; the next line submits a job through it
   ray job submit --address http://127.0.0.1:8265 --working-dir . -- python script.py
   starling cluster exec sweep --all -- nvidia-smi -L
   starling cluster scale sweep 16
@@ -67,8 +67,8 @@ starling why, receipts, extend, cp.`,
 		newClusterToken(a), newClusterScale(a), newClusterDown(a))
 }
 
-// findCluster finds a cluster by its name or its job's id: of several of one name the one that has not ended, else the
-// newest.
+// findCluster finds a cluster by its name or its job's id. Of several clusters with one name it returns the open one,
+// else the newest.
 func findCluster(a *cli.App, ctx context.Context, c *api.Client, name string) (record.Job, error) {
 	named, err := clusters(ctx, c, record.Query{Name: name})
 	if err != nil {
@@ -128,7 +128,7 @@ func clusters(ctx context.Context, c *api.Client, q record.Query) ([]record.Job,
 	return out, nil
 }
 
-// going refuses a cluster that has ended, or is about to.
+// going returns an error if a cluster has ended or is stopping.
 func going(j record.Job) error {
 	if !j.State.Ended() && j.State != record.Settling && !j.Stopping {
 		return nil
@@ -138,7 +138,7 @@ func going(j record.Job) error {
 		text += ": " + j.Reason
 	}
 	return cli.WithHint(cli.Usagef("cluster %s %s", j.Spec.Name, text),
-		"starling cluster up FILE makes a new one; starling cluster logs %s shows what it said", j.ID)
+		"starling cluster up FILE makes a new one; starling cluster logs %s shows its output", j.ID)
 }
 
 // ready reports whether the cluster's engine takes work.
@@ -156,7 +156,7 @@ func running(j record.Job) (n int) {
 	return n
 }
 
-// clusterState is where a cluster stands, for a table: "starting, 3 of 8 run", "ready".
+// clusterState is the state of a cluster, for a table: "starting, 3 of 8 run", "ready".
 func clusterState(j record.Job) string {
 	switch {
 	case j.State.Ended():

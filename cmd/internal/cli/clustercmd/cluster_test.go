@@ -54,7 +54,7 @@ func TestClusterUp(t *testing.T) {
 	}
 	// Each unit of rate is a millionth of a base unit per slot of 400 ms: 10 a slot make 90000 an hour, for each of three.
 	clitest.Result{Code: 0, Out: out.String(), Err: errs.String()}.Want(t, cli.ExitOK, `^cluster sweep, job jsubmittedsweep$`, `^3 providers answered, 3 members held$`, `^3 leases signed, \w+ is the head$`,
-		`^image and program are there on all members$`, `^every member reaches every other one: 3 direct$`,
+		`^all members have the image and the program$`, `^every member reaches every other one: 3 direct$`,
 		`^cluster sweep is ready: 3 members, ray, 0\.27 STAR an hour, at most 5\.00 STAR in all, until \d+-.* or 30m0s of idleness$`,
 		`^  starling cluster port-forward sweep `, `^    ray job submit --address http://127\.0\.0\.1:8265 --working-dir \. -- python script\.py$`, `RAY_AUTH_TOKEN=\$\(starling cluster token sweep\)`, `^  starling cluster down sweep `)
 	f.cli(t, "cluster", "status", "sweep").Want(t, cli.ExitOK, `^cluster +sweep$`, `^state +ready$`, `^engine +ray, on a wan network or a faster one$`, `^ready +\d+s ago`, `^autostop +30m0s$`,
@@ -101,7 +101,7 @@ func TestClusterUpFails(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	wait := start(ctx)
 	interrupt()
-	wait().Want(t, cli.ExitInterrupted, `the cluster comes up all the same`, `^hint: starling cluster status sweep`)
+	wait().Want(t, cli.ExitInterrupted, `the cluster is still starting`, `^hint: starling cluster status sweep`)
 	f.cli(t, "cluster", "down", "sweep").Want(t, cli.ExitOK)
 	f.mu.Lock()
 	f.jobs = nil

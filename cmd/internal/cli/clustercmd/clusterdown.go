@@ -12,8 +12,9 @@ func newClusterDown(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down NAME...",
 		Short: "End clusters and pay their cost so far",
-		Long: `Tells all members to end, gives the leases back and pays what was worked. What is on their disks is
-gone unless the file names it under outputs (starling get). Returns at once; --wait waits until the payment is final.`,
+		Long: `Stops all members, returns the leases and pays for the metered time. Files on the members' disks are
+deleted, except the outputs in the cluster file (starling get). Returns at once; --wait waits until the payment is
+final.`,
 		Example: `  starling cluster down sweep
   starling cluster down --wait sweep`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -38,6 +39,6 @@ gone unless the file names it under outputs (starling get). Returns at once; --w
 			return jobcmd.Stop(a, c.Context(), client, ids, wait)
 		},
 	}
-	c.Flags().BoolVar(&wait, "wait", false, "until they have ended and everything is paid")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until they have ended and everything is paid")
 	return c
 }

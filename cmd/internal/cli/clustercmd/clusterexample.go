@@ -20,8 +20,8 @@ func newClusterExample(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "example ENGINE",
 		Short: "Write an example file for " + strings.Join(cluster.Names(), ", "),
-		Long: `Writes a file of kind Cluster for an engine, with all of its options and what they are when they are
-left out. Put your image and your program in it, and bring it up.`,
+		Long: `Writes a file of kind Cluster for an engine, with all of its options and their defaults. Put your image
+and your program in it, and start it with starling cluster up.`,
 		Example: `  starling cluster example ray > sweep.yaml
   starling cluster up --dry-run sweep.yaml`,
 		Args:      cli.ExactArgs(1),

@@ -23,7 +23,7 @@ import (
 	"github.com/starling-network/starling/node/live"
 )
 
-// enginePorts are the ports of the head that users of an engine want.
+// enginePorts are the ports of the head that an engine's users need.
 var enginePorts = map[string][]int{
 	"ray":  {cluster.PortRayDashboard, cluster.PortRayClient},
 	"dask": {cluster.PortDaskDashboard, cluster.PortDask},
@@ -34,17 +34,18 @@ func newClusterForward(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "port-forward NAME [LOCAL:]REMOTE...",
 		Short: "Forward local ports to a member",
-		Long: `Listens on this machine and carries every connection to a port of a member, until it is interrupted.
-LOCAL is a port here, 0 for a free one; without it the same as REMOTE. Without ports: of ray 8265 (dashboard and jobs
-API) and 10001 (ray.init("ray://…")), of dask 8787 (dashboard) and 8786 (Client("tcp://…")). The addresses are printed
-to standard output, one line each, and how the engine's own clients use them to standard error.
+		Long: `Listens on this machine and forwards every connection to a port of a member, until it is interrupted.
+LOCAL is a port on this machine: 0 selects a free one, and the default is REMOTE. Without ports, ray forwards 8265
+(dashboard and jobs API) and 10001 (ray.init("ray://…")); dask forwards 8787 (dashboard) and 8786
+(Client("tcp://…")). The command prints the addresses to standard output, one per line, and usage for the engine's own
+clients to standard error.
 
-A Ray cluster takes its jobs from Ray's own command line (pip install 'ray[default]') and Python's ray.job_submission:
-submit, list, logs, stop, status, at the address of port 8265. That port takes the cluster's token, which is added
-here: neither they nor a browser need it. It answers only to 127.0.0.1 and localhost, and to no page of another site;
-but whoever may open a port of this machine may use the cluster meanwhile. --raw carries that port as it is, too, and
-so does an --address that others reach: then say the token yourself (starling cluster token). A job of Ray ends with
-the head that it was given to, and goes on without the tunnel.`,
+A Ray cluster accepts jobs from Ray's own command line (pip install 'ray[default]') and from Python's
+ray.job_submission, at the address of port 8265: submit, list, logs, stop, status. The forward adds the cluster's
+token to each request on that port, so that neither the clients nor a browser need it. It answers only to 127.0.0.1 and
+localhost, and to no page of another site. Every user of this machine can use the cluster meanwhile. --raw forwards the
+port unchanged, as does an --address that other machines reach: then pass the token yourself (starling cluster token).
+A Ray job ends with its head, and runs on without the forward.`,
 		Example: `  starling cluster port-forward sweep
   ray job submit --address http://127.0.0.1:8265 --working-dir . -- python script.py       in another terminal
   ray job logs --address http://127.0.0.1:8265 -f raysubmit_…
@@ -58,9 +59,9 @@ the head that it was given to, and goes on without the tunnel.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error { return o.run(a, c.Context(), args) },
 	}
-	c.Flags().IntVar(&o.rank, "rank", 0, "of this member; 0 is the head")
+	c.Flags().IntVar(&o.rank, "rank", 0, "forward to this member; 0 is the head")
 	c.Flags().StringVar(&o.address, "address", "127.0.0.1", "address to listen on here")
-	c.Flags().BoolVar(&o.raw, "raw", false, "carry ray's dashboard port as it is, without the token")
+	c.Flags().BoolVar(&o.raw, "raw", false, "forward ray's dashboard port unchanged, without the token")
 	return c
 }
 
@@ -71,7 +72,7 @@ type forwardOptions struct {
 	raw     bool
 }
 
-// run carries the ports of a cluster until ctx ends.
+// run forwards the ports of a cluster until ctx ends.
 func (o forwardOptions) run(a *cli.App, ctx context.Context, args []string) error {
 	client, j, err := openCluster(a, ctx, args[0])
 	if err != nil {
@@ -81,7 +82,7 @@ func (o forwardOptions) run(a *cli.App, ctx context.Context, args []string) erro
 		return err
 	}
 	if !ready(j) {
-		a.Say("cluster %s is not ready: %s; its ports answer when their programs do", j.Spec.Name,
+		a.Say("cluster %s is not ready: %s; a port answers once its program listens", j.Spec.Name,
 			clusterState(j))
 	}
 	ports := args[1:]
@@ -115,7 +116,7 @@ func (o forwardOptions) run(a *cli.App, ctx context.Context, args []string) erro
 		}
 		at, err := netip.ParseAddrPort(f.Listener.Addr().String())
 		if err != nil || !at.Addr().IsLoopback() {
-			a.Say("port %d: others reach this address, so the token is not added: starling cluster token %s",
+			a.Say("port %d: other machines reach this address, so the token is not added: starling cluster token %s",
 				f.Port, j.Spec.Name)
 			return f.Plain(ctx)
 		}
@@ -128,7 +129,7 @@ func (o forwardOptions) run(a *cli.App, ctx context.Context, args []string) erro
 	return nil
 }
 
-// ownClient says how the engine's own client uses a port of the head that is carried as it is.
+// ownClient prints the command with which the engine's own client uses an unchanged forwarded port of the head.
 func ownClient(a *cli.App, j record.Job, f *livecmd.Forward) {
 	switch engine := j.Spec.Cluster.Engine; {
 	case engine == "ray" && f.Port == cluster.PortRayClient:
@@ -159,8 +160,8 @@ func serve(f *livecmd.Forward, ctx context.Context, h http.Handler) {
 	}
 }
 
-// dialRank connects to a port of a member, for a client of HTTP: a connection outlives the request that it was made
-// for, and ends with ctx at the latest.
+// dialRank connects to a port of a member, for an HTTP client. A connection outlives the request that opened it, and
+// ends with ctx at the latest.
 func dialRank(ctx context.Context, c *api.Client, id string, rank int, port uint16) func(context.Context) (net.Conn,
 	error) {
 	return func(context.Context) (net.Conn, error) {
@@ -172,7 +173,7 @@ func dialRank(ctx context.Context, c *api.Client, id string, rank int, port uint
 	}
 }
 
-// netConn is a stream to a member as a connection. It knows no deadlines: its users close it.
+// netConn is a stream to a member as a connection. It ignores deadlines: its users close it.
 type netConn struct {
 	live.Conn
 	rank int
@@ -191,10 +192,10 @@ func (c *netConn) SetWriteDeadline(time.Time) error { return nil }
 func newClusterToken(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "token NAME",
-		Short: "Print the token that a Ray cluster takes",
-		Long: `Prints the token by which the cluster knows its own. The tunnel of port-forward to Ray's dashboard adds
-it by itself; ray.init("ray://…") and what runs elsewhere need it. Whoever has it and reaches the cluster may run
-anything there.`,
+		Short: "Print the token of a Ray cluster",
+		Long: `Prints the token that authenticates clients of the cluster. port-forward adds it to requests for Ray's
+dashboard; ray.init("ray://…") and programs elsewhere need it. The token lets its holder run any program on the
+cluster.`,
 		Example: `  export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(starling cluster token sweep)`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -230,7 +231,7 @@ func nextSteps(j record.Job) []string {
 	}
 	line("starling cluster exec -it "+n+" -- bash", "a shell on the head; --rank N elsewhere, --all everywhere")
 	line("starling cluster status "+n, "members, paths, cost")
-	line("starling cluster down "+n, "until then it is paid for")
+	line("starling cluster down "+n, "end it; it is paid for until then")
 	for i := range out {
 		out[i] = strings.TrimRight(out[i], " ")
 	}

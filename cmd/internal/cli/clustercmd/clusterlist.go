@@ -21,7 +21,7 @@ func newClusterLs(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List the clusters of this peer",
-		Long: `Lists the clusters that have not ended, newest first. COST is what was worked and not what may still
+		Long: `Lists the clusters that have not ended, newest first. COST covers the metered time, not the time to
 come.`,
 		Example: `  starling cluster ls
   starling cluster ls -a -o json`,
@@ -67,7 +67,7 @@ come.`,
 			})
 		},
 	}
-	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	c.Flags().BoolVarP(&all, "all", "a", false, "include ended clusters")
 	return c
 }
 
@@ -87,13 +87,13 @@ type clusterInfo struct {
 	Reason   string         `json:"reason,omitempty"`
 	Image    string         `json:"image"`
 	Command  []string       `json:"command,omitempty"`
-	Network  cluster.Class  `json:"network"` // no slower than
+	Network  cluster.Class  `json:"network"` // slowest accepted class
 	Created  time.Time      `json:"created"`
-	Ready    time.Time      `json:"ready,omitzero"` // since when its engine takes work
+	Ready    time.Time      `json:"ready,omitzero"` // time at which its engine became ready
 	Ended    time.Time      `json:"ended,omitzero"`
-	Until    time.Time      `json:"until,omitzero"` // when timeouts.run is over
+	Until    time.Time      `json:"until,omitzero"` // end of timeouts.run
 	Autostop string         `json:"autostop,omitempty"`
-	Hourly   market.Amount  `json:"hourly"` // base units, of the leases that it has now
+	Hourly   market.Amount  `json:"hourly"` // base units, of the current leases
 	Cost     market.Amount  `json:"cost"`   // base units, so far
 	Budget   market.Amount  `json:"budget"`
 	Measured *record.Span   `json:"measured,omitempty"` // between its members, before their leases were signed
@@ -115,12 +115,12 @@ type memberInfo struct {
 	Since     time.Time     `json:"since,omitzero"`
 	Cost      market.Amount `json:"cost"` // base units, of all leases of the rank
 	Hourly    market.Amount `json:"hourly"`
-	Lost      int           `json:"lost,omitempty"` // how often it was replaced
+	Lost      int           `json:"lost,omitempty"` // number of replacements
 	Reason    string        `json:"reason,omitempty"`
 	units     record.Units
 }
 
-// readCluster looks at a cluster's leases, too.
+// readCluster returns a cluster with its leases.
 func readCluster(ctx context.Context, c *api.Client, g market.Genesis, j record.Job) (clusterInfo, error) {
 	spec := j.Spec.Cluster
 	s := clusterInfo{
@@ -190,11 +190,11 @@ func newClusterStatus(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status NAME",
 		Short: "Show a cluster: members, connectivity, cost",
-		Long: `Shows where a cluster stands and who its members are. PATH and RTT are a member's way to the head, as
-its provider measures it inside of the cluster: direct is UDP from peer to peer, relayed goes by a stream that another
-peer carries, slower and shared. EPOCH counts the leases of a rank: more than 1 means that a member was replaced.
---paths lists what was measured between every two members before their leases were signed: the shortest round trip,
-and what a short probe carried.`,
+		Long: `Shows a cluster's state and its members. PATH and RTT describe the connection of a member to the head, as
+its provider measures it inside the cluster: direct is UDP from peer to peer; relayed is a stream through another peer,
+slower and shared. EPOCH counts the leases of a rank: more than 1 means that a member was replaced. --paths lists the
+measurements between every two members before their leases were signed: the shortest round trip, and the rate of a
+short probe.`,
 		Example: `  starling cluster status sweep
   starling cluster status sweep --paths
   starling cluster status sweep -o json`,
@@ -225,7 +225,7 @@ and what a short probe carried.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&paths, "paths", false, "also what was measured between every two members")
+	c.Flags().BoolVar(&paths, "paths", false, "include the measurements between every two members")
 	return c
 }
 

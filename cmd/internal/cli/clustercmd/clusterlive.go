@@ -27,8 +27,8 @@ func newClusterExec(a *cli.App) *cobra.Command {
 		Use:   "exec NAME [flags] -- COMMAND [ARG...]",
 		Short: "Run a command on the head, on another member or on all",
 		Long: `Runs one more command in a member's container, beside the engine: on the head, on --rank N or on all
-that run. The exit code is the command's; with --all the first one of a rank, counted upwards, that is not 0, and each
-line of output begins with its rank.`,
+running members. The exit code is that of the command. With --all, each line of output begins with its rank, and the
+exit code is the first nonzero code in the order of the ranks.`,
 		Example: `  starling cluster exec -it sweep -- bash
   starling cluster exec sweep -- ray status
   starling cluster exec sweep --all -- nvidia-smi -L
@@ -65,12 +65,12 @@ line of output begins with its rank.`,
 			return livecmd.Exec(a, ctx, client, j.ID, rank, p, stdin)
 		},
 	}
-	c.Flags().IntVar(&rank, "rank", 0, "on this member; 0 is the head")
-	c.Flags().BoolVar(&all, "all", false, "on all members that run")
-	c.Flags().BoolVarP(&stdin, "interactive", "i", false, "pass standard input on")
+	c.Flags().IntVar(&rank, "rank", 0, "run on this member; 0 is the head")
+	c.Flags().BoolVar(&all, "all", false, "run on all running members")
+	c.Flags().BoolVarP(&stdin, "interactive", "i", false, "forward standard input")
 	c.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE, on top of the member's environment")
-	c.Flags().StringVarP(&dir, "workdir", "w", "", "where the command starts (default: where the engine did)")
+	c.Flags().StringVarP(&dir, "workdir", "w", "", "working directory (default that of the engine)")
 	return c
 }
 
@@ -87,7 +87,7 @@ func openCluster(a *cli.App, ctx context.Context, name string) (*api.Client, rec
 	return client, j, err
 }
 
-// maxAtOnce is how many members are asked at the same time.
+// maxAtOnce is the number of members on which a command runs concurrently.
 const maxAtOnce = 32
 
 // execAll runs a command on all members that run.
@@ -123,7 +123,7 @@ func execAll(a *cli.App, ctx context.Context, c *api.Client, j record.Job, p liv
 	wg.Wait()
 	if ctx.Err() != nil {
 		return &cli.Error{Code: cli.ExitInterrupted,
-			Err: errors.New("interrupted; the commands were ended, the cluster goes on")}
+			Err: errors.New("interrupted; the commands were ended, the cluster runs on")}
 	}
 	for i, rank := range ranks {
 		if errs[i] != nil {
@@ -159,11 +159,12 @@ func newClusterLogs(a *cli.App) *cobra.Command {
 	return jobcmd.LogsCommand(a, &cobra.Command{
 		Use:   "logs NAME",
 		Short: "Show the logs of a cluster",
-		Long: `Writes what the members' engines and programs wrote, each line with its rank; one rank alone is written
-as it is. With -f it goes on until the cluster has ended. What a job of Ray says is in ray job logs, by port-forward.`,
+		Long: `Writes the output of the members' engines and programs, each line with its rank. The output of a single
+rank is written unchanged. With -f it follows the cluster until it has ended. The output of a Ray job is in
+ray job logs, through port-forward.`,
 		Example: `  starling cluster logs sweep
   starling cluster logs -f --tail 20 --rank 0 sweep`,
-	}, "cluster", "of one member only; 0 is the head", func(ctx context.Context, c *api.Client,
+	}, "cluster", "show one member only; 0 is the head", func(ctx context.Context, c *api.Client,
 		name string) (record.Job, error) {
 		return findCluster(a, ctx, c, name)
 	})

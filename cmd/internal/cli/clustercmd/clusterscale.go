@@ -18,14 +18,15 @@ func newClusterScale(a *cli.App) *cobra.Command {
 	var budget string
 	c := &cobra.Command{
 		Use:   "scale NAME SIZE",
-		Short: "Give a running cluster more members, or fewer",
-		Long: `Leases more members, all or none and near to those that are there, which join the cluster that runs; or
-lets the members of the highest ranks go. The head stays. The budget grows and shrinks with the size where it was the
-most that the cluster could cost; one that was set lower stays, and the new members are leased for as long as it pays
-them. --budget gives the cluster another one, from which they are paid; where they cannot be had, the cluster keeps
-its size and its budget. With the size that it has, --budget alone is another. What a job may cost is also bounded by
-buy.limits in config.yaml and by its wallet. An engine that counts its nodes when it begins is refused: mpi, and
-torchrun beyond its options minNodes and maxNodes.`,
+		Short: "Change the number of members of a running cluster",
+		Long: `Leases more members, all or none and near to the present ones, which join the running cluster; or ends
+the members of the highest ranks. The head stays.
+
+A budget that equals the highest possible cost changes with the size. A budget that was set lower stays, and pays the
+new members for as long as it lasts. --budget sets another budget for the whole cluster; if the new members cannot be
+leased, size and budget stay. With the present size, --budget only changes the budget. The cost is also bounded by
+buy.limits in config.yaml and by the wallet. An engine that counts its nodes at its start is refused: mpi, and torchrun
+beyond its options minNodes and maxNodes.`,
 		Example: `  starling cluster scale sweep 16
   starling cluster scale sweep 16 --budget 12
   starling cluster scale sweep 2`,
@@ -57,7 +58,7 @@ torchrun beyond its options minNodes and maxNodes.`,
 			done()
 			switch {
 			case ctx.Err() != nil:
-				return &cli.Error{Code: cli.ExitInterrupted, Err: errors.New("interrupted; the peer goes on with it"),
+				return &cli.Error{Code: cli.ExitInterrupted, Err: errors.New("interrupted; the peer continues scaling"),
 					Hint: "starling cluster status " + args[0]}
 			case err != nil:
 				return fmt.Errorf("scaling cluster %s: %w", args[0], err)
@@ -67,11 +68,11 @@ torchrun beyond its options minNodes and maxNodes.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&budget, "budget", "", "other budget for the whole cluster, in tokens")
+	c.Flags().StringVar(&budget, "budget", "", "new budget for the whole cluster, in tokens")
 	return c
 }
 
-// waiting shows the awaited event, and the time so far, until the returned function is called.
+// waiting shows the awaited event and the elapsed time, until the returned function is called.
 func waiting(a *cli.App, format string, args ...any) (done func()) {
 	p, began, over := a.Progress(), time.Now(), make(chan struct{})
 	text := fmt.Sprintf(format, args...)

@@ -23,17 +23,17 @@ func newClusterUp(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up FILE",
 		Short: "Lease a cluster's members, join them and start the engine",
-		Long: `Reads a file of kind Cluster (starling cluster example ENGINE writes one to begin with; FILE may be -
-for standard input), leases all members or none, joins them and starts the engine. Says what goes on until the engine
-takes work, then what to do next, and leaves the cluster running. A cluster with a command is followed until that has
-ended, as run follows a job.
+		Long: `Reads a file of kind Cluster (starling cluster example ENGINE writes one; FILE may be - for standard
+input), leases all members or none, joins them and starts the engine. It reports progress until the engine accepts
+work, prints the next steps, and leaves the cluster running. A cluster with a command is followed until it has ended,
+as starling run follows a job.
 
-This peer holds the cluster's keys, tells its members of one another and pays them: it has to stay on, guardians are
-refused. Order from a peer that is always on, over ssh, where this computer is not.
+This peer holds the cluster's keys, connects its members to one another and pays them. It must stay on, so guardians
+are refused. If this computer does not stay on, order from a peer that does, over ssh.
 
-The file is refused where its engine cannot live on the network it allows: training that moves every gradient between
-all members at each step, say, needs metro or lan. With -d it does not wait. An interrupt does not end the cluster;
-starling cluster down does.`,
+The file is refused if its engine does not work on the network it allows: training that exchanges every gradient
+between all members at each step needs metro or lan. With -d the command does not wait. An interrupt does not end the
+cluster; starling cluster down does.`,
 		Example: `  starling cluster example ray > sweep.yaml         # ray, torchrun, mpi, dask or none
   starling cluster up sweep.yaml
   starling cluster up --dry-run sweep.yaml
@@ -58,14 +58,14 @@ starling cluster down does.`,
 		},
 	}
 	f := c.Flags()
-	f.BoolVarP(&o.Detach, "detach", "d", false, "do not wait until it is ready: print the id of its job")
+	f.BoolVarP(&o.Detach, "detach", "d", false, "do not wait until it is ready; print its job id")
 	o.WaitFlag(c)
 	f.BoolVar(&o.DryRun, "dry-run", false,
-		"ask the market what it would cost, as starling quote does, and order nothing")
+		"estimate the cost as starling quote does; order nothing")
 	return c
 }
 
-// clusterUp hands a cluster in and waits until it takes work.
+// clusterUp submits a cluster and waits until its engine accepts work.
 func clusterUp(a *cli.App, ctx context.Context, spec job.Job, o jobcmd.SubmitOptions) error {
 	c, err := a.Client()
 	if err != nil {
@@ -110,7 +110,7 @@ func clusterUp(a *cli.App, ctx context.Context, spec job.Job, o jobcmd.SubmitOpt
 	return err
 }
 
-// untilText is how long the cluster stays, as a part of a sentence.
+// untilText is the remaining time of the cluster, as a part of a sentence.
 func untilText(s clusterInfo) string {
 	text := ""
 	if !s.Until.IsZero() {
@@ -122,7 +122,7 @@ func untilText(s clusterInfo) string {
 	return text
 }
 
-// untilReady reports progress until the cluster takes work. The cluster goes on if ctx ends before.
+// untilReady reports progress until the engine accepts work. The cluster keeps running if ctx ends earlier.
 func untilReady(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job) (record.Job, error) {
 	p := a.Progress()
 	defer p.Clear()
@@ -164,16 +164,16 @@ func untilReady(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis
 		return j, cli.WithHint(err, "starling why %s; starling cluster logs %[1]s", j.ID)
 	case ctx.Err() != nil:
 		return j, &cli.Error{Code: cli.ExitInterrupted,
-			Err:  errors.New("interrupted; the cluster comes up all the same"),
+			Err:  errors.New("interrupted; the cluster is still starting"),
 			Hint: fmt.Sprintf("starling cluster status %s; starling cluster down %[1]s ends it", j.Spec.Name)}
 	case err == nil:
 		err = api.ErrNoPeer
 	}
 	return j, &cli.Error{Code: cli.ExitUnreachable, Err: fmt.Errorf("following cluster %s: %w", j.Spec.Name, err),
-		Hint: "the cluster goes on when the peer is up again: starling cluster status " + j.Spec.Name}
+		Hint: "the cluster resumes when the peer runs again: starling cluster status " + j.Spec.Name}
 }
 
-// rise reports how a cluster comes up, from its job's steps and changes.
+// rise reports the start of a cluster, from its job's steps and changes.
 type rise struct {
 	p     *cli.Progress
 	began time.Time
@@ -181,17 +181,17 @@ type rise struct {
 	mu       sync.Mutex
 	last     record.Job
 	asked    map[string]bool // providers that answered with a quote
-	held     map[int]bool    // ranks that a provider set aside
-	said     map[string]bool // lines that are said once
+	held     map[int]bool    // ranks with a hold
+	said     map[string]bool // keys of the lines that once printed
 	declined int
 }
 
-// step takes a step of the trace.
+// step handles a step of the trace.
 func (r *rise) step(s record.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch s.Kind {
-	case record.StepOrdered: // anew: earlier holds are gone
+	case record.StepOrdered: // a new order: earlier holds are void
 		r.asked, r.held, r.declined = map[string]bool{}, map[int]bool{}, 0
 		return
 	case record.StepQuoted:
@@ -217,10 +217,10 @@ func (r *rise) step(s record.Step) {
 	}
 }
 
-// clusterSteps are the steps that only clusters take.
+// clusterSteps are the steps that only clusters have.
 var clusterSteps = map[record.StepKind]bool{record.StepMeasured: true, record.StepScaled: true}
 
-// once says a line unless it was said before.
+// once prints a line the first time it is called with its key.
 func (r *rise) once(key, format string, args ...any) {
 	if r.said == nil {
 		r.said = map[string]bool{}
@@ -231,7 +231,7 @@ func (r *rise) once(key, format string, args ...any) {
 	}
 }
 
-// change takes the job's current state, and reports stages that it reached for the first time.
+// change handles the job's current state, and reports each stage when it is first reached.
 func (r *rise) change(j record.Job) {
 	r.mu.Lock()
 	r.last = j
@@ -243,7 +243,7 @@ func (r *rise) change(j record.Job) {
 		r.once("leases", "%s signed, %s is the head", cli.Count(n, "lease"), j.Ranks[0].Provider.Short())
 	}
 	if running(j) == n {
-		r.once("images", "image and program are there on all members")
+		r.once("images", "all members have the image and the program")
 	}
 	if u, all := waysTold(j); all && u.Cut == 0 && n > 1 {
 		r.once("ways", "every member reaches every other one: %s", waysText(u))
@@ -295,7 +295,7 @@ func leased(j record.Job) (n int) {
 	return n
 }
 
-// pulled is how much of their images the members have that still fetch them, bytes.
+// pulled returns the fetched and the total bytes of the images of members that still fetch them.
 func pulled(j record.Job) (done, all uint64) {
 	for _, r := range j.Ranks {
 		if r.Live.Phase == "pulling" {
@@ -306,7 +306,7 @@ func pulled(j record.Job) (done, all uint64) {
 	return done, all
 }
 
-// waysText is such a sum in words. Each way is counted at both ends, and may be relayed at one only.
+// waysText formats the counts of waysTold. Each path is counted at both ends, and may be relayed at one only.
 func waysText(w record.Ways) string {
 	var words []string
 	for _, of := range []struct {
@@ -320,7 +320,7 @@ func waysText(w record.Ways) string {
 	return strings.Join(words, ", ")
 }
 
-// waysTold sums up how the members reach each other, each way from both of its ends; all: every member has said so.
+// waysTold counts the paths between members, each from both of its ends. all is true once every member has reported.
 func waysTold(j record.Job) (sum record.Ways, all bool) {
 	all = true
 	for _, r := range j.Ranks {

@@ -89,7 +89,7 @@ func TestRiseLines(t *testing.T) {
 	r.step(record.Step{Kind: record.StepAsked, Detail: "not shown"})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	want := []string{"3 providers answered, 3 members held", "3 leases signed, " + someKey(1).Short() + " is the head",
-		"image and program are there on all members", "every member reaches every other one: 2 direct, 2 relayed"}
+		"all members have the image and the program", "every member reaches every other one: 2 direct, 2 relayed"}
 	if len(lines) != len(want)+2 || strings.Join(lines[:len(want)], "|") != strings.Join(want, "|") {
 		t.Errorf("got %q, want %q", lines, want)
 	}
@@ -131,7 +131,7 @@ func TestNextSteps(t *testing.T) {
 		_, _, j := rising(engine)
 		text := strings.Join(nextSteps(j), "\n")
 		if !strings.Contains(text, want) || strings.Contains(text, "port-forward") != (want != "") ||
-			!strings.Contains(text, "starling cluster exec -it sweep -- bash") || !strings.HasSuffix(text, "until then it is paid for") {
+			!strings.Contains(text, "starling cluster exec -it sweep -- bash") || !strings.HasSuffix(text, "it is paid for until then") {
 			t.Errorf("%s: %s", engine, text)
 		}
 	}

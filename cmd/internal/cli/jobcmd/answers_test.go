@@ -166,7 +166,7 @@ func TestStatus(t *testing.T) {
 	leases := []record.LeaseAccount{{Owed: 1_000_000}, {Owed: 500_000}}
 	p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": j, "GET /v1/jobs/{id}/receipts": leases})
 	p.CLI(t, "status", "jaaa").Want(t, cli.ExitOK, `^job +jaaaaaaaaaaaa$`, `^key +ci$`, `^repeats +jold$`,
-		"^state +running, paused; its units are held and paid for, `starling job resume jaaaaaaaaaaaa` lets it go on, stopping$",
+		"^state +running, paused; its units are held and paid for, `starling job resume jaaaaaaaaaaaa` resumes it, stopping$",
 		`^reason +it  waits$`, `^warning +small budget$`, `^created +60m ago$`, `^running for +1h0m\d+(\.\d)?s, at most 1h0m0s$`,
 		`^cost +1\.50 STAR, budget 0\.10 STAR$`, `^paid +0\.25 STAR$`, `^SOL +about 0\.000005 for fees, 0\.001 for rent until its escrow is closed$`,
 		`^escrow +`+escrow.String()+`: 1\.00 STAR deposited, 0\.25 STAR paid \(0\.005 STAR of it fees\), 0\.00 STAR back; for the chain$`,
@@ -182,7 +182,7 @@ func TestStatus(t *testing.T) {
 	})
 	p = answering(t, clitest.Answers{"GET /v1/jobs/{id}": over})
 	p.CLI(t, "status", "j").Want(t, cli.ExitOK, `^state +failed$`, `^ran for +30s, `, `^cost +2\.00 STAR`,
-		`^paid +1\.00 STAR, the rest was never claimed and is back$`).Not(t, `^until`, `stopping`)
+		`^paid +1\.00 STAR, the unclaimed rest was refunded$`).Not(t, `^until`, `stopping`)
 	p.CLI(t, "status").Want(t, cli.ExitUsage, `status needs an argument`)
 	p.CLI(t, "status", "a/../b").Want(t, cli.ExitOK)
 	if asked := p.Asked(); asked[len(asked)-1] != "GET /v1/jobs/a%2F..%2Fb" {
@@ -212,7 +212,7 @@ func TestWhy(t *testing.T) {
 	r := p.CLI(t, "why", "jaaa").Want(t, cli.ExitOK, `^job jaaaaaaaaaaaa: running, 1 of 2 ranks done$`, `^\+0\.000s  order 1 for 2 ranks$`,
 		`^`+sign.Key{1}.Short()+` +quoted +0\.04 +direct in 5ms, gossip in 70ms *$`, `^`+sign.Key{4}.Short()+` +quoted +0\.05 +gossip *$`,
 		`^`+sign.Key{3}.Short()+` +declined +- +- +full \[2J PROVIDER$`,
-		`^`+sign.Key{2}.Short()+` +asked +- +- +had not answered when there were enough quotes$`,
+		`^`+sign.Key{2}.Short()+` +asked +- +- +no answer before there were enough quotes$`,
 		`^\+1\.500s +leased +rank 1 +`+sign.Key{1}.Short(), `^\+61\.000s  order 2 for 1 rank$`, `^somebody +silent +- +- +no answer in time$`)
 	var order []int
 	for _, k := range []sign.Key{{1}, {4}, {3}, {2}} {
@@ -395,9 +395,9 @@ func TestGetNothing(t *testing.T) {
 		{nil, `has no outputs yet: it is running`, `starling wait jaaaaaaaaaaaa`},
 		{func(j *record.Job) { j.Stopping = true }, `has no outputs yet: it is being stopped`, `starling wait jaaaaaaaaaaaa`},
 		{ended(record.Failed, "", ""), `has no outputs`, `starling status jaaaaaaaaaaaa`},
-		{func(j *record.Job) { j.Spec.Outputs = nil }, `has no outputs`, `say which directory to keep with --out`},
+		{func(j *record.Job) { j.Spec.Outputs = nil }, `has no outputs`, `name the directories to keep with --out`},
 		{func(j *record.Job) { ended(record.Succeeded, "", "")(j); j.Verified = make([]record.Verified, 2) },
-			`the results of job jaaaaaaaaaaaa are held back: 2 unchecked`, `wait for it, or --unchecked takes what is there`},
+			`the results of job jaaaaaaaaaaaa are held back: 2 unchecked`, `wait for the check, or get them with --unchecked`},
 	} {
 		p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": jobWith(t, x.change)})
 		p.CLI(t, "get", "j", t.TempDir()).Want(t, cli.ExitFailed, `^starling: .*`+x.says+`$`, `^hint: `+x.hint)
@@ -416,11 +416,11 @@ func TestQuote(t *testing.T) {
 	p.CLI(t, "quote", path).Want(t, cli.ExitOK, `^job +words$`, `^budget +0\.1`,
 		`^`+sign.Key{1}.Short()+` +cpu +eu +0\.04 STAR +3 +direct in 5ms +2 *$`, `^`+sign.Key{2}.Short()+` .* - +too dear$`,
 		`^`+sign.Key{3}.Short()+` .* full of work$`, `^2 ranks for 1h0m0s would cost 0\.05 STAR, at most 0\.10 STAR$`,
-		`^and of the peer's SOL about 0\.000005 for fees, at most 0\.000009 where others bid for places in blocks, and 0\.000007 for rent, which comes back$`)
+		`^and of the peer's SOL about 0\.000005 for fees, at most 0\.000009 if priority fees rise, and 0\.000007 for rent, which is refunded$`)
 	p.CLI(t, "quote", path, "--count", "3").Want(t, cli.ExitUsage, `^starling: job flags cannot be combined with a job file: set them in the file$`)
 	q = buyer.Quotation{Reason: "no offers", Quotes: []buyer.QuotedOffer{}}
 	p = answering(t, clitest.Answers{"POST /v1/quotes": &q, "GET /v1/node": api.NodeInfo{Peers: 0}})
-	p.CLI(t, "quote", p.File(t, "job.yaml", jobFile)).Want(t, cli.ExitNoMatch, `^starling: the job could not be placed now: no offers$`,
+	p.CLI(t, "quote", p.File(t, "job.yaml", jobFile)).Want(t, cli.ExitNoMatch, `^starling: the job cannot be placed now: no offers$`,
 		`^warning: this peer is connected to no other`).Not(t, `would cost`)
 }
 
@@ -439,7 +439,7 @@ func TestValidate(t *testing.T) {
 		`^hint: a WASI program is a file, such as app\.wasm; a container image is given with its tag, .*alpine:latest`)
 	p.CLI(t, "job", "validate", "--no-files", missing).Want(t, cli.ExitOK)
 	p.CLI(t, "job", "validate", filepath.Join(p.Files, "none.yaml")).Want(t, cli.ExitUsage, `reading the job file: `)
-	p.CLI(t, "job", "validate", p.File(t, "big.yaml", strings.Repeat("#", jobfile.MaxFile+1))).Want(t, cli.ExitUsage, `at most \d+ are read`)
+	p.CLI(t, "job", "validate", p.File(t, "big.yaml", strings.Repeat("#", jobfile.MaxFile+1))).Want(t, cli.ExitUsage, `want at most \d+`)
 	p.CLI(t, "job", "validate", "-").Want(t, cli.ExitUsage, `^starling: -`)
 }
 

@@ -16,10 +16,10 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 )
 
-// errDetached says that the user left a job to itself.
+// errDetached reports that the user detached from a job.
 var errDetached = errors.New("detached")
 
-// until says up to when a job is followed.
+// until reports whether a job is no longer followed.
 type until func(record.Job) bool
 
 // The values of --wait.
@@ -28,7 +28,8 @@ var untils = map[string]until{
 	"paid":   func(j record.Job) bool { return j.State.Ended() },
 }
 
-// follow shows a job's logs and how it goes until over, and returns it as it is then. errDetached when ctx ends before.
+// follow shows a job's logs and progress until over, and returns its last state. It returns errDetached if ctx ends
+// earlier.
 func follow(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job, over until) (record.Job,
 	error) {
 	p := a.Progress()
@@ -50,18 +51,18 @@ func follow(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j 
 	switch {
 	case ctx.Err() != nil && !over(last):
 		p.Clear()
-		p.Say("detached; the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`",
+		p.Say("detached; the job runs on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`",
 			j.ID)
 		return last, errDetached
 	case err == nil && !over(last):
 		err = io.ErrUnexpectedEOF
 	case over(last):
-		return last, nil // a log that broke off is still there to be read
+		return last, nil // an incomplete log is still readable
 	}
 	if errors.Is(err, api.ErrNoPeer) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return last, &cli.Error{Code: cli.ExitUnreachable, Err: fmt.Errorf("the peer stopped while job %s was %s",
 			j.ID, last.State),
-			Hint: fmt.Sprintf("the job goes on when the peer is up again: starling up, then starling logs -f %s", j.ID)}
+			Hint: fmt.Sprintf("the job resumes when the peer runs again: starling up, then starling logs -f %s", j.ID)}
 	}
 	return last, fmt.Errorf("following job %s: %w", j.ID, err)
 }
@@ -83,7 +84,7 @@ func (w *watch) job() record.Job {
 	return w.last
 }
 
-// run follows the job's events until it is over.
+// run follows the job's events until the job is over.
 func (w *watch) run(ctx context.Context, c *api.Client) error {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -114,7 +115,7 @@ func (w *watch) run(ctx context.Context, c *api.Client) error {
 	return err
 }
 
-// step reports the steps that a user wants to see at once; why has the rest.
+// step prints the steps of interest to a user; starling why shows all.
 func (w *watch) step(s record.Step) {
 	switch s.Kind {
 	case record.StepLeased, record.StepLost, record.StepAway, record.StepRestarted:
@@ -147,8 +148,8 @@ func (w *watch) status() {
 	w.p.Status("%s, %s", w.job().Summary(), time.Since(w.began).Round(time.Second))
 }
 
-// copyLogs copies the part q of the log of one rank or of all: as it is where the job has one rank or one is asked for,
-// else each line with its rank. With Follow it goes on until the job has ended.
+// copyLogs copies the part q of the log of one rank or of all ranks. The log of a single rank is unchanged; else each
+// line has its rank. With Follow it runs until the job has ended.
 func copyLogs(ctx context.Context, c *api.Client, j record.Job, q api.Log, stdout, stderr io.Writer) error {
 	q.ID = j.ID
 	if q.Rank == cli.AllRanks && len(j.Ranks) == 1 {
@@ -188,7 +189,7 @@ func (l *Locked) Write(b []byte) (int, error) {
 	return l.W.Write(b)
 }
 
-// Summary is the one line at a job's end.
+// Summary is the last line about a job that ended.
 func Summary(g market.Genesis, j record.Job) string {
 	if end, ok := j.Result(); ok && !j.State.Ended() {
 		text := fmt.Sprintf("%s %s", j.ID, end)
@@ -198,7 +199,7 @@ func Summary(g market.Genesis, j record.Job) string {
 		if g.Free {
 			return text
 		}
-		return text + "; its peer pays what it owes: starling status " + j.ID
+		return text + "; its peer pays the amount due: starling status " + j.ID
 	}
 	text := fmt.Sprintf("%s %s", j.ID, j.State)
 	if !j.Started.IsZero() && !j.Ended.IsZero() {
@@ -212,7 +213,7 @@ func Summary(g market.Genesis, j record.Job) string {
 		cli.Count(len(j.Transactions), "transaction"))
 }
 
-// paidText is the amount really paid for a job.
+// paidText is the amount paid for a job.
 func paidText(g market.Genesis, j record.Job) string {
 	text := "paid " + g.FormatAmount(j.Paid)
 	switch {
@@ -221,7 +222,7 @@ func paidText(g market.Genesis, j record.Job) string {
 	case j.Held > 0:
 		return text + " so far, to be claimed " + g.FormatAmount(j.Held)
 	case j.Paid < j.Owed && len(j.Escrows) > 0:
-		return text + ", the rest was never claimed and is back"
+		return text + ", the unclaimed rest was refunded"
 	}
 	return text
 }

@@ -23,7 +23,7 @@ import (
 // savedOutput is one output on this machine.
 type savedOutput struct {
 	Rank  int    `json:"rank"`
-	Path  string `json:"path"` // in the program
+	Path  string `json:"path"` // path in the program
 	CID   string `json:"cid"`
 	Bytes int64  `json:"bytes"`
 	Dir   string `json:"dir"`
@@ -35,16 +35,16 @@ func NewGet(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get ID DIR",
 		Short: "Download a job's outputs",
-		Long: `Writes the outputs that the job's ranks left, each beneath a directory of its rank: /out of rank 2
-becomes DIR/2/out. A job of one rank, or --rank, does without the rank's directory. An output's directory must be new
-or empty; nothing outside it is ever written, whatever a provider sent.
+		Long: `Downloads the outputs of the job's ranks, each into a directory for its rank: /out of rank 2 becomes
+DIR/2/out. For a job of one rank, or with --rank, there is no rank directory. The target directory of an output must be
+new or empty. Nothing outside it is ever written, regardless of the provider's data.
 
-A provider keeps outputs and logs for its provide.retain, 24 h by default, and --keep of run asks for another time.
-Your peer fetches them when it is back, and needs them for a week after the job's end at the most: get them by then.
-Outputs of a lease have together at most its disk; a directory has at most 100,000 entries, 128 deep.
+A provider keeps outputs and logs for its provide.retain, 24 h by default; --keep of run requests another time. Your
+peer downloads them when it is back, and needs at most a week after the job's end: get them by then. The outputs of a
+lease fit into its disk. A directory has at most 100,000 entries, 128 levels deep.
 
-starling cp copies files of a job that runs. Of a job whose results are checked (run --verify replicate) nothing is
-given before that is over, but with --unchecked.`,
+starling cp copies files of a running job. If the job's results are checked (run --verify replicate), outputs are
+withheld until the check has ended, unless --unchecked is given.`,
 		Example: `  starling get jk3v5q2a results
   starling get --rank 0 jk3v5q2a results`,
 		GroupID: cli.GroupJobs,
@@ -61,7 +61,7 @@ given before that is over, but with --unchecked.`,
 			if j.Unchecked() && !unchecked {
 				return &cli.Error{Code: cli.ExitFailed, Err: fmt.Errorf("the results of job %s are held back: %s",
 					j.ID, j.VerifyText()),
-					Hint: "wait for it, or --unchecked takes what is there"}
+					Hint: "wait for the check, or get them with --unchecked"}
 			}
 			if c.Flags().Changed("rank") {
 				if err := cli.CheckRank(j, rank); err != nil {
@@ -84,18 +84,18 @@ given before that is over, but with --unchecked.`,
 		},
 	}
 	c.Flags().BoolVar(&unchecked, "unchecked", false,
-		"also results that are held back because they are not checked yet")
-	c.Flags().IntVar(&rank, "rank", cli.AllRanks, "of one rank only")
+		"include results that are withheld until their check ends")
+	c.Flags().IntVar(&rank, "rank", cli.AllRanks, "get the outputs of one rank only")
 	return c
 }
 
-// noOutputs says why a job has no outputs.
+// noOutputs returns the error of a job without outputs, with the reason.
 func noOutputs(j record.Job) error {
 	_, over := j.Result()
 	err, hint := fmt.Errorf("job %s has no outputs", j.ID), "starling status "+j.ID
 	switch {
 	case len(j.Spec.Outputs) == 0:
-		hint = "say which directory to keep with --out, or spec.outputs in a job file"
+		hint = "name the directories to keep with --out, or spec.outputs in a job file"
 	case !over && j.Stopping:
 		err, hint = fmt.Errorf("job %s has no outputs yet: it is being stopped", j.ID), "starling wait "+j.ID
 	case !over:
@@ -130,7 +130,7 @@ func download(ctx context.Context, c *api.Client, j record.Job, rank int, dir st
 	return saved, nil
 }
 
-// outputDir is the directory for an output. The provider's name of an output must be one that the job requested.
+// outputDir returns the directory of an output. A provider's output name must be one of the job's outputs.
 func outputDir(j record.Job, base, output string) (string, error) {
 	local := filepath.FromSlash(strings.TrimPrefix(path.Clean(output), "/"))
 	if !slices.Contains(j.Spec.Outputs, job.Output{Path: output}) || !filepath.IsLocal(local) {

@@ -18,19 +18,19 @@ func newHistory(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "List past jobs and their cost",
-		Long: `Lists all jobs of this peer from its journal, newest first, a page at a time. --since takes a length of
-time (36h, 7d) or a day (2006-01-02, UTC); --state a state, or open or ended.`,
+		Long: `Lists all jobs in this peer's journal, newest first, in pages. --since takes a duration (36h, 7d) or a
+day (2006-01-02, UTC). --state takes a state, or open or ended.`,
 		Example: `  starling job history
   starling job history --since 7d --state failed
   starling job history --name train --limit 200 -o json`,
 		Args: cli.ExactArgs(0),
 	}
 	f := c.Flags()
-	f.StringVar(&since, "since", "", "only jobs that were submitted since then")
-	f.StringVar(&state, "state", "", "only jobs in this state")
-	f.StringVar(&name, "name", "", "only jobs with this in their name")
+	f.StringVar(&since, "since", "", "list only jobs submitted since then")
+	f.StringVar(&state, "state", "", "list only jobs in this state")
+	f.StringVar(&name, "name", "", "list only jobs with this text in their name")
 	f.IntVar(&limit, "limit", 50, "jobs on a page")
-	f.StringVar(&after, "after", "", "go on after a page, with what it ended with")
+	f.StringVar(&after, "after", "", "list the page after this key, which the last page prints")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		q := record.Query{State: state, Name: name, Limit: limit, After: after}
 		if limit < 1 {

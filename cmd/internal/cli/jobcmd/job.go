@@ -25,9 +25,8 @@ func NewJob(a *cli.App, more ...*cobra.Command) *cobra.Command {
 	return cli.Noun(cli.GroupJobs, &cobra.Command{
 		Use:   "job",
 		Short: "Check job files, and control and repeat jobs",
-		Long: `Checks job files, lists past jobs, and controls jobs that run: pauses them, gives them more time,
-forwards their ports. A Ray cluster takes its jobs from Ray's own client: ray job submit, through starling cluster
-port-forward.`,
+		Long: `Checks job files, lists past jobs, and controls running jobs: pauses and extends them, and forwards
+their ports. A Ray cluster takes jobs from Ray's own client: ray job submit, through starling cluster port-forward.`,
 		Example: `  starling job validate job.yaml
   starling job history --since 7d
   starling job port-forward jk3v5q2a 8888`,
@@ -39,8 +38,8 @@ func newJobValidate(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a job file without submitting it",
-		Long: `Reads a job file as submit does and says everything that is wrong with it, each with its field, line
-and column. Shows the job with all defaults filled in. FILE may be - for standard input.`,
+		Long: `Reads a job file as submit does and reports every problem with its field, line and column. Shows the
+job with all defaults. FILE may be - for standard input.`,
 		Example: `  starling job validate job.yaml
   starling job validate -o json job.yaml`,
 		Args: cli.ExactArgs(1),
@@ -57,12 +56,12 @@ and column. Shows the job with all defaults filled in. FILE may be - for standar
 			return a.Show(j, func(t *cli.Table) { jobTable(t, j) })
 		},
 	}
-	c.Flags().BoolVar(&noFiles, "no-files", false, "do not look whether the files it names are there")
+	c.Flags().BoolVar(&noFiles, "no-files", false, "do not check that the files it names exist")
 	return c
 }
 
-// LoadJob reads a job file, "-" for standard input, with its relative paths taken from where it lies, for the network
-// of this home directory.
+// LoadJob reads a job file ("-" for standard input) for the network of this home directory. Relative paths in the file
+// are relative to its directory.
 func LoadJob(a *cli.App, path string) (job.Job, error) {
 	token, err := Token(a)
 	if err != nil {
@@ -91,7 +90,7 @@ func LoadJob(a *cli.App, path string) (job.Job, error) {
 	return j.In(dir), nil
 }
 
-// Token is that of this home directory's network; one of six decimals where no network is known yet.
+// Token is the token of this home directory's network. Without a network it is a token of six decimals.
 func Token(a *cli.App) (jobfile.Token, error) {
 	if err := a.Introduced(); err != nil {
 		return jobfile.Token{}, err
@@ -131,7 +130,7 @@ func inFile(path string, err error) error {
 	return &cli.Error{Code: cli.ExitUsage, Err: &textError{text, err}}
 }
 
-// textError is an error with another text.
+// textError is an error with its text replaced.
 type textError struct {
 	text string
 	err  error
@@ -140,7 +139,7 @@ type textError struct {
 func (e *textError) Error() string { return e.text }
 func (e *textError) Unwrap() error { return e.err }
 
-// checkFiles reports every file that the job names and that is not there.
+// checkFiles reports every missing file of the job.
 func checkFiles(j job.Job) error {
 	var missing []string
 	for _, source := range j.Sources() {

@@ -68,7 +68,7 @@ func (w *world) testFail(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Out), &j); err != nil || j.State != record.Failed || j.Code != record.CodeProgram {
 		t.Errorf("%v: %s", err, r.Out)
 	}
-	w.CLI(t, "get", j.ID, t.TempDir()).Want(t, cli.ExitFailed, `has no outputs`, `^hint: say which directory to keep`)
+	w.CLI(t, "get", j.ID, t.TempDir()).Want(t, cli.ExitFailed, `has no outputs`, `^hint: name the directories to keep`)
 }
 
 func (w *world) testRefused(t *testing.T) {
@@ -170,7 +170,7 @@ func TestRunReturns(t *testing.T) {
 	if err := os.Rename(gate+".new", gate); err != nil {
 		t.Fatal(err)
 	}
-	clitest.Result{Code: <-code, Out: out.String(), Err: errOut.String()}.Want(t, cli.ExitOK, `^j\w+ succeeded in [\d.]+m?s; its peer pays what it owes: starling status j\w+$`)
+	clitest.Result{Code: <-code, Out: out.String(), Err: errOut.String()}.Want(t, cli.ExitOK, `^j\w+ succeeded in [\d.]+m?s; its peer pays the amount due: starling status j\w+$`)
 	if b, err := os.ReadFile(filepath.Join(results, "out", "text")); err != nil || string(b) != "open" {
 		t.Errorf("%q, %v", b, err)
 	}

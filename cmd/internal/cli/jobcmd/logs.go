@@ -17,20 +17,20 @@ func NewLogs(a *cli.App) *cobra.Command {
 	return LogsCommand(a, &cobra.Command{
 		Use:   "logs ID",
 		Short: "Show a job's log",
-		Long: `Writes what the job's programs wrote: their standard output to standard output, the rest to standard
-error. Of several ranks each line begins with the rank; one rank alone is written as it is, byte for byte, but on
-a terminal control characters other than colours are shown as ^[. With -f it goes on until the job has ended; its exit
-code then is that of the job.
+		Long: `Writes the output of the job's programs: their standard output to standard output, the rest to standard
+error. With several ranks each line begins with the rank. The output of a single rank is written unchanged, byte for
+byte; on a terminal, control characters other than colours are shown as ^[. With -f it follows the job until the job
+has ended; the exit code then is that of the job.
 
 --tail shows the last lines of each rank. --since shows the lines that arrived at your peer in that second or later. It
-takes a length of time before now (90s, 36h, 7d), a UTC day (2006-01-02) or a time (2006-01-02T15:04:05Z). With both,
---tail counts the lines since then.`,
+takes a duration before now (90s, 36h, 7d), a UTC day (2006-01-02) or a time (2006-01-02T15:04:05Z). With both, --tail
+counts the lines since then.`,
 		Example: `  starling logs jk3v5q2a
   starling logs -f --tail 20 jk3v5q2a
   starling logs --since 10m jk3v5q2a
   starling logs --rank 2 jk3v5q2a > rank2.txt`,
 		GroupID: cli.GroupJobs,
-	}, "job", "of one rank only", func(ctx context.Context, c *api.Client, id string) (record.Job, error) {
+	}, "job", "show one rank only", func(ctx context.Context, c *api.Client, id string) (record.Job, error) {
 		return api.GetJob.Call(ctx, c, api.ByID{ID: id})
 	})
 }
@@ -73,22 +73,22 @@ func LogsCommand(a *cli.App, c *cobra.Command, what, one string, find func(conte
 		return logs(a, ctx, client, j, q)
 	}
 	f := c.Flags()
-	f.BoolVarP(&q.Follow, "follow", "f", false, "go on until the "+what+" has ended")
+	f.BoolVarP(&q.Follow, "follow", "f", false, "follow the log until the "+what+" has ended")
 	f.IntVar(&q.Rank, "rank", cli.AllRanks, one)
-	f.StringVar(&since, "since", "", "only since `TIME` or for so long: 10m, 7d, 2006-01-02T15:04:05Z")
-	f.IntVar(&tail, "tail", 0, "only the last `N` lines of each rank")
+	f.StringVar(&since, "since", "", "show lines since `TIME`: 10m, 7d, 2006-01-02T15:04:05Z")
+	f.IntVar(&tail, "tail", 0, "show only the last `N` lines of each rank")
 	return c
 }
 
-// logs writes the part q of the log of one rank or of all. With Follow it goes on until the job has ended; the error
-// then says how.
+// logs writes the part q of the log of one rank or of all ranks. With Follow it runs until the job has ended, and
+// returns the job's error.
 func logs(a *cli.App, ctx context.Context, client *api.Client, j record.Job, q api.Log) error {
 	err := copyLogs(ctx, client, j, q, cli.Plain(a.Out), cli.Plain(a.Err))
 	if !q.Follow {
 		return err
 	}
 	if ctx.Err() != nil {
-		a.Say("the job goes on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`", j.ID)
+		a.Say("the job runs on. Come back with `starling logs -f %s`, end it with `starling stop %[1]s`", j.ID)
 		return nil
 	}
 	if err != nil {
@@ -106,7 +106,7 @@ func NewStop(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stop ID...",
 		Short: "End jobs and pay their cost so far",
-		Long: `Tells the job's programs to end, gives the leases back and pays what was metered until then. Returns at
+		Long: `Stops the job's programs, returns the leases and pays for the time metered until then. Returns at
 once; --wait waits until the payment is final. Stopping a job that has ended does nothing.`,
 		Example: `  starling stop jk3v5q2a
   starling stop --wait jk3v5q2a`,
@@ -126,7 +126,7 @@ once; --wait waits until the payment is final. Stopping a job that has ended doe
 			return Stop(a, ctx, client, args, wait)
 		},
 	}
-	c.Flags().BoolVar(&wait, "wait", false, "until it has ended and everything is paid")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until it has ended and everything is paid")
 	return c
 }
 
@@ -164,7 +164,7 @@ func NewWait(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "wait ID",
 		Short: "Wait until a job has ended and is paid",
-		Long: `Waits for a job's end, says in one line what became of it, and exits as run would have: 0 when the job
+		Long: `Waits for a job's end, prints its outcome in one line, and has the exit code of run: 0 if the job
 succeeded.`,
 		Example: `  starling wait jk3v5q2a && starling get jk3v5q2a results
   timeout 10m starling wait jk3v5q2a`,

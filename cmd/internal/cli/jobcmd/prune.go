@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 )
 
-// pruned are the jobs that ended long ago, each removed, to be removed, or kept for a reason.
+// pruned lists old ended jobs: removed, to be removed, or kept for a reason.
 type pruned struct {
 	Jobs   []prunedJob `json:"jobs"`
 	DryRun bool        `json:"dryRun"`
@@ -25,7 +25,7 @@ type prunedJob struct {
 	State record.State `json:"state"`
 	Ended time.Time    `json:"ended"`
 	api.RemovedJob
-	Kept string `json:"kept,omitempty"` // the reason; empty: it is removed, or would be
+	Kept string `json:"kept,omitempty"` // reason; empty if the job is or would be removed
 }
 
 func newPrune(a *cli.App) *cobra.Command {
@@ -35,10 +35,10 @@ func newPrune(a *cli.App) *cobra.Command {
 		Use:   "prune",
 		Short: "Remove old jobs with their logs and outputs",
 		Long: `Removes this peer's jobs that ended long ago: their records, receipts, logs and outputs. A job stays
-while money of it is under way, and an output stays while another job needs it. Removed jobs are no longer in
-job history and wallet spend, and their proofs can no longer be exported: starling proof export saves them.
+while a payment of it is pending, and an output stays while another job needs it. Removed jobs disappear from
+job history and wallet spend, and their proofs can no longer be exported: save them first with starling proof export.
 
---older-than is the time since a job's end, at least 24h: limits of a day count its cost until then.`,
+--older-than is the time since a job's end, at least 24h: the limits per day count its cost until then.`,
 		Example: `  starling job prune --dry-run
   starling job prune --older-than 30d`,
 	}, 0, func(ctx context.Context, p cli.Peer, _ []string) (pruned, error) {
@@ -51,12 +51,12 @@ job history and wallet spend, and their proofs can no longer be exported: starli
 		p.table(t)
 		a.Say("%s", p.summary())
 	})
-	c.Flags().StringVar(&older, "older-than", "7d", "only jobs that ended so long ago: 36h, 30d")
-	c.Flags().BoolVar(&dry, "dry-run", false, "remove nothing; show the jobs that would be removed")
+	c.Flags().StringVar(&older, "older-than", "7d", "least time since a job's end: 36h, 30d")
+	c.Flags().BoolVar(&dry, "dry-run", false, "show the jobs that would be removed; remove nothing")
 	return c
 }
 
-// prune removes the jobs that ended before a time, the newest first. A dry run finds them only.
+// prune removes the jobs that ended before a time, the newest first. A dry run only lists them.
 func prune(ctx context.Context, p cli.Peer, before time.Time, dry bool) (pruned, error) {
 	out := pruned{Jobs: []prunedJob{}, DryRun: dry}
 	all, err := p.Client.Jobs(ctx, record.Query{State: "ended", Limit: record.PageMax})

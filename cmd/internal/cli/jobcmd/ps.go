@@ -24,8 +24,8 @@ func NewPs(a *cli.App) *cobra.Command {
 		Use:        "ps",
 		SuggestFor: []string{"ls", "list", "jobs"},
 		Short:      "List the jobs of this peer",
-		Long: `Lists the jobs that have not ended, newest first. Ids are shortened to what is unique here; every
-command takes them so.`,
+		Long: `Lists the jobs that have not ended, newest first. Ids are shortened to their unique beginnings; every
+command accepts those.`,
 		Example: `  starling ps
   starling ps -a -o json
   starling stop $(starling ps -q)`,
@@ -60,8 +60,8 @@ command takes them so.`,
 			return a.Show(jobs, func(t *cli.Table) { psTable(t, g, jobs, Shortest(jobs)) })
 		},
 	}
-	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
-	c.Flags().BoolVarP(&ids, "quiet", "q", false, "whole ids only")
+	c.Flags().BoolVarP(&all, "all", "a", false, "include ended jobs")
+	c.Flags().BoolVarP(&ids, "quiet", "q", false, "print whole ids only")
 	return c
 }
 
@@ -99,7 +99,7 @@ func psTable(t *cli.Table, g market.Genesis, jobs []record.Job, short map[string
 	}
 }
 
-// checkedText is how far a job's results are checked, for a table.
+// checkedText is the progress of the check of a job's results, for a table.
 func checkedText(j record.Job) string {
 	if text := j.VerifyText(); text != "" {
 		return cli.Clip(text, 60)
@@ -110,7 +110,7 @@ func checkedText(j record.Job) string {
 // unitsText is the kind of units, for a table: "gpu/l4 NVIDIA L4 (simulated)".
 func unitsText(u record.Units) string {
 	text := string(u.Class)
-	if u.Class.Family() != u.Class && u.Model != "" { // of a CPU the model says too little to take the room
+	if u.Class.Family() != u.Class && u.Model != "" { // a CPU's model is too long for its information
 		text += " " + u.Model
 	}
 	if u.Simulated {
@@ -122,7 +122,7 @@ func unitsText(u record.Units) string {
 	return text
 }
 
-// Shortest gives every job the shortest beginning of its id that is unique among all, at least 8 characters.
+// Shortest maps every job to the shortest unique prefix of its id, at least 8 characters.
 func Shortest(jobs []record.Job) map[string]string {
 	out := make(map[string]string, len(jobs))
 	for _, j := range jobs {
@@ -148,9 +148,8 @@ func NewStatus(a *cli.App) *cobra.Command {
 	return cli.Ask(a, &cobra.Command{
 		Use:        "status ID",
 		SuggestFor: []string{"show", "inspect", "describe"},
-		Short:      "Show one job: its ranks, rounds and money",
-		Long: `Shows where a job stands, who runs each rank and how that provider was found, and what the job has
-cost so far.`,
+		Short:      "Show one job: its ranks, rounds and cost",
+		Long:       `Shows a job's state, the provider of each rank with its route, and the cost of the job so far.`,
 		Example: `  starling status jk3v5q2a
   starling status jk3v5q2a -o json`,
 		GroupID: cli.GroupJobs,
@@ -188,7 +187,7 @@ func RankState(r record.Rank) string {
 	case r.Live.Phase == "pulling":
 		text = "pulling"
 		if r.Live.PullTotal > 0 {
-			hi, lo := bits.Mul64(100, min(r.Live.Pulled, r.Live.PullTotal)) // the provider's numbers may be any
+			hi, lo := bits.Mul64(100, min(r.Live.Pulled, r.Live.PullTotal)) // the provider's numbers are not validated
 			percent, _ := bits.Div64(hi, lo, r.Live.PullTotal)
 			text += fmt.Sprintf(" %d%%", percent)
 		}
@@ -211,7 +210,7 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 	row("job", j.ID)
 	row("name", j.Spec.Name)
 	if c := j.Spec.Cluster; c != nil {
-		row("cluster", c.Engine+", `starling cluster status "+j.ID+"` shows how its members reach each other")
+		row("cluster", c.Engine+", `starling cluster status "+j.ID+"` shows the connectivity of its members")
 	}
 	row("key", j.Key)
 	row("repeats", j.Rerun)
@@ -220,7 +219,7 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 		state += ", then " + string(j.Outcome)
 	}
 	if j.Paused && j.State == record.Running {
-		state += ", paused; its units are held and paid for, `starling job resume " + j.ID + "` lets it go on"
+		state += ", paused; its units are held and paid for, `starling job resume " + j.ID + "` resumes it"
 	}
 	if j.Stopping && !j.State.Ended() {
 		state += ", stopping"

@@ -22,10 +22,10 @@ import (
 func NewQuote(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "quote [flags] FILE|MODULE|IMAGE",
-		Short: "Ask the market for the cost of a job",
-		Long: `Publishes the order of the job, and shows which providers would take it at which price. Nothing is
-uploaded, reserved or paid. starling run --dry-run does the same. FILE is a job file (.yaml, .yml, .json, or - for
-standard input); with a program the flags of starling run say the rest.`,
+		Short: "Estimate the cost of a job",
+		Long: `Publishes the order of the job, and shows the providers that would accept it, with their prices.
+Nothing is uploaded, reserved or paid. starling run --dry-run does the same. FILE is a job file (.yaml, .yml, .json, or
+- for standard input); for a program, describe the job with the flags of starling run.`,
 		Example: `  starling quote job.yaml
   starling quote -n 4 --timeout 2h --max-price 0.05 train.wasm
   starling quote --gpus h100:8 --max-price 3 ghcr.io/acme/train:v1 -o json`,
@@ -43,7 +43,7 @@ standard input); with a program the flags of starling run say the rest.`,
 	return c
 }
 
-// quoted is the job that a quote is asked for.
+// quoted is a job for which quotes are requested.
 func quoted(a *cli.App, ctx context.Context, flags *jobfile.Flags, arg string) (job.Job, error) {
 	if arg == "-" || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) {
 		if !reflect.DeepEqual(*flags, jobfile.Flags{}) {
@@ -81,17 +81,17 @@ func quote(a *cli.App, ctx context.Context, spec job.Job) error {
 	}
 	if !q.Places {
 		a.WarnAlone(ctx, client)
-		return &cli.Error{Code: cli.ExitNoMatch, Err: fmt.Errorf("the job could not be placed now: %s", q.Reason)}
+		return &cli.Error{Code: cli.ExitNoMatch, Err: fmt.Errorf("the job cannot be placed now: %s", q.Reason)}
 	}
 	return nil
 }
 
-// lamportsText is a job's cost besides tokens.
+// lamportsText is a job's cost in SOL.
 func lamportsText(l record.Lamports) string {
 	text := "and of the peer's SOL about " + chain.FormatSOL(l.Fees) + " for fees, at most " +
-		chain.FormatSOL(l.Most) + " where others bid for places in blocks"
+		chain.FormatSOL(l.Most) + " if priority fees rise"
 	if l.Rent > 0 {
-		text += ", and " + chain.FormatSOL(l.Rent) + " for rent, which comes back"
+		text += ", and " + chain.FormatSOL(l.Rent) + " for rent, which is refunded"
 	}
 	return text
 }

@@ -22,22 +22,22 @@ func newRerun(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rerun ID",
 		Short: "Run a job once more",
-		Long: `Submits a job of this peer again, under a new id: the same program, inputs and secrets, which this peer
-still has, with what the flags change. A budget that was the most the job could cost becomes that of the changed job.`,
+		Long: `Submits a job of this peer again, under a new id, with the stored program, inputs and secrets, and with
+the changes in the flags. A budget that equalled the highest possible cost is recomputed for the changed job.`,
 		Example: `  starling job rerun jk3v5q2a
   starling job rerun jk3v5q2a --count 8 --max-price 0.08
   starling job rerun -d jk3v5q2a --timeout 4h`,
 		Args: cli.ExactArgs(1),
 	}
 	f := c.Flags()
-	f.Uint32VarP(&count, "count", "n", 0, "other number of ranks")
-	f.StringVar(&price, "max-price", "", "other highest price for a unit in an hour, in tokens")
-	f.StringVar(&budget, "budget", "", "other budget, in tokens")
-	f.DurationVar(&queue, "queue-timeout", 0, "other time until all ranks have a lease")
-	f.DurationVar(&run, "timeout", 0, "other time from then on")
-	f.BoolVarP(&o.Detach, "detach", "d", false, "do not wait for the job, print its id")
+	f.Uint32VarP(&count, "count", "n", 0, "new number of ranks")
+	f.StringVar(&price, "max-price", "", "new highest price of a unit-hour, in tokens")
+	f.StringVar(&budget, "budget", "", "new budget, in tokens")
+	f.DurationVar(&queue, "queue-timeout", 0, "new time until all ranks have a lease")
+	f.DurationVar(&run, "timeout", 0, "new run time after that")
+	f.BoolVarP(&o.Detach, "detach", "d", false, "do not wait for the job; print its id")
 	o.WaitFlag(c)
-	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
+	f.StringVar(&o.save, "save", "", "download the outputs to this directory on success")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := o.Check(); err != nil {
 			return err

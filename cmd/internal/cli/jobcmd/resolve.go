@@ -16,12 +16,12 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// statusEvery is how many bytes come from one report of progress to the next.
+// statusEvery is the number of bytes between two progress reports.
 const statusEvery = 4 << 20
 
-// resolver finds the contents of sources of the web, and shows their digests.
+// resolver resolves web sources to contents, and shows their digests.
 type resolver struct {
-	peer *api.Client // stores files that no provider could read
+	peer *api.Client // stores files that providers cannot read
 	web  *web.Client
 	hub  hub.Client
 }
@@ -46,7 +46,7 @@ func (r resolver) resolve(ctx context.Context, source string, p *cli.Progress) (
 	return r.read(ctx, source, source, p)
 }
 
-// read reads a URL once for its digest, by the rules of providers. name is the source that has the URL.
+// read reads a URL once for its digest, by the rules of providers. name is the source that contains the URL.
 func (r resolver) read(ctx context.Context, name, url string, p *cli.Progress) (job.Blob, error) {
 	var shown int64 = -statusEvery
 	id, size, err := r.web.Sum(ctx, url, func(done, total int64) {
@@ -81,13 +81,13 @@ func unread(url string, err error) error {
 		"download it, and give the file; or give its digest, %s#sha256=…, if providers can read it", web.Public(url))
 }
 
-// ofHub asks the hub for a file. One that only the user's token opens is stored on the peer.
+// ofHub requests a file from the hub. A file that needs the user's token is stored on the peer.
 func (r resolver) ofHub(ctx context.Context, source string, p *cli.Progress) (job.Blob, error) {
 	f, err := hub.Parse(source)
 	if err != nil {
 		return job.Blob{}, &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
-	p.Status("asking the hub for %s", source)
+	p.Status("requesting %s from the hub", source)
 	found, err := r.hub.Find(ctx, f)
 	if err != nil {
 		return job.Blob{}, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", source, err)}

@@ -23,24 +23,23 @@ type SubmitOptions struct {
 	Detach, DryRun bool
 	save           string
 	wait           string // a key of untils
-	guards         bool   // the user said how many guardians there are to be
+	guards         bool   // the user set the number of guardians
 }
 
 func (o *SubmitOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVarP(&o.Detach, "detach", "d", false,
-		"do not wait for the job: hand it to guardians, which keep it going without this computer, and print its id")
+		"give the job to guardians and print its id; do not wait")
 	f.BoolVar(&o.DryRun, "dry-run", false,
-		"ask the market what the job would cost, as starling quote does, and order nothing")
+		"estimate the cost as starling quote does; order nothing")
 	o.WaitFlag(c)
-	f.StringVar(&o.save, "save", "", "download the outputs into this directory when the job succeeded")
+	f.StringVar(&o.save, "save", "", "download the outputs to this directory on success")
 }
 
 // WaitFlag adds --wait.
 func (o *SubmitOptions) WaitFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.wait, "wait", "result",
-		"return when the result is there, or with paid when all that it owes is paid and the rest of its money is "+
-			"back, too")
+		"return at the result, or with paid after payment and refund")
 }
 
 // Check refuses flags that contradict each other.
@@ -60,22 +59,26 @@ func (o *SubmitOptions) Check() error {
 }
 
 const followLong = `
-With -d a job gets guardians where the network pays from escrows: three peers that keep it going when this computer
-and the peer it was given to are gone. A majority of them pays for finished work and takes standbys for lost ranks.
-They keep the result until you are back.
+With -d a job gets guardians if the network pays from escrows: three peers that run it without this computer and the
+peer it was submitted to. A majority of them pays for finished work and replaces lost ranks with standbys. They keep
+the result until you are back. If fewer than the default of three are found, the job runs without guardians.
+
+--verify replicate has other providers repeat some results, drawn from the chain's blocks. It runs the program
+deterministically, and needs a module, --out and a network with a chain. --probes measures whether the units are shared,
+in at most a thousandth of the time, and warns or moves the rank to another provider.
 
 Every source file is uploaded to the peer first, and providers get it from there. A source may also be an https:// URL:
-providers read it from the internet, once for all ranks, and no program sees other bytes than those of its SHA-256. That
-is given as https://HOST/PATH#sha256=HEX. Without it this command reads the URL once, and shows the SHA-256. A file of
+providers read it from the internet, once for all ranks, and verify its SHA-256 before a program reads it. Give the
+SHA-256 as https://HOST/PATH#sha256=HEX. Without it this command reads the URL once, and shows the SHA-256. A file of
 the Hugging Face hub is hf://OWNER/MODEL[@REVISION]/PATH, or hf://datasets/OWNER/NAME/PATH; the hub has its SHA-256.
-HF_TOKEN opens gated files: providers get signed URLs of them, which hold for about an hour, and never the token.
+HF_TOKEN opens gated files: providers get signed URLs of them, valid for about an hour, and never the token.
 
-Then the job's log is shown until it ends: its standard output here on standard output, the rest on standard error, each
-line with its rank where there are several. An interrupt detaches; the job goes on. The exit code is 0 when the job
-succeeded, else it says why not (starling --help has the list).
+The command then shows the job's log until the job ends: its standard output on standard output, the rest on standard
+error, each line with its rank if there are several. An interrupt detaches; the job runs on. The exit code is 0 if the
+job succeeded, else the code of the failure (starling --help has the list).
 
-It returns when the result is there. The peer then pays the cost of the job and takes the rest of its money back,
-which lasts until the chain has made that final. starling status shows it; --wait paid and starling wait wait for it.`
+The command returns when the result is there. The peer then pays the cost of the job and refunds the rest of its
+deposit, until the chain has finalized both. starling status shows this; --wait paid and starling wait wait for it.`
 
 // NewRun makes the command `starling run`.
 func NewRun(a *cli.App) *cobra.Command {
@@ -83,22 +86,21 @@ func NewRun(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [flags] MODULE|IMAGE [-- ARGS]",
 		Short: "Run a program on other peers",
-		Long: `Orders leases, runs MODULE, a WASI program, or IMAGE, a container image, on all of them with ARGS,
-meters and pays. Where IMAGE has a tag and no digest, as in debian:12, all run what the tag means when the job is
+		Long: `Orders leases, runs MODULE (a WASI program) or IMAGE (a container image) on all of them with ARGS,
+meters and pays. If IMAGE has a tag and no digest, as debian:12, the tag is resolved once, when the job is
 submitted.` + followLong + `
 
-A WASI program runs in a process of its own, which Linux confines beside the program's sandbox: it has the job's files,
-no sockets and no other program. A container has no way outside without --network internet, and its HEALTHCHECK means
-nothing. Where the provider's engine is set up for it, an image otherwise runs as it is: its USER with its HOME, and a
-root that can be written. Elsewhere, and with GPUs, USER means nothing, the root is read-only, and /tmp and /run are in
-memory.
+A WASI program runs in a process of its own, which Linux confines beside the program's sandbox. It has the job's files,
+no sockets and no other program. A container has no network access without --network internet, and its HEALTHCHECK is
+ignored. If the provider's engine is set up for it, an image runs unchanged: with its USER and HOME, and a writable
+root. On other providers, and with GPUs, USER is ignored, the root is read-only, and /tmp and /run are in memory.
 
-All files that a program writes share the disk of its lease: outputs (--out), a container's root, and /scratch, for
-which --scratch asks. TMPDIR names that; it is empty at each start, and nobody keeps it.
+All files that a program writes share the disk of its lease: outputs (--out), a container's root, and /scratch, with
+the size of --scratch. TMPDIR is /scratch; it is empty at each start and is not kept.
 
-An order tells its topic which keys want how many units of what kind for how long, and no address, price or budget. The
-providers that are asked, and readers of the chain, learn who pays whom. The provider of a rank sees its program and
-files.`,
+An order publishes the buyer's keys and the number, kind and duration of the units on its topic, and no address, price
+or budget. Providers that are asked for a quote, and readers of the chain, see the payer and the payees. The provider
+of a rank sees its program and files.`,
 		Example: `  starling run --max-price 0.05 hello.wasm
   starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results \
     train.wasm -- --steps 200
@@ -149,7 +151,7 @@ func NewSubmit(a *cli.App) *cobra.Command {
 		Use:   "submit FILE",
 		Short: "Run a job from a job file",
 		Long: `Reads a job file (FILE may be - for standard input), orders leases, runs it, meters and pays. Relative
-paths in the file are taken from where it lies. Unknown fields and values out of range are refused with their line.
+paths are relative to the file's directory. Unknown fields and values out of range are refused with their line.
 
   apiVersion: v1
   kind: Job
@@ -157,17 +159,17 @@ paths in the file are taken from where it lies. Unknown fields and values out of
   spec:
     module: build/words.wasm                a WASI program; or image: ghcr.io/acme/train:v1
     args: [--fast]
-    count: 3                                ranks, taken all or none
+    count: 3                                number of ranks, leased all or none
     resources: {class: cpu, memory: 256Mi}  or gpus: 1, cpu: 0.5, disk: 1Gi, units: 2
     inputs:
       - {src: "parts/{rank}.txt", dst: /in/part.txt}
       - {src: "https://example.org/words.bin", sha256: 9f86d0…, dst: /in/words.bin}
     outputs: [{src: /out}]
-    scratch: 50Gi                           room at /scratch that nobody keeps
+    scratch: 50Gi                           temporary space at /scratch
     timeouts: {queue: 2m, run: 10m}
     payment: {maxPrice: 0.05/unit-hour, budget: 0.03}
 
-The flags of starling run have a field each; starling job validate shows a job with all defaults.` + followLong,
+Every flag of starling run has a field; starling job validate shows a job with all defaults.` + followLong,
 		Example: `  starling submit job.yaml
   starling submit --dry-run job.yaml
   starling submit --save results job.yaml
@@ -187,7 +189,7 @@ The flags of starling run have a field each; starling job validate shows a job w
 	return c
 }
 
-// Submit hands a job in and follows it as far as the options say.
+// Submit submits a job and follows it according to the options.
 func Submit(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -205,7 +207,7 @@ func Submit(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) erro
 	return Submitted(a, ctx, c, g, j, o)
 }
 
-// HandIn uploads a job's files and submits it, detached as the options say.
+// HandIn uploads a job's files and submits it, detached if the options require it.
 func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *api.Client, g market.Genesis,
 	j record.Job, err error) {
 	if err = checkFiles(spec); err != nil {
@@ -233,7 +235,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 	wanted := o.Detach && !o.guards && !g.Free && spec.Cluster == nil
 	if wanted && (len(spec.Secrets) > 0 || spec.Registry != nil) {
 		wanted = false
-		a.Say("warning: a job with secrets has no guardians: it goes on only while the peer that it was given to runs")
+		a.Say("warning: a job with secrets has no guardians: it runs only while the peer that it was given to runs")
 	}
 	if wanted {
 		spec = spec.Guarded(guardiansOfDetached)
@@ -259,7 +261,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 	j, err = submit()
 	if err == nil && wanted && (j.Outcome == record.Failed || j.State == record.Failed) && !j.Detached.Engaged {
 		a.Say("warning: job %s found no guardians, and stays in the history as failed: %s", j.ID, j.Reason)
-		a.Say("warning: the job is submitted again without guardians: it goes on only while the peer that it " +
+		a.Say("warning: the job is submitted again without guardians: it runs only while the peer that it " +
 			"was given to runs")
 		spec = spec.Guarded(0)
 		j, err = submit()
@@ -267,10 +269,10 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 	return c, g, j, err
 }
 
-// guardiansOfDetached is how many guardians a detached job has that does not say.
+// guardiansOfDetached is the number of guardians of a detached job that sets none.
 const guardiansOfDetached = 3
 
-// untilHeld waits until a job with guardians goes on without this computer, or has ended before.
+// untilHeld waits until the job runs without this computer, or has ended.
 func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j record.Job) (record.Job, error) {
 	if j.Detached == nil {
 		return j, nil
@@ -287,7 +289,7 @@ func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j record.Job) (re
 			return j, nil
 		case j.Detached.Held:
 			p.Clear()
-			a.Say("%d guardians hold the job: it goes on without this computer", len(j.Detached.Guardians))
+			a.Say("%d guardians hold the job: it runs without this computer", len(j.Detached.Guardians))
 			return j, nil
 		case !j.Detached.Engaged:
 			p.Status("job %s: finding %d guardians", j.ID, j.Spec.Guardians)
@@ -306,7 +308,7 @@ func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j record.Job) (re
 	}
 }
 
-// Submitted follows a job that was handed in as far as the options say.
+// Submitted follows a submitted job according to the options.
 func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job, o SubmitOptions) error {
 	if j.Warning != "" {
 		a.Say("warning: %s", j.Warning)
@@ -322,7 +324,7 @@ func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis,
 	return followToEnd(a, ctx, c, g, j, untils[o.wait], o.save)
 }
 
-// followToEnd shows a job's log until it is over, then its outcome.
+// followToEnd shows a job's log until the job is over, then its outcome.
 func followToEnd(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job, over until,
 	save string) error {
 	j, err := follow(a, ctx, c, g, j, over)

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// values reads the secrets that a job names. Its errors contain none of them.
+// values reads the secrets of a job. Its errors contain none of them.
 func values(a *cli.App, ctx context.Context, j job.Job) (job.Values, error) {
 	var v job.Values
 	for _, s := range j.Secrets {
@@ -23,7 +23,7 @@ func values(a *cli.App, ctx context.Context, j job.Job) (job.Values, error) {
 		if v.Secrets == nil {
 			v.Secrets = map[string][]byte{}
 		}
-		if s.Env != "" { // a file's last line end is not part of a variable
+		if s.Env != "" { // the newline at the end of a file is not part of a variable
 			b = bytes.TrimRight(b, "\r\n")
 		}
 		v.Secrets[s.Name] = b
@@ -57,7 +57,7 @@ func values(a *cli.App, ctx context.Context, j job.Job) (job.Values, error) {
 	return v, v.CheckFor(j)
 }
 
-// secret reads one value from where it is.
+// secret reads one value from its source.
 func secret(a *cli.App, from string) ([]byte, error) {
 	if name, ok := strings.CutPrefix(from, job.FromEnv); ok {
 		value := a.Getenv(name)

@@ -45,7 +45,7 @@ func upload(
 	return out, nil
 }
 
-// uploadOne stores a file as it is, or a directory as the archive that blob.Pack makes of it.
+// uploadOne stores a file unchanged, or a directory as an archive of blob.Pack.
 func uploadOne(ctx context.Context, c *api.Client, path string) (job.Blob, error) {
 	info, err := os.Stat(path)
 	if err != nil {

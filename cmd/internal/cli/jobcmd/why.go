@@ -20,12 +20,12 @@ func NewWhy(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "why ID",
 		Short: "Explain how a job's providers were chosen",
-		Long: `Shows the decision trace of a job: for every order the quotes that came in with their route, price and
-delay, the providers that declined, were silent or did not fit with the reason, and who was chosen for which rank;
-then what happened since. -o json has every step.
+		Long: `Shows the decision trace of a job. For every order it lists the quotes with route, price and delay, the
+providers that declined, did not answer or did not fit, with the reason, and the chosen provider of each rank; then the
+events since. -o json has every step.
 
-The route says how a quote came about: direct, the provider was known and asked over a stream; gossip, it heard the
-order on its class's topic.`,
+The route of a quote is direct (the provider was known and the order was sent on a stream) or gossip (the provider
+received the order on the topic of its class).`,
 		Example: `  starling why jk3v5q2a
   starling why jk3v5q2a -o json`,
 		GroupID: cli.GroupJobs,
@@ -51,7 +51,7 @@ order on its class's topic.`,
 	}
 }
 
-// whyTable groups the steps of a trace: each order with its answers, and between the orders the events in time.
+// whyTable groups the steps of a trace: each order with its answers, and the events between orders.
 func whyTable(t *cli.Table, j record.Job, steps []record.Step) {
 	var answers []answer
 	flush := func() {
@@ -91,14 +91,14 @@ func whyTable(t *cli.Table, j record.Job, steps []record.Step) {
 	flush()
 }
 
-// answer is one provider's answer to one order, with all the ways on which it came.
+// answer is one provider's answer to one order, with the routes on which it arrived.
 type answer struct {
 	provider, price, detail string
 	kind                    record.StepKind
 	ways                    []string // "direct in 5ms"
 }
 
-// merge adds a step to the answers. A provider without an answer so far counts as asked.
+// merge adds a step to the answers. A provider without an earlier answer counts as asked.
 func merge(answers []answer, s record.Step) []answer {
 	at := slices.IndexFunc(answers, func(a answer) bool {
 		return a.provider == s.Provider && (a.kind == record.StepAsked || s.Kind == record.StepAsked ||
@@ -106,7 +106,7 @@ func merge(answers []answer, s record.Step) []answer {
 	})
 	if at < 0 {
 		answers = append(answers, answer{provider: s.Provider, kind: record.StepAsked,
-			detail: "had not answered when there were enough quotes"})
+			detail: "no answer before there were enough quotes"})
 		at = len(answers) - 1
 	}
 	if s.Kind == record.StepAsked {
@@ -124,7 +124,7 @@ func merge(answers []answer, s record.Step) []answer {
 	return answers
 }
 
-// answerTable lists the quotes as they came, then everybody else with the reason.
+// answerTable lists the quotes in order of arrival, then the other providers with the reason.
 func answerTable(t *cli.Table, answers []answer) {
 	if len(answers) == 0 {
 		return

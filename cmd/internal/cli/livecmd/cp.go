@@ -26,11 +26,11 @@ func NewCp(a *cli.App) *cobra.Command {
 		Use:   "cp ID:PATH LOCAL | cp LOCAL ID:PATH",
 		Short: "Copy files out of a running job, or into it",
 		Long: `Copies a file or directory between a running program and this machine, as docker cp does: into LOCAL if
-that is a directory, else to its name. What can be reached is below the job's inputs and outputs; only below outputs
-can be written, and within the lease's disk. With - for LOCAL a tar archive goes to standard output, or comes from
-standard input.
+LOCAL is a directory, else to that name. Only the job's inputs and outputs can be read, and only outputs can be
+written, within the lease's disk. If LOCAL is -, a tar archive is written to standard output or read from standard
+input.
 
-When the job has ended its outputs are fetched with get.`,
+After the job has ended, download its outputs with starling get.`,
 		Example: `  starling cp jk3v5q2a:/out/model.ckpt .
   starling cp --rank 2 jk3v5q2a:/out logs
   starling cp stop-here jk3v5q2a:/out
@@ -41,7 +41,7 @@ When the job has ended its outputs are fetched with get.`,
 			from, fromPath, out := remotePath(args[0])
 			to, toPath, in := remotePath(args[1])
 			if out == in {
-				return cli.WithHint(cli.Usagef("one of the two must be ID:PATH, with a path that begins with /, and "+
+				return cli.WithHint(cli.Usagef("one argument must be ID:PATH, with an absolute PATH, and "+
 					"the other a file here"), "%s", c.UseLine())
 			}
 			client, err := a.Client()
@@ -54,7 +54,7 @@ When the job has ended its outputs are fetched with get.`,
 			return copyIn(a, c.Context(), client, args[0], to, rank, toPath)
 		},
 	}
-	c.Flags().IntVar(&rank, "rank", 0, "of this rank")
+	c.Flags().IntVar(&rank, "rank", 0, "copy from or to this rank")
 	return c
 }
 
@@ -89,11 +89,11 @@ func copyOut(a *cli.App, ctx context.Context, client *api.Client, id string, ran
 		w.CloseWithError(err)
 		sent <- err
 	}()
-	// The peer passes no more on than the lease's disk, and Unpack writes no more than it reads.
+	// The peer forwards at most the lease's disk, and Unpack writes at most its input.
 	u, err := live.Unpack(r, root, ".", as, math.MaxInt64>>1, false)
 	_ = r.CloseWithError(errStopCopy)
 	if said := <-sent; said != nil && !errors.Is(said, errStopCopy) {
-		err = said // why the archive is cut
+		err = said // the reason why the archive is incomplete
 	}
 	if err != nil {
 		return err
@@ -105,9 +105,9 @@ func copyOut(a *cli.App, ctx context.Context, client *api.Client, id string, ran
 	return nil
 }
 
-var errStopCopy = errors.New("the archive is not read any more")
+var errStopCopy = errors.New("reading the archive was stopped")
 
-// localTarget returns the target directory of a copy and the name of its first element there, "" for its own name.
+// localTarget returns the target directory of a copy and the name of the first element there; "" keeps its own name.
 func localTarget(file, local string) (dir, as string, err error) {
 	info, err := os.Stat(local)
 	switch {

@@ -1,4 +1,4 @@
-// Package livecmd has the commands on a job while it runs: exec, cp, port-forward, pause, resume, extend, probe.
+// Package livecmd has the commands on a running job: exec, cp, port-forward, pause, resume, extend, probe.
 package livecmd
 
 import (
@@ -26,11 +26,11 @@ func NewExec(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec ID [flags] -- COMMAND [ARG...]",
 		Short: "Run a command beside a job's program, in its sandbox",
-		Long: `Runs one more command where the program of a rank runs: in its container, under its limits, with its
-files. The exit code is the command's. -i passes standard input on, -t gives the command a terminal; -it together are
-a shell as docker has it.
+		Long: `Runs one more command beside the program of a rank: in its container, under its limits, with its files.
+The exit code is that of the command. -i forwards standard input, -t gives the command a terminal; -it opens a shell,
+as in docker.
 
-The command ends with this one, and at the latest with the rank's program. Not every runtime can do it: wasm cannot.`,
+The command ends with this one, and at the latest with the rank's program. The wasm runtime does not support it.`,
 		Example: `  starling exec jk3v5q2a -- nvidia-smi
   starling exec -it jk3v5q2a -- bash
   starling exec --rank 2 jk3v5q2a -- sh -c 'tail -n 3 /out/loss.csv'`,
@@ -57,11 +57,11 @@ The command ends with this one, and at the latest with the rank's program. Not e
 			return Exec(a, c.Context(), client, args[0], rank, p, stdin)
 		},
 	}
-	c.Flags().IntVar(&rank, "rank", 0, "beside the program of this rank")
-	c.Flags().BoolVarP(&stdin, "interactive", "i", false, "pass standard input on")
+	c.Flags().IntVar(&rank, "rank", 0, "run beside the program of this rank")
+	c.Flags().BoolVarP(&stdin, "interactive", "i", false, "forward standard input")
 	c.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
 	c.Flags().StringArrayVarP(&env, "env", "e", nil, "NAME=VALUE, on top of the program's environment")
-	c.Flags().StringVarP(&dir, "workdir", "w", "", "where the command starts (default: where the program did)")
+	c.Flags().StringVarP(&dir, "workdir", "w", "", "working directory (default that of the program)")
 	return c
 }
 
@@ -73,7 +73,7 @@ func ProgramOf(args, env []string, dir string, tty bool) (live.Program, error) {
 	return p, err
 }
 
-// variables reads NAME=VALUE; nil for none.
+// variables parses NAME=VALUE entries; it returns nil for none.
 func variables(flag string, texts []string) (map[string]string, error) {
 	var vars map[string]string
 	for _, text := range texts {
@@ -114,16 +114,16 @@ func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank i
 		defer term.Restore(in, old)
 		resize := func() {
 			if cols, rows, err := term.GetSize(in); err == nil {
-				_ = w.Resize(clampSize(rows), clampSize(cols)) // the reading side finds errors of the connection
+				_ = w.Resize(clampSize(rows), clampSize(cols)) // the reader reports errors of the connection
 			}
 		}
 		defer watchSize(resize)()
 		if cols, rows, err := term.GetSize(in); err == nil && (clampSize(cols) != p.Cols || clampSize(rows) != p.Rows) {
-			resize() // it changed while nobody watched
+			resize() // the size may have changed before the watch began
 		}
 	}
 	if stdin || p.TTY {
-		// It may wait for a key that never comes: the process ends without it.
+		// The read may wait for input without end: the process ends without it.
 		go func() {
 			if _, err := io.Copy(w.Stream(live.Stdin), a.In); err == nil {
 				_ = w.Write(live.EOF, nil)
@@ -136,7 +136,7 @@ func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank i
 	switch {
 	case ctx.Err() != nil:
 		return &cli.Error{Code: cli.ExitInterrupted,
-			Err: errors.New("interrupted; the command was ended, the job goes on")}
+			Err: errors.New("interrupted; the command was ended, the job runs on")}
 	case errors.Is(err, live.ErrCut):
 		return cli.WithHint(err, "starling status %s", id)
 	case err != nil:
@@ -149,7 +149,7 @@ func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank i
 
 func clampSize(n int) uint16 { return uint16(min(max(n, 1), 1<<16-1)) }
 
-// terminal reports whether r is one, and its file descriptor.
+// terminal reports whether r is a terminal, and returns its file descriptor.
 func terminal(r io.Reader) (int, bool) {
 	f, ok := r.(*os.File)
 	if !ok {

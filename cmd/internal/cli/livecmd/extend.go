@@ -18,20 +18,20 @@ func newExtend(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "extend ID DURATION",
 		Short: "Give a job more time",
-		Long: `Makes timeouts.run of a job longer by DURATION. The leases that it has are made longer at the price
-they are at, where their providers agree, and its programs run on. A provider may refuse: it is drained, closes before
-then, sells for no longer, or asks more by now. There the job goes on until the old end, and is then taken to another
-provider for the rest, as restart.max allows. A budget that was the most the job could cost grows with it; any other
-stays as it is unless --budget says.`,
+		Long: `Adds DURATION to timeouts.run of a job. Its leases are extended at their current price if their
+providers agree, and its programs run on. A provider refuses if it drains, closes before then, sells for a shorter time
+or has raised its price. Its rank runs until the old end, and then moves to another provider for the rest, as
+restart.max allows. A budget that equalled the highest possible cost grows with the time; any other budget stays unless
+--budget is given.`,
 		Example: `  starling job extend jk3v5q2a 2h
   starling job extend jk3v5q2a 30m --budget 12`,
 		Args: cli.ExactArgs(2),
 	}
-	c.Flags().StringVar(&budget, "budget", "", "other budget, in tokens")
+	c.Flags().StringVar(&budget, "budget", "", "new budget, in tokens")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		by, err := time.ParseDuration(args[1])
 		if err != nil || by < job.MinTime {
-			return cli.WithHint(cli.Usagef("%q is no time to extend a job by", args[1]), "write it as 90s, 45m or 2h")
+			return cli.WithHint(cli.Usagef("%q is not a duration", args[1]), "write it as 90s, 45m or 2h")
 		}
 		g, err := a.Genesis()
 		if err != nil {

@@ -82,7 +82,7 @@ func (w *world) testLive(t *testing.T) {
 
 func (w *world) extends(t *testing.T, id string) {
 	w.CLI(t, "ps").Want(t, cli.ExitOK, `^`+id[:8]+`\w* +work +running +0/1 +- +\d+\w +\d+m `)
-	w.CLI(t, "job", "extend", id, "soon").Want(t, cli.ExitUsage, `"soon" is no time`, `^hint: write it as`)
+	w.CLI(t, "job", "extend", id, "soon").Want(t, cli.ExitUsage, `"soon" is not a duration`, `^hint: write it as`)
 	w.CLI(t, "job", "extend", id, "5m").Want(t, cli.ExitOK, `^job +`+id+`$`, `^time +1h5m0s in all$`, `^until +\d`,
 		`^RANK +PROVIDER +STATE +LEASE UNTIL`, `^0 +\w{8} +extended +\d{4}-\S+ \S+ +0\.\d+ STAR`)
 	w.CLI(t, "status", id).Want(t, cli.ExitOK, `^until +\d.*starling job extend `+id)
@@ -167,7 +167,7 @@ func (w *world) copies(t *testing.T, id string) {
 	w.CLI(t, "cp", id+":/etc/passwd", dir).Want(t, cli.ExitUsage, `/etc/passwd is not below an input or output of the job; what can be read from is below /in, /out`)
 	w.CLI(t, "cp", filepath.Join(dir, "file"), id+":/in/x").Want(t, cli.ExitUsage, `read-only; what can be written to is below /out`)
 	w.CLI(t, "cp", filepath.Join(dir, "never"), id+":/out").Want(t, cli.ExitUsage, `no such file`)
-	w.CLI(t, "cp", "a", "b").Want(t, cli.ExitUsage, `one of the two must be ID:PATH`)
+	w.CLI(t, "cp", "a", "b").Want(t, cli.ExitUsage, `one argument must be ID:PATH`)
 	w.CLI(t, "cp", write("big", strings.Repeat("x", 9<<20)), id+":/out").Want(t, cli.ExitUsage, `more than there is room for`)
 }
 

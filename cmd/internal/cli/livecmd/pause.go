@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 )
 
-// Control makes the commands on a running job that are below `starling job`.
+// Control makes the commands below `starling job` that control a running job.
 func Control(a *cli.App) []*cobra.Command {
 	return []*cobra.Command{newExtend(a), newPause(a), newResume(a), newPortForward(a), newProbe(a)}
 }
@@ -17,9 +17,9 @@ func Control(a *cli.App) []*cobra.Command {
 func newPause(a *cli.App) *cobra.Command {
 	c := pauseCommand(a, "paused", api.PauseJob)
 	c.Use, c.Short = "pause ID...", "Freeze a job's programs"
-	c.Long = `Freezes the programs of all ranks where they are, until resume; one that begins meanwhile is frozen too.
-Their memory and units stay theirs, so a paused job is metered and paid for like any other, and timeouts.run goes on.
-Stopping a paused job lets its programs go on first, so that they can save their work.`
+	c.Long = `Freezes the programs of all ranks until resume, and programs that start meanwhile. They keep their memory
+and units, so a paused job is metered and paid for like any other, and timeouts.run continues. Stopping a paused job
+resumes its programs first, so that they can save their work.`
 	c.Example = `  starling job pause jk3v5q2a
   starling job resume jk3v5q2a`
 	return c
@@ -27,8 +27,8 @@ Stopping a paused job lets its programs go on first, so that they can save their
 
 func newResume(a *cli.App) *cobra.Command {
 	c := pauseCommand(a, "running", api.ResumeJob)
-	c.Use, c.Short = "resume ID...", "Let a paused job go on"
-	c.Long = `Lets the programs of a paused job go on where they were.`
+	c.Use, c.Short = "resume ID...", "Resume a paused job"
+	c.Long = `Resumes the frozen programs of a paused job.`
 	c.Example = `  starling job resume jk3v5q2a`
 	return c
 }

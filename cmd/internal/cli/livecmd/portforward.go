@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/node/live"
 )
 
-// maxForwards bounds the connections of one forwarded port; a provider takes no more of one job.
+// maxForwards bounds the connections of one forwarded port; a provider accepts at most that many for one job.
 const maxForwards = 64
 
 func newPortForward(a *cli.App) *cobra.Command {
@@ -25,10 +25,10 @@ func newPortForward(a *cli.App) *cobra.Command {
 	var address string
 	c := &cobra.Command{
 		Use:   "port-forward ID [LOCAL:]REMOTE...",
-		Short: "Reach a TCP port of a job's program from this machine",
-		Long: `Listens on this machine and carries every connection to a port that a rank's program listens on, at its
-own loopback address, until it is interrupted. LOCAL is a port here, 0 for a free one; without it the same as REMOTE.
-The addresses are printed to standard output, one line each.`,
+		Short: "Forward local ports to a job's program",
+		Long: `Listens on this machine and forwards every connection to a port on the loopback address of a rank's
+program, until it is interrupted. LOCAL is a port on this machine: 0 selects a free one, and the default is REMOTE. The
+addresses are printed to standard output, one per line.`,
 		Example: `  starling job port-forward jk3v5q2a 8888
   starling job port-forward --rank 1 jk3v5q2a 0:6006 9000:9090`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -68,12 +68,12 @@ The addresses are printed to standard output, one line each.`,
 			return nil
 		},
 	}
-	c.Flags().IntVar(&rank, "rank", 0, "of this rank")
+	c.Flags().IntVar(&rank, "rank", 0, "forward to this rank")
 	c.Flags().StringVar(&address, "address", "127.0.0.1", "address to listen on here")
 	return c
 }
 
-// portless connects once, and returns an error if the program has no ports: a WASI program.
+// portless connects once, and returns an error if the program is a WASI program, which has no ports.
 func portless(ctx context.Context, f *Forward) error {
 	conn, err := f.client.Forward(ctx, f.job, f.rank, f.Port)
 	if err == nil {
@@ -83,7 +83,7 @@ func portless(ctx context.Context, f *Forward) error {
 	if refused, ok := errors.AsType[*api.Error](err); ok && refused.Code == "runtime" {
 		return cli.WithHint(err, "port-forward is for containers: starling run IMAGE")
 	}
-	return nil // the same is said of each connection
+	return nil // each connection reports the same error
 }
 
 // Forward is one listening port.
@@ -115,7 +115,7 @@ func newForward(client *api.Client, job string, rank int, address, arg string) (
 	return &Forward{client: client, job: job, rank: rank, Port: uint16(port), Listener: ln}, nil
 }
 
-// OpenForwards listens for the ports, or for none of them.
+// OpenForwards listens on all of the ports, or on none after an error.
 func OpenForwards(a *cli.App, client *api.Client, id string, rank int, address string, ports []string) ([]*Forward,
 	error) {
 	if ip := net.ParseIP(address); ip == nil {
@@ -141,7 +141,7 @@ func CloseForwards(fs []*Forward) {
 	}
 }
 
-// RunForwards serves them all until each is done. begin prints the address of one, in order, and returns its server.
+// RunForwards serves all ports until each has ended. begin prints the address of a port and returns its server.
 func RunForwards(fs []*Forward, begin func(*Forward) (run func())) {
 	var wg sync.WaitGroup
 	for _, f := range fs {
@@ -150,7 +150,7 @@ func RunForwards(fs []*Forward, begin func(*Forward) (run func())) {
 	wg.Wait()
 }
 
-// Plain prints the port's address, and returns the function that carries its connections unchanged.
+// Plain prints the port's address, and returns a function that forwards its connections unchanged.
 func (f *Forward) Plain(ctx context.Context) (run func()) {
 	fmt.Fprintf(f.App.Out, "%s -> port %d of rank %d\n", f.Listener.Addr(), f.Port, f.rank)
 	return func() { f.run(ctx) }
@@ -165,7 +165,7 @@ func (f *Forward) Say(err error) {
 	f.App.Say("port %d: %s", f.Port, text)
 }
 
-// run takes connections until ctx ends.
+// run accepts connections until ctx ends.
 func (f *Forward) run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { f.Listener.Close() })
 	defer stop()

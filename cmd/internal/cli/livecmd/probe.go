@@ -16,14 +16,14 @@ import (
 func newProbe(a *cli.App) *cobra.Command {
 	return cli.Noun("", &cobra.Command{
 		Use:   "probe",
-		Short: "See whether a job has its hardware for itself",
-		Long: `While a job's program runs, its buyer now and then has a small exact product computed in the program's
-place, at instants that it draws, for a thousandth of the lease's time at the most. Two in a row at three fifths of
-the speed that the units have shown before are contention: somebody else computes with what was leased. The job says
-what then happens: "probes: off", "warn" (the default) or "move", or --probes of run.
+		Short: "Check whether a job has its hardware exclusively",
+		Long: `While a job's program runs, its buyer occasionally times a small exact matrix product on the leased
+units, at random moments and for at most a thousandth of the lease's time. Two consecutive results below three fifths of
+the proven speed are contention: the units are shared. The job sets the reaction: "probes: off", "warn" (the default)
+or "move", or --probes of run.
 
-What was asked and answered is signed by both, so that anyone can check a record without this peer; how long it took
-is the buyer's word. A provider whose software was changed to make way for probes is not found out by them.`,
+Both sides sign question and answer, so that a record can be checked without this peer. The duration is stated by the
+buyer alone. Probes do not detect provider software that yields to them.`,
 		Example: `  starling job probe show jk3v5q2a
   starling proof show jk3v5q2a --kind probes
   starling proof export jk3v5q2a probes.json --kind probes`,
@@ -34,8 +34,8 @@ func probeShow(a *cli.App) *cobra.Command {
 	return cli.Ask(a, &cobra.Command{
 		Use:   "show ID",
 		Short: "Show the probes and hardware reports of a job",
-		Long: `Shows for each rank what its probes found on its last provider, and what the provider signed of its
-hardware before the program began and after it ended: temperature, clocks, memory errors, Xid errors.`,
+		Long: `Shows for each rank the probe results of its last provider, and the provider's signed hardware reports
+before the program began and after it ended: temperature, clocks, memory errors, Xid errors.`,
 		Example: `  starling job probe show jk3v5q2a`,
 	}, 1, func(ctx context.Context, p cli.Peer, args []string) ([]record.Rank, error) {
 		j, err := api.GetJob.Call(ctx, p, api.ByID{ID: args[0]})
@@ -91,7 +91,7 @@ func deviceText(d rules.Device) string {
 	return text
 }
 
-// exclusiveText is the result of probes, for a person.
+// exclusiveText describes the result of probes.
 func exclusiveText(r record.Rank) string {
 	if text := r.Exclusive.Text(); text != "" {
 		return text

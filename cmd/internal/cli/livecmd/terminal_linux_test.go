@@ -108,7 +108,7 @@ func TestTerminal(t *testing.T) {
 	s = open("screen")
 	must(s.Signal(syscall.SIGTERM))
 	ends(s, int(cli.ExitInterrupted))
-	must(s.WaitFor(ctx, "interrupted; the command was ended, the job goes on"))
+	must(s.WaitFor(ctx, "interrupted; the command was ended, the job runs on"))
 	s = open("screen")
 	w.CLI(t, "stop", id).Want(t, cli.ExitOK)
 	ends(s, int(cli.ExitFailed))

@@ -113,7 +113,7 @@ func TestOwnOffers(t *testing.T) {
 	t.Parallel()
 	p := clitest.NewAnswering(t, commands, audited(), clitest.Answers{"GET /v1/offers/own": ownOffers()})
 	p.CLI(t, "provider", "status").Want(t, cli.ExitOK, `^state +no fees$`,
-		`^ +the key holds 5 lamports; send SOL to the peer's key, which starling peer status shows$`,
+		`^ +the key holds 5 lamports; send SOL to the peer's key \(starling peer status\)$`,
 		`^hours +22:00-06:00, closes in 90m$`, `^leases +2$`,
 		`^gpu/l40s +L40S +8 +3 +4 +1 +500m CPU 1MiB mem 2MiB disk +2\.50 STAR +1\.00 STAR +container +7 +2 as gpu$`,
 		`^cpu +- \(simulated\) +1 +1 +0 +0 .* 0\.00 STAR +- +- +0 *$`,
@@ -166,7 +166,7 @@ func TestDrainWaits(t *testing.T) {
 	p.CLI(t, "provider", "drain", "--wait").Want(t, cli.ExitOK, `^no lease is left: the peer can be stopped$`, `^state +drained$`)
 	p = clitest.NewAnswering(t, commands, clitest.Network, clitest.Answers{
 		"POST /v1/offers/own/drain": api.OwnOffers{State: "selling", Leases: 1}})
-	p.CLI(t, "provider", "drain", "--wait").Want(t, cli.ExitFailed, `^starling: the peer is selling: somebody ended the drain$`)
+	p.CLI(t, "provider", "drain", "--wait").Want(t, cli.ExitFailed, `^starling: the peer is selling: the drain was ended$`)
 }
 
 // The leases with the sum of their earnings, and the claimed and the lost part of each.
@@ -206,7 +206,7 @@ func TestGuarded(t *testing.T) {
 		job(1, func(j *api.GuardedJob) {}), job(2, func(j *api.GuardedJob) { j.Mine = true }),
 		job(3, func(j *api.GuardedJob) { j.Supervisor = owner }), job(4, func(j *api.GuardedJob) { j.Mine, j.Over = true, true })}})
 	r := p.CLI(t, "provider", "guarded").Want(t, cli.ExitOK)
-	for n, by := range map[byte]string{1: other.Short(), 2: "this peer", 3: "its owner", 4: "nobody: it is over"} {
+	for n, by := range map[byte]string{1: other.Short(), 2: "this peer", 3: "its owner", 4: "none: job over"} {
 		r.Want(t, cli.ExitOK, `^`+sign.Hash{n}.Short()+` +`+owner.Short()+` +2 +4 +`+by+` +2026-03-02 01:02:03$`)
 	}
 	p = clitest.NewAnswering(t, commands, clitest.Network, clitest.Answers{"GET /v1/guarded": []api.GuardedJob{}})

@@ -20,22 +20,22 @@ func newGpus(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "gpus",
 		Short: "List this machine's GPUs and their health",
-		Long: `Lists the GPUs of this machine, MIG slices as devices of their own, with their health. What NVIDIA's
-library says is compared with what the kernel says; a device on which they disagree, or that is not well, is listed
-with the reason why it is not sold. AMD devices are listed and not sold. The peer need not run.
+		Long: `Lists the GPUs of this machine with their health, and MIG slices as separate devices. It compares the
+reports of NVIDIA's library and of the kernel. A device on which they disagree, or with a fault, is listed with the
+reason why it is not sold. AMD devices are listed and not sold. The peer need not run.
 
-NVIDIA's GPUs are asked through the program starling-nvml, which lies beside starling; make build makes both. Another
-beside them, starling-cuda, answers audits with a GPU; starling-cuda --self-test compares the GPU with the processor
-and measures it.
+The program starling-nvml beside starling queries NVIDIA's GPUs; make build builds both. Another program beside them,
+starling-cuda, answers audits with a GPU; starling-cuda --self-test compares the GPU with the processor and measures
+it.
 
---select shows what of it a selector takes: docker's forms (all, 2, device=0,1, device=GPU-...) and models, memory and
-compute capability (h100:8, vram>=24, cap>=8.0), joined by commas. Memory without a unit is the size that cards are
-sold under: vram>=24 takes all cards sold with 24 GB.
+--select lists only the devices that a selector matches: docker's forms (all, 2, device=0,1, device=GPU-...) and
+models, memory and compute capability (h100:8, vram>=24, cap>=8.0), joined by commas. Memory without a unit is the
+nominal size of a card: vram>=24 matches all cards sold with 24 GB.
 
---mock lists the simulated devices of one of NVIDIA's own mocks instead: ` + strings.Join(gpu.Mocks, ", ") +
+--mock lists the simulated devices of one of NVIDIA's mocks instead: ` + strings.Join(gpu.Mocks, ", ") +
 			`, each with
-` + gpu.MockMIG + ` behind it for slices. That needs a home directory on a network whose genesis says that ` +
-			`it is simulated.`,
+` + gpu.MockMIG + ` behind it for slices. It needs a home directory on a network with a genesis that ` +
+			`allows simulated units.`,
 		Example: `  starling provider gpus
   starling provider gpus --select 'h100:2,vram>=80'
   starling provider gpus -o json | jq '.devices[] | select(.refused == null) | .uuid'`,
@@ -66,19 +66,19 @@ sold under: vram>=24 takes all cards sold with 24 GB.
 			}
 			if c.Flags().Changed("select") {
 				if inv.Devices, err = selector.Select(inv); err != nil {
-					return cli.WithHint(err, "starling provider gpus lists what there is")
+					return cli.WithHint(err, "starling provider gpus lists all devices")
 				}
 			}
 			return a.Show(inv, func(t *cli.Table) { gpusTable(t, inv) })
 		},
 	}
 	c.Flags().StringVar(&mock, "mock", "", "list the devices of one of NVIDIA's mocks instead")
-	c.Flags().StringVar(&only, "select", "", "only what a selector takes, as h100:2 or vram>=24")
+	c.Flags().StringVar(&only, "select", "", "list only devices of a selector, as h100:2 or vram>=24")
 	return c
 }
 
-// gpuConfig is the configuration of the search for devices. The home directory is read only for simulated ones: for the
-// network's permission, and for the peer's key.
+// gpuConfig returns the configuration of the device search. Only simulated devices need the home directory: the
+// network's permission, and the peer's key.
 func gpuConfig(a *cli.App, mock string) (gpu.Config, error) {
 	if mock == "" {
 		return gpu.Config{}, nil
@@ -94,7 +94,7 @@ func gpuConfig(a *cli.App, mock string) (gpu.Config, error) {
 		return cfg, cli.WithHint(&cli.Error{Code: cli.ExitUsage,
 			Err: fmt.Errorf("simulated devices need a peer on a simulated network, and no peer was set up in %s",
 				home)},
-			"starling init, or say which one with --home")
+			"starling init, or name another directory with --home")
 	case err != nil:
 		return cfg, err
 	}

@@ -14,9 +14,9 @@ func newGuarded(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "guarded",
 		Short: "List the jobs of others that this peer guards",
-		Long: `A job that was submitted with guardians (starling run -d) goes on when its owner is gone: its guardians
-sign its payments, a majority of them decides, and one of them supervises it until its owner is back. Lists those that
-this peer guards, and who supervises each. guard in config.yaml says how many it takes, and for what share.`,
+		Long: `A job that was submitted with guardians (starling run -d) continues without its owner. Its guardians sign
+its payments by majority, and one of them supervises it until its owner is back. The command lists the jobs that this
+peer guards, and the supervisor of each. The section guard in config.yaml limits their number and sets the fee.`,
 		Example: `  starling provider guarded
   starling provider guarded -o json`,
 		Args: cli.ExactArgs(0),
@@ -35,7 +35,7 @@ this peer guards, and who supervises each. guard in config.yaml says how many it
 					by := j.Supervisor.Short()
 					switch {
 					case j.Over:
-						by = "nobody: it is over"
+						by = "none: job over"
 					case j.Mine:
 						by = "this peer"
 					case j.Supervisor == j.Owner:

@@ -11,8 +11,8 @@ func newLeases(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "leases",
 		Short: "List the leases of this peer's units and their earnings",
-		Long: `Lists the holds and leases of this peer as a provider. EARNED is what the buyer's best voucher says,
-CLAIMED what was paid of it from the buyer's escrow, before the network's fee.`,
+		Long: `Lists the holds and leases of this peer as a provider. EARNED is the amount of the buyer's best voucher,
+CLAIMED the part already paid from the buyer's escrow, before the network's fee.`,
 		Example: `  starling provider leases
   starling provider leases -o json`,
 		Args: cli.ExactArgs(0),
@@ -57,7 +57,7 @@ CLAIMED what was paid of it from the buyer's escrow, before the network's fee.`,
 	}
 }
 
-// claimedText is the claimed part of a lease's money, and the part that did not or will not come.
+// claimedText is the claimed part of a lease's money, and the part that is lost or unfunded.
 func claimedText(g market.Genesis, l api.SoldLease) string {
 	switch {
 	case l.Escrow.IsZero():
@@ -70,7 +70,7 @@ func claimedText(g market.Genesis, l api.SoldLease) string {
 	return g.FormatAmount(l.Claimed)
 }
 
-// classText is a class for a table; of simulated units it says so.
+// classText is a class for a table. It marks simulated units.
 func classText(c market.Class, simulated bool) string {
 	if simulated {
 		return string(c) + " (simulated)"

@@ -1,5 +1,5 @@
-// Package marketcmd has the commands of the market: the offers of others, and, below starling provider, those of this
-// peer with its leases, GPUs and guarded jobs.
+// Package marketcmd has the commands of the market: the offers of other peers and, below starling provider, this
+// peer's offers, leases, GPUs and guarded jobs.
 package marketcmd
 
 import (
@@ -22,15 +22,14 @@ func NewOffers(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "offers",
 		Short: "List the offers of other peers",
-		Long: `Looks for offers and asks each provider whether it is there. A class such as gpu/h100 is that class
-alone, a family such as gpu is every class in it. Units that are not hardware, which there are only on simulated
-networks, say so. An offer that says "no" under ANSWERS was found but its provider did not answer a probe within the
-last two minutes; orders are not sent to it first. RUNS is what it runs, OUTSIDE what containers reach outside:
-nothing, an allowlist, or the internet.
+		Long: `Searches for offers and probes each provider. A class such as gpu/h100 selects that class alone, a family
+such as gpu every class in it. Simulated units, which exist only on simulated networks, are marked. "no" under ANSWERS
+means that the provider did not answer a probe within the last two minutes; orders are sent to it last. RUNS lists its
+runtimes, OUTSIDE the network access of containers: none, an allowlist, or the internet.
 
-On a network that audits, PROVEN says of how many free units this peer has checked a fresh audit record, of so many
-that the offer says have one: only those are sold to orders without --unproven. -o json has why of no more, and what
-the units have shown.`,
+On a network with audits, PROVEN is the number of free units with a fresh audit record that this peer has checked, of
+the number in the offer. Only those units serve orders without --unproven. -o json has the reason for the difference,
+and the units' measurements.`,
 		Example: `  starling offers
   starling offers --class gpu -o json`,
 		GroupID: cli.GroupPeer,
@@ -87,7 +86,7 @@ the units have shown.`,
 	return c
 }
 
-// provenAs returns the class that the units of a class are proven as, if audits cannot distinguish the class.
+// provenAs returns the class under which units of a class are proven, if audits cannot distinguish the class.
 func provenAs(c market.Class) string {
 	if as := rules.ProvenAs(c); as != c {
 		return " as " + string(as)
@@ -104,7 +103,7 @@ func unitSize(r market.Resources) string {
 	return text
 }
 
-// modelText is a model's name for a table; of simulated units it says so.
+// modelText is a model's name for a table. It marks simulated units.
 func modelText(model string, simulated bool) string {
 	if model == "" {
 		model = "-"

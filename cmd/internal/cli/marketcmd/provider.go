@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 )
 
-// drainEvery is how often a drain looks how many leases are left.
+// drainEvery is the interval at which a drain polls the number of leases.
 const drainEvery = time.Second
 
 // NewProvider makes the command `starling provider`.
@@ -22,11 +22,11 @@ func NewProvider(a *cli.App) *cobra.Command {
 		Use:        "provider",
 		SuggestFor: []string{"offer"},
 		Short:      "Sell units: prices, pause, drain, leases, GPUs",
-		Long: `Shows and changes the offers of this peer. They are set in config.yaml under provide; pauses, drains
-and prices set here survive a restart. Running leases always go on: no command here ends one.
+		Long: `Shows and changes the offers of this peer. They are set under provide in config.yaml; pauses, drains
+and prices set here survive a restart. No command here ends a running lease.
 
-Images of jobs without GPUs run as they are, with their USER and a root they can write, if the peer is root and the
-engine's daemon.json names starling-guard, which lies beside starling:
+Images of jobs without GPUs run unchanged, with their USER and a writable root, if the peer runs as root and the
+engine's daemon.json names starling-guard, a program beside starling:
 
   {"runtimes": {"starling": {"path": "/usr/local/bin/starling-guard", "runtimeArgs": ["oci-runtime"]}}}
 
@@ -44,11 +44,10 @@ func newOfferLs(a *cli.App) *cobra.Command {
 		Short: "Show the offers of this peer, class by class",
 		Long: `Lists the offers of this peer. STATE is selling; paused and draining (no new lease until "provider
 resume"); drained (draining, and no lease is left); closed (outside provide.hours); or no fees (the peer's key has too
-little SOL to claim what it would earn). Units that were withdrawn because something is wrong with them are listed
-with the reason; "provider resume DEVICE" sells them again. On a network that audits, PROVEN is how many of the free
-units have a fresh audit record ("starling proof audit"): the others are sold only to orders with --unproven. Units of a
-class that audits do not tell from others ("starling proof floors") are proven as their family, and sold so: to orders
-for class gpu, not for gpu/l40s.`,
+little SOL to claim earnings). Units withdrawn because of a fault are listed with the reason; "provider resume DEVICE"
+sells them again. On a network with audits, PROVEN is the number of free units with a fresh audit record ("starling
+proof audit"); the others serve only orders with --unproven. Some classes cannot be distinguished by audits ("starling
+proof floors"). Their units are proven and sold as their family: for class gpu, not for gpu/l40s.`,
 		Example: `  starling provider status
   starling provider status -o json`,
 	}, 0, cli.Get(api.GetOwnOffers), ownOffers)
@@ -59,9 +58,9 @@ func ownOffers(t *cli.Table, p cli.Peer, o api.OwnOffers) { ownOffersTable(t, p.
 func newOfferPause(a *cli.App) *cobra.Command {
 	return cli.Ask(a, &cobra.Command{
 		Use:   "pause",
-		Short: "Sell nothing new; running leases go on",
-		Long: `Takes the offers of this peer back and refuses new orders. Running leases go on and are paid. It holds
-until "provider resume", also when the peer is started again.`,
+		Short: "Refuse new orders; running leases continue",
+		Long: `Withdraws the offers of this peer and refuses new orders. Running leases continue and are paid. The
+pause lasts until "provider resume", also across restarts of the peer.`,
 		Example: `  starling provider pause`,
 	}, 0, cli.Get(api.PauseOffers), ownOffers)
 }
@@ -70,8 +69,8 @@ func newOfferResume(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume [DEVICE...]",
 		Short: "Sell again after a pause, a drain or a withdrawal",
-		Long: `Without arguments it ends a pause or a drain. With the serial numbers or UUIDs of devices it sells
-these again that were withdrawn because something was wrong with them; a device that still has it is withdrawn again.`,
+		Long: `Without arguments it ends a pause or a drain. With serial numbers or UUIDs it sells devices again that
+were withdrawn because of a fault; a device that still has the fault is withdrawn again.`,
 		Example: `  starling provider resume
   starling provider resume GPU-5a1b0c1e-2d3f-4a5b-8c6d-7e8f9a0b1c2d`,
 		Args: cobra.ArbitraryArgs,
@@ -87,9 +86,9 @@ func newOfferDrain(a *cli.App) *cobra.Command {
 	var wait bool
 	c := &cobra.Command{
 		Use:   "drain",
-		Short: "Sell nothing new, to stop the peer after the last lease",
-		Long: `Pauses the peer as "provider pause" does. With --wait it then waits until the last lease has ended and
-says that the peer can be stopped. An interrupt ends only the waiting; "provider resume" sells again.`,
+		Short: "Refuse new orders, to stop the peer after its last lease",
+		Long: `Pauses the peer as "provider pause" does. With --wait it waits until the last lease has ended and reports
+that the peer can be stopped. An interrupt ends only the wait; "provider resume" sells again.`,
 		Example: `  starling provider drain --wait && sudo reboot`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -113,12 +112,12 @@ says that the peer can be stopped. An interrupt ends only the waiting; "provider
 	return c
 }
 
-// drained waits until no lease is left, and says how many there are whenever that changes.
+// drained waits until no lease is left. It reports the number of leases on each change.
 func drained(a *cli.App, ctx context.Context, client *api.Client, o api.OwnOffers) (api.OwnOffers, error) {
 	last := -1
 	for {
 		if o.State != "draining" && o.State != "drained" {
-			return o, fmt.Errorf("the peer is %s: somebody ended the drain", o.State)
+			return o, fmt.Errorf("the peer is %s: the drain was ended", o.State)
 		}
 		if o.Leases == 0 {
 			a.Say("no lease is left: the peer can be stopped")
@@ -145,9 +144,8 @@ func newOfferPrice(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "price CLASS PRICE",
 		Short: "Change the price of a class, per unit-hour",
-		Long: `Changes what is asked for units of a class, for orders to come; leases keep the price they were sold
-at. The price may not be under provide.floor. It holds, also when the peer is started again, until the configuration
-gives another price.`,
+		Long: `Changes the price of a class for future orders; leases keep their price. The least price is
+provide.floor. The new price lasts, also across restarts of the peer, until the configuration sets another price.`,
 		Example: `  starling provider price cpu 0.08
   starling provider price gpu/h100 2.50`,
 		Args: cli.ExactArgs(2),
@@ -172,7 +170,7 @@ gives another price.`,
 	}
 }
 
-// offers does something about the peer's own offers and shows them.
+// offers changes the peer's own offers and shows them.
 func offers(a *cli.App, do func(*api.Client) (api.OwnOffers, error)) error {
 	client, err := a.Client()
 	if err != nil {
@@ -203,7 +201,7 @@ func leasesText(n int) string {
 func ownOffersTable(t *cli.Table, g market.Genesis, o api.OwnOffers) {
 	t.Row("state", o.State)
 	if o.Reason != "" {
-		t.Row("", o.Reason+"; send SOL to the peer's key, which starling peer status shows")
+		t.Row("", o.Reason+"; send SOL to the peer's key (starling peer status)")
 	}
 	hours := o.Hours
 	if !o.Until.IsZero() {

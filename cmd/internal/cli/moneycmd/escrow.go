@@ -22,10 +22,10 @@ func newEscrow(a *cli.App) *cobra.Command {
 	return cli.Noun("", &cobra.Command{
 		Use:   "escrow",
 		Short: "Show, top up and refund deposits on the chain",
-		Long: `An escrow holds the deposit of one order, in Starling's program on the chain. Each lease is a leaf of
-one of its tranches, with a cap: the sum of the caps, less what was paid and freed of them, is outstanding and is
-there for the providers alone. What the deposit holds beyond that is free: the buyer can take it back at any time, and
-after the deadline and the network's margin anybody can have all that is left sent back to the refund owner.
+		Long: `An escrow holds the deposit of one order in Starling's program on the chain. Each lease is a leaf of one
+of its tranches, with a cap. The sum of the caps, less payments and freed amounts, is outstanding and reserved for the
+providers. The rest of the deposit is free: the buyer can take it back at any time. After the deadline and the network's
+margin, any key can send the remainder back to the refund owner.
 
 These commands read the chain and call the program themselves; the peer need not run.`,
 		Example: `  starling wallet escrow ls
@@ -46,13 +46,13 @@ type escrowInfo struct {
 	Deposited   uint64         `json:"deposited"`
 	Outstanding uint64         `json:"outstanding"`
 	Paid        uint64         `json:"paid"` // to providers, with the fees
-	Fees        uint64         `json:"fees"` // of that
+	Fees        uint64         `json:"fees"` // part of Paid
 	Refunded    uint64         `json:"refunded"`
 	Free        uint64         `json:"free"`
 	Opened      uint64         `json:"opened"`   // slot
 	Deadline    uint64         `json:"deadline"` // slot
 	Closable    uint64         `json:"refundableFrom,omitempty"`
-	Slot        market.Slot    `json:"slot"` // as of
+	Slot        market.Slot    `json:"slot"` // slot of this state
 	Keys        market.KeySet  `json:"keys"`
 	Tranches    []trancheInfo  `json:"tranches,omitempty"`
 	Closed      uint16         `json:"closedTranches,omitempty"`
@@ -67,12 +67,12 @@ type trancheInfo struct {
 	Leaves      []leafInfo `json:"leaves"`
 }
 
-// leafInfo is the state of a leaf. Its lease has the provider and the cap; the chain has their hash.
+// leafInfo is the state of a leaf. The lease has the provider and the cap; the chain has a hash of them.
 type leafInfo struct {
 	Index  int    `json:"index"`
 	Paid   uint64 `json:"paid"`
 	Freed  uint64 `json:"freed"`
-	Window uint64 `json:"window,omitempty"` // last slot in which it can be claimed while it is being retired
+	Window uint64 `json:"window,omitempty"` // last slot for a claim while the leaf is being retired
 }
 
 func newEscrowInfo(at sign.Key, e account.Escrow, vault uint64, now market.Slot) escrowInfo {
@@ -96,9 +96,9 @@ func escrowLs(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List the deposits of this peer, or of another buyer",
-		Long: `Asks an endpoint for all escrows of a buyer: this peer, if no other is named. Many public endpoints
-refuse to search; then name another with --rpc. One endpoint's word is enough here: escrow show has two agree, where
-two are configured.`,
+		Long: `Requests all escrows of a buyer from an endpoint: of this peer, if no other is named. Many public
+endpoints refuse searches; then name another with --rpc. One endpoint is enough here, while escrow show compares two
+endpoints if two are configured.`,
 		Example: `  starling wallet escrow ls
   starling wallet escrow ls --buyer 7xKX…gAsU -o json`,
 		Args: cli.ExactArgs(0),
@@ -136,7 +136,7 @@ func listEscrows(l *Chain, ctx context.Context, buyer sign.Key) error {
 	}
 	infos := []escrowInfo{}
 	for _, f := range found {
-		// The vault's balance follows from the escrow's account, except for tokens that somebody sent there.
+		// The vault's balance follows from the escrow's account, except for tokens that were sent there directly.
 		infos = append(infos, newEscrowInfo(f.Address, f.Escrow, f.Deposited+f.Fee-f.Paid-f.Refunded, now))
 	}
 	return l.App.Show(infos, func(t *cli.Table) {
@@ -175,7 +175,7 @@ func escrowShow(a *cli.App) *cobra.Command {
 	return c
 }
 
-// readEscrow reads one with all its tranches.
+// readEscrow reads an escrow with all its tranches.
 func readEscrow(l *Chain, ctx context.Context, text string) (escrowInfo, account.Network, error) {
 	at, err := cli.Address("escrow", text)
 	if err != nil {
@@ -185,7 +185,7 @@ func readEscrow(l *Chain, ctx context.Context, text string) (escrowInfo, account
 	if err != nil {
 		return escrowInfo{}, n, l.Explain(err)
 	}
-	v, err := l.Look(ctx, at, nil, escrow.Confirmed) // how many tranches there are
+	v, err := l.Look(ctx, at, nil, escrow.Confirmed) // for the number of tranches
 	if err == nil && v.Escrow != nil {
 		all := make([]uint16, v.Escrow.Tranches)
 		for i := range all {
@@ -198,7 +198,7 @@ func readEscrow(l *Chain, ctx context.Context, text string) (escrowInfo, account
 	}
 	if v.Escrow == nil {
 		return escrowInfo{}, n, cli.WithHint(&cli.Error{Code: cli.ExitUsage,
-			Err: fmt.Errorf("there is no escrow at %s, or none any more: a closed one leaves nothing", at)},
+			Err: fmt.Errorf("escrow %s: not found: it does not exist or was closed", at)},
 			"starling wallet escrow ls")
 	}
 	info := newEscrowInfo(at, *v.Escrow, uint64(v.Vault), v.Slot)
@@ -232,13 +232,13 @@ func escrowTable(l *Chain, t *cli.Table, e escrowInfo, terms account.Params) {
 	t.Row("buyer", e.Buyer)
 	t.Row("refund to", e.RefundOwner)
 	t.Row("deposited", text(e.Deposited))
-	t.Row("outstanding", text(e.Outstanding), "there for the providers")
+	t.Row("outstanding", text(e.Outstanding), "reserved for the providers")
 	t.Row("paid", text(e.Paid), "of which "+text(e.Fees)+" fees")
 	t.Row("refunded", text(e.Refunded))
 	t.Row("free", text(e.Free), "the buyer can take it back: starling wallet escrow refund")
 	t.Row("opened", l.When(e.Slot, market.Slot(e.Opened)))
 	t.Row("deadline", l.When(e.Slot, market.Slot(e.Deadline)))
-	t.Row("all back", l.When(e.Slot, market.Slot(e.Closable)), "whatever is not paid by then")
+	t.Row("all back", l.When(e.Slot, market.Slot(e.Closable)), "everything unpaid by then")
 	t.Row("vouchers", fmt.Sprintf("%d of %s", e.Keys.Threshold, cli.Count(len(e.Keys.Keys), "key")))
 	if e.Closed > 0 {
 		t.Row("tranches", fmt.Sprintf("%d are closed", e.Closed))
@@ -254,7 +254,7 @@ func escrowTable(l *Chain, t *cli.Table, e escrowInfo, terms account.Params) {
 		for _, leaf := range tr.Leaves {
 			note := ""
 			if leaf.Window > 0 {
-				note = "is being retired, claims until " + l.When(e.Slot, market.Slot(leaf.Window))
+				note = "being retired, claims until " + l.When(e.Slot, market.Slot(leaf.Window))
 			}
 			t.Row("", leaf.Index, "", "", text(leaf.Paid), text(leaf.Freed), note)
 		}
@@ -266,8 +266,8 @@ func escrowTopUp(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top-up ADDRESS AMOUNT",
 		Short: "Add to a deposit",
-		Long: `Moves AMOUNT tokens from the owner's wallet into an escrow that is open. Signed by the owner where its
-key is at hand, else by the peer as its delegate. What is added is free until a tranche takes it.`,
+		Long: `Moves AMOUNT tokens from the owner's wallet into an open escrow. The owner signs if its key is
+available, else the peer as its delegate. The added amount is free until a tranche uses it.`,
 		Example: `  starling wallet escrow top-up 7xKX…gAsU 2.5`,
 		Args:    cli.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -307,9 +307,9 @@ func escrowRefund(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "refund ADDRESS",
 		Short: "Take back the free part of a deposit",
-		Long: `Before the deadline and the network's margin are over, the buyer takes back what is free; what is
-outstanding stays for the providers. After that anybody may have everything sent back that is not paid, and no
-provider can claim any more. It goes to the refund owner's wallet, whose token account is opened if there is none.`,
+		Long: `Before the deadline and the network's margin have passed, the buyer takes back the free part; the
+outstanding part stays for the providers. Afterwards any key can send back everything unpaid, and no provider can claim.
+The refund goes to the refund owner's wallet; a missing token account is created.`,
 		Example: `  starling wallet escrow refund 7xKX…gAsU`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -337,14 +337,14 @@ func refund(l *Chain, ctx context.Context, e escrowInfo) error {
 	buyer, mine := l.Keys[e.Buyer]
 	switch {
 	case !over && !mine:
-		return cli.WithHint(cli.Usagef("before the deadline and the margin are over only the buyer, %s, takes "+
-			"back what is free", e.Buyer),
+		return cli.WithHint(cli.Usagef("before the deadline and the margin have passed only the buyer, %s, takes "+
+			"back the free part", e.Buyer),
 			"wait until %s", l.When(e.Slot, market.Slot(e.Closable)))
 	case back == 0 && e.State == "refunded":
 		return cli.Usagef("escrow %s was refunded already", e.Address)
 	case back == 0:
 		return cli.WithHint(cli.Usagef("nothing is free in escrow %s", e.Address),
-			"what is outstanding can be taken back from %s", l.When(e.Slot, market.Slot(e.Closable)))
+			"the outstanding part can be taken back from %s", l.When(e.Slot, market.Slot(e.Closable)))
 	}
 	call := program.Refund{Escrow: e.Address, Vault: account.VaultAddress(l.Genesis.Program, e.Address),
 		Destination: svm.TokenAccount(e.RefundOwner, e.Mint),

@@ -50,7 +50,7 @@ func TestEscrowShow(t *testing.T) {
 		`^paid +1\.00 STAR +of which 0\.02 STAR fees$`, `^free +2\.00 STAR `, `^opened +slot 900, 40s ago$`,
 		`^deadline +slot 5000, in about 26m `, `^all back +slot 5101, in about 27m `, `^vouchers +1 of 1 key$`,
 		`^0 +all 2 +3\.00 STAR +2\.00 STAR +opened by the keys$`, `^ +0 +1\.00 STAR +0\.00 STAR *$`,
-		`^ +1 +0\.00 STAR +0\.000007 STAR +is being retired, claims until slot 1250, in about 100s `)
+		`^ +1 +0\.00 STAR +0\.000007 STAR +being retired, claims until slot 1250, in about 100s `)
 
 	var info escrowInfo
 	r := run(t, c.home, "wallet", "escrow", "show", at.String(), "-o", "json").Want(t, cli.ExitOK)
@@ -106,7 +106,7 @@ func TestEscrowNotThere(t *testing.T) {
 	t.Parallel()
 	c := newFakeChain(t)
 	run(t, c.home, "wallet", "escrow", "show", sign.Key{1, 2, 3}.String()).Want(t, cli.ExitUsage,
-		`there is no escrow at `, `^hint: starling wallet escrow ls$`)
+		`not found: it does not exist`, `^hint: starling wallet escrow ls$`)
 	run(t, c.home, "wallet", "escrow", "show", c.genesis.Escrow.String()).Want(t, cli.ExitPayment,
 		`^hint: it is of another kind or network`)
 	run(t, c.home, "wallet", "escrow", "show", "7xKX…gAsU").Want(t, cli.ExitUsage,
@@ -144,7 +144,7 @@ func TestEscrowTopUpRefuses(t *testing.T) {
 	c := newFakeChain(t)
 	at := c.escrow(nil).String()
 	for amount, says := range map[string]string{
-		"0": `nothing is not an amount`, "0.0000001": `has 7 decimals, the token has 6`, "-1": `(unknown|is not)`,
+		"0": `amount must be greater than zero`, "0.0000001": `has 7 decimals, the token has 6`, "-1": `(unknown|is not)`,
 		"1e3": `is not a decimal number`, "18446744073710": `number too large`, "2,5": `is not a decimal number`,
 		"": `is not a decimal number`, "all": `is not a decimal number`,
 	} {
@@ -196,7 +196,7 @@ func TestEscrowRefundRefuses(t *testing.T) {
 	c := newFakeChain(t)
 	at := c.escrow(func(e *account.Escrow) { e.Outstanding = 4_000_000 }).String()
 	run(t, c.home, "wallet", "escrow", "refund", at).Want(t, cli.ExitUsage, `nothing is free in escrow `,
-		`^hint: what is outstanding can be taken back from slot 5101, in about 27m`)
+		`^hint: the outstanding part can be taken back from slot 5101, in about 27m`)
 	c.escrow(func(e *account.Escrow) {
 		e.State, e.Outstanding, e.Fee, e.Paid, e.Refunded = account.EscrowRefunded, 0, 0, 0, e.Deposited
 	})

@@ -29,7 +29,7 @@ const maxKeypair = 4096
 // errNoEndpoint means that neither --rpc nor the configuration names an endpoint of the chain.
 var errNoEndpoint = errors.New("no endpoint of the chain is known")
 
-// Options are the flags of commands that read the chain or call Starling's program themselves, without the peer.
+// Options are the flags of commands that read the chain or call Starling's program directly, without the peer.
 type Options struct {
 	RPC    []string
 	wallet string // the owner's key, when it is not in the home directory
@@ -38,18 +38,17 @@ type Options struct {
 // ReadFlags adds the flags of commands that read the chain.
 func (o *Options) ReadFlags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&o.RPC, "rpc", nil,
-		"JSON-RPC address of the Solana cluster; may be repeated (default those of config.yaml)")
+		"JSON-RPC address, repeatable (default those of config.yaml)")
 }
 
-// Flags adds the flags of commands that the owner may have to sign.
+// Flags adds the flags of commands that may need the owner's signature.
 func (o *Options) Flags(c *cobra.Command) {
 	o.ReadFlags(c)
 	c.Flags().StringVar(&o.wallet, "wallet", "",
-		"keypair file of the owner's wallet, in the format of the Solana command line tools (default wallet.json, "+
-			"when it is there)")
+		"keypair file of the owner (default wallet.json if present)")
 }
 
-// Chain is a network's chain, seen and paid for by the peer's key.
+// Chain is a connection to a network's chain; the peer's key pays the fees.
 type Chain struct {
 	App *cli.App
 	*solana.Ledger
@@ -121,7 +120,7 @@ func OpenProgram(a *cli.App, o Options) (*Chain, error) {
 	return l, err
 }
 
-// ReadKeypair reads a key file that nobody else may read.
+// ReadKeypair reads a key file. It returns an error if other users can read the file.
 func ReadKeypair(path string) (sign.Private, error) {
 	if info, err := os.Stat(path); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		err := fmt.Errorf("%s: %w (mode %04o)", path, p2p.ErrKeyReadable, info.Mode().Perm())
@@ -138,16 +137,16 @@ func ReadKeypair(path string) (sign.Private, error) {
 	return key, nil
 }
 
-// Signer is the key that must sign as whom.
+// Signer returns the signer of key k. It returns an error that names the role whom if the key is not available.
 func (l *Chain) Signer(k sign.Key, whom string) (sign.Signer, error) {
 	if s, ok := l.Keys[k]; ok {
 		return s, nil
 	}
-	return nil, cli.WithHint(cli.Usagef("%s must sign this, and the key of %s is not here", whom, k),
+	return nil, cli.WithHint(cli.Usagef("%s must sign this, and the key of %s is missing", whom, k),
 		"give its keypair file with --wallet FILE")
 }
 
-// Spender is the signer for the owner's tokens: the owner, or the peer as its delegate.
+// Spender returns the signer for the owner's tokens: the owner, or the peer as its delegate.
 func (l *Chain) Spender() sign.Signer {
 	if s, ok := l.Keys[l.Owner]; ok {
 		return s
@@ -161,7 +160,7 @@ type sent struct {
 	Transaction chain.TxID `json:"transaction"`
 }
 
-// Send announces its action, does it in one transaction, waits until that is confirmed, and shows it.
+// Send announces an action, sends it as one transaction, waits for its confirmation, and shows it.
 func (l *Chain) Send(ctx context.Context, did string, calls []svm.Instruction, signers ...sign.Signer) error {
 	l.App.Say("%s; fees are paid by %s", did, l.Peer.Key())
 	id, err := l.Run(ctx, calls, signers...)
@@ -185,7 +184,7 @@ func (l *Chain) Explain(err error) error {
 	case errors.Is(err, chain.ErrDown), errors.Is(err, chain.ErrDisagree):
 		e.Hint = "name another endpoint with --rpc"
 	case errors.Is(err, program.ErrEarly):
-		e.Hint = "starling wallet escrow show, and stake status, say from when it can be done"
+		e.Hint = "starling wallet escrow show, and stake status, show the earliest time"
 	case errors.Is(err, chain.ErrMalformed):
 		e.Hint = "it is of another kind or network; starling wallet escrow ls lists yours"
 	}
@@ -198,19 +197,19 @@ func (l *Chain) Amount(text string) (market.Amount, error) {
 	return market.Amount(n), err
 }
 
-// baseUnits reads a number of whole tokens, which must not be 0, into base units.
+// baseUnits converts a number of whole tokens greater than 0 into base units.
 func baseUnits(text string, decimals uint8) (uint64, error) {
 	n, err := market.ParseDecimal(text, decimals)
 	if err != nil {
 		return 0, &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
 	if n == 0 {
-		return 0, cli.Usagef("nothing is not an amount")
+		return 0, cli.Usagef("amount must be greater than zero")
 	}
 	return n, nil
 }
 
-// Text is an amount of any token of the network.
+// Text formats an amount of any token of the network.
 func (l *Chain) Text(mint sign.Key, n uint64, terms account.Params) string {
 	if mint == l.Genesis.Mint {
 		return l.Genesis.FormatAmount(market.Amount(n))
@@ -223,7 +222,7 @@ func (l *Chain) Text(mint sign.Key, n uint64, terms account.Params) string {
 	return fmt.Sprintf("%d base units of %s", n, mint.Short())
 }
 
-// When is a slot as a time, as far as slots keep theirs.
+// When formats a slot with its estimated time.
 func (l *Chain) When(now, slot market.Slot) string {
 	if slot <= now {
 		return fmt.Sprintf("slot %d, %s ago", slot, cli.Span(l.Slots(now-slot)))

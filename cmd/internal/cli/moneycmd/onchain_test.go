@@ -113,8 +113,7 @@ func TestExplain(t *testing.T) {
 			"allow the peer more: starling wallet allow AMOUNT"},
 		{chain.ErrDown, "name another endpoint with --rpc"},
 		{chain.ErrDisagree, "name another endpoint with --rpc"},
-		{fmt.Errorf("%w: %w", chain.ErrRejected, program.ErrEarly), "starling wallet escrow show, and stake status, say from " +
-			"when it can be done"},
+		{fmt.Errorf("%w: %w", chain.ErrRejected, program.ErrEarly), "starling wallet escrow show, and stake status, show the earliest time"},
 		{chain.ErrMalformed, "it is of another kind or network; starling wallet escrow ls lists yours"},
 		{errors.New("odd"), ""},
 	} {

@@ -15,18 +15,18 @@ func rewardsShow(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rewards",
 		Short: "Show the rewards of this peer by epoch",
-		Long: `Time is cut into epochs. After each, those who have stake bonded count the work that was proven in it
-and confirm a list of payments; a list is accepted with more than two thirds of all bonded stake. The emission goes to
-providers, by the capacity that their units showed in nine of ten windows, times the windows that they passed. A pool
-gets its share of every fee: guardians (starling run -d) have half of the fees of the claims whose vouchers they
-signed, and those who judged units the rest, by verdict. Nothing is paid while less is bonded in the network than its
-least. A peer that runs claims its rewards by itself, and one with bonded stake (starling stake bond) counts and votes
-by itself.
+		Long: `Time is divided into epochs. After each epoch, providers with bonded stake count the proven work and vote
+on a list of payments. A list is accepted with more than two thirds of all bonded stake.
 
-Lists the last epochs. FROM is emission or pool, STATE open (not yet counted), voting or accepted, SUM what is paid to
-all, MINE what this peer's wallet gets of it, GUARDED how many claims of the epoch were paid under this peer's word as
-a guardian, and what it earns by them where the pool has enough. The last column says what it waits for. Why nothing
-is paid at all, if so, is said first.`,
+The emission goes to providers, by the capacity that their units showed in nine of ten windows, times the number of
+passed windows. A pool gets its share of every fee. Guardians (starling run -d) get half of the fees of claims on
+vouchers that they signed; judges of units get the rest, by verdict. Nothing is paid while less than the network's least
+is bonded. A running peer claims its rewards by itself; with bonded stake (starling stake bond) it also votes.
+
+The command lists the last epochs. FROM is emission or pool; STATE is open (not yet counted), voting or accepted; SUM is
+the payment to all, MINE that to this peer's wallet. GUARDED is the number of the epoch's claims that this peer signed
+as a guardian, with its earnings if the pool suffices. The last column names the next step. If nothing is paid at
+all, the reason comes first.`,
 		Example: `  starling stake rewards -o json`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -47,9 +47,9 @@ func rewardsClaim(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "claim",
 		Short: "Claim accepted rewards now",
-		Long: `Has the peer look at once at what was accepted, and claim its wallet's share of each epoch by Merkle
-proof. Each is paid once, however often it is claimed, and can be claimed for three months; the peer's key pays the
-fees.`,
+		Long: `Has the peer look for accepted payments now, and claim its wallet's share of each epoch by Merkle proof.
+Each share is paid once, regardless of the number of claims, and can be claimed for three months. The peer's key pays
+the fees.`,
 		Example: `  starling stake claim`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -66,7 +66,7 @@ fees.`,
 	}
 }
 
-// whyNothing says why a network pays no rewards, or this peer none, as far as it can be seen; "" when it does.
+// whyNothing returns the reason why a network, or this peer, gets no rewards; "" if there is none.
 func whyNothing(st rewards.Status, text func(uint64) string) string {
 	switch {
 	case !st.On:
@@ -74,13 +74,13 @@ func whyNothing(st rewards.Status, text func(uint64) string) string {
 	case !st.Audits:
 		return "this network pays no rewards: its genesis has no audits"
 	case st.Bonded < st.LeastBonded:
-		return fmt.Sprintf("no rewards are paid yet: %s is bonded in the network, at least %s must be, so that "+
-			"those who count are worth to be trusted (starling stake bond)",
+		return fmt.Sprintf("no rewards are paid yet: %s is bonded in the network, at least %s is required for "+
+			"trusted counts (starling stake bond)",
 			text(st.Bonded), text(st.LeastBonded))
 	case !st.Registered:
 		return "this peer earns none: it is not registered as a provider (starling stake register)"
 	case st.Emission > 0 && st.Left == 0:
-		return "the account that the emission is paid from is empty: whoever founded the network has to fill it"
+		return "the account that pays the emission is empty: the network's founder must fill it"
 	}
 	return ""
 }

@@ -17,10 +17,10 @@ func newSpend(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "spend",
 		Short: "Show spending by day and key, against the limits",
-		Long: `Sums up the jobs of the last days by the UTC day on which they were submitted and the key that
-submitted them: SPENT by those that have ended, OPEN, what those that have not can still come to cost, and SOL, what
-the transactions of all took in fees, about. SPENT and OPEN count against the limits per day: buy.limits in
-config.yaml for the whole peer, those of` + "`starling peer key add`" + ` for each key.`,
+		Long: `Sums up the jobs of the last days by the UTC day and the key of their submission. SPENT is the cost of
+ended jobs, OPEN the highest further cost of open jobs, and SOL the approximate transaction fees of all. SPENT and OPEN
+count against the limits per day: buy.limits in config.yaml for the whole peer, and the limits of` +
+			" `starling peer key add` for each key.",
 		Example: `  starling wallet spend
   starling wallet spend --days 30 -o json`,
 		Args: cli.ExactArgs(0),
@@ -40,7 +40,7 @@ config.yaml for the whole peer, those of` + "`starling peer key add`" + ` for ea
 			return a.Show(s, func(t *cli.Table) { spendTable(t, g, s) })
 		},
 	}
-	c.Flags().IntVar(&days, "days", days, "how many days, today included")
+	c.Flags().IntVar(&days, "days", days, "number of days, including today")
 	return c
 }
 

@@ -21,12 +21,11 @@ import (
 func NewStake(a *cli.App) *cobra.Command {
 	return cli.Noun(cli.GroupMoney, &cobra.Command{
 		Use:   "stake",
-		Short: "Register as a provider and put up stake, or take it back",
-		Long: `A provider registers once: its owner and its peer key sign, and the program keeps whom it belongs to
-and where its money goes. Stake is what a provider loses when somebody proves that it sold one unit twice; buyers can
-ask for providers that have some. What is asked back waits until no evidence from before can count any more, and can
-be slashed until it is withdrawn. Stake that is bonded votes on the network's rules (starling network proposal) and
-decides what rewards are paid (starling stake rewards).
+		Short: "Register as a provider; add, bond and withdraw stake",
+		Long: `A provider registers once: its owner and its peer key sign, and the program stores its owner and its
+payout wallet. A provider loses its stake if a peer proves that it sold one unit twice; buyers can require stake.
+Removed stake waits until earlier evidence has expired, and can be slashed until it is withdrawn. Bonded stake votes on
+the network's rules (starling network proposal) and on rewards (starling stake rewards).
 
 These commands call the program themselves; the peer need not run. The peer's key pays the fees.`,
 		Example: `  starling stake register
@@ -58,22 +57,22 @@ type StakeInfo struct {
 	Payout       sign.Key    `json:"payout"`
 	Inventory    sign.Hash   `json:"inventory"`
 	Stake        uint64      `json:"stake"`
-	Least        uint64      `json:"least"`            // of the network
+	Least        uint64      `json:"least"`            // least stake of the network
 	Bonded       uint64      `json:"bonded"`           // of the stake: votes
-	Frozen       uint64      `json:"frozen,omitempty"` // last slot of the votes that it took part in
+	Frozen       uint64      `json:"frozen,omitempty"` // last slot of the votes with this stake
 	Raised       uint64      `json:"-"`
 	Unbonding    uint64      `json:"unbonding"`
 	Ready        uint64      `json:"ready,omitempty"`   // slot from which unbonding stake can be withdrawn
 	Slashed      uint64      `json:"slashed,omitempty"` // slot of the last slash
 	Registered   uint64      `json:"registered"`        // slot
-	Slot         market.Slot `json:"slot"`              // as of
+	Slot         market.Slot `json:"slot"`              // slot of this state
 	StakeMint    sign.Key    `json:"stakeMint"`
 	unbondSlots  uint64
 	Terms        account.Params
 	withdrawable bool
 }
 
-// Registration reads that of the peer key that was named, or of this peer.
+// Registration reads the registration of the named peer key, or of this peer.
 func Registration(l *Chain, ctx context.Context, o StakeOptions) (info StakeInfo, err error) {
 	key := l.Peer.Key()
 	if o.provider != "" {
@@ -110,9 +109,9 @@ func stakeRegister(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "register",
 		Short: "Register this peer as a provider of its owner",
-		Long: `Enters this peer's key and its owner on the chain. Both sign: with a cold owner, give its keypair file
-with --wallet. The rent of the registration stays there for ever, since a provider's past does. What units the
-provider has is asked of the peer, if it runs here.`,
+		Long: `Registers this peer's key and its owner on the chain. Both sign: with a cold owner, give its keypair file
+with --wallet. The rent of the registration is never refunded, since the registration is permanent. If the peer runs
+here, it supplies the list of its units.`,
 		Example: `  starling stake register
   starling stake register --payout <wallet> --wallet owner.json`,
 		Args: cli.ExactArgs(0),
@@ -139,14 +138,13 @@ provider has is asked of the peer, if it runs here.`,
 		},
 	}
 	o.Flags(c)
-	c.Flags().StringVar(&payout, "payout", "", "wallet that is paid (default the owner)")
+	c.Flags().StringVar(&payout, "payout", "", "wallet that receives payments (default the owner)")
 	c.Flags().StringVar(&inventory, "inventory", "",
-		"Merkle root of the ids of the units that are for sale, in hexadecimal (default those of the peer that "+
-			"runs here)")
+		"Merkle root of the ids of the units (default from the peer)")
 	return c
 }
 
-// peerInventory asks the peer for the root over its units; zero, said, where no peer runs or nothing is for sale.
+// peerInventory requests the root over the units from the peer; zero, with a message, if no peer runs or it sells none.
 func peerInventory(a *cli.App, ctx context.Context, peer sign.Key) (sign.Hash, error) {
 	client, err := a.Client()
 	var info api.NodeInfo
@@ -194,9 +192,9 @@ func stakeAdd(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add AMOUNT",
 		Short: "Put up stake",
-		Long: `Moves AMOUNT tokens from the owner's wallet into the provider's stake. Signed by the owner where its
-key is at hand, else by the peer as its delegate. Anybody may add to anybody's stake; only the provider's owner gets
-it back.`,
+		Long: `Moves AMOUNT tokens from the owner's wallet into the provider's stake. The owner signs if its key is
+available, else the peer as its delegate. Any wallet may add to any provider's stake; only the provider's owner can
+withdraw it.`,
 		Example: `  starling stake add 250
   starling stake add 250 --provider 7xKX…gAsU`,
 		Args: cli.ExactArgs(1),
@@ -244,10 +242,10 @@ func StakeAmount(l *Chain, s StakeInfo, text string) (uint64, error) {
 			return baseUnits(text, m.Decimals)
 		}
 	}
-	return baseUnits(text, 0) // base units: nobody says how many decimals it has
+	return baseUnits(text, 0) // base units: the decimals of the mint are unknown
 }
 
-// stakeUpTo reads AMOUNT|all of the stake mint.
+// stakeUpTo parses AMOUNT|all of the stake mint.
 func stakeUpTo(l *Chain, s StakeInfo, text string, all uint64) (uint64, error) {
 	if text == "all" {
 		return all, nil
@@ -290,7 +288,7 @@ func stakeTable(l *Chain, t *cli.Table, s StakeInfo) {
 	}
 	t.Row("stake", text(s.Stake), note)
 	if s.Bonded > 0 {
-		note := "it votes, and is released by starling stake release"
+		note := "it votes; starling stake release unbonds it"
 		if market.Slot(s.Frozen) >= s.Slot {
 			note = "it voted and cannot be released before " + l.When(s.Slot, market.Slot(s.Frozen))
 		}
@@ -311,10 +309,10 @@ func stakeRemove(a *cli.App) *cobra.Command {
 	var o StakeOptions
 	c := &cobra.Command{
 		Use:   "remove AMOUNT|all",
-		Short: "Ask stake back; it can be withdrawn later",
+		Short: "Unbond stake for a later withdrawal",
 		Long: `Takes AMOUNT out of the stake. It waits for the network's unbonding time, in which evidence can still
-take it, and is then withdrawn with starling stake withdraw. What was asked back before and has not been withdrawn
-waits anew. The owner signs.`,
+slash it, and is then withdrawn with starling stake withdraw. The wait of an amount that was removed earlier and not
+withdrawn starts again. The owner signs.`,
 		Example: `  starling stake remove 100
   starling stake remove all`,
 		Args: cli.ExactArgs(1),
@@ -348,7 +346,7 @@ func unstake(l *Chain, ctx context.Context, s StakeInfo, n uint64) error {
 			l.Text(s.StakeMint, s.Stake, s.Terms)), "starling stake status")
 	}
 	if s.Unbonding > 0 {
-		l.App.Say("%s was asked back before and waits anew from now", l.Text(s.StakeMint, s.Unbonding, s.Terms))
+		l.App.Say("%s was removed earlier; its wait starts again now", l.Text(s.StakeMint, s.Unbonding, s.Terms))
 	}
 	call := program.RequestUnstake{Owner: s.Owner, Network: l.Genesis.Escrow, Provider: s.Account, Amount: n}
 	err = l.Send(ctx, fmt.Sprintf("taking %s out of the stake of %s", l.Text(s.StakeMint, n, s.Terms), s.Provider),
@@ -365,8 +363,8 @@ func stakeWithdraw(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "withdraw",
 		Short: "Withdraw stake after its unbonding time",
-		Long: `Pays all that is unbonding to the owner's wallet, whose token account is opened if there is none.
-The owner signs.`,
+		Long: `Pays the unbonded stake to the owner's wallet; a missing token account is created. The owner
+signs.`,
 		Example: `  starling stake withdraw`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -379,7 +377,7 @@ The owner signs.`,
 			case err != nil:
 				return err
 			case s.Unbonding == 0:
-				return cli.WithHint(cli.Usagef("nothing was asked back"), "starling stake remove AMOUNT")
+				return cli.WithHint(cli.Usagef("no stake is unbonding"), "starling stake remove AMOUNT")
 			case !s.withdrawable:
 				return &cli.Error{Code: cli.ExitPayment, Err: fmt.Errorf("%s can be withdrawn from %s, not yet",
 					l.Text(s.StakeMint, s.Unbonding, s.Terms), l.When(s.Slot, market.Slot(s.Ready)))}

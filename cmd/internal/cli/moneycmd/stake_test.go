@@ -25,12 +25,12 @@ func TestStakeStatus(t *testing.T) {
 		not    string
 	}{
 		"plain": {nil, []string{`^registered +slot 10, 6m ago$`, `^stake +40\.00 STAR *$`,
-			`^bonded +30\.00 STAR +it votes, and is released by starling stake release$`}, `unbonding|slashed|inventory`},
+			`^bonded +30\.00 STAR +it votes; starling stake release unbonds it$`}, `unbonding|slashed|inventory`},
 		"short": {func(p *account.Provider) { p.Stake, p.Bonded = 29_999_999, 0 },
 			[]string{`^stake +29\.999999 STAR +less than the network's least, 30\.00 STAR$`}, `bonded`},
 		"voted": {func(p *account.Provider) { p.Frozen = 1000 },
-			[]string{`^bonded .* it voted and cannot be released before slot 1000, 0s ago$`}, `is released by`},
-		"voted before": {func(p *account.Provider) { p.Frozen = 999 }, []string{`is released by`}, `it voted and`},
+			[]string{`^bonded .* it voted and cannot be released before slot 1000, 0s ago$`}, `release unbonds it`},
+		"voted before": {func(p *account.Provider) { p.Frozen = 999 }, []string{`release unbonds it`}, `it voted and`},
 		"waits": {func(p *account.Provider) { p.Unbonding, p.Ready = 5, 1001 },
 			[]string{`^unbonding +0\.000005 STAR +can be withdrawn from slot 1001, in about 0s `}, `now`},
 		"ready": {func(p *account.Provider) { p.Unbonding, p.Ready = 5, 1000 },
@@ -110,7 +110,7 @@ func stakeCalls() map[string]stakeCall {
 		"release all":  {[]string{"release", "all"}, nil, `^releasing 30\.00 STAR of `, release(30_000_000)},
 		"remove all":   {[]string{"remove", "all"}, nil, `^taking 10\.00 STAR out of the stake of `, remove(10_000_000)},
 		"remove some":  {[]string{"remove", "9"}, nil, `^9\.00 STAR can be withdrawn from slot 3000, in about 13m`, remove(9_000_000)},
-		"remove again": {[]string{"remove", "9"}, func(p *account.Provider) { p.Unbonding, p.Ready = 1_000_000, 1500 }, `^1\.00 STAR was asked back before and waits anew from now$(?s:.*)^10\.00 STAR can be withdrawn from slot 3000, `, remove(9_000_000)},
+		"remove again": {[]string{"remove", "9"}, func(p *account.Provider) { p.Unbonding, p.Ready = 1_000_000, 1500 }, `^1\.00 STAR was removed earlier; its wait starts again now$(?s:.*)^10\.00 STAR can be withdrawn from slot 3000, `, remove(9_000_000)},
 	}
 }
 
@@ -136,7 +136,7 @@ func TestStakeWithdraw(t *testing.T) {
 	c := newFakeChain(t)
 	c.key(t, config.FileWallet, c.owner)
 	c.register(nil)
-	run(t, c.home, "stake", "withdraw").Want(t, cli.ExitUsage, `^starling: nothing was asked back$`)
+	run(t, c.home, "stake", "withdraw").Want(t, cli.ExitUsage, `^starling: no stake is unbonding$`)
 	c.register(func(p *account.Provider) { p.Unbonding, p.Ready = 3_000_000, 1001 })
 	run(t, c.home, "stake", "withdraw").Want(t, cli.ExitPayment, `3\.00 STAR can be withdrawn from slot 1001, .*not yet$`)
 	wantNothing(t, c)
@@ -171,8 +171,8 @@ func TestStakeRefuses(t *testing.T) {
 		{func(p *account.Provider) { p.Frozen = 1000 }, []string{"release", "all"}, cli.ExitPayment, `bonded until that has ended: slot 1000`},
 		{nil, []string{"remove", "10.000001"}, cli.ExitUsage, `30\.00 STAR of the stake is bonded$`},
 		{nil, []string{"remove", "40.000001"}, cli.ExitUsage, `40\.000001 STAR cannot be taken out of a stake of 40\.00 STAR`},
-		{nil, []string{"remove", "0"}, cli.ExitUsage, `nothing is not an amount`},
-		{nil, []string{"add", "0"}, cli.ExitUsage, `nothing is not an amount`},
+		{nil, []string{"remove", "0"}, cli.ExitUsage, `amount must be greater than zero`},
+		{nil, []string{"add", "0"}, cli.ExitUsage, `amount must be greater than zero`},
 	} {
 		c.register(x.change)
 		run(t, c.home, append([]string{"stake"}, x.line...)...).Want(t, x.code, `^starling: .*`+x.says)
@@ -211,10 +211,10 @@ func TestStakeSigners(t *testing.T) {
 	c.register(nil)
 	for _, line := range [][]string{{"remove", "1"}, {"release", "1"}, {"withdraw"}} {
 		run(t, c.home, append([]string{"stake"}, line...)...).Want(t, cli.ExitUsage,
-			`^starling: the provider's owner must sign this, and the key of `+c.owner.Key().String()+` is not here$`,
+			`^starling: the provider's owner must sign this, and the key of `+c.owner.Key().String()+` is missing$`,
 			`^hint: give its keypair file with --wallet FILE$`)
 	}
-	run(t, c.home, "stake", "bond", "1").Want(t, cli.ExitUsage, `nothing is ever voted on in network cli`)
+	run(t, c.home, "stake", "bond", "1").Want(t, cli.ExitUsage, `network cli has no votes`)
 	for name, text := range map[string]string{"text.json": "secret words", "short.json": "[1,2,3]", "big.json": "[" + string(make([]byte, 5000))} {
 		c.write(t, name, text)
 		r := run(t, c.home, "stake", "remove", "1", "--wallet", c.home+"/"+name).Want(t, cli.ExitUsage, name)

@@ -15,11 +15,10 @@ func stakeBond(a *cli.App) *cobra.Command {
 	var o StakeOptions
 	c := &cobra.Command{
 		Use:   "bond AMOUNT|all",
-		Short: "Let stake vote, and decide on rewards",
-		Long: `Bonds AMOUNT of the provider's stake, in all at least the network's least stake. What is bonded votes
-in ballots that are opened later, and makes the peer one of those who count what an epoch's work is paid; they do so
-by themselves, as long as they run. It is slashed with the rest, and stays bonded until it is released. The owner
-signs.`,
+		Short: "Bond stake, to vote on rules and rewards",
+		Long: `Bonds AMOUNT of the provider's stake; the bonded total must reach the network's least stake. Bonded stake
+votes in later ballots, and the running peer then counts and votes on the rewards of each epoch by itself. It is slashed
+with the rest, and stays bonded until it is released. The owner signs.`,
 		Example: `  starling stake bond 200
   starling stake bond all`,
 		Args: cli.ExactArgs(1),
@@ -35,7 +34,7 @@ signs.`,
 			text := func(n uint64) string { return l.Text(s.StakeMint, n, s.Terms) }
 			switch {
 			case !s.Terms.Votes.On():
-				return cli.Usagef("nothing is ever voted on in network %s: its account was made without --voting",
+				return cli.Usagef("network %s has no votes: its account was made without --voting",
 					l.Genesis.Network)
 			case n == 0 || n > s.Stake-s.Bonded:
 				return cli.WithHint(cli.Usagef("%s cannot be bonded of a stake of %s, of which %s is bonded", text(n),
@@ -62,9 +61,9 @@ func stakeRelease(a *cli.App) *cobra.Command {
 	var o StakeOptions
 	c := &cobra.Command{
 		Use:   "release AMOUNT|all",
-		Short: "Make bonded stake plain stake again",
-		Long: `Releases AMOUNT of what is bonded: it is stake that does not vote, and can be asked back with starling
-stake remove. What voted stays bonded until that vote has ended. The owner signs.`,
+		Short: "Release bonded stake",
+		Long: `Releases AMOUNT of the bonded stake: it no longer votes, and can be removed with starling stake remove.
+Stake that voted stays bonded until that vote has ended. The owner signs.`,
 		Example: `  starling stake release all`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -82,7 +81,7 @@ stake remove. What voted stays bonded until that vote has ended. The owner signs
 					l.Text(s.StakeMint, s.Bonded, s.Terms)), "starling stake status")
 			case market.Slot(s.Frozen) >= s.Slot:
 				return &cli.Error{Code: cli.ExitPayment,
-					Err: fmt.Errorf("it took part in a vote, and is bonded until that has ended: %s",
+					Err: fmt.Errorf("the stake took part in a vote, and is bonded until that has ended: %s",
 						l.When(s.Slot, market.Slot(s.Frozen)))}
 			}
 			owner, err := l.Signer(s.Owner, "the provider's owner")

@@ -22,11 +22,11 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// balances are those of a wallet. Tokens are in base units.
+// balances are the balances of a wallet. Tokens are in base units.
 type balances struct {
 	Tokens market.Amount `json:"tokens"` // of the owner
 	Own    market.Amount `json:"own"`    // in the peer's own account: taken from the owner's to be spent
-	// Spendable is the amount in reach of the peer's key: all if it is the owner, else Own and the owner's allowance.
+	// Spendable is the amount that the peer's key can spend: all if it is the owner, else Own plus the allowance.
 	Spendable market.Amount `json:"spendable"`
 	Lamports  uint64        `json:"lamports"` // of the key
 }
@@ -35,7 +35,7 @@ type balances struct {
 type walletInfo struct {
 	cli.Addresses
 	Free bool   `json:"free,omitempty"`
-	Note string `json:"note,omitempty"` // why there are no balances
+	Note string `json:"note,omitempty"` // reason for missing balances
 	*balances
 	genesis market.Genesis
 }
@@ -45,12 +45,12 @@ func NewWallet(a *cli.App) *cobra.Command {
 	return cli.Noun(cli.GroupMoney, &cobra.Command{
 		Use:   "wallet",
 		Short: "Show balances, spending and deposits; make and fund wallets",
-		Long: `The owner's wallet pays for jobs and is paid for leases. The peer's key spends from it as its delegate,
-within an allowance, and pays the chain's fees in SOL. Deposits of jobs lie in escrows on the chain.
+		Long: `The owner's wallet pays for jobs and receives payments for leases. The peer's key spends from it as its
+delegate, within an allowance, and pays the chain's fees in SOL. Deposits of jobs are in escrows on the chain.
 
-What a job sets aside and does not spend comes back to the peer's own token account, which the next job is paid from
-first: an allowance is used up by what is spent. A job takes about 0.00004 SOL for fees, more where others bid for
-places in blocks, and some rent that comes back; starling quote estimates both.`,
+The unspent part of a deposit returns to the peer's own token account, which pays the next job first. Only spending
+uses up an allowance. A job costs about 0.00004 SOL for fees, more if priority fees rise, and some rent that is
+refunded; starling quote estimates both.`,
 		Example: `  starling wallet show
   starling wallet allow 100
   starling wallet spend --days 30
@@ -64,11 +64,11 @@ func walletShow(a *cli.App) *cobra.Command {
 		Use:        "show [ADDRESS]",
 		SuggestFor: []string{"balance"},
 		Short:      "Show the addresses and balances of owner and peer",
-		Long: `Shows the owner's wallet, which pays for jobs and is paid for leases, how much of it the peer may
-spend, and the peer's key, which signs and pays the chain's fees in SOL. With an ADDRESS it shows how many of the
-network's tokens that wallet holds.
+		Long: `Shows the owner's wallet, which pays for jobs and receives payments for leases, the peer's allowance, and
+the peer's key, which signs and pays the chain's fees in SOL. With an ADDRESS it shows that wallet's balance of the
+network's tokens.
 
-The running peer is asked; without one, or with --rpc, the chain is.`,
+The data comes from the running peer; without one, or with --rpc, from the chain.`,
 		Example: `  starling wallet show
   starling wallet show 7xKX…gAsU --rpc https://rpc.example`,
 		Args: cobra.MaximumNArgs(1),
@@ -92,7 +92,7 @@ The running peer is asked; without one, or with --rpc, the chain is.`,
 }
 
 // wallet returns the addresses of this home directory and their balances, from the running peer or else from the chain.
-// If neither has them, and --rpc is not given, the note says so.
+// If neither is available and --rpc is not given, Note has the reason.
 func wallet(a *cli.App, ctx context.Context, o Options) (walletInfo, error) {
 	if err := a.Introduced(); err != nil {
 		return walletInfo{}, err
@@ -134,12 +134,12 @@ func wallet(a *cli.App, ctx context.Context, o Options) (walletInfo, error) {
 	case errors.Is(err, errNoEndpoint):
 		w.Note = "the peer does not run; start it with `starling up`, or name an endpoint of the chain with --rpc"
 	default:
-		w.Note = "the peer does not run, and the chain cannot be asked: " + err.Error()
+		w.Note = "the peer does not run, and the chain cannot be read: " + err.Error()
 	}
 	return w, nil
 }
 
-// unreached returns the reason why a peer or light client that runs does not know its funds, with the remedy.
+// unreached returns the reason why a running peer or light client has no balances, with the remedy.
 func unreached(n api.NodeInfo) string {
 	for _, p := range n.Problems {
 		if p.Service == "entries" || p.Service == "slots" {
@@ -149,7 +149,7 @@ func unreached(n api.NodeInfo) string {
 	return cmp.Or(n.ChainErr, "the peer has not reached the chain yet")
 }
 
-// funds asks the chain for the money that the peer can spend.
+// funds reads the money that the peer can spend from the chain.
 func funds(a *cli.App, ctx context.Context, o Options) (chain.Funds, error) {
 	l, err := Open(a, o)
 	if err != nil {
@@ -207,10 +207,9 @@ func walletAllow(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "allow AMOUNT",
 		Short: "Set the peer's allowance of the owner's tokens",
-		Long: `Lets the peer spend AMOUNT of the owner's tokens from now on, in place of what was left of the last
-allowance. What a job sets aside and does not spend comes back to the peer's own account, and is not taken from the
-allowance again: an allowance is used up by what is spent. The owner's key must sign: it is wallet.json in the home
-directory, or the file that --wallet names.`,
+		Long: `Lets the peer spend AMOUNT of the owner's tokens from now on, in place of the rest of the last allowance.
+The unspent part of a deposit returns to the peer's own account and does not use up the allowance. The owner's key must
+sign: it is wallet.json in the home directory, or the file of --wallet.`,
 		Example: `  starling wallet allow 100
   starling wallet allow 100 --wallet ~/cold/owner.json`,
 		Args: cli.ExactArgs(1),
@@ -245,9 +244,8 @@ func walletCollect(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "collect",
 		Short: "Move the peer's own tokens back to the owner",
-		Long: `Moves the tokens in the peer's own account, which it took from the owner's to be spent, back to the
-owner. Jobs take what they need from the allowance again. While jobs run, wait for them: what they set aside comes
-back to the peer's account.`,
+		Long: `Moves the tokens in the peer's own account back to the owner's. Later jobs take their deposits from the
+allowance again. Wait until running jobs have ended: their unspent deposits return to the peer's account.`,
 		Example: `  starling wallet collect`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -280,8 +278,8 @@ func walletNew(a *cli.App) *cobra.Command {
 		Use:   "new [FILE]",
 		Short: "Make a wallet: a key that holds tokens",
 		Long: `Makes a new key in the format of the Solana command line tools and writes it to FILE, readable by you
-alone; without FILE, to wallet.json in the peer's home directory, whose owner it then is. A file that is there is
-never overwritten. Whoever has the file has the tokens, and without it they are lost: keep a copy.`,
+alone; without FILE, to wallet.json in the peer's home directory, as the peer's owner. An existing file is never
+overwritten. The file controls the tokens, and without it they are lost: keep a copy.`,
 		Example: `  starling wallet new
   starling wallet new ~/cold/owner.json    then, on the peer: starling init --owner <address>`,
 		Args: cobra.MaximumNArgs(1),
@@ -301,10 +299,9 @@ never overwritten. Whoever has the file has the tokens, and without it they are 
 func walletImport(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "import FILE",
-		Short: "Take a wallet that you have as the owner of this peer",
-		Long: `Copies a keypair file of the Solana command line tools to wallet.json in the peer's home directory,
-whose owner it then is. A wallet that is there is never overwritten. The peer takes notice when it starts the next
-time.`,
+		Short: "Import an existing wallet as the owner of this peer",
+		Long: `Copies a keypair file of the Solana command line tools to wallet.json in the peer's home directory, as
+the peer's owner. An existing wallet is never overwritten. The peer uses it from its next start.`,
 		Example: `  starling wallet import ~/.config/solana/id.json`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -317,7 +314,7 @@ time.`,
 	}
 }
 
-// ownWallet makes a key the owner of this home directory's peer.
+// ownWallet makes a key the owner key of this home directory's peer.
 func ownWallet(a *cli.App, key sign.Private) error {
 	home, err := a.Home()
 	if err != nil {
@@ -345,12 +342,12 @@ func ownWallet(a *cli.App, key sign.Private) error {
 	return config.SaveOwner(home, key.Key())
 }
 
-// saveWallet writes a key where none is, and shows its address.
+// saveWallet writes a key to a new file, and shows its address.
 func saveWallet(a *cli.App, path string, key sign.Private) error {
 	_, err := p2p.SaveIdentity(path, key.Seed())
 	if errors.Is(err, fs.ErrExist) {
-		return cli.WithHint(cli.Usagef("%s is there already: a key is never overwritten", path),
-			"move it away first, and keep it: who loses it loses what it holds")
+		return cli.WithHint(cli.Usagef("%s exists: a key is never overwritten", path),
+			"move it away first, and keep it: it controls its tokens")
 	}
 	if err != nil {
 		return err

@@ -173,7 +173,7 @@ func TestWalletNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := readFile(t, elsewhere)
-	run(t, c.home, "wallet", "new", elsewhere).Want(t, cli.ExitUsage, `is there already: a key is never overwritten`, `^hint: `)
+	run(t, c.home, "wallet", "new", elsewhere).Want(t, cli.ExitUsage, `exists: a key is never overwritten`, `^hint: `)
 	if readFile(t, elsewhere) != before {
 		t.Error("the key was overwritten")
 	}

@@ -113,11 +113,11 @@ func TestParametersRefused(t *testing.T) {
 	t.Parallel()
 	path := draft(t)
 	for more, says := range map[string]string{
-		"--margin -1s":                     `--margin: -1s is under zero`,
-		"--evidence -1h":                   `--evidence: -1h0m0s is under zero`,
-		"--voting -72h":                    `--voting: -72h0m0s is under zero`,
-		"--lock -1s":                       `--lock: -1s is under zero`,
-		"--epoch -1s":                      `--epoch: -1s is under zero`,
+		"--margin -1s":                     `--margin: -1s is negative`,
+		"--evidence -1h":                   `--evidence: -1h0m0s is negative`,
+		"--voting -72h":                    `--voting: -72h0m0s is negative`,
+		"--lock -1s":                       `--lock: -1s is negative`,
+		"--epoch -1s":                      `--epoch: -1s is negative`,
 		"--margin 500000h":                 `--margin or --response is longer than 2³² slots`,
 		"--response 500000h":               `--margin or --response is longer than 2³² slots`,
 		"--response 0s":                    `no slots to respond`,
@@ -153,7 +153,7 @@ func TestParametersRefused(t *testing.T) {
 		}
 	}
 	audited := draft(t, "--audit", "1h")
-	network(t, initial(audited, "")...).Want(t, cli.ExitUsage, `without --voting nobody can`, `^hint: add --voting 72h`)
+	network(t, initial(audited, "")...).Want(t, cli.ExitUsage, `need --voting`, `^hint: add --voting 72h`)
 	network(t, initial(audited, "--voting 72h --first-slot 1")...).Want(t, cli.ExitOK, `"audit_slots": 300`)
 }
 
@@ -200,7 +200,7 @@ func TestParametersFile(t *testing.T) {
 	for text, says := range map[string]string{
 		"":                                 `EOF`,
 		"[]":                               `cannot unmarshal`,
-		replace(`"acme"`, `"acne"`):        `is for network "acne" on chain .*, the genesis says "acme"`,
+		replace(`"acme"`, `"acne"`):        `wrong network: got "acne" on chain .*, want "acme"`,
 		replace(`"fee_bps"`, `"fees_bps"`): `unknown field "fees_bps"`,
 		replace(`"fee_bps": 300`, `"fee_bps": 1`):            `fee of 1 bps`,
 		replace(`"fee_bps": 300`, `"fee_bps": -1`):           `cannot unmarshal`,

@@ -30,12 +30,12 @@ func NewNetwork(a *cli.App) *cobra.Command {
 		Use:        "network",
 		SuggestFor: []string{"genesis", "proposal"},
 		Short:      "Found a network, deploy its program, vote on its rules",
-		Long: `A network is a genesis file, the same for all of its peers: which chain, which token. A network that
-pays has an account in Starling's program on that chain, which holds its fees and windows; peers with bonded stake
+		Long: `A network is a genesis file, the same for all of its peers. It names the chain and the token. A paying
+network has an account in Starling's program on that chain, which stores its fees and windows; peers with bonded stake
 vote on them.
 
-A free network, for a lab or among friends, takes the first command alone. One that pays takes the others too; finalize
-makes sure that nobody can change the program, or authority hands it to a multisig.`,
+A free network, for a lab or among friends, needs only the first command. A paying network needs the others too;
+finalize makes the program immutable, or authority hands it to a multisig.`,
 		Example: `  starling network genesis --network lab --free > lab.json
   starling init --genesis lab.json --provide --bootstrap ADDRESS && starling up
 
@@ -55,16 +55,15 @@ func genesisWrite(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "genesis",
 		Short: "Write the genesis file of a new network",
-		Long: `Writes what never changes on a network to standard output: its name, the Solana cluster and the token
-that it pays in. Everybody who joins starts from the same file; peers whose files differ never talk to each other.
+		Long: `Writes the constants of a network to standard output: its name, the Solana cluster and the payment token.
+All peers of the network start from the same file; peers with different files never connect.
 
-The file is a draft until starling network init-escrow has made the network's account in Starling's program; or name a
-program and the account of a network that were made before, with --program and --escrow.
+The file is a draft until starling network init-escrow has made the network's account in Starling's program. Or name an
+existing program and network account with --program and --escrow.
 
-With --free it is a free network, for a lab or among friends: it has no chain and no money, every price is 0, nothing
-is staked or audited. Buyers and providers sign receipts all the same. Its peers need no Solana, and clocks that agree
-to a second. There are no guardians, which an escrow pays, and no --verify replicate, which draws by the chain's
-blocks.`,
+With --free it is a free network, for a lab or among friends: no chain, no money, every price is 0, and no stake or
+audits. Buyers and providers still sign receipts. Its peers need no Solana, and clocks within a second of each other.
+It has no guardians, which an escrow pays, and no --verify replicate, which draws by the chain's blocks.`,
 		Example: `  starling network genesis --network lab --free > lab.json
   starling network genesis --network acme --chain $(solana genesis-hash) --mint <address> --symbol USDC > acme.json
   starling network init-escrow acme.json --program <address> --keypair id.json --rpc https://rpc.example > escrow.json
@@ -87,25 +86,25 @@ blocks.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.network, "network", "", "name of the network: 1 to 16 of a-z, 0-9 and '-'")
-	f.BoolVar(&o.free, "free", false, "a free network: no chain, no money, every price is 0")
-	f.StringVar(&o.chain, "chain", "", "genesis hash of the Solana cluster, as `solana genesis-hash` prints it")
+	f.BoolVar(&o.free, "free", false, "make a free network: no chain, no money, every price is 0")
+	f.StringVar(&o.chain, "chain", "", "genesis hash of the Solana cluster (`solana genesis-hash`)")
 	f.StringVar(&o.mint, "mint", "", "address of the token that leases are paid in")
-	f.StringVar(&o.symbol, "symbol", "", "what the token is called: 1 to 10 of A-Z and 0-9")
-	f.StringVar(&o.program, "program", "", "address of Starling's program, with --escrow (default none yet)")
-	f.StringVar(&o.escrow, "escrow", "", "address of the program's account of this network, as init-escrow prints it")
+	f.StringVar(&o.symbol, "symbol", "", "symbol of the token: 1 to 10 of A-Z and 0-9")
+	f.StringVar(&o.program, "program", "", "address of Starling's program, with --escrow (default none)")
+	f.StringVar(&o.escrow, "escrow", "", "address of the network's account, as init-escrow prints it")
 	f.Uint8Var(&o.decimals, "decimals", cli.DefaultDecimals, "decimals of the token")
 	f.DurationVar(&o.slot, "slot", 400*time.Millisecond, "nominal length of a slot of the cluster")
 	f.DurationVar(&o.interval, "interval", 10*time.Second,
-		"length of a metering interval: what is paid ahead and so at risk")
-	f.DurationVar(&o.audit, "audit", time.Hour, "how often, on average, all idle units show what they are; 0: never")
-	f.DurationVar(&o.window, "audit-window", 2*time.Minute, "how often it is drawn whether they do")
+		"length of a metering interval, the prepaid time at risk")
+	f.DurationVar(&o.audit, "audit", time.Hour, "average time between audits of idle units; 0 disables them")
+	f.DurationVar(&o.window, "audit-window", 2*time.Minute, "time between two draws of an audit")
 	return c
 }
 
-// ofChain are the flags that say something of a chain, of money or of audits.
+// ofChain are the flags about a chain, money or audits.
 var ofChain = []string{"chain", "mint", "symbol", "program", "escrow", "decimals", "audit", "audit-window"}
 
-// onlyFree refuses those beside --free.
+// onlyFree returns an error if --free is combined with one of them.
 func onlyFree(c *cobra.Command) error {
 	for _, name := range ofChain {
 		if c.Flags().Changed(name) {
@@ -116,7 +115,7 @@ func onlyFree(c *cobra.Command) error {
 	return nil
 }
 
-// freeGenesis is a free network. Its number is random, so that two of the same name never talk.
+// freeGenesis returns the genesis of a free network. Its number is random: two networks of one name never connect.
 func (o genesisOptions) freeGenesis() (market.Genesis, error) {
 	if o.network == "" {
 		return market.Genesis{}, cli.Usagef("--network is needed")
@@ -135,7 +134,7 @@ func (o genesisOptions) freeGenesis() (market.Genesis, error) {
 	return g, nil
 }
 
-// checkTimes refuses lengths that are no whole numbers of slots.
+// checkTimes returns an error if a length is not a whole number of slots.
 func (o genesisOptions) checkTimes() error {
 	if o.slot < time.Millisecond || o.slot%time.Millisecond != 0 {
 		return cli.Usagef("--slot: %v is not a whole number of milliseconds", o.slot)
@@ -199,7 +198,7 @@ func (o genesisOptions) genesis() (market.Genesis, error) {
 	return market.ParseGenesis(text)
 }
 
-// chainHash reads a cluster's genesis hash as Solana writes it, in base58, or in hexadecimal.
+// chainHash parses a cluster's genesis hash in base58, as Solana prints it, or in hexadecimal.
 func chainHash(text string) (sign.Hash, error) {
 	if h, err := sign.ParseHash(text); err == nil {
 		return h, nil

@@ -157,10 +157,10 @@ func TestChanges(t *testing.T) {
 	if got := info.summary(); !strings.HasPrefix(got, "response 250 slots, 100s → 500 slots, 3m; min-stake ") || len([]rune(got)) > 120 {
 		t.Errorf("got %q", got)
 	}
-	if got := info.share(1) + info.share(2); got != "33.3 %66.7 %" || (proposalInfo{}).share(0) != "0.0 %" || (proposalInfo{}).summary() != "nothing, as rules are now" {
+	if got := info.share(1) + info.share(2); got != "33.3 %66.7 %" || (proposalInfo{}).share(0) != "0.0 %" || (proposalInfo{}).summary() != "nothing: these are the present rules" {
 		t.Errorf("got %q", got)
 	}
-	for state, begin := range map[string]string{"open": "vote ends slot 20, in", "locked": "can be executed slot ", "ripe": "starling network proposal execute; no more slot 1, ", "rejected": "", "executed": ""} {
+	for state, begin := range map[string]string{"open": "vote ends slot 20, in", "locked": "can be executed slot ", "ripe": "starling network proposal execute; expires slot 1, ", "rejected": "", "executed": ""} {
 		info.State = state
 		if got := next(l, info); !strings.HasPrefix(got, begin) || begin == "" && got != "" {
 			t.Errorf("%s: got %q, want %q", state, got, begin)

@@ -17,13 +17,13 @@ func genesisAuthority(a *cli.App) *cobra.Command {
 	var to string
 	c := &cobra.Command{
 		Use:   "authority PROGRAM",
-		Short: "Show or hand on the right to change the program",
-		Long: `Shows the code of Starling's PROGRAM on a cluster and who may put other code in its place, or, with
---upgrade, hands that right on: to the vault of a multisig (such as Squads), to another key, or to nobody, for ever.
-The one who has it must be --keypair.
+		Short: "Show or transfer the program's upgrade authority",
+		Long: `Shows the code of Starling's PROGRAM on a cluster and its upgrade authority: the key that may replace the
+code. --upgrade transfers the authority to the vault of a multisig (such as Squads) or to another key; none gives it up
+permanently. --keypair must be the present authority.
 
-Whoever may change the program can take every deposit and stake. A peer says at start who that is, warns of a single
-key, and stops when the code is not the one that its genesis names.`,
+The upgrade authority can take every deposit and stake. At its start a peer shows the authority, warns if it is a single
+key, and stops if the code differs from the code in its genesis.`,
 		Example: `  starling network authority <address> --rpc https://rpc.example
   starling network authority <address> --upgrade <vault of a multisig> --keypair id.json --rpc https://rpc.example
   starling network authority <address> --upgrade none --keypair id.json --rpc https://rpc.example`,
@@ -43,7 +43,7 @@ key, and stops when the code is not the one that its genesis names.`,
 		},
 	}
 	o.flags(c)
-	c.Flags().StringVar(&to, "upgrade", "", "who may change the program from now on: an address, or none")
+	c.Flags().StringVar(&to, "upgrade", "", "new upgrade authority: an address, or none")
 	return c
 }
 
@@ -51,10 +51,9 @@ func genesisFinalize(a *cli.App) *cobra.Command {
 	var o founder
 	c := &cobra.Command{
 		Use:   "finalize PROGRAM",
-		Short: "Make the program final: nobody can ever change it",
-		Long: `Gives up, for ever, the right to put other code in the place of Starling's PROGRAM. It is refused
-unless the code there is the one that this binary carries. Networks go on with it as they are; a new version of the
-program needs a new network.`,
+		Short: "Make the program immutable",
+		Long: `Permanently gives up the right to replace the code of Starling's PROGRAM. It is refused unless the code
+on the chain is that of this binary. Networks on it continue; a new version of the program needs a new network.`,
 		Example: `  starling network finalize <address> --keypair id.json --rpc https://rpc.example`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -82,7 +81,7 @@ program needs a new network.`,
 	return c
 }
 
-// admin connects to the first endpoint. Without a keypair it can only look.
+// admin connects to the first endpoint. Without a keypair the connection is read-only.
 func (f *founder) admin(ctx context.Context) (*solana.Admin, sign.Key, error) {
 	payer := sign.NewPrivate([32]byte{1})
 	var err error
@@ -108,7 +107,7 @@ func (f *founder) admin(ctx context.Context) (*solana.Admin, sign.Key, error) {
 // handOn transfers the upgrade authority, if requested, and shows the result.
 func handOn(a *cli.App, ctx context.Context, o founder, id, to sign.Key, change bool) error {
 	if change && o.keypair == "" {
-		return cli.Usagef("--keypair is needed: the file of the key that may change the program now")
+		return cli.Usagef("--keypair is needed: the file of the present upgrade authority")
 	}
 	admin, payer, err := o.admin(ctx)
 	if err != nil {
@@ -134,7 +133,7 @@ func handOn(a *cli.App, ctx context.Context, o founder, id, to sign.Key, change 
 			t.Row("program", id)
 			t.Row("code", d.Code)
 			if d.Code == svm.CodeHash(program.ELF) {
-				t.Row("", "the one that this binary carries")
+				t.Row("", "the code of this binary")
 			}
 			t.Row("deployed in slot", d.Slot)
 			t.Row("changed by", whoChanges(d))

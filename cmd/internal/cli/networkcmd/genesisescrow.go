@@ -27,7 +27,7 @@ import (
 
 const maxParamsFile = 4096
 
-// founder is the key that writes to the chain before there is a network: the flags of genesis's commands.
+// founder is the key that writes to the chain before the network exists: the flags of genesis's commands.
 type founder struct {
 	rpc     []string
 	keypair string
@@ -36,7 +36,7 @@ type founder struct {
 func (f *founder) flags(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	c.Flags().StringVar(&f.keypair, "keypair", "",
-		"keypair file of who pays fees and rent, in the format of the Solana command line tools")
+		"keypair file of the payer of fees and rent")
 }
 
 func (f *founder) key() (sign.Private, error) {
@@ -77,20 +77,20 @@ func genesisInitEscrow(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init-escrow FILE",
 		Short: "Create a network's account on the chain",
-		Long: `Takes the genesis FILE that starling network genesis wrote, creates the account that holds its fees and
-windows in Starling's program, with the pools and the treasury's token account, and writes the genesis with program
-and account to standard output. The account's address is made of all its parameters: none can ever change, and only
-the same ones lead to it. Running the command again with the same parameters finishes what was begun.
+		Long: `Reads the genesis FILE of starling network genesis. Creates the network's account in Starling's program,
+with the pools and the treasury's token account. Writes the genesis with program and account to standard output.
+The account's address is derived from its parameters: none can ever change, and only the same parameters give the same
+address. Running the command again with the same parameters completes an interrupted run.
 
-Fees are in hundredths of a percent (bps) of what providers claim, at least 10 and at most 1000; the four shares are
-in hundredths of a percent of the fee and add up to 10000, of which at least 2000 burn. --params takes all parameters
-from a JSON file instead, as -o json of this command's --dry-run prints them.
+Fees are in hundredths of a percent (bps) of the providers' claims, at least 10 and at most 1000. The four shares are in
+hundredths of a percent of the fee and add up to 10000, of which at least 2000 burn. --params reads all parameters from
+a JSON file instead, as -o json of this command's --dry-run prints them.
 
-With --voting, verifiers who have something bonded (starling stake bond) vote on fees, windows and the least stake
-(starling proposal), confirm what an epoch's work is paid (starling stake rewards), and judge audits: a genesis FILE
-with windows of audits (starling network genesis --audit) needs it, and lies in its audits cost stake. Whoever opens a
-ballot must have --least-bond bonded. With --emission, providers are paid out of an account that is opened empty: send
-the tokens there, no more than the schedule says ever leaves it.`,
+With --voting, providers with bonded stake (starling stake bond) vote on fees, windows and the least stake (starling
+network proposal), confirm the rewards of an epoch (starling stake rewards), and judge audits. A genesis FILE with audit
+windows (starling network genesis --audit) needs it, and false statements in its audits cost stake. A proposer needs
+--least-bond of bonded stake. With --emission, providers are paid from an account that is opened empty: send the tokens
+there. Payments never exceed the schedule.`,
 		Example: `  starling network init-escrow acme.json --program <address> --voting 72h \
     --first-slot $(solana slot) --keypair id.json --rpc https://rpc.example > escrow.json
   starling network init-escrow acme.json --program <address> --voting 72h --emission 300000000 \
@@ -118,28 +118,28 @@ the tokens there, no more than the schedule says ever leaves it.`,
 	f := c.Flags()
 	f.BoolVar(&dry, "dry-run", false, "print the parameters and create nothing")
 	f.StringVar(&o.program, "program", "", "address of Starling's program (starling network deploy)")
-	f.StringVar(&o.params, "params", "", "JSON file with all parameters, in place of the flags below")
-	f.StringVar(&o.treasury, "treasury", "", "wallet that gets the treasury's share (default none: its share burns)")
+	f.StringVar(&o.params, "params", "", "JSON file with all parameters, instead of the flags below")
+	f.StringVar(&o.treasury, "treasury", "", "wallet of the treasury's share (default none: it burns)")
 	f.StringVar(&o.authority, "authority", "",
-		"who may draw from the verifiers' pool (default nobody, ever: its share burns)")
+		"wallet for the verifiers' pool (default none: it burns)")
 	f.StringVar(&o.stakeMint, "stake-mint", "", "token that providers stake (default the network's)")
 	f.Uint8Var(&o.stakeDecimals, "stake-decimals", 0, "decimals of --stake-mint, if it is not the network's token")
 	d := account.DefaultTerms(sign.Key{}, 0)
-	f.Uint16Var(&o.fee, "fee", d.FeeBps, "fee on what providers claim, in bps")
+	f.Uint16Var(&o.fee, "fee", d.FeeBps, "fee on the providers' claims, in bps")
 	f.Uint16Var(&o.burn, "burn", d.BurnBps, "share of the fee that burns, in bps of it")
 	f.Uint16Var(&o.pool, "pool", d.PoolBps, "share for the verifiers' pool")
 	f.Uint16Var(&o.toTreasury, "treasury-share", d.TreasuryBps, "share for the treasury")
-	f.Uint16Var(&o.referrer, "referrer", d.ReferrerBps, "share for whoever an order names as referrer")
-	f.DurationVar(&o.margin, "margin", 6*time.Hour, "after an escrow's deadline, in which providers may still claim")
-	f.DurationVar(&o.response, "response", 6*time.Hour, "a provider's time to claim when its lease is ended early")
-	f.DurationVar(&o.unbonding, "unbonding", 14*24*time.Hour, "how long stake waits when it was asked back")
+	f.Uint16Var(&o.referrer, "referrer", d.ReferrerBps, "share for the referrer of an order")
+	f.DurationVar(&o.margin, "margin", 6*time.Hour, "time for claims after an escrow's deadline")
+	f.DurationVar(&o.response, "response", 6*time.Hour, "time for a claim after an early end of the lease")
+	f.DurationVar(&o.unbonding, "unbonding", 14*24*time.Hour, "wait of removed stake before its withdrawal")
 	f.DurationVar(&o.evidences, "evidence", 13*24*time.Hour,
-		"how old evidence against a provider may be; less than --unbonding")
-	f.StringVar(&o.minStake, "min-stake", "0", "least stake that counts as one, in tokens")
+		"greatest age of evidence; less than --unbonding")
+	f.StringVar(&o.minStake, "min-stake", "0", "least stake of a provider, in tokens")
 	return c
 }
 
-// read makes the parameters, and the genesis that names their account.
+// read returns the parameters, and the genesis with the address of their account.
 func (o *escrowOptions) read(file string) (market.Genesis, account.Params, error) {
 	text, err := cli.ReadFile(file, cli.MaxGenesisFile)
 	if err != nil {
@@ -156,7 +156,7 @@ func (o *escrowOptions) read(file string) (market.Genesis, account.Params, error
 		return g, account.Params{}, cli.Usagef("%s names a program already", file)
 	case o.program == "":
 		return g, account.Params{}, cli.WithHint(cli.Usagef("--program is needed"),
-			"starling network deploy puts it on the chain, where nobody has")
+			"starling network deploy puts it on a chain without it")
 	}
 	if g.Program, err = cli.Address("--program", o.program); err != nil {
 		return g, account.Params{}, err
@@ -166,8 +166,8 @@ func (o *escrowOptions) read(file string) (market.Genesis, account.Params, error
 		if err = cmp.Or(p.Validate(), escrow.CheckWindows(p), checkEpochs(p)); err != nil {
 			err = &cli.Error{Code: cli.ExitUsage, Err: err}
 		} else if p.AuditSlots > 0 && !p.Votes.On() {
-			err = cli.WithHint(cli.Usagef("audits are judged by peers that have bonded a stake, and without --voting "+
-				"nobody can"), "add --voting 72h, or make FILE without --audit")
+			err = cli.WithHint(cli.Usagef("audits are judged by peers with bonded stake, and need --voting"),
+				"add --voting 72h, or make FILE without --audit")
 		}
 	}
 	if err != nil {
@@ -177,7 +177,7 @@ func (o *escrowOptions) read(file string) (market.Genesis, account.Params, error
 	return g, p, nil
 }
 
-// checkEpochs refuses epochs that nobody could count the audits of.
+// checkEpochs returns an error if the audits of an epoch cannot be counted.
 func checkEpochs(p account.Params) error {
 	if !p.Votes.On() || p.AuditSlots == 0 {
 		return nil
@@ -186,7 +186,7 @@ func checkEpochs(p account.Params) error {
 	return err
 }
 
-// parameters of a network, from the file or the flags.
+// parameters returns the parameters of a network, from the file or the flags.
 func (o *escrowOptions) parameters(g market.Genesis) (account.Params, error) {
 	if o.params != "" {
 		return paramsFile(o.params, g)
@@ -229,7 +229,7 @@ func (o *escrowOptions) parameters(g market.Genesis) (account.Params, error) {
 	return p, nil
 }
 
-// stake returns the token that providers stake and its decimals, in which the flags about stake are written.
+// stake returns the token of the stake and its decimals; the flags about stake use them.
 func (o *escrowOptions) stake(g market.Genesis) (sign.Key, uint8, error) {
 	if o.stakeMint == "" {
 		return g.Mint, g.Decimals, nil
@@ -242,12 +242,12 @@ func (o *escrowOptions) stake(g market.Genesis) (sign.Key, uint8, error) {
 		return mint, g.Decimals, nil
 	case o.stakeDecimals == 0:
 		return mint, 0, cli.WithHint(cli.Usagef("--stake-decimals is needed: stake is not in the network's token, %s",
-			g.Mint), "`spl-token display MINT` prints them; for a token with none, write all amounts with --params")
+			g.Mint), "`spl-token display MINT` prints them; if it has none, write all amounts with --params")
 	}
 	return mint, o.stakeDecimals, nil
 }
 
-// checkTimes refuses times that are under zero, which would be none.
+// checkTimes returns an error if a time is negative.
 func (o *escrowOptions) checkTimes() error {
 	for _, f := range []struct {
 		name string
@@ -255,13 +255,13 @@ func (o *escrowOptions) checkTimes() error {
 	}{{"margin", o.margin}, {"response", o.response}, {"unbonding", o.unbonding}, {"evidence", o.evidences},
 		{"voting", o.votes.voting}, {"lock", o.votes.lock}, {"epoch", o.votes.epoch}} {
 		if f.d < 0 {
-			return cli.Usagef("--%s: %v is under zero", f.name, f.d)
+			return cli.Usagef("--%s: %v is negative", f.name, f.d)
 		}
 	}
 	return nil
 }
 
-// paramsFile reads parameters, which must be of the genesis's network and pay in its token.
+// paramsFile reads parameters and checks that they match the genesis's network and token.
 func paramsFile(path string, g market.Genesis) (p account.Params, err error) {
 	text, err := cli.ReadFile(path, maxParamsFile)
 	if err != nil {
@@ -273,7 +273,7 @@ func paramsFile(path string, g market.Genesis) (p account.Params, err error) {
 		return p, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", path, err)}
 	}
 	if p.Network != g.Network || p.Chain != g.Chain {
-		return p, cli.Usagef("%s is for network %q on chain %s, the genesis says %q on %s", path, p.Network, p.Chain,
+		return p, cli.Usagef("%s: wrong network: got %q on chain %s, want %q on %s", path, p.Network, p.Chain,
 			g.Network, g.Chain)
 	}
 	if p.AuditSlots != 0 && uint64(p.AuditSlots) != g.AuditSlots {
@@ -288,7 +288,7 @@ func paramsFile(path string, g market.Genesis) (p account.Params, err error) {
 	return p, cli.Usagef("%s has no terms for the network's token, %s with %d decimals", path, g.Mint, g.Decimals)
 }
 
-// initEscrow creates the account on the chain, and has the genesis name the program's code.
+// initEscrow creates the account on the chain, and adds the hash of the program's code to the genesis.
 func initEscrow(a *cli.App, ctx context.Context, f founder, g *market.Genesis, p account.Params) error {
 	payer, err := f.key()
 	if err != nil {
@@ -305,13 +305,13 @@ func initEscrow(a *cli.App, ctx context.Context, f founder, g *market.Genesis, p
 	if _, err := l.Network(ctx); err != nil {
 		return f.failed(err, payer.Key())
 	}
-	a.Say("it is there, with the pools of %s", cli.Count(len(p.Mints), "token"))
+	a.Say("the account exists, with the pools of %s", cli.Count(len(p.Mints), "token"))
 	d, err := l.Deployed(ctx)
 	if err != nil {
 		return f.failed(err, payer.Key())
 	}
 	if d.Code != svm.CodeHash(program.ELF) {
-		a.Say("the program there is not the one that this binary carries: the genesis names its code, %s", d.Code)
+		a.Say("the program there is not that of this binary: the genesis names its code, %s", d.Code)
 	}
 	if g.Code = d.Code; !d.Final() {
 		a.Say("the program can be changed by %s: see starling network finalize", whoChanges(d))
@@ -328,11 +328,11 @@ func genesisDeploy(a *cli.App) *cobra.Command {
 	var o founder
 	c := &cobra.Command{
 		Use:   "deploy",
-		Short: "Put Starling's program on a cluster that does not have it",
-		Long: fmt.Sprintf(`Deploys the program that this binary carries (%d bytes, SHA-256 %s) under a new address,
-through Solana's upgradeable loader, and prints the address. The payer may change it until it hands that on (starling
-network authority) or gives it up (starling network finalize); networks of a program that can be changed are only as
-good as who holds that key.`,
+		Short: "Deploy Starling's program to a cluster",
+		Long: fmt.Sprintf(`Deploys the program in this binary (%d bytes, SHA-256 %s) under a new address, through
+Solana's upgradeable loader, and prints the address. The payer is its upgrade authority until it transfers that
+(starling network authority) or gives it up (starling network finalize). Networks on an upgradeable program depend on
+the holder of that key.`,
 			len(program.ELF), sign.Sum(program.ELF)),
 		Example: `  starling network deploy --keypair id.json --rpc http://127.0.0.1:8899`,
 		Args:    cli.ExactArgs(0),

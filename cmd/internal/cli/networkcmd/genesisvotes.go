@@ -24,28 +24,28 @@ type voteOptions struct {
 func (o *voteOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.DurationVar(&o.voting, "voting", 0,
-		"how long a ballot is open; 0: nothing is ever voted on, and there are no rewards")
-	f.DurationVar(&o.lock, "lock", 7*24*time.Hour, "between the end of a vote on rules and its effect")
+		"length of a ballot; 0 disables votes and rewards")
+	f.DurationVar(&o.lock, "lock", 7*24*time.Hour, "time between the end of a vote on rules and its effect")
 	f.StringVar(&o.leastBonded, "least-bonded", "1000000",
-		"tokens that must be bonded in all, or nothing is voted on and no rewards are paid")
+		"least bonded tokens in the network for votes and rewards")
 	f.StringVar(&o.leastBond, "least-bond", "10000",
-		"tokens that a provider must have bonded to propose rules or an epoch's rewards; not 0")
+		"least bonded tokens of a proposer of rules or rewards; not 0")
 	f.StringVar(&o.emission, "emission", "0",
-		"tokens of --stake-mint that are paid to providers over 240 months in all; 0: none")
-	f.Uint64Var(&o.firstSlot, "first-slot", 0, "slot in which epoch 0 begins; needed with --voting")
-	f.DurationVar(&o.epoch, "epoch", 24*time.Hour, "length of an epoch, after which its rewards are counted")
+		"total emission over 240 months, in --stake-mint; 0: none")
+	f.Uint64Var(&o.firstSlot, "first-slot", 0, "first slot of epoch 0; required with --voting")
+	f.DurationVar(&o.epoch, "epoch", 24*time.Hour, "length of an epoch, the period of rewards")
 	f.Uint32Var(&o.epochsOfMonth, "epochs-of-month", 30,
-		"epochs of a month; for so long after its end an epoch's rewards can be accepted")
+		"epochs per month; also the time to accept an epoch's rewards")
 }
 
-// parameters of votes on a network with a stake mint of these decimals.
+// parameters returns the parameters of votes on a network with a stake mint of these decimals.
 func (o *voteOptions) parameters(g market.Genesis, decimals uint8) (account.Votes, error) {
 	if o.voting == 0 {
 		return account.Votes{}, nil
 	}
 	if o.firstSlot == 0 {
 		return account.Votes{}, cli.WithHint(cli.Usagef("--first-slot is needed with --voting: epochs and months "+
-			"of the emission are counted from it"), "`solana slot` prints the slot that is now")
+			"of the emission are counted from it"), "`solana slot` prints the current slot")
 	}
 	v := account.Votes{VotingSlots: g.SlotsIn(o.voting), LockSlots: g.SlotsIn(o.lock), FirstSlot: o.firstSlot,
 		EpochSlots: g.SlotsIn(o.epoch), EpochsOfMonth: o.epochsOfMonth}

@@ -71,7 +71,7 @@ func newChained(t *testing.T) *chained {
 	make := []string{"network", "init-escrow", direct, "--program", deployed.Program, "--keypair", payer, "--rpc", c.net.URL(), "--treasury", c.net.Faucet().Key().String(),
 		"--unbonding", "3s", "--evidence", "2s", "--margin", "4s", "--response", "5s", "--min-stake", "30",
 		"--voting", "10m", "--lock", "1m", "--least-bonded", "35", "--least-bond", "5", "--first-slot", "1", "--epoch", "10s", "--emission", "1000"}
-	r = c.CLI(t, make...).Want(t, cli.ExitOK, `"program": "`+deployed.Program, `^it is there, with the pools of 1 token`,
+	r = c.CLI(t, make...).Want(t, cli.ExitOK, `"program": "`+deployed.Program, `^the account exists, with the pools of 1 token`,
 		`^the emission is paid from token account \w+: send up to 1000.00`)
 	g, err := market.ParseGenesis([]byte(r.Out))
 	if err != nil || g.Escrow.IsZero() {
@@ -143,14 +143,14 @@ func (c *chained) testStake(t *testing.T) {
 	c.CLI(t, "stake", "register").Want(t, cli.ExitUsage, `is registered already`)
 	c.CLI(t, "stake", "status").Want(t, cli.ExitOK, `^stake +0.00 STAR +less than the network's least, 30.00 STAR`, `^owner +`+c.owner.Key().String())
 	c.CLI(t, "stake", "remove", "1").Want(t, cli.ExitUsage, `cannot be taken out of a stake of 0.00 STAR`)
-	c.CLI(t, "stake", "withdraw").Want(t, cli.ExitUsage, `nothing was asked back`)
+	c.CLI(t, "stake", "withdraw").Want(t, cli.ExitUsage, `no stake is unbonding`)
 	c.CLI(t, "stake", "add", "0").Want(t, cli.ExitUsage)
 	c.CLI(t, "stake", "add", "40.5").Want(t, cli.ExitOK, `^adding 40.50 STAR of \w+ to the stake of `)
 	c.CLI(t, "stake", "add", "2000").Want(t, cli.ExitPayment)
 	c.CLI(t, "stake", "status").Want(t, cli.ExitOK, `^stake +40.50 STAR`)
 	c.CLI(t, "stake", "remove", "10.5").Want(t, cli.ExitOK, `^10.50 STAR can be withdrawn from slot \d+, in about \ds`)
 	c.CLI(t, "stake", "withdraw").Want(t, cli.ExitPayment, `^starling: 10.50 STAR can be withdrawn from slot \d+, in about`)
-	c.CLI(t, "stake", "remove", "all").Want(t, cli.ExitOK, `^10.50 STAR was asked back before and waits anew`, `^40.50 STAR can be withdrawn from`)
+	c.CLI(t, "stake", "remove", "all").Want(t, cli.ExitOK, `^10.50 STAR was removed earlier; its wait starts again`, `^40.50 STAR can be withdrawn from`)
 	var s moneycmd.StakeInfo
 	if err := json.Unmarshal([]byte(c.CLI(t, "stake", "status", "-o", "json").Want(t, cli.ExitOK, `"unbonding": 40500000`).Out), &s); err != nil {
 		t.Fatal(err)
@@ -193,13 +193,13 @@ func (c *chained) testEscrow(t *testing.T) {
 	c.CLI(t, "wallet", "escrow", "top-up", at.String(), "1.5").Want(t, cli.ExitOK, `^adding 1.50 STAR of \w+ to escrow `)
 	c.CLI(t, "wallet", "escrow", "show", at.String(), "-o", "json").Want(t, cli.ExitOK, `"deposited": 6500000`, `"free": 4500000`)
 	c.CLI(t, "wallet", "escrow", "refund", at.String()).Want(t, cli.ExitOK, `^taking 4.50 STAR back from escrow \w+ to `+c.owner.Key().String())
-	c.CLI(t, "wallet", "escrow", "refund", at.String()).Want(t, cli.ExitUsage, `nothing is free`, `^hint: what is outstanding can be taken back from slot \d+, in about`)
+	c.CLI(t, "wallet", "escrow", "refund", at.String()).Want(t, cli.ExitUsage, `nothing is free`, `^hint: the outstanding part can be taken back from slot \d+, in about`)
 	c.until(t, deadline+200)
 	c.CLI(t, "wallet", "escrow", "refund", at.String()).Want(t, cli.ExitOK, `^taking 2.00 STAR back`)
 	c.CLI(t, "wallet", "escrow", "show", at.String()).Want(t, cli.ExitOK, `^state +refunded`, `^refunded +6.50 STAR`, `^deadline +slot \d+, \d+s ago`)
 	c.CLI(t, "wallet", "escrow", "refund", at.String()).Want(t, cli.ExitUsage, `was refunded already`)
 	c.CLI(t, "wallet", "escrow", "top-up", at.String(), "1").Want(t, cli.ExitUsage, `was refunded`)
-	c.CLI(t, "wallet", "escrow", "show", c.peer.Key().String()).Want(t, cli.ExitUsage, `there is no escrow at`, `^hint: starling wallet escrow ls`)
+	c.CLI(t, "wallet", "escrow", "show", c.peer.Key().String()).Want(t, cli.ExitUsage, `not found: it does not exist`, `^hint: starling wallet escrow ls`)
 	c.CLI(t, "wallet", "escrow", "show", c.genesis.Mint.String()).Want(t, cli.ExitPayment, `is no escrow of program`)
 	c.CLI(t, "wallet", "escrow", "show", at.String(), "--rpc", "http://127.0.0.1:1").Want(t, cli.ExitPayment, `^hint: name another endpoint with --rpc`)
 }

@@ -22,13 +22,13 @@ func newProposal(a *cli.App) *cobra.Command {
 	return cli.Noun("", &cobra.Command{
 		Use:   "proposal",
 		Short: "Vote on the network's rules",
-		Long: `Whoever has stake bonded may propose other rules, within bounds that no vote can move, and all who had
-something bonded before a proposal was made may vote on it with all of it. What was bonded then in all is noted: stake
-that moves afterwards cannot vote twice. A proposal is carried when more than half of all that was bonded is for it,
-and more than twice as much as is against. It takes effect when somebody executes it, after a lock in which who does
-not like it can leave, and only if no other rules took effect since.
+		Long: `A provider with bonded stake may propose other rules, within bounds that no vote can change. Providers
+that had bonded stake before the proposal may vote on it with all of it. The proposal stores the total bonded stake at
+its opening: stake that moves afterwards cannot vote twice. A proposal is carried if more than half of that total is for
+it, and more than twice as much as is against it. After a lock, in which opponents can leave the network, any key can
+execute it. It then takes effect, unless other rules took effect meanwhile.
 
-These commands call the program themselves; the peer need not run. The peer's key pays the fees; the provider's owner
+These commands call the program directly; the peer need not run. The peer's key pays the fees; the provider's owner
 signs proposals and votes.`,
 		Example: `  starling network rules
   starling network proposal new --fee 150
@@ -38,7 +38,7 @@ signs proposals and votes.`,
 	}, proposalLs(a), proposalShow(a), proposalNew(a), proposalVote(a), proposalExecute(a), proposalClose(a))
 }
 
-// change is a parameter that a proposal changes, or the bounds of one.
+// change is a changed parameter of a proposal, or the bounds of one.
 type change struct {
 	What string `json:"parameter"`
 	From string `json:"from"`
@@ -54,17 +54,17 @@ type proposalInfo struct {
 	Changes  []change      `json:"changes"`
 	For      uint64        `json:"for"`
 	Against  uint64        `json:"against"`
-	Total    uint64        `json:"snapshot"` // bonded in the network when it was opened
-	Opened   uint64        `json:"opened"`   // slots from here on
+	Total    uint64        `json:"snapshot"` // bonded stake in the network at the opening
+	Opened   uint64        `json:"opened"`   // slot, as are the following fields
 	Ends     uint64        `json:"ends"`
 	Ripe     uint64        `json:"ripe"`
 	Dead     uint64        `json:"dead"`
-	Slot     market.Slot   `json:"slot"`           // as of
+	Slot     market.Slot   `json:"slot"`           // slot of this state
 	Mine     string        `json:"mine,omitempty"` // vote of this peer's provider
 	payer    sign.Key
 }
 
-// stateOf says how a proposal stands.
+// stateOf returns the state of a proposal.
 func stateOf(b account.Ballot, n account.Network, now market.Slot) string {
 	switch {
 	case b.Done:
@@ -112,7 +112,7 @@ func changes(l *moneycmd.Chain, p account.Params, from, to account.Rules) (out [
 
 func bps(n uint16) string { return fmt.Sprintf("%d bps", n) }
 
-// span is so many slots and how long they take.
+// span formats a number of slots and their duration.
 func span(l *moneycmd.Chain, slots uint64) string {
 	return fmt.Sprintf("%d slots, %s", slots, cli.Span(l.Slots(market.Slot(slots))))
 }
@@ -125,7 +125,7 @@ func votes(a *cli.App, ctx context.Context, o moneycmd.Options) (*moneycmd.Chain
 	}
 	n, err := l.Network(ctx)
 	if err == nil && !n.Params.Votes.On() {
-		return nil, n, 0, cli.WithHint(cli.Usagef("nothing is ever voted on in network %s", l.Genesis.Network),
+		return nil, n, 0, cli.WithHint(cli.Usagef("network %s has no votes", l.Genesis.Network),
 			"its account was made without --voting: starling network init-escrow --help")
 	}
 	var now market.Slot
@@ -135,7 +135,7 @@ func votes(a *cli.App, ctx context.Context, o moneycmd.Options) (*moneycmd.Chain
 	return l, n, now, l.Explain(err)
 }
 
-// info is a proposal as it stands.
+// info returns the present state of a proposal.
 func info(l *moneycmd.Chain, at sign.Key, b account.Ballot, n account.Network, now market.Slot) proposalInfo {
 	p := proposalInfo{Address: at, State: stateOf(b, n, now), Proposer: b.Proposer, Rules: b.Rules, For: b.For,
 		Against: b.Against, Total: b.Total, Opened: b.Opened,
@@ -144,7 +144,7 @@ func info(l *moneycmd.Chain, at sign.Key, b account.Ballot, n account.Network, n
 	return p
 }
 
-// proposals are all of the network, the newest first.
+// proposals returns all proposals of the network, the newest first.
 func proposals(l *moneycmd.Chain, ctx context.Context, n account.Network, now market.Slot) ([]proposalInfo, error) {
 	all, err := l.Ballots(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func proposals(l *moneycmd.Chain, ctx context.Context, n account.Network, now ma
 	return out, nil
 }
 
-// proposal is the one with an address that begins so.
+// proposal returns the proposal with an address prefix.
 func proposal(a *cli.App, ctx context.Context, o moneycmd.Options, text string) (*moneycmd.Chain, account.Network,
 	proposalInfo, error) {
 	l, n, now, err := votes(a, ctx, o)
@@ -177,7 +177,7 @@ func proposal(a *cli.App, ctx context.Context, o moneycmd.Options, text string) 
 	if err != nil {
 		return nil, n, p, cli.WithHint(err, "starling network proposal ls")
 	}
-	b, now, err := l.Ballot(ctx, p.Address) // as endpoints agree on it
+	b, now, err := l.Ballot(ctx, p.Address) // on which the endpoints agree
 	if err != nil {
 		return nil, n, p, l.Explain(err)
 	}
@@ -189,10 +189,10 @@ func proposalLs(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List proposals",
-		Long: `Lists the proposals that are on the chain, the newest first. FOR and AGAINST are shares of all that was
-bonded when the proposal was made: it needs more than half, and more than twice what is against. STATE is open,
-rejected, locked (carried, not yet in effect), ripe (can be executed now), executed, expired (carried, but executed by
-nobody in time) or superseded (others took effect first).`,
+		Long: `Lists the proposals on the chain, the newest first. FOR and AGAINST are shares of the bonded stake at its
+opening: it needs more than half, and more than twice the share against. STATE is open, rejected, locked (carried, not
+yet in effect), ripe (executable), executed, expired (carried, but not executed in time) or superseded (other rules took
+effect first).`,
 		Example: `  starling network proposal ls -o json`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -225,7 +225,7 @@ func (p proposalInfo) summary() string {
 		out = append(out, fmt.Sprintf("%s %s → %s", c.What, c.From, c.To))
 	}
 	if len(out) == 0 {
-		return "nothing, as rules are now"
+		return "nothing: these are the present rules"
 	}
 	return cli.Clip(strings.Join(out, "; "), 120)
 }
@@ -235,7 +235,7 @@ func (p proposalInfo) share(votes uint64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(votes)/float64(max(p.Total, 1)))
 }
 
-// next is the next stage, and its time.
+// next describes the next stage and its time.
 func next(l *moneycmd.Chain, p proposalInfo) string {
 	switch p.State {
 	case "open":
@@ -243,7 +243,7 @@ func next(l *moneycmd.Chain, p proposalInfo) string {
 	case "locked":
 		return "can be executed " + l.When(p.Slot, market.Slot(p.Ripe))
 	case "ripe":
-		return "starling network proposal execute; no more " + l.When(p.Slot, market.Slot(p.Dead)+1)
+		return "starling network proposal execute; expires " + l.When(p.Slot, market.Slot(p.Dead)+1)
 	}
 	return ""
 }
@@ -278,11 +278,11 @@ func proposalShow(a *cli.App) *cobra.Command {
 					t.Row(c.What, c.From+" → "+c.To)
 				}
 				if len(p.Changes) == 0 {
-					t.Row("changes", "nothing, as rules are now")
+					t.Row("changes", "nothing: these are the present rules")
 				}
-				t.Row("snapshot", text(p.Total), fmt.Sprintf("bonded when it was opened, in slot %d", p.Opened))
+				t.Row("snapshot", text(p.Total), fmt.Sprintf("bonded at its opening, in slot %d", p.Opened))
 				t.Row("for", text(p.For), p.share(p.For)+", more than half is needed")
-				t.Row("against", text(p.Against), p.share(p.Against)+", less than half of what is for it is allowed")
+				t.Row("against", text(p.Against), p.share(p.Against)+", less than half of the share for it is allowed")
 				t.Row("vote ends", l.When(p.Slot, market.Slot(p.Ends)))
 				t.Row("lock ends", l.When(p.Slot, market.Slot(p.Ripe)))
 				t.Row("expires", l.When(p.Slot, market.Slot(p.Dead)))

@@ -18,7 +18,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// bounds of the changes that a vote can make.
+// bounds of a vote's changes.
 const (
 	leastTimes, mostTimes = 4, 4 // the least stake is a quarter to four times its initial value
 )
@@ -28,9 +28,8 @@ func proposalRules(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rules",
 		Short: "Show the rules and the bounds of votes on them",
-		Long: `Shows each rule that can be voted on, what it is now, and its bounds, which are made of the parameters
-that the network began with: windows get up to four times as long and never shorter, so that nobody has less time than
-was promised.`,
+		Long: `Shows each rule that is subject to votes, with its value and its bounds. The bounds follow from the
+network's initial parameters: windows can grow up to fourfold and never shrink, which protects the promised times.`,
 		Example: `  starling network rules`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -52,7 +51,7 @@ was promised.`,
 					of := " of " + p.Mints[i].Mint.Short()
 					t.Row("fee"+of, bps(f.FeeBps), bps(account.MinFeeBps), bps(account.MaxFeeBps))
 					t.Row("burn"+of, bps(f.BurnBps), bps(account.MinBurnBps), bps(account.Shares))
-					t.Row("pool"+of, bps(f.PoolBps), bps(0), "all shares make 10000 bps")
+					t.Row("pool"+of, bps(f.PoolBps), bps(0), "all shares add up to 10000 bps")
 					t.Row("treasury-share"+of, bps(f.TreasuryBps), bps(0))
 					t.Row("referrer"+of, bps(f.ReferrerBps), bps(0))
 				}
@@ -79,10 +78,9 @@ func proposalNew(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "new",
 		Short: "Propose other rules",
-		Long: `Opens a ballot on the rules that hold now with the changes that are named: what is not named stays.
-Shares of the fee must make 10000 bps together. starling network rules shows what holds and the bounds. Needs
-something bonded by this provider, and as much in the network as its least; the owner signs. Opening costs rent, which
-comes back with starling network proposal close.`,
+		Long: `Opens a ballot on the present rules with the given changes. The shares of the fee must add up to 10000
+bps. starling network rules shows the present rules and the bounds. It needs bonded stake of this provider, and the
+least bonded stake in the network; the owner signs. Opening costs rent, which starling network proposal close refunds.`,
 		Example: `  starling network proposal new --fee 150
   starling network proposal new --burn 6000 --pool 2000 --treasury-share 1000 --referrer 1000
   starling network proposal new --min-stake 500 --dry-run`,
@@ -91,16 +89,16 @@ comes back with starling network proposal close.`,
 	o.Flags(c)
 	o.ProviderFlag(c)
 	g := c.Flags()
-	g.Uint16Var(&f.fee, "fee", 0, "fee on what providers claim, in bps, 10 to 1000")
+	g.Uint16Var(&f.fee, "fee", 0, "fee on the providers' claims, in bps, 10 to 1000")
 	g.Uint16Var(&f.burn, "burn", 0, "share of the fee that burns, in bps of it, at least 2000")
 	g.Uint16Var(&f.pool, "pool", 0, "share for the verifiers' pool")
 	g.Uint16Var(&f.treasury, "treasury-share", 0, "share for the treasury")
-	g.Uint16Var(&f.referrer, "referrer", 0, "share for whoever an order names as referrer")
-	g.StringVar(&f.mint, "mint", "", "token whose fee is meant (default the network's)")
-	g.DurationVar(&f.response, "response", 0, "a provider's time to claim when its lease is ended early")
-	g.DurationVar(&f.unbonding, "unbonding", 0, "how long stake waits when it was asked back")
-	g.StringVar(&f.minStake, "min-stake", "", "least stake that counts as one, in tokens")
-	g.BoolVar(&f.dry, "dry-run", false, "show what would change and propose nothing")
+	g.Uint16Var(&f.referrer, "referrer", 0, "share for the referrer of an order")
+	g.StringVar(&f.mint, "mint", "", "token of the changed fee (default the network's)")
+	g.DurationVar(&f.response, "response", 0, "time for a claim after an early end of the lease")
+	g.DurationVar(&f.unbonding, "unbonding", 0, "wait of removed stake before its withdrawal")
+	g.StringVar(&f.minStake, "min-stake", "", "least stake of a provider, in tokens")
+	g.BoolVar(&f.dry, "dry-run", false, "show the changes and propose nothing")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		l, n, _, err := votes(a, c.Context(), o.Options)
 		if err != nil {
@@ -112,12 +110,12 @@ comes back with starling network proposal close.`,
 		}
 		changes := changes(l, n.Params, n.Rules, to)
 		if len(changes) == 0 {
-			return cli.WithHint(cli.Usagef("this changes nothing"),
-				"starling network rules shows the rules that hold now")
+			return cli.WithHint(cli.Usagef("the proposal changes nothing"),
+				"starling network rules shows the present rules")
 		}
 		if err := n.Params.Allows(to); err != nil {
 			return cli.WithHint(&cli.Error{Code: cli.ExitUsage, Err: err},
-				"starling network rules shows how far a vote can go")
+				"starling network rules shows the bounds of votes")
 		}
 		if f.dry {
 			return a.Show(changes, func(t *cli.Table) {
@@ -183,15 +181,15 @@ func (f newRules) rules(l *moneycmd.Chain, n account.Network, named func(string)
 	return to, nil
 }
 
-// voter is the provider that speaks, and its owner's key.
+// voter returns the registration of the voting provider, and its owner's key.
 func voter(l *moneycmd.Chain, ctx context.Context, o moneycmd.StakeOptions) (moneycmd.StakeInfo, sign.Signer, error) {
 	s, err := moneycmd.Registration(l, ctx, o)
 	if err != nil {
 		return s, nil, err
 	}
 	if s.Bonded == 0 {
-		return s, nil, cli.WithHint(cli.Usagef("only who has something bonded may propose and vote, and provider "+
-			"%s has nothing", s.Provider), "starling stake bond AMOUNT")
+		return s, nil, cli.WithHint(cli.Usagef("proposing and voting need bonded stake, and provider "+
+			"%s has none", s.Provider), "starling stake bond AMOUNT")
 	}
 	owner, err := l.Signer(s.Owner, "the provider's owner")
 	return s, owner, err
@@ -205,9 +203,9 @@ func propose(l *moneycmd.Chain, ctx context.Context, o moneycmd.StakeOptions, n 
 	}
 	if n.Bonded < n.Params.Votes.LeastBonded {
 		return cli.WithHint(&cli.Error{Code: cli.ExitPayment,
-			Err: fmt.Errorf("%s is bonded in the network, nothing is voted on below %s",
+			Err: fmt.Errorf("%s is bonded in the network, votes need at least %s",
 				l.Text(s.StakeMint, n.Bonded, n.Params),
-				l.Text(s.StakeMint, n.Params.Votes.LeastBonded, n.Params))}, "others have to bond stake too")
+				l.Text(s.StakeMint, n.Params.Votes.LeastBonded, n.Params))}, "other providers have to bond stake too")
 	}
 	ballot := account.BallotAddress(l.Genesis.Program, l.Genesis.Escrow, s.Account, uint64(s.Slot))
 	call := program.ProposeRules{Payer: l.Peer.Key(), Owner: s.Owner, Network: l.Genesis.Escrow, Provider: s.Account,
@@ -215,7 +213,7 @@ func propose(l *moneycmd.Chain, ctx context.Context, o moneycmd.StakeOptions, n 
 	err = l.Send(ctx, fmt.Sprintf("opening proposal %s", ballot),
 		[]svm.Instruction{call.Instruction(l.Genesis.Program)}, owner)
 	if err == nil {
-		l.App.Say("proposing is not voting: starling network proposal vote %s for", ballot.Short())
+		l.App.Say("a proposal is no vote: starling network proposal vote %s for", ballot.Short())
 	}
 	return err
 }
@@ -224,9 +222,9 @@ func proposalVote(a *cli.App) *cobra.Command {
 	var o moneycmd.StakeOptions
 	c := &cobra.Command{
 		Use:   "vote PROPOSAL for|against",
-		Short: "Vote with all that this provider has bonded",
-		Long: `Votes on a proposal, once. What this provider has bonded counts if it was bonded before the proposal
-was made, and it stays bonded until the vote is over. The owner signs.`,
+		Short: "Vote with all bonded stake of this provider",
+		Long: `Votes on a proposal, once. The provider's bonded stake counts if it was bonded before the proposal, and
+stays bonded until the vote has ended. The owner signs.`,
 		Example: `  starling network proposal vote 7xKX for`,
 		Args:    cli.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -242,13 +240,13 @@ was made, and it stays bonded until the vote is over. The owner signs.`,
 			case err != nil:
 				return err
 			case p.State != "open":
-				return &cli.Error{Code: cli.ExitPayment, Err: fmt.Errorf("the vote on %s is over: it is %s",
+				return &cli.Error{Code: cli.ExitPayment, Err: fmt.Errorf("the vote on %s has ended: it is %s",
 					p.Address.Short(), p.State)}
 			case s.Raised >= p.Opened:
 				return cli.WithHint(&cli.Error{Code: cli.ExitPayment,
-					Err: fmt.Errorf("provider %s bonded in slot %d, the proposal is of slot %d: only what was "+
-						"bonded before votes on it", s.Provider, s.Raised, p.Opened)},
-					"it votes on the next one")
+					Err: fmt.Errorf("provider %s bonded in slot %d, the proposal is of slot %d: only earlier stake "+
+						"votes on it", s.Provider, s.Raised, p.Opened)},
+					"it votes on the next proposal")
 			}
 			switch _, err := l.Voted(c.Context(), sign.Hash(p.Address), s.Account); {
 			case err == nil:
@@ -273,8 +271,8 @@ func proposalExecute(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "execute PROPOSAL",
 		Short: "Put a carried proposal into effect after its lock",
-		Long: `Anybody may. Peers that run learn of the new rules within minutes; what was begun before goes on by
-the program's, which are new at once.`,
+		Long: `Any key may execute it. Running peers apply the new rules within minutes. The program applies them at
+once, also to pending operations.`,
 		Example: `  starling network proposal execute 7xKX`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -288,7 +286,7 @@ the program's, which are new at once.`,
 				return &cli.Error{Code: cli.ExitPayment, Err: fmt.Errorf("%s is %s: it can be executed %s",
 					p.Address.Short(), p.State, l.When(p.Slot, market.Slot(p.Ripe)))}
 			default:
-				return &cli.Error{Code: cli.ExitPayment, Err: fmt.Errorf("%s is %s: nothing comes of it",
+				return &cli.Error{Code: cli.ExitPayment, Err: fmt.Errorf("%s is %s: it cannot be executed",
 					p.Address.Short(), p.State)}
 			}
 			return l.Send(c.Context(), fmt.Sprintf("executing %s: %s", p.Address.Short(), p.summary()),
@@ -305,8 +303,8 @@ func proposalClose(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "close PROPOSAL",
 		Short: "Close a finished proposal and return its rent",
-		Long: `Anybody may, after the last slot in which the proposal could be executed. This provider's vote on it
-is closed too.`,
+		Long: `Any key may close it after the last slot in which it could be executed. This provider's vote on it is
+closed too.`,
 		Example: `  starling network proposal close 7xKX`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -55,8 +55,8 @@ func TestPing(t *testing.T) {
 		says   []string
 	}{
 		{api.PingResult{Peer: "12D3", Conn: api.ConnInfo{Path: "punched", Addr: "/a"}, RTTs: []float64{3, 1.23456, 2}}, cli.ExitOK,
-			[]string{`^path +direct, through NATs that a relay helped to open$`, `^round trips +3$`, `^min +1\.23ms$`, `^avg +2\.08ms$`, `^max +3ms$`}},
-		{api.PingResult{Peer: "12D3", Conn: api.ConnInfo{Path: "relayed", Via: "12D3relay", Limited: true}}, cli.ExitOK, []string{`^path +relayed via 12D3relay, which allows little$`}},
+			[]string{`^path +direct, through NATs with a relay's help$`, `^round trips +3$`, `^min +1\.23ms$`, `^avg +2\.08ms$`, `^max +3ms$`}},
+		{api.PingResult{Peer: "12D3", Conn: api.ConnInfo{Path: "relayed", Via: "12D3relay", Limited: true}}, cli.ExitOK, []string{`^path +relayed via 12D3relay, with a low limit of data$`}},
 		{api.PingResult{Problem: &api.Problem{Reason: "offline", Text: "it is away\x1b", Advice: "try later"}}, cli.ExitUnreachable,
 			[]string{`^starling: it is away  \(offline\)$`, `^hint: try later$`}},
 	} {
@@ -93,7 +93,7 @@ func TestShow(t *testing.T) {
 				{What: "leases kept", Rater: rater, Count: 2, Value: 2_000_000, Weight: 250_000, Evidence: 1_000_001, Adds: 600_001}, {What: "lost\x1b jobs", Own: true, Adds: -100_000}}},
 			Buyer: reputation.Explanation{Newcomer: true, Shunned: true},
 		}}})
-	p.CLI(t, "peer", "show", key.String()).Want(t, cli.ExitOK, `^as \w+ +0\.5000 +shunned: more speaks against it than for it$`,
+	p.CLI(t, "peer", "show", key.String()).Want(t, cli.ExitOK, `^as \w+ +0\.5000 +shunned: more evidence against it than for it$`,
 		`^\+0\.600001 +leases kept +`+rater.Short()+` +2 +2\.00 STAR +0\.2500 +1\.000001$`, `^-0\.100000 +lost  jobs +own +- +- +- +0\.000000$`,
 		`^0\.500001 +lower 5 % bound of Beta\(0\.5 \+ 1\.500000, 0\.5 \+ 0\.000007\)$`, `^as \w+ +0\.0000 +a newcomer`,
 		`^lease +\w+ +`+rater.Short()+` +1\.50 STAR +7 +\w+ +receipt `+sign.Hash{6}.String()+` +txtxtx$`,
@@ -128,7 +128,7 @@ func TestStatus(t *testing.T) {
 	well.Problems, well.ChainUp, well.ChainErr, well.Units = nil, true, "", 0
 	well.Program = &svm.Deployed{}
 	p = answering(t, clitest.Answers{"GET /v1/node": well})
-	p.CLI(t, "peer", "status").Want(t, cli.ExitOK, `^health +all services are in order$`, `^chain +answers$`, `^units +sells nothing$`, `, final$`)
+	p.CLI(t, "peer", "status").Want(t, cli.ExitOK, `^health +all services are healthy$`, `^chain +answers$`, `^units +sells nothing$`, `, final$`)
 	if r := p.CLI(t, "peer", "status", "--check").Want(t, cli.ExitOK); r.Out+r.Err != "" {
 		t.Errorf("a healthy peer says %q", r.Out+r.Err)
 	}
@@ -140,7 +140,7 @@ func TestKeys(t *testing.T) {
 	p := answering(t, clitest.Answers{"POST /v1/keys": api.NewKey{Name: "ci", Token: "sk-1"}, "DELETE /v1/keys/{name}": http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }),
 		"GET /v1/keys": []spend.Key{{Name: "ci\x1b", Hash: sign.Hash{0xAB}, Limits: spend.Limits{PerDay: 3_000_000}, Created: time.Now().Add(-72 * time.Hour)}}})
-	if r := p.CLI(t, "peer", "key", "add", "ci", "--per-day", "3", "--per-job", "0.5").Want(t, cli.ExitOK, `^this is the only time that it is shown`); r.Out != "sk-1\n" {
+	if r := p.CLI(t, "peer", "key", "add", "ci", "--per-day", "3", "--per-job", "0.5").Want(t, cli.ExitOK, `^the token is not shown again`); r.Out != "sk-1\n" {
 		t.Errorf("got %q", r.Out)
 	}
 	if asked := p.Asked(); !slices.Equal(asked, []string{`POST /v1/keys {"name":"ci","limits":{"perJob":500000,"perDay":3000000}}`}) {

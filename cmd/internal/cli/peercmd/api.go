@@ -15,13 +15,13 @@ func newAPI(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "api [GROUP]",
 		Short: "List the routes of the local HTTP API",
-		Long: `Lists the routes of the API that every peer and light client serves to its user, or those of one group
-such as jobs. With -o json or -o yaml it prints the OpenAPI 3.1 document, which a peer serves at
+		Long: `Lists the routes of the API that every peer and light client serves to its user, or the routes of one
+group such as jobs. With -o json or -o yaml it prints the OpenAPI 3.1 document, which a peer serves at
 /v1/openapi.json.
 
 A peer listens on the unix socket api.sock in its directory, or on the loopback address "api" in
-config.yaml. api.json in the directory has the address and the token. KEYS says whether an API key's token
-opens the route too; of jobs, it opens those of its key only.`,
+config.yaml. api.json in the directory has the address and the token. KEYS shows whether an API key's token
+opens the route too; a key has access to its own jobs only.`,
 		Example: `  starling peer api jobs
   starling peer api -o json > openapi.json
   curl --unix-socket ~/.local/share/starling/api.sock http://starling/v1/openapi.json`,

@@ -15,12 +15,10 @@ import (
 func newBlock(a *cli.App) *cobra.Command {
 	return cli.Noun("", &cobra.Command{
 		Use:   "block",
-		Short: "Keep a list of peers you do not deal with",
-		Long: `The block list takes effect at once and survives a restart. A blocked provider is never asked, its
-quotes are ignored, and
-` + "`starling why`" +
-			` says so; to a blocked buyer nothing is sold. What runs already goes on. Peers that should not even be
-connected to stand under block in config.yaml.`,
+		Short: "Manage the list of blocked peers",
+		Long: `The block list takes effect at once and survives a restart. A blocked provider receives no orders and its
+quotes are ignored, as ` + "`starling why`" + ` shows. A blocked buyer gets no leases. Running leases continue. To
+refuse connections too, list the peer under block in config.yaml.`,
 	}, newBlockAdd(a), newBlockRm(a), newBlockLs(a))
 }
 
@@ -56,16 +54,16 @@ func newBlockAdd(a *cli.App) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&reason, "reason", "", "why, for yourself")
+	c.Flags().StringVar(&reason, "reason", "", "reason, for your own notes")
 	c.Flags().StringSliceVar(&roles, "as", []string{string(block.Buyer), string(block.Provider)},
-		"as what: provider, buyer")
+		"role: provider, buyer")
 	return c
 }
 
 func newBlockRm(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm PEER",
-		Short:   "Deal with a peer again",
+		Short:   "Unblock a peer",
 		Example: `  starling peer block rm 7xKX…gAsU`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -21,20 +21,20 @@ import (
 func NewClient(a *cli.App) *cobra.Command {
 	return cli.Noun(cli.GroupPeer, &cobra.Command{
 		Use:   "client",
-		Short: "Look at the light client behind --peer, or stop it",
+		Short: "Show or stop the light client behind --peer",
 		Long: `With --peer ADDR, or $STARLING_PEER, the other commands need no peer of your own: a light client in the
-background buys by way of that peer, with a key of its own. It is no part of the network: it listens nowhere and is
-connected to two entry peers only, the one that you name and another one that it learns of. They find offers for it
-and carry what it says to providers, encrypted end to end; they cannot read or change it, and what one hides the other
-shows.
+background buys through that peer, with its own key. It is no part of the network: it does not listen, and connects to
+two entry peers only: the named peer and a second peer that it discovers. They find offers for it and forward its
+messages to providers, encrypted end to end. They cannot read or change the messages, and an offer hidden by one entry
+is visible through the other.
 
-The client lives in its own directory, "client" in the peer's directory (--home names another one), starts with the
-first command and ends some minutes after its last job, when nobody has asked for anything. Jobs go on when it starts
-again.
+The client uses its own directory, "client" in the peer's directory (--home names another one). It starts with the
+first command and ends some minutes after its last job and its last request. Jobs resume when it starts again.
 
-On a private network the first command needs the network's swarm.key file, too: --psk FILE. The client keeps a copy.`,
+The first command pins the network. --genesis gives its hash or file; without it the first peer is trusted. On a private
+network it also needs the swarm.key file: --psk FILE. The client keeps a copy.`,
 		Example: `  export STARLING_PEER=/dns4/entry.example/tcp/4001/p2p/12D3…
-  starling wallet show                               where to send tokens
+  starling wallet show                               shows the wallet to fund
   starling run --max-price 0.05 hello.wasm
   starling ps
   starling client status`,
@@ -109,7 +109,7 @@ func clientTable(t *cli.Table, info clientInfo, pid int) {
 	}
 	t.Row("circuits", fmt.Sprintf("%d, to providers through an entry", circuits))
 	if n.Direct {
-		t.Row("direct", fmt.Sprintf("%d connections to providers by their own addresses", direct))
+		t.Row("direct", fmt.Sprintf("%d connections to providers at their own addresses", direct))
 	}
 }
 
@@ -117,8 +117,8 @@ func newClientStop(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the light client",
-		Long: `Stops the light client. Its jobs are not stopped: programs run on at their providers until what was
-paid ahead is used up, and go on when the next command with --peer starts the client again.`,
+		Long: `Stops the light client, but not its jobs: their programs run at the providers until the prepaid time is
+used up. The jobs resume when the next command with --peer starts the client again.`,
 		Example: `  starling client stop`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -174,17 +174,17 @@ func newClientServe(a *cli.App) *cobra.Command {
 			}
 			d.log.Info("light client is up", "home", d.home, "wallet", cl.Wallet())
 			if !cl.UntilIdle(ctx, idle) {
-				d.log.Info("nobody needs the light client any more", "idle", idle)
+				d.log.Info("light client is idle", "idle", idle)
 			}
 			return cl.Close()
 		},
 	}
 	d.flags(c)
-	c.Flags().DurationVar(&idle, "idle", idle, "end when nobody needed it for so long")
+	c.Flags().DurationVar(&idle, "idle", idle, "end after this time without use")
 	return c
 }
 
-// clientError gives an error that keeps a light client from starting its exit code and hint.
+// clientError adds exit code and hint to the error of a failed start of a light client.
 func clientError(err error) error {
 	e := &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s", strings.ReplaceAll(err.Error(), "\n", "; "))}
 	d, _ := errors.AsType[*p2p.Diagnosis](err)

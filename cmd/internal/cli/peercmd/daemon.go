@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/p2p"
 )
 
-// daemon is the state of a command that runs until it is interrupted: the peer, and the agent of a light client.
+// daemon is a command that runs until it is interrupted: the peer, or the agent of a light client.
 type daemon struct {
 	level  slog.Level // --log-level
 	format string     // --log-format
@@ -25,7 +25,7 @@ func (d *daemon) flags(c *cobra.Command) {
 	c.Flags().StringVar(&d.format, "log-format", "text", "text or json")
 }
 
-// open finds the directories and begins to log; until ctx ends memory that is not needed is given back.
+// open finds the directories and opens the log. Until ctx ends, it returns unused memory to the system.
 func (d *daemon) open(ctx context.Context, a *cli.App, home func() (string, error)) (err error) {
 	if d.home, err = home(); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (d *daemon) open(ctx context.Context, a *cli.App, home func() (string, erro
 	return nil
 }
 
-// newLogger is one handler for this program and for libp2p, which logs only warnings unless debugging.
+// newLogger returns a handler for this program and for libp2p, which logs only warnings unless the level is debug.
 func newLogger(w io.Writer, level slog.Level, format string) (*slog.Logger, error) {
 	o := &slog.HandlerOptions{Level: level}
 	var h slog.Handler

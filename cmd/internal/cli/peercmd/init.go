@@ -61,15 +61,14 @@ func NewInit(a *cli.App) *cobra.Command {
 		Use:   "init",
 		Short: "Make a home directory with keys and a configuration",
 		Long: `Makes the peer's home directory: its key and the owner's wallet (both in the format of the Solana
-command line tools) and a configuration with every setting explained. Existing files are kept, never overwritten.
+command line tools) and a configuration with every setting explained. Existing files are never overwritten.
 
-Without --owner a wallet is made here. A peer that buys spends from its owner's wallet as its delegate, within an
-allowance (starling wallet allow). The peer's key needs a little SOL for fees; a provider claims what it earns with
-it.
+Without --owner it makes a wallet. A buying peer spends from its owner's wallet as its delegate, within an allowance
+(starling wallet allow). The peer's key needs a little SOL for fees; a provider claims its earnings with it.
 
-A private network has a pre-shared key, and its peers connect to nobody without it. One peer makes the key with --psk
-new; give its swarm.key to the others, and to nobody else. Such peers use TCP alone, since QUIC has no pre-shared
-keys.`,
+A private network has a pre-shared key, and its peers connect only to peers with that key. One peer makes the key with
+--psk new; copy its swarm.key to the others, and to no other machine. Such peers use TCP alone, since QUIC has no
+pre-shared keys.`,
 		Example: `  starling init
   starling init --genesis net.json --bootstrap /dns4/a.example/udp/4001/quic-v1/p2p/12D3… \
     --solana-rpc https://rpc.example
@@ -104,21 +103,20 @@ keys.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.genesis, "genesis", "", "genesis file of the network to join")
-	f.StringVar(&o.owner, "owner", "", "address of the wallet that pays and is paid (default a new one)")
-	f.StringVar(&o.region, "region", "local", "where this machine is, such as eu-west")
+	f.StringVar(&o.owner, "owner", "", "wallet that pays and is paid (default a new one)")
+	f.StringVar(&o.region, "region", "local", "region of this machine, such as eu-west")
 	f.StringArrayVar(&o.bootstrap, "bootstrap", nil,
-		"address of a peer to join by, with its /p2p/ part; may be repeated")
+		"address of a peer to join through, with /p2p/; repeatable")
 	f.StringArrayVar(&o.rpc, "solana-rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
 	f.BoolVar(&o.provide, "provide", false, "sell this machine's capacity")
-	f.StringVar(&o.psk, "psk", "", "pre-shared key of a private network: its swarm.key file, or new to make one")
-	f.BoolVar(&o.relay, "relay", false, "relay for peers that cannot be dialled and for light clients; this machine "+
-		"must be one that can be")
-	f.BoolVar(&o.dialOut, "dial-out-only", false, "listen on nothing: be reached through relays")
-	f.StringVar(&o.price, "price", "", "price of a unit-hour, in tokens (default 0.05; 0 on a free network)")
+	f.StringVar(&o.psk, "psk", "", "swarm.key file of a private network, or new to make one")
+	f.BoolVar(&o.relay, "relay", false, "relay for other peers; needs a public address")
+	f.BoolVar(&o.dialOut, "dial-out-only", false, "do not listen; be reachable through relays only")
+	f.StringVar(&o.price, "price", "", "price of a unit-hour, in tokens (default 0.05; free network 0)")
 	return c
 }
 
-// unheeded refuses flags that would have no effect, since a configuration that says something else is there already.
+// unheeded returns an error for flags that would have no effect, because a different configuration exists.
 func unheeded(a *cli.App, c *cobra.Command, o initOptions) error {
 	home, err := a.PeerHome()
 	if err != nil {
@@ -141,7 +139,7 @@ func unheeded(a *cli.App, c *cobra.Command, o initOptions) error {
 			lost = append(lost, "--"+name)
 		}
 	}
-	// Without its name in the configuration a key keeps nobody out.
+	// A key that the configuration does not name has no effect.
 	set, err := config.Load(filepath.Join(home, config.FileConfig))
 	if o.psk != "" && err == nil && set.PrivateNetwork != config.FilePSK {
 		lost = append(lost, "--psk")
@@ -149,7 +147,7 @@ func unheeded(a *cli.App, c *cobra.Command, o initOptions) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	return cli.WithHint(cli.Usagef("%s is there already and is never overwritten: %s would have no effect",
+	return cli.WithHint(cli.Usagef("%s exists and is never overwritten: %s would have no effect",
 		filepath.Join(home, config.FileConfig), strings.Join(lost, ", ")),
 		"write it into %s, or move that file away and run this again: the keys stay", config.FileConfig)
 }
@@ -213,7 +211,7 @@ func initHome(a *cli.App, o initOptions, genesis []byte) (initResult, error) {
 	return r, nil
 }
 
-// defaultPrice is that of a unit-hour. On a free network it is 0: its peers refuse any other.
+// defaultPrice is the default price of a unit-hour. On a free network it is 0: its peers refuse any other price.
 const defaultPrice = "0.05"
 
 // check checks the options before anything is written, and returns the genesis file's text. It sets the default price.
@@ -280,7 +278,7 @@ func keyFile(home, name, what string) (sign.Key, initFile, error) {
 	return sign.Key(raw), file, nil
 }
 
-// newFile writes a file of home that is not there yet; a crash leaves either nothing or the whole file.
+// newFile writes a file of home that does not exist; a crash leaves either no file or the whole file.
 func newFile(home, name, what string, text []byte) (initFile, error) {
 	file := initFile{Name: name, What: what, State: "kept"}
 	path := filepath.Join(home, name)
@@ -322,7 +320,7 @@ func readPSK(path string) (*[32]byte, error) {
 	return key, nil
 }
 
-// pskFile puts the key of the private network into home.
+// pskFile writes the key of the private network into home.
 func (o initOptions) pskFile(home string) (initFile, error) {
 	const what = "the private network's pre-shared key"
 	path := filepath.Join(home, config.FilePSK)

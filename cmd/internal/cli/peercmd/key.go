@@ -16,9 +16,9 @@ import (
 func newKey(a *cli.App) *cobra.Command {
 	return cli.Noun("", &cobra.Command{
 		Use:   "key",
-		Short: "Make and end API keys with spending limits",
-		Long: `An API key is a token for the local API that may submit jobs, within limits of its own beside those of
-the peer, and sees only its own jobs. This peer keeps a hash of it.`,
+		Short: "Manage API keys with spending limits",
+		Long: `An API key is a token for the local API that may submit jobs, within its own limits and those of the
+peer, and has access to its own jobs only. The peer stores a hash of it.`,
 	}, newKeyAdd(a), newKeyLs(a), newKeyRm(a))
 }
 
@@ -47,7 +47,7 @@ func newKeyAdd(a *cli.App) *cobra.Command {
 					return err
 				}
 				if *f.to == 0 {
-					return cli.Usagef("%s: nothing could be bought with it; leave it out for no limit", f.flag)
+					return cli.Usagef("%s: a limit of zero allows no purchase; leave it out for no limit", f.flag)
 				}
 			}
 			client, err := a.Client()
@@ -62,13 +62,13 @@ func newKeyAdd(a *cli.App) *cobra.Command {
 				return a.Show(k, nil)
 			}
 			fmt.Fprintln(a.Out, k.Token)
-			a.Say("this is the only time that it is shown; end it with `starling peer key rm %s`", k.Name)
+			a.Say("the token is not shown again; end it with `starling peer key rm %s`", k.Name)
 			return nil
 		},
 	}
-	c.Flags().StringVar(&perJob, "per-job", "", "the most one job may cost, in tokens (default no limit)")
+	c.Flags().StringVar(&perJob, "per-job", "", "highest cost of one job, in tokens (default no limit)")
 	c.Flags().StringVar(&perDay, "per-day", "",
-		"the most the jobs of one UTC day may cost together, in tokens (default no limit)")
+		"highest cost of one UTC day, in tokens (default no limit)")
 	return c
 }
 
@@ -89,7 +89,7 @@ func newKeyLs(a *cli.App) *cobra.Command {
 func newKeyRm(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm NAME",
-		Short:   "End an API key; its jobs go on",
+		Short:   "End an API key; its jobs continue",
 		Example: `  starling peer key rm ci`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// restTime is for how long a daemon must not have collected garbage to be at rest.
+	// restTime is the time without garbage collections after which a daemon counts as idle.
 	restTime = 5 * time.Second
-	// worthGiving is from how many bytes on memory is given back.
+	// worthGiving is the least number of bytes to return to the system.
 	worthGiving = 2 << 20
 )
 
-// giveBack returns the memory of finished bursts of work to the system, until ctx ends. A peer is idle most of the time
-// and shares its machine with rented programs; the runtime by itself keeps such memory for minutes.
+// giveBack returns the memory of finished bursts of work to the system, until ctx ends. A peer is mostly idle and
+// shares its machine with rented programs; the runtime by itself keeps such memory for minutes.
 func giveBack(ctx context.Context) {
 	m := newMemory()
 	for tick := time.NewTicker(restTime); ; {
@@ -32,7 +32,7 @@ func giveBack(ctx context.Context) {
 // memory is giveBack's last observation.
 type memory struct {
 	cycles  uint64
-	kept    uint64 // bytes that could not be given back the last time
+	kept    uint64 // bytes that could not be returned the last time
 	samples []metrics.Sample
 }
 
@@ -52,7 +52,8 @@ func (m *memory) read() (cycles, spare uint64) {
 	return m.samples[0].Value.Uint64(), m.samples[3].Value.Uint64() + max(objects, live) - live
 }
 
-// look returns spare memory, if it is much and there was no collection since the last look. It reports whether it did.
+// look returns spare memory to the system if there is enough of it and no collection since the last call. It reports
+// whether it did.
 func (m *memory) look() bool {
 	cycles, spare := m.read()
 	resting := cycles == m.cycles

@@ -20,14 +20,14 @@ func newNode(a *cli.App) *cobra.Command {
 		Use:        "status",
 		SuggestFor: []string{"node", "health", "doctor"},
 		Short:      "Show this peer: health, keys, addresses, chain, wallet",
-		Long: `Shows the peer that runs on this home directory. One of its addresses is what others give as bootstrap
-to join the network by it.
+		Long: `Shows the peer that runs on this home directory. Other peers join the network with one of its addresses
+as bootstrap.
 
-First come the services that are out of order, each with its problem and a remedy: the chain's endpoints do not answer
-or lag, the clock is off, no other peer is reached, the journal's disk is full or fails, the container engine or a GPU
-is gone, a GPU is too hot, SOL for fees is short, units are withdrawn or do not pass audits. With --check the command
-fails then, with exit code 1, as a health check does. GET /v1/health has the same list, with status 200 or 503, and
-/metrics has starling_service_healthy.`,
+Services with a problem come first, each with the problem and a remedy: the chain's endpoints do not answer or lag, the
+clock is off, no other peer is reached, the journal's disk is full or fails, the container engine or a GPU is gone, a
+GPU is too hot, SOL for fees is short, units are withdrawn or fail audits. With --check the command then fails with exit
+code 1, as a health check does. GET /v1/health has the same list, with status 200 or 503, and /metrics has
+starling_service_healthy.`,
 		Example: `  starling peer status
   starling peer status --check    # HEALTHCHECK CMD of a Dockerfile
   starling init --bootstrap "$(starling --home other peer status -o json | jq -r '.addrs[0]')"`,
@@ -63,7 +63,7 @@ func unhealthy(problems []api.Fault) error {
 // healthRows shows problems and their remedies.
 func healthRows(t *cli.Table, problems []api.Fault) {
 	if len(problems) == 0 {
-		t.Row("health", "all services are in order")
+		t.Row("health", "all services are healthy")
 	}
 	for _, p := range problems {
 		t.Row("PROBLEM", p.Service+": "+p.Problem)

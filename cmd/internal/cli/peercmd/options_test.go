@@ -73,7 +73,7 @@ func TestInitAgain(t *testing.T) {
 		"price": "9", "psk": "new",
 	} {
 		initialise(t, home, "--"+flag, value).Want(t, cli.ExitUsage,
-			`config\.yaml is there already and is never overwritten: --`+flag+` would have no effect`,
+			`config\.yaml exists and is never overwritten: --`+flag+` would have no effect`,
 			`^hint: write it into`)
 	}
 	for _, flag := range []string{"provide", "relay", "dial-out-only"} {

@@ -1,5 +1,5 @@
-// Package peercmd has the commands that set up and run a peer or a light client, show it and the peers that it knows,
-// block peers and make API keys.
+// Package peercmd has the commands that set up, run and show a peer or a light client, show other known peers, block
+// peers and make API keys.
 package peercmd
 
 import (
@@ -19,13 +19,12 @@ func peersLs(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:        "ls",
 		SuggestFor: []string{"peers"},
-		Short:      "List the peers that this one is connected to",
-		Long: `Lists the peers that this one is connected to. PATH says how: direct; punched, which is direct through
-NATs that a relay helped to open; or relayed, with the relay under VIA. What begins anew always takes the best
-connection that there is.
+		Short:      "List the connected peers",
+		Long: `Lists the connected peers. PATH is direct; punched, which is direct through NATs with a relay's help; or
+relayed, with the relay under VIA. New streams always use the best available connection.
 
-SELLS and BUYS are their reputation as this peer sees it, 0 to 1: new says that too little is known to judge by, and a
-! that more speaks against a peer than for it. starling peer show PEER has every term.`,
+SELLS and BUYS are the peers' reputation as this peer computes it, 0 to 1. new means that there is too little evidence
+for a judgement; a ! means more evidence against a peer than for it. starling peer show PEER has every term.`,
 		Example: `  starling peer ls
   starling peer ls -o json | jq -r '.[] | select(.conns[0].path == "relayed") | .peer'`,
 		Args: cli.ExactArgs(0),
@@ -49,7 +48,7 @@ SELLS and BUYS are their reputation as this peer sees it, 0 to 1: new says that 
 			return a.Show(peers, func(t *cli.Table) {
 				t.Head("KEY", "PATH", "DIR", "RTT", "SELLS", "BUYS", "AGENT", "PEER", "VIA", "ADDRESS")
 				for _, p := range peers {
-					conn := api.ConnInfo{Path: "-", Direction: "-"} // it left just now
+					conn := api.ConnInfo{Path: "-", Direction: "-"} // just disconnected
 					if len(p.Conns) > 0 {
 						conn = p.Conns[0]
 					}
@@ -75,8 +74,8 @@ func NewPeer(a *cli.App) *cobra.Command {
 		Use:        "peer",
 		SuggestFor: []string{"peers"},
 		Short:      "Show this peer and others, block peers, make API keys",
-		Long: `Shows the peer that runs in this home directory and the peers that it knows: how they are reached and
-what is known of them. PEER is a peer id (12D3Koo…), a key, or the first eight characters of a key.`,
+		Long: `Shows the peer that runs in this home directory and other known peers: their connections and
+reputation. PEER is a peer id (12D3Koo…), a key, or the first eight characters of a key.`,
 		Example: `  starling peer status
   starling peer ls
   starling peer show 7xKX…gAsU
@@ -88,13 +87,13 @@ func newPeerPing(a *cli.App) *cobra.Command {
 	var count int
 	c := &cobra.Command{
 		Use:   "ping PEER|KEY|ADDRESS",
-		Short: "Measure the way to a peer, or learn why there is none",
-		Long: `Has this peer connect to another one, unless it is connected, and measures round trips. PEER is a peer
-id (12D3Koo…), a key or the first eight characters of one, or a full address (/ip4/…/p2p/12D3Koo…).
+		Short: "Measure or diagnose the connection to a peer",
+		Long: `Connects this peer to another one, unless it is connected, and measures round trips. PEER is a peer id
+(12D3Koo…), a key or the first eight characters of one, or a full address (/ip4/…/p2p/12D3Koo…).
 
-Where that fails, it says why: the peer has blocked us, or we it; it is offline; it is behind a NAT and no relay
-reaches it; it is on another network; the pre-shared keys of a private network differ; somebody else answers at its
-address.`,
+If the connection fails, it shows the reason: the peer blocks this one, or is blocked; it is offline; it is behind a NAT
+and no relay reaches it; it is on another network; the pre-shared keys of a private network differ; another peer answers
+at its address.`,
 		Example: `  starling peer ping 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm
   starling peer ping -c 10 /dns4/a.example/tcp/4001/p2p/12D3Koo…
   starling peer ping KEY -o json | jq -r '.problem.reason // .conn.path'`,
@@ -127,7 +126,7 @@ address.`,
 			return a.Show(r, func(t *cli.Table) { pingTable(t, r) })
 		},
 	}
-	c.Flags().IntVarP(&count, "count", "c", 5, "how many round trips to measure")
+	c.Flags().IntVarP(&count, "count", "c", 5, "number of round trips to measure")
 	return c
 }
 
@@ -136,11 +135,11 @@ func pingTable(t *cli.Table, r api.PingResult) {
 	path := r.Conn.Path
 	switch {
 	case path == "punched":
-		path = "direct, through NATs that a relay helped to open"
+		path = "direct, through NATs with a relay's help"
 	case r.Conn.Via != "":
 		path = "relayed via " + r.Conn.Via
 		if r.Conn.Limited {
-			path += ", which allows little"
+			path += ", with a low limit of data"
 		}
 	}
 	t.Row("path", path)
@@ -162,7 +161,7 @@ func pingTime(ms float64) string {
 	return time.Duration(ms * float64(time.Millisecond)).Round(10 * time.Microsecond).String()
 }
 
-// reachRows say how this peer can be reached.
+// reachRows shows the reachability of this peer.
 func reachRows(t *cli.Table, r api.Reach) {
 	t.Row("reachable", r.State+": "+r.Text)
 	addrs := slices.Clone(r.Addrs)

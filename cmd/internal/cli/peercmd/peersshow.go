@@ -15,19 +15,19 @@ func peersShow(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PEER|KEY",
 		Short: "Explain the reputation of a peer, line by line",
-		Long: `Shows the reputation of a peer as this one sees it, as provider and as buyer, with every term: whose
-leases it kept and for how much (values lose half in thirty days), what that side's word weighs here, what this peer
-itself saw fail, and what anybody can check: audits, double sales and lies. ADDS is what a line adds to the score or
-takes from it; together they are the score.
+		Long: `Shows the reputation of a peer as this one computes it, as provider and as buyer, with every term: the
+kept leases by counterparty and value (values halve in thirty days), the weight of the counterparty's word, the failures
+that this peer observed, and facts that any peer can check: audits, double sales and false statements. ADDS is the
+contribution of a line to the score; together they are the score.
 
-Then it lists the facts behind the lines, newest first, with what proves each: nothing that others say counts before
-this peer has checked it, on chain too. A lease of others has the hash of its last receipt, which both sides signed,
-and the transaction that anchors it: starling proof export KEY FILE --kind history writes those receipts into a file
-for starling proof check. An audit has its record, which starling proof export RECORD FILE --of KEY fetches. The
-others are in starling proof ls and starling provider leases.
+Then it lists the facts behind the lines, newest first, with their proofs: no statement of other peers counts before
+this peer has checked it, on chain too. A lease of other peers has the hash of its last receipt, which both sides
+signed, and the transaction that anchors it: starling proof export KEY FILE --kind history writes those receipts into a
+file for starling proof check. An audit has its record, which starling proof export RECORD FILE --of KEY fetches.
+starling proof ls and starling provider leases list the other facts.
 
-What others tell of failures does not count, and neither do those that deal with that peer alone. There is no score of
-a peer as such: another peer, which has seen something else, has another one. verify/PROTOCOL.md has the formula.`,
+Failures reported by other peers do not count, nor do peers that trade with that peer alone. A peer has no absolute
+score: another peer, with other observations, computes another one. verify/PROTOCOL.md has the formula.`,
 		Example: `  starling peer show 12D3KooWPECgJvMCjuF6G4QQbHUU1Gssr2KWfokMoCiihN3Yd1Bm
   starling peer show KEY -o json | jq .provider.score
   starling proof export KEY facts.json --kind history && starling proof check facts.json`,
@@ -70,9 +70,9 @@ func scoreRows(t *cli.Table, g market.Genesis, e reputation.Explanation) {
 	note := ""
 	switch {
 	case e.Newcomer:
-		note = "a newcomer: too little is known to judge by"
+		note = "a newcomer: too little evidence for a judgement"
 	case e.Shunned:
-		note = "shunned: more speaks against it than for it"
+		note = "shunned: more evidence against it than for it"
 	}
 	t.Row()
 	t.Row("as "+e.Role.String(), millionths(int64(e.Millionths)), note)
@@ -97,7 +97,7 @@ func scoreRows(t *cli.Table, g market.Genesis, e reputation.Explanation) {
 		exact(e.Good), exact(e.Bad)))
 }
 
-// maxFactRows is how many facts a table has; json has more.
+// maxFactRows is the number of facts in a table; JSON has more.
 const maxFactRows = 40
 
 // factRows are the facts behind the terms.
@@ -134,7 +134,7 @@ func factRows(t *cli.Table, g market.Genesis, p api.PeerReputation) {
 	}
 }
 
-// exact has every digit, so that a column adds up to its sum.
+// exact formats every digit, so that a column adds up to its sum.
 func exact(n uint64) string { return fmt.Sprintf("%d.%06d", n/1_000_000, n%1_000_000) }
 
 func millionths(n int64) string { return fmt.Sprintf("%.4f", float64(n)/1e6) }

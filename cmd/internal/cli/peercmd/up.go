@@ -24,23 +24,23 @@ func NewUp(a *cli.App) *cobra.Command {
 		Use:        "up",
 		SuggestFor: []string{"serve"},
 		Short:      "Run the peer",
-		Long: `Runs the peer that lives in the home directory until it is interrupted: it joins the network, sells
-what config.yaml says, buys for its user, and answers the other commands on a unix socket. What runs and what is owed
-survives a restart.
+		Long: `Runs the peer of the home directory until it is interrupted: it joins the network, sells units as
+config.yaml defines, buys for its user, and answers the other commands on a unix socket. Running leases and debts
+survive a restart.
 
-The section egress of config.yaml says what containers of others reach outside when their job asks for it: none, an
-allowlist of names and addresses with ports, or the internet. They never reach this machine, its local network and
-mail servers. A tenant that tries to is in the log as "egress refused", with how often and at how many addresses.
+The section egress of config.yaml sets the network access of containers if their job requests it: none, an allowlist of
+names and addresses with ports, or the internet. They never reach this machine, its local network and mail servers. The
+log reports attempts as "egress refused", with the number of attempts and of addresses.
 
-The section clusters says whether what is sold may be a member of a cluster, and how many at a time; --no-clusters
-refuses them for as long as the peer runs. Members that are there go on. Offers say so, and buyers of clusters do not
-ask.
+The section clusters sets whether units may be members of a cluster, and how many at a time; --no-clusters refuses
+clusters until the peer ends. Present members run on. Offers contain the setting, and buyers of clusters skip such
+peers.
 
-At /metrics, without a token, are numbers for Prometheus: services that are out of order, money earned, lost, paid and
-held, orders refused, leases, executions and jobs by how they ended, audits, reputation, calls to the chain's endpoints,
-the state of GPUs, peers, offers, clusters, their overlays and ways out. Give it a port in
-config.yaml (metrics: {listen: 127.0.0.1:7070}), which every user of the machine can read; metrics.libp2p adds what
-libp2p counts.
+/metrics serves metrics for Prometheus, without a token: unhealthy services, money earned, lost, paid and held, refused
+orders, leases, executions and jobs by outcome, audits, reputation, calls to the chain's endpoints, the state of GPUs,
+peers, offers, clusters, their overlays and egress. Give it a port in config.yaml
+(metrics: {listen: 127.0.0.1:7070}), which every user of the machine can read; metrics.libp2p adds libp2p's own
+metrics.
   scrape_configs: [{job_name: starling, static_configs: [{targets: ["127.0.0.1:7070"]}]}]`,
 		Example: `  starling init --genesis network.json --solana-rpc https://rpc.example
   starling up
@@ -79,8 +79,8 @@ func openError(home string, err error) error {
 		e.Hint = "correct " + filepath.Join(home, config.FileConfig)
 	case errors.Is(err, node.ErrRuns):
 		e.Hint = "stop that one first, or give another --home"
-	case strings.Contains(err.Error(), syscall.EADDRINUSE.Error()): // libp2p passes on the text alone
-		e.Hint = "another program listens there, perhaps another peer: change listen in " +
+	case strings.Contains(err.Error(), syscall.EADDRINUSE.Error()): // libp2p returns the text alone
+		e.Hint = "another program listens on that address, perhaps another peer: change listen in " +
 			filepath.Join(home, config.FileConfig)
 	case errors.Is(err, fs.ErrNotExist):
 		e.Hint = "set the peer up with `starling init --genesis FILE`"

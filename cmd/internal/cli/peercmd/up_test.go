@@ -22,7 +22,7 @@ func TestOpenError(t *testing.T) {
 	for hint, err := range map[string]error{
 		"correct home/config.yaml":                  fmt.Errorf("%w: price", config.ErrConfig),
 		"stop that one first":                       node.ErrRuns,
-		"another program listens there":             fmt.Errorf("listening: %v", syscall.EADDRINUSE),
+		"another program listens on that address":   fmt.Errorf("listening: %v", syscall.EADDRINUSE),
 		"set the peer up with `starling init --gen": os.ErrNotExist,
 	} {
 		e, ok := openError("home", err).(*cli.Error)

@@ -19,24 +19,24 @@ func proofAudit(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "List the audits of this peer's units, or run one now",
-		Long: `Time is cut into windows (audit_slots of the genesis), and the first block of each draws whether it has
-an audit (one in audit_one_in). Half a minute later every idle unit proves its hardware to a committee that nobody
-chooses: it multiplies matrices that nobody knew before and walks through its memory, and the committee measures the
-time. All units begin at one instant, so that no card answers for two, and nobody knows of an audit before, so that
-none is rented for it. The record of a unit that passed is a proof (proof ls).
+		Long: `Time is divided into windows (audit_slots of the genesis), and the first block of each window draws
+whether it has an audit (one in audit_one_in). Half a minute later every idle unit proves its hardware to a randomly
+drawn committee: it multiplies unpredictable matrices and reads random places of its memory, and the committee measures
+the time. All units begin at one instant, so that no card answers for two. Audits are unpredictable, so that no hardware
+is rented for one. The record of a unit that passed is a proof (proof ls).
 
 It lists the last 24 audits of each unit, the newest first. TOPS is int8 arithmetic in 10¹² operations a second,
 READS 32-byte reads at random places of its memory in 10⁶ a second, and MEMORY their spread. No round trip is
 subtracted from the times, so a unit is at least this fast. A record is anchored once the chain has its hash under a
-root: those of all units in a window at once, for one fee.
+root: one root covers all units of a window, for one fee.
 
-A unit names its card by a hash of the card's UUID. Where another unit of the network names the same card, a buyer
-takes the one that it saw pass first, and the other for unproven until both passed in one window. Nobody loses stake
-for a UUID, for anybody can copy one.
+A unit names its card by a hash of the card's UUID. If two units name the same card, a buyer accepts the unit that it
+saw pass first, and treats the other as unproven until both have passed in one window. A UUID costs no stake, because
+any provider can copy one.
 
 With --run it audits this peer's idle units in the present window, if its first block draws an audit, and waits. A
-window without an audit, or one whose audit has begun, is an error. A peer does all this by itself; each window is
-answered once, and none in which the peer was started: a peer with a restored journal must not answer twice.`,
+window without an audit, or with a begun audit, is an error. A peer also does this by itself. It answers each window
+once, and skips the window of its start: a peer with a restored journal must not answer twice.`,
 		Example: `  starling proof audit -o json
   starling proof audit --run`,
 		Args: cli.ExactArgs(0),
@@ -47,7 +47,7 @@ answered once, and none in which the peer was started: a peer with a restored jo
 			}
 			list := api.ListAudits
 			if run {
-				a.Say("waiting for the window's first block, for the audit that it may draw, then for the committee")
+				a.Say("waiting for the window's first block, which may draw an audit, then for the committee")
 				list = api.RunAudit
 			}
 			past, err := list.Call(c.Context(), client, api.None{})
@@ -87,9 +87,8 @@ func proofFloors(a *cli.App) *cobra.Command {
 		Use:   "floors",
 		Short: "List the classes that audits prove, and their floors",
 		Long: `Lists the least figures of a unit of a class: TOPS of int8 arithmetic, 32-byte reads a second at random
-places of its memory, and memory. SOURCE says whether the figures were measured (on which card, where and when),
-published by others, or assumed from a data sheet. Hardware of any other class is proven as its family alone, and
-sold so.`,
+places of its memory, and memory. SOURCE is measured (with card, place and date), published by a third party, or assumed
+from a data sheet. Hardware of any other class is proven and sold as its family alone.`,
 		Example: `  starling proof floors`,
 		Args:    cli.ExactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
@@ -123,9 +122,9 @@ func proofWatch(a *cli.App) *cobra.Command {
 	var end bool
 	c := &cobra.Command{
 		Use:   "watch [PROVIDER UNIT]",
-		Short: "Have this peer watch a unit of others for double sale",
-		Long: `Reads every ten minutes what is published about a unit, until --end. A unit is named by its id, as the
-leases and receipts of its buyers have it. This peer watches the units that it buys or sells anyhow. Without
+		Short: "Watch another provider's unit for double sales",
+		Long: `Reads every ten minutes the published leases and receipts of a unit, until --end. A unit is named by its
+id, as in the leases and receipts of its buyers. This peer always watches the units that it buys or sells. Without
 arguments it lists the watched units.`,
 		Example: `  starling proof watch 7xKX…gAsU 5f0c21aa…`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -149,7 +148,7 @@ arguments it lists the watched units.`,
 				}
 				h, parseErr := sign.ParseHash(args[1])
 				if parseErr != nil {
-					return cli.Usagef("%.80q is no unit's id: 64 hexadecimal digits", args[1])
+					return cli.Usagef("%.80q is not a unit id, want 64 hexadecimal digits", args[1])
 				}
 				of.Unit = market.UnitID(h)
 				watch := api.WatchUnit

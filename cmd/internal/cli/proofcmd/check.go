@@ -32,9 +32,9 @@ type checkOptions struct {
 func (o *checkOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringArrayVar(&o.rpc, "rpc", nil, "JSON-RPC address of the Solana cluster; may be repeated")
-	f.BoolVar(&o.offline, "offline", false, "ask no chain")
-	f.StringVar(&o.program, "program", "", "of a dispute: the program of the work; run it again")
-	f.StringArrayVar(&o.inputs, "input", nil, "of a dispute: an input, PATH=FILE by the program's path; repeatable")
+	f.BoolVar(&o.offline, "offline", false, "do not read the chain")
+	f.StringVar(&o.program, "program", "", "for a dispute: the program of the work, to run it again")
+	f.StringArrayVar(&o.inputs, "input", nil, "for a dispute: input PATH=FILE; repeatable")
 }
 
 // check refuses flags that exclude each other.
@@ -53,9 +53,9 @@ func proofShow(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show PROOF",
 		Short: "Check and show a proof of this peer",
-		Long: `Checks a proof as proof check does and shows its content; of an offence the fate of the stake too. PROOF
-is the beginning of a hash (proof ls), or a job. With --receipts it lists the single receipts of a job instead, with
---lease those of one lease.`,
+		Long: `Checks a proof as proof check does and shows its content, and for an offence the state of the stake.
+PROOF is the beginning of a hash (proof ls), or a job. With --receipts it lists the single receipts of a job instead,
+with --lease the receipts of one lease.`,
 		Example: `  starling proof show 4f0c21aa
   starling proof show jk3v5q2a --lease 5f0c21aa -o json
   starling proof show jk3v5q2a --kind probes
@@ -78,7 +78,7 @@ is the beginning of a hash (proof ls), or a job. With --receipts it lists the si
 	ref.flags(c)
 	o.flags(c)
 	c.Flags().BoolVar(&receipts, "receipts", false, "list the receipts of a job")
-	c.Flags().StringVar(&lease, "lease", "", "list the receipts of one lease; the beginning of its id is enough")
+	c.Flags().StringVar(&lease, "lease", "", "list the receipts of one lease, by the start of its id")
 	return c
 }
 
@@ -90,17 +90,17 @@ func proofCheck(a *cli.App) *cobra.Command {
 		Use:        "check FILE|PROOF",
 		SuggestFor: []string{"verify"},
 		Short:      "Check a proof and show its content",
-		Long: `Checks every signature and every rule of a proof, from a file of proof export or from this peer. Nobody
-needs to be trusted for it, and without anchors nobody is asked. The output says what was checked and what was not.
-The first rule that is broken is named, and the exit code is 1.
+		Long: `Checks every signature and every rule of a proof, from a file of proof export or from this peer. The
+check trusts no peer, and without anchors it needs no network. The output lists the checked and the unchecked rules. The
+first violated rule is named, and the exit code is 1.
 
-With --rpc, or when this home directory's configuration names an endpoint and is on the same network, it also reads
+With --rpc, or if this home directory's configuration names an endpoint and is on the same network, it also reads
 anchors from the chain: that the root of all receipts of a job, or of an audit's record, is there, and since which
 slot.
 
-Of a dispute it checks that each provider signed its result for the same work in the last receipt of its lease. With
---program, and --input for each input of the work, it runs the work again on this machine, on files whose digests
-must be those of the proof, and says whose result is another. The exit code is 0 also where nobody's is.
+For a dispute it checks that each provider signed its result for the same work in the last receipt of its lease. With
+--program, and --input for each input of the work, it runs the work again on this machine, on files with the digests of
+the proof, and names the provider with a different result. The exit code is 0 even if no result differs.
 
 With --keep the running peer checks and keeps the proof as its own: it publishes and submits a fraud by itself.`,
 		Example: `  starling proof check receipts.json --rpc https://rpc.example
@@ -132,7 +132,7 @@ With --keep the running peer checks and keeps the proof as its own: it publishes
 	return c
 }
 
-// named is the proof in a file, or the one that find finds when there is no such file.
+// named returns the proof in a file, or the proof from find if there is no such file.
 func named(a *cli.App, ctx context.Context, name string, r proofRef) (proof.File, *proof.Entry, error) {
 	f, found, err := readProof(name)
 	if found {
@@ -141,7 +141,7 @@ func named(a *cli.App, ctx context.Context, name string, r proofRef) (proof.File
 	return find(a, ctx, name, r)
 }
 
-// holds checks a proof and says that it proves nothing if it does not hold.
+// holds checks a proof. Its error states that an invalid proof proves nothing.
 func holds(f proof.File) (proof.Finding, error) {
 	found, err := f.Check()
 	if err != nil {
@@ -150,7 +150,7 @@ func holds(f proof.File) (proof.Finding, error) {
 	return found, err
 }
 
-// showProof checks a proof, on chain too where that is at hand, and shows its content.
+// showProof checks a proof, on chain too if it is available, and shows its content.
 func showProof(a *cli.App, ctx context.Context, f proof.File, e *proof.Entry, o checkOptions) error {
 	found, err := holds(f)
 	if err != nil {
@@ -196,16 +196,16 @@ func networkRemark(a *cli.App, genesis sign.Hash) string {
 	}
 	switch g, err := config.LoadGenesis(home); {
 	case err != nil:
-		return "compare it with the genesis of the network that you mean"
+		return "compare it with the genesis of the intended network"
 	case g.Hash() != genesis:
 		return "NOT the network of this peer"
 	}
 	return "the network of this peer"
 }
 
-// checkOnChain checks the anchors, where the options or the home directory say how to reach the chain.
+// checkOnChain checks the anchors, if the options or the home directory name an endpoint of the chain.
 func checkOnChain(a *cli.App, ctx context.Context, f *proof.Finding, o checkOptions) error {
-	if f.Chain == "" { // nothing of it is anchored
+	if f.Chain == "" { // the proof has no anchors
 		return nil
 	}
 	l, why, err := chainAtHand(a, f.Genesis(), o)
@@ -223,8 +223,8 @@ func checkOnChain(a *cli.App, ctx context.Context, f *proof.Finding, o checkOpti
 	return err
 }
 
-// chainAtHand is the chain to check anchors on, where the options or the home directory say how to reach it; else nil,
-// and why not.
+// chainAtHand returns the chain to check anchors on, if the options or the home directory name an endpoint; else nil
+// and the reason.
 func chainAtHand(a *cli.App, of market.Genesis, o checkOptions) (proof.Chain, string, error) {
 	rpc := o.rpc
 	switch {
@@ -260,7 +260,7 @@ func chainAtHand(a *cli.App, of market.Genesis, o checkOptions) (proof.Chain, st
 	return l, "", nil
 }
 
-// chainAway adds a remedy to the error of a chain without answer.
+// chainAway adds a remedy to the error of an unreachable chain.
 func chainAway(err error) error {
 	if errors.Is(err, proof.ErrChain) {
 		return &cli.Error{
@@ -295,7 +295,7 @@ func (o checkOptions) files() (rerun.Files, error) {
 func runAgain(ctx context.Context, f proof.Finding, o checkOptions) error {
 	d, ok := f.Detail.(*proof.DisputeDetail)
 	if !ok {
-		return cli.Usagef("this is no dispute: there is nothing to run again")
+		return cli.Usagef("the proof is not a dispute: there is no work to run again")
 	}
 	files, err := o.files()
 	if err != nil {

@@ -56,7 +56,7 @@ func TestProofCheck(t *testing.T) {
 		"inputs alone":    {args: []string{dispute, "--input", "/in/data=x"}, bad: "needs --program"},
 		"no pair":         {args: []string{dispute, "--program", dispute, "--input", "x"}, bad: "want PATH=FILE"},
 		"another program": {args: []string{dispute, "--program", dispute, "--input", "/in/data=" + dispute}, bad: "has SHA-256"},
-		"nothing to run":  {args: []string{double, "--program", dispute}, bad: "nothing to run again"},
+		"nothing to run":  {args: []string{double, "--program", dispute}, bad: "no work to run again"},
 		"both":            {args: []string{double, "--offline", "--rpc", "x"}, bad: "exclude each other"},
 		"a kind":          {args: []string{double, "--kind", "rumour"}, bad: "want one of"},
 		"kept elsewhere":  {args: []string{"4f0c21aa"}, bad: "hint"},
@@ -77,8 +77,8 @@ func TestProofSubmit(t *testing.T) {
 		code cli.ExitCode
 		says string
 	}{
-		"dispute":    {prooftest.File(t, "d.json", g, prooftest.Dispute(0, 1, 2)), cli.ExitUsage, "no stake is taken for a dispute"},
-		"audit":      {prooftest.File(t, "a.json", g, prooftest.Audit()), cli.ExitUsage, "no stake is taken for an audit"},
+		"dispute":    {prooftest.File(t, "d.json", g, prooftest.Dispute(0, 1, 2)), cli.ExitUsage, "no stake is slashed for a dispute"},
+		"audit":      {prooftest.File(t, "a.json", g, prooftest.Audit()), cli.ExitUsage, "no stake is slashed for an audit"},
 		"forged":     {prooftest.File(t, "f.json", g, prooftest.Dispute(0, 1, 1)), cli.ExitUsage, "no stake"},
 		"no network": {prooftest.File(t, "s.json", g, prooftest.DoubleSale(prooftest.Key("p"), prooftest.Key("a"), prooftest.Key("b"), 0)), cli.ExitUnreachable, "genesis"},
 		"no file":    {"nothing", cli.ExitUsage, "no such file"},

@@ -24,20 +24,20 @@ func NewProof(a *cli.App) *cobra.Command {
 		Use:        "proof",
 		SuggestFor: []string{"receipts", "evidence", "audit"},
 		Short:      "List, check, export and submit proofs",
-		Long: `A proof is a signed statement that anybody can check, without this peer and without trust. The kinds:
+		Long: `A proof is a signed statement that can be checked without this peer and without trust. The kinds:
 
 ` + kindList() + `
 Receipts and probes belong to a job of this peer: name the job. A history belongs to a peer: name it, with --kind
 history. The others have a hash: the beginning is enough.
 
-Every peer publishes the leases that it buys and sells, with receipts, and reads the same units' leases of others.
+Every peer publishes the leases that it buys and sells, with receipts, and reads other peers' leases of the same units.
 Two receipts of one provider for one unit and slot, under two leases, are a double sale. On a network with Starling's
-program anybody may submit it: the provider loses its stake. At least half of it burns, the two buyers get their
-payments back as far as it goes, and the submitter gets a share of the rest.
+program any peer may submit it: the provider loses its stake. At least half of it burns, the two buyers are refunded as
+far as it suffices, and the submitter gets a share of the rest.
 
-Peers that judge in audits keep a fraud of everybody who lied to them there: a provider that opened a wrong entry of
-its products, or gave two answers to one question, or a member of the committee that passed one. They publish it, and
-one of them submits it by itself: it pays the fees and gets an eighth of the stake; the rest burns.`,
+Judges of audits keep a fraud proof of every false statement to them: a wrong entry of a provider's products, two
+answers to one question, or a committee member that passed such a provider. They publish it, and one of them submits it
+by itself: it pays the fees and gets an eighth of the stake; the rest burns.`,
 		Example: `  starling proof ls
   starling proof check jk3v5q2a
   starling proof export jk3v5q2a receipts.json
@@ -74,7 +74,7 @@ func (k *kindFlag) Set(text string) error {
 	return fmt.Errorf("want one of %v", proof.Kinds())
 }
 
-// proofRef selects a proof beside its name.
+// proofRef are the flags that select a proof, beside its name.
 type proofRef struct {
 	kind kindFlag
 	of   string // key of another peer
@@ -82,10 +82,10 @@ type proofRef struct {
 
 func (r *proofRef) flags(c *cobra.Command) {
 	c.Flags().Var(&r.kind, "kind", "kind of proof: of a job receipts (the default) or probes; history of a peer")
-	c.Flags().StringVar(&r.of, "of", "", "key of the peer that has the proof, given its whole hash (default this peer)")
+	c.Flags().StringVar(&r.of, "of", "", "key of the proof's holder, for a whole hash (default this peer)")
 }
 
-// find asks for the proof that a name, with its flags, is of. The entry is nil for a proof that is made on request.
+// find requests the proof for a name and its flags. The entry is nil for a proof that is made on request.
 func find(a *cli.App, ctx context.Context, name string, r proofRef) (f proof.File, e *proof.Entry, err error) {
 	client, g, err := a.Known()
 	if err != nil {
@@ -125,7 +125,7 @@ func find(a *cli.App, ctx context.Context, name string, r proofRef) (f proof.Fil
 
 func isHex(text string) bool { return strings.Trim(text, "0123456789abcdef") == "" }
 
-// keptProof asks for a proof that the peer keeps, by the beginning of its hash.
+// keptProof requests a stored proof of the peer, by the beginning of its hash.
 func keptProof(a *cli.App, ctx context.Context, c *api.Client, hash string, k proof.Kind) (p proof.Proof,
 	e *proof.Entry, err error) {
 	all, err := api.ListProofs.Call(ctx, c, api.ByKind{Kind: k})
@@ -145,7 +145,7 @@ func proofLs(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls [JOB]",
 		Short: "List the proofs that this peer keeps, or a job's leases",
-		Long: `Lists the proofs that this peer keeps, the newest first of those that it found. With a job it lists the
+		Long: `Lists the proofs that this peer keeps, its own findings first, the newest first. With a job it lists the
 job's leases, with the receipts of each, its cost, and the reason of its end.`,
 		Example: `  starling proof ls
   starling proof ls --kind fraud -o json
@@ -265,7 +265,7 @@ func proofExport(a *cli.App) *cobra.Command {
 	var ref proofRef
 	c := &cobra.Command{
 		Use:   "export PROOF FILE",
-		Short: "Write a proof into a file that anybody can check",
+		Short: "Write a proof into a file for independent checks",
 		Long: `Writes a proof, with the genesis of its network, as a JSON file. PROOF is the beginning of a hash (proof
 ls), or a job. FILE may be - for standard output.`,
 		Example: `  starling proof export jk3v5q2a receipts.json
@@ -305,12 +305,12 @@ func unfinished(a *cli.App, ctx context.Context, x proof.Content) error {
 	}
 	j, err := api.GetJob.Call(ctx, client, api.ByID{ID: r.Job})
 	if err == nil && !j.State.Ended() {
-		a.Say("job %s is %s: more receipts and its transactions will come", j.ID, j.State)
+		a.Say("job %s is %s: more receipts and its transactions will follow", j.ID, j.State)
 	}
 	return err
 }
 
-// readProof reads a proof file. It reports false if there is no such file and the name looks like an id.
+// readProof reads a proof file. It reports false if there is no such file and the name may be an id.
 func readProof(name string) (f proof.File, found bool, err error) {
 	b, err := cli.ReadFile(name, proof.MaxFile)
 	if err != nil {
@@ -325,7 +325,7 @@ func readProof(name string) (f proof.File, found bool, err error) {
 	return f, true, nil
 }
 
-// shownProof is a checked proof as JSON, with the fate of the stake if the peer keeps the proof.
+// shownProof is a checked proof as JSON, with the state of the stake if the peer keeps the proof.
 type shownProof struct {
 	proof.Finding
 	State   proof.State    `json:"state,omitempty"`

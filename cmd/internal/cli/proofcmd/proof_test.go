@@ -139,8 +139,8 @@ func TestKeptProofs(t *testing.T) {
 	s.cli(t, "show", strings.Repeat("0", 64), "--of", prooftest.Key("x").Key().String()).Want(t, cli.ExitUsage,
 		`no such proof`, `^hint: .*starling proof ls`)
 	s.cli(t, "show", "ab", "--of", prooftest.Key("x").Key().String()).Want(t, cli.ExitUsage, `"ab"`)
-	s.cli(t, "show", "0000000000000000").Want(t, cli.ExitUsage, `there is no`, `^hint: starling proof ls$`)
-	s.cli(t, "show", sale[:8], "--kind", "audit").Want(t, cli.ExitUsage, `there is no`)
+	s.cli(t, "show", "0000000000000000").Want(t, cli.ExitUsage, `not found`, `^hint: starling proof ls$`)
+	s.cli(t, "show", sale[:8], "--kind", "audit").Want(t, cli.ExitUsage, `not found`)
 
 	dir := t.TempDir()
 	double, facts := filepath.Join(dir, "double.json"), filepath.Join(dir, "facts.json")
@@ -162,7 +162,7 @@ func TestWatch(t *testing.T) {
 	key, unit := prooftest.Key("p").Key().String(), strings.Repeat("07", 32)
 	s.cli(t, "watch", key, unit).Want(t, cli.ExitOK, `^PROVIDER +UNIT$`, `^`+key+` +`+unit+`$`)
 	s.cli(t, "watch").Want(t, cli.ExitOK, key)
-	s.cli(t, "watch", key, "7").Want(t, cli.ExitUsage, `no unit's id`)
+	s.cli(t, "watch", key, "7").Want(t, cli.ExitUsage, `not a unit id`)
 	if out := s.cli(t, "watch", key, unit, "--end").Out; strings.Contains(out, key) {
 		t.Errorf("still watched: %s", out)
 	}

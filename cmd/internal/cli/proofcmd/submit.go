@@ -17,16 +17,16 @@ func proofSubmit(a *cli.App) *cobra.Command {
 	var o moneycmd.StakeOptions
 	c := &cobra.Command{
 		Use:   "submit FILE",
-		Short: "Have the stake of an offender taken",
-		Long: `Checks the file as proof check does, shows both receipts of a double sale, or the signed statement of a
-fraud, to the network's program, and has it take the stake. Says who got what. The peer's key pays the fees and the
-rent of two accounts, which comes back at the end, and gets the submitter's share; missing token accounts of the
-buyers are opened at its cost. The peer need not run.
+		Short: "Submit a proof, to have the offender's stake slashed",
+		Long: `Checks the file as proof check does and submits it to the network's program: both receipts of a double
+sale, or the signed statement of a fraud. The program slashes the stake, and the command shows the payments. The peer's
+key pays the fees and the rent of two accounts, which is refunded at the end, and gets the submitter's share. It also
+pays for missing token accounts of the buyers. The peer need not run.
 
-No stake is taken for a dispute: the program cannot know whose result is false.
+No stake is slashed for a dispute: the program cannot determine which result is false.
 
-The reasons for which the program would refuse are named before anything is paid for. If it breaks off, call it
-again: nothing is done twice. If the provider was slashed before, by anybody, it says so and ends well.`,
+The command names the reasons for which the program would refuse before it pays anything. If it is interrupted, run it
+again: no step is repeated. If the provider was slashed before, it reports that and succeeds.`,
 		Example: `  starling proof submit double.json`,
 		Args:    cli.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -40,10 +40,10 @@ again: nothing is done twice. If the provider was slashed before, by anybody, it
 			switch f.Kind {
 			case proof.KindDoubleSale, proof.KindFraud:
 			case proof.KindDispute:
-				return cli.WithHint(cli.Usagef("no stake is taken for a dispute"),
-					"starling proof check FILE --program PROGRAM says whose result is false")
+				return cli.WithHint(cli.Usagef("no stake is slashed for a dispute"),
+					"starling proof check FILE --program PROGRAM names the provider of the false result")
 			default:
-				return cli.Usagef("no stake is taken for %s", f.Kind.Text())
+				return cli.Usagef("no stake is slashed for %s", f.Kind.Text())
 			}
 			x, err := holds(f)
 			if err != nil {
@@ -68,7 +68,7 @@ func submit(l *moneycmd.Chain, ctx context.Context, f proof.Finding) error {
 	out, err := slash.Submit(ctx, l, f, l.Peer.Key())
 	switch {
 	case errors.Is(err, slash.ErrNotStaked):
-		return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: "the proof holds all the same: keep the file"}
+		return &cli.Error{Code: cli.ExitFailed, Err: err, Hint: "the proof is still valid: keep the file"}
 	case errors.Is(err, slash.ErrNotYet), errors.Is(err, slash.ErrTooOld), errors.Is(err, slash.ErrNoAudits):
 		return &cli.Error{Code: cli.ExitFailed, Err: err}
 	case err != nil:

@@ -108,7 +108,7 @@ func (w *world) testDetach(t *testing.T) {
 	w.CLI(t, "ps").Want(t, cli.ExitOK, `^`+id[:8]+`\w* +work +running +0/1`)
 	w.CLI(t, "status", id).Want(t, cli.ExitOK, `^state +running$`, `^running for +\d`, `^0 +running +\w{8}`)
 	interrupt()
-	if c := <-code; c != 0 || !strings.Contains(errOut.String(), "detached; the job goes on. Come back with `starling logs -f "+id+"`, end it with `starling stop "+id+"`") {
+	if c := <-code; c != 0 || !strings.Contains(errOut.String(), "detached; the job runs on. Come back with `starling logs -f "+id+"`, end it with `starling stop "+id+"`") {
 		t.Errorf("exit code %d\n%s", c, errOut.String())
 	}
 	if q := w.CLI(t, "ps", "-q").Want(t, cli.ExitOK); !strings.Contains(q.Out, id+"\n") {
@@ -121,7 +121,7 @@ func (w *world) testDetach(t *testing.T) {
 
 func (w *world) testDryRun(t *testing.T) {
 	args := []string{"run", "--dry-run", "-n", "3", "--max-price", "0.36", "--timeout", "1h", filepath.Join(w.Files, "work.wasm")}
-	w.CLI(t, args...).Want(t, cli.ExitNoMatch, `^ranks +3$`, `^PROVIDER +UNITS +REGION`, `the job could not be placed now`)
+	w.CLI(t, args...).Want(t, cli.ExitNoMatch, `^ranks +3$`, `^PROVIDER +UNITS +REGION`, `the job cannot be placed now`)
 	w.CLI(t, append(args, "-o", "json")...).Want(t, cli.ExitNoMatch, `"maxCost": 1080000`)
 }
 
@@ -144,7 +144,7 @@ func (w *world) testQuote(t *testing.T) {
 	if !strings.Contains(out, "2 ranks for 1h0m0s would cost 0.7") || strings.Count(out, "direct in")+strings.Count(out, "gossip in") != 2 {
 		t.Errorf("%s", out)
 	}
-	if r := w.CLI(t, "quote", "--max-price", "0.1", hello); r.Code != int(cli.ExitNoMatch) || !strings.Contains(r.Err, "could not be placed now") {
+	if r := w.CLI(t, "quote", "--max-price", "0.1", hello); r.Code != int(cli.ExitNoMatch) || !strings.Contains(r.Err, "cannot be placed now") {
 		t.Errorf("%+v", r)
 	}
 	file := w.File(t, "quote.yaml", "{apiVersion: v1, kind: Job, spec: {module: fail.wasm, payment: {maxPrice: 1}}}")

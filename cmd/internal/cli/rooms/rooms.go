@@ -1,5 +1,5 @@
-// Package rooms lists the commands of starling, room by room, in the order of help. Its tests are those of all rooms,
-// and of jobs that a peer and a light client run alike. Others are beside their commands.
+// Package rooms lists the commands of starling, in the order of help. Its tests cover all commands, and jobs that run
+// the same way on a peer and a light client. Other tests are beside their commands.
 package rooms
 
 import (
@@ -46,5 +46,5 @@ var Commands = []func(*cli.App) *cobra.Command{
 	testnetcmd.NewTestnet,
 }
 
-// newJob joins the commands on all jobs and on running ones.
+// newJob combines the commands on all jobs and on running jobs.
 func newJob(a *cli.App) *cobra.Command { return jobcmd.NewJob(a, livecmd.Control(a)...) }

@@ -16,12 +16,12 @@ func testnetBench(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure leases, clusters and idle peers on a local network",
-		Long: `Starts 19 selling peers and a buying one with a local Solana and measures the time from an order to
-leases signed by both sides, asking known peers directly and by gossip alone, then what the peers cost while nothing
-happens. The same orders are placed in a simulated network with round trips of 2 and 50 ms, and matching and receipts
-are measured on one core. The network of a cluster is compared with a bare one, the start of containers with that of
-the bare engine, and the rise of a cluster of eight members with Ray with` + "`ray start`" + ` in eight plain
-containers: those need root, and are skipped without.
+		Long: `Starts 19 selling peers and a buying one with a local Solana. It measures the time from an order to
+leases signed by both sides, with direct requests to known peers and by gossip alone, then the load of idle peers. It
+places the same orders in a simulated network with round trips of 2 and 50 ms, and measures matching and receipts on one
+core. It compares the network of a cluster with a bare one, the start of containers with that of the bare engine, and
+the start of a cluster of eight members with Ray with` + "`ray start`" + ` in eight plain containers. These parts need
+root, and are skipped without.
 Everything is written to DIR/bench.json and printed beside the targets; a missed target is an error. Run it from a
 checkout of the source: it runs Go benchmarks. It takes about a quarter of an hour; --only measures some parts alone.`,
 		Example: `  starling testnet bench
@@ -34,7 +34,7 @@ checkout of the source: it runs Go benchmarks. It takes about a quarter of an ho
 			}
 			for _, part := range o.Only {
 				if !slices.Contains(bench.Parts, part) {
-					return cli.Usagef("--only: %q is no part of the benchmark; the parts are %s", part,
+					return cli.Usagef("--only: %q is not a part of the benchmark; the parts are %s", part,
 						strings.Join(bench.Parts, ", "))
 				}
 			}
@@ -43,10 +43,10 @@ checkout of the source: it runs Go benchmarks. It takes about a quarter of an ho
 		},
 	}
 	c.Flags().StringVar(&o.Dir, "out", filepath.Join("testnet", "out"),
-		"directory for everything that the benchmark writes")
+		"directory for the files of the benchmark")
 	c.Flags().StringVar(&o.RPC, "solana-rpc", "", "use the local validator at this URL instead of starting one")
-	c.Flags().IntVar(&o.Samples, "samples", bench.Samples, "orders on each route")
-	c.Flags().StringSliceVar(&o.Only, "only", nil, "measure these parts alone: "+strings.Join(bench.Parts, ", "))
-	c.Flags().BoolVar(&o.ReportOnly, "report-only", false, "succeed also when a target is missed")
+	c.Flags().IntVar(&o.Samples, "samples", bench.Samples, "number of orders on each route")
+	c.Flags().StringSliceVar(&o.Only, "only", nil, "measure only these parts: "+strings.Join(bench.Parts, ", "))
+	c.Flags().BoolVar(&o.ReportOnly, "report-only", false, "succeed even if a target is missed")
 	return c
 }

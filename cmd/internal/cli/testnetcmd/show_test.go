@@ -135,8 +135,8 @@ func TestCommandsRefuse(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "out")
 	for line, says := range map[string]string{
-		"bench --samples 0": `--samples: 0 is not at least 1`, "bench --only disk": `--only: "disk" is no part of the benchmark; the parts are cores, `,
-		"bench --only cores,": `--only: "" is no part`, "bench now": `bench does not take "now"`, "bench --samples ten": `--samples`,
+		"bench --samples 0": `--samples: 0 is not at least 1`, "bench --only disk": `--only: "disk" is not a part of the benchmark; the parts are cores, `,
+		"bench --only cores,": `--only: "" is not a part`, "bench now": `bench does not take "now"`, "bench --samples ten": `--samples`,
 		"demo now": `demo does not take "now"`, "slash now": `slash does not take "now"`, "detach now": `detach does not take "now"`,
 	} {
 		run(t, append(strings.Fields(line), "--out", dir)...).Want(t, cli.ExitUsage, `^starling: .*`+says)
@@ -188,7 +188,7 @@ func TestSimTable(t *testing.T) {
 	if err := table.Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	want := `KIND      THREAT  FIRST AUDIT  CAUGHT  SOLD    DELISTED          RECORDS  WHAT, AND ITS LIMIT
+	want := `KIND      THREAT  FIRST AUDIT  CAUGHT  SOLD    DELISTED          RECORDS  DESCRIPTION AND LIMIT
 renamed   3       50.0 %       100.0 %  25.0 %  9                 8        a card sold as a better one
 ghost     -       0.0 %        10.0 %   0.0 %   0                 0        no card; limit: not claimed
 honest    -       -            -        0.0 %   2 of 1000 audits  0        noise

@@ -16,25 +16,23 @@ func testnetSim(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sim",
 		Short: "Simulate audits of hardware against all known cheats",
-		Long: `Plays audits between honest peers and adversaries of every kind that is known, and prints what becomes
-of them: cards sold as better ones, one card behind many identities, work left out, committees that lie, results that
-are made up, receipts that say too much, leases that are not paid, a good name bought from oneself, and honest peers
-among noise, flipped bits, restored backups and hostile members. Nothing is started and nothing is measured: hardware
-and networks are modelled, by the classes and the noise of node/device/sim, whose figures are assumed. What judges
-them is what a peer runs. Where an attack touches what is signed, whole records are made and checked. The same seed
-makes the same table.
+		Long: `Simulates audits between honest peers and adversaries of every known kind, and prints the outcomes. The
+adversaries sell cards as better ones, use one card for many identities, omit work, lie in committees, invent results,
+sign too many receipts, do not pay leases, or trade with themselves for reputation. Honest peers have noise, flipped
+bits, restored backups and hostile committee members. Nothing is started or measured: hardware and networks are models,
+by the classes and the noise of node/device/sim, with assumed figures. The judging code is that of a peer. If an
+attack changes signed data, whole records are made and checked. The same seed gives the same table.
 
-  FIRST AUDIT  adversaries that the first audit keeps from being sold, or the first check of what they signed finds
-  CAUGHT       adversaries delisted within 24 audits, or that could never be sold; found within 24 checks; or that
-               gained nothing
+  FIRST AUDIT  adversaries stopped before any sale by the first audit, or found by the first check of signed data
+  CAUGHT       adversaries delisted within 24 audits, or never sold; found within 24 checks; or without a gain
   SOLD         windows after which they could be sold
-  DELISTED     peers delisted; of honest ones that is wrong, and shown for each audit
-  RECORDS      records really made, and checked by the code that peers run
+  DELISTED     peers delisted; for honest peers an error, given for each audit
+  RECORDS      records made in full, and checked by the code of a peer
 
-A kind with a limit is one that the protocol does not claim to catch; the limit says why. The targets stand at the
-end, each beside what was measured, and the exit code is 0 only if all of them hold: at least 99.9 % of every other
-kind are caught, at most 0.01 % of honest audits end in delisting, no honest peer is slashed, nobody gains more than
-one interval by its receipts, at most a tenth of a forger's results pass, and honest providers stand above those that
+The protocol does not claim to catch kinds with a limit; the limit states the reason. The targets follow at the end,
+each beside the measured value, and the exit code is 0 only if all of them are met: at least 99.9 % of every other kind
+are caught, at most 0.01 % of honest audits end in delisting, no honest peer is slashed, no peer gains more than one
+interval by its receipts, at most a tenth of a forger's results pass, and honest providers score above providers that
 trade with themselves.`,
 		Example: `  starling testnet sim
   starling testnet sim --adversaries 100 --honest 500
@@ -57,16 +55,16 @@ trade with themselves.`,
 			return nil
 		},
 	}
-	c.Flags().Uint64Var(&o.Seed, "seed", o.Seed, "everything follows from it")
-	c.Flags().IntVar(&o.Adversaries, "adversaries", o.Adversaries, "of each kind")
+	c.Flags().Uint64Var(&o.Seed, "seed", o.Seed, "seed of all random choices")
+	c.Flags().IntVar(&o.Adversaries, "adversaries", o.Adversaries, "number of adversaries of each kind")
 	c.Flags().IntVar(&o.Honest, "honest", o.Honest, "honest peers")
-	c.Flags().IntVar(&o.Windows, "windows", o.Windows, "audits of each honest peer")
+	c.Flags().IntVar(&o.Windows, "windows", o.Windows, "number of audits of each honest peer")
 	return c
 }
 
 func simTable(t *cli.Table, rep sim.Report) {
 	percent := func(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
-	t.Head("KIND", "THREAT", "FIRST AUDIT", "CAUGHT", "SOLD", "DELISTED", "RECORDS", "WHAT, AND ITS LIMIT")
+	t.Head("KIND", "THREAT", "FIRST AUDIT", "CAUGHT", "SOLD", "DELISTED", "RECORDS", "DESCRIPTION AND LIMIT")
 	audits := 0
 	for _, l := range rep.Lines {
 		what := l.What
@@ -122,7 +120,7 @@ func simTable(t *cli.Table, rep sim.Report) {
 
 func sci(p float64) string { return fmt.Sprintf("%.2g", p) }
 
-// inOne is how many identities a card can answer for at a window's instant.
+// inOne is the number of identities that a card can answer for at a window's instant.
 func inOne(n int) string {
 	if n == 0 {
 		return "not bounded"

@@ -1,4 +1,4 @@
-// Package testnetcmd has the commands below starling testnet: the one door from the binary to the testnet.
+// Package testnetcmd has the commands below starling testnet: the only link from the binary to the testnet.
 package testnetcmd
 
 import (
@@ -35,13 +35,13 @@ func NewTestnet(a *cli.App) *cobra.Command {
 	return cli.Noun(cli.GroupNetworks, &cobra.Command{
 		Use:   "testnet",
 		Short: "Run a network of peers on this machine",
-		Long: `Runs real peer processes on loopback, each with a home of its own, and a local Solana that they are
-paid on, unless it is a free network. Several testnets run side by side, each in its directory.
+		Long: `Runs real peer processes on loopback, each with its own home directory, and a local Solana for their
+payments, unless it is a free network. Several testnets can run at the same time, each in its directory.
 
-The scripts in testnet/scenarios of the source are networks to watch: box.sh runs hostile containers and modules
+The scripts in testnet/scenarios of the source set up networks to watch: box.sh runs hostile containers and modules
 beside honest jobs; containers.sh kills providers and engines under containers; nat.sh puts peers behind routers and
 firewalls; ray.sh, dask.sh and torchrun.sh run those engines on clusters; light-client.sh buys without a peer. They
-need root, and leave nothing behind but images in the user's cache.`,
+need root, and leave only images in the user's cache.`,
 		Example: `  starling testnet up -n 5
   starling testnet status
   starling --home testnet/out/net/buyer-1 run --count 3 --max-price 0.5 app.wasm
@@ -55,18 +55,17 @@ need root, and leave nothing behind but images in the user's cache.`,
 }
 
 func (o *testnetOptions) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.dir, "dir", filepath.Join("testnet", "out", "net"), "directory that holds everything")
+	c.Flags().StringVar(&o.dir, "dir", filepath.Join("testnet", "out", "net"), "directory of the testnet")
 }
 
 func (o *testnetOptions) sizeFlags(c *cobra.Command) {
 	o.flags(c)
-	c.Flags().IntVarP(&o.providers, "peers", "n", 5, "peers that sell")
-	c.Flags().IntVar(&o.buyers, "buyers", 1, "peers that only buy")
-	c.Flags().Uint32Var(&o.units, "units", 2, "units that each of them sells")
+	c.Flags().IntVarP(&o.providers, "peers", "n", 5, "number of selling peers")
+	c.Flags().IntVar(&o.buyers, "buyers", 1, "number of peers that only buy")
+	c.Flags().Uint32Var(&o.units, "units", 2, "units of each selling peer")
 	c.Flags().StringVar(&o.rpc, "solana-rpc", "", "use the local validator at this URL instead of starting one")
-	c.Flags().BoolVar(&o.free, "free", false, "a free network: no chain, no money; needs no Node.js")
-	c.Flags().DurationVar(&o.audit, "audit", 0, "how often every idle unit shows what it is (starling proof audit); "+
-		"0: never")
+	c.Flags().BoolVar(&o.free, "free", false, "make a free network: no chain, no money; needs no Node.js")
+	c.Flags().DurationVar(&o.audit, "audit", 0, "time between audits of every idle unit; 0 disables them")
 }
 
 func (o *testnetOptions) check() error {
@@ -80,11 +79,11 @@ func (o *testnetOptions) check() error {
 		return cli.Usagef("--free: a free network has no chain and no audits; leave --audit and --solana-rpc out")
 	}
 	if o.audit != 0 && o.providers+o.buyers < audit.MinBonded {
-		return cli.Usagef("--audit: %d peers in all; at least %d are needed, which judge one another",
+		return cli.Usagef("--audit: %d peers in all; at least %d are needed to judge one another",
 			o.providers+o.buyers, audit.MinBonded)
 	}
 	if o.audit != 0 && (o.audit < testnet.MinAudit || o.audit > 24*time.Hour) {
-		return cli.Usagef("--audit: %v is not 0 and not between %v and a day", o.audit, testnet.MinAudit)
+		return cli.Usagef("--audit: %v, want 0 or %v to a day", o.audit, testnet.MinAudit)
 	}
 	return nil
 }
@@ -95,17 +94,17 @@ func testnetUp(a *cli.App) *cobra.Command {
 		Use:   "up",
 		Short: "Start a testnet in the background",
 		Long: `Starts a testnet in the background and returns when its peers have found each other. It is a new network:
-homes of an earlier one in the directory are deleted, with their keys, jobs and receipts.
+the homes of an earlier one in the directory are deleted, with their keys, jobs and receipts.
 
 Starling's program is deployed on a local Solana, which needs Node.js: a job's money is deposited before it begins,
-providers claim what the buyer's vouchers say, and the rest comes back. With --free nothing is paid and there is no
-chain; receipts are signed by both sides all the same.
+providers claim according to the buyer's vouchers, and the rest is refunded. With --free nothing is paid and there is no
+chain; both sides still sign receipts.
 
---audit says how often every unit that nobody has leased multiplies matrices and walks through its memory for a
+--audit is the time between audits: every idle unit multiplies matrices and reads random places of its memory for a
 committee of the other peers. Providers bond a stake for it, which takes two windows to count: with --audit 1m,
-starling proof audit shows records after three minutes. Each window has an audit here, while on a real network nobody
-knows of one before. Units are then as small as this machine has processors for all of them, for more would be found
-out.`,
+starling proof audit shows records after three minutes. Each window has an audit here, while on a real network audits
+are unpredictable. The units then share this machine's processors without overlap, because audits detect overcommitted
+units.`,
 		Example: `  starling testnet up -n 5
   starling testnet up --free --dir testnet/out/free
   starling testnet up --audit 1m && starling proof audit --home testnet/out/net/peer-1`,
@@ -166,7 +165,7 @@ func testnetDown(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Stop a testnet; the next up makes a new one",
-		Long: `Stops the peers and the local Solana. The chain is in memory and ends, and the network with it. The
+		Long: `Stops the peers and the local Solana. The chain is in memory and is lost, and the network with it. The
 directory stays, with logs, jobs and receipts, until starling testnet up makes a new network there.`,
 		Args: cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command cmd runs the scenario of ordinary images, with -all also those that take several minutes, and prints its
-// observations, for a person to watch. It needs root.
+// Command cmd runs the scenario of ordinary images, with -all also the slow images, and prints its observations. It
+// needs root.
 package main
 
 import (

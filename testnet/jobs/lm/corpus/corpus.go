@@ -44,19 +44,19 @@ type Corpus struct {
 	Files   int      // how many files it is made of
 }
 
-// ErrTooLittle means that the installation has less source text than asked for.
+// ErrTooLittle means that the installation has less source text than requested.
 var ErrTooLittle = errors.New("not enough Go source")
 
 const (
 	maxFile = 128 << 10
 	minFile = 256
-	// maxHeldOut is how much of one held-out file is used, so that no few of them decide.
+	// maxHeldOut is the used length of one held-out file, so that no few files dominate.
 	maxHeldOut = 8 << 10
 )
 
-// Build reads the Go files below dir, which is $GOROOT/src, in an order that a hash of their names decides, holds the
-// first ones out and deals the rest out to the shards. Copies of one text count once; vendored, generated and very long
-// files are left out, since they would be in training and held-out text alike or drown the rest. Every file ends with a
+// Build reads the Go files below dir, which is $GOROOT/src, in the order of a hash of their names. It holds out the
+// first files and distributes the rest to the shards. Copies of one text count once. Vendored, generated and very long
+// files are left out: they would be in training and held-out text alike, or dominate the rest. Every file ends with a
 // NUL.
 func Build(dir string, c Config) (Corpus, error) {
 	c = c.withDefaults()

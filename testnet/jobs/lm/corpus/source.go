@@ -22,7 +22,7 @@ func Source(ctx context.Context) (dir string, err error) {
 	}
 	dir = filepath.Join(root, "src")
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return "", fmt.Errorf("finding the Go installation: %s is not there; install Go with its source text", dir)
+		return "", fmt.Errorf("finding the Go installation: %s does not exist; install Go with its source text", dir)
 	}
 	return dir, nil
 }

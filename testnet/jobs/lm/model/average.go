@@ -5,25 +5,25 @@ import (
 	"math"
 )
 
-// Average joins models that were trained apart from the same base into one that has learnt from all of them. It keeps
-// every worker's rare weights whole and does not overshoot on the common ones; a plain mean would dilute the first, a
-// plain sum of changes would overdo the second.
+// Average merges models that were trained separately from the same base into one model with the training of all. It
+// keeps every worker's rare weights whole and does not overshoot on the common ones; a plain mean would dilute the
+// first, a plain sum of changes would overdo the second.
 //
-// How: under Adagrad a weight w with target w* and gradient sum g moves, in the mean, as dw/dg = rate·(w*−w)/√g. Over a
-// round in which g grows from g0 by d it covers the part
+// Method: under Adagrad a weight w with target w* and gradient sum g moves, in the mean, as dw/dg = rate·(w*−w)/√g.
+// Over a round in which g grows from g0 by d it covers the part
 //
 //	f(d) = 1 − exp(−joint·2·rate·(√(g0+d) − √g0))
 //
-// of its way. Worker k's change Δk, made with dk, so says that the target is Δk/f(dk) away, with a trust in proportion
-// to dk; one worker with all the data would have covered f(Σd) of the way to the joint target. Hence
+// of its distance. Worker k's change Δk, made with dk, thus puts the target at a distance of Δk/f(dk), with a trust in
+// proportion to dk; one worker with all the data would have covered f(Σd) of the distance to the joint target. Hence
 //
 //	Δ = f(Σd) · Σk (dk/Σd) · Δk/f(dk)   =   Σk Δk · φ(dk)/φ(Σd),   φ(d) = d/f(d).
 //
-// One worker alone keeps its change; K workers that all arrived give their mean; K that took small steps give their
-// sum.
+// One worker alone keeps its change; K workers that all reached the target give their mean; K that took small steps
+// give their sum.
 //
-// base and workers are as Read gives them, baseSum is the sum of base's file. Errors: ErrMismatch when the models have
-// other tables, rounds or bases.
+// base and workers are results of Read, baseSum is the sum of base's file. It returns ErrMismatch if the models have
+// different tables, rounds or bases.
 func Average(base *Model, baseSum uint64, workers []*Model) (*Model, error) {
 	if len(workers) == 0 {
 		return nil, fmt.Errorf("%w: no weights to average", ErrMismatch)
@@ -39,7 +39,7 @@ func Average(base *Model, baseSum uint64, workers []*Model) (*Model, error) {
 		case w.Base != baseSum:
 			return nil, fmt.Errorf("%w: worker %d was trained from another base", ErrMismatch, k)
 		case w.Bytes < base.Bytes:
-			return nil, fmt.Errorf("%w: worker %d has seen less than the base", ErrMismatch, k)
+			return nil, fmt.Errorf("%w: worker %d has less training than the base", ErrMismatch, k)
 		}
 		out.Bytes += w.Bytes - base.Bytes
 	}
@@ -54,7 +54,7 @@ func join(b slot, i int, workers []*Model) slot {
 	moved := false
 	for _, w := range workers {
 		s := w.slots[i]
-		total += max(0, s.g-b.g) // rounding may have taken a little away
+		total += max(0, s.g-b.g) // rounding may have decreased it slightly
 		moved = moved || s != b
 	}
 	if !moved {
@@ -71,13 +71,13 @@ func join(b slot, i int, workers []*Model) slot {
 	return slot{w: b.w + change, g: b.g + total}
 }
 
-// joint stands for the other features of the same decision, which move at the same time and to the same end.
+// joint represents the other features of the same decision, which move at the same time to the same end.
 const joint = 4
 
-// reach1 is φ(d) for a gradient sum that was g0.
+// reach1 is φ(d) for a previous gradient sum g0.
 func reach1(g0, d float32) float32 {
 	const c = joint * 2 * rate
-	// In 64 bits: of two roots near each other, 32 would leave hardly anything.
+	// In 64 bits: the difference of two close roots would have almost no digits in 32 bits.
 	was := float64(g0) + gradient
 	root, next := math.Sqrt(was), math.Sqrt(was+float64(d))
 	x := float64(c * float64(next-root))

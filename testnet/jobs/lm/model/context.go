@@ -3,10 +3,10 @@ package model
 // context is the text before the next byte, kept up to date byte by byte.
 type context struct {
 	last uint64 // the last eight bytes, the newest lowest
-	word uint64 // hash of the identifier that is being written and the byte before it; 0 between identifiers
+	word uint64 // hash of the incomplete identifier and the byte before it; 0 between identifiers
 }
 
-// reach is how far back a context can look when it starts in the middle of a text.
+// reach is the maximum length of context read back when it starts in the middle of a text.
 const reach = 256
 
 func contextAt(text []byte, at int) context {
@@ -38,9 +38,9 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// blocks finds where the 16 neighbouring weights of every feature begin for one half of the byte b; of b only the other
-// half matters when half is 1, and nothing when it is 0. Blocks begin anywhere: most of a block is never used, and
-// weights of another may lie there.
+// blocks returns the start of the 16 neighbouring weights of every feature for one half of the byte b. If half is 1,
+// only the other half of b matters; if half is 0, none of it. Blocks begin anywhere: most of a block is never used, and
+// weights of another block may be there.
 func (c *context) blocks(out *[Features]uint32, half int, b byte, bits int) {
 	var sub uint64
 	if half == 1 {

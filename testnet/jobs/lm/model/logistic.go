@@ -11,8 +11,8 @@ var table = func() (t [32*steps + 2]float32) {
 	return t
 }()
 
-// exp is the exponential by its series, after halving the argument; slow, and the same on every machine, which package
-// math does not promise.
+// exp is the exponential by its series, after halving the argument. It is slow, and the same on every machine, which
+// package math does not promise.
 func exp(x float64) float64 {
 	const halvings = 10
 	x /= 1 << halvings

@@ -28,16 +28,16 @@ const (
 // slot is one weight with its Adagrad sum of squared gradients.
 type slot struct{ w, g float32 }
 
-// Model is the table and where it is in its training. Not for use by several goroutines at once.
+// Model is the table and the state of its training. It must not be used by several goroutines at once.
 type Model struct {
 	slots []slot
 	mask  uint32
 	bits  int
-	// Round is the number of rounds behind it.
+	// Round is the number of completed rounds.
 	Round uint32
-	// Bytes is how many bytes it has been trained on, by all workers together.
+	// Bytes is the number of training bytes, of all workers together.
 	Bytes uint64
-	// Base is the sum of the weights file that this one was trained from.
+	// Base is the sum of the weights file from which this model was trained.
 	Base uint64
 }
 
@@ -49,8 +49,8 @@ func New(bits int) *Model {
 	return &Model{slots: make([]slot, 1<<bits), mask: 1<<bits - 1, bits: bits}
 }
 
-// Train learns text[from:to] in order, with the text before from as context, and returns the mean bits per byte the
-// model had for each byte just before it learnt it. progress, if not nil, is called about every 64 KiB.
+// Train trains on text[from:to] in order, with the text before from as context. It returns the mean bits per byte that
+// the model predicted for each byte before training on it. progress is optional and is called about every 64 KiB.
 func (m *Model) Train(text []byte, from, to int, progress func(done int, bits float64)) float64 {
 	const every = 64 << 10
 	var loss float64
@@ -74,7 +74,7 @@ func Slice(n, round, rounds int) (from, to int) {
 	return int(int64(n) * int64(round) / int64(rounds)), int(int64(n) * int64(round+1) / int64(rounds))
 }
 
-// Evaluate gives the mean bits per byte of a text, and learns nothing.
+// Evaluate returns the mean bits per byte of a text, without training.
 func (m *Model) Evaluate(text []byte) float64 {
 	var loss float64
 	c := contextAt(text, 0)
@@ -132,7 +132,7 @@ func (m *Model) score(c *context, b byte) (bits float64) {
 	return bits
 }
 
-// cost is the code length of a bit. It is only reported, never learnt from.
+// cost is the code length of a bit. It is only reported, not used for training.
 func cost(p float32, bit uint32) float64 {
 	if bit == 0 {
 		p = 1 - p

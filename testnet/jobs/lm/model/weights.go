@@ -41,9 +41,9 @@ const (
 )
 
 var (
-	// ErrMalformed means that bytes are no weights file.
+	// ErrMalformed means that bytes are not a weights file.
 	ErrMalformed = errors.New("malformed weights")
-	// ErrMismatch means that weights do not belong together: other table, other round or other base.
+	// ErrMismatch means that weights have different tables, rounds or bases.
 	ErrMismatch = errors.New("weights do not belong together")
 )
 
@@ -52,7 +52,7 @@ var ecma = crc64.MakeTable(crc64.ECMA)
 // FileSize is the length of a weights file of 2^bits weights.
 func FileSize(bits int) int { return headerSize + packedSize<<bits + sumSize }
 
-// packer rounds weights. Rounding is dithered by a generator of fixed seed: a round's addition to a much-used weight is
+// packer rounds weights. Rounding is dithered by a generator of fixed seed: a round's addition to a frequent weight is
 // often less than a unit, and plain rounding would lose it every time.
 type packer struct{ x uint64 }
 
@@ -115,7 +115,7 @@ func (m *Model) Write(w io.Writer) (uint64, error) {
 	return sum.Sum64(), nil
 }
 
-// Read decodes a weights file and returns the sum at its end. It holds no more than the header promises, at most
+// Read decodes a weights file and returns the sum at its end. It allocates at most the size in the header, and
 // FileSize(MaxBits) of file. All errors but those of r are ErrMalformed.
 func Read(r io.Reader) (*Model, uint64, error) {
 	sum := crc64.New(ecma)
@@ -145,7 +145,7 @@ func Read(r io.Reader) (*Model, uint64, error) {
 	tail := make([]byte, sumSize+1)
 	if n, err := io.ReadFull(in, tail); n != sumSize || !errors.Is(err, io.ErrUnexpectedEOF) ||
 		binary.LittleEndian.Uint64(tail) != sum.Sum64() {
-		return nil, 0, fmt.Errorf("%w: its sum does not match", ErrMalformed)
+		return nil, 0, fmt.Errorf("%w: sum does not match", ErrMalformed)
 	}
 	return m, sum.Sum64(), nil
 }
@@ -168,13 +168,13 @@ func (m *Model) readTable(r io.Reader) error {
 	return nil
 }
 
-// Sum is the result of Write.
+// Sum is the sum that Write returns.
 func (m *Model) Sum() uint64 {
-	sum, _ := m.Write(io.Discard) // which never fails
+	sum, _ := m.Write(io.Discard) // never fails
 	return sum
 }
 
-// Rounded is the model as its file has it.
+// Rounded is the model with the weights of its file.
 func (m *Model) Rounded() *Model {
 	r := New(m.bits)
 	p := packer{uint64(m.Round)}
@@ -185,7 +185,7 @@ func (m *Model) Rounded() *Model {
 	return r
 }
 
-// Finite reports whether every weight is a number, which a test wants to know.
+// Finite reports whether every weight is a number, for tests.
 func (m *Model) Finite() bool {
 	for _, s := range m.slots {
 		if math.IsNaN(float64(s.w)) || math.IsInf(float64(s.w), 0) || !(s.g >= 0) {

@@ -31,7 +31,7 @@ var All = map[string]guest.Program{
 		}
 		fmt.Fprintf(p.Stdout(), "hello %s\nfrom rank %s", text, rank)
 		fmt.Fprintln(p.Stderr(), "args", strings.Join(p.Args(), " "))
-		// Longer than an interval, and than a busy machine is wrong about the slot, so that there is something to pay.
+		// Longer than an interval plus the slot error of a busy machine, so that at least one interval is billed.
 		for range 1500 {
 			p.Burn()
 		}
@@ -40,13 +40,13 @@ var All = map[string]guest.Program{
 		}
 		return 0
 	},
-	// spin goes on until it is killed.
+	// spin runs until it is killed.
 	"spin": func(p guest.Process) int {
 		for {
 			p.Burn()
 		}
 	},
-	// tell says how long its secrets are.
+	// This program prints the length of each secret.
 	"tell": func(p guest.Process) int {
 		file, err := guest.ReadFile(p, runtime.SecretsDir+"/key", 100)
 		if err != nil {
@@ -59,7 +59,7 @@ var All = map[string]guest.Program{
 		fmt.Fprintln(p.Stderr(), "this goes wrong")
 		return 7
 	},
-	// hold goes on until a file of this machine is there, and leaves what is in it.
+	// hold runs until a file exists on this machine, and copies the file to its output.
 	"hold": func(p guest.Process) int {
 		fmt.Fprintln(p.Stdout(), "holding")
 		text, err := os.ReadFile(p.Args()[len(p.Args())-1])
@@ -71,7 +71,7 @@ var All = map[string]guest.Program{
 		}
 		return 0
 	},
-	// work goes on until it is stopped.
+	// work runs until it is stopped.
 	"work": func(p guest.Process) int {
 		fmt.Fprintln(p.Stdout(), "working")
 		for !guest.Exists(p, guest.StopFile) {

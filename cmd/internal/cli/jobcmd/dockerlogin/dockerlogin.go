@@ -1,5 +1,5 @@
 // Package dockerlogin finds the credentials that `docker login` stored for a registry: in docker's config.json, or in
-// one of its credential helpers. A helper is a program that the user has chosen there.
+// one of its credential helpers. A helper is a program that the user has configured there.
 package dockerlogin
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const (
 	maxDockerConfig = 1 << 20
-	// helperTimeout bounds one question to a credential helper. Its user may have to type a passphrase meanwhile.
+	// helperTimeout bounds one call of a credential helper. The user may have to type a passphrase meanwhile.
 	helperTimeout   = time.Minute
 	maxHelperAnswer = 64 << 10
 	dockerHub       = "https://index.docker.io/v1/"
@@ -41,7 +41,7 @@ var helperName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 // Env is the environment: os.Getenv.
 type Env func(name string) string
 
-// Find returns the credentials for the registry of an image. None of its errors shows any of them.
+// Find returns the credentials for the registry of an image. Its errors contain no credentials.
 func Find(ctx context.Context, env Env, image string) (user, password string, err error) {
 	dir := env("DOCKER_CONFIG")
 	if dir == "" {
@@ -60,7 +60,7 @@ func Find(ctx context.Context, env Env, image string) (user, password string, er
 	}
 	var c dockerConfig
 	if err := json.Unmarshal(b, &c); err != nil {
-		return "", "", fmt.Errorf("%s is not what docker writes: mend it, or give them with username and passwordFrom",
+		return "", "", fmt.Errorf("%s: malformed docker configuration: repair it, or use username and passwordFrom",
 			path)
 	}
 	names := []string{registry, "https://" + registry, "https://" + registry + "/v1/", "https://" + registry + "/v2/"}
@@ -83,7 +83,7 @@ func Find(ctx context.Context, env Env, image string) (user, password string, er
 			user, password, ok := strings.Cut(string(plain), ":")
 			password = strings.TrimRight(password, "\x00")
 			if err != nil || !ok || user == "" || password == "" {
-				return "", "", fmt.Errorf("what %s has for %s is not user and password: run `docker login "+
+				return "", "", fmt.Errorf("%s: no user and password for %s: run `docker login "+
 					"%[2]s` again", path, name)
 			}
 			return user, password, nil
@@ -104,18 +104,18 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if info.Size() > maxDockerConfig {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", path, info.Size(), maxDockerConfig)
+		return nil, fmt.Errorf("%s: too large: got %d bytes, want at most %d", path, info.Size(), maxDockerConfig)
 	}
 	return os.ReadFile(path)
 }
 
-// tokenOnly refuses a token that is good for all that its user may do.
+// tokenOnly returns the error for an identity token, which grants all rights of its user.
 func tokenOnly(registry string) error {
 	return fmt.Errorf("docker has only an identity token for %s, which a provider must not get: make an access token "+
 		"and give it with passwordFrom", registry)
 }
 
-// registryOf is the host that an image comes from.
+// registryOf returns the registry host of an image.
 func registryOf(image string) string {
 	host, _, slash := strings.Cut(image, "/")
 	if !slash || !strings.ContainsAny(host, ".:") && host != "localhost" {
@@ -127,8 +127,8 @@ func registryOf(image string) string {
 	return host
 }
 
-// askHelper runs one of docker's credential helpers, which the user has installed and chosen in docker's configuration.
-// Its output is repeated nowhere.
+// askHelper runs one of docker's credential helpers, which the user has installed and named in docker's configuration.
+// Errors do not contain its output.
 func askHelper(ctx context.Context, env Env, helper, registry string, within time.Duration) (user, password string,
 	err error) {
 	if !helperName.MatchString(helper) {
@@ -144,7 +144,7 @@ func askHelper(ctx context.Context, env Env, helper, registry string, within tim
 	out := &bounded{most: maxHelperAnswer}
 	c := exec.CommandContext(hctx, path, "get")
 	c.Stdin, c.Stdout = strings.NewReader(registry), out
-	c.WaitDelay = time.Second // it may leave children behind that hold its output open
+	c.WaitDelay = time.Second // its children may hold its output open
 	switch err = c.Run(); {
 	case ctx.Err() != nil:
 		return "", "", ctx.Err()
@@ -152,7 +152,8 @@ func askHelper(ctx context.Context, env Env, helper, registry string, within tim
 		return "", "", fmt.Errorf("%s did not answer within %v: unlock it, or give the credentials with username and "+
 			"passwordFrom", program, within)
 	case out.over:
-		return "", "", fmt.Errorf("%s said more than %d bytes about %s", program, maxHelperAnswer, registry)
+		return "", "", fmt.Errorf("%s: answer too long for %s: want at most %d bytes", program, registry,
+			maxHelperAnswer)
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		return "", "", fmt.Errorf("%s has no credentials for %s (run `docker login %[2]s`): %w", program, registry, err)
 	}
@@ -179,14 +180,14 @@ func findProgram(env Env, name string) (string, error) {
 	return "", fmt.Errorf("docker's configuration names the credential helper %s, which is not on the PATH", name)
 }
 
-// bounded keeps written data and refuses more than most bytes.
+// bounded stores written data and returns an error after most bytes.
 type bounded struct {
 	buf  bytes.Buffer
 	most int
 	over bool
 }
 
-// Write keeps p, or refuses it.
+// Write appends p, or returns an error if that exceeds the bound.
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.buf.Len()+len(p) > b.most {
 		b.over = true

@@ -1,14 +1,14 @@
-// Command train is the program that the demo's workers run, built with GOOS=wasip1 GOARCH=wasm.
+// Command train is the program of the demo's workers, built with GOOS=wasip1 GOARCH=wasm.
 //
 //	train   one worker's part of a round. Reads its shard from /data/shard.bin and the weights of the round before
 //	        from /carry/weights.bin (none in round 0). Writes /out/weights.bin.
 //	reduce  the end of a round. Reads each worker's /in/RANK/weights.bin and the same /carry/weights.bin, averages,
 //	        evaluates on /data/heldout.bin. Writes /out/weights.bin and /out/metrics.json.
 //
-// The environment says which part: STARLING_RANK, STARLING_COUNT (workers), STARLING_ROUND, STARLING_ROUNDS (how many
-// there will be: the shard is read in as many equal slices, one a round). LM_BITS sets the size of the table.
+// The environment selects the part: STARLING_RANK, STARLING_COUNT (workers), STARLING_ROUND, STARLING_ROUNDS (total
+// number: the shard is read in that many equal slices, one a round). LM_BITS sets the size of the table.
 //
-// The output is a function of the inputs: a round that is run again, anywhere, gives the same bytes.
+// The output is a function of the inputs: a repeated round, on any machine, gives the same bytes.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// job is one invocation. root is "/" but in tests.
+// job is one invocation. root is "/" except in tests.
 type job struct {
 	root                       string
 	rank, count, round, rounds int
@@ -88,7 +88,7 @@ func (j job) path(parts ...string) string {
 	return filepath.Join(append([]string{j.root}, parts...)...)
 }
 
-// carry reads the last round's output, or makes an untrained model before the first.
+// carry reads the last round's output, or makes an untrained model before the first round.
 func (j job) carry() (m *model.Model, sum uint64, err error) {
 	m, sum, err = readWeights(j.path("carry", "weights.bin"))
 	switch {
@@ -98,7 +98,7 @@ func (j job) carry() (m *model.Model, sum uint64, err error) {
 	case err != nil:
 		return nil, 0, err
 	case int(m.Round) != j.round:
-		return nil, 0, fmt.Errorf("carried weights have %d rounds behind them, this is round %d", m.Round, j.round)
+		return nil, 0, fmt.Errorf("carried weights are of round %d, want round %d", m.Round, j.round)
 	}
 	return m, sum, nil
 }
@@ -127,7 +127,7 @@ type metrics struct {
 	Round       int     `json:"round"`         // counted from 0
 	BitsPerByte float64 `json:"bits_per_byte"` // on the held-out text, to the millionth
 	Workers     int     `json:"workers"`
-	Bytes       uint64  `json:"bytes"` // trained on so far, by all
+	Bytes       uint64  `json:"bytes"` // training bytes so far, of all workers
 }
 
 func (j job) reduce() error {
@@ -149,7 +149,7 @@ func (j job) reduce() error {
 	if err != nil {
 		return err
 	}
-	m = m.Rounded() // the figures are of the file's content
+	m = m.Rounded() // the figures describe the file's content
 	bits := m.Evaluate(heldOut)
 	fmt.Fprintf(j.out, "round %d: %d workers averaged, %.4f bits per byte held out\n", j.round, j.count, bits)
 	if err := writeWeights(j.path("out", "weights.bin"), m); err != nil {
