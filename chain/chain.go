@@ -35,7 +35,7 @@ type TxState uint8
 const (
 	// Unknown: the chain has not seen it and may still take it.
 	Unknown TxState = iota
-	// Pending: in a block that few have voted for, or failed in one that is not final.
+	// Pending: in a block that is not confirmed yet, or failed in a block that is not final.
 	Pending
 	// Confirmed: a supermajority voted for its block. It could still be forked away.
 	Confirmed
@@ -92,7 +92,7 @@ type Ledger interface {
 	Slot(ctx context.Context) (market.Slot, error)
 	// Tip returns the newest confirmed and the newest final slot, both read at once. Final is at most Confirmed.
 	Tip(ctx context.Context) (Tip, error)
-	// Balance is the confirmed token balance of a wallet; 0 for one that never held the token.
+	// Balance is the confirmed token balance of a wallet; 0 if the wallet never held the token.
 	Balance(ctx context.Context, owner sign.Key) (market.Amount, error)
 }
 
@@ -102,8 +102,8 @@ type MemoLedger interface {
 	// SignMemo signs a transaction with this memo and nothing else. It sends nothing. ErrMemo: no chain takes such a
 	// memo. ErrFees: the key cannot pay for it now.
 	SignMemo(ctx context.Context, memo []byte) (Prepared, error)
-	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
-	// ErrRejected: an endpoint judged that it would fail; it may land all the same.
+	// Send submits the transaction to the chain. A nil error does not mean that it landed. Send may be repeated. It
+	// returns ErrRejected if an endpoint's simulation failed; the transaction may still land.
 	Send(ctx context.Context, tx Prepared) error
 	// Status returns the transaction's progress. It returns Expired only if no block can ever hold the transaction, and
 	// ErrHistory if the endpoint's history is too short to decide.
@@ -121,7 +121,7 @@ type Block struct {
 	Hash sign.Hash
 }
 
-// Blocks is a ledger that returns block hashes, the source of draws that nobody could know before.
+// Blocks is a ledger that returns block hashes, the source of unpredictable draws.
 type Blocks interface {
 	// Block is the first final block of slot from or a later one; slots may be empty. ErrNotFound while there is none.
 	Block(ctx context.Context, from market.Slot) (Block, error)

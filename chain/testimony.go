@@ -44,8 +44,9 @@ func UnmarshalTestimony(b []byte) (x Testimony, err error) {
 	return x, err
 }
 
-// Check verifies all that needs no chain: that something was paid by one to another, not later than so many slots after
-// it was anchored, that the receipt is under the anchor's root, and both signatures. ErrTestimony with the reason.
+// Check verifies the testimony without the chain: a positive payment between two different parties, at most ahead slots
+// after the anchor; the receipt's path to the anchor's root; and both signatures. It returns ErrTestimony with the
+// reason.
 func (x Testimony) Check(d sign.Domain, ahead uint64) error {
 	r := x.Receipt
 	switch {

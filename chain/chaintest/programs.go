@@ -15,8 +15,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Programs is Starling's program on a Chain, as its model has it, and everybody's tokens. A block is final FinalBlocks
-// after it was made; there are no forks.
+// Programs is the model of Starling's program on a Chain, with all token accounts. A block is final FinalBlocks after
+// its creation. There are no forks.
 type Programs struct {
 	chain *Chain
 	net   escrow.Net
@@ -146,7 +146,7 @@ func (c *Chain) newest() uint64 {
 	return uint64(c.slot)
 }
 
-// away reports whether the chain answers nobody.
+// away reports whether the chain is unreachable.
 func (c *Chain) away() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +187,8 @@ func (p *Programs) Calls() (names []string) {
 	return names
 }
 
-// Check returns an error if tokens were made or lost: the missing ones must be burned, and no more than the fees.
+// Check returns an error if tokens were made or lost: tokens may only be missing because they were burned, up to the
+// sum of the fees.
 func (p *Programs) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -50,7 +50,7 @@ type bench struct {
 	ctx context.Context
 }
 
-// RandomKey is a fresh key on the curve that nobody keeps the private half of.
+// RandomKey returns a fresh key on the curve. Its private half is discarded.
 func RandomKey() sign.Key {
 	var seed [32]byte
 	if _, err := rand.Read(seed[:]); err != nil {

@@ -12,7 +12,7 @@ var (
 	ErrWindows = errors.New("escrow: response window is too short")
 	// ErrMint: its deposit is in another token than leases are paid in, or the network takes no such token.
 	ErrMint = errors.New("escrow: another token")
-	// ErrKeys: others than the lease names sign its vouchers, or so many that no claim fits into a transaction.
+	// ErrKeys: the voucher keys differ from the lease's, or are too many for a claim to fit into a transaction.
 	ErrKeys = errors.New("escrow: other voucher keys")
 	// ErrDeadline: it may be refunded too soon after the lease's end.
 	ErrDeadline = errors.New("escrow: deadline is too early")
@@ -34,7 +34,7 @@ var (
 var (
 	// ErrEvent: an event that this machine does not take, or a part of it that is malformed.
 	ErrEvent = errors.New("escrow: bad event")
-	// ErrLease: a lease of another order, buyer or key set, one that is there already, or one that is not there.
+	// ErrLease: the lease has another order, buyer or key set, exists already, or does not exist.
 	ErrLease = errors.New("escrow: bad lease")
 	// ErrStandby: the escrow has no such standby, or its buyer does not allow this much for it, this rate, or these
 	// slots.

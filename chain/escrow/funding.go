@@ -138,7 +138,7 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 	return nil
 }
 
-// checkWhose reports whether an escrow is the one that a funding names, of this network and its token.
+// checkWhose returns an error unless an escrow is the escrow of a funding, on this network and with its token.
 func checkWhose(net Net, e *account.Escrow, core market.LeaseCore, f Funding) error {
 	buyer, order := f.of(core)
 	switch {

@@ -35,10 +35,10 @@ type View struct {
 	Slot     market.Slot
 	Escrow   *account.Escrow // nil: there is no such account
 	Vault    market.Amount
-	Tranches map[uint16]account.Tranche // the requested ones that exist
+	Tranches map[uint16]account.Tranche // the requested tranches, where they exist
 }
 
-// Free is the amount in an escrow that is there which nobody could claim.
+// Free is the unreserved amount of an existing escrow, which no claim can reach.
 func (v View) Free() market.Amount {
 	owed := market.Amount(v.Escrow.Outstanding + v.Escrow.Fee)
 	return v.Vault - min(v.Vault, owed)

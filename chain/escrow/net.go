@@ -75,8 +75,8 @@ func (n Net) MintIndex() uint8 { return n.index }
 // Margin is how many slots after an escrow's deadline its providers may still claim.
 func (n Net) Margin() uint64 { return uint64(n.Account.Params.MarginSlots) }
 
-// How long a claim's transaction is, in bytes: 741 with 11 accounts and 52 for its budget, less 212 when 8 of them are
-// named by a lookup table, and for each key that signs its voucher and each step of its path so much more.
+// The size of a claim's transaction in bytes: 741 with 11 accounts, plus 52 for its budget. A lookup table of 8
+// accounts saves 212. Each voucher key adds claimKey, each step of the path claimSibling.
 const (
 	claimSize    = 741 + svm.BudgetSize
 	claimTable   = 212
@@ -84,8 +84,8 @@ const (
 	claimSibling = 40
 )
 
-// ClaimFits reports whether a claim fits into one transaction, with so many keys that sign its voucher and so long a
-// path in its tranche. Table means that a lookup table names its accounts.
+// ClaimFits reports whether a claim fits into one transaction, given the number of voucher keys and the length of its
+// path in the tranche. Table means that a lookup table names its accounts.
 func ClaimFits(keys uint8, path int, table bool) bool {
 	size := claimSize + claimKey*int(keys) + claimSibling*path
 	if table {

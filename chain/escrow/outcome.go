@@ -12,7 +12,7 @@ type Outcome struct {
 	Tx      QueuedTx
 	Status  chain.TxStatus
 	Known   bool // the chain has shown something new
-	Over    bool // the outcome is certain, or nobody remembers it: it is under way no more
+	Over    bool // no longer pending: the outcome is certain, or no endpoint remembers the transaction
 	Effects []Effect
 }
 

@@ -43,6 +43,6 @@ func (p Purse) Hires(by, provider sign.Key) market.Amount {
 			budget = max(budget, s.Budget)
 		}
 	}
-	gone := e.Paid + e.Refunded + e.Outstanding // no more than was deposited
+	gone := e.Paid + e.Refunded + e.Outstanding // at most the deposit
 	return min(budget, market.Amount(e.Deposited-min(e.Deposited, gone)))
 }

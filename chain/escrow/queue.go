@@ -14,7 +14,7 @@ import (
 const (
 	MaxTxs     = 16  // transactions under way at once
 	MaxReason  = 512 // bytes of a reason
-	MaxRejects = 3   // after so many a transaction that may be sent any number of times is given up for another
+	MaxRejects = 3   // rejections before a repeatable transaction is replaced by another
 
 	maxBackoff = 5  // how often RetryAfter may double
 	maxDeaf    = 2  // and where only the answer is missing
@@ -98,7 +98,7 @@ func (q *Queue) May(now time.Time, t Task) (fails uint8, ok bool) {
 	return 0, true
 }
 
-// Ask begins a transaction, with so much at stake.
+// Ask begins a transaction. The stake is the amount at risk, which bounds the bid.
 func (q *Queue) Ask(now time.Time, t Task, stake market.Amount, in ...svm.Instruction) SignOrder {
 	q.txs = append(q.txs, QueuedTx{No: q.number, Task: t})
 	q.number++
@@ -117,7 +117,7 @@ func (q *Queue) retries(now time.Time, t Task) uint8 {
 	return 0
 }
 
-// lose counts one that expired without a trace.
+// lose counts a transaction that expired unseen.
 func (q *Queue) lose(now time.Time, t Task) {
 	times := q.retries(now, t)
 	q.found(t)
@@ -160,8 +160,8 @@ func (q *Queue) Succeeded(t Task) {
 	q.Reason = ""
 }
 
-// Signed takes answers to Sign. The signed transactions must be journalled before the effects run. Send reports whether
-// a task is still wanted. TooLong are the tasks whose transactions do not fit.
+// Signed processes answers to Sign. The signed transactions must be journalled before the effects run. Send reports
+// whether a task is still needed. TooLong lists the tasks with a transaction that does not fit.
 func (q *Queue) Signed(
 	now time.Time, p Params, ev Signed, send func(Task) bool,
 ) (effects []Effect, change bool, tooLong []Task) {

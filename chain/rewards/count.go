@@ -22,14 +22,14 @@ const (
 	MaxCertificates = MaxWindows * audit.MaxCertificate
 )
 
-// Epoch is an epoch and its windows of audits: those that begin in it, From to To − 1.
+// Epoch is an epoch and the audit windows that begin in it, From to To − 1.
 type Epoch struct {
 	Number   uint64
 	From, To audit.Window
 }
 
-// EpochOf is epoch number n of a network with windows of so many slots. ErrEpoch when it never ends or has too many
-// windows.
+// EpochOf returns epoch number n of a network with windows of the given slots. It returns ErrEpoch if the epoch never
+// ends or has too many windows.
 func EpochOf(v account.Votes, slots, n uint64) (Epoch, error) {
 	end := v.EpochEnd(n)
 	if !v.On() || slots == 0 || end == ^uint64(0) {
@@ -88,9 +88,9 @@ type Tally struct {
 }
 
 // The unit of capacity: a billionth of the floor of a card of the class gpu/h100. A unit counts by the least of its two
-// rates and its memory, and for no more than ten of such cards. The least of three sums is no less than the sum of the
-// least: a card that is shared out to several identities, all of which answer at one instant, would count for no more
-// than the card, if times were of the hardware alone. They are not: chain/PROTOCOL.md, section 9, has the excess.
+// rates and its memory, and for at most ten such cards. Several identities may share a card and answer at one instant.
+// The least of three sums is at least the sum of the leasts, so they would count for at most the card, if times
+// depended on the hardware alone. They do not: chain/PROTOCOL.md, section 9, has the excess.
 const (
 	pointOperations = 350e12
 	pointReads      = 25_400e6

@@ -40,7 +40,7 @@ func (g Guarded) In(v account.Votes, epoch uint64) bool {
 	return v.On() && end != math.MaxUint64 && uint64(g.Slot) < end && uint64(g.Slot) >= end-v.EpochSlots
 }
 
-// Counts reports whether so many signed that they may be guardians.
+// Counts reports whether enough keys signed for them to be guardians.
 func (g Guarded) Counts() bool {
 	return len(g.Keys) >= LeastGuardians && len(g.Keys) <= svm.MaxSignatures && g.Net > 0
 }
@@ -76,9 +76,9 @@ func (t Table) WithGuarded(gs []Guarded) Table {
 	return t
 }
 
-// CompareGuarded compares the claims of a table with those that a verifier knows, and returns the unknown ones, which
-// it must check on chain. It returns ErrProof if a claim differs from the chain's. It returns ErrShort if the claims of
-// a guardian come to more than a tenth less than the verifier knows, in a table that has room for them.
+// CompareGuarded compares the claims of a table with the verifier's, and returns the unknown ones. The verifier must
+// check these on chain. It returns ErrProof if a claim differs from the chain's. It returns ErrShort if a guardian's
+// claims sum to more than a tenth less than the verifier's, in a table with room for them.
 func (t Table) CompareGuarded(mine []Guarded) (unseen []Claim, err error) {
 	known := map[sign.Signature]Guarded{}
 	sums, has := map[sign.Key]uint64{}, map[sign.Key]uint64{}
@@ -124,7 +124,7 @@ type Guards struct {
 
 const (
 	whole = 10_000
-	// guardPart: guardians get half of their claim's contribution to the pool, and no more than half of a pool.
+	// guardPart: guardians get half of their claim's contribution to the pool, and at most half of a pool.
 	guardPart = 2
 	// maxPart bounds the reward for one claim, so that those of a table add up to less than 2⁶³.
 	maxPart = 1 << 48

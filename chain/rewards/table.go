@@ -119,9 +119,8 @@ func UnmarshalTable(b []byte) (Table, error) {
 const shortBy = 10
 
 // Compare compares a table with a verifier's own counts. It returns the units with a different line. The verifier must
-// see their certificates before it may accept them. It returns ErrTable for another epoch's, or with more windows than
-// the epoch has. It returns ErrShort if a unit's weight is more than a tenth below the proven weight that the verifier
-// knows.
+// see their certificates before it accepts them. It returns ErrTable if the table is another epoch's or has more
+// windows than the epoch. It returns ErrShort if a unit's weight is more than a tenth below the verifier's own count.
 func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 	if t.Epoch != e.Number {
 		return nil, fmt.Errorf("%w: epoch %d, want %d", ErrTable, t.Epoch, e.Number)
@@ -141,7 +140,7 @@ func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 			continue
 		}
 		if here && l.weight() < m.weight()-m.weight()/shortBy {
-			return nil, fmt.Errorf("%w: unit %s of %s passed %d windows, the table says %d",
+			return nil, fmt.Errorf("%w: unit %s of %s: passed %d windows, the table has %d",
 				ErrShort, l.Unit.Short(), l.Provider.Short(), m.Windows, l.Windows)
 		}
 		unseen = append(unseen, l.UnitKey)
@@ -173,14 +172,14 @@ type Payee struct {
 type Award struct {
 	Source uint8
 	Epoch  uint64
-	Payees []Payee // strictly ascending by wallet, nobody nothing
+	Payees []Payee // strictly ascending by wallet, each with a positive amount
 }
 
-// Payout says into which wallet a peer key is paid; false: it is not registered, and is not paid.
+// Payout returns the wallet that a peer key is paid into; false if the key is not registered, and is not paid.
 type Payout func(peer sign.Key) (wallet sign.Key, ok bool)
 
-// Divide returns a table's payments from a source. The tallies are those of its lines, and guards those of its claims;
-// of the emission they get nothing. It returns ErrNothing if it pays nobody.
+// Divide returns a table's payments from a source. The tallies belong to its lines, and guards to its claims; guardians
+// get nothing of the emission. It returns ErrNothing if no wallet is paid.
 func (t Table) Divide(source uint8, tallies []Tally, g Guards, to Payout) (Award, error) {
 	if int(source) >= Sources {
 		return Award{}, fmt.Errorf("%w: source %d", ErrNothing, source)

@@ -36,7 +36,7 @@ func (l *Wallet) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, err
 	return l.Sign(ctx, []svm.Instruction{{Program: sign.Key(solanago.MemoProgramID), Data: memo}}, nil)
 }
 
-// Send hands the transaction to every endpoint; one that takes it is enough.
+// Send submits the transaction to every endpoint. It succeeds if one accepts it.
 func (l *Wallet) Send(ctx context.Context, tx chain.Prepared) error {
 	parsed, err := transaction.Parse(tx.Raw)
 	if err != nil || chain.TxID(parsed.Signatures[0].String()) != tx.ID {

@@ -88,8 +88,8 @@ func (l *Wallet) funds(source, payer *rpc.Account) (chain.Funds, error) {
 	return f, nil
 }
 
-// Check asks the chain whether this ledger can work at all: an endpoint answers and serves the right cluster
-// (chain.ErrDown), the mint is there with these decimals (chain.ErrMint). It says nothing of funds; see Funds.
+// Check tests the ledger's configuration. It returns chain.ErrDown unless an endpoint answers and serves the right
+// cluster, and chain.ErrMint unless the mint exists with these decimals. It does not check funds; see Funds.
 func (l *Wallet) Check(ctx context.Context) error {
 	l.mu.Lock()
 	ok := l.mintOK
@@ -113,7 +113,7 @@ func (l *Wallet) Check(ctx context.Context) error {
 		return fmt.Errorf("mint %s: %w", l.mint, err)
 	}
 	if decimals != l.cfg.Decimals {
-		return fmt.Errorf("mint %s has %d decimals, the network says %d: %w",
+		return fmt.Errorf("mint %s: %d decimals, the network has %d: %w",
 			l.mint, decimals, l.cfg.Decimals, chain.ErrMint)
 	}
 	l.mu.Lock()

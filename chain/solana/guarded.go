@@ -38,8 +38,8 @@ func (l *History) Guarded(ctx context.Context, id sign.Signature) (rewards.Guard
 	return g, nil
 }
 
-// Naming are the final transactions that did not fail and name an account, from slot from on, the newest first, at most
-// so many: an endpoint remembers them when the account is gone.
+// Naming returns the final, successful transactions that name an account, from slot from, newest first, at most the
+// given number. Endpoints keep them after the account is closed.
 func (l *History) Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error) {
 	const page = 1000
 	limit := page
@@ -128,7 +128,7 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 	before, ok1 := holding(meta.PreTokenBalances, vault, c.Mint)
 	after, ok2 := holding(meta.PostTokenBalances, vault, c.Mint)
 	if !ok1 || !ok2 || after >= before || before-after > uint64(v.Cumulative) {
-		return no("what it paid is not told")
+		return no("no payment from its vault")
 	}
 	g := rewards.Guarded{Mint: c.Mint, Net: before - after, Keys: signed.Keys}
 	if !g.Counts() {

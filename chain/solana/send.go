@@ -142,7 +142,7 @@ func (l *Wallet) rent(instructions []svm.Instruction) (lamports uint64) {
 	return lamports
 }
 
-// signatures that the chain charges for: the transaction's own, and those that the precompile checks.
+// signatures counts the signatures that the chain charges for: the transaction's own, and the precompile's.
 func (l *Wallet) signatures(instructions []svm.Instruction) (n uint64) {
 	signers := map[sign.Key]bool{l.cfg.Key.Key(): true}
 	for _, in := range instructions {

@@ -4,8 +4,9 @@
 // The peer's key signs and pays the fees. The tokens are its own, or those of an owner (a cold wallet) that delegated a
 // stated amount to it with the token program's approve.
 //
-// Of several RPC endpoints two must agree before a transaction is held to be final or expired; one that serves another
-// cluster is never asked. Endpoints appear in errors and logs by host only, since their paths often hold secrets.
+// If several RPC endpoints are configured, two must agree before a transaction counts as final or expired. An endpoint
+// of another cluster is not used. Endpoints appear in errors and logs by host only, since their paths often hold
+// secrets.
 package solana
 
 import (
@@ -116,7 +117,7 @@ func Genesis(ctx context.Context, rpcURL string) (sign.Hash, error) {
 	})
 }
 
-// accounts reads them in order, confirmed; nil for one that does not exist.
+// accounts reads accounts in order, confirmed. A missing account is nil.
 func (b *base) accounts(ctx context.Context, keys ...solanago.PublicKey) ([]*rpc.Account, error) {
 	return cluster.Ask(ctx, b.cluster, func(ctx context.Context, c *rpc.Client) ([]*rpc.Account, error) {
 		_, accounts, err := cluster.ReadAccounts(ctx, c, rpc.CommitmentConfirmed, keys)

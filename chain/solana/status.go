@@ -71,7 +71,7 @@ func expiredAt(
 	if err != nil || seen != nil {
 		return statusOf(seen), err
 	}
-	// Behind one address may stand many servers: the one that looked must have been as far as the one that counted.
+	// One address may have many servers. The server with the status must not be behind the server with the height.
 	if at < market.Slot(slot) {
 		return chain.TxStatus{}, nil
 	}

@@ -136,7 +136,7 @@ func (l *Accounts) Holds(ctx context.Context, at sign.Key) (uint64, error) {
 	return uint64(a.amount), err
 }
 
-// account reads one that the endpoints agree on, confirmed: chain.ErrNotFound.
+// account reads an account that the endpoints agree on, confirmed. It returns chain.ErrNotFound if there is none.
 func (l *Accounts) account(ctx context.Context, at sign.Key) (cluster.Held, market.Slot, error) {
 	if l.cfg.Program.IsZero() {
 		return cluster.Held{}, 0, errProgram

@@ -12,10 +12,10 @@ import (
 type Deployed struct {
 	Code      sign.Hash `json:"code"`               // CodeHash of the deployed code
 	Slot      uint64    `json:"slot"`               // in which it was deployed, or last upgraded
-	Authority sign.Key  `json:"authority,omitzero"` // the key that may replace the code; zero: nobody, ever
+	Authority sign.Key  `json:"authority,omitzero"` // the key that may replace the code; zero: the code is final
 }
 
-// Final reports whether nobody can put other code in its place.
+// Final reports whether the code cannot be replaced.
 func (d Deployed) Final() bool { return d.Authority.IsZero() }
 
 // SingleKey reports whether one private key can put other code in its place. An address off the curve has none: it is a

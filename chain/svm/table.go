@@ -18,8 +18,8 @@ type Table struct {
 }
 
 const (
-	// TableCooldown is how many slots after its deactivation a table cannot be closed yet: for so long a transaction
-	// that uses it may still land. It is also how old the slot may be that a new one names.
+	// TableCooldown is the number of slots after its deactivation in which a table cannot be closed, since a
+	// transaction that uses it may still land. It is also the greatest age of the slot that a new table names.
 	TableCooldown = 512
 	// MaxTable is the most addresses of one.
 	MaxTable = 256

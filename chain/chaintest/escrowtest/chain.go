@@ -42,7 +42,7 @@ type Chain struct {
 	Paid     map[Place]market.Amount // finalized
 	Openings []uint64                // slots named by the openings that were signed, in order
 	Wrong    string                  // a thing that must never be signed, and was
-	Away     map[sign.Key]bool       // keys that sign for nobody but themselves now
+	Away     map[sign.Key]bool       // keys that co-sign for no other key now
 	Price    uint64                  // claims that bid less for a unit are left out
 
 	blocks []landed // in these blocks, oldest first
@@ -69,7 +69,7 @@ type Transaction struct {
 	Tables []svm.Table
 }
 
-// Claims is the lease whose voucher a transaction shows; zero: none.
+// Claims is the lease of the voucher in a transaction; zero means none.
 func (x Transaction) Claims() market.LeaseID {
 	v, _ := x.Voucher()
 	return v.Lease
@@ -94,7 +94,7 @@ type landed struct {
 	err  error
 }
 
-// New returns a chain with the network, its mint, and a buyer who owns all tokens.
+// New returns a chain with the network, its mint, and a buyer that owns all tokens.
 func New(net escrow.Net) *Chain {
 	c := &Chain{Net: net, Slot: firstSlot, Root: firstSlot - Lag, Final: model.New(net.Program),
 		done: map[chain.TxID]landed{}, Made: map[chain.TxID]Transaction{}, Paid: map[Place]market.Amount{}}

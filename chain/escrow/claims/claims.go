@@ -97,7 +97,7 @@ func (c Claims) Next() time.Time {
 	switch {
 	case c.Done():
 		return time.Time{}
-	case c.looking: // the answer says when to look again
+	case c.looking: // the answer sets the time of the next Look
 		return c.queue.Soonest(time.Time{})
 	}
 	return c.queue.Soonest(c.lookAt)

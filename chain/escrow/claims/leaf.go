@@ -87,8 +87,8 @@ func (l *leaf) openToken() svm.Instruction {
 	return svm.OpenTokenAccount(l.core.Provider, l.core.Payout, l.net.Mint)
 }
 
-// claim pays a voucher out, after so many other instructions. The voucher comes with as few signatures as it takes:
-// each takes room.
+// claim pays a voucher out. After is the number of instructions before it. The voucher carries only the threshold's
+// signatures, to save space.
 func (l *leaf) claim(vault sign.Key, v verify.SignedVoucher, after int) []svm.Instruction {
 	v.Sigs = v.Sigs[:min(len(v.Sigs), int(l.keys.Threshold))]
 	call := program.Claim{Escrow: l.escrow, Tranche: l.tranche(), Vault: vault,

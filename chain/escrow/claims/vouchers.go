@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// vouchers are the ones that a claim may be made with, and the earned amount. Values behind pointers are never changed.
+// vouchers holds the vouchers that a claim may use, and the earned amount. Values behind pointers are never changed.
 type vouchers struct {
 	best    *verify.SignedVoucher // highest number
 	earned  *verify.SignedVoucher // the newest known to be earned, or else the first

@@ -33,7 +33,7 @@ type batch struct {
 	leases  []entry
 	fit     int             // leaves of each of its tranches but the last
 	trees   []*tranche.Tree // of its tranches; never changed
-	opened  market.Slot     // in which it landed, finalized; 0: not, or nobody saw it
+	opened  market.Slot     // in which it landed, finalized; 0: not landed, or not seen
 	// slot in which it landed by a view that is not final, as reported; 0: by none. Not kept over a restart
 	near market.Slot
 }
@@ -65,8 +65,8 @@ func (e *entry) gain(s account.LeafState) uint64 {
 	return e.left(s) - min(e.left(s), keeps)
 }
 
-// build makes the trees over the leases, of so many leaves each. It refuses leases that no tranche can hold, with
-// ErrLease.
+// build makes the trees over the leases, with at most fit leaves each. It returns ErrLease for a lease that no tranche
+// can hold.
 func (b *batch) build(fit int) error {
 	seen := map[market.LeaseID]bool{}
 	for _, e := range b.leases {

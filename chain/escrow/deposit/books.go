@@ -24,7 +24,7 @@ type books struct {
 	batches  batches
 	queue    escrow.Queue
 
-	back bool // money that nobody can claim is refunded, finally; not kept over a restart
+	back bool // all unclaimable money is refunded, finally; not persisted
 }
 
 func (b *books) check() error {
@@ -39,8 +39,8 @@ func (b *books) check() error {
 	return b.deal.checkKeys()
 }
 
-// due reports whether the money of some lease of x is still to be set aside: of one that can earn, or of one that ended
-// with a receipt for work that was done before the money was on chain.
+// due reports whether a lease of x still needs its money set aside: it can still earn, or it ended with a receipt for
+// work before the money was on chain.
 func (b *books) due(x *batch) bool {
 	return slices.ContainsFunc(x.leases, func(e entry) bool {
 		return !e.void && (!b.ending && !e.retire || !b.hires() && e.final != nil && e.final.core.Cumulative > 0)

@@ -79,7 +79,7 @@ func (a *calls) closeTranche(k uint16, rentPayer sign.Key) svm.Instruction {
 	return program.CloseTranche{Escrow: a.at, Tranche: a.tranche(k), RentPayer: rentPayer}.Instruction(a.net.Program)
 }
 
-// refund pays the free amount to a wallet. Buyer is zero where anybody may ask for it.
+// refund pays the free amount to a wallet. Buyer is zero if the refund needs no signature of the buyer.
 func (a *calls) refund(owner, buyer sign.Key) svm.Instruction {
 	return program.Refund{Escrow: a.at, Vault: a.vault, Destination: svm.TokenAccount(owner, a.net.Mint),
 		Mint: a.net.Mint, Network: a.net.Address(), Buyer: buyer}.Instruction(a.net.Program)

@@ -1,6 +1,6 @@
 // Package deposit is the payer's side of an escrow, as two machines. A Deposit is a buyer's: it opens the escrow of an
-// order, sets money aside for its leases, and takes back the amounts that nobody earned. A Hire is a supervisor's: it
-// sets the escrow's money aside for standbys while the buyer is away.
+// order, sets money aside for its leases, and reclaims the unearned rest. A Hire is a supervisor's: it sets the
+// escrow's money aside for standbys while the buyer is away.
 //
 //	Fund, Retire, End ─▶ Deposit ─▶ Look ─▶ Looked ─▶ books ─▶ plan ─▶ Sign ─▶ queue
 //
@@ -109,7 +109,7 @@ func (d Deposit) Next() time.Time {
 	switch {
 	case d.closed:
 		return time.Time{}
-	case d.looking: // the answer says when to look again
+	case d.looking: // the answer sets the time of the next Look
 		return d.queue.Soonest(time.Time{})
 	}
 	return d.queue.Soonest(d.lookAt)

@@ -21,15 +21,15 @@ type Hiring struct {
 }
 
 // Hire sets an escrow's money aside for standbys, with signatures of its voucher keys. The supervisor that replaces a
-// job's buyer uses it. It is a Deposit that neither opens nor fills nor empties its escrow, and its events are a
-// Deposit's, except Hired. Fund requests leases of standbys, whose Deadline and Deposit mean nothing here; Retire gives
-// them up. End gives up all, and ends when nothing that the hirer paid rent for is left. Its effects are Funded, Void
+// job's buyer uses it. It is a Deposit that neither opens nor fills nor empties its escrow. Its events are a Deposit's,
+// except Hired. Fund requests leases of standbys; their Deadline and Deposit are ignored. Retire gives them up. End
+// gives up all of them, and finishes when every account with the hirer's rent is closed. The effects are Funded, Void
 // and Closed.
 //
-// Its transactions are signed by the ledger's key and a threshold of voucher keys, which Drive gets as others. It takes
-// the ones with the hirer's own, and after each failure the next ones, so that some may be away. The ledger's key signs
-// before any other, and its signature is given to nobody: a transaction signed by others cannot be sent before it is in
-// the journal.
+// Its transactions are signed by the ledger's key and a threshold of voucher keys, which Drive receives as others. A
+// Hire begins with a set that has the hirer's own key. After each failure it tries the next set, since some signers may
+// be offline. The ledger's key signs first, and its signature is not shown to the others: no other signer can send the
+// transaction before it is journalled.
 type Hire struct{ d Deposit }
 
 // NewHire returns a Hire for an escrow from which this machine has hired nothing yet. It returns ErrEvent for an

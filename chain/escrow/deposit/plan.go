@@ -60,7 +60,8 @@ func (p *plan) run() {
 	}
 }
 
-// ask begins a transaction for a task with so much at stake, unless one is under way or it is too soon after a failure.
+// ask begins a transaction for a task, unless one is pending or the last failure is too recent. The stake bounds the
+// bid.
 func (p *plan) ask(t escrow.Task, stake market.Amount, instructions func(fails uint8) []svm.Instruction) {
 	if fails, ok := p.queue.May(p.now, t); ok {
 		o := p.queue.Ask(p.now, t, stake, instructions(fails)...)
@@ -169,7 +170,7 @@ func (p *plan) retireLeaf(b *batch, j int, s account.LeafState) {
 	}
 	t, left := escrow.Task{Tranche: k, Leaf: e.leaf.Index}, market.Amount(e.left(s))
 	switch over := p.view.Tranches[k].Opened + uint64(s.Window); {
-	case s.Window != 0 && uint64(p.view.Slot) > over: // also the rest of a final receipt, if nobody claimed that
+	case s.Window != 0 && uint64(p.view.Slot) > over: // also the unclaimed rest of a final receipt
 		t.Kind = escrow.TaskFinish
 		p.ask(t, left, func(uint8) []svm.Instruction {
 			return []svm.Instruction{p.retireFinish(k, e.leaf, b.proof(j))}

@@ -83,7 +83,7 @@ func (d *Deposit) look() []escrow.Effect {
 	return []escrow.Effect{escrow.Look{Escrow: d.at, Tranches: tranches}}
 }
 
-// wants reports whether a transaction that was signed is still worth sending.
+// wants reports whether a signed transaction is still to be sent.
 func (d *Deposit) wants(t escrow.Task) bool {
 	if t.Kind != escrow.TaskOpen && t.Kind != escrow.TaskAdd {
 		return true

@@ -29,7 +29,7 @@ type Params struct {
 	Network  string    `json:"network"` // id
 	Chain    sign.Hash `json:"chain"`
 	Treasury sign.Key  `json:"treasury"` // wallet; zero: none, its share burns
-	// may draw from the pool; zero: nobody, ever, and the pool's share burns
+	// may draw from the pool; zero: no key may, and the pool's share burns
 	Authority      sign.Key    `json:"authority"`
 	StakeMint      sign.Key    `json:"stake_mint"` // the token that providers stake
 	MarginSlots    uint32      `json:"margin_slots"`
@@ -71,7 +71,7 @@ func (v Votes) EpochEnd(epoch uint64) uint64 {
 	return n
 }
 
-// Month is how many slots a month has: for so long after an epoch its rewards can be accepted.
+// Month is the length of a month in slots. An epoch's rewards can be accepted for one month after it.
 func (v Votes) Month() uint64 { return v.EpochSlots * uint64(v.EpochsOfMonth) }
 
 // Claiming is for how many slots accepted rewards can be claimed, at least.
@@ -94,7 +94,7 @@ func (v Votes) validate() error {
 	case v.LeastBonded == 0:
 		return fmt.Errorf("%w: a vote needs nothing bonded", ErrParams)
 	case v.LeastBond == 0:
-		return fmt.Errorf("%w: whoever has nothing bonded could open a ballot", ErrParams)
+		return fmt.Errorf("%w: min bond: 0: a ballot needs a bond", ErrParams)
 	case hi != 0 || month == 0 || month > math.MaxUint64/claimMonths:
 		return fmt.Errorf("%w: a month of %d epochs of %d slots", ErrParams, v.EpochsOfMonth, v.EpochSlots)
 	}

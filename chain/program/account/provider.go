@@ -14,7 +14,7 @@ type Provider struct {
 	Payout          sign.Key  // a wallet
 	Inventory       sign.Hash // of its units
 	Stake           uint64    // base units of the stake mint
-	Unbonding       uint64    // no stake any more, but slashed with it until it is withdrawn
+	Unbonding       uint64    // no longer stake, but slashed with it until the withdrawal
 	Ready           uint64    // slot from which that can be; 0 when nothing is unbonding
 	Slashed         uint64    // slot of the last slash, 0 never
 	Registered      uint64    // slot

@@ -33,7 +33,7 @@ import (
 const file = "starling.json"
 
 func main() {
-	check := flag.Bool("check", false, "compare with what is there")
+	check := flag.Bool("check", false, "compare with the existing file")
 	dir := flag.String("dir", filepath.Join("chain", "program"), "folder of package program")
 	flag.Parse()
 	if err := run(*dir, *check); err != nil {

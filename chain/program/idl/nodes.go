@@ -21,7 +21,7 @@ func sized(n int) node {
 	return node{"kind": "fixedSizeTypeNode", "size": n, "type": node{"kind": "bytesTypeNode"}}
 }
 
-// text is of so many bytes, zeros at its end.
+// text is a string of n bytes, padded with zeros.
 func text(n int) node {
 	return node{"kind": "fixedSizeTypeNode", "size": n, "type": node{"kind": "stringTypeNode", "encoding": "utf8"}}
 }

@@ -158,7 +158,7 @@ func (t *tx) path(root sign.Hash, data []byte, index, count uint64, path merkle.
 	t.no(len(path) == needed && path.Verify(root, data, int(index), int(count)) != nil, program.ErrRoot)
 }
 
-// anchor: anybody writes a root down, once.
+// anchor: any key records a root, once.
 func (t evidence) anchor(c program.Anchor) error {
 	t.no(c.Count == 0 || c.Count > program.MaxAnchored, program.ErrIndex)
 	t.create(c.Anchor, account.AnchorAddress(t.Program, c.Authority, c.Root))

@@ -45,9 +45,9 @@ type State struct {
 	Payouts   map[sign.Key]account.Payout
 	Stated    map[sign.Key]program.Stated
 
-	Tokens map[sign.Key]svm.Token // token accounts, of everybody
+	Tokens map[sign.Key]svm.Token // all token accounts
 	Mints  map[sign.Key]Mint
-	Tables map[sign.Key]Table // lookup tables, of everybody
+	Tables map[sign.Key]Table // all lookup tables
 
 	// Rent is the lamports that each payer paid for accounts, less refunds.
 	Rent map[sign.Key]int64
@@ -283,7 +283,7 @@ func (t *tx) burned(from sign.Key, amount uint64) {
 	t.Mints[a.Mint] = m
 }
 
-// holding reads a token account that somebody is paid into.
+// holding reads a token account that receives a payment.
 func (t *tx) holding(at sign.Key) (svm.Token, bool) {
 	a, ok := t.Tokens[at]
 	switch {

@@ -63,7 +63,7 @@ func (t votes) proposeRules(c program.ProposeRules) error {
 	})
 }
 
-// proposeRewards: an owner with the least bond proposes an epoch's rewards, of no more than the epoch may give.
+// proposeRewards: an owner with the minimum bond proposes an epoch's rewards, at most the epoch's allowance.
 func (t votes) proposeRewards(c program.ProposeRewards) error {
 	b := account.Ballot{Subject: account.SubjectRewards, Rewards: c.Rewards}
 	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(n account.Network) {
@@ -186,8 +186,8 @@ func (t votes) closeVote(c program.CloseVote) error {
 	return nil
 }
 
-// enact: rules that were voted for hold, after the lock and not for ever after it, and only if they were voted on in
-// view of those that they replace.
+// enact: carried rules take effect, within the period that follows the lock, and only if the ballot was opened under
+// the rules that it replaces.
 func (t votes) enact(c program.Enact) error {
 	b, ok := find(t.tx, t.Ballots, c.Ballot)
 	if !ok {

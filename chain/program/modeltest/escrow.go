@@ -211,7 +211,7 @@ func (w *World) sign(network sign.Key, tag sign.Tag, layout []byte, keys []sign.
 	case 3:
 		layout = append(layout, 0)
 	}
-	if len(keys) == 0 { // the precompile wants one
+	if len(keys) == 0 { // the precompile needs at least one
 		keys = []sign.Key{w.people[9].Key()}
 	}
 	return w.signed(d, tag, layout, keys...)

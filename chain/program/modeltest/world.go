@@ -47,7 +47,7 @@ const (
 	evidence  = 60
 	unbonding = 80
 	minStake  = 500
-	Wealth    = 1 << 40 // of everybody, in each token
+	Wealth    = 1 << 40 // of each wallet, in each token
 	Past      = 160     // slots that a chain must have behind it: leases and receipts of them are made up
 )
 
@@ -121,7 +121,7 @@ func Account(owner, mint sign.Key) sign.Key {
 // People have keys.
 func (w *World) People() []sign.Private { return w.people }
 
-// Wallets are everybody's.
+// Wallets returns all wallets.
 func (w *World) Wallets() []sign.Key {
 	out := make([]sign.Key, len(w.people))
 	for i, p := range w.people {
@@ -206,9 +206,9 @@ func (w *World) amount(most uint64) uint64 {
 	return w.upTo(min(most, 5000))
 }
 
-// Begin are the steps with which every world begins, all of which succeed: two networks, one of which nobody rules,
-// their pools, a provider with stake, an escrow of which something was claimed and swept, and two receipts that
-// contradict each other. Each is shown with the state before it.
+// Begin runs the initial steps of every world, which all succeed: two networks, one without an authority; their pools;
+// a provider with stake; an escrow with a claim and a sweep; two contradictory receipts. See receives each step and the
+// state before it.
 func (w *World) Begin(see func(before *model.State, s Step)) {
 	do := func(c program.Call, beside ...svm.Signed) {
 		before, s := w.State.Clone(), w.land(Step{Slot: w.Slot, Call: c, Beside: beside})
@@ -323,7 +323,7 @@ func (w *World) Next() (Step, error) {
 	return s, w.Apply(s.Slot, s.Call, s.Beside...)
 }
 
-// land says in which slot a step lands.
+// land sets the slot in which a step lands.
 func (w *World) land(s Step) Step {
 	if w.Land != nil {
 		w.Slot = w.Land(s)
@@ -335,10 +335,10 @@ func (w *World) land(s Step) Step {
 // MaxTransaction is the most bytes of a transaction.
 const MaxTransaction = 1232
 
-// size is the length of the step's transaction, paid for by somebody else.
+// size is the length of the step's transaction with a separate payer.
 func (s Step) size(at sign.Key) int { return Size(s.Instructions(at)) }
 
-// Size is the length of a transaction of these instructions, paid for by somebody else.
+// Size is the length of a transaction of these instructions with a separate payer.
 func Size(all []svm.Instruction) int {
 	n, signers, seen := 64+32+3+1+32+1, map[sign.Key]bool{}, map[sign.Key]bool{}
 	for _, in := range all {

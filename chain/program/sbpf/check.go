@@ -122,7 +122,7 @@ func (p *program) checkOne(at uint64, in instruction, bound bool) error {
 	case (k == arithmetic || k == load || in.op == opLddw || in.op == opBig) && in.dst == framePointer:
 		return p.refuse(at, "a write to the frame pointer")
 	case k == store && in.op&7 == 3 && in.src == framePointer:
-		return p.refuse(at, "the frame pointer is stored: what is done with it cannot be followed")
+		return p.refuse(at, "the frame pointer is stored: its use cannot be followed")
 	case k == load && in.src == framePointer:
 		return p.frame(at, int64(in.off), sizes[in.op>>3&3])
 	case k == store && in.dst == framePointer:
@@ -156,7 +156,7 @@ func (p *program) frameAddress(at uint64, in instruction) error {
 	next := p.instruction(at + slot)
 	if next.op != opAddImm || next.dst != in.dst {
 		return p.refuse(at,
-			"a copy of the frame pointer that is not lowered at once: what is done with it cannot be followed")
+			"a copy of the frame pointer is not lowered by the next instruction: its use cannot be followed")
 	}
 	return p.frame(at+slot, int64(next.imm), 0)
 }
@@ -234,7 +234,7 @@ func (p *program) endOf(begin uint64) uint64 {
 func whyRefused(op uint8) string {
 	switch {
 	case op&0x07 == 0x04:
-		return "32-bit arithmetic, whose upper half differs between eBPF and sBPF: compile with -mcpu=v2"
+		return "32-bit arithmetic: the upper half differs between eBPF and sBPF: compile with -mcpu=v2"
 	case op&0x07 == 0x06:
 		return "32-bit jump: compile with -mcpu=v2"
 	case op == opCallx:

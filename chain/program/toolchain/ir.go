@@ -132,7 +132,7 @@ func afterwards(ir string) (string, error) {
 	return exchange(ir), nil
 }
 
-// exchange puts an operand first that is not needed any more, where the order does not matter.
+// exchange puts an operand without further uses first, if the operation is commutative.
 func exchange(ir string) string {
 	lines := strings.Split(ir, "\n")
 	last := map[string]int{} // line in which a name last stands, in this function

@@ -93,8 +93,8 @@ func (m *Meter) Ahead() (time.Duration, bool) {
 	return all[(len(all)-1)/2], true
 }
 
-// IsUnwell reports whether a server says by an error code that it cannot answer now: behind the cluster, over its
-// limits, or broken.
+// IsUnwell reports whether an error code means that a server cannot answer now: behind the cluster, over its limits, or
+// broken.
 func IsUnwell(code int) bool {
 	return code == -32005 || code == -32603 || code == -32016 || code == 429
 }

@@ -22,8 +22,8 @@ const (
 	MaxLag = 150
 )
 
-// Held is an account as an endpoint shows it. Data is nil for an account that does not exist, or has nothing but
-// lamports, which anybody can send to any address.
+// Held is an account as an endpoint shows it. Data is nil if the account does not exist, or has only lamports, which
+// any wallet can send to any address.
 type Held struct {
 	Owner sign.Key
 	Data  []byte

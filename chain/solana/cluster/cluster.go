@@ -1,6 +1,5 @@
-// Package cluster is the RPC endpoints of one Solana cluster, of which two must agree before their answer is believed.
-// One that serves another cluster is never asked. Endpoints appear in errors by host only, since their paths often hold
-// secrets.
+// Package cluster is the RPC endpoints of one Solana cluster. An answer is accepted if two of them agree. An endpoint
+// of another cluster is not used. Endpoints appear in errors by host only, since their paths often hold secrets.
 package cluster
 
 import (

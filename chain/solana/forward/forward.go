@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/chain/solana/cluster"
 )
 
-// forwarded are the methods that are passed on for others: those that a Ledger itself needs.
+// forwarded lists the methods that are forwarded for other peers: the ones that a Ledger uses itself.
 var forwarded = map[string]bool{
 	"getBlockHeight": true, "getFirstAvailableBlock": true, "getGenesisHash": true, "getLatestBlockhash": true,
 	"getRecentPrioritizationFees": true, "getMinimumBalanceForRentExemption": true, "getMultipleAccounts": true,
@@ -39,7 +39,7 @@ func slim(params json.RawMessage) (json.RawMessage, error) {
 
 const (
 	maxForwardID = 64              // bytes of a call's id
-	forwardTime  = 8 * time.Second // one server has so long to answer
+	forwardTime  = 8 * time.Second // timeout of one server's answer
 )
 
 // JSON-RPC error codes of answers that are made here.
@@ -49,8 +49,8 @@ const (
 	codeDown     = -32603 // a Ledger takes it for no answer
 )
 
-// Forwarder passes the calls of others on to RPC servers, one at a time, and only those that a Ledger needs. It sends
-// its own encoding of the parsed call, so that server and forwarder cannot read it differently.
+// Forwarder forwards the calls of other peers to RPC servers, one at a time, and only the methods that a Ledger uses.
+// It sends its own encoding of the parsed call, so that server and forwarder cannot read it differently.
 type Forwarder struct {
 	urls   []string
 	client *http.Client
