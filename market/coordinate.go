@@ -32,7 +32,7 @@ type Coordinate struct {
 	Error  uint32
 }
 
-// IsZero reports whether it says nothing.
+// IsZero reports whether the coordinate is unknown.
 func (c Coordinate) IsZero() bool { return c == Coordinate{} }
 
 // Check reports the first part out of range. ErrMalformed.
@@ -85,7 +85,7 @@ func UnmarshalCoordinate(b []byte) (Coordinate, error) {
 	return c, c.Check()
 }
 
-// MarshalText returns the layout in hexadecimal; empty when it says nothing.
+// MarshalText returns the layout in hexadecimal; empty if the coordinate is unknown.
 func (c Coordinate) MarshalText() ([]byte, error) {
 	if c.IsZero() {
 		return nil, nil

@@ -41,9 +41,9 @@ func (e Egress) Refuse(want Egress) *Refusal {
 		return nil
 	case e == EgressListed:
 		return Refuse(ReasonEgress,
-			"this provider lets containers reach only what it lists; bring what they need as inputs")
+			"this provider lets containers reach only its listed addresses; pass other data as inputs")
 	}
-	return Refuse(ReasonEgress, "this provider gives containers no way to the internet; bring what they need as inputs")
+	return Refuse(ReasonEgress, "this provider gives containers no way to the internet; pass the data as inputs")
 }
 
 func (e Egress) check(field string) error {

@@ -33,7 +33,7 @@ func malformed(field, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrMalformed, field, fmt.Sprintf(format, args...))
 }
 
-// Reason says in one word why an offer, a request or a lease was refused. The words are stable: programs compare them.
+// Reason is the machine-readable reason why an offer, a request or a lease was refused. The values are stable.
 type Reason string
 
 // The reasons, one sentence each.
@@ -61,10 +61,10 @@ const (
 	ReasonUnwanted    Reason = "unwanted"    // The buyer's own block list has this provider.
 	ReasonLimit       Reason = "limit"       // A limit of the provider is reached.
 	ReasonHold        Reason = "hold"        // No such hold, or not this buyer's, or its time is over.
-	ReasonTerms       Reason = "terms"       // The lease says something else than was agreed.
+	ReasonTerms       Reason = "terms"       // The lease differs from the agreed terms.
 	ReasonSignature   Reason = "signature"   // A signature does not verify.
-	ReasonConflict    Reason = "conflict"    // Something else was already agreed under this name.
-	ReasonSupervision Reason = "supervision" // Somebody else commands the job by now.
+	ReasonConflict    Reason = "conflict"    // Other terms were already agreed under this name.
+	ReasonSupervision Reason = "supervision" // Another peer supervises the job now.
 	ReasonUnfunded    Reason = "unfunded"    // Not funded by its activate-before slot.
 	ReasonUnpaid      Reason = "unpaid"      // Units were set aside for the buyer that it did not pay for.
 	// The paying account's balance could not be read: the order may be repeated.
@@ -74,7 +74,7 @@ const (
 	ReasonLost       Reason = "lost"       // The peer or the execution is gone.
 	ReasonReleased   Reason = "released"   // Given back.
 	ReasonDistance   Reason = "distance"   // Too far from the other members of its cluster.
-	ReasonUnanswered Reason = "unanswered" // Nobody left to ask.
+	ReasonUnanswered Reason = "unanswered" // No provider left to ask.
 )
 
 // Refusal is a reason with the words a person needs to do something about it. It is an error, and safe to send to the

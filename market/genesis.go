@@ -29,11 +29,11 @@ type Genesis struct {
 	IntervalSlots uint64    `json:"interval_slots"` // length of a metering interval
 	// length of a window, at the beginning of which an audit of all units is drawn or not; 0: none is audited
 	AuditSlots uint64 `json:"audit_slots"`
-	// one window in so many has an audit, on average; 1: each has; 0 when, and only when, audit_slots is
+	// one window in this number has an audit, on average; 1: every window; 0 if and only if audit_slots is 0
 	AuditOneIn uint64 `json:"audit_one_in"`
 	Simulated  bool   `json:"simulated"` // a virtual ledger stands in for the chain
 	// Free means that the network has no chain and no money: every price is 0, slots are those of wall time, and
-	// nothing is staked, deposited or audited. Receipts are signed by both sides all the same.
+	// nothing is staked, deposited or audited. Both sides still sign receipts.
 	Free bool `json:"free,omitempty"`
 }
 

@@ -236,7 +236,7 @@ func (p ImagePolicy) Equal(o ImagePolicy) bool {
 	return p.More == o.More && slices.Equal(p.Allow, o.Allow) && slices.Equal(p.Deny, o.Deny)
 }
 
-// Patterns reads the patterns. ErrMalformed for those that are none, and for more than MaxImagePolicy bytes.
+// Patterns parses the patterns. It returns ErrMalformed for an invalid pattern, and for more than MaxImagePolicy bytes.
 func (p ImagePolicy) Patterns() (images.Patterns, error) {
 	if n := p.size(); n > MaxImagePolicy {
 		return images.Patterns{}, malformed("offer images", "%d bytes, at most %d", n, MaxImagePolicy)

@@ -70,7 +70,7 @@ func CheckMember(d sign.Domain, l Lease, hold HoldID, key OverlayKey) error {
 		return err
 	}
 	if l.Core.Successor() {
-		return malformed("member's lease", "it follows on another one, whose nonce names the overlay key")
+		return malformed("member's lease", "successor lease: only the first lease's nonce names the overlay key")
 	}
 	if err := key.Check(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// MaxShown bounds the units that one offer says are proven: the list of their records must fit one answer.
+// MaxShown bounds the proven units of one offer: the list of their records must fit into one answer.
 const MaxShown = 256
 
 // shownSize is a unit and its record in a list, bytes.

@@ -14,7 +14,7 @@ const unitProofHead = 5 // index u16 ‖ units u16 ‖ count u8
 const MaxConflict = 2*ReceiptSize + sign.HashSize + 2*(unitProofHead+10*sign.HashSize)
 
 // Conflict is the proof that a provider sold one unit twice: two receipts that it signed, of two leases, that both
-// contain the unit and share a slot. Anyone can check it offline, and nobody but the provider can make one. Layout:
+// contain the unit and share a slot. It can be checked offline, and only the provider's key can make one. Layout:
 //
 //	offset  size  field
 //	     0   384  receipt A
@@ -31,8 +31,8 @@ type Conflict struct {
 	InA, InB market.UnitProof
 }
 
-// NewConflict builds the proof from two receipts and the units of their leases, where there is one: the result passes
-// CheckConflict, or the error says which rule it would break.
+// NewConflict builds the proof from two receipts and the units of their leases. The result passes CheckConflict;
+// otherwise the error names the broken rule.
 func NewConflict(d sign.Domain, a, b Receipt, unitsA, unitsB []market.UnitID) (Conflict, error) {
 	if bytes.Compare(a.Lease[:], b.Lease[:]) > 0 {
 		a, b, unitsA, unitsB = b, a, unitsB, unitsA

@@ -80,9 +80,9 @@ func (s SignedSupervisionGrant) With(d sign.Domain, by sign.Signer) (SignedSuper
 	return s, nil
 }
 
-// Check asks whether guardians, the hash of the key set that the job names, granted it for this job: rules lease
-// (another job), supervision (epoch 0), key-set, majority, threshold, signature. Whether a higher epoch is known, the
-// caller says.
+// Check verifies that the guardians granted it for this job; guardians is the hash of the job's key set. It checks the
+// rules lease (another job), supervision (epoch 0), key-set, majority, threshold and signature. The caller checks
+// whether a higher epoch exists.
 func (s SignedSupervisionGrant) Check(d sign.Domain, job, guardians sign.Hash) error {
 	switch g := s.SupervisionGrant; {
 	case g.Version != GrantVersion:

@@ -30,7 +30,7 @@ const (
 	RuleFinal      Rule = "final"              // Nothing follows a final receipt or voucher.
 	RuleProvider   Rule = "provider-signature" // The provider signed it.
 	RuleBuyer      Rule = "buyer-signature"    // The buyer signed it.
-	RuleKeySet     Rule = "key-set"            // The key set is the one that the lease or the job names.
+	RuleKeySet     Rule = "key-set"            // The key set is the lease's or the job's.
 	RuleThreshold  Rule = "threshold"          // Enough different keys of the set signed.
 	RuleSignature  Rule = "signature"          // Every signature that is there verifies.
 	RuleMajority   Rule = "majority"           // Only more than half of the guardians may name a supervisor.
@@ -39,7 +39,7 @@ const (
 	RuleOverlap    Rule = "overlap"            // The two receipts share a slot.
 )
 
-// RuleError says which rule an object breaks, and how.
+// RuleError is the rule that an object breaks, with details.
 type RuleError struct {
 	Rule   Rule
 	Detail string
@@ -56,7 +56,7 @@ func broken(rule Rule, format string, args ...any) *RuleError {
 	return &RuleError{Rule: rule, Detail: fmt.Sprintf(format, args...)}
 }
 
-// ChainError says which receipt of a chain breaks which rule.
+// ChainError is the receipt of a chain that breaks a rule, and the rule.
 type ChainError struct {
 	Seq uint64 // the receipt's place in the chain, from 1, whatever number it bears
 	RuleError

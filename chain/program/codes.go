@@ -151,7 +151,7 @@ var meanings = map[Code]string{
 	ErrStatement:       "The statement is malformed, of another kind, or not signed by the key that it names",
 	ErrOtherAnswer:     "The statement is of another answer, or passes nothing",
 	ErrNotPicked:       "The member was not assigned this value",
-	ErrNoLie:           "The value or output is correct, or the answers are to different questions, equal, or not in order",
+	ErrNoLie:           "The value or output is correct, or the answers are to two questions, equal, or swapped",
 	ErrNoVotes:         "The network has no votes, or no emission",
 	ErrNotBonded:       "The provider's bond is missing, too small, or newer than the ballot",
 	ErrFrozen:          "The bond is frozen until a vote ends",

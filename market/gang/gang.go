@@ -38,9 +38,9 @@ type attempt struct {
 	releasing time.Time // deadline of a release not confirmed yet; zero when none is under way
 }
 
-// New asks all chosen members at once. Spares are asked in their order, each once; one that is listed twice may take
-// two ranks. In a gang that recruits, a member without a provider is a vacant seat. With no member, or a rank twice,
-// the gang fails at once.
+// New requests holds from all chosen members in parallel. Spares are tried in order, each once; a spare listed twice
+// may take two ranks. In a recruiting gang, a member without a provider is a vacant seat. Without members, or with a
+// duplicate rank, the gang fails immediately.
 func New(order market.Order, chosen []Member, spares []sign.Key, p Params) (Gang, []Effect) {
 	s := &step{now: lease.Now{Time: p.Started}, gang: Gang{
 		order: order, params: p, state: Reserving, spares: slices.Clone(spares),
@@ -213,8 +213,8 @@ func (s *step) settleFailure() {
 	s.emit(FailedWith{s.gang.reason, slices.Clone(s.gang.failures)})
 }
 
-// advance moves the seats on together: nobody signs before all are held and, where that is asked for, near enough to
-// one another; nobody is paid before all have signed.
+// advance moves all seats to the next phase together. Leases are signed once all seats are held and, if the order
+// bounds the distance, near enough to each other. They are paid for once all are signed.
 func (s *step) advance() {
 	g := &s.gang
 	if g.state == Releasing {

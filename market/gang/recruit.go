@@ -19,7 +19,8 @@ import (
 // be paid for waiting. A slow one keeps its seat for as long as before: with the gang the first payments would be lost.
 
 const (
-	// patience is how many step timeouts longer a slow provider keeps its seat while nobody else is there.
+	// patience is the number of step timeouts for which a slow provider keeps its seat if no other provider is
+	// available.
 	patience = 4
 	// mostPauses bounds how much longer the pause between two Recruits gets.
 	mostPauses = 8
@@ -45,7 +46,7 @@ func (g *Gang) recruits() bool {
 	return true
 }
 
-// overdue handles a seat whose provider missed its deadline.
+// overdue handles a seat after its provider missed the deadline.
 func (s recruiter) overdue(i int) {
 	g := &s.gang
 	seat := &g.seats[i]
@@ -149,8 +150,8 @@ func (s *step) request(i int) {
 	s.emit(Reserve{seat.Rank, seat.Provider, seat.Hold})
 }
 
-// forget bounds what a gang remembers that recruits for long: the oldest failures, and the oldest holds with a
-// confirmed release or past their deadline.
+// forget bounds the memory of a gang that recruits for a long time. It drops the oldest failures, and the oldest holds
+// that are released or past their deadline.
 func (s recruiter) forget() {
 	g := &s.gang
 	most := remembered * (len(g.seats) + 4)

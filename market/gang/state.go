@@ -87,7 +87,7 @@ type Seat struct {
 	odd            bool              // it answered a request that it had not received yet
 	until          time.Time         // the hold lapses then; zero if not known
 	after          market.HoldID     // released before the request is sent; zero once it is
-	slow           bool              // the deadline is over, and nobody else was there to ask
+	slow           bool              // past the deadline, without another provider to try
 }
 
 // Params are the times of one gang.
@@ -116,7 +116,7 @@ type Failure struct {
 	Refusal  *market.Refusal `json:"refusal"`
 }
 
-// Unfit is a seat whose provider cannot be a member, according to the measured paths.
+// Unfit is a seat with a provider that the measured paths exclude from the cluster.
 type Unfit struct {
 	Rank   uint32
 	Hold   market.HoldID
@@ -207,7 +207,7 @@ type (
 		Lease    market.LeaseID
 		Reason   string
 	}
-	// Measure has the paths between all seats measured, those that were not before. Measured answers it, under its
+	// Measure requests measurements of the unmeasured paths between all seats. Measured is the answer, with the same
 	// number.
 	Measure struct {
 		Round uint32

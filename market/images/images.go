@@ -1,4 +1,4 @@
-// Package images has the patterns by which a provider says which container images it runs.
+// Package images implements a provider's patterns for the container images that it runs.
 package images
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Patterns says which container images a provider runs. The zero Patterns runs all.
+// Patterns selects the container images that a provider runs. The zero Patterns selects all.
 type Patterns struct {
 	allow, deny []pattern
 }

@@ -113,8 +113,7 @@ func (b Book) Holder(id market.UnitID) (Record, bool) { return valueOf(b.stock.h
 // Free is the number of units of the class that could be sold now.
 func (b Book) Free(class market.Class) int { return b.stock.count(class, b.stock.free) }
 
-// Total is the number of units of the class that are free or held; those withdrawn count only while somebody holds
-// them.
+// Total is the number of units of the class that are free or held. Withdrawn units count only while they are held.
 func (b Book) Total(class market.Class) int { return b.stock.total(class) }
 
 // Units lists the inventory in the order given.

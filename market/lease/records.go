@@ -64,7 +64,7 @@ func (rs records) newcomers(class market.Class) int {
 
 // counts are the records that fall under a limit.
 type counts struct {
-	unfunded int // holds that nobody has paid for
+	unfunded int // holds that are not paid for
 	ofBuyer  int // of them, the buyer's
 	ofOrder  int // live ones of the order
 	live     int // live ones of the buyer

@@ -48,7 +48,7 @@ func (s *State) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: state %.20q: unknown", ErrRecord, text)
 }
 
-// Live reports whether the record's units are nobody else's.
+// Live reports whether the record's units are reserved for it.
 func (s State) Live() bool { return s == Held || s == Signed || s == Active || s == Ending }
 
 // Now is the time as the provider sees it: its own clock for holds, the chain's slots for leases.
@@ -96,7 +96,7 @@ type (
 		Funding []byte // at most MaxFunding
 		By      market.Slot
 	}
-	// FundingWrong reports that the deposit on chain is not what the buyer promised and cannot become it. It also
+	// FundingWrong reports that the deposit on chain differs from the promised one, and cannot become it. It also
 	// reports that the buyer of a funded lease withdraws its money.
 	FundingWrong struct {
 		Lease  market.LeaseID

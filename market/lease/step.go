@@ -82,7 +82,7 @@ func (s *step) refuse(hold market.HoldID, refusal *market.Refusal) {
 // clip makes a reason fit a record: short, and text.
 func clip(reason string) string { return market.Clean(reason, maxEndReason) }
 
-// sweep applies due deadlines. It ends expired holds and leases, and drops finished records that nobody can replay.
+// sweep applies due deadlines. It ends expired holds and leases, and drops finished records that cannot be replayed.
 func (s *step) sweep() {
 	for _, r := range inLine(s.book.records) {
 		if r = s.book.records.find(r.ID); r == nil {
@@ -314,7 +314,7 @@ func (s *step) release(ev ReleaseRequested) {
 		s.book.forgot(ev.Hold) // the request for it may be on its way yet
 	}
 	if r == nil || r.Peer() != ev.By {
-		// Nothing is held, so the release is complete; and nobody learns of another buyer's holds.
+		// Nothing is held, so the release is complete. The answer does not reveal another buyer's holds.
 		s.emit(AnswerReleased{ev.Hold})
 		return
 	}

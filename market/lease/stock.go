@@ -12,7 +12,7 @@ import (
 type stock struct {
 	units  []market.Unit         // never changed
 	index  map[market.UnitID]int // into units and holder; never changed
-	holder []*Record             // live record by unit, of a line the first; nil when nobody holds it
+	holder []*Record             // live record by unit; of a divided unit the first; nil if the unit is free
 	out    []bool                // units withdrawn; never changed
 	shown  []bool                // units with a valid audit record; nil where none are required; never changed
 }
@@ -30,7 +30,7 @@ func newStock(units []market.Unit) stock {
 	return s
 }
 
-// edit returns a copy whose units can be given to others.
+// edit returns a copy for changes to the holders.
 func (s stock) edit() stock {
 	s.holder = slices.Clone(s.holder)
 	return s

@@ -53,7 +53,7 @@ func (d Draft) Core() (market.LeaseCore, error) {
 func (l Limits) checkTerms(now Now, r *Record, ev SignRequested) *market.Refusal {
 	c := ev.Core
 	differ := func(field string, have, want any) *market.Refusal {
-		return market.Refuse(market.ReasonTerms, "the lease says %s %v, agreed was %v", field, have, want)
+		return market.Refuse(market.ReasonTerms, "lease: %s: got %v, want %v", field, have, want)
 	}
 	if err := c.Validate(); err != nil {
 		return market.Refuse(market.ReasonTerms, "%v", err)

@@ -17,7 +17,7 @@ const (
 	// newcomersPercent is the part of a class's units that the unpaid holds of newcomers may have while the provider is
 	// wary.
 	newcomersPercent = 40
-	// maxOver is how many holds are known to be over that nobody signed or paid for.
+	// maxOver bounds the remembered holds that ended unsigned or unpaid.
 	maxOver = 1024
 )
 
@@ -28,7 +28,7 @@ type Backing struct {
 	Wary     bool          // units were taken for nothing lately
 }
 
-// open reports whether the record has units that nobody has paid for.
+// open reports whether the record has unpaid units.
 func (r *Record) open() bool {
 	return r.Root.IsZero() && (r.State == Held || r.State == Signed || r.State == Active && r.FundBy > 0)
 }
@@ -57,7 +57,7 @@ func (b Book) backed(o market.Order, class market.Class, price market.Price, wit
 	}
 	cost, err := b.limits.cost(price, int(o.UnitsPer), o.Slots)
 	if err != nil {
-		return 0, market.Refuse(market.ReasonPrice, "what the lease can cost: %v", err)
+		return 0, market.Refuse(market.ReasonPrice, "maximum cost of the lease: %v", err)
 	}
 	owed := b.Owed(o.Peer())
 	if owed > with.Funds || with.Funds-owed < cost {

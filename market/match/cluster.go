@@ -23,7 +23,7 @@ type Near struct {
 // Choice is the proposal of SelectCluster.
 type Choice struct {
 	Chosen []Assignment // the first is the most reliable of them
-	Spares []sign.Key   // as in Select; those that are near all that were chosen
+	Spares []sign.Key   // as in Select, but only providers near all chosen members
 	// the largest round trip predicted between two of them with known coordinates; 0: fewer than two have one
 	Diameter time.Duration
 	Cost     uint64 // the minimised cost
@@ -32,8 +32,7 @@ type Choice struct {
 // TooFar reports that there are providers enough, and that they are not near enough to one another.
 type TooFar struct {
 	Need, Of int // members wanted, providers that could be one
-	// the largest round trip predicted within the nearest so many of them; 0: most are too far from the members there
-	// are
+	// the largest predicted round trip within the nearest Need of them; 0: most are too far from the existing members
 	Apart  time.Duration
 	Within time.Duration
 }
@@ -75,13 +74,13 @@ const (
 //
 //	Σ over members (Price · price/ceiling + Reputation · (1 − reputation))  +  n · RTT · diameter/50 ms
 //
-// with the weights of the ranking. It looks at each provider as a centre, with the cheapest that are within the bound
-// of it and of each other, then within half of the bound, and so on. An uncertain coordinate excludes nobody: a
-// prediction is reduced by both errors. With spread every rank is on another provider; without, each takes as many as
-// it can. Newcomers have no quota: a cluster is as reliable as the least reliable of its members. Rank 0 goes to the
-// most reliable: reputation, stake, price.
+// with the weights of the ranking. Each provider is tried as a centre, with the cheapest providers within the bound of
+// it and of each other, then within half of the bound, and so on. An uncertain coordinate excludes no provider: a
+// prediction is reduced by both errors. With spread, every rank is on another provider; without, each takes as many
+// ranks as it can. Newcomers have no quota, since a cluster is as reliable as its least reliable member. Rank 0 goes to
+// the most reliable: reputation, stake, price.
 //
-// The error is an [*Unschedulable] as of Select, or a [*TooFar]; nothing is chosen then.
+// It returns an [*Unschedulable], as Select does, or a [*TooFar] error.
 func SelectCluster(order market.Order, res Result, n int, spread bool, near Near) (Choice, error) {
 	c := newClustering(order, res, n, spread, near)
 	if n < 1 || c.room < n {

@@ -27,7 +27,7 @@ type Weights struct {
 
 	MinReputation uint32 // millionths; lower scores are refused, newcomers too; 0 means no minimum
 	StakeHalf     market.Amount
-	NewcomerOneIn uint32 // one seat in so many is kept for newcomers; 0 means none
+	NewcomerOneIn uint32 // one seat in this number is kept for newcomers; 0 means none
 	SlotMillis    uint64 // length of a slot, to compute the cost of a lease
 	Decimals      uint8  // how prices are written in refusals
 	Audited       bool   // the network audits: units must be proven, unless the order accepts others
@@ -79,7 +79,7 @@ type Refusal struct {
 // Result is the outcome of Rank.
 type Result struct {
 	Order      market.OrderID
-	Ranked     []Scored              // best first, at most Weights.Keep; after all others those that are shunned
+	Ranked     []Scored              // best first, at most Weights.Keep; shunned ones last
 	Newcomers  []Scored              // the best newcomers, best first; they may be in Ranked too
 	Considered int                   // candidates looked at
 	Feasible   int                   // candidates that could do it
@@ -87,7 +87,7 @@ type Result struct {
 	Refused    []Refusal             // up to maxRefusals of each reason; of those over the ceiling, the nearest
 	Nearest    market.Price          // lowest price over the ceiling, 0 if there is none
 	Ceiling    market.Price
-	Classes    []market.Class // on offer, when nobody offers the order's
+	Classes    []market.Class // the offered classes, if the order's is not offered
 	weights    Weights
 }
 
@@ -366,7 +366,7 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	case market.ReasonUnproven:
 		detail = fmt.Sprintf("%d units asked for a lease, %d have a fresh audit record", o.UnitsPer, r.shown)
 		if !c.isProven(o.Class) {
-			detail = fmt.Sprintf("no record tells a unit of %s from another: it is proven as %s alone, and sold so",
+			detail = fmt.Sprintf("class %s: audits cannot distinguish it; its units are proven and sold as %s",
 				o.Class, c.Shown.Class)
 		} else if c.Shown.Doubt != "" {
 			detail += ": " + c.Shown.Doubt
@@ -376,9 +376,9 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	case market.ReasonPrice:
 		detail = fmt.Sprintf("price %s is over the ceiling %s", money(r.price), money(uint64(o.Ceiling)))
 	case market.ReasonConflict:
-		detail = "its quote is for another order"
+		detail = "quote: for another order"
 		if c.Quote.Order == o.ID {
-			detail = "its quote is for other units than its offer"
+			detail = "quote: other units than in the offer"
 		}
 	}
 	model := ""

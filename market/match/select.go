@@ -30,7 +30,7 @@ type Unschedulable struct {
 	Refused    []Refusal
 	Nearest    market.Price // lowest price over the ceiling, 0 if there is none
 	Ceiling    market.Price
-	Classes    []market.Class // on offer, when nobody offers the order's
+	Classes    []market.Class // the offered classes, if the order's is not offered
 	Decimals   uint8
 }
 
@@ -40,7 +40,7 @@ func (u *Unschedulable) Error() string {
 		return fmt.Sprintf("%d of %d leases can be placed: no offer is known", u.Found, u.Need)
 	}
 	if len(u.Classes) > 0 {
-		return fmt.Sprintf("nobody offers class %s; on offer are %s", u.Class, join(u.Classes))
+		return fmt.Sprintf("class %s: no offers; offered classes: %s", u.Class, join(u.Classes))
 	}
 	var parts []string
 	for _, reason := range slices.SortedFunc(maps.Keys(u.Counts), func(a, b market.Reason) int {
@@ -70,7 +70,7 @@ func (u *Unschedulable) Error() string {
 	return text
 }
 
-// nearest names the cheapest of those that were refused for a reason.
+// nearest names the cheapest provider that was refused for a reason.
 func (u *Unschedulable) nearest(reason market.Reason) string {
 	var best *Refusal
 	for i := range u.Refused {

@@ -18,7 +18,7 @@ type Candidate struct {
 	Reputation uint32        // millionths: its score in the buyer's view
 	Stake      market.Amount
 	Newcomer   bool   // too little history to be judged by it
-	Shunned    bool   // its record speaks against it: taken when nobody else can
+	Shunned    bool   // bad record: chosen only if no other provider fits
 	Route      string // how it was found: "direct", "gossip", "dht"
 	Shown      Shown
 }
@@ -62,8 +62,8 @@ func (c *Candidate) leases(o *market.Order, proven bool) uint32 {
 	return n
 }
 
-// Snapshot is a set of candidates, indexed by class and family and sorted by price within a class. It is never changed,
-// so many matches may read it at once.
+// Snapshot is a set of candidates, indexed by class and family and sorted by price within a class. It is immutable, so
+// concurrent matches may read it.
 type Snapshot struct {
 	cands    []Candidate
 	classes  map[market.Class][]row

@@ -1,9 +1,9 @@
 // Package merkle is the plain binary Merkle tree of Starling: unit inventories, receipt batches, anchors.
 //
-// The shape is that of RFC 6962: leaves keep their order, pairs are hashed level by level, and a node without a
-// right neighbour moves up unchanged (it is never paired with itself, which is what made CVE-2012-2459 possible).
-// Leaves, inner nodes and the root carry different first bytes, and the root commits to the number of leaves, so a
-// proof says "leaf i of exactly n":
+// The shape is that of RFC 6962: leaves keep their order, pairs are hashed level by level, and a node without a right
+// neighbour moves up unchanged (it is never paired with itself, the cause of CVE-2012-2459). Leaves, inner nodes and
+// the root carry different first bytes, and the root commits to the number of leaves, so a proof is for "leaf i of
+// exactly n":
 //
 //	leaf = SHA-256( 0x00 ‖ data )
 //	node = SHA-256( 0x01 ‖ left[32] ‖ right[32] )

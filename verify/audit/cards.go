@@ -16,10 +16,10 @@ const (
 	MaxCards = 1 << 15
 )
 
-// Cards records the units that claim to be one card, by the tag of its UUID. A UUID can be copied by anybody, so nobody
-// is punished for one: the unit that the reader saw to pass in the earliest window keeps the card, and a newcomer waits
-// until both passed in one window. All units answer at one instant, so then there are two cards. It is not for more
-// than one goroutine.
+// Cards records the units that claim to be one card, by the tag of its UUID. A UUID can be copied by any peer, so a
+// duplicate is not punished. The unit that the reader saw pass in the earliest window keeps the card. A newcomer waits
+// until both pass in one window: all units answer at one instant, so there are two cards. Cards is not safe for
+// concurrent use.
 type Cards struct {
 	gone Window                   // Gone
 	of   map[sign.Hash][]claimant // by tag, the earliest first
@@ -41,8 +41,8 @@ type claimant struct {
 
 func (c claimant) newest() Window { return c.passed[len(c.passed)-1] }
 
-// See takes a record that was checked, of a unit that claims a card. Of two units of one provider the one that passed
-// last counts.
+// See adds a checked record of a unit that claims a card. Of two units of one provider, the one with the latest pass
+// counts.
 func (c *Cards) See(now Window, tag sign.Hash, t Target) {
 	if c.n >= MaxCards {
 		c.sweep(now)
@@ -71,7 +71,7 @@ func (c *Cards) See(now Window, tag sign.Hash, t Target) {
 	}
 }
 
-// sweep forgets those that passed too long ago.
+// sweep forgets units that passed too long ago.
 func (c *Cards) sweep(now Window) {
 	for tag, cs := range c.of {
 		left := slices.DeleteFunc(cs, func(x claimant) bool { return x.newest()+c.gone < now })

@@ -10,8 +10,8 @@ const MaxCertificate = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSiz
 	Appeal*(VerdictSize+sign.SignatureSize)
 
 // Certificate is a record without its openings: the layout of Record up to the last verdict. Certificates are kept of
-// every window of an epoch, 544 + 248 bytes a verdict. They show unit, question, committee and times. That the results
-// were right is then the statement of more than two thirds of a committee that nobody chose.
+// every window of an epoch, 544 + 248 bytes a verdict. They show unit, question, committee and times. The correctness
+// of the results rests on the statements of more than two thirds of a randomly drawn committee.
 type Certificate struct {
 	record Record // without openings
 }

@@ -14,15 +14,15 @@ import (
 // Sizes of committees.
 const (
 	Committee = 7  // of a first audit
-	Appeal    = 11 // of one that a provider asks for after it failed
+	Appeal    = 11 // of an appeal, which a provider requests after a failure
 )
 
 // Certify is how many of a committee of n must pass a record: more than two thirds. 5 of 7, 8 of 11, 1 of 1.
 func Certify(n int) int { return 2*n/3 + 1 }
 
-// Lots is how many committees of a size a window has: a provider is judged by the one that its key falls to. Keys are
-// free, so that with a committee for each key a provider would make keys until one falls to its friends; of Lots
-// committees it may choose one.
+// Lots is the number of committees of each size in a window. A provider's key determines its committee. Keys are free:
+// with a committee for each key, a provider could generate keys until it draws a colluding one. With Lots committees,
+// it can choose among Lots only.
 const Lots = 8
 
 // LotOf is the number of the committee that judges a provider, below Lots.
@@ -33,7 +33,7 @@ func LotOf(provider sign.Key) byte {
 
 // Bounds of a roster.
 const (
-	// MinBonded is how many members with a weight it has, at least: with fewer nobody is audited.
+	// MinBonded is the minimum number of members with a weight. With fewer, there are no audits.
 	MinBonded = 3
 	// MaxRoster is how many it has at most: those with the greatest weight.
 	MaxRoster = 4096
@@ -63,7 +63,7 @@ func (r Roster) Check() error {
 		some = some || m.Weight > 0
 	}
 	if !some {
-		return fmt.Errorf("%w: nobody has bonded anything", ErrRoster)
+		return fmt.Errorf("%w: total bond: 0", ErrRoster)
 	}
 	return nil
 }
@@ -76,10 +76,10 @@ type Registration struct {
 	Slashed     bool
 }
 
-// Mature is the roster of a window by the registrations of its network. It has those that have not changed for the time
-// of one audit, on average, since a window began (Instants.Ago). So nobody enters, or gains weight, once the beacon is
-// known; after that a peer can only leave or lose weight. Of two registrations of one peer the older one counts.
-// Members are ascending by key. It returns ErrRoster if fewer than MinBonded have a weight.
+// Mature returns the roster of a window from the registrations of its network. It includes registrations that have not
+// changed for one audit interval, on average, before the window (Instants.Ago). So once the beacon is known, a peer can
+// leave or lose weight, but not enter or gain weight. Of two registrations of one peer the older one counts. Members
+// are ascending by key. It returns ErrRoster if fewer than MinBonded have a weight.
 func Mature(all []Registration, w Window, i Instants) (Roster, error) {
 	last := i.Ago(w, 1).First(i.Slots)
 	all = slices.Clone(all)

@@ -23,7 +23,7 @@ const (
 	RuleOpenings  Rule = "openings"  // The drawn entries are shown, under the root, and right.
 	RuleWalk      Rule = "walk"      // The drawn walkers are shown, under the root, and arrived where the walk leads.
 	RuleVerdict   Rule = "verdict"   // Verdicts are signed by different members, of this answer.
-	RuleCommittee Rule = "committee" // Members are those that the beacon draws from the bonded set.
+	RuleCommittee Rule = "committee" // The beacon draws the members from the bonded set.
 	RuleMajority  Rule = "majority"  // More than two thirds of the committee passed it.
 	RuleTime      Rule = "time"      // Times run forward and are possible.
 	RuleFloor     Rule = "floor"     // The unit reaches the floor of its class.
@@ -35,7 +35,7 @@ const (
 	RuleAnchor    Rule = "anchor"    // The record is under the root that is anchored.
 )
 
-// RuleError says which rule a record or a proof breaks, and how.
+// RuleError is the rule that a record or a proof breaks, with details.
 type RuleError struct {
 	Rule   Rule
 	Detail string
@@ -62,8 +62,9 @@ func because(rule Rule, err error) *RuleError {
 	return &RuleError{Rule: rule, Detail: err.Error(), Err: err}
 }
 
-// ErrRoster means that nobody can be drawn: the set has a peer twice, or too few have bonded anything for long enough.
-var ErrRoster = errors.New("the set to draw from is not one")
+// ErrRoster means that no committee can be drawn: the set has a peer twice, or too few peers have a bond that is old
+// enough.
+var ErrRoster = errors.New("invalid roster")
 
 func malformed(what, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", market.ErrMalformed, what, fmt.Sprintf(format, args...))

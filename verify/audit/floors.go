@@ -15,7 +15,7 @@ type Floor struct {
 	Reads      uint64 // of 32 bytes each at a random place, a second
 }
 
-// Known is a class that audits can distinguish, or a family whose hardware can be proven only as the family.
+// Known is a class that audits can distinguish, or a family, if its products cannot be distinguished.
 type Known struct {
 	Class market.Class
 	Floor

@@ -141,7 +141,7 @@ type Work struct {
 
 // Recent is a reader's knowledge of the last windows that have an audit.
 type Recent struct {
-	Known  Window `json:"known"`  // the newest window of which it knows whether it has one
+	Known  Window `json:"known"`  // the newest window with a known draw
 	Last   Window `json:"last"`   // the newest that has one
 	Before Window `json:"before"` // the one before that
 }

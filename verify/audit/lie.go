@@ -53,13 +53,13 @@ const (
 	openingProof = 4 + 4 + challenge.LeafSize // index u16 ‖ openings u16 ‖ opening
 )
 
-// Lie is the proof that a peer signed a false statement: anyone checks it offline, and nobody but the liar can make
+// Lie is the proof that a peer signed a false statement. It can be checked offline, and only the liar's key can make
 // one. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
 //	     1     1  kind: 1 false opening, 2 two answers, 3 false pass
-//	     2     1  the wrong value of the opening, below 32; of a false pass the one that Pick selects;
+//	     2     1  the wrong value of the opening, below 32; of a false pass Pick selects it;
 //	              0 for two answers
 //	     3     1  reserved: 0
 //	     4   280  answer

@@ -32,8 +32,8 @@ const (
 )
 
 // DatasetBytes is the size of a unit's dataset, and so of its proven memory: of a GPU fifteen sixteenths of its claim,
-// less 1 GiB. The gibibyte holds the driver's context and the products, the sixteenth is for a desktop or another
-// program: a unit whose card has less than that free cannot fill its dataset, and is not proven in that window.
+// less 1 GiB. The gibibyte holds the driver's context and the products; the sixteenth is for a desktop or another
+// program. A unit with less free memory cannot fill its dataset, and is not proven in that window.
 func DatasetBytes(class market.Class, r market.Resources) uint64 {
 	if class.Family() == "cpu" {
 		return min(uint64(r.MemoryMiB)/2, uint64(r.MilliCPU)*cpuShare/1000) << 20

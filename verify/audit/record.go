@@ -213,7 +213,7 @@ func (r Record) CheckComputed() error {
 		return err
 	}
 	if Show(a, r.Opened.Openings) != r.Shown {
-		return broken(RuleOpenings, "the openings are not those that the provider signed")
+		return broken(RuleOpenings, "openings: not the signed ones")
 	}
 	if err := CheckProducts(a, r.Opened); err != nil {
 		return err

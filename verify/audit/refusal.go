@@ -11,9 +11,8 @@ import (
 const MaxRefusal = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + VerdictSize + sign.SignatureSize
 
 // Refusal is one member's signed statement that a unit did not pass, with the statements that its provider signed. It
-// has the layout of a certificate of one verdict, late or wrong. Refusals by more than two thirds of a committee make a
-// window one that failed (Failures). Nobody signs the size of the committee: it is the smallest that any refusal
-// states.
+// has the layout of a certificate of one verdict, late or wrong. Refusals by more than two thirds of a committee make
+// the window a failure (Failures). The size of the committee is not signed: it is the smallest in any of the refusals.
 type Refusal struct {
 	record Record // without openings, and with one verdict
 }

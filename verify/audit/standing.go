@@ -36,9 +36,9 @@ func (r Result) String() string {
 	return "unknown"
 }
 
-// Report is a window's result and how many of its attempts broke off after the products' root was known and before the
-// right openings were shown. That is when a provider that left work out learns that it would be caught; an honest one
-// breaks off there when its hardware failed it, or its network in those seconds.
+// Report is a window's result, and the number of attempts that broke off between the products' root and the right
+// openings. At that point a provider that omitted work can find out that its answer will fail. An honest provider
+// breaks off there only if its hardware or network fails in those seconds.
 type Report struct {
 	Result Result
 	Broken uint8
@@ -84,7 +84,7 @@ type Standing struct {
 	next   uint8
 }
 
-// Step takes the report of the next window in which the unit was to answer: one that is leased is not.
+// Step applies the report of the next window in which the unit had to answer. A leased unit does not have to.
 func (s Standing) Step(r Report) Standing {
 	if s.State == Delisted {
 		return s

@@ -109,7 +109,7 @@ func (v Verdict) CheckTimes(b Beacon, w Window, slots uint64) error {
 // checkNonces verifies that each nonce is made of the next. RuleNonce.
 func (v Verdict) checkNonces() error {
 	if v.Nonces != Chain(v.Nonces[2]) {
-		return broken(RuleNonce, "%s did not give what it had chosen before", v.Member.Short())
+		return broken(RuleNonce, "nonce of %s: not its committed one", v.Member.Short())
 	}
 	return nil
 }

@@ -43,8 +43,8 @@ type Opened struct {
 	Nodes    merkle.Many `json:"nodes"`
 }
 
-// Draw says which leaves are to be opened: k distinct ones, or all when there are no more, ascending, from randomness
-// that did not exist before the commitment.
+// Draw draws k distinct leaves to open, or all if there are fewer, ascending. The randomness must not exist before the
+// commitment.
 func Draw(randomness sign.Hash, leaves, k int) []uint32 {
 	key := sign.Sum([]byte("starling/draw/v1"), randomness[:])
 	g := NewGenerator(key)
@@ -75,7 +75,7 @@ func (c *Commitment) Open(seed sign.Hash, leaves []uint32) (Opened, error) {
 }
 
 // OpenTiles is Open with tiles from elsewhere: a prover with several processors computes them at once beforehand. Each
-// tile is requested once: a bit that flips in it after the comparison is no leaf under the root any more.
+// tile is requested once. A bit flip after the comparison makes it differ from the leaf under the root.
 func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened, error) {
 	trees := map[int]*merkle.Tree{}
 	var o Opened

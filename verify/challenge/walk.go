@@ -32,8 +32,8 @@ const (
 )
 
 // Stretch is the most cells that one step of all walkers reads from: 64 GiB. Address translation of large GPUs covers
-// so much at full speed (measured for an A100 of 80 GB: arXiv 2405.11425), and reads all over a larger memory take
-// several times as long.
+// 64 GiB at full speed (measured for an A100 of 80 GB: arXiv 2405.11425). Reads across a larger memory take several
+// times as long.
 const Stretch = 1 << 31
 
 // Walk is the size of a memory question. Layout, little-endian:
@@ -259,8 +259,8 @@ type Walked struct {
 // maxEndNodes bounds the proof of Ends groups of MaxWalkers.
 const maxEndNodes = Ends * 18
 
-// Open shows the drawn walkers, which must be strictly ascending and exist. ends gives those of a group, walked again;
-// ErrFault when they are not those that were committed.
+// Open returns the drawn walkers, which must be strictly ascending and exist. ends recomputes a group's final states.
+// Open returns ErrFault if they differ from the committed ones.
 func (a *Arrivals) Open(walkers []uint32, ends func(group uint32) ([]uint64, error)) (Walked, error) {
 	var w Walked
 	var indices []int

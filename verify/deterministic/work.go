@@ -210,7 +210,7 @@ func (r Result) Marshal() []byte {
 	return b
 }
 
-// ResultSize returns the size of the layout of a result with so many outputs.
+// ResultSize returns the size of the layout of a result with the given number of outputs.
 func ResultSize(outputs int) int { return resultHead + outputs*sign.HashSize }
 
 // Equal reports whether two results are the same.

@@ -232,7 +232,7 @@ func TestWatch(t *testing.T) {
 	for _, ms := range []int{20, 20, 21, 20, 19, 45, 20, 45, 46, 20} {
 		w, _ = w.See(exclusive.Observe(exclusive.Fit(exclusive.CPU, 0), time.Duration(ms)*time.Millisecond, 0))
 	}
-	if want := "10 probes, slowest 0.43 of what its fastest show; contended 1 times: two in a row at three fifths of the speed or less"; w.Text() != want {
+	if want := "10 probes, slowest 0.43 of the fastest; contended 1 times: two in a row at three fifths of the speed or less"; w.Text() != want {
 		t.Errorf("%q", w.Text())
 	}
 }
@@ -269,7 +269,7 @@ func TestSnapshots(t *testing.T) {
 		"gone":        {func(s *exclusive.Snapshot) { s.Devices = s.Devices[:1] }, true, "H100 is gone"},
 		"silent": {func(s *exclusive.Snapshot) {
 			s.Devices[0].Tells, s.Devices[0].Correctable, s.Devices[0].TemperatureC = 0, 0, 0
-		}, false, "its driver no longer tells its errors"},
+		}, false, "driver no longer reports errors"},
 		"machine": {func(s *exclusive.Snapshot) { s.CPUs = 8 }, false, "the machine had 16 × EPYC 7B13 with 65536 MiB, and has 8 × EPYC 7B13 with 65536 MiB"},
 	} {
 		after := snapshot(exclusive.After)

@@ -28,8 +28,8 @@ const MaxProducts = 256
 // Target is how long a probe should take.
 const Target = 20 * time.Millisecond
 
-// Fit is a shape that hardware of so many operations a second computes in about the Target; one product where the rate
-// is not known.
+// Fit returns a shape that hardware of the given rate, in operations a second, computes in about the Target. If the
+// rate is 0, it is one product.
 func Fit(k Kind, rate uint64) challenge.Shape {
 	s := unit[k]
 	want := float64(rate) * Target.Seconds() / float64(s.Operations())
@@ -53,7 +53,7 @@ func (q Question) Kind() Kind {
 	return k
 }
 
-// Share is the part of a lease's time that its probes may take: one in so many.
+// Share is the divisor of a lease's time that gives the maximum time of its probes.
 const Share = 1000
 
 // soonFactor is how much sooner the next probe comes after a slow one, and in the beginning.

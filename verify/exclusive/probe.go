@@ -38,8 +38,8 @@ type Nonce [NonceSize]byte
 //	    40     8  execution under the lease, from 1
 //	    48     8  number of the probe in the execution, from 1
 //	    56    16  nonce
-//	    72    16  shape (challenge.Shape), one that Fit gives
-//	    88     8  slot, as the buyer knows it
+//	    72    16  shape (challenge.Shape), a result of Fit
+//	    88     8  slot, by the buyer's clock
 type Question struct {
 	Unit      uint8           `json:"unit,omitempty"`
 	Lease     market.LeaseID  `json:"lease"`
@@ -232,8 +232,8 @@ func (m Measured) Verify(d sign.Domain, buyer sign.Key, sig sign.Signature) erro
 	return sign.Verify(buyer, d.Preimage(sign.TagMeasured, b[:]), sig)
 }
 
-// Draw says which leaves of an answer are opened, ascending, and which value of each the buyer computes again: both are
-// fixed by a nonce that did not exist before the answer.
+// Draw returns the leaves of an answer to open, ascending, and the value of each that the buyer computes again. The
+// nonce must not exist before the answer.
 func Draw(a Answer, draw Nonce, s challenge.Shape) (leaves []uint32, pick func(i int) int) {
 	h := a.hash()
 	randomness := sign.Sum([]byte("starling/probe/draw/v1"), h[:], draw[:])

@@ -145,7 +145,7 @@ func (r Record) Check(d sign.Domain) error {
 	}{
 		{"the question", r.Question.Verify(d, core.Buyer, r.QuestionSig)},
 		{"the answer", r.Answer().Verify(d, core.Provider, r.AnswerSig)},
-		{"what was opened", r.Opened().Verify(d, core.Provider, r.OpenedSig)},
+		{"opened entries", r.Opened().Verify(d, core.Provider, r.OpenedSig)},
 		{"the measure", r.Measured().Verify(d, core.Buyer, r.MeasuredSig)},
 	} {
 		if s.err != nil {

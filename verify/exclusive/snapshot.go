@@ -17,7 +17,7 @@ const (
 	MaxSnapshot = 8 << 10
 )
 
-// When says at which end of an execution a snapshot was taken.
+// When is the end of an execution at which a snapshot was taken.
 type When uint8
 
 // The two ends.
@@ -34,9 +34,9 @@ func (w When) String() string {
 	return "before"
 }
 
-// Snapshot is a provider's statement about the hardware of an execution. It proves nothing, but it is signed before
-// anybody knows of a later fault. Tag "starling:health", signed by the lease's provider and countersigned by its buyer,
-// both over the layout, little-endian; text is u8 length ‖ UTF-8:
+// Snapshot is a provider's statement about the hardware of an execution. It is not a proof, but it is signed before a
+// later fault can be known. Tag "starling:health", signed by the lease's provider and countersigned by its buyer, both
+// over the layout, little-endian; text is u8 length ‖ UTF-8:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -58,7 +58,7 @@ func (w When) String() string {
 //	      UUID: text
 //	      model: text
 //	      reasons why the clock is lower than it could be, joined by ", ": text
-//	   2  which of the following the driver reports: bit 0 temperature, 1 clock, 2 ECC, 3 Xid; of the others all is 0
+//	   2  the figures that the driver reports: bit 0 temperature, 1 clock, 2 ECC, 3 Xid; unreported ones are 0
 //	   2  temperature, °C
 //	   4  clock, MHz
 //	   8  memory errors since the driver was loaded: correctable
@@ -149,7 +149,7 @@ func (d Device) check() error {
 	case !none(TellsTemperature, uint64(d.TemperatureC)) || !none(TellsClock, uint64(d.ClockMHz)) ||
 		!none(TellsECC, d.Correctable, d.Uncorrectable) ||
 		!none(TellsXid, d.Xids, uint64(d.LastXid), uint64(d.FaultXid)):
-		return malformed("snapshot", "a figure that the driver does not tell")
+		return malformed("snapshot", "a figure that the driver does not report")
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func UnmarshalSnapshot(b []byte) (Snapshot, error) {
 		s.Devices = append(s.Devices, d)
 	}
 	if r.short || len(r.rest) != 0 {
-		return Snapshot{}, malformed("snapshot", "cut off, or longer than it says")
+		return Snapshot{}, malformed("snapshot", "truncated, or data after the end")
 	}
 	return s, s.Check()
 }
@@ -316,6 +316,6 @@ func (d Device) compare(after Device, add func(u market.UnitID, fault bool, form
 		}
 	}
 	if gone := d.Tells &^ after.Tells; gone&(TellsECC|TellsXid) != 0 {
-		add(d.Unit, false, "its driver no longer tells its errors")
+		add(d.Unit, false, "driver no longer reports errors")
 	}
 }

@@ -13,13 +13,13 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	// Learning: too little is known of the units to compare with.
+	// Learning: too few probes to compare with.
 	Learning Verdict = iota
-	// Fine: more than three fifths of the speed that is known.
+	// Fine: more than three fifths of the known speed.
 	Fine
-	// Slow: three fifths of it or less, for the first time in a row.
+	// Slow: three fifths of the known speed or less, after a probe that was not slow.
 	Slow
-	// Contended: again. Somebody else computes with the units.
+	// Contended: slow again. The units are shared.
 	Contended
 )
 
@@ -61,7 +61,7 @@ const (
 // that is hot does seven tenths.
 func slowAt(known uint64) uint64 { return known/5*3 + known%5*3/5 }
 
-// Watch is the rule, over all probes of one lease. It is a value; the zero Watch knows nothing.
+// Watch applies the rule to all probes of one lease. It is a value; the zero Watch has no probes.
 type Watch struct {
 	// operations a second that audits proved for the lease's units; 0: not known
 	Proven  uint64   `json:"proven,omitempty"`
@@ -69,7 +69,7 @@ type Watch struct {
 	InARow  int      `json:"inARow,omitempty"`  // slow ones, up to the last
 	Probes  int      `json:"probes"`            // right answers
 	Alarms  int      `json:"alarms,omitempty"`  // times that contention was seen
-	// least rate of those that were judged, in millionths of the speed known then
+	// least rate of a judged probe, in millionths of the speed known then
 	Slowest uint64 `json:"slowest,omitempty"`
 }
 
@@ -131,7 +131,7 @@ func (w Watch) Text() string {
 		text = "1 probe"
 	}
 	if w.Slowest > 0 {
-		of := "what its fastest show"
+		of := "the fastest"
 		if w.Proven > 0 {
 			of = "proven"
 		}

@@ -12,14 +12,14 @@ type Event interface{ event() }
 type (
 	// VoucherReceived: the payer sent a voucher. To the Seller.
 	VoucherReceived struct{ Voucher verify.SignedVoucher }
-	// UsageSampled: the execution has used so much CPU time since it began. To the Seller; give a last one before
+	// UsageSampled: the CPU time that the execution has used since it began. To the Seller; the last one precedes
 	// WorkEnded.
 	UsageSampled struct{ CPUMillis uint64 }
 	// TakenOver: the execution began under the lease before this one, which is over. CPUMillis is the CPU time that it
 	// had used by then, which is not this lease's. To the Seller, before its first UsageSampled.
 	TakenOver struct{ CPUMillis uint64 }
 	// CosignatureReceived: the payer signed the receipt of that number. To the Seller, after a voucher that came with
-	// it: if the grace has passed, the voucher is what keeps the work from being stopped.
+	// it. After the grace, only that voucher prevents a stop of the work.
 	CosignatureReceived struct {
 		Seq uint64
 		Sig sign.Signature
@@ -41,8 +41,7 @@ type (
 	// Signed: a receipt that both have signed already, the buyer's side by an earlier supervisor. To the Payer, in
 	// order, before anything else after it was handed over. Known receipts are ignored.
 	Signed struct{ Receipt verify.Receipt }
-	// Stopped: the buyer wants no more of this lease. To the Payer. The reason is for people, at most 200 bytes are
-	// kept.
+	// Stopped: the buyer ends the lease. To the Payer. The reason is for display; at most 200 bytes are kept.
 	Stopped struct{ Reason string }
 
 	// Ticked: time passed. To both, at least once in each interval and at Wake. Each tick repeats unanswered effects; a
@@ -123,7 +122,7 @@ func (StopPaying) effect()      {}
 func (Refuse) effect()          {}
 func (Settled) effect()         {}
 
-// Reason says why work or payment stops. The words are stable.
+// Reason is the cause of a stop of work or payment. The values are stable.
 type Reason string
 
 // The reasons, one sentence each.

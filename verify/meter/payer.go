@@ -90,8 +90,8 @@ func (m Payer) Voucher() *verify.Voucher { return m.s.Voucher }
 // Owed is the amount of the co-signed receipts.
 func (m Payer) Owed() market.Amount { return m.chain.Last().Cumulative }
 
-// PaidUntil is the slot to which the last voucher pays, as far as the payer knows when billing began; 0 when there is
-// none.
+// PaidUntil is the slot to which the last voucher pays, by the payer's estimate of the start of billing; 0 without a
+// voucher.
 func (m Payer) PaidUntil() market.Slot {
 	v := m.s.Voucher
 	if v == nil {
@@ -116,7 +116,7 @@ func (m Payer) firstHorizon() market.Slot {
 	return min(after(m.s.Started, m.terms.SkewSlots+m.terms.IntervalSlots), m.terms.Core.End)
 }
 
-// Wake is the slot at which the machine wants its next Ticked at the latest. Zero: none.
+// Wake is the latest slot for the next Ticked; 0 means none.
 func (m Payer) Wake() market.Slot {
 	switch m.s.State {
 	case PayerPaying:
@@ -143,7 +143,7 @@ func (m Payer) giveUp() market.Slot {
 // have been done before the crash; repeating it is harmless.
 func (m Payer) Resume(now market.Slot) (Payer, []Effect, error) {
 	if m.s.State == PayerPaying && now < after(m.PaidUntil(), m.terms.GraceSlots) {
-		m.resumed = now // the seller works on, and has had nobody to show receipts to
+		m.resumed = now // the seller works on, and had no payer to send receipts to
 	}
 	m, fx, err := m.Step(now, Ticked{})
 	if err != nil {

@@ -26,7 +26,7 @@ func (m Payer) Step(now market.Slot, ev Event) (Payer, []Effect, error) {
 	return step.m, append([]Effect{Persist{State: state}}, step.fx...), nil
 }
 
-// payerStep is one step under way. dirty: the journal must know before anybody else does.
+// payerStep is one step in progress. Dirty: the state must be journalled before any effect.
 type payerStep struct {
 	m     Payer
 	now   market.Slot
@@ -175,7 +175,8 @@ func (p *payerStep) signed(r verify.Receipt) error {
 	return p.cosigned(chain, r.ReceiptCore, r.ProviderSig)
 }
 
-// again answers a receipt whose number was co-signed before: the same receipt with the same answer, another one never.
+// again answers a receipt with a number that was co-signed before: the same receipt gets the same answer, any other is
+// refused.
 func (p *payerStep) again(ev ReceiptProposed) {
 	s := &p.m.s
 	if ev.Core == *s.Last {
@@ -217,7 +218,7 @@ func (p *payerStep) check(ev ReceiptProposed) (verify.Chain, *verify.RuleError) 
 	switch {
 	case r.To > end || r.To < end && !r.Final():
 		return chain, refuse(RuleInterval, "ends in slot %d, the interval in %d", r.To, end)
-	case r.To > after(p.now, t.SkewSlots) && r.To > r.From: // an empty one says that the lease ended before it began
+	case r.To > after(p.now, t.SkewSlots) && r.To > r.From: // an empty one: the lease ended before it began
 		return chain, refuse(RuleEarly, "ends in slot %d, it is %d", r.To, p.now)
 	case r.Cumulative > s.Voucher.Cumulative || r.To > s.Voucher.Horizon:
 		return chain, refuse(RuleUnpaid, "%d until slot %d, paid is %d until %d",

@@ -81,10 +81,10 @@ func (m Seller) State() SellerState { return m.s.State }
 // Settled reports whether the lease is over for the seller.
 func (m Seller) Settled() bool { return m.s.State == SellerSettled }
 
-// begin returns the slot in which billing begins under a first voucher. Its horizon says when the payer began: an
-// interval and the skew before. Where the voucher was under way for longer than the skew, or the payer's clock is
-// behind by more, billing begins in the last slot that the payer accepts, if the units were free then and the interval
-// is not over.
+// begin returns the slot in which billing begins under a first voucher. The payer began one interval and the skew
+// before the voucher's horizon. If the voucher took longer than the skew, or the payer's clock is behind by more,
+// billing begins in the last slot that the payer accepts. This requires that the units were free then, and that the
+// interval has not ended.
 func (m Seller) begin(v verify.Voucher) market.Slot {
 	start, latest := m.s.Start, before(v.Horizon, m.terms.IntervalSlots)
 	if v.Horizon >= m.terms.Core.End || latest >= start || v.Horizon < start {
@@ -96,8 +96,8 @@ func (m Seller) begin(v verify.Voucher) market.Slot {
 // Start is the slot in which billing begins.
 func (m Seller) Start() market.Slot { return m.s.Start }
 
-// Until is the slot after the last one that the lease may be paid for; 0 until its work is over, and if none is. An
-// extension that was given back before its time has not begun: its start is still to come, and its units are free.
+// Until is the slot after the last payable one of the lease. It is 0 before the work ends, and if no slot is payable.
+// An extension that was returned before its start never began, and its units are free.
 func (m Seller) Until() market.Slot {
 	if m.s.EndedAt <= m.s.Start {
 		return 0
@@ -170,8 +170,8 @@ func (m Seller) Claim(now market.Slot) market.Amount {
 	return min(owed, m.s.Voucher.Cumulative)
 }
 
-// Wake is the slot at which the machine wants its next Ticked at the latest; ticks in between do no harm. Zero: as soon
-// as a proposal should be repeated, or never again once settled.
+// Wake is the latest slot for the next Ticked; earlier ticks are harmless. Zero means when a proposal is due for
+// repetition, or never once settled.
 func (m Seller) Wake() market.Slot {
 	grace := after(m.PaidUntil(), m.terms.GraceSlots)
 	switch {

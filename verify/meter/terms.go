@@ -102,8 +102,9 @@ func (t Terms) next(start, from market.Slot) market.Slot {
 	return min(after(from, t.IntervalSlots), t.last(start))
 }
 
-// ahead is the slot to which a buyer pays that co-signed the slots from start to slot to: as many slots on as were paid
-// before, at least one interval, at most AheadSlots. So it risks no more than it was served for.
+// ahead is the slot to which a buyer pays after it co-signed the slots from start to to. It extends payment by the
+// number of slots paid before, at least one interval, at most AheadSlots. So the buyer risks at most the amount of work
+// that it received.
 func (t Terms) ahead(start, to market.Slot) market.Slot {
 	n := max(min(uint64(to-start), t.AheadSlots), t.IntervalSlots)
 	return min(after(to, n-n%t.IntervalSlots), t.last(start))
@@ -115,7 +116,7 @@ func (t Terms) owed(start, to market.Slot) (market.Amount, error) {
 	return t.Core.Rate.Owed(uint64(to - start))
 }
 
-// usable is the most CPU time that the units can use in so many slots; false when there is no bound.
+// usable is the maximum CPU time of the units in the given slots; false if there is no bound.
 func (t Terms) usable(slots uint64) (uint64, bool) {
 	if t.MilliCPU == 0 {
 		return 0, false

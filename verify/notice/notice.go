@@ -186,8 +186,8 @@ func (n Notice) shape(c Calendar, p Place) error {
 	return nil
 }
 
-// Of is the notice of one lease at a place: of its receipts, which both have signed, those that stay. It is empty when
-// none meets the hour. The error says that the place's unit is not one of units.
+// Of returns the notice of one lease at a place, with the receipts to keep; both sides have signed them. It is empty if
+// no receipt overlaps the hour. It returns an error if the place's unit is not among units.
 func Of(c Calendar, p Place, l market.Lease, units []market.UnitID, rs []verify.Receipt) (Notice, error) {
 	in, err := market.ProveUnit(units, p.Unit)
 	if err != nil {

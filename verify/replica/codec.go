@@ -74,7 +74,7 @@ func (s state) plausible() error {
 		return nil
 	case Replicating:
 		if s.Attempt == 0 || right >= 0 || len(s.Results) == MaxResults {
-			return bad("replicating what is decided")
+			return bad("replicating: already decided")
 		}
 	case Equal:
 		if right < 0 || len(wrong) > 0 {

@@ -17,8 +17,8 @@ const (
 	MaxDissent = dissentHead + deterministic.MaxWork + MaxResults*(verify.ReceiptSize+deterministic.MaxResult)
 )
 
-// Dissent is the proof that providers have signed different results of one deterministic work. Anybody can run the work
-// again to find the right one. Layout, little-endian:
+// Dissent is the proof that providers have signed different results of one deterministic work. Running the work again
+// finds the right one. Layout, little-endian:
 //
 //	0   1  version = 1
 //	1   1  n, results, 2 to MaxResults

@@ -83,7 +83,7 @@ type Fact struct {
 	Kind    Kind
 	Role    Role          // in which Subject did it
 	Subject sign.Key      // whom it is about
-	Rater   sign.Key      // the other side of the lease; zero for facts that anybody can check
+	Rater   sign.Key      // the other side of the lease; zero for proofs
 	Value   market.Amount // base units
 	At      market.Slot
 }
@@ -136,9 +136,9 @@ func (f Fact) check() error {
 	case f.Subject.IsZero() || f.Rater == f.Subject:
 		return malformed("about %s by %s", f.Subject.Short(), f.Rater.Short())
 	case proof && (f.Role != Provider || !f.Rater.IsZero()):
-		return malformed("%s is about a provider, and nobody's word", f.Kind)
+		return malformed("%s: must be about a provider, without a rater", f.Kind)
 	case !proof && f.Rater.IsZero():
-		return malformed("%s by nobody", f.Kind)
+		return malformed("%s: no rater", f.Kind)
 	}
 	return nil
 }

@@ -95,13 +95,13 @@ type peer struct {
 	scores [2]bool     // whether there is anything about it, by role
 }
 
-// proofs are the facts about a peer that anybody can check; sums of decayed values.
+// proofs are the verifiable facts about a peer, as sums of decayed values.
 type proofs struct {
 	counts [5]uint32 // AuditPassed, AuditFailed, AuditLate, SoldTwice, Lied
 	values [5]uint64
 }
 
-// deal is all that one peer says of another in a role.
+// deal is the sum of one peer's facts about another in a role.
 type deal struct {
 	subject, rater int32
 	role           Role
@@ -167,7 +167,7 @@ func (v *View) name(reader sign.Key, facts []Fact, stakes []Stake) error {
 
 func compareKeys(a, b sign.Key) int { return bytes.Compare(a[:], b[:]) }
 
-// find is the number of a peer, -1 for one that nothing is known of.
+// find returns the number of a peer; -1 if it is unknown.
 func (v *View) find(k sign.Key) int32 {
 	i, ok := slices.BinarySearchFunc(v.keys, k, compareKeys)
 	if !ok {

@@ -33,7 +33,7 @@ func newWalk(v *View) *walk {
 		mass: make([]uint64, n), left: make([]uint64, n), dealt: [2][]bool{make([]bool, n), make([]bool, n)}}
 }
 
-// nobody is no peer: without(nobody) leaves all in.
+// The argument of without that removes no peer.
 const nobody = -1
 
 // without walks the network that is left when peer j is taken out of it: j itself, its arcs and those to it. So nothing
@@ -50,8 +50,8 @@ func (w *walk) without(j int32) {
 	for hop := 1; ; hop++ {
 		scale := float64(uint64(1) << (massBits - hop)) // each hop counts half of the one before
 		for i, x := range w.at {
-			// A peer that is trusted by mistake must not act through others: the mass from one source counts no more
-			// than all other mass. At first it comes from the reader itself.
+			// A peer that is trusted by mistake must not act through others: the mass from one source counts at most as
+			// much as all other mass. The first hop comes from the reader itself.
 			if hop > 1 {
 				x = min(x, 2*(x-w.top[i]))
 				w.at[i] = x // and goes no further, or it would come back as if from others
@@ -167,7 +167,7 @@ func (w *walk) said(d *deal) uint64 {
 	}
 	ref := w.references[d.role]
 	if ref == 0 {
-		return 0 // there is nobody to compare it with
+		return 0 // no reference to compare it with
 	}
 	gain := d.gain
 	if voice := w.v.peers[d.rater].voice[d.role]; voice > maxVoice {

@@ -193,7 +193,7 @@ func (p Proof) Verify(root Root, leaf Leaf) error {
 	case next != len(p):
 		return fmt.Errorf("%w: %d siblings, %d needed", ErrLength, len(p), next)
 	case node.Sum != root.Sum:
-		return fmt.Errorf("%w: %d, the root says %d", ErrSum, node.Sum, root.Sum)
+		return fmt.Errorf("%w: got %d, want the root's %d", ErrSum, node.Sum, root.Sum)
 	case rootOf(node, root.Count) != root:
 		return ErrRoot
 	}

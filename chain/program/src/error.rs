@@ -154,7 +154,7 @@ pub enum Error {
     OtherAnswer = 166,
     /// The member was not assigned this value.
     NotPicked = 167,
-    /// The value or output is correct, or the answers are to different questions, equal, or not in order.
+    /// The value or output is correct, or the answers are to two questions, equal, or swapped.
     NoLie = 168,
 
     // Votes and rewards: 180 to 199.

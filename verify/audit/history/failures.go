@@ -82,7 +82,7 @@ func (f *Failures) Forget(before audit.Window) (out []audit.Refusal) {
 	return out
 }
 
-// All are those that are kept, by attempt and member.
+// All returns the kept refusals, by attempt and member.
 func (f *Failures) All() []audit.Refusal {
 	var out []audit.Refusal
 	for _, by := range f.of {

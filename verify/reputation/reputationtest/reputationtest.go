@@ -1,6 +1,6 @@
 // Package reputationtest makes markets for tests and simulations of reputation: honest providers that finish 95 to 99.9
-// % of their jobs, honest buyers, and malicious providers that fail real jobs and forge whatever else they can. A
-// failed job leaves a receipt of the payments until then, which counts for its provider: only its buyer knows its end.
+// % of their jobs, honest buyers, and malicious providers that fail real jobs and forge other facts. A failed job
+// leaves a receipt of the payments until then. It counts for its provider: only the buyer has a record of the failure.
 package reputationtest
 
 import (
@@ -67,7 +67,7 @@ func Attacker(i int) sign.Key { return key('x', i) }
 // Sybil is a key that an attacker made.
 func Sybil(i int) sign.Key { return key('y', i) }
 
-// Outsider has dealt with nobody.
+// Outsider is a reader without counterparties.
 func Outsider() sign.Key { return key('r', 0) }
 
 // New has the jobs of the honest.
@@ -85,7 +85,7 @@ func New(seed uint64) *Market {
 	return b
 }
 
-// Cheat lets each of the malicious do so many real jobs, of which a share ends well.
+// Cheat makes each malicious provider do a number of real jobs. A share of them succeeds.
 func (b *Market) Cheat(jobs int, well float64) {
 	for m := range Malicious {
 		for range jobs {
@@ -97,7 +97,7 @@ func (b *Market) Cheat(jobs int, well float64) {
 // value of a job, in tokens: median 1, mean 1.65.
 func (b *Market) value() float64 { return math.Exp(b.R.NormFloat64()) }
 
-// job is one lease; one that fails breaks off somewhere.
+// job is one lease. A failed one ends at a random point.
 func (b *Market) job(p, by sign.Key, tokens float64, well bool) {
 	at := market.Slot(b.R.IntN(days * slotsPerDay))
 	paid := tokens
@@ -130,12 +130,12 @@ func id(n int) sign.Hash {
 	return h
 }
 
-// Amount is so many tokens.
+// Amount converts tokens to an amount.
 func Amount(tokens float64) market.Amount {
 	return market.Amount(tokens * tokenUnits * float64(Params.Unit))
 }
 
-// Wash lets each attacker sell itself so many jobs to whom of says.
+// Wash makes each attacker sell jobs to the buyers that of returns.
 func (b *Market) Wash(jobs int, tokens float64, of func(m, k int) sign.Key) {
 	for m := range Malicious {
 		for k := range jobs {
@@ -157,7 +157,7 @@ func Bought(n int) func(m, k int) sign.Key {
 	return func(m, k int) sign.Key { return Buyer((7*m + k) % n) }
 }
 
-// Reader is an honest buyer that nobody bought.
+// Reader returns an honest buyer that was not bribed.
 func (b *Market) Reader() sign.Key { return Buyer(MostBought + b.R.IntN(Buyers-MostBought)) }
 
 // Look is one peer's view of the market.
@@ -221,7 +221,7 @@ func AUC(good, bad []float64) float64 {
 	return n / float64(len(good)*len(bad))
 }
 
-// Told is the AUC of the honest over the malicious in a view.
+// Told returns the AUC of the honest over the malicious in a view.
 func Told(v *reputation.View) float64 {
 	return AUC(Scores(v, Providers, Provider), Scores(v, Malicious, Attacker))
 }
