@@ -33,7 +33,7 @@ const (
 	ReasonOtherNetwork Reason = "other-network" // it is there, on a network with another genesis
 	// it is on a private network with another pre-shared key, or one of us has none
 	ReasonOtherKey  Reason = "other-key"
-	ReasonOtherPeer Reason = "other-peer" // somebody else answers at its addresses
+	ReasonOtherPeer Reason = "other-peer" // another peer answers at its addresses
 	ReasonFull      Reason = "full"       // it is there and takes no more connections now
 	ReasonGone      Reason = "gone"       // it answered, and then it did not
 )
@@ -83,8 +83,8 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 				at)
 			d.Advice = "both peers need the same swarm.key file, named by privateNetwork in config.yaml"
 		} else {
-			d.Text = fmt.Sprintf("the peer%s is on a private network whose pre-shared key this peer does not have, "+
-				"or it is no peer at all",
+			d.Text = fmt.Sprintf("the peer%s is on a private network with a pre-shared key that "+
+				"this peer does not have, or not a peer",
 				at)
 			d.Advice = "get the network's swarm.key file and name it by privateNetwork in config.yaml; " +
 				"check the address"

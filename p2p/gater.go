@@ -43,8 +43,8 @@ func (gater) InterceptSecured(_ network.Direction, p peer.ID, _ network.ConnMult
 	return err == nil
 }
 
-// InterceptUpgraded refuses blocked peers this late because only here the refusal carries a code, [network.ConnGated],
-// that the other side can read: it then knows that it is blocked, and not that we are gone.
+// InterceptUpgraded refuses blocked peers. Only at this late stage the refusal carries a code, [network.ConnGated], so
+// that the other side can distinguish a block from an outage.
 func (g gater) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
 	return !g.blocked[c.RemotePeer()], 0
 }

@@ -30,7 +30,7 @@ const (
 	maxRetry = 15 * time.Second
 	// maxTried bounds the peers to join by that one warning names.
 	maxTried = 4
-	// maxAlone is the pause after which the operator is warned that there is nobody to join by.
+	// maxAlone is the pause after which the operator is warned that no peer answers.
 	maxAlone = 4 * firstRetry
 	// fewRetry is the pause while we have peers, but fewer than wantPeers: the network may just be small.
 	fewRetry = time.Minute
@@ -49,7 +49,7 @@ type joiner struct {
 	bootstrap []peer.AddrInfo
 	book      *peerbook.Book
 	refusals  peermap.Map[*Diagnosis] // of peers to join by that answer and cannot be used
-	alone     atomic.Bool             // nobody to join by answered so far; the operator was warned
+	alone     atomic.Bool             // no known peer has answered; the operator was warned
 	lonely    chan struct{}           // 1: the last peer of the network has gone
 }
 
@@ -114,7 +114,8 @@ func (j *joiner) candidates() []peer.AddrInfo {
 		}
 	}
 	for _, i := range rand.Perm(len(j.bootstrap)) {
-		// One that reached us through a relay may be a relay itself, and is none to us before we have dialled it.
+		// A bootstrap peer that is connected through a relay may be a relay itself. It is usable as one only after a
+		// direct dial.
 		add(j.bootstrap[i], !conns.Direct(j.h, j.bootstrap[i].ID))
 	}
 	if len(j.h.Network().Peers()) >= wantPeers {

@@ -23,7 +23,7 @@ const (
 	MaxConnsInbound = 3072
 	// MaxConnsPerPeer allows both transports, both directions and a relayed connection while one replaces the other.
 	MaxConnsPerPeer = 8
-	// MaxPending bounds connections in their handshake: a flood of strangers costs at most so many handshakes at once.
+	// MaxPending bounds the concurrent handshakes, and so the cost of a flood of strangers.
 	MaxPending = 1216
 	// MaxPendingInbound keeps 512 of them for connections that we want ourselves.
 	MaxPendingInbound = 704

@@ -18,7 +18,7 @@ const (
 	connOtherNetwork network.ConnErrorCode = 0x53740001
 )
 
-// membership tells the peers of this host's network from others, by the protocol version that identify reports of them.
+// membership identifies the peers of this host's network by the protocol version that identify reports.
 type membership struct {
 	h   host.Host
 	log *slog.Logger

@@ -41,8 +41,7 @@ const (
 
 // natOptions are the libp2p options for cfg.NAT, listening included.
 func natOptions(cfg Config, mapped *portmap.Mapper) ([]libp2p.Option, *relaySource) {
-	// Every host takes part in relayed connections, as the one that dials or is reached: that costs nothing while
-	// unused.
+	// Every host can dial and accept relayed connections. Unused, this costs nothing.
 	opts := []libp2p.Option{libp2p.EnableRelay()}
 	n := cfg.NAT
 	if n.DialOutOnly {
@@ -87,7 +86,7 @@ func (c Config) listen() []string {
 	return []string{"/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip6/::/tcp/0", "/ip6/::/udp/0/quic-v1"}
 }
 
-// loopbackOnly reports whether nobody outside this machine could dial us anyway.
+// loopbackOnly reports whether this host can be dialled only from this machine.
 func (c Config) loopbackOnly() bool {
 	return !slices.ContainsFunc(c.listen(), func(text string) bool {
 		a, err := ma.NewMultiaddr(text)

@@ -1,14 +1,14 @@
-// Package p2p is one libp2p host per peer: identity, transports, limits and the loop that keeps the peer connected.
-// Beneath it stand
+// Package p2p is one libp2p host per peer: identity, transports, limits and the loop that keeps the peer connected. Its
+// subpackages are
 //
 //	addr        classes of addresses, and the ones that a peer announces
-//	conns       peers with several connections: the one that answers, and the direct one
-//	dials       the addresses of others that are dialled
-//	entries     the way of a light host into the network: entry peers and circuits through them
+//	conns       peers with several connections: the live and the direct ones
+//	dials       the policy for addresses to dial
+//	entries     a light host's access to the network: entry peers and circuits through them
 //	peerbook    peers remembered between runs
 //	peermap     a bounded map from peers to values
-//	portmap     a port of the router
-//	punch       direct connections through NATs in the place of relayed ones
+//	portmap     port mapping on the router
+//	punch       direct connections through NATs, to replace relayed ones
 //
 //	discovery   signed records in a Kademlia DHT, found by topic
 //	gossip      typed topics over gossipsub
@@ -17,7 +17,7 @@
 //	overlay     network namespaces of peers joined into one network
 //	admit       strangers' limits, and the reserves for others
 //	relay       connections carried for peers that cannot reach each other
-//	closed      the addresses to which a machine leads nobody but itself
+//	closed      the addresses that a machine opens only to itself
 //
 // A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; everything works
 // over both. The package is generic: it knows peers, addresses and a network name, and nothing of their purpose.

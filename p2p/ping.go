@@ -44,7 +44,7 @@ const (
 	PathRelayed Path = "relayed"
 )
 
-// Conn is a connection as a person wants to see it.
+// Conn is a connection, for display.
 type Conn struct {
 	Path    Path
 	Via     peer.ID // the relay of a relayed connection

@@ -113,7 +113,7 @@ func (h *Host) dismiss(p peer.ID, theirs string) {
 	}
 }
 
-// Alone reports whether this peer is connected to no other of its network although it knows some to join by. It returns
-// the first of their addresses, and the diagnosis of a bootstrap peer, if any, with which this configuration never
-// connects.
+// Alone reports whether this peer has no connection to its network, although it has addresses to join by. It returns
+// the first of these addresses. If this configuration can never connect to a bootstrap peer, it returns that peer's
+// diagnosis.
 func (h *Host) Alone() (tried []string, refusal *Diagnosis, alone bool) { return h.join.state() }

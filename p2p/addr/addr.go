@@ -1,5 +1,4 @@
-// Package addr classifies addresses by the places that they can be dialled from, and selects those that a host
-// announces.
+// Package addr classifies addresses by their reachability, and selects the ones that a host announces.
 package addr
 
 import (

@@ -1,6 +1,6 @@
-// Package admit shares out a peer's scarce resources: connections, handshakes, streams, their memory, and concurrent
-// calls. Keys are free, so a limit for each key bounds nobody. A peer has a standing instead, which costs something,
-// and each standing has a ceiling:
+// Package admit divides a peer's scarce resources: connections, handshakes, streams, their memory, and concurrent
+// calls. Keys are free, so a limit for each key is no bound. Each peer has a standing instead, which has a cost, and
+// each standing has a ceiling:
 //
 //	standing       requirement                                            ceiling
 //	Stranger       a key                                                  40 %
@@ -9,7 +9,7 @@
 //	Counterparty   a lease, or a cluster, with this peer                  100 %
 //
 // A request is admitted while the total in use is below the ceiling of the peer's standing: strangers together never
-// take the upper 60 %. Those of one network, an IPv4 /24 or IPv6 /56, have a quarter of the strangers' share.
+// take the upper 60 %. The strangers of one network, an IPv4 /24 or IPv6 /56, have a quarter of the strangers' share.
 package admit
 
 import (

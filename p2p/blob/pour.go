@@ -91,7 +91,7 @@ func pour(
 	return w.off - off, errors.Join(w.close(), err)
 }
 
-// newQueues are the queues of buffers: free ones, parts that were read, full ones that were hashed, and the end.
+// newQueues returns the queues of buffers: free buffers, read parts, hashed full buffers, and the end.
 func newQueues() (free chan []byte, read chan part, hashed chan []byte, ended chan struct{}) {
 	free = make(chan []byte, buffers)
 	for range buffers {

@@ -276,7 +276,7 @@ func (s *Store) dropPartials(room int64) {
 	}
 }
 
-// dropPartial removes one that is counted. s.mu is held.
+// dropPartial removes a counted partial blob. s.mu is held.
 func (s *Store) dropPartial(p fs.FileInfo) error {
 	err := os.Remove(s.path("partial", p.Name()))
 	if err == nil {
@@ -337,7 +337,7 @@ type reserving struct {
 	ctx context.Context
 	s   *Store
 	r   io.Reader
-	n   *int64 // so much is reserved
+	n   *int64 // reserved bytes
 }
 
 func (v *reserving) Read(p []byte) (int, error) {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// ErrClosed says that a connection would lead to a closed address, or to one of this machine's own.
+// ErrClosed means that a connection would lead to a closed address, or to an address of this machine.
 var ErrClosed = errors.New("the address is closed")
 
 // Control is the Control of a net.Dialer that connects at the wish of strangers. It runs when a name is resolved, for

@@ -1,11 +1,12 @@
-// Package dials decides which addresses of others a host dials, so that no stranger aims it at its neighbours. Open
-// ones are dialled; closed ones (package closed: private networks, loopback, the address of a cloud's metadata) only
+// Package dials is the policy for the addresses that a host dials, so that a stranger cannot direct it at its
+// neighbours. Open addresses are dialled. Closed ones (package closed: private networks, loopback, the address of a
+// cloud's metadata) are dialled only
 //
-//   - in a private network, whose members have a key of it,
-//   - in a range that holds a configured address: of a bootstrap peer, of a relay, or one that this peer announces,
+//   - in a private network with a pre-shared key,
+//   - in a range that holds a configured address: of a bootstrap peer or a relay, or an announced one,
 //   - on loopback, if this peer listens nowhere else,
-//   - in the very network of one of this machine's interfaces, loopback apart,
-//   - or if the user named just this address.
+//   - in the subnet of one of this machine's interfaces, except loopback,
+//   - or if the user named exactly this address.
 package dials
 
 import (

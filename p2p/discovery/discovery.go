@@ -1,18 +1,18 @@
-// Package discovery finds peers by topic. A peer publishes one signed record about itself; the Kademlia DHT holds it
-// under the peer's ID, and holds the peer's ID under the keys of the record's topics:
+// Package discovery finds peers by topic. A peer publishes one signed record about itself. The Kademlia DHT stores it
+// under the peer's ID, and stores the peer's ID under the keys of the record's topics:
 //
 //	/starling-record/<peer ID>                                   → signed envelope, highest sequence wins
 //	sha256(starling/topic/2, network, class, region, shard, epoch) → provider records: members of that shard
 //
-// A topic has several shards, so that a popular one makes no hot key: a publisher is in one of them, a finder reads
-// all. Its keys change every hour, so that IDs made to lie nearest to a key soon lose their use; near the change
-// publishers are found under the keys of both hours. Provider records are unsigned and only hints. The finder asks each
-// peer for its record itself, which also shows that the peer is alive, and falls back to the copy in the DHT. Whatever
-// the way, size, signature, time and sequence are checked on every read. The DHT may hold values of other kinds beside
-// records: see Values.
+// A topic has several shards, so that a popular topic has no hot key. A publisher is in one shard; a finder reads all.
+// The keys change every hour, so that IDs generated to be nearest to a key soon lose their use. Near the change,
+// publishers are found under the keys of both hours. Provider records are unsigned and only hints. The finder requests
+// the record from each peer itself, which also shows that the peer is alive, and falls back to the copy in the DHT.
+// Size, signature, time and sequence are checked on every read. The DHT may hold values of other kinds beside records:
+// see Values.
 //
 // Keys are free, networks are not: one network has a few places among the peers that hold a topic (walkTo), in the
-// routing table (sites.BucketFilter) and among those that are found (Find). Half of the results are kept for peers that
+// routing table (sites.BucketFilter) and among the results of Find. Half of the results are reserved for peers that
 // Config.Registered names.
 package discovery
 
@@ -171,8 +171,8 @@ func (d *Discovery) Publish(ctx context.Context, r Record) error {
 	return nil
 }
 
-// Withdraw replaces the record by one that is found by nothing. Copies in the DHT are replaced where they
-// can be reached, and believed nowhere that has seen the replacement.
+// Withdraw replaces the record by one without topics. Reachable copies in the DHT are replaced. Peers that have seen
+// the replacement reject other copies.
 func (d *Discovery) Withdraw(ctx context.Context) error {
 	now := time.Now()
 	err := d.own.set(Record{Expires: now.Add(d.cfg.Validity).Truncate(time.Millisecond)})
@@ -250,7 +250,7 @@ func (d *Discovery) fetch(ctx context.Context, p peer.AddrInfo) (Found, error) {
 	return Found{Peer: d.h.Peerstore().PeerInfo(p.ID), Record: r, Live: live}, nil
 }
 
-// believe decodes a record and refuses one that is older than the newest known.
+// believe decodes a record and rejects it if a newer one is known.
 func (d *Discovery) believe(p peer.ID, data []byte) (Record, error) {
 	now := time.Now()
 	r, err := decode(d.cfg.Network, p, data, now, d.known)

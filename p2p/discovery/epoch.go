@@ -7,7 +7,7 @@ import (
 	"github.com/ipfs/go-cid"
 )
 
-// The keys of topics change with every epoch. An attacker that wants to lie nearest to one must find new peer IDs for
+// The keys of topics change with every epoch. An attacker that is to be nearest to a key must generate new peer IDs for
 // it, and join the DHT with them before the epoch begins.
 const (
 	// epochLength is how long the keys of topics are the same. All peers of a network must agree on it.
@@ -24,8 +24,8 @@ func epochs(now time.Time, ahead time.Duration) []int64 {
 	return slices.Compact([]int64{epochOf(now), epochOf(now.Add(ahead))})
 }
 
-// publishes returns the epochs under whose keys a record is stored. It includes the next one early enough that all
-// records pushed at their intervals are there before any finder looks for them.
+// publishes returns the epochs under whose keys a record is stored. It includes the next epoch early enough that all
+// records, which are pushed at intervals, are stored before the first lookup.
 func (d *Discovery) publishes(now time.Time) []int64 { return epochs(now, d.cfg.Validity/2+epochAhead) }
 
 // topicKeysAt are the DHT keys of r at a time.

@@ -136,8 +136,8 @@ func (s *held) forget(kind string, k datastore.Key) {
 	delete(d.byKey, k)
 }
 
-// of reads the key under which the DHT's library stores a value: /<kind>/<base32 of the DHT's key>. One that it does
-// not write has no kind, and so no room.
+// of parses the key under which the DHT's library stores a value: /<kind>/<base32 of the DHT's key>. Any other key has
+// no kind, and so no room.
 func (s *held) of(k datastore.Key) (kind string, far [sha256.Size]byte) {
 	kind, text, _ := strings.Cut(strings.TrimPrefix(k.String(), "/"), "/")
 	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(text)

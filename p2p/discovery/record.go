@@ -59,8 +59,8 @@ func (t Topic) check() error {
 type Record struct {
 	// Seq is Unix milliseconds of signing; of two records the higher is believed. Zero lets Publish choose.
 	Seq uint64
-	// Expires is when nobody believes the record any more, in whole milliseconds. Zero lets Publish renew
-	// the record for as long as Run runs.
+	// Expires is the time from which the record is invalid, in whole milliseconds. If zero, Publish renews the record
+	// while Run runs.
 	Expires time.Time
 	Topics  []Topic
 	Payload []byte

@@ -20,7 +20,7 @@ const (
 	networkRate, networkBurst = 400, 1200
 	// strangersRate and strangersBurst are those of all strangers.
 	strangersRate, strangersBurst = 800, 2400
-	// maxAskWait is how long a question waits. Streams with one that had to wait longer are reset.
+	// maxAskWait bounds the wait of a request. A stream with a longer wait is reset.
 	maxAskWait = 5 * time.Second
 )
 

@@ -11,11 +11,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/routing"
 )
 
-// Values is a kind of value that the DHT holds beside peers' records, under keys of its user. All peers of a network
-// hold the same kinds: a peer stores no unknown kind. Nobody signs a value for the DHT; Check has to decide by the
-// value alone.
+// Values is a kind of value that the DHT stores beside peers' records, under application-defined keys. All peers of a
+// network store the same kinds: a peer stores no unknown kind. A value carries no signature of the DHT, so Check
+// depends on the value alone.
 //
-//	/<name>/<key bytes> → value, the one that Better chooses
+//	/<name>/<key bytes> → value, the best by Better
 type Values struct {
 	Name     string // [a-z-]{1,32}
 	MaxKey   int    // bytes

@@ -42,12 +42,11 @@ const (
 	maxHeld = 48
 )
 
-// Finder learns of up to most peers that may be in a topic. It need not be right: only those that turn out to be are
-// kept.
+// Finder returns up to most candidates for a topic. Candidates outside of the topic are discarded later.
 type Finder func(ctx context.Context, most int) ([]peer.AddrInfo, error)
 
 // Meeting keeps a peer connected to a few others of a topic. In a large network all its other neighbours may be in
-// other topics, and nobody would receive its messages.
+// other topics, and its messages would reach no peer.
 type Meeting struct {
 	topic string
 	tag   string // in the connection manager
@@ -63,7 +62,7 @@ type Meeting struct {
 
 	mu      sync.Mutex
 	shunned map[peer.ID]time.Time // until when
-	waiting chan struct{}         // closed when the next round is over; nil when nobody waits
+	waiting chan struct{}         // closed after the next round; nil without a waiter
 	over    bool                  // Run has returned
 }
 
@@ -89,14 +88,14 @@ func (m *Meeting) Run(ctx context.Context) error {
 		want := 0
 		switch {
 		case len(m.h.Network().Peers()) == 0:
-			due = now // nobody to ask, which does not count against the topic
+			due = now // no connection at all, which does not count against the topic
 		case have < meetPeers && !now.Before(due), have == 0 && m.awaited() && now.Sub(last) >= firstPause:
 			want = meetPeers
 		case have >= meetPeers && !now.Before(heal):
 			want = have + 1
 		}
 		if want == 0 {
-			m.answer() // somebody is there, or nobody was a moment ago
+			m.answer() // a peer is connected, or the last round found none
 			select {
 			case <-ctx.Done():
 				return nil
@@ -250,14 +249,14 @@ func (m *Meeting) keep(id peer.ID) {
 	m.kept = append(m.kept, id)
 }
 
-// drop gives up one that is protected. Its connection stays for as long as anybody has a use for it.
+// drop removes the protection of a peer. Its connection stays while other protocols use it.
 func (m *Meeting) drop(i int) {
 	m.h.ConnManager().Unprotect(m.kept[i], m.tag)
 	m.kept = slices.Delete(m.kept, i, i+1)
 	m.held.Add(-1)
 }
 
-// refresh gives up those that left the topic.
+// refresh drops the peers that left the topic.
 func (m *Meeting) refresh() {
 	if len(m.kept) == 0 {
 		return
@@ -270,7 +269,7 @@ func (m *Meeting) refresh() {
 	}
 }
 
-// awaited reports whether somebody waits for a peer.
+// awaited reports whether a caller waits for a peer.
 func (m *Meeting) awaited() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -114,8 +114,8 @@ func validate[T any](g *Gossip, decode func(from, via peer.ID, data []byte) (T, 
 	}
 }
 
-// Publish signs data and sends it to the topic. It must pass the topic's own decoder. No error does not
-// mean that anybody heard it; see [Topic.Peers].
+// Publish signs data and sends it to the topic. The data must pass the topic's own decoder. Success does not imply
+// delivery; see [Topic.Peers].
 func (t *Topic[T]) Publish(ctx context.Context, data []byte) error {
 	if len(data) > MaxMessage {
 		return fmt.Errorf("publishing: %w: %d bytes, at most %d", ErrTooLarge, len(data), MaxMessage)
@@ -173,7 +173,7 @@ func waitFor(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// Dropped counts the accepted messages that were dropped because nobody called Next in time.
+// Dropped counts the accepted messages that were dropped because Next was not called in time.
 func (t *Topic[T]) Dropped() uint64 { return t.g.counts.slowOf(t.name) }
 
 // Close leaves the topic; waiting calls of Next return ErrClosed.

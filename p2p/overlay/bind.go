@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
-// A member is the endpoint that WireGuard knows of it, whatever the path.
+// A member is its own WireGuard endpoint, on every path.
 var (
 	_ conn.Bind     = (*bind)(nil)
 	_ conn.Endpoint = (*member)(nil)

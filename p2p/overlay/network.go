@@ -195,12 +195,12 @@ func (n *Network) portFor(to netip.Addr) port.Port {
 // target is for whom a datagram is.
 type target struct {
 	kind   int
-	device *Device // nil: nobody
+	device *Device // nil: no recipient
 	member *member // nil: not known yet
 	runs   bool    // the next datagram may be for the same one
 }
 
-// whose finds the recipient of a datagram. Kind is kindOther for QUIC's.
+// whose returns the recipient of a datagram. Kind is kindOther for QUIC's datagrams.
 func (n *Network) whose(p []byte) target {
 	kind := wire.KindOf(p)
 	switch kind {

@@ -38,14 +38,14 @@ const (
 	pingLife = 5 * time.Second
 	// probeQueue is how many probes wait for a device; more are dropped.
 	probeQueue = 256
-	// answerRate bounds the pongs a second for one member: a recorded ping can be sent again by anybody.
+	// answerRate bounds the pongs a second for one member, since a recorded ping can be replayed.
 	answerRate = 64
 )
 
 // mtuLadder are the sizes that are tried, the largest first.
 var mtuLadder = []int{1420, 1400, 1380, 1360, 1320, wire.DefaultMTU}
 
-// probe is one that has come.
+// probe is a received probe.
 type probe struct {
 	b    []byte
 	m    *member
@@ -59,7 +59,7 @@ type probing struct {
 	extra map[netip.AddrPort]bool // addresses that pings of the member came from
 	told  []netip.AddrPort        // addresses that it said it is at
 
-	unproven *rate.Limiter // pings to addresses that it was not heard from
+	unproven *rate.Limiter // pings to unproven addresses
 
 	rtt      time.Duration // of the direct path
 	missed   int           // pings since the last pong on it
@@ -100,7 +100,7 @@ type ping struct {
 	round uint64
 }
 
-// heard queues a probe; it does not keep p.
+// heard queues a probe. It does not retain p.
 func (d *Device) heard(p []byte, m *member, from route) {
 	select {
 	case d.probes <- probe{bytes.Clone(p), m, from}:

@@ -187,7 +187,7 @@ func (c *carrier) open() (network.Stream, error) {
 func (c *carrier) pour(s network.Stream) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	// The member sends nothing back; a read that ends says that it has closed the stream.
+	// The member sends nothing back; a read ends when it has closed the stream.
 	over := make(chan struct{})
 	go func() {
 		defer close(over)

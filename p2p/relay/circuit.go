@@ -27,8 +27,8 @@ import (
 func (s *Service) connect(st network.Stream, req *pb.HopMessage, answered func()) {
 	client := st.Conn().RemotePeer()
 	if relayed(st.Conn().RemoteMultiaddr()) {
-		// Circuits over circuits over circuits would cost everybody and serve nobody.
-		s.refuse(st, pb.Status_PERMISSION_DENIED, "asked over a relayed connection")
+		// Nested circuits would cost every relay on the path without a benefit.
+		s.refuse(st, pb.Status_PERMISSION_DENIED, "request over a relayed connection")
 		return
 	}
 	target, err := util.PeerToPeerInfoV2(req.GetPeer())

@@ -16,8 +16,7 @@ type Limits struct {
 	Data     int64
 	Duration time.Duration // how long one circuit may live; DefaultDuration, negative: no limit
 	Circuits int           // open circuits in all; DefaultCircuits
-	// PerPeer bounds the open circuits that one peer may have requested, and those that lead to one peer. 0 means
-	// DefaultPerPeer.
+	// PerPeer bounds the open circuits from one peer, and to one peer. 0 means DefaultPerPeer.
 	PerPeer      int
 	Reservations int // peers that keep a place to be reached at; DefaultReservations
 	PerIP        int // reservations from one address: a farm behind one router; DefaultPerIP
@@ -38,7 +37,7 @@ const (
 	// perASN is how many reservations may come from one IPv6 provider, as in libp2p: unless one address may have more.
 	perASN = 32
 
-	// maxCircuits bounds the memory of a relay whatever its configuration says: two buffers and two streams each.
+	// maxCircuits bounds the memory of a relay, regardless of its configuration: two buffers and two streams each.
 	maxCircuits = 4096
 	// maxRate is more than any network card carries; the bytes carried at once have to be counted in an int.
 	maxRate = 1 << 40

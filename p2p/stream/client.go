@@ -190,7 +190,7 @@ func open(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID, req pro
 	}
 	c := &call{s: s, stop: context.AfterFunc(ctx, func() { _ = s.Reset() })}
 	if _, err := s.Write(frame); err != nil {
-		// A peer may refuse before it has read the request: its answer says more than the broken pipe.
+		// A peer may refuse before it has read the request. Its answer is more specific than the broken pipe.
 		if _, _, answered := readAnswer(s, maxRefusal); isAnswer(answered) {
 			err = answered
 		}
@@ -238,7 +238,7 @@ func isAnswer(err error) bool {
 		errors.Is(err, ErrInternal) || errors.Is(err, ErrBadReply) || errors.Is(err, ErrTooLarge)
 }
 
-// cut says of an error that is no answer that a relay carried its stream.
+// cut marks an error as relayed if a relay carried its stream, unless the error is an answer.
 func cut(s network.Stream, err error) error {
 	if isAnswer(err) {
 		return err

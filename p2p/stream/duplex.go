@@ -154,7 +154,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// told keeps io.EOF as it is and names the rest: an error that wraps io.EOF is the connection's end, not the stream's.
+// told returns io.EOF unchanged and wraps other errors. An error that wraps io.EOF is the connection's end, not the
+// stream's.
 func (c *Conn) told(err error) error {
 	if err == nil || err == io.EOF {
 		return err

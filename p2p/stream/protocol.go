@@ -106,7 +106,7 @@ type Transfer[Req, Head proto.Message] struct {
 }
 
 // Limits bound the load of the answering side. Zero values mean the defaults above. A stream counts once its request is
-// read. On a host that knows the standing of its peers, places are given by standing (see package admit).
+// read. On a host with standings of its peers, places depend on the standing (see package admit).
 type Limits struct {
 	Concurrent int // streams answered at a time; the next is refused with CodeBusy
 	PerPeer    int // streams of one remote peer, whether read or answered

@@ -148,8 +148,8 @@ func (t Transfer[Req, Head]) Serve(
 	})
 }
 
-// sendBody writes the announced size and exactly so many bytes; the head is already sent, so that every
-// error leaves only the reset.
+// sendBody writes the announced size and exactly that number of bytes. The head is already sent, so after an error only
+// a reset is possible.
 func sendBody(s stream, body io.Reader, size int64, stall time.Duration) error {
 	if _, err := s.Write(binary.BigEndian.AppendUint64(nil, uint64(size))); err != nil {
 		return &broken{err}
@@ -178,7 +178,7 @@ type stream struct {
 	start func() error // takes a place to be answered, once the request is in
 }
 
-// broken is an error after which nothing can be sent to the caller any more.
+// broken is an error after which no answer can be sent to the caller.
 type broken struct{ error }
 
 func (b *broken) Unwrap() error { return b.error }

@@ -31,9 +31,10 @@ const (
 	leastNewFlows = 10
 )
 
-// Budget bounds the memory of the flows of all stacks of a peer. A stack takes memory while there is some. Then a stack
-// that holds less takes it from the one that holds most, whose longest idle flow is cut. So none can keep another below
-// its share, which is the budget divided by the stacks. New flows a second are divided alike.
+// Budget bounds the memory of the flows of all stacks of a peer. A stack takes memory while some is free. After that, a
+// stack that holds less takes it from the stack that holds most, by cutting its longest idle flow. So no stack can keep
+// another below its share, which is the budget divided by the number of stacks. New flows a second are divided in the
+// same way.
 type Budget struct {
 	max, wide int64
 	mu        sync.Mutex
@@ -47,7 +48,7 @@ type share struct {
 	wide int // flows
 }
 
-// NewBudget makes a budget of so many bytes.
+// NewBudget returns a budget of the given bytes.
 func NewBudget(bytes int64) *Budget {
 	return &Budget{max: bytes, wide: 2*wideBuffer + wideRead().counts + wideWrite().counts + copyBytes,
 		stacks: map[*Stack]*share{}}

@@ -61,7 +61,7 @@ type Directory interface {
 	Name(netip.Addr) string
 }
 
-// nobody is the directory of no cluster.
+// nobody is a Directory without names.
 type nobody struct{}
 
 func (nobody) Addresses(string) []netip.Addr { return nil }

@@ -293,7 +293,7 @@ func flat(pkt *stack.PacketBuffer) []byte {
 	return b
 }
 
-// Close cuts every flow and returns when nothing of the stack runs any more.
+// Close cuts every flow, and returns when all goroutines of the stack have ended.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	if s.closed {

@@ -27,7 +27,7 @@ type flowKey struct {
 	to   netip.AddrPort
 }
 
-// flow is a TCP connection or a UDP pair, from its first packet until nothing of it is held any more.
+// flow is a TCP connection or a UDP pair, from its first packet until its memory is released.
 type flow struct {
 	key  flowKey
 	last atomic.Int64 // when something moved, Unix nanoseconds
@@ -76,7 +76,7 @@ func (f *flow) release() {
 
 func (f *flow) moved() { f.last.Store(time.Now().UnixNano()) }
 
-// target is where a packet wants to go.
+// target is the destination of a packet.
 func target(id stack.TransportEndpointID) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(id.LocalAddress.As4()), id.LocalPort)
 }
@@ -85,8 +85,8 @@ func keyOf(tcp bool, id stack.TransportEndpointID) flowKey {
 	return flowKey{tcp: tcp, from: id.RemotePort, to: target(id)}
 }
 
-// begin adds a new flow to the table, if there is room. A flow that is there already is no new one: fresh is false. It
-// is called by one goroutine at a time, the one that delivers packets, as Close waits for it.
+// begin adds a flow to the table, if there is room. Fresh is false if the flow exists already. Only the goroutine that
+// delivers packets calls begin, since Close waits for it.
 func (s *Stack) begin(key flowKey) (why Reason, fresh, open bool) {
 	idle := s.cfg.Limits.IdleUDP
 	if key.tcp {
@@ -287,7 +287,7 @@ func (s *Stack) drain(f *flow, ep tcpip.Endpoint) {
 	ep.Abort()
 }
 
-// watched is a connection of the container's that says when something moves.
+// watched is a connection of the container's that reports its activity.
 type watched struct {
 	*gonet.TCPConn
 	moved func()

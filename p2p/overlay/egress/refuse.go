@@ -94,7 +94,7 @@ func (r *refusals) add(why Reason, target netip.AddrPort, name string) {
 	}
 }
 
-// tell logs the refusals of a window and begins the next; r.mu is held.
+// tell logs the refusals of a window and begins the next window. r.mu is held.
 func (r *refusals) tell(why Reason, now time.Time) {
 	w := &r.open[why]
 	r.log.Warn("egress refused", "reason", why.String(), "times", w.count, "targets", len(w.targets), "last", w.last)
@@ -112,7 +112,7 @@ func (r *refusals) flush() {
 	}
 }
 
-// sum is how often by reason; those that never were are left out.
+// sum returns the count by reason, without zeros.
 func (r *refusals) sum() map[Reason]uint64 {
 	out := map[Reason]uint64{}
 	for why := range reasons {

@@ -43,7 +43,7 @@ func New[M any]() *Index[M] {
 	return &Index[M]{byIndex: make(map[uint32]*Entry[M]), byTag: make(map[wire.Tag]*Entry[M])}
 }
 
-// NewEntry returns the entry of a member, in no index yet, whose probes have a tag.
+// NewEntry returns an entry for a member with the tag of its probes. The entry is in no index yet.
 func NewEntry[M any](m M, tag wire.Tag) *Entry[M] { return &Entry[M]{member: m, tag: tag} }
 
 // Add makes the probes of a member known.
@@ -96,7 +96,7 @@ func (x *Index[M]) Given(index uint32) (m M) {
 	return m
 }
 
-// Tagged returns the member whose probes have a tag, the zero M if there is none.
+// Tagged returns the member with the tag; the zero M if there is none.
 func (x *Index[M]) Tagged(tag wire.Tag) (m M) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

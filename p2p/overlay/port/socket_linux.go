@@ -28,7 +28,7 @@ const quicQueue = 1024
 type Socket struct {
 	*net.UDPConn
 	h   Handler
-	as  Port // itself, as the handler knows it
+	as  Port // itself, as passed to the handler
 	raw syscall.RawConn
 	six bool        // an IPv6 socket, which takes nothing else
 	gso atomic.Bool // one call may send a train
@@ -152,7 +152,7 @@ func (s *Socket) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetDeadline bounds QUIC's reads and everybody's writes.
+// SetDeadline bounds QUIC's reads and all writes.
 func (s *Socket) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }
