@@ -123,7 +123,7 @@ func (g Genesis) Draft() bool { return g.Program.IsZero() && !g.Free }
 // CheckPrice reports a price that is not 0 on a free network.
 func (g Genesis) CheckPrice(p Price) error {
 	if g.Free && p != 0 {
-		return Refuse(ReasonPrice, "network %s is free, its only price is 0, not %s",
+		return Refuse(ReasonPrice, "price on free network %s: got %s, want 0",
 			g.Network, Decimal(uint64(p), g.Decimals))
 	}
 	return nil

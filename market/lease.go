@@ -104,7 +104,7 @@ func (c LeaseCore) Validate() error {
 	case c.Payout.IsZero():
 		return malformed("lease payout", "not set")
 	case c.Buyer == c.Provider:
-		return malformed("lease provider", "buyer and provider are one")
+		return malformed("lease provider", "same key as the buyer")
 	case c.Start >= c.End || uint64(c.End-c.Start) > MaxLeaseSlots:
 		return malformed("lease end", "runs from slot %d to %d", c.Start, c.End)
 	case c.Successor() && c.ActivateBefore != c.Start:

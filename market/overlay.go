@@ -76,7 +76,7 @@ func CheckMember(d sign.Domain, l Lease, hold HoldID, key OverlayKey) error {
 		return err
 	}
 	if l.Core.Nonce != OverlayNonce(hold, key) {
-		return malformed("member's lease", "it was not signed for overlay key %s… under hold %s",
+		return malformed("member's lease", "not signed for overlay key %s… under hold %s",
 			key.String()[:8], hold.Short())
 	}
 	return nil

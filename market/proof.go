@@ -84,7 +84,7 @@ func UnmarshalShown(b []byte, root sign.Hash) ([]Shown, error) {
 		at := b[i*shownSize:]
 		list[i] = Shown{UnitID(at[:sign.HashSize]), sign.Hash(at[sign.HashSize:shownSize])}
 		if i > 0 && list[i].Unit.Compare(list[i-1].Unit) <= 0 {
-			return nil, malformed("units shown", "they are not in order")
+			return nil, malformed("units shown", "not in ascending order")
 		}
 	}
 	got, err := ProofRoot(list)

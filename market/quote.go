@@ -82,7 +82,7 @@ func (q Quote) CheckOffer(o Offer) error {
 	if q.Provider != o.Provider || q.Class != o.Class || q.Model != o.Model || q.Capability != o.Capability ||
 		q.Simulated != o.Simulated {
 		return malformed("quote",
-			"it is for %s of class %s by %s; the offer beside it is another one, for %s of class %s by %s",
+			"got %s of class %s by %s; its offer is for %s of class %s by %s",
 			q.Hardware(), q.Class, q.Provider.Short(), o.Hardware(), o.Class, o.Provider.Short())
 	}
 	return nil

@@ -110,7 +110,7 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 			"and gets another within a minute; try again then"
 	case ReasonGone:
 		d.Text = fmt.Sprintf("peer %s answered and then broke off", p)
-		d.Advice = "try again; if it stays so, its machine or the path to it is overloaded"
+		d.Advice = "try again; if this persists, its machine or the path to it is overloaded"
 	default:
 		d.Text = fmt.Sprintf("peer %s does not answer at any of its addresses", p)
 		d.Advice = "it is offline, or behind a firewall without a relay; " +
@@ -196,13 +196,13 @@ func relayTrouble(err error) string {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "NO_RESERVATION"):
-		return "it has no place at the relay that its address names"
+		return "no reservation at the relay in its address"
 	case strings.Contains(text, "RESOURCE_LIMIT_EXCEEDED"):
-		return "the relay carries as many connections as it is willing to"
+		return "the relay is full"
 	case strings.Contains(text, "PERMISSION_DENIED"):
 		return "the relay refuses to carry this connection"
 	case strings.Contains(text, "CONNECTION_FAILED"):
-		return "the relay is there and does not reach it"
+		return "the relay cannot reach the peer"
 	}
 	return "the relays do not answer"
 }

@@ -202,12 +202,12 @@ func (j *joiner) known() (addrs []string, peers int) {
 func (j *joiner) warn() {
 	tried, known := j.known()
 	if known == 0 {
-		j.h.log.Warn("connected to no peer, and none to join by is known", "advice",
+		j.h.log.Warn("connected to no peer, and no bootstrap peer is known", "advice",
 			"name one under bootstrap in config.yaml, unless others join by this one")
 		return
 	}
-	j.h.log.Warn("connected to no peer: none to join by answers", "tried", tried, "known", known,
-		"advice", "check bootstrap in config.yaml and this machine's network; the peer goes on trying")
+	j.h.log.Warn("connected to no peer: no bootstrap peer answers", "tried", tried, "known", known,
+		"advice", "check bootstrap in config.yaml and this machine's network; the peer keeps trying")
 }
 
 // jitter spreads d by a fifth, so that peers started together do not dial together.

@@ -164,7 +164,7 @@ func (h *Host) serve() error {
 		Find: func(ctx context.Context, target peer.ID) (peer.AddrInfo, error) {
 			find := h.find.Load()
 			if find == nil {
-				return peer.AddrInfo{}, errors.New("nothing to look peers up with")
+				return peer.AddrInfo{}, errors.New("no peer lookup configured")
 			}
 			return (*find)(ctx, target)
 		},

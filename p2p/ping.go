@@ -169,7 +169,7 @@ func (h *Host) ping(ctx context.Context, r *PingResult, rounds int) (again bool,
 			_, err = io.ReadFull(s, got[:])
 		}
 		if err == nil && got != sent {
-			err = errors.New("the echo is another")
+			err = errors.New("echo: differs from the request")
 		}
 		if err == nil {
 			rtt := time.Since(began)

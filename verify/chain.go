@@ -108,9 +108,9 @@ func (c Chain) check(r *ReceiptCore) *RuleError {
 	case broke != nil:
 		return broke
 	case r.Cumulative != cumulative:
-		return broken(RuleCumulative, "%d for %d slots, the rate gives %d", r.Cumulative, r.To-start, cumulative)
+		return broken(RuleCumulative, "%d for %d slots, want by the rate %d", r.Cumulative, r.To-start, cumulative)
 	case r.Amount != cumulative-c.last.Cumulative:
-		return broken(RuleAmount, "%d for slots %d to %d, the rate gives %d",
+		return broken(RuleAmount, "%d for slots %d to %d, want by the rate %d",
 			r.Amount, r.From, r.To, cumulative-c.last.Cumulative)
 	case r.Cumulative > c.lease.Cap:
 		return broken(RuleCap, "%d is over the cap of %d", r.Cumulative, c.lease.Cap)
@@ -146,9 +146,9 @@ func (c Chain) identity(r *ReceiptCore) *RuleError {
 func (c Chain) slots(r *ReceiptCore) *RuleError {
 	switch {
 	case c.last.Seq > 0 && r.From != c.last.To:
-		return broken(RuleFrom, "begins at slot %d, the one before ended at %d", r.From, c.last.To)
+		return broken(RuleFrom, "begins at slot %d, want %d", r.From, c.last.To)
 	case c.last.Seq == 0 && (r.From < c.lease.Start || r.From > c.lease.ActivateBefore):
-		return broken(RuleFrom, "begins at slot %d, allowed is %d to %d", r.From, c.lease.Start, c.lease.ActivateBefore)
+		return broken(RuleFrom, "begins at slot %d, want %d to %d", r.From, c.lease.Start, c.lease.ActivateBefore)
 	case r.To < r.From || r.To == r.From && !r.Final():
 		return broken(RuleTo, "slots %d to %d", r.From, r.To)
 	case r.To > c.lease.End:

@@ -67,7 +67,7 @@ func CheckConflict(d sign.Domain, c Conflict) error {
 	case order == 0:
 		return broken(RuleDifferent, "both receipts are of lease %s", c.A.Lease.Short())
 	case order > 0:
-		return malformed("conflict", "the receipt of the lease with the lower id comes first")
+		return malformed("conflict", "receipts: not in ascending order of lease ids")
 	case max(c.A.From, c.B.From) >= min(c.A.To, c.B.To):
 		return broken(RuleOverlap, "slots %d to %d and %d to %d", c.A.From, c.A.To, c.B.From, c.B.To)
 	}

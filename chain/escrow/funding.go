@@ -114,7 +114,7 @@ func CheckFunding(
 		return 0, ErrRetired
 	}
 	if landed = market.Slot(t.Opened); landed > core.ActivateBefore {
-		return 0, fmt.Errorf("%w: slot %d, it had to be by %d", ErrLate, landed, core.ActivateBefore)
+		return 0, fmt.Errorf("%w: slot %d, want by %d", ErrLate, landed, core.ActivateBefore)
 	}
 	return landed, nil
 }
@@ -130,7 +130,7 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 	case e.State != account.EscrowOpen:
 		return ErrRefunded
 	case uint64(core.End)+net.Margin() < uint64(core.End) || uint64(core.End)+net.Margin() > e.Deadline:
-		return fmt.Errorf("%w: slot %d, the lease ends at %d and %d slots more must be left",
+		return fmt.Errorf("%w: slot %d: the lease ends at %d, with %d more slots required",
 			ErrDeadline, e.Deadline, core.End, net.Margin())
 	case e.Outstanding+e.Fee < e.Fee || uint64(view.Vault) < e.Outstanding+e.Fee:
 		return fmt.Errorf("%w: %d, and owes %d", ErrVault, view.Vault, e.Outstanding+e.Fee)

@@ -45,7 +45,7 @@ const (
 // their earnings in them.
 func CheckWindows(p account.Params) error {
 	if p.ResponseSlots < MinResponseSlots {
-		return fmt.Errorf("%w: %d slots for a provider to claim when its lease is retired, at least %d are needed",
+		return fmt.Errorf("%w: response slots: got %d, want at least %d",
 			ErrWindows, p.ResponseSlots, MinResponseSlots)
 	}
 	return nil

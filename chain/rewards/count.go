@@ -124,7 +124,7 @@ func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
 			return Tally{}, fmt.Errorf("%w: certificate of window %d: epoch %d has windows %d to %d",
 				ErrCertificates, of.Window, e.Number, e.From, e.To-1)
 		case i > 0 && cs[i-1].Target().Window >= of.Window:
-			return Tally{}, fmt.Errorf("%w: window %d counts twice, or they are not in order",
+			return Tally{}, fmt.Errorf("%w: window %d: duplicate, or not in order",
 				ErrCertificates, of.Window)
 		}
 		h := c.Hash()

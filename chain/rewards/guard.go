@@ -108,7 +108,7 @@ func (t Table) CompareGuarded(mine []Guarded) (unseen []Claim, err error) {
 	}
 	for k, sum := range sums {
 		if has[k] < sum-sum/shortBy {
-			return nil, fmt.Errorf("%w: claims under the word of guardian %s come to %d, the table has %d of it",
+			return nil, fmt.Errorf("%w: claims of guardian %s: got %d, the table has %d",
 				ErrShort, k.Short(), sum, has[k])
 		}
 	}

@@ -101,7 +101,7 @@ func UnmarshalTable(b []byte) (Table, error) {
 			return Table{}, fmt.Errorf("%w: unit %s passed %d windows", ErrTable, l.Unit.Short(), windows)
 		}
 		if k := len(t.Lines); k > 0 && t.Lines[k-1].UnitKey.Compare(l.UnitKey) >= 0 {
-			return Table{}, fmt.Errorf("%w: unit %s stands twice, or not in order", ErrTable, l.Unit.Short())
+			return Table{}, fmt.Errorf("%w: unit %s: duplicate, or not in order", ErrTable, l.Unit.Short())
 		}
 		t.Lines = append(t.Lines, l)
 	}
@@ -147,7 +147,7 @@ func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 	}
 	for k, m := range known {
 		if m.weight() > 0 {
-			return nil, fmt.Errorf("%w: unit %s of %s is not in it", ErrShort, k.Unit.Short(), k.Provider.Short())
+			return nil, fmt.Errorf("%w: unit %s of %s: missing", ErrShort, k.Unit.Short(), k.Provider.Short())
 		}
 	}
 	return unseen, nil
@@ -303,7 +303,7 @@ func UnmarshalAward(source uint8, epoch uint64, b []byte) (Award, error) {
 			return Award{}, fmt.Errorf("%w: amounts that do not add up", market.ErrMalformed)
 		}
 		if n := len(a.Payees); n > 0 && bytes.Compare(a.Payees[n-1].Wallet[:], p.Wallet[:]) >= 0 {
-			return Award{}, fmt.Errorf("%w: wallet %s stands twice, or not in order", market.ErrMalformed, p.Wallet)
+			return Award{}, fmt.Errorf("%w: wallet %s: duplicate, or not in order", market.ErrMalformed, p.Wallet)
 		}
 		a.Payees = append(a.Payees, p)
 	}

@@ -67,7 +67,7 @@ func blockFrom(ctx context.Context, c *rpc.Client, from market.Slot) (chain.Bloc
 	}
 	slot := (*slots)[0]
 	if slot < uint64(from) || len(*slots) > 1 {
-		return chain.Block{}, fmt.Errorf("slots %v where one from %d on was asked for: %w",
+		return chain.Block{}, fmt.Errorf("slots %v: want one from %d on: %w",
 			clipSlots(*slots), from, chain.ErrMalformed)
 	}
 	rewards, version := false, uint64(0)

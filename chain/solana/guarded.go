@@ -105,16 +105,16 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 		case sign.Key(by) == at && claims < 0:
 			claims = i
 		case sign.Key(by) == at || !slices.Contains(harmless, by):
-			return no("it calls more than one thing")
+			return no("more calls than one claim")
 		}
 	}
 	if claims < 0 {
-		return no("it calls something else")
+		return no("no call of the program")
 	}
 	call, ed, err := program.ParseCall(at, calls[claims])
 	c, ok := call.(program.Claim)
 	if err != nil || !ok || c.Network != network || ed < 0 || ed >= len(calls) {
-		return no("it is no claim of this network")
+		return no("not a claim of this network")
 	}
 	signed, ok := svm.ParseSigned(calls[ed])
 	if !ok || len(signed.Message) < verify.VoucherSize {
@@ -132,7 +132,7 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 	}
 	g := rewards.Guarded{Mint: c.Mint, Net: before - after, Keys: signed.Keys}
 	if !g.Counts() {
-		return no("one key signed")
+		return no("voucher with one key")
 	}
 	return g, nil
 }

@@ -64,7 +64,7 @@ func (l *Accounts) whole(
 			return s, err
 		}
 	}
-	return cluster.Sight{}, fmt.Errorf("it changes while its %d tranches are read; try again: %w",
+	return cluster.Sight{}, fmt.Errorf("escrow: changed during the read of its %d tranches; try again: %w",
 		len(tranches), chain.ErrDown)
 }
 

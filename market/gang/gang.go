@@ -173,7 +173,7 @@ func (s *step) forming() bool { return s.gang.state < Running }
 func (s *step) clock() {
 	g := &s.gang
 	if s.forming() && !g.params.Deadline.After(s.now.Time) {
-		s.fail(market.Refuse(market.ReasonTimeout, "not formed by its deadline%s", s.missing()))
+		s.fail(market.Refuse(market.ReasonTimeout, "not complete by the deadline%s", s.missing()))
 	}
 	for i := range g.seats {
 		if seat := g.seats[i]; s.forming() && seat.Phase.waiting() && !seat.deadline.After(s.now.Time) {
@@ -277,7 +277,7 @@ func (s *step) pay() {
 		seat := g.seats[i]
 		if seat.Phase == PhaseSigned && s.forming() &&
 			uint64(s.now.Slot)+g.params.FundingSlots > uint64(seat.ActivateBefore) {
-			s.drop(i, market.Refuse(market.ReasonUnfunded, "its lease has to be funded by slot %d, it is slot %d",
+			s.drop(i, market.Refuse(market.ReasonUnfunded, "lease: funding deadline: slot %d, now slot %d",
 				seat.ActivateBefore, s.now.Slot), true)
 		}
 	}

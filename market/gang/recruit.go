@@ -85,7 +85,7 @@ func (s recruiter) recruited(ev Recruited) {
 	for i := range g.seats {
 		seat := g.seats[i]
 		if seat.slow && seat.Phase < PhaseActivating && len(g.spares) > 0 && s.forming() {
-			s.drop(i, market.Refuse(market.ReasonTimeout, "slow while %s, and another provider was there",
+			s.drop(i, market.Refuse(market.ReasonTimeout, "slow while %s; replaced by another provider",
 				seat.Phase), true)
 		}
 	}
@@ -130,7 +130,7 @@ func (s recruiter) lapses(seat *Seat) bool {
 func (s recruiter) renew(i int) {
 	g := &s.gang
 	old := g.seats[i]
-	s.giveUp(i, true, "the hold would lapse before every rank has one")
+	s.giveUp(i, true, "hold: expires before every rank is held")
 	g.seats[i] = Seat{Rank: old.Rank, Provider: old.Provider, Hold: s.nextHold(i), Phase: PhaseAsked, after: old.Hold,
 		deadline: s.now.Time.Add(g.params.ReleaseTimeout)}
 }

@@ -18,7 +18,7 @@ func (s *step) drop(i int, why *market.Refusal, release bool) {
 	if s.fill(i) || s.recruits() {
 		return
 	}
-	s.fail(market.Refuse(market.ReasonUnanswered, "rank %d found no provider, %d tried; the last one, %s: %s",
+	s.fail(market.Refuse(market.ReasonUnanswered, "rank %d: no provider, %d tried; last, %s: %s",
 		seat.Rank, g.attempts[i], seat.Provider.Short(), why))
 }
 

@@ -54,7 +54,7 @@ func parseImagePattern(text string) (pattern, error) {
 	}
 	repo, digest, at := strings.Cut(text, "@")
 	if at && !digestForm(digest) {
-		return pattern{}, fmt.Errorf("after @ comes a digest, sha256: and 64 hexadecimal digits")
+		return pattern{}, fmt.Errorf("digest after @: want sha256: and 64 hexadecimal digits")
 	}
 	if _, err := path.Match(repo, ""); err != nil || strings.ContainsAny(repo, " \t\n") || repo == "" {
 		return pattern{}, fmt.Errorf("is not a pattern of repositories, such as docker.io/library/*")

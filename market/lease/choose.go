@@ -33,7 +33,7 @@ func (b Book) Quote(now Now, o market.Order, backing *Backing) (Quoted, *market.
 		room = min(room, most-n.live)
 	}
 	if room < 1 {
-		return Quoted{}, market.Refuse(market.ReasonLimit, "too many holds are open already")
+		return Quoted{}, market.Refuse(market.ReasonLimit, "too many open holds")
 	}
 	backed, refusal := b.backed(o, class, b.limits.Asks[class], backing)
 	if refusal != nil {

@@ -91,7 +91,7 @@ func (l Limits) feasible(now Now, o market.Order) *market.Refusal {
 			market.DurationText(o.Slots, l.MinSlots, l.MaxSlots, l.SlotMillis))
 	}
 	if l.Stake < o.MinStake {
-		return market.Refuse(market.ReasonStake, "stake %s, the order asks %s",
+		return market.Refuse(market.ReasonStake, "stake: got %s, want %s",
 			market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))
 	}
 	return nil
@@ -114,7 +114,7 @@ func (l Limits) sold(c market.Class) []market.Class {
 // checkPrice refuses a price below the ask of the class.
 func (l Limits) checkPrice(c market.Class, price market.Price) *market.Refusal {
 	if ask := l.Asks[c]; ask > price {
-		return market.Refuse(market.ReasonPrice, "price %s is under the %s asked here", l.money(price), l.money(ask))
+		return market.Refuse(market.ReasonPrice, "price: got %s, want at least %s", l.money(price), l.money(ask))
 	}
 	return nil
 }

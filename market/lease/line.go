@@ -139,7 +139,7 @@ func (s *step) supervise(ev Supervised) {
 func (s *step) extend(ev ExtendRequested) {
 	r := s.book.records.lease(ev.Lease)
 	if r == nil || r.Peer() != ev.By {
-		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "this buyer has no such lease here"))
+		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease of this buyer"))
 		return
 	}
 	if next := s.book.records.next(r.Lease); next != nil {
@@ -148,14 +148,14 @@ func (s *step) extend(ev ExtendRequested) {
 			s.refuse(next.ID, market.Refuse(market.ReasonConflict, "this lease was extended already, until slot %d",
 				next.Core.End))
 		case !next.State.Live():
-			s.refuse(next.ID, market.Refuse(market.ReasonHold, "this extension is over: %s", next.EndReason))
+			s.refuse(next.ID, market.Refuse(market.ReasonHold, "extension: ended: %s", next.EndReason))
 		default:
 			s.emit(AnswerExtended{next.ID, *next.Core})
 		}
 		return
 	}
 	if r.State != Active {
-		s.refuse(r.ID, market.Refuse(market.ReasonHold, "the lease is %s, only an active one can be extended", r.State))
+		s.refuse(r.ID, market.Refuse(market.ReasonHold, "lease: %s, want active", r.State))
 		return
 	}
 	if refusal := s.book.checkSuccessor(r, ev); refusal != nil {
@@ -203,7 +203,7 @@ func (b Book) checkSuccessor(r *Record, ev ExtendRequested) *market.Refusal {
 	case !sold:
 		return market.Refuse(market.ReasonClass, "class %s is no longer sold here", r.Class)
 	case ask > r.Price:
-		return market.Refuse(market.ReasonPrice, "the lease is at %s, by now %s is asked",
+		return market.Refuse(market.ReasonPrice, "price of the lease: got %s, want at least %s",
 			l.money(r.Price), l.money(ask))
 	}
 	for _, id := range r.Units {
@@ -246,9 +246,9 @@ func (s *step) lapse(r *Record, reason string) {
 	}
 	switch next.State {
 	case Signed:
-		s.finish(*next, Released, "the lease before it ended: "+reason)
+		s.finish(*next, Released, "preceding lease: ended: "+reason)
 	case Active:
-		s.end(*next, "the lease before it ended: "+reason)
+		s.end(*next, "preceding lease: ended: "+reason)
 	case Held, Ending, Ended, Released, Void:
 	}
 }

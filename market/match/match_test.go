@@ -40,10 +40,10 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 		detail string
 		change func(*market.Order, *match.Candidate)
 	}{
-		{market.ReasonOwn, "it is the buyer's own", func(o *market.Order, c *match.Candidate) { o.Buyer = c.Offer.Provider }},
-		{market.ReasonExcluded, "the order excludes it", func(o *market.Order, c *match.Candidate) { o.Exclude = []sign.Key{key(5), c.Offer.Provider} }},
-		{market.ReasonExpired, "its offer or quote expired 1s ago", func(_ *market.Order, c *match.Candidate) { c.Offer.Expires = now.Add(-time.Second) }},
-		{market.ReasonNotYet, "its offer begins in 1s", func(_ *market.Order, c *match.Candidate) { c.Offer.NotBefore = now.Add(time.Second) }},
+		{market.ReasonOwn, "provider: the buyer itself", func(o *market.Order, c *match.Candidate) { o.Buyer = c.Offer.Provider }},
+		{market.ReasonExcluded, "provider: excluded by the order", func(o *market.Order, c *match.Candidate) { o.Exclude = []sign.Key{key(5), c.Offer.Provider} }},
+		{market.ReasonExpired, "offer or quote: expired 1s ago", func(_ *market.Order, c *match.Candidate) { c.Offer.Expires = now.Add(-time.Second) }},
+		{market.ReasonNotYet, "offer: begins in 1s", func(_ *market.Order, c *match.Candidate) { c.Offer.NotBefore = now.Add(time.Second) }},
 		{market.ReasonRegion, "region local is not among [eu us]", func(o *market.Order, _ *match.Candidate) { o.Regions = []market.Region{"eu", "us"} }},
 		{market.ReasonRuntime, "runtime docker is not offered, wasm are", func(o *market.Order, _ *match.Candidate) { o.Runtime = "docker" }},
 		{market.ReasonEgress, "this provider gives containers no way to the internet; pass the data as inputs", func(o *market.Order, _ *match.Candidate) {
@@ -64,7 +64,7 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 			c.Quote = &market.Quote{Order: o.ID, Provider: c.Offer.Provider, Class: "gpu/l4", Price: 30, Leases: 1, Region: "local", PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Minute)}
 		}},
 		{market.ReasonDuration, "13m20s asked, want 4s to 6m40s", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
-		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
+		{market.ReasonStake, "stake: got 0.00, want 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
 		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, _ *match.Candidate) { o.UnitsPer = 5 }},
 		{market.ReasonUnproven, "2 units asked for a lease, 1 have a fresh audit record: its record is not checked yet", func(o *market.Order, c *match.Candidate) {
 			o.UnitsPer, c.Shown.Units, c.Shown.Doubt = 2, 1, "its record is not checked yet"

@@ -338,13 +338,13 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	detail := ""
 	switch reason {
 	case market.ReasonOwn:
-		detail = "it is the buyer's own"
+		detail = "provider: the buyer itself"
 	case market.ReasonExcluded:
-		detail = "the order excludes it"
+		detail = "provider: excluded by the order"
 	case market.ReasonExpired:
-		detail = fmt.Sprintf("its offer or quote expired %s ago", time.Duration(q.now-r.expires)*time.Millisecond)
+		detail = fmt.Sprintf("offer or quote: expired %s ago", time.Duration(q.now-r.expires)*time.Millisecond)
 	case market.ReasonNotYet:
-		detail = fmt.Sprintf("its offer begins in %s", time.Duration(r.notBefore-q.now)*time.Millisecond)
+		detail = fmt.Sprintf("offer: begins in %s", time.Duration(r.notBefore-q.now)*time.Millisecond)
 	case market.ReasonRegion:
 		detail = fmt.Sprintf("region %s is not among %v", regionOf(c), o.Regions)
 	case market.ReasonEgress:
@@ -359,7 +359,7 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	case market.ReasonDuration:
 		detail = market.DurationText(o.Slots, r.minSlots, r.maxSlots, q.w.SlotMillis)
 	case market.ReasonStake:
-		detail = fmt.Sprintf("stake %s, the order asks %s", money(r.stake), money(uint64(o.MinStake)))
+		detail = fmt.Sprintf("stake: got %s, want %s", money(r.stake), money(uint64(o.MinStake)))
 	case market.ReasonReputation:
 		detail = fmt.Sprintf("reputation %.4f, at least %.4f is asked",
 			float64(r.reputation)/1e6, float64(q.w.MinReputation)/1e6)

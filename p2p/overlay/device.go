@@ -251,11 +251,11 @@ func (d *Device) checkMembers(list []Member) error {
 	for _, m := range list {
 		switch {
 		case !m.Address.Is4() || !d.cfg.Prefix.Contains(m.Address) || m.Address == d.cfg.Service:
-			return fmt.Errorf("%w: member address %s is not a free one in %s", ErrConfig, m.Address, d.cfg.Prefix)
+			return fmt.Errorf("%w: member address %s: not free, or not in %s", ErrConfig, m.Address, d.cfg.Prefix)
 		case (m.Key == d.pub) != (m.Address == d.cfg.Address):
 			return fmt.Errorf("%w: member %s has this member's key or address, but not both", ErrConfig, m.Address)
 		case keys[m.Key] || addrs[m.Address]:
-			return fmt.Errorf("%w: member %s is there twice, or its key", ErrConfig, m.Address)
+			return fmt.Errorf("%w: member %s: duplicate, or duplicate key", ErrConfig, m.Address)
 		case m.Peer.Validate() != nil:
 			return fmt.Errorf("%w: member %s is on no peer", ErrConfig, m.Address)
 		}

@@ -158,7 +158,7 @@ func (c *Config) check() error {
 	case !c.Prefix.Contains(c.Address):
 		return fmt.Errorf("%w: address %s is not in %s", ErrConfig, c.Address, c.Prefix)
 	case !c.Prefix.Contains(c.Service) || c.Service == c.Address:
-		return fmt.Errorf("%w: service address %s is not a free one in %s", ErrConfig, c.Service, c.Prefix)
+		return fmt.Errorf("%w: service address %s: not free, or not in %s", ErrConfig, c.Service, c.Prefix)
 	case c.MTU < wire.MinMTU || c.MTU > wire.MaxMTU:
 		return fmt.Errorf("%w: MTU %d is not in %d..%d", ErrConfig, c.MTU, wire.MinMTU, wire.MaxMTU)
 	}

@@ -242,7 +242,7 @@ func (n *Network) accept(s network.Stream) {
 func (n *Network) serve(s network.Stream) error {
 	if n.greeting.Add(1) > maxGreeting {
 		n.greeting.Add(-1)
-		return errors.New("too many at once")
+		return errors.New("too many streams")
 	}
 	_ = s.SetDeadline(time.Now().Add(helloTime))
 	from, to, err := wire.ReadHello(s)

@@ -42,7 +42,7 @@ func (s *Service) connect(st network.Stream, req *pb.HopMessage, answered func()
 	}
 	at := admit.NetworkOf(st.Conn().RemoteMultiaddr())
 	if !s.take(client, target.ID, at) {
-		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED, "as many circuits as this relay carries")
+		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED, "circuit limit of this relay reached")
 		return
 	}
 	defer s.release(client, target.ID, at)
@@ -180,7 +180,7 @@ func (s *Service) locate(ctx context.Context, client, target peer.ID, at netip.P
 	}
 	done, err := s.finding.take(ctx, client, at)
 	if err != nil {
-		return fmt.Errorf("waiting to look for the target: %w", err)
+		return fmt.Errorf("waiting for the lookup of the target: %w", err)
 	}
 	info, err := s.cfg.Find(ctx, target)
 	done()

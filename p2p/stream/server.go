@@ -257,12 +257,12 @@ func serve(
 			s.start = func() error {
 				if r := limits.Rates; r != nil {
 					if _, ok := r.Wait(s.from, standing, at, 1, time.Now(), 0); !ok {
-						return srv.busy("peer takes no more requests for now")
+						return srv.busy("peer accepts no more requests now")
 					}
 				}
 				place := srv.places.Take(standing, at)
 				if place == nil {
-					return srv.busy("peer is answering as many streams as it can")
+					return srv.busy("peer is at its limit of open streams")
 				}
 				free()
 				free = place
@@ -298,7 +298,7 @@ func (s *Server) admit(p peer.ID, standing admit.Standing, at netip.Prefix) (fre
 	}
 	if free = s.reading.Take(standing, at); free == nil {
 		s.done(p, func() {})
-		return nil, s.busy("peer is reading as many requests as it can")
+		return nil, s.busy("peer is at its limit of incoming requests")
 	}
 	return free, nil
 }

@@ -96,7 +96,7 @@ func (c *Cards) Check(now Window, tag sign.Hash, t Target) error {
 			continue
 		}
 		return broken(RuleCard,
-			"its card is also claimed by unit %s of %s, since an earlier window; it waits until both passed in one",
+			"card: also claimed by unit %s of %s since an earlier window; waiting until both pass in one",
 			x.unit.Short(), x.provider.Short())
 	}
 	return nil

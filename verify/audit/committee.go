@@ -57,7 +57,7 @@ func (r Roster) Check() error {
 	seen, some := map[sign.Key]bool{}, false
 	for _, m := range r {
 		if seen[m.Key] {
-			return fmt.Errorf("%w: %s is there twice", ErrRoster, m.Key.Short())
+			return fmt.Errorf("%w: %s: duplicate", ErrRoster, m.Key.Short())
 		}
 		seen[m.Key] = true
 		some = some || m.Weight > 0
@@ -140,7 +140,7 @@ func UnmarshalRoster(b []byte) (Roster, error) {
 	for ; len(b) > 0; b = b[MemberSize:] {
 		m := Member{sign.Key(b[:32]), sign.Key(b[32:64]), binary.LittleEndian.Uint64(b[64:])}
 		if n := len(r); n > 0 && slices.Compare(r[n-1].Key[:], m.Key[:]) >= 0 {
-			return nil, malformed("roster", "%s is there twice, or not in order", m.Key.Short())
+			return nil, malformed("roster", "%s: duplicate, or not in order", m.Key.Short())
 		}
 		r = append(r, m)
 	}

@@ -149,7 +149,7 @@ func (r Record) CheckInstant(i Instants, class market.Class) error {
 		saw++
 	}
 	if saw < need {
-		return because(RuleInstant, fmt.Errorf("%d of a committee of %d saw it begin in time, %d must: %w",
+		return because(RuleInstant, fmt.Errorf("%d of a committee of %d saw the audit begin in time, want %d: %w",
 			saw, r.Committee, need, why))
 	}
 	return nil

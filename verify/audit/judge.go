@@ -57,7 +57,7 @@ func (r Record) CheckClass(class market.Class, res market.Resources) error {
 		return because(RuleShape, err)
 	}
 	if r.Answer.Shape != shape || r.Answer.Walk != walk {
-		return broken(RuleShape, "asked %s and %s, a unit of %s is asked %s and %s",
+		return broken(RuleShape, "challenge of %s and %s, class %s has %s and %s",
 			r.Answer.Shape, r.Answer.Walk, class, shape, walk)
 	}
 	floor, _ := FloorOf(class, res)
@@ -165,7 +165,7 @@ func Fresh(r Record, slots uint64, recent Recent, now market.Slot, work Work) er
 	case r.WindowSlots != slots || slots == 0:
 		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, slots)
 	case last > current:
-		return broken(RuleTime, "the record is of window %d, it is %d now", last, current)
+		return broken(RuleTime, "record: of window %d, now %d", last, current)
 	}
 	if work.From >= last.First(slots) && work.From < work.To {
 		last = max(last, WindowOf(work.To-1, slots))

@@ -194,7 +194,7 @@ func (l Lie) checkTwo(d sign.Domain) error {
 	case a.ProductRoot == b.ProductRoot:
 		return broken(RuleDifferent, "both answers have product root %s", a.ProductRoot.Short())
 	case string(x[:]) >= string(y[:]):
-		return malformed("lie", "the lower answer comes first")
+		return malformed("lie", "answers: not in ascending order")
 	}
 	for _, s := range []struct {
 		a   Answer

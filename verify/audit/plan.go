@@ -48,14 +48,14 @@ func DatasetBytes(class market.Class, r market.Resources) uint64 {
 func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Walk, error) {
 	if k, ok := KnownAs(class); ok && class.Family() != "cpu" && r.VRAMMiB < k.VRAMMiB {
 		return challenge.Shape{}, challenge.Walk{},
-			fmt.Errorf("%w: a unit of %d MiB of memory is none of class %s, which has %d at least",
+			fmt.Errorf("%w: memory of %d MiB: class %s has at least %d",
 				challenge.ErrShape, r.VRAMMiB, class, k.VRAMMiB)
 	}
 	floor, ok := FloorOf(class, r)
 	memory := DatasetBytes(class, r)
 	if !ok || memory < challenge.CellSize {
 		return challenge.Shape{}, challenge.Walk{},
-			fmt.Errorf("%w: nothing can be asked of a unit of class %s with %d bytes of memory",
+			fmt.Errorf("%w: no challenge for class %s with %d bytes of memory",
 				challenge.ErrShape, class, memory)
 	}
 	w := challenge.Walk{Cells: min(memory/challenge.CellSize, challenge.MaxCells), Work: gpuWork}

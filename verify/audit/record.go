@@ -186,11 +186,11 @@ func (r Record) checkForm() error {
 	for i, v := range r.Verdicts {
 		switch {
 		case i > 0 && bytes.Compare(v.Member[:], r.Verdicts[i-1].Member[:]) <= 0:
-			return broken(RuleVerdict, "members are not in order, or one is there twice")
+			return broken(RuleVerdict, "members: duplicate, or not in order")
 		case v.Member == a.Provider:
 			return broken(RuleCommittee, "the provider judges itself")
 		case v.Answer != r.Shown.Answer || v.Openings != r.Shown.Openings:
-			return broken(RuleVerdict, "%s judged another answer, or other openings", v.Member.Short())
+			return broken(RuleVerdict, "verdict of %s: on another answer, or other openings", v.Member.Short())
 		}
 		if err := errors.Join(v.checkNonces(), v.CheckTimes(r.Beacon, a.Window, r.WindowSlots)); err != nil {
 			return err
@@ -200,7 +200,7 @@ func (r Record) checkForm() error {
 		}
 	}
 	if need := Certify(int(r.Committee)); passed < need {
-		return broken(RuleMajority, "%d of a committee of %d passed it, %d must", passed, r.Committee, need)
+		return broken(RuleMajority, "%d of a committee of %d passed, want %d", passed, r.Committee, need)
 	}
 	return nil
 }

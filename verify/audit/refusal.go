@@ -20,7 +20,7 @@ type Refusal struct {
 // Refuse makes it of a record with the member's verdict alone. RuleVerdict when that is none that refuses.
 func Refuse(r Record) (Refusal, error) {
 	if len(r.Verdicts) != 1 || r.Verdicts[0].Outcome == Pass {
-		return Refusal{}, broken(RuleVerdict, "not one verdict that refuses")
+		return Refusal{}, broken(RuleVerdict, "verdicts: want exactly one, a refusal")
 	}
 	return Refusal{r.Certificate().record}, nil
 }
@@ -68,7 +68,7 @@ func (x Refusal) Check(d sign.Domain, slots uint64) error {
 	case a.Attempt < 1 || a.Attempt > MaxAttempts:
 		return broken(RuleAttempt, "attempt %d of at most %d", a.Attempt, MaxAttempts)
 	case r.Shown.Answer != a.Hash() || v.Answer != r.Shown.Answer || v.Openings != r.Shown.Openings:
-		return broken(RuleVerdict, "%s judged another answer, or other openings", v.Member.Short())
+		return broken(RuleVerdict, "verdict of %s: on another answer, or other openings", v.Member.Short())
 	case v.Member == a.Provider:
 		return broken(RuleCommittee, "the provider judges itself")
 	}

@@ -66,14 +66,14 @@ type Input struct {
 func (w Work) Check() error {
 	switch {
 	case w.Seed == 0:
-		return malformed("work", "no seed: its result is not determined")
+		return malformed("work", "no seed: the result is not determined")
 	case w.MemoryMiB == 0 || w.DiskMiB == 0:
-		return malformed("work", "no limit on memory or disk: its result depends on the machine")
+		return malformed("work", "no limit on memory or disk: the result depends on the machine")
 	case len(w.Args) > MaxArgs || len(w.Env) > MaxEnv || len(w.Inputs) > MaxInputs || len(w.Outputs) > MaxOutputs:
 		return malformed("work", "at most %d arguments, %d variables, %d inputs and %d outputs",
 			MaxArgs, MaxEnv, MaxInputs, MaxOutputs)
 	case len(w.Outputs) == 0:
-		return malformed("work", "no output: nothing of it could be compared")
+		return malformed("work", "no output: no result to compare")
 	}
 	for i, v := range w.Env {
 		if v.Name == "" || i > 0 && w.Env[i-1].Name >= v.Name {
@@ -186,7 +186,7 @@ func UnmarshalWork(b []byte) (Work, error) {
 		w.Outputs = append(w.Outputs, r.text())
 	}
 	if r.bad || len(r.b) > 0 {
-		return Work{}, malformed("work", "it ends early, has too much of something, or bytes after its end")
+		return Work{}, malformed("work", "truncated, over a limit, or bytes after the end")
 	}
 	return w, w.Check()
 }

@@ -262,7 +262,7 @@ func TestSnapshots(t *testing.T) {
 	}{
 		"ECC":         {func(s *exclusive.Snapshot) { s.Devices[0].Uncorrectable = 2 }, true, "2 uncorrectable memory errors"},
 		"corrected":   {func(s *exclusive.Snapshot) { s.Devices[0].Correctable = 5 }, false, "2 correctable memory errors"},
-		"reloaded":    {func(s *exclusive.Snapshot) { s.Devices[0].Correctable = 0 }, false, "its memory errors are counted anew: the driver was loaded again"},
+		"reloaded":    {func(s *exclusive.Snapshot) { s.Devices[0].Correctable = 0 }, false, "memory error counters reset: driver reloaded"},
 		"fault":       {func(s *exclusive.Snapshot) { d := &s.Devices[0]; d.Xids, d.LastXid, d.FaultXid = 1, 79, 79 }, true, "1 Xid errors, of which 79 is a fault of the device"},
 		"the program": {func(s *exclusive.Snapshot) { d := &s.Devices[0]; d.Xids, d.LastXid = 1, 13 }, false, "1 Xid errors, the last 13"},
 		"another":     {func(s *exclusive.Snapshot) { s.Devices[1].UUID = "GPU-3" }, false, "it was H100 GPU-2 and is H100 GPU-3"},

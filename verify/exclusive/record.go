@@ -113,7 +113,7 @@ func UnmarshalRecord(b []byte) (Record, error) {
 	}
 	r.Elapsed, r.Trip = time.Duration(elapsed), time.Duration(trip)
 	if n := le.Uint32(b[328:]); uint64(n) != uint64(len(b)-332) {
-		return Record{}, malformed("probe record", "openings of %d bytes, it has %d", n, len(b)-332)
+		return Record{}, malformed("probe record", "openings: length %d, got %d bytes", n, len(b)-332)
 	}
 	r.Openings = append([]byte{}, b[332:]...)
 	return r, nil
@@ -134,10 +134,10 @@ func (r Record) Check(d sign.Domain) error {
 		return fmt.Errorf("%w: %w", ErrRecord, err)
 	}
 	if r.Question.Lease != core.ID() {
-		return record("its question is of another lease")
+		return record("question: of another lease")
 	}
 	if uint64(r.Question.Unit) >= uint64(core.Units) {
-		return record("its question is of unit %d of %d", r.Question.Unit, core.Units)
+		return record("question: of unit %d of %d", r.Question.Unit, core.Units)
 	}
 	for _, s := range []struct {
 		what string

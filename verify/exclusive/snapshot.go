@@ -278,13 +278,13 @@ func Changes(before, after Snapshot) []Change {
 			continue
 		}
 		if a.UUID != b.UUID || a.Model != b.Model {
-			add(b.Unit, false, "it was %s %s and is %s %s", b.Model, b.UUID, a.Model, a.UUID)
+			add(b.Unit, false, "was %s %s, is %s %s", b.Model, b.UUID, a.Model, a.UUID)
 		}
 		b.compare(a, add)
 	}
 	for _, a := range after.Devices {
 		if !was[a.Unit] {
-			add(a.Unit, false, "%s was not there before", a.Model)
+			add(a.Unit, false, "%s: not in the snapshot before", a.Model)
 		}
 	}
 	return out
@@ -295,7 +295,7 @@ func (d Device) compare(after Device, add func(u market.UnitID, fault bool, form
 	if d.Tells&after.Tells&TellsECC != 0 {
 		switch {
 		case after.Uncorrectable < d.Uncorrectable || after.Correctable < d.Correctable:
-			add(d.Unit, false, "its memory errors are counted anew: the driver was loaded again")
+			add(d.Unit, false, "memory error counters reset: driver reloaded")
 		default:
 			if n := after.Uncorrectable - d.Uncorrectable; n > 0 {
 				add(d.Unit, true, "%d uncorrectable memory errors", n)
@@ -308,7 +308,7 @@ func (d Device) compare(after Device, add func(u market.UnitID, fault bool, form
 	if d.Tells&after.Tells&TellsXid != 0 {
 		switch n := after.Xids - d.Xids; {
 		case after.Xids < d.Xids:
-			add(d.Unit, false, "its Xid errors are counted anew: the peer was started again")
+			add(d.Unit, false, "Xid error counters reset: peer restarted")
 		case n > 0 && after.FaultXid != 0 && (after.LastXid == after.FaultXid || d.FaultXid != after.FaultXid):
 			add(d.Unit, true, "%d Xid errors, of which %d is a fault of the device", n, after.FaultXid)
 		case n > 0:

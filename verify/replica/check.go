@@ -209,7 +209,7 @@ func (c Check) Step(now market.Slot, e Event) (Check, []Effect, error) {
 		case c.s.State == Unchecked:
 			return c.end(Unverified, "the chain showed no block that decides")
 		}
-		return c.failed(now, Party{}, "it took too long")
+		return c.failed(now, Party{}, "timeout")
 	}
 	return c, nil, fmt.Errorf("%w: %T", ErrEvent, e)
 }

@@ -32,7 +32,7 @@ func Restore(b []byte) (Check, error) {
 		return Check{}, fmt.Errorf("%w: %w", ErrState, err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return Check{}, fmt.Errorf("%w: bytes after it", ErrState)
+		return Check{}, fmt.Errorf("%w: trailing bytes", ErrState)
 	}
 	if err := c.s.plausible(); err != nil {
 		return Check{}, err

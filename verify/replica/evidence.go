@@ -59,7 +59,7 @@ func CheckDissent(d sign.Domain, e Dissent) error {
 		case by[s.Receipt.Provider]:
 			return broken(RuleApart, "two results are by provider %s", s.Receipt.Provider.Short())
 		case !s.Receipt.Final():
-			return broken(RuleEnded, "receipt %d of lease %s is not its last", s.Receipt.Seq, s.Receipt.Lease.Short())
+			return broken(RuleEnded, "receipt %d of lease %s: not the final one", s.Receipt.Seq, s.Receipt.Lease.Short())
 		case s.Receipt.Output != e.Work.Output(s.Result):
 			return broken(RuleOutput, "provider %s signed output %s, this work with its result is %s",
 				s.Receipt.Provider.Short(), s.Receipt.Output.Short(), e.Work.Output(s.Result).Short())

@@ -19,14 +19,14 @@ const (
 )
 
 // ErrTooMany means that there are more facts, peers or stakes than a View may have.
-var ErrTooMany = errors.New("too much to compute a reputation of")
+var ErrTooMany = errors.New("too many facts, peers or stakes")
 
-// HalfLifeDays is after how many days a fact counts half.
+// HalfLifeDays is the half-life of a fact's weight in days.
 const HalfLifeDays = 30
 
 // The terms' constants; PROTOCOL.md has their reasons.
 const (
-	// badWeight is λ: how many times as much bad counts as good.
+	// badWeight is λ: the factor of negative facts.
 	badWeight = 10
 	// maxGain is as much as one counterparty can say for a peer before it is weighed: e¹⁰ ≈ 22 000 units of value.
 	maxGain = 10 * one

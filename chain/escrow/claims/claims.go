@@ -142,7 +142,7 @@ func because(last, reason string) string {
 	if last == "" {
 		return reason
 	}
-	return "it could not be claimed in time: " + last + "; " + reason
+	return "not claimed in time: " + last + "; " + reason
 }
 
 // claims selects the tasks of a claim, and of its prerequisite.

@@ -72,7 +72,7 @@ func (c *Claims) book(f escrow.View) (change bool, effects []escrow.Effect) {
 	switch closes := uint64(opened) + uint64(leaf.Window); {
 	case c.end != endNot:
 	case leaf.Left(c.core.Cap) == 0:
-		effects = append(effects, c.lose(because(c.queue.Reason, "nothing is left of the lease's money"))...)
+		effects = append(effects, c.lose(because(c.queue.Reason, "no money left for the lease"))...)
 	case leaf.Window != 0 && uint64(f.Slot) > closes:
 		effects = append(effects, c.lose(because(c.queue.Reason,
 			fmt.Sprintf("retired, and the last slot for claims was %d", closes)))...)
@@ -140,7 +140,7 @@ func (c *Claims) claim(
 	}
 	tables, ok := c.table.use(&c.leaf, &c.queue, v.Escrow.Vault)
 	if !ok {
-		c.waits = "its lookup table is not there yet"
+		c.waits = "lookup table: not created yet"
 		return nil
 	}
 	missing := (leaf.Paid == 0 && !c.open || fails > 0) && !(c.apart && c.open)

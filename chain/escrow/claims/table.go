@@ -124,7 +124,7 @@ func (t *table) close(
 			return true, nil, ""
 		}
 	case uint64(final) <= ready:
-		return false, nil, fmt.Sprintf("its lookup table can be closed after slot %d", ready)
+		return false, nil, fmt.Sprintf("lookup table: closable after slot %d", ready)
 	default:
 		task, call = escrow.Task{Kind: escrow.TaskCloseTable}, svm.CloseTable(provider, t.at(provider))
 	}

@@ -71,7 +71,7 @@ func (b *batch) build(fit int) error {
 	seen := map[market.LeaseID]bool{}
 	for _, e := range b.leases {
 		if seen[e.leaf.Lease] {
-			return fmt.Errorf("%w: %s stands twice", escrow.ErrLease, e.leaf.Lease.Short())
+			return fmt.Errorf("%w: %s: duplicate", escrow.ErrLease, e.leaf.Lease.Short())
 		}
 		seen[e.leaf.Lease] = true
 	}

@@ -95,7 +95,7 @@ func (p *plan) open() {
 		p.change, p.effects = true, append(p.effects, escrow.Opening{Escrow: p.at, Opened: p.opened})
 	}
 	if uint64(p.view.Slot) > p.opened+account.OpeningSlots-openingSpare {
-		p.waits = fmt.Sprintf("too late to open the escrow of slot %d, too early to open another", p.opened)
+		p.waits = fmt.Sprintf("escrow of slot %d: too late to open; waiting to open another", p.opened)
 		return
 	}
 	b := &p.batches[i]

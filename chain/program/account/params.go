@@ -83,18 +83,18 @@ func (v Votes) Allowance(epoch uint64) uint64 { return Allowance(v.Emission, v.E
 func (v Votes) validate() error {
 	if !v.On() {
 		if v != (Votes{}) {
-			return fmt.Errorf("%w: nothing is voted on, and yet there are terms for it", ErrParams)
+			return fmt.Errorf("%w: vote parameters without votes", ErrParams)
 		}
 		return nil
 	}
 	hi, month := bits.Mul64(v.EpochSlots, uint64(v.EpochsOfMonth))
 	switch {
 	case v.LockSlots == 0:
-		return fmt.Errorf("%w: no slots between a vote and its effect", ErrParams)
+		return fmt.Errorf("%w: lock slots: 0", ErrParams)
 	case v.LeastBonded == 0:
-		return fmt.Errorf("%w: a vote needs nothing bonded", ErrParams)
+		return fmt.Errorf("%w: least bonded: 0", ErrParams)
 	case v.LeastBond == 0:
-		return fmt.Errorf("%w: min bond: 0: a ballot needs a bond", ErrParams)
+		return fmt.Errorf("%w: least bond: 0", ErrParams)
 	case hi != 0 || month == 0 || month > math.MaxUint64/claimMonths:
 		return fmt.Errorf("%w: a month of %d epochs of %d slots", ErrParams, v.EpochsOfMonth, v.EpochSlots)
 	}
@@ -125,7 +125,7 @@ func (p Params) Validate() error {
 	}
 	switch {
 	case p.EvidenceSlots >= p.UnbondingSlots:
-		return fmt.Errorf("%w: evidence is good for %d slots, stake leaves after %d: it must stay longer",
+		return fmt.Errorf("%w: evidence slots %d, unbonding slots %d: want unbonding longer than evidence",
 			ErrParams, p.EvidenceSlots, p.UnbondingSlots)
 	case p.ResponseSlots == 0:
 		return fmt.Errorf("%w: no slots to respond when a leaf is retired", ErrParams)
@@ -141,7 +141,7 @@ func (p Params) Validate() error {
 		}
 		for _, other := range p.Mints[:i] {
 			if other.Mint == m.Mint {
-				return fmt.Errorf("%w: mint %s stands twice", ErrParams, m.Mint)
+				return fmt.Errorf("%w: mint %s: duplicate", ErrParams, m.Mint)
 			}
 		}
 	}

@@ -140,7 +140,7 @@ func (p *program) checkOne(at uint64, in instruction, bound bool) error {
 	case in.op == opLddw:
 		return p.wide(at, in)
 	case in.op == opCall && !bound && in.src != callLocal:
-		return p.refuse(at, "a call that is bound to nothing")
+		return p.refuse(at, "a call without a target")
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (p *program) wide(at uint64, in instruction) error {
 	}
 	if second := p.instruction(at + slot); in.src != 0 || in.off != 0 || second.op != 0 || second.dst != 0 ||
 		second.src != 0 || second.off != 0 {
-		return p.refuse(at, "an lddw of another form than a number")
+		return p.refuse(at, "an lddw that is not a number")
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (p *program) checkTargets(inside, aborts map[uint64]bool) error {
 		}
 		switch {
 		case after >= end && in.op != opExit && in.op != opJump && !aborts[at]:
-			return p.refuse(at, "the code runs out of its function's end")
+			return p.refuse(at, "the code runs past its function's end")
 		case kinds[in.op] == jump:
 			to := int64(at) + slot + int64(in.off)*slot
 			if to < int64(begin) || to >= int64(end) || inside[uint64(to)] {

@@ -92,7 +92,7 @@ func (c *Cluster) Agreed(ctx context.Context, level rpc.CommitmentType, keys []s
 			return Sight{}, err
 		}
 		if said := len(answers) - len(failures); said < need {
-			return Sight{}, fmt.Errorf("%d of %d Solana RPC endpoints answer, %d must; "+
+			return Sight{}, fmt.Errorf("%d of %d Solana RPC endpoints answered, want %d; "+
 				"check that they run and keep up, or name others with --solana-rpc: %w: %w",
 				said, len(answers), need, chain.ErrDown, errors.Join(failures...))
 		}

@@ -33,7 +33,7 @@ func Everyone[T any](
 	answers, got := make([]Answer[T], len(p.endpoints)), make(chan numbered, len(p.endpoints))
 	ctx, cancel := context.WithCancel(ctx)
 	for i, e := range p.endpoints {
-		answers[i].Err = fmt.Errorf("%s: it answers later than the others: %w", e.name, chain.ErrDown)
+		answers[i].Err = fmt.Errorf("%s: slower than the other endpoints: %w", e.name, chain.ErrDown)
 		go func() { got <- numbered{i, askOne(ctx, p, e, question)} }()
 	}
 	left, heard := len(answers), 0
