@@ -62,14 +62,14 @@ func (s TxState) Final() bool { return s == Finalized || s == Failed || s == Exp
 // TxStatus is the state of a transaction on chain.
 type TxStatus struct {
 	State TxState
-	Slot  market.Slot // of its block; zero when it is in none
-	Err   string      // why it failed there; empty when it did not
+	Slot  market.Slot // of its block; zero if it is in none
+	Err   string      // the reason of its failure; empty if it did not fail
 }
 
 // Funds is the money that a payer can spend.
 type Funds struct {
 	Balance market.Amount // of the owner
-	// in the key's own token account, if the key is not the owner: taken for spending and not spent yet
+	// in the key's own token account, if the key is not the owner: withdrawn for spending, but unspent
 	Own       market.Amount
 	Spendable market.Amount // all if the key is the owner; else Own, and the part of Balance that is delegated to it
 	Lamports  uint64        // of the key, for fees and rent
@@ -99,8 +99,8 @@ type Ledger interface {
 // MemoLedger is a chain that carries memos, seen by one key that signs and pays for them.
 type MemoLedger interface {
 	Memos
-	// SignMemo signs a transaction with this memo and nothing else. It sends nothing. ErrMemo: no chain takes such a
-	// memo. ErrFees: the key cannot pay for it now.
+	// SignMemo signs a transaction with only this memo, without sending it. It returns ErrMemo if the memo is invalid,
+	// and ErrFees if the key cannot pay the fee.
 	SignMemo(ctx context.Context, memo []byte) (Prepared, error)
 	// Send submits the transaction to the chain. A nil error does not mean that it landed. Send may be repeated. It
 	// returns ErrRejected if an endpoint's simulation failed; the transaction may still land.
@@ -123,7 +123,8 @@ type Block struct {
 
 // Blocks is a ledger that returns block hashes, the source of unpredictable draws.
 type Blocks interface {
-	// Block is the first final block of slot from or a later one; slots may be empty. ErrNotFound while there is none.
+	// Block returns the first final block of slot from or a later one; slots may be empty. It returns ErrNotFound if
+	// there is none yet.
 	Block(ctx context.Context, from market.Slot) (Block, error)
 }
 

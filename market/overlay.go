@@ -7,7 +7,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// OverlayKey is the Curve25519 public key (RFC 7748, canonical) of one member of a cluster, by which others know it.
+// OverlayKey is the Curve25519 public key (RFC 7748, canonical) of one member of a cluster, its identity in the
+// overlay.
 type OverlayKey [32]byte
 
 // String returns the hexadecimal form.

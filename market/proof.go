@@ -23,8 +23,8 @@ type Shown struct {
 // leaf is unit[32] ‖ record[32].
 func (s Shown) leaf() []byte { return append(s.Unit[:], s.Record[:]...) }
 
-// SortShown returns the list by ascending unit. ErrUnits when it has none, more than MaxShown, a unit or a record
-// twice: a record is of one unit.
+// SortShown returns the list by ascending unit. It returns ErrUnits if the list is empty, has more than MaxShown
+// entries, or has a unit or a record twice: a record is of one unit.
 func SortShown(list []Shown) ([]Shown, error) {
 	if len(list) == 0 || len(list) > MaxShown {
 		return nil, fmt.Errorf("%w: %d units shown, want 1 to %d", ErrUnits, len(list), MaxShown)

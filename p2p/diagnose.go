@@ -106,7 +106,7 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 	case ReasonBehindNAT:
 		d.Text = fmt.Sprintf("peer %s is behind a NAT or firewall, and no relay could reach it: %s",
 			p, relayTrouble(err))
-		d.Advice = "it may be offline, or it lost its place at the relay " +
+		d.Advice = "it may be offline, or it lost its reservation at the relay " +
 			"and gets another within a minute; try again then"
 	case ReasonGone:
 		d.Text = fmt.Sprintf("peer %s answered and then broke off", p)
@@ -163,8 +163,8 @@ func (h *Host) reason(p peer.ID, err error) Reason {
 	return ReasonOffline
 }
 
-// goodbye is the code with which the other side closed the connection. QUIC hands it on as it is while the handshake's
-// last packets are under way.
+// goodbye is the code with which the other side closed the connection. QUIC returns it unchanged during the handshake's
+// last packets.
 func goodbye(err error) (network.ConnErrorCode, bool) {
 	if e, ok := errors.AsType[*network.ConnError](err); ok && e.Remote {
 		return e.ErrorCode, true
@@ -175,9 +175,9 @@ func goodbye(err error) (network.ConnErrorCode, bool) {
 	return 0, false
 }
 
-// answering is the address at which something answers that does not get as far as libp2p's handshake, or nil. With a
-// pre-shared key all bytes are encrypted, so that to a peer with another key, or with none, they are noise in the very
-// first message: it breaks off, or waits in vain for the rest of a message of a length that was never meant.
+// answering returns an address that answers but fails before libp2p's handshake, or nil. With a pre-shared key all
+// bytes are encrypted, so to a peer with another key, or none, the first message is noise. It closes the connection, or
+// waits for the rest of a message with a random length.
 func answering(err error) ma.Multiaddr {
 	dial, ok := errors.AsType[*swarm.DialError](err)
 	if !ok {

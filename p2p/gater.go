@@ -33,7 +33,7 @@ func (g gater) InterceptPeerDial(p peer.ID) bool {
 	return err == nil && !g.blocked[p]
 }
 
-// InterceptAddrDial reports whether an address is dialled. That of a relayed connection is its relay's.
+// InterceptAddrDial reports whether an address may be dialled. The address of a relayed connection is its relay's.
 func (g gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool { return g.dials.Allow(a) }
 
 func (gater) InterceptAccept(network.ConnMultiaddrs) bool { return true }
@@ -63,7 +63,7 @@ func (c Config) dials() *dials.Rules {
 	return d
 }
 
-// parse reads those of some multiaddrs that are good.
+// parse returns the valid ones of some multiaddrs.
 func parse(texts []string) (out []ma.Multiaddr) {
 	for _, text := range texts {
 		if a, err := ma.NewMultiaddr(text); err == nil {

@@ -22,7 +22,7 @@ import (
 const (
 	// wantPeers is below how many connected peers more are dialled: a gossip mesh and some to lose.
 	wantPeers = 8
-	// dialBatch is how many peers one round dials, all at once.
+	// dialBatch is the number of peers that one round dials in parallel.
 	dialBatch = 8
 	// firstRetry is the pause after a first round that left us alone; it doubles with each.
 	firstRetry = 500 * time.Millisecond
@@ -50,7 +50,7 @@ type joiner struct {
 	book      *peerbook.Book
 	refusals  peermap.Map[*Diagnosis] // of peers to join by that answer and cannot be used
 	alone     atomic.Bool             // no known peer has answered; the operator was warned
-	lonely    chan struct{}           // 1: the last peer of the network has gone
+	lonely    chan struct{}           // 1: the last peer of the network has disconnected
 }
 
 func newJoiner(h *Host, bootstrap []peer.AddrInfo, book *peerbook.Book) *joiner {
@@ -96,7 +96,7 @@ func (j *joiner) run(ctx context.Context) {
 	}
 }
 
-// hurry begins a new round soon: the last peer has gone.
+// hurry starts a new round soon, after the last peer has disconnected.
 func (j *joiner) hurry() {
 	select {
 	case j.lonely <- struct{}{}:
@@ -132,7 +132,7 @@ func (j *joiner) candidates() []peer.AddrInfo {
 	return out
 }
 
-// dial connects to all of them at once, and waits.
+// dial connects to all of them in parallel, and waits.
 func (j *joiner) dial(ctx context.Context, to []peer.AddrInfo) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -198,7 +198,7 @@ func (j *joiner) known() (addrs []string, peers int) {
 	return addrs, peers + j.book.Len()
 }
 
-// warn logs that no peer to join by answers, or that none is known.
+// warn logs that no bootstrap peer answers, or that none is known.
 func (j *joiner) warn() {
 	tried, known := j.known()
 	if known == 0 {

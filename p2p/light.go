@@ -20,15 +20,15 @@ import (
 	"github.com/starling-network/starling/p2p/entries"
 )
 
-// AnyNetwork is the network name of a host that does not know yet which network it is on. Hosts of every network bear
-// with it, and it speaks none of their protocols but those under this name.
+// AnyNetwork is the network name of a host before it has a network. Hosts of every network accept it. It uses only the
+// protocols under this name.
 const AnyNetwork = "any"
 
 // Limits of a light host.
 const (
 	// lightLow and lightHigh are the connections kept and those at which trimming begins: circuits cost their relay.
 	lightLow, lightHigh = 16, 32
-	// lightGrace is how long a new circuit is safe from trimming: asking for a quote takes less.
+	// lightGrace is the time for which a new circuit is safe from trimming: longer than a request for a quote.
 	lightGrace = 5 * time.Second
 )
 

@@ -19,8 +19,8 @@
 //	relay       connections carried for peers that cannot reach each other
 //	closed      the addresses that a machine opens only to itself
 //
-// A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; everything works
-// over both. The package is generic: it knows peers, addresses and a network name, and nothing of their purpose.
+// A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; both carry all
+// protocols. The package is generic: it has peers, addresses and a network name, without their purpose.
 package p2p
 
 import (

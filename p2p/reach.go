@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/p2p/addr"
 )
 
-// ReachState is whether something can be dialled from outside.
+// ReachState is whether a host can be dialled from outside.
 type ReachState string
 
 const (

@@ -80,7 +80,7 @@ func (h *Host) save() {
 	}
 }
 
-// observe disconnects peers of another network, and looks for others when the last one has gone.
+// observe disconnects peers of another network, and starts a new round after the last peer has disconnected.
 func (h *Host) observe(ev any) {
 	switch ev := ev.(type) {
 	case event.EvtPeerIdentificationCompleted:
@@ -104,7 +104,7 @@ func (h *Host) observe(ev any) {
 	}
 }
 
-// dismiss disconnects a peer of another network. One to join by is a warning of its own.
+// dismiss disconnects a peer of another network. For a bootstrap peer it logs a separate warning.
 func (h *Host) dismiss(p peer.ID, theirs string) {
 	configured := h.join.configured(p)
 	h.membership.dismiss(p, theirs, configured)

@@ -23,8 +23,8 @@ type Harness struct {
 	Step func(ctx context.Context) error // lets a few blocks pass
 }
 
-// TestLedger checks the contracts of chain.Ledger, chain.MemoLedger and chain.Blocks. Every subtest opens a ledger of
-// its own; they run in parallel.
+// TestLedger checks the contracts of chain.Ledger, chain.MemoLedger and chain.Blocks. Every subtest opens its own
+// ledger; they run in parallel.
 func TestLedger(t *testing.T, open func(t *testing.T) Harness) {
 	for name, test := range map[string]func(*testing.T, *bench){
 		"Memo":      testMemo,

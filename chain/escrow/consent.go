@@ -19,9 +19,8 @@ type Asked struct {
 
 // Consider returns the meaning of a guardian's signature, as a voucher key, on a transaction that another peer pays
 // for. It refuses, with ErrConsent, every transaction that could use the signature for anything else. The key is also
-// that of the guardian's wallet, and a signature covers each instruction that names the key. A budget is accepted in
-// one form, that of svm.Budget at the end. The guardian must judge the content itself: escrow, supervisor and
-// leases.
+// that of the guardian's wallet, and a signature covers each instruction that names the key. A budget is accepted only
+// in the form of svm.Budget, at the end. The guardian must judge the content itself: escrow, supervisor and leases.
 func Consider(net Net, key, payer sign.Key, in []svm.Instruction) (Asked, error) {
 	var a Asked
 	if payer == key {

@@ -12,7 +12,7 @@ import (
 
 // Params are the machines' intervals. They are not part of their state.
 type Params struct {
-	// between polls of transactions under way; each poll of an unseen transaction sends it again
+	// between polls of pending transactions; each poll of an unseen transaction sends it again
 	PollEvery time.Duration
 	// between looks at the escrow while something is waited for; well below the network's response slots
 	LookEvery time.Duration

@@ -12,7 +12,7 @@ import (
 )
 
 // Funding is the place of a lease's money on chain, together with buyer and order, which are the lease's if Funding has
-// none. A buyer sends it to its provider; nothing in it is believed until CheckFunding. Layout, little-endian:
+// none. A buyer sends it to its provider, which verifies it with CheckFunding. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     8  opened: the slot in the escrow's address
@@ -60,7 +60,7 @@ func (f Funding) of(core market.LeaseCore) (buyer sign.Key, order market.OrderID
 	return f.Buyer, f.Order
 }
 
-// UnmarshalFunding reads the layout and nothing after it. market.ErrMalformed.
+// UnmarshalFunding decodes the layout without trailing bytes. It returns market.ErrMalformed otherwise.
 func UnmarshalFunding(b []byte) (Funding, error) {
 	if len(b) <= fundingHead || len(b) > MaxFunding {
 		return Funding{}, fmt.Errorf("%w: funding of %d bytes", market.ErrMalformed, len(b))

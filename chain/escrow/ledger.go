@@ -1,12 +1,12 @@
 // Package escrow is settlement through Starling's program: a job's deposit is locked before its work starts, and its
-// providers claim the amounts of their vouchers. It is pure: it reads no clock and starts nothing.
+// providers claim the amounts of their vouchers. It is pure: it reads no clock and starts no goroutine.
 //
-// The program makes claims cumulative and gives every escrow an address of its own, so that only the chain's state
-// matters. The machines compare it with the wanted state and send the difference. A transaction is in the journal
-// before it is sent.
+// The program makes claims cumulative and gives every escrow an address of its own, so only the chain's state matters.
+// The machines compare it with the wanted state and send the difference. A transaction is journalled before it is sent.
 //
-// This package holds the language of the machines, their ledger, the queue of a machine's transactions, and the checks
-// that need no machine. The machines are below it: deposit is the buyer's and a supervisor's, claims are a provider's.
+// This package has the events and effects of the machines, their ledger, the queue of a machine's transactions, and the
+// checks that need no machine. The machines are below it: deposit is the buyer's and a supervisor's, claims are a
+// provider's.
 package escrow
 
 import (

@@ -32,8 +32,8 @@ func NewNet(at sign.Key, n account.Network, mint sign.Key) (Net, error) {
 	return Net{}, fmt.Errorf("%w: network %s does not take %s", ErrMint, n.Params.Network, mint)
 }
 
-// Claims are made one at a time: where one is under way when a leaf is retired, it has to be final before the last one
-// is sent, and that one has to land.
+// Claims are made one at a time. If one is pending when a leaf is retired, it must be final before the last one is
+// sent, and the last one must land.
 const (
 	finalSlots = 32 // after which a block is final, on a chain that runs
 	// MinResponseSlots is the least that a network's response slots may be: twice the time to finality, and as much

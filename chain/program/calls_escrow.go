@@ -196,7 +196,7 @@ func (c RetireFinish) Instruction(program sign.Key) svm.Instruction {
 		writes(c.Escrow), writes(c.Tranche))
 }
 
-// RetireFinal frees at once the amount that a provider gave up by its final receipt: FinalSigned stands in the same
+// RetireFinal immediately frees the amount that a provider's final receipt waives. FinalSigned must be in the same
 // transaction.
 type RetireFinal struct {
 	Escrow  sign.Key
@@ -223,8 +223,8 @@ func FinalSigned(d sign.Domain, core verify.ReceiptCore, by sign.Signature) svm.
 		Message: d.Preimage(sign.TagReceipt, layout[:])}
 }
 
-// Refund pays back to the refund owner: the free money if the buyer signs, everything but fees once the deadline and
-// the network's margin are over.
+// Refund pays back to the refund owner: the free money if the buyer signs, everything but fees after the deadline and
+// the network's margin.
 type Refund struct {
 	Escrow      sign.Key
 	Vault       sign.Key

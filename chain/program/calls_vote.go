@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Bond bonds an amount more of a provider's stake: it votes, and cannot be asked back.
+// Bond bonds an additional amount of a provider's stake. Bonded stake votes, and cannot be withdrawn.
 type Bond struct {
 	Owner    sign.Key
 	Network  sign.Key

@@ -1,6 +1,6 @@
 package program
 
-// The program's refusals, by number; the names and sentences are those of src/error.rs, which a test compares.
+// The program's error codes. Names and sentences equal src/error.rs; a test compares them.
 const (
 	ErrData            Code = 1
 	ErrInstruction     Code = 2

@@ -19,8 +19,8 @@ func (s *step) missing() string {
 	return text
 }
 
-// expect finds the seat that waits in phase for an answer under this hold, or -1. Good news about a hold given up, or
-// when the gang is over, is answered with a release.
+// expect returns the seat that waits in phase for an answer under this hold, or -1. A success for an abandoned hold, or
+// after the gang's end, is answered with a release.
 func (s *step) expect(rank uint32, hold market.HoldID, phase Phase) int {
 	for i := range s.gang.seats {
 		if seat := &s.gang.seats[i]; seat.Hold == hold && seat.Rank == rank {
@@ -105,7 +105,7 @@ func (s *step) measured(ev Measured) {
 	}
 }
 
-// gone handles a refusal or a loss: of a seat, or of a release under way.
+// gone handles a refusal or a loss: of a seat, or of a pending release.
 func (s *step) gone(rank uint32, hold market.HoldID, why *market.Refusal, refused bool) {
 	if why == nil {
 		why = &market.Refusal{Reason: market.ReasonLost, Detail: "no reason given"}
@@ -116,9 +116,9 @@ func (s *step) gone(rank uint32, hold market.HoldID, why *market.Refusal, refuse
 			continue
 		}
 		if refused && !seat.Phase.waiting() || !seat.after.IsZero() {
-			return // an answer to nothing that was asked
+			return // an answer without a request
 		}
-		// A provider that refused to set units aside holds none, unless it said otherwise before.
+		// A provider that refused a hold holds no units, unless it granted the hold before.
 		s.drop(i, why, !refused || seat.Phase != PhaseAsked || seat.odd)
 		return
 	}

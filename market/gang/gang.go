@@ -16,12 +16,12 @@ type Gang struct {
 	state    State
 	seats    []Seat // by rank as given
 	spares   []sign.Key
-	attempts []uint32  // by seat: how many providers were asked
+	attempts []uint32  // by seat: the number of tried providers
 	past     []attempt // holds given up
 	failures []Failure
 	round    uint32          // of the last Measure
 	measured bool            // the seats as they are are near enough to one another
-	until    time.Time       // deadline of the Measure under way; zero when none is
+	until    time.Time       // deadline of the pending Measure; zero if there is none
 	reason   *market.Refusal // why it failed
 
 	recruit    uint32    // of the last Recruit
@@ -30,12 +30,12 @@ type Gang struct {
 	fresh      int       // failures that came before the last recruits
 }
 
-// attempt is a hold given up: whatever comes of it later is released again.
+// attempt is an abandoned hold: if it is granted later, it is released again.
 type attempt struct {
 	rank      uint32
 	provider  sign.Key
 	hold      market.HoldID
-	releasing time.Time // deadline of a release not confirmed yet; zero when none is under way
+	releasing time.Time // deadline of an unconfirmed release; zero if there is none
 }
 
 // New requests holds from all chosen members in parallel. Spares are tried in order, each once; a spare listed twice
@@ -126,8 +126,8 @@ type step struct {
 	effects []Effect
 }
 
-// Step takes one event. Events that answer nothing asked are ignored, or released again if they report a hold. The
-// error is always nil; all machines have this signature.
+// Step takes one event. Answers without a request are ignored; if they report a hold, it is released. The error is
+// always nil; all machines have this signature.
 func (g Gang) Step(now lease.Now, ev Event) (Gang, []Effect, error) {
 	g.seats, g.past = slices.Clone(g.seats), slices.Clone(g.past)
 	g.attempts, g.failures = slices.Clone(g.attempts), slices.Clone(g.failures)

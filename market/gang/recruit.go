@@ -6,8 +6,8 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// A gang that recruits is not at its end when a seat has no spare left: the seat stays vacant, the others keep their
-// holds, and the shell collects further quotes until the deadline.
+// A recruiting gang does not fail if a seat has no spare left: the seat stays vacant, the others keep their holds, and
+// the shell collects further quotes until the deadline.
 //
 //	        refused, lost               Recruited
 //	Asked ───────────────▶ vacant ─────────────────────▶ Asked
@@ -15,8 +15,9 @@ import (
 //	  └── slow: stays, until a recruit takes the seat ─────┤
 //	Held ── about to lapse: released, taken anew ──────────┘
 //
-// Once a lease may have been paid for, a seat that is refused or lost without a spare fails the gang: the others would
-// be paid for waiting. A slow one keeps its seat for as long as before: with the gang the first payments would be lost.
+// Once a lease may have been paid for, a seat that is refused or lost without a spare fails the gang, since the others
+// would be paid for waiting. A slow provider keeps its seat for the same time as before, since a failed gang loses the
+// first payments.
 
 const (
 	// patience is the number of step timeouts for which a slow provider keeps its seat if no other provider is
@@ -91,8 +92,7 @@ func (s recruiter) recruited(ev Recruited) {
 	}
 }
 
-// gather fills vacant seats, has holds taken anew that would lapse, and recruits where that is not enough. Some seat is
-// not held.
+// gather fills vacant seats, renews expiring holds, and recruits if that is not enough. At least one seat is not held.
 func (s recruiter) gather() {
 	g := &s.gang
 	var missing []uint32
@@ -113,7 +113,7 @@ func (s recruiter) gather() {
 	s.emit(Recruit{g.recruit, missing})
 }
 
-// lapsing is when a hold is to be taken anew, so that its release is confirmed before it lapses.
+// lapsing returns the time to renew a hold, so that its release is confirmed before it expires.
 func (p *Params) lapsing(seat *Seat) time.Time {
 	if seat.Phase != PhaseHeld || seat.until.IsZero() {
 		return time.Time{}
@@ -126,7 +126,7 @@ func (s recruiter) lapses(seat *Seat) bool {
 	return !at.IsZero() && !at.After(s.now.Time)
 }
 
-// renew releases the hold of a seat and asks its provider for another one, after the release.
+// renew releases the hold of a seat, and then requests another one from its provider.
 func (s recruiter) renew(i int) {
 	g := &s.gang
 	old := g.seats[i]

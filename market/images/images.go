@@ -137,7 +137,7 @@ func (p pattern) String() string {
 	return p.repository + "@" + p.digest
 }
 
-// Allowed are the patterns of which an image must match one, if there are any.
+// Allowed is a list of patterns; unless it is empty, an image must match one of them.
 func (im Patterns) Allowed() []string { return texts(im.allow) }
 
 // Denied are the patterns of which an image must match none.

@@ -119,7 +119,7 @@ func (b Book) Total(class market.Class) int { return b.stock.total(class) }
 // Units lists the inventory in the order given.
 func (b Book) Units() []market.Unit { return slices.Clone(b.stock.units) }
 
-// Records goes through all records, live ones and those kept against replay, by ascending hold id.
+// Records iterates over all records, live ones and the ones kept against replay, by ascending hold id.
 func (b Book) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for _, r := range b.records {
@@ -136,7 +136,7 @@ func (b Book) Hold(id market.HoldID) (Record, bool) { return valueOf(b.records.f
 // Lease looks a record up by lease id.
 func (b Book) Lease(id market.LeaseID) (Record, bool) { return valueOf(b.records.lease(id)) }
 
-// valueOf returns a record that was looked up; false for nil.
+// valueOf returns the value of a record; false if it is nil.
 func valueOf(r *Record) (Record, bool) {
 	if r == nil {
 		return Record{}, false
@@ -144,8 +144,8 @@ func valueOf(r *Record) (Record, bool) {
 	return *r, true
 }
 
-// NextDeadline is the earliest clock time at which Ticked has something to do with a hold; false if there is none.
-// Leases wait for slots, so tick on new slots too.
+// NextDeadline is the earliest clock time at which a hold needs Ticked; false if there is none. Leases depend on slots,
+// so tick on new slots too.
 func (b Book) NextDeadline() (time.Time, bool) {
 	var at time.Time
 	for _, r := range b.records {

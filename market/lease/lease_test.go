@@ -154,7 +154,7 @@ func TestReserveRefusals(t *testing.T) {
 		{market.ReasonClass, "class gpu/h200 is not sold here", func(e *lease.ReserveRequested) { e.Order.Class = "gpu/h200" }},
 		{market.ReasonRegion, "region local is not among [eu-west]", func(e *lease.ReserveRequested) { e.Order.Regions = []market.Region{"eu-west"} }},
 		{market.ReasonRuntime, "runtime docker is not offered, [wasm] are", func(e *lease.ReserveRequested) { e.Order.Runtime = "docker" }},
-		{market.ReasonDuration, "6m40.4s asked, want 4s to 6m40s", func(e *lease.ReserveRequested) { e.Order.Slots = 1001 }},
+		{market.ReasonDuration, "6m40.4s requested, want 4s to 6m40s", func(e *lease.ReserveRequested) { e.Order.Slots = 1001 }},
 		{market.ReasonStake, "stake: got 0.00, want 1.00", func(e *lease.ReserveRequested) { e.Order.MinStake = 100 }},
 		{market.ReasonCapability, "a unit has compute capability unknown, asked 8.0", func(e *lease.ReserveRequested) { e.Order.MinCapability = 80 }},
 		{market.ReasonPrice, "price: got 0.39, want at least 0.40", func(e *lease.ReserveRequested) { e.Price = 39 }},

@@ -27,11 +27,11 @@ type Limits struct {
 
 	HoldTTL          time.Duration // how long units are set aside before the lease is signed
 	SignTTL          time.Duration // and how much longer until a signed lease is activated
-	MaxHolds         int           // unfunded holds at once
+	MaxHolds         int           // concurrent unfunded holds
 	MaxHoldsPerBuyer int           // of them, for one buyer
 
-	MaxLeasesPerBuyer int // holds and leases of one buyer at once; 0 means no such limit
-	MaxMembers        int // holds and leases with an overlay key at once; 0 means no such limit
+	MaxLeasesPerBuyer int // concurrent holds and leases of one buyer; 0 means no limit
+	MaxMembers        int // concurrent holds and leases with an overlay key; 0 means no limit
 
 	StartWithin    uint64 // slots that a lease's nominal start may lie before or after now
 	ActivateWithin uint64 // slots that a lease's activate-before may lie after now
@@ -134,7 +134,7 @@ func (l Limits) cost(price market.Price, units int, slots uint64) (market.Amount
 	return rate.Owed(slots)
 }
 
-// expires is when a hold is over that is not signed, or not activated, by then; false for all else.
+// expires returns the time at which an unsigned or unactivated hold expires; false for other records.
 func (l Limits) expires(r *Record) (time.Time, bool) {
 	switch {
 	case r.State == Held:
@@ -145,7 +145,7 @@ func (l Limits) expires(r *Record) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// overlayKey is the key named for a hold; zero for one of no cluster.
+// overlayKey is the overlay key of a hold; zero outside of a cluster.
 func (l Limits) overlayKey(r *Record) market.OverlayKey {
 	if !r.Overlay || l.OverlayKey == nil {
 		return market.OverlayKey{}

@@ -8,8 +8,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// A line is a lease and the successors that make it longer, one after the other, over the same units. The units are the
-// line's until its last lease is over; at any time one lease of it is in force.
+// A line is a lease and its successors, one after the other, over the same units. The units belong to the line until
+// its last lease ends. At any time one of its leases is in force.
 
 // First is the id of the first lease of the record's line; zero before there is one.
 func (r Record) First() market.LeaseID {
@@ -70,8 +70,8 @@ func (rs records) heir(r *Record) *Record {
 	return out
 }
 
-// Current returns the lease of a line that controls its execution: the lease in force, or the last one if the line is
-// over. A line is identified by its first lease.
+// Current returns the lease of a line that controls its execution: the lease in force, or the last one if the line has
+// ended. A line is identified by its first lease.
 func (b Book) Current(first market.LeaseID) (Record, bool) {
 	var best *Record
 	weight := func(r *Record) int {
@@ -98,8 +98,8 @@ func (b Book) Current(first market.LeaseID) (Record, bool) {
 // Extended reports whether a successor of the lease was signed.
 func (b Book) Extended(id market.LeaseID) bool { return b.records.next(id) != nil }
 
-// Commands reports whether the line's execution ends with this lease: not before its predecessor is over, and not once
-// a successor took over.
+// Commands reports whether the line's execution ends with this lease: its predecessor has ended, and no successor has
+// begun.
 func (b Book) Commands(id market.LeaseID) bool {
 	r := b.records.lease(id)
 	if r == nil {
@@ -238,7 +238,7 @@ func difference(have, want market.LeaseCore) string {
 	return "version"
 }
 
-// lapse ends the successor of a lease that is over before its time, or that it did not live to follow.
+// lapse ends the successor of a lease that ended early, or a successor that was not activated in time.
 func (s *step) lapse(r *Record, reason string) {
 	next := s.book.records.next(r.Lease)
 	if next == nil {
@@ -253,7 +253,7 @@ func (s *step) lapse(r *Record, reason string) {
 	}
 }
 
-// inLine orders records so that of a line every lease comes after those before it, and all else stays as it is.
+// inLine orders records so that each lease follows its predecessors; otherwise the order is stable.
 func inLine(records []*Record) []*Record {
 	out := slices.Clone(records)
 	at := func(r *Record) market.Slot {

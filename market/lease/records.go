@@ -71,7 +71,7 @@ type counts struct {
 	members  int // live ones with an overlay key
 }
 
-// count counts the records. A successor that waits takes nothing that the lease before it does not have.
+// count counts the records. A waiting successor uses only its predecessor's resources.
 func (rs records) count(buyer sign.Key, order market.OrderID) counts {
 	var n counts
 	for _, r := range rs {

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// keepAfterOrder is how long after its order's end a finished record is kept, so that no replayed request for it can
-// pass: an order that is over by more than any clock's error is refused anyway.
+// keepAfterOrder is the time after its order's end for which a finished record is kept against replays. Later, the
+// order itself is refused as expired, whatever the error of the clocks.
 const keepAfterOrder = 2 * market.MaxClockSkew
 
 // step is one call of Step: the book and the effects so far.
@@ -311,7 +311,7 @@ func (s *step) release(ev ReleaseRequested) {
 		r = s.book.records.lease(ev.Lease)
 	}
 	if r == nil && !ev.Hold.IsZero() {
-		s.book.forgot(ev.Hold) // the request for it may be on its way yet
+		s.book.forgot(ev.Hold) // its request may still arrive
 	}
 	if r == nil || r.Peer() != ev.By {
 		// Nothing is held, so the release is complete. The answer does not reveal another buyer's holds.

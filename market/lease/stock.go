@@ -36,8 +36,8 @@ func (s stock) edit() stock {
 	return s
 }
 
-// assign puts the units of a record under its heir, or frees them if heir is nil. A record that is not live gives up
-// only the units that its own line holds. Only on a copy made by edit.
+// assign transfers the units of a record to its heir, or frees them if heir is nil. A record that is not live releases
+// only the units that its own line holds. Call it only on a copy made by edit.
 func (s stock) assign(r, heir *Record) {
 	for _, id := range r.Units {
 		if i, ok := s.index[id]; ok && (r.State.Live() || s.holder[i] != nil && sameLineOrHold(s.holder[i], r)) {
@@ -90,8 +90,8 @@ func (s stock) total(class market.Class) int {
 	return s.count(class, func(i int) bool { return s.holder[i] != nil || !s.out[i] })
 }
 
-// fit lists the free units of one class that can do a lease of the order, or the reason why they cannot. An
-// order that takes unproven units gets those first: the others are wanted by more.
+// fit lists the free units of one class that fit a lease of the order, or the reason why they do not. An order that
+// accepts unproven units gets these first, since proven ones fit more orders.
 func (s stock) fit(o market.Order, c market.Class) ([]market.UnitID, *market.Refusal) {
 	var fit, shown []market.UnitID
 	var short *market.Unit

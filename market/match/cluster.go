@@ -16,7 +16,7 @@ type Near struct {
 	// Within bounds the round trip predicted between any two of them; 0: any distance will do, and near is still better
 	// than far.
 	Within time.Duration
-	// Members are where those are that the cluster has already, as far as it is known.
+	// Members is the known coordinates of the cluster's existing members.
 	Members []market.Coordinate
 }
 
@@ -60,10 +60,9 @@ const (
 	maxCenters = 1024
 	// rttUnsaid is assumed for the round trip to a peer with unknown coordinate, unless a bound is lower.
 	rttUnsaid = 100 * time.Millisecond
-	// costScale is one: of a price that is the ceiling, of a record that speaks for nothing, of a diameter of
-	// rttHalfMicros.
+	// costScale is the cost 1: of a price at the ceiling, of a reputation of 0, or of a diameter of rttHalfMicros.
 	costScale = 1_000_000
-	// shunnedCost excludes shunned providers as long as there are others.
+	// shunnedCost excludes shunned providers if there are others.
 	shunnedCost = 1 << 40
 	// tighter is the number of times that the bound is halved to find a nearer cluster at little more cost.
 	tighter = 5
@@ -85,7 +84,7 @@ func SelectCluster(order market.Order, res Result, n int, spread bool, near Near
 	c := newClustering(order, res, n, spread, near)
 	if n < 1 || c.room < n {
 		_, _, none := Select(order, res, n, spread)
-		if none == nil { // more providers than are looked at
+		if none == nil { // more providers than considered
 			none = &Unschedulable{Order: order.ID, Class: order.Class, Need: n, Found: c.room,
 				Considered: res.Considered, Counts: res.Counts, Refused: res.Refused, Ceiling: res.Ceiling,
 				Decimals: res.weights.Decimals}
@@ -248,7 +247,7 @@ func (c *clustering) least(center int) uint64 {
 	return cost
 }
 
-// around is the cheapest n with a centre, in the space of scrap; without members if there are too few.
+// around returns the cheapest n around a centre, in the space of scrap; without members if there are too few.
 func (c *clustering) around(center int, d [][]uint32, bound uint32, scrap set) set {
 	s := set{members: scrap.members[:0], ranks: scrap.ranks[:0]}
 	left := c.n
@@ -286,8 +285,8 @@ next:
 	return s
 }
 
-// nearest is the diameter of the nearest n that are found when nothing else counts; 0 if too few are near the members
-// there are.
+// nearest is the diameter of the nearest n, regardless of price and reputation; 0 if too few are near the existing
+// members.
 func (c *clustering) nearest() time.Duration {
 	var best uint32
 	by := slices.Clone(c.order)

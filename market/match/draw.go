@@ -11,9 +11,10 @@ import (
 const (
 	// DrawAll has every provider quote.
 	DrawAll = math.MaxUint32
-	// wantLeast is about how many quotes an order is to bring: enough to choose from, whatever the size of the network.
+	// wantLeast is the approximate target number of quotes for an order: enough to choose from, in a network of any
+	// size.
 	wantLeast = 48
-	// wantPer is how many for each lease, and wantMost bounds those of an order of many leases.
+	// wantPer is the target for each lease, and wantMost the maximum for an order of many leases.
 	wantPer, wantMost = 3, 384
 	// again is by how much the chance grows each time that an order brought too few: from one quote of ten thousand
 	// providers to all of them in five orders.

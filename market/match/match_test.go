@@ -63,7 +63,7 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 		{market.ReasonConflict, "quote: other units than in the offer", func(o *market.Order, c *match.Candidate) {
 			c.Quote = &market.Quote{Order: o.ID, Provider: c.Offer.Provider, Class: "gpu/l4", Price: 30, Leases: 1, Region: "local", PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Minute)}
 		}},
-		{market.ReasonDuration, "13m20s asked, want 4s to 6m40s", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
+		{market.ReasonDuration, "13m20s requested, want 4s to 6m40s", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
 		{market.ReasonStake, "stake: got 0.00, want 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
 		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, _ *match.Candidate) { o.UnitsPer = 5 }},
 		{market.ReasonUnproven, "2 units asked for a lease, 1 have a fresh audit record: its record is not checked yet", func(o *market.Order, c *match.Candidate) {

@@ -34,7 +34,7 @@ type Weights struct {
 	Keep          int    // how many of the best to keep; 0 means 4 × Count + 32
 }
 
-// DefaultWeights suit a buyer with no wishes of its own.
+// DefaultWeights suit a buyer without special preferences.
 func DefaultWeights(g market.Genesis) Weights {
 	thousand, err := market.ParseDecimal("1000", g.Decimals)
 	if err != nil {
@@ -81,7 +81,7 @@ type Result struct {
 	Order      market.OrderID
 	Ranked     []Scored              // best first, at most Weights.Keep; shunned ones last
 	Newcomers  []Scored              // the best newcomers, best first; they may be in Ranked too
-	Considered int                   // candidates looked at
+	Considered int                   // number of considered candidates
 	Feasible   int                   // candidates that could do it
 	Counts     map[market.Reason]int // number of refusals by reason
 	Refused    []Refusal             // up to maxRefusals of each reason; of those over the ceiling, the nearest
@@ -109,7 +109,7 @@ type query struct {
 	barred    []sign.Key
 	bars      []uint64 // their prefixes
 	weightSum uint64
-	work      float64 // the median proven work for its price over all offers, 0 where none is proven
+	work      float64 // the median proven work for its price over all offers, 0 if none is proven
 	proven    uint32  // units that must be proven: those of one lease, or none
 	k0, k1    uint64  // tie-break keys, from the order's id
 }
@@ -219,8 +219,8 @@ func (s *Snapshot) scored(q *query, t *top) []Scored {
 	return out
 }
 
-// refuse gives the first reason why the row cannot do the order, or "". Price is not asked here: the rows are cut at
-// the ceiling.
+// refuse returns the first reason why the row does not fit the order, or "". It does not check the price: the rows are
+// cut at the ceiling.
 func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 	o := q.order
 	for i, bar := range q.bars {

@@ -145,7 +145,7 @@ func NewSnapshot(cands []Candidate) *Snapshot {
 }
 
 // shown is the proven work for its price over the rows of a class. It is the median: one unit offered almost for free
-// must not make all others look alike.
+// must not make the differences of all others negligible.
 type shown struct {
 	median float32
 	rows   int // of which it is known
@@ -172,7 +172,7 @@ type group struct {
 	work shown
 }
 
-// typical is the mean of the groups' medians, each as often as it has rows; 0 where no work is known.
+// typical is the mean of the groups' medians, weighted by their rows; 0 if no work is known.
 func typical(groups []group) float64 {
 	sum, rows := 0.0, 0
 	for _, g := range groups {

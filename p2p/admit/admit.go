@@ -22,7 +22,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// Standing is a peer's relation to this one. Greater ones have more.
+// Standing is a peer's relation to this one. A higher standing may use more.
 type Standing uint8
 
 // The standings.
@@ -40,7 +40,7 @@ var names = [...]string{Stranger: "stranger", Answered: "answered", Funded: "fun
 
 func (s Standing) String() string { return names[s] }
 
-// Share returns how much of total may be in use for a peer of this standing to get more: its ceiling, and one at least.
+// Share returns this standing's ceiling of total, at least one: a peer is admitted while less is in use.
 func (s Standing) Share(total int) int { return max(total*ceilings[s]/100, 1) }
 
 // priority is the ceiling as libp2p's resource manager counts it: (1 + priority)/256 of a scope's memory.
@@ -100,8 +100,8 @@ type Places struct {
 // NewPlaces makes total places.
 func NewPlaces(total int) *Places { return &Places{total: total, from: map[netip.Prefix]int{}} }
 
-// Take takes a place for a peer of a standing in a network. It returns a function that frees the place, which may be
-// called again, or nil if there is no place for such a peer.
+// Take takes a place for a peer with a standing in a network. It returns an idempotent function that frees the place,
+// or nil if there is no place for such a peer.
 func (p *Places) Take(s Standing, at netip.Prefix) (free func()) {
 	counted := s == Stranger && at.IsValid()
 	p.mu.Lock()

@@ -85,8 +85,8 @@ func (g *guests) opened(p peer.ID, now time.Time) {
 	}
 }
 
-// victim returns the guest that goes for a newcomer: one of the network at, or if that is not valid, of the network
-// that has the most. It returns nil if there is none. Peers that have risen above strangers are kept.
+// victim returns the guest to close for a newcomer: one of the network at or, if at is invalid, of the network with the
+// most. It returns nil if there is none. Peers above strangers are kept.
 func (g *guests) victim(at netip.Prefix, stranger func(peer.ID) bool) *guest {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -107,8 +107,8 @@ func (s *Standings) NoDeal(p peer.ID, tag string) {
 	}
 }
 
-// Fund makes p [Funded] for a while: it has placed an order that it can pay for. If there are too many, the oldest
-// becomes a stranger again.
+// Fund makes p [Funded] for a while, after an order that it can pay for. If there are too many, the oldest becomes a
+// stranger again.
 func (s *Standings) Fund(p peer.ID) {
 	now := time.Now()
 	s.mu.Lock()

@@ -136,11 +136,11 @@ func (s *Store) stored() (out []stored, err error) {
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil // gone meanwhile
+			return nil // removed concurrently
 		}
 		c, err := cid.Decode(d.Name())
 		if err != nil {
-			return nil // nothing of the store's
+			return nil // not the store's
 		}
 		by, err := s.holders.of(c)
 		if err != nil {

@@ -27,8 +27,8 @@ import (
 const (
 	// probeTimeout is how long a connection may take to answer at the most.
 	probeTimeout = 3 * time.Second
-	// probeLeast is how long an older connection has at the least, beside twice the time of the newer one: a peer that
-	// moved to another relay waits for nothing else, and may be paid too late.
+	// probeLeast is the minimum timeout of an older connection, besides twice the newer one's time. It is short, since
+	// a peer that moved to another relay waits for it, and may be paid too late.
 	probeLeast = 500 * time.Millisecond
 )
 

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// interfacesFresh is how old the list of this machine's networks may be.
+	// interfacesFresh is the maximum age of the list of this machine's networks.
 	interfacesFresh = time.Minute
 	// maxNamed bounds the addresses that a user named.
 	maxNamed = 256
 )
 
-// Rules are one host's. Their methods may be called by several goroutines at a time.
+// Rules is one host's policy. Its methods may be called concurrently.
 type Rules struct {
 	all bool
 
@@ -64,7 +64,7 @@ func (r *Rules) Ranges() []netip.Prefix {
 	return slices.Clone(r.ranges)
 }
 
-// Name lets just these addresses be dialled, the latest ones of many.
+// Name allows exactly these addresses; of too many, the latest.
 func (r *Rules) Name(addrs ...ma.Multiaddr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

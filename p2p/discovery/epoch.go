@@ -12,14 +12,14 @@ import (
 const (
 	// epochLength is how long the keys of topics are the same. All peers of a network must agree on it.
 	epochLength = time.Hour
-	// epochAhead is how far a finder's clock may be from a publisher's: either may be wrong by MaxSkew.
+	// epochAhead is the maximum difference of a finder's and a publisher's clock: each may be wrong by MaxSkew.
 	epochAhead = 2 * MaxSkew
 )
 
 // epochOf returns the number of the epoch at a time.
 func epochOf(t time.Time) int64 { return t.Unix() / int64(epochLength/time.Second) }
 
-// epochs returns those of now and of ahead later, each once.
+// epochs returns the epochs of now and of now + ahead, without duplicates.
 func epochs(now time.Time, ahead time.Duration) []int64 {
 	return slices.Compact([]int64{epochOf(now), epochOf(now.Add(ahead))})
 }

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// fetchers is how many peers one Find asks for their records at a time.
+	// fetchers is the number of concurrent record requests of one Find.
 	fetchers = 32
 	// maxNamed is how many publishers one peer of the DHT names under a key, at most: no liar names more than others
 	// do.
@@ -225,7 +225,8 @@ type finder struct {
 	gone   int // unproven peers without an answer
 }
 
-// find asks the registered ones beside the others, so that dead ones of either take no time of the other.
+// find requests records from registered and other peers in parallel, so that dead peers of one kind do not delay the
+// other.
 func (f *finder) find(ctx context.Context, hints []hint) ([]Found, error) {
 	split := slices.IndexFunc(hints, func(h hint) bool { return !h.registered })
 	if split < 0 {
@@ -249,8 +250,8 @@ func (f *finder) find(ctx context.Context, hints []hint) ([]Found, error) {
 	return out, nil
 }
 
-// gather asks hints in their order until it has most records, and returns them in that order, live ones first. It
-// returns also the hints that were not asked.
+// gather requests records from hints in their order until it has most records. It returns the records in that order,
+// live ones first, and the remaining hints.
 func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Found, rest []hint) {
 	type answer struct {
 		at    int
@@ -258,12 +259,12 @@ func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Foun
 	}
 	answers := make(chan answer)
 	var got []answer
-	waits := make([]int, len(hints)) // the hints that were not asked
+	waits := make([]int, len(hints)) // the remaining hints
 	for i := range hints {
 		waits[i] = i
 	}
 	for open, asked := 0, 0; ; {
-		// A peer that waits because its network has its share may be asked when another of it does not answer.
+		// A peer that waits for its network's share is tried after another peer of the network fails.
 		waits = slices.DeleteFunc(waits, func(i int) bool {
 			if open >= fetchers || len(got)+open >= most || asked >= max(asksEach*most, asksLeast) || ctx.Err() != nil {
 				return false

@@ -80,7 +80,7 @@ func newHeld(self peer.ID, most map[string]int64) *held {
 	}
 }
 
-// Put implements datastore.Datastore. A value that is farther than all others may be gone at once.
+// Put implements datastore.Datastore. A value that is farther than all others may be dropped immediately.
 func (s *held) Put(ctx context.Context, k datastore.Key, value []byte) error {
 	kind, at := s.of(k)
 	s.mu.Lock()

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// pushers is how many topic keys are pushed at a time: all of them in pushTimeout, though every walk takes as long
-	// as it may.
+	// pushers is the number of topic keys that are pushed concurrently: enough for all within pushTimeout, even if
+	// every walk takes its maximum time.
 	pushers = 8
 	// pushesEach is how many pushes of a record that changes fit into its validity.
 	pushesEach = 20
@@ -66,8 +66,7 @@ func (p *pusher) publish(ctx context.Context, r Record) error {
 	return err
 }
 
-// again is when a record is to be pushed: at once unless one of the same topics at the same addresses was, a moment
-// ago.
+// again returns the time of the next push: now, unless a record with the same topics and addresses was pushed recently.
 func (p *pusher) again(r Record) time.Time {
 	addrs := p.addrs()
 	p.mu.Lock()

@@ -26,8 +26,8 @@ type Values struct {
 	// Check refuses a value. It is called for every value that is stored, from any peer, and on every read, from many
 	// goroutines.
 	Check func(key, value []byte) error
-	// Better is the index of the value to keep of several that passed no Check yet, or an error when none is good. All
-	// peers must choose alike. It is called from many goroutines and must not wait for anything.
+	// Better returns the index of the best of several unchecked values, or an error if none is valid. All peers must
+	// choose the same. It is called concurrently and must not block.
 	Better func(key []byte, values [][]byte) (int, error)
 }
 

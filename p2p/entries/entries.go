@@ -75,7 +75,7 @@ type Set struct {
 // door is one entry.
 type door struct {
 	id    peer.ID
-	open  int            // calls of Enter under way: it may be dialled
+	open  int            // running calls of Enter: it may be dialled
 	live  bool           // connected, and a place is reserved
 	lost  chan struct{}  // closed when its connection is
 	addrs []ma.Multiaddr // where others reach this host through it
@@ -110,7 +110,7 @@ func (s *Set) Attach(inner host.Host, diagnose Diagnose) (host.Host, error) {
 // Stop ends the dials of other peers. The owner closes the host afterwards.
 func (s *Set) Stop() {
 	s.mu.Lock()
-	s.end() // nothing more is dialled
+	s.end() // no more dials
 	s.mu.Unlock()
 	s.widening.Wait()
 }

@@ -73,8 +73,7 @@ func newFlood(h host.Host) *flood {
 	}
 }
 
-// inspect takes the messages over the limits out of a frame. The rest of it, control and subscriptions, has limits of
-// its own.
+// inspect removes the messages over the limits from a frame. Control messages and subscriptions have their own limits.
 func (f *flood) inspect(from peer.ID, rpc *pubsub.RPC) error {
 	if len(rpc.GetPublish()) == 0 {
 		return nil

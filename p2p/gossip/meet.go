@@ -16,16 +16,16 @@ import (
 
 // Rhythm and bounds of keeping a topic connected.
 const (
-	// meetPeers is below how many connected peers of a topic more are looked for, and how many are protected for it.
+	// meetPeers is the wanted number of connected peers of a topic, and the number of protected ones.
 	meetPeers = degreeLow
 	// meetHints is the number of peers that one round looks up: many, so that different peers do not all dial the same
 	// ones.
 	meetHints = 512
 	// meetDials is how many of them one round dials at the most.
 	meetDials = 8
-	// dialTime bounds one dial, and joinTime how long a new neighbour may take to say which topics it is in.
+	// dialTime bounds one dial, and joinTime the wait for a new neighbour's subscriptions.
 	dialTime, joinTime = 10 * time.Second, 5 * time.Second
-	// findTime bounds looking for them.
+	// findTime bounds the lookup.
 	findTime = 20 * time.Second
 	// lookEvery is how often the peers of a topic are counted.
 	lookEvery = time.Second
@@ -74,8 +74,8 @@ func (t *Topic[T]) Meet(find Finder) *Meeting {
 	}
 }
 
-// Run keeps the topic connected until ctx ends: while fewer than four connected peers are in it, others are looked for,
-// and a few of them dialled and protected from trimming. It returns nil.
+// Run keeps the topic connected until ctx ends. While fewer than four connected peers are in it, Run looks up others,
+// dials a few of them, and protects them from trimming. It returns nil.
 func (m *Meeting) Run(ctx context.Context) error {
 	defer m.end()
 	tick := time.NewTicker(lookEvery)
@@ -118,8 +118,8 @@ func (m *Meeting) Run(ctx context.Context) error {
 	}
 }
 
-// Wait returns how many connected peers are in the topic. If there are none it has some looked for at once, and waits
-// for the first of them, or until the search is over.
+// Wait returns the number of connected peers in the topic. If there are none, it starts a lookup, and waits for the
+// first peer or the end of the lookup.
 func (m *Meeting) Wait(ctx context.Context) int {
 	if n := len(m.peers()); n > 0 {
 		return n
@@ -145,13 +145,13 @@ func (m *Meeting) Wait(ctx context.Context) int {
 	return len(m.peers())
 }
 
-// round looks for peers of the topic and dials some until want are there.
+// round looks up peers of the topic and dials some until want are connected.
 func (m *Meeting) round(ctx context.Context, want int) {
 	fctx, cancel := context.WithTimeout(ctx, findTime)
 	hints, err := m.find(fctx, meetHints)
 	cancel()
 	if err != nil {
-		m.log.Debug("peers of a topic not looked for to the end", "topic", m.topic, "err", err)
+		m.log.Debug("lookup of peers of a topic interrupted", "topic", m.topic, "err", err)
 	}
 	left := m.strangers(hints)
 	left = left[:min(len(left), meetDials)]
@@ -179,7 +179,7 @@ func (m *Meeting) round(ctx context.Context, want int) {
 		left = left[missing:]
 	}
 	if dials -= len(left); dials > 0 {
-		m.log.Debug("looked for peers of a topic", "topic", m.topic, "hints", len(hints), "dialled", dials, "there",
+		m.log.Debug("looked up peers of a topic", "topic", m.topic, "hints", len(hints), "dialled", dials, "there",
 			len(m.peers()))
 	}
 }

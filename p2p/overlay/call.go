@@ -18,8 +18,8 @@ const (
 	maxCandidates = 24
 	// callEvery is the shortest pause between the answers to a member's calls.
 	callEvery = time.Second
-	// burst is how often all addresses of a member are tried after a call, once a probeTick: whatever opens a router on
-	// the way to one side has been sent when the other side's next arrives.
+	// burst is how often all addresses of a member are tried after a call, once a probeTick: so each side's NAT is open
+	// before the other side's next ping arrives.
 	burst = 2
 
 	// unproven pings go to addresses that a member claims but has not sent from: a burst of eight searches, then
@@ -56,7 +56,7 @@ func (m *member) call(r route) {
 	m.send(r, m.keys.SealCall(wire.Call, 0, m.d.n.own()))
 }
 
-// tryAll pings the member wherever it may be. The caller holds the lock.
+// tryAll pings all possible addresses of the member. The caller holds the lock.
 func (m *member) tryAll(now time.Time) {
 	for _, r := range m.allowed(now) {
 		m.ping(r, 0, now)
@@ -87,7 +87,8 @@ type candidate struct {
 	proven bool
 }
 
-// own are the addresses at which this host may be reached: where members see it, where others see it, where it listens.
+// own returns this host's possible addresses: as observed by members, as observed by others, and its listening
+// addresses.
 func (n *Network) own() []netip.AddrPort {
 	var out []netip.AddrPort
 	add := func(a netip.AddrPort) {
@@ -201,7 +202,7 @@ func udpOf(a ma.Multiaddr) (netip.AddrPort, bool) {
 	return ap, err == nil
 }
 
-// connected looks for direct paths to the members on a peer, to which there is a new connection.
+// connected starts the search for direct paths to the members on a newly connected peer.
 func (n *Network) connected(_ network.Network, c network.Conn) {
 	for _, d := range *n.list.Load() {
 		for _, m := range *d.byAddr.Load() {

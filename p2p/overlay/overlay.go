@@ -3,7 +3,7 @@
 //
 //	container ── TUN ── Device ─┬─ WireGuard ─┬─ UDP, the port of QUIC ───── member's peer
 //	                            │             └─ stream, relayed or over TCP ─ member's peer
-//	            └─ Outside: the service address, and all addresses outside of the overlay
+//	                            └─ Outside: the service address, and all addresses outside of the overlay
 //
 // An execution without an overlay uses the same egress directly:
 //
@@ -35,7 +35,7 @@
 //	turns   fair queues before and behind WireGuard
 //	packet  packets of a TUN, their segments and memory
 //	tun     a TUN that another process made
-//	egress  the way out for one container: an Outside
+//	egress  one container's access to other networks: an Outside
 package overlay
 
 import (
@@ -55,7 +55,7 @@ import (
 // PrivateKey is a member's Curve25519 private key.
 type PrivateKey [32]byte
 
-// PublicKey is a member's Curve25519 public key, by which the others know it.
+// PublicKey is a member's Curve25519 public key, its identity in the overlay.
 type PublicKey [32]byte
 
 // Public is the public key of k.
@@ -73,7 +73,7 @@ func (k PublicKey) String() string { return hex.EncodeToString(k[:]) }
 type Config struct {
 	Key     PrivateKey
 	Address netip.Addr   // of this member, IPv4
-	Prefix  netip.Prefix // of the overlay; packets within it go to members, or nowhere
+	Prefix  netip.Prefix // of the overlay; packets within it go to members, or are dropped
 	// the one address within it that goes to Outside; zero means the last before the broadcast address
 	Service netip.Addr
 	// Tun is a file of IFF_TUN|IFF_NO_PI|IFF_VNET_HDR, of any network namespace. Join owns it afterwards, also when
@@ -86,9 +86,9 @@ type Config struct {
 
 // Outside is the network beyond the overlay.
 type Outside interface {
-	// Deliver takes IPv4 packets that came from the TUN, each no larger than MTU and with checksums; those of an Alone
-	// may be several segments of TCP in one, and their transport's checksum is the kernel's to have made. It must not
-	// wait, and must not keep the packets after it has returned.
+	// Deliver takes IPv4 packets from the TUN, each at most MTU bytes and with checksums. A packet of an Alone may
+	// contain several TCP segments, without the transport's checksum. Deliver must not block, and must not retain the
+	// packets after it returns.
 	Deliver(packets [][]byte)
 	// SetWriter sets the function that sends IPv4 packets, with checksums, to the TUN; the writer does not keep them.
 	// Packets for others than this member, or with another member's source, are dropped. It is called before the first

@@ -26,7 +26,7 @@ const (
 	openTime  = 15 * time.Second
 	helloTime = 10 * time.Second
 	stallTime = 15 * time.Second
-	// idleTime ends a stream that carries nothing, as when there is a direct path.
+	// idleTime is the timeout of an idle stream, for example beside a direct path.
 	idleTime = time.Minute
 	// openAgain is the pause after a stream could not be opened, doubled up to openMost.
 	openAgain = 250 * time.Millisecond

@@ -146,7 +146,7 @@ func (p *Puncher) pick(now time.Time) []attempt {
 	return out
 }
 
-// punch dials a peer that can be dialled, which may be known only through a relay. For others it is the asking side of
+// punch dials a peer that can be dialled, which may be known only through a relay. For others it is the initiator of
 // libp2p's DCUtR: both exchange their addresses over the relayed connection. Then both dial at the same time, half a
 // round trip after the last message.
 func (p *Puncher) punch(ctx context.Context, c attempt) error {

@@ -49,7 +49,7 @@ const (
 	maxMessage = 4096
 	// readTimeout bounds the wait for a request after its stream was opened.
 	readTimeout = 30 * time.Second
-	// connectTimeout bounds finding, dialling and asking the target.
+	// connectTimeout bounds the lookup, the dial and the request to the target.
 	connectTimeout = 20 * time.Second
 	// maxAsking bounds requests that are being read or answered, circuits not counted.
 	maxAsking = 256
@@ -64,7 +64,7 @@ const (
 // Config is the limits of a relay and the peers that it serves. Every field may be left out.
 type Config struct {
 	Limits Limits
-	// Allow reports whether client may be connected to target; nil allows all. It is asked again once both are
+	// Allow reports whether client may be connected to target; nil allows all. It is called again once both are
 	// connected.
 	Allow func(client, target peer.ID) bool
 	// Find looks up a target without a known address. It is optional; if nil, such targets are not found.
@@ -233,8 +233,8 @@ func (s *Service) kept(p peer.ID) bool {
 	return s.cfg.Standing != nil && s.cfg.Standing(p) >= admit.Counterparty
 }
 
-// room reports whether a peer from a network may have one more of something of which there are all, and share for one
-// network of strangers.
+// room reports whether a peer from a network may have one more place, out of all in total and share for one network of
+// strangers.
 func (s *Service) room(p peer.ID, used, all int, from shares, at netip.Prefix, share int) bool {
 	if s.kept(p) {
 		return used < plus(all)

@@ -44,7 +44,7 @@ const (
 
 	// readTimeout bounds how long a request takes to come in: it is a few packets.
 	readTimeout = 5 * time.Second
-	// readers is how many streams are read at a time for each that may be answered: reading is cheap.
+	// readers is the number of concurrent reads for each stream that may be answered: reading is cheap.
 	readers = 4
 
 	// maxCode and maxReason bound the two strings of a refusal; longer ones are cut.
@@ -52,8 +52,8 @@ const (
 	maxReason = 512
 	// maxRefusal bounds a refusal frame as read: both strings and their protobuf framing.
 	maxRefusal = 1024
-	// chunk is the buffer one transfer holds: large enough that a chunk costs few system calls, small
-	// enough for many transfers at once.
+	// chunk is the buffer one transfer holds: large enough that a chunk costs few system calls, small enough for many
+	// concurrent transfers.
 	chunk = 256 << 10
 	// directAlloc is the largest announced length for which memory is taken before the bytes come.
 	directAlloc = 64 << 10
@@ -68,7 +68,7 @@ const (
 	StatusOK Status = 100
 	// StatusEnd: the feed is complete; the body is empty.
 	StatusEnd Status = 110
-	// StatusRefused: the request was understood and declined; asking again unchanged may work later.
+	// StatusRefused: the request was understood and declined; the same request may succeed later.
 	StatusRefused Status = 200
 	// StatusMalformed: the request can never work as it is.
 	StatusMalformed Status = 400

@@ -13,7 +13,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// Relayed is a way that goes over a relay, and why a stream broke that went it.
+// Relayed is a path over a relay, and the error of a broken stream on it.
 type Relayed struct {
 	Relay peer.ID
 	Data  int64         // bytes after which the relay cuts a connection, both ways together; 0: it announced no limit
@@ -22,7 +22,7 @@ type Relayed struct {
 }
 
 func (r *Relayed) Error() string {
-	return fmt.Sprintf("cut on its way through relay %s, which %s", r.Relay, r.Limit())
+	return fmt.Sprintf("cut by relay %s, which %s", r.Relay, r.Limit())
 }
 
 func (r *Relayed) Unwrap() error { return r.Err }
@@ -57,7 +57,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// RelayedBy is the way of a connection over a relay; nil for a direct one.
+// RelayedBy returns the relayed path of a connection; nil if it is direct.
 func RelayedBy(c network.Conn) *Relayed {
 	a := c.RemoteMultiaddr()
 	if _, err := a.ValueForProtocol(ma.P_CIRCUIT); err != nil {

@@ -69,9 +69,9 @@ func (s *Server) Close() {
 }
 
 // Handle answers the protocol with fn, which runs on a goroutine of its own for each call. Its context ends with the
-// protocol's deadline, when the caller goes away, and when the Server is closed. fn declines with [Refuse], calls a
-// request wrong with [*Malformed]; any other error is logged and not sent. Register all handlers before connecting: a
-// later one is announced to every connected peer.
+// protocol's deadline, when the caller goes away, and when the Server is closed. fn declines with [Refuse], and rejects
+// an invalid request with [*Malformed]; any other error is logged and not sent. Register all handlers before
+// connecting: a later one is announced to every connected peer.
 func (p Protocol[Req, Resp]) Handle(
 	h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (Resp, error), limits Limits,
 ) *Server {
@@ -94,8 +94,8 @@ func (p Protocol[Req, Resp]) Handle(
 	})
 }
 
-// Serve answers the feed with fn, which sends items and returns when there are no more. send blocks while
-// the caller is slow and fails when it is gone. The rest is as in [Protocol.Handle].
+// Serve answers the feed with fn, which sends items and returns when there are no more. send blocks while the caller is
+// slow, and fails when the caller has disconnected. The rest is as in [Protocol.Handle].
 func (f Feed[Req, Item]) Serve(
 	h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req, send func(Item) error) error,
 	limits Limits,

@@ -33,7 +33,7 @@ func (l *leaf) check() error {
 	return nil
 }
 
-// in is the leaf's state in a view, as long as claims on it are paid.
+// in returns the leaf's state in a view, if claims on it are still paid.
 func (l *leaf) in(v escrow.View) (s account.LeafState, opened market.Slot, err error) {
 	if v.Escrow == nil {
 		return s, 0, escrow.ErrNoEscrow

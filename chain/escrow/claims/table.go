@@ -21,7 +21,7 @@ import (
 // If no endpoint has the status of the transaction that creates it, another table is created, and the rent of the first
 // is lost.
 type table struct {
-	slot     market.Slot // that its address names; 0: none is there and none under way
+	slot     market.Slot // in its address; 0: no table, and none pending
 	made     bool        // finalized
 	disabled market.Slot // in which it was, finalized; 0: it can be used
 }
@@ -31,7 +31,7 @@ const maxTableFails = 12
 
 func (t *table) at(provider sign.Key) sign.Key { return svm.TableAddress(provider, uint64(t.slot)) }
 
-// use returns the tables of a claim's transaction; ok is false as long as it has to wait for one.
+// use returns the tables of a claim's transaction; ok is false while it waits for one.
 func (t *table) use(l *leaf, q *escrow.Queue, vault sign.Key) (use []svm.Table, ok bool) {
 	if !l.needsTable() {
 		return nil, true

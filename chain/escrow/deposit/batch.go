@@ -27,7 +27,7 @@ const (
 // batch is the leases of one Fund: all of it lands in one transaction, or none.
 type batch struct {
 	stage   stage
-	hired   bool   // of a deposit: the voucher keys are said to have set this aside for standbys
+	hired   bool   // of a deposit: reportedly set aside by the voucher keys for standbys
 	first   uint16 // number of its first tranche
 	deposit market.Amount
 	leases  []entry
@@ -154,7 +154,7 @@ func (b *batch) leafIn(v escrow.View, j int) (s account.LeafState, ok bool) {
 // batches are the leases of a machine.
 type batches []batch
 
-// clone returns a copy of which entries may be changed.
+// clone returns a copy with modifiable entries.
 func (bs batches) clone() batches {
 	out := slices.Clone(bs)
 	for i := range out {
@@ -201,8 +201,8 @@ func (bs batches) deepest(k uint16) int {
 	return 0
 }
 
-// owner is the batch of a tranche that is there, and which of its trees it is; own means that it has the batch's
-// number. The batch is nil if this machine does not know the tranche's leaves.
+// owner returns the batch of an existing tranche, and the index of its tree. Own means that the tranche has the batch's
+// number. The batch is nil if the tranche's leaves are unknown to this machine.
 func (bs batches) owner(t account.Tranche) (b *batch, tree int, own bool) {
 	root := escrow.RootOf(t)
 	for i := range bs {
@@ -215,7 +215,7 @@ func (bs batches) owner(t account.Tranche) (b *batch, tree int, own bool) {
 	return nil, 0, false
 }
 
-// fits reports whether no lease stands twice, nothing overflows, and there are no more leases than Step adds.
+// fits reports whether there is no duplicate lease, no overflow, and at most as many leases as Step adds.
 func (bs batches) fits() bool {
 	seen := map[market.LeaseID]bool{}
 	hired := 0

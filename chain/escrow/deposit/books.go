@@ -11,13 +11,13 @@ import (
 )
 
 // books are the machine's record of its escrow: the wanted leases, and their finalized state on chain. They are the
-// journalled part of its state, with the transactions under way.
+// journalled part of its state, with the pending transactions.
 type books struct {
 	calls
 	deadline market.Slot // fixed once opened is chosen
 	seen     bool        // such an escrow exists or existed, finalized
 	final    market.Slot // newest final view: an older one is of a node that lags
-	landed   market.Slot // a view of before this slot lacks something that is final
+	landed   market.Slot // a view from before this slot lacks final state
 	ending   bool
 	closed   bool
 	refunded market.Amount // finalized
@@ -131,7 +131,7 @@ func (b *books) empty(f escrow.View) bool {
 	return f.Escrow == nil || f.Escrow.State != account.EscrowOpen || f.Free() == 0 && !b.retiring(f)
 }
 
-// retiring reports whether a tranche that is no batch's can still be had back before the deadline.
+// retiring reports whether a tranche outside of all batches can still be recovered before the deadline.
 func (b *books) retiring(f escrow.View) bool {
 	for _, t := range f.Tranches {
 		x, _, own := b.batches.owner(t)
@@ -203,7 +203,7 @@ func (b *books) bookLanded(i int, opened market.Slot) (effects []escrow.Effect) 
 	return append(b.reportFunded(x, opened, true), x.reportVoid(nil)...)
 }
 
-// bookLeaves notes of which leases nothing is left to do.
+// bookLeaves records the leases without remaining work.
 func (b *books) bookLeaves(x *batch, f escrow.View) {
 	for j := range x.leases {
 		e := &x.leases[j]
@@ -215,7 +215,7 @@ func (b *books) bookLeaves(x *batch, f escrow.View) {
 	}
 }
 
-// gone reports whether nothing is left that an ended Hire paid rent for, and nothing can come.
+// gone reports whether no account with the rent of an ended Hire is left, and none can appear.
 func (b *books) gone(c, f escrow.View) bool {
 	if !b.ending || b.queue.Len() > 0 || b.batches.flying() || f.Slot < b.landed {
 		return false

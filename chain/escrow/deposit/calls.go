@@ -99,8 +99,8 @@ func (a *calls) openToken(wallet sign.Key, fails uint8) []svm.Instruction {
 	return []svm.Instruction{svm.OpenTokenAccount(a.payer(), wallet, a.net.Mint)}
 }
 
-// sweep hands out the fees. When it failed before, accounts to be paid into may be missing, or the network's authority
-// was given up, and with it the pool of a network that votes on nothing: that is tried every second time.
+// sweep splits the fees. After a failure, receiving accounts may be missing. Or the network's authority was removed,
+// and with it the pool of a network without votes; every second try assumes that.
 func (a *calls) sweep(e account.Escrow, fails uint8) (out []svm.Instruction) {
 	call := program.Sweep{Escrow: a.at, Vault: a.vault, Mint: a.net.Mint, Network: a.net.Address()}
 	if a.net.Account.Params.Votes.On() || !a.net.Account.Authority.IsZero() && fails%2 == 0 {

@@ -32,8 +32,7 @@ type Hiring struct {
 // transaction before it is journalled.
 type Hire struct{ d Deposit }
 
-// NewHire returns a Hire for an escrow from which this machine has hired nothing yet. It returns ErrEvent for an
-// impossible escrow.
+// NewHire returns a Hire for an escrow, without hires. It returns ErrEvent for an impossible escrow.
 func NewHire(net escrow.Net, h Hiring, p escrow.Params) (Hire, error) {
 	if h.Hirer.IsZero() {
 		return Hire{}, fmt.Errorf("%w: hirer: missing", escrow.ErrEvent)
@@ -66,7 +65,7 @@ func (h Hire) Step(now time.Time, ev escrow.Event) (Hire, []escrow.Effect, error
 // Marshal gives the journal form. A hire has one.
 func (h Hire) Marshal() []byte { return h.d.Marshal() }
 
-// Next is when Ticked should come. Zero: nothing to wait for. After restoring, Ticked should come at once.
+// Next is the time of the next Ticked; zero means none. After restoring, Ticked is due immediately.
 func (h Hire) Next() time.Time { return h.d.Next() }
 
 // Escrow is the address that vouchers name.
@@ -75,7 +74,7 @@ func (h Hire) Escrow() sign.Key { return h.d.at }
 // Funding returns the present or future place of a lease's money, as Deposit.Funding does.
 func (h Hire) Funding(lease market.LeaseID) (f escrow.Funding, ok bool) { return h.d.Funding(lease) }
 
-// Closed reports whether it is over: End was received, and the hirer's rent is back.
+// Closed reports whether the hire has ended: End was received, and the hirer's rent is recovered.
 func (h Hire) Closed() bool { return h.d.closed }
 
 // Ending reports whether End was received.

@@ -56,7 +56,7 @@ func standbysFor(v escrow.View, leaves []tranche.Leaf) (out []program.StandbyLea
 	return out, nil
 }
 
-// enough reports whether the escrow's money is. It may be later, when leases were retired.
+// enough reports whether the escrow's money suffices. If not, it may suffice later, after leases are retired.
 func enough(v escrow.View, leaves []tranche.Leaf) error {
 	var sum market.Amount
 	for _, l := range leaves {
@@ -111,9 +111,9 @@ func (p *plan) leave() {
 	p.closeTranches()
 }
 
-// reclaim recovers the money in tranches of no batch. At the end these are unreported hires of the voucher keys; at
-// once it is the second tranche of leases that have one, so that they are not paid for twice. Unknown leaves can be
-// retired, but their unclaimed money comes back only after the deadline.
+// reclaim recovers the money in tranches of no batch. At the end these are unreported hires of the voucher keys.
+// Immediately it is the second tranche of leases that have one already, so that they are not paid for twice. Unknown
+// leaves can be retired, but their unclaimed money comes back only after the deadline.
 func (p *plan) reclaim() {
 	if p.over(p.view) || p.view.Escrow.State != account.EscrowOpen {
 		return

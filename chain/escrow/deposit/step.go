@@ -66,7 +66,7 @@ func (d *Deposit) apply(now time.Time, ev escrow.Event) (change bool, effects []
 	return false, nil, fmt.Errorf("%w: a deposit takes no %T", escrow.ErrEvent, ev)
 }
 
-// look asks for the escrow, unless there is no reason to.
+// look requests the escrow's state, if there is a reason.
 func (d *Deposit) look() []escrow.Effect {
 	if d.closed || !d.busy() {
 		d.lookAt = time.Time{}

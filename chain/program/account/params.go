@@ -23,7 +23,7 @@ const (
 	mintReserved   = 5
 )
 
-// Params is the constant part of a network's account. The account's address is made of their hash. Fees, response,
+// Params is the constant part of a network's account. The account's address is derived from their hash. Fees, response,
 // unbonding and least stake are the network's initial values; the current ones are in its Rules.
 type Params struct {
 	Network  string    `json:"network"` // id
@@ -37,7 +37,7 @@ type Params struct {
 	UnbondingSlots uint64      `json:"unbonding_slots"`
 	EvidenceSlots  uint64      `json:"evidence_slots"`
 	MinStake       uint64      `json:"min_stake"`
-	Votes          Votes       `json:"votes,omitzero"`       // zero: nothing is ever voted on
+	Votes          Votes       `json:"votes,omitzero"`       // zero: no votes
 	AuditSlots     uint32      `json:"audit_slots,omitzero"` // of a window of audits; 0: lies of audits are not slashed
 	Mints          []MintTerms `json:"mints"`
 }
@@ -60,7 +60,7 @@ const claimMonths = 3
 // On reports whether anything is voted on.
 func (v Votes) On() bool { return v.VotingSlots > 0 }
 
-// EpochEnd is the first slot after an epoch, the last one when it is never over.
+// EpochEnd is the first slot after an epoch, or the last slot if the epoch never ends.
 func (v Votes) EpochEnd(epoch uint64) uint64 {
 	over, n := bits.Mul64(epoch, v.EpochSlots)
 	n, carry := bits.Add64(n, v.EpochSlots, 0)
@@ -158,7 +158,7 @@ func (m MintTerms) validate() error {
 	return nil
 }
 
-// Domain is where vouchers and receipts are signed that the program takes for this network.
+// Domain is the signing domain of vouchers and receipts of this network.
 func (p Params) Domain(program sign.Key) sign.Domain {
 	return sign.Domain{Network: p.Network, Chain: p.Chain, Program: program}
 }
@@ -184,7 +184,7 @@ func (p Params) Marshal() []byte {
 	return d
 }
 
-// UnmarshalParams reads the layout and nothing after it, and validates. ErrParams.
+// UnmarshalParams decodes the layout without trailing bytes, and validates. It returns ErrParams otherwise.
 func UnmarshalParams(b []byte) (Params, error) {
 	r := read(b)
 	p := r.params()

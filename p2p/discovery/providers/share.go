@@ -68,8 +68,7 @@ func (s *share) part(key any, most int) *share {
 	return p
 }
 
-// grow changes the number of records of s and of all shares that it is a part of. It calls gone for each that has none
-// left.
+// grow changes the number of records of s and of all shares that it is a part of. It calls gone for each empty share.
 func (s *share) grow(by int, gone func(key any)) {
 	for ; s != nil; s = s.parent {
 		s.count += by

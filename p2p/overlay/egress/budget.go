@@ -90,7 +90,7 @@ func (b *Budget) pace() {
 	}
 }
 
-// take counts a flow for a stack, a wide one where that may be. It returns the bytes, 0 where there are none.
+// take counts a flow for a stack, a wide one if possible. It returns the bytes, 0 if there are none.
 func (b *Budget) take(s *Stack, tcp bool) int64 {
 	for {
 		n, from := b.try(s, tcp)
@@ -143,8 +143,7 @@ func (b *Budget) give(s *Stack, n int64) {
 	}
 }
 
-// shed cuts the flow on which nothing has moved for the longest and gives its bytes back. It reports whether there was
-// one.
+// shed cuts the flow that has been idle for the longest and frees its bytes. It reports whether there was one.
 func (s *Stack) shed() bool {
 	s.mu.Lock()
 	var oldest *flow
@@ -162,7 +161,7 @@ func (s *Stack) shed() bool {
 		return false
 	}
 	s.refused.add(ReasonShare, oldest.key.to, "")
-	oldest.cut() // the goroutine that serves it returns at once
+	oldest.cut() // its goroutine returns immediately
 	s.cfg.Budget.give(s, n)
 	return true
 }

@@ -174,7 +174,7 @@ func (d *nameServer) cluster(a asked) (f found, known bool) {
 	return missing, local(a.name) || checkName(a.name) != nil
 }
 
-// look asks the host's resolver. Types that nothing needs, and AAAA, exist for no name: the overlay is IPv4 only.
+// look queries the host's resolver. For unneeded types, and for AAAA, every name is empty: the overlay is IPv4 only.
 func (d *nameServer) look(ctx context.Context, a asked) found {
 	name, out := a.name+".", found{}
 	add := func(body dnsmessage.ResourceBody) {

@@ -16,7 +16,7 @@ type Mode string
 
 // The modes, narrowest first.
 const (
-	// ModeNone is the service address and nothing else.
+	// ModeNone allows only the service address.
 	ModeNone Mode = "none"
 	// ModeAllowlist allows the destinations of the rules.
 	ModeAllowlist Mode = "allowlist"

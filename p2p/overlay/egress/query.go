@@ -88,7 +88,7 @@ func (a asked) pack(f found) []byte {
 		head.Truncated = true
 		b, err = a.build(head, nil)
 	}
-	if err != nil { // not even the question can be said again
+	if err != nil { // the question cannot be repeated
 		head.RCode = dnsmessage.RCodeServerFailure
 		a.q, a.edns = dnsmessage.Question{}, false
 		b, _ = a.build(head, nil)

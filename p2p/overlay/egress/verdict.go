@@ -44,7 +44,7 @@ func (s *Stack) verdict(tcp bool, to netip.AddrPort) (why Reason, open bool) {
 	return ReasonList, false
 }
 
-// dial is the Dial of a host: it looks at the address again that the socket is about to connect to.
+// dial is the default Dial. It checks again the address that the socket is about to connect to.
 func (s *Stack) dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTime, ControlContext: s.control}
 	return d.DialContext(ctx, network, to.String())

@@ -53,7 +53,7 @@ func (x *Index[M]) Add(e *Entry[M]) {
 	x.byTag[e.tag] = e
 }
 
-// Learn notes an index that a device gives to a member.
+// Learn records an index that a device gives to a member.
 func (x *Index[M]) Learn(e *Entry[M], index uint32, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -70,7 +70,7 @@ func (x *Index[M]) Learn(e *Entry[M], index uint32, now time.Time) {
 	x.byIndex[index] = e
 }
 
-// Remove forgets all that a member could be known by, for good.
+// Remove deletes a member's indices and tag permanently.
 func (x *Index[M]) Remove(e *Entry[M]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

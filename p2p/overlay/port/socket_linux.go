@@ -22,9 +22,9 @@ import (
 // full.
 const quicQueue = 1024
 
-// Socket is a UDP port that QUIC and the overlay share. As long as no overlay was joined QUIC reads it itself, as it
-// would read a plain socket, and nothing is in between. From then on one goroutine reads trains of datagrams and sorts
-// them. QUIC writes past all this, with its own offloads.
+// Socket is a UDP port that QUIC and the overlay share. Before the first overlay is joined, QUIC reads it directly, as
+// a plain socket. After that, one goroutine reads trains of datagrams and sorts them. QUIC always writes directly, with
+// its own offloads.
 type Socket struct {
 	*net.UDPConn
 	h   Handler
@@ -129,7 +129,7 @@ func (s *Socket) sort(t packet.Train, from netip.AddrPort, oob []byte, udp func(
 	}
 }
 
-// Alias makes the handler know the port by another one, which sends through it.
+// Alias makes the handler see another port in place of this one. The other port sends through it.
 func (s *Socket) Alias(as Port) { s.as = as }
 
 // Close closes the port and waits for its reader.

@@ -24,7 +24,7 @@ const (
 // that is not full is a heartbeat, an acknowledgement or a handshake. It overtakes bulk, also its own member's.
 type Inbox[T any] struct {
 	dropped *atomic.Uint64
-	ready   chan struct{} // 1: something has come
+	ready   chan struct{} // 1: new arrivals
 
 	mu          sync.Mutex
 	closed      bool
@@ -34,7 +34,7 @@ type Inbox[T any] struct {
 	queued      int        // bytes of buffers
 }
 
-// lane are the backlogs in which something waits, in the order of their turns.
+// lane is the non-empty backlogs, in the order of their turns.
 type lane[T any] struct {
 	first, last *backlog[T]
 	turn        int // bytes
@@ -116,7 +116,7 @@ func (i *Inbox[T]) Put(a Arrival[T]) {
 	}
 }
 
-// Get takes the next arrival; !ok if nothing waits. The caller releases its buffer.
+// Get takes the next arrival; ok is false if the inbox is empty. The caller releases its buffer.
 func (i *Inbox[T]) Get() (a Arrival[T], ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -176,7 +176,7 @@ func (i *Inbox[T]) shed() {
 	}
 }
 
-// Ready has a token when something has come since it was last taken.
+// Ready has a token if there are arrivals since the last token was taken.
 func (i *Inbox[T]) Ready() <-chan struct{} { return i.ready }
 
 // Queued returns how many bytes of buffers wait.

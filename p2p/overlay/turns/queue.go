@@ -41,7 +41,7 @@ type Queue struct {
 	queued int      // bytes of buffers
 }
 
-// Outlet is the way out of the packets for one member. Its queue guards it.
+// Outlet is the outgoing side of one member. Its queue guards it.
 type Outlet struct {
 	inflight int       // packets between the queue and the kernel
 	pace     pace      // how many there may be
@@ -208,7 +208,7 @@ func (q *Queue) fill(bufs [][]byte, sizes []int, offset int) int {
 			f.deficit += quantum
 			q.bulky.push(f)
 		case n == len(bufs):
-			// Its turn goes on with the next call.
+			// Its turn continues with the next call.
 			if fresh {
 				f.next = q.sparse.first
 				if q.sparse.first = f; q.sparse.last == nil {
