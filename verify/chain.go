@@ -30,7 +30,7 @@ func (c Chain) Resume(last ReceiptCore, start market.Slot) Chain {
 	return c
 }
 
-// Last is the receipt that the chain ends with; its Seq is 0 when there is none yet.
+// Last is the last receipt of the chain; its Seq is 0 if there is none yet.
 func (c Chain) Last() ReceiptCore { return c.last }
 
 // Start is the slot in which the first receipt begins; meaningless before there is one.

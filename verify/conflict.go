@@ -59,7 +59,7 @@ func NewConflict(d sign.Domain, a, b Receipt, unitsA, unitsB []market.UnitID) (C
 }
 
 // CheckConflict checks every rule of the proof: parties (one provider), different, overlap, units, and both signatures
-// of both receipts. A receipt that its buyer did not sign was never paid for and proves nothing.
+// of both receipts. A receipt without its buyer's signature was never paid for and proves nothing.
 func CheckConflict(d sign.Domain, c Conflict) error {
 	switch order := bytes.Compare(c.A.Lease[:], c.B.Lease[:]); {
 	case c.A.Provider != c.B.Provider:
@@ -97,7 +97,7 @@ func (c Conflict) Marshal() []byte {
 	return append(out, c.InB.Marshal()...)
 }
 
-// UnmarshalConflict reads the layout and nothing after it. It verifies nothing; CheckConflict does.
+// UnmarshalConflict decodes the layout without trailing bytes. It does not verify; CheckConflict does.
 func UnmarshalConflict(b []byte) (Conflict, error) {
 	const head = 2*ReceiptSize + sign.HashSize
 	if len(b) < head+2*unitProofHead || len(b) > MaxConflict {

@@ -45,8 +45,8 @@ func checkSlot(b Beacon, w Window, slots uint64) error {
 // hash.
 func (n Rules) Check(w Window, b Beacon) error { return checkSlot(b, w, n.instants.Slots) }
 
-// CheckRules verifies that a record's windows are the network's, that its beacon is of its window and draws an audit,
-// and that it began when it had to. RuleWindow, RuleInstant.
+// CheckRules verifies that a record's windows are the network's, that its beacon is of its window and draws an audit
+// (RuleWindow), and that it began at the instant (RuleInstant).
 func (r Record) CheckRules(n Rules) error {
 	if r.WindowSlots != n.instants.Slots {
 		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, n.instants.Slots)

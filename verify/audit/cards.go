@@ -10,7 +10,7 @@ import (
 
 // Bounds of a reader's memory of cards.
 const (
-	// Gone is after how many audits, on average, without a record a unit claims its card no more.
+	// Gone is the number of audits, on average, without a record after which a unit's claim to its card lapses.
 	Gone = MaxRates
 	// MaxCards is how many units that claim cards are remembered. Each has passed an audit.
 	MaxCards = 1 << 15
@@ -26,7 +26,7 @@ type Cards struct {
 	n    int
 }
 
-// NewCards has seen nothing yet.
+// NewCards returns empty Cards.
 func NewCards(i Instants) *Cards {
 	return &Cards{gone: i.Audits(Gone), of: map[sign.Hash][]claimant{}}
 }

@@ -16,7 +16,7 @@ type Certificate struct {
 	record Record // without openings
 }
 
-// Certificate is that of the record.
+// Certificate returns the record's certificate.
 func (r Record) Certificate() Certificate {
 	r.Opened, r.Walked = challenge.Opened{}, challenge.Walked{}
 	return Certificate{r}
@@ -25,7 +25,7 @@ func (r Record) Certificate() Certificate {
 // Marshal returns the layout.
 func (c Certificate) Marshal() []byte { return c.record.stated() }
 
-// CutCertificate reads a certificate and gives the bytes after it. It verifies nothing; Check does.
+// CutCertificate decodes a certificate and returns the bytes after it. It does not verify; Check does.
 func CutCertificate(b []byte) (Certificate, []byte, error) {
 	r, rest, err := cutStated(b)
 	if err != nil {

@@ -35,7 +35,7 @@ func LotOf(provider sign.Key) byte {
 const (
 	// MinBonded is the minimum number of members with a weight. With fewer, there are no audits.
 	MinBonded = 3
-	// MaxRoster is how many it has at most: those with the greatest weight.
+	// MaxRoster is the maximum number of members: the ones with the greatest weight.
 	MaxRoster = 4096
 	// MemberSize is the length of a member, bytes.
 	MemberSize = 2*sign.KeySize + 8
@@ -130,8 +130,8 @@ func (r Roster) Marshal() []byte {
 	return out
 }
 
-// UnmarshalRoster reads members that are strictly ascending by key, and nothing after them. market.ErrMalformed,
-// ErrRoster.
+// UnmarshalRoster decodes members, strictly ascending by key, without trailing bytes. It returns market.ErrMalformed or
+// ErrRoster otherwise.
 func UnmarshalRoster(b []byte) (Roster, error) {
 	if len(b)%MemberSize != 0 || len(b) > MaxRoster*MemberSize {
 		return nil, malformed("roster", "%d bytes", len(b))
@@ -151,7 +151,7 @@ func UnmarshalRoster(b []byte) (Roster, error) {
 // is drawn for each from the beacon and the provider's lot (Efraimidis and Spirakis 2006, weighted sampling without
 // replacement). The provider is never a member of its own, nor is a peer of its owner. The lowest comes first; a small
 // roster gives fewer than n. The order of the roster does not matter. Rosters that differ in a few members give
-// committees that differ in as few.
+// committees that differ in at most as many.
 func (r Roster) Draw(beacon Beacon, w Window, provider sign.Key, n int) Roster {
 	type ticket struct {
 		Member

@@ -17,10 +17,10 @@
 //	   │ ── openings, Shown, signed ───────────────▶ │   checks them
 //	   │ ◀────────────────────────────── Verdict ─── │   signed
 //
-// The seed of the products is made of the beacon and all first nonces; which entries are opened and where the walkers
-// start, of all second nonces; which walkers are shown, of all third. A member's nonces are a hash chain that it chose
-// before the first, so no member chooses last. One honest member is enough to make each seed unpredictable. Each member
-// that gave a first nonce must give a verdict, or the attempt is void: otherwise a provider could drop members
+// The seed of the products is derived from the beacon and all first nonces. The opened entries and the walkers' starts
+// are derived from all second nonces, the shown walkers from all third. A member's nonces are a hash chain that it
+// chose before the first, so no member chooses last. One honest member is enough to make each seed unpredictable. Each
+// member that gave a first nonce must give a verdict, or the attempt is void: otherwise a provider could drop members
 // afterwards, and so choose among their nonces. A void attempt continues to its end. Members that saw the unit work in
 // it judge the unit once more. A window has MaxAttempts attempts, which honest members count.
 //

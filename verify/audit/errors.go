@@ -12,11 +12,11 @@ type Rule string
 
 // The rules, one sentence each.
 const (
-	RuleWindow    Rule = "window"    // Everything is of one window, and the window is the one asked about.
+	RuleWindow    Rule = "window"    // All parts are of one window, the expected one.
 	RuleBeacon    Rule = "beacon"    // The beacon is the hash of the window's first final block.
 	RuleUnit      Rule = "unit"      // Everything is of one unit of one provider.
 	RuleAttempt   Rule = "attempt"   // A window has at most MaxAttempts attempts.
-	RuleNonce     Rule = "nonce"     // A member's first nonce is made of its second, and that of its third.
+	RuleNonce     Rule = "nonce"     // The first nonce is derived from the second, and that from the third.
 	RuleSeed      Rule = "seed"      // Seeds are made of the beacon and the nonces of all members that gave a verdict.
 	RuleShape     Rule = "shape"     // The question is that of the unit's class.
 	RuleProvider  Rule = "provider"  // The provider signed its answer and its openings.
@@ -39,7 +39,7 @@ const (
 type RuleError struct {
 	Rule   Rule
 	Detail string
-	Err    error // the cause, where there is one
+	Err    error // the cause; may be nil
 }
 
 // Error names the rule and the detail.

@@ -68,16 +68,17 @@ func (i Instants) slots(millis uint64) uint64 { return (millis + i.Millis - 1) /
 // Width is how far from its instant an attempt may begin, by the slot that a member sees.
 type Width struct{ Early, Late uint64 } // slots before, and slots from the instant on
 
-// How far from the instant an attempt may begin, milliseconds. On a GPU a second identity must compute its products and
-// fill its dataset anew before it walks, for two do not fit. So the sum of this and Within must be short. A processor's
-// datasets are small, and its machine may be busy: there the time allows for wrong clocks and slow hosts.
+// The maximum distance of an attempt's begin from the instant, in milliseconds. On a GPU a second identity must compute
+// its products and fill its dataset again before it walks, since two datasets do not fit. So the sum of this and Within
+// must be short. A processor's datasets are small, and its machine may be busy: there the time allows for wrong clocks
+// and slow hosts.
 const (
 	gpuEarly, gpuLate = 800, 1_200
 	anyEarly, anyLate = 5_000, 10_000
 )
 
-// Width is that of a class, in the network's slots: at most a sixteenth of the window early and an eighth late. The
-// width of no class is that of the most patient one.
+// Width returns the width of a class, in the network's slots: at most a sixteenth of the window early and an eighth
+// late. Without a class, it returns the greatest width.
 func (i Instants) Width(class market.Class) Width {
 	early, late := uint64(anyEarly), uint64(anyLate)
 	if class.Family() == "gpu" {

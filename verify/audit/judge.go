@@ -15,9 +15,9 @@ type Timing struct {
 // never is the time of an event that a member did not see.
 const never = 1<<64 - 1
 
-// Timing returns the least times that more than two thirds of the whole committee saw kept. A third of it may lie
-// either way without moving a figure past an honest member's; a member without a verdict saw nothing. A median of the
-// verdicts given would rest on three friends where a provider asks five of seven.
+// Timing returns the least times that more than two thirds of the whole committee confirm. Lies of up to a third of it
+// cannot move a figure past an honest member's. A member without a verdict confirms nothing. A median of the given
+// verdicts could depend on three friends, if a provider invites five of seven.
 func (r Record) Timing() Timing { return r.timing(Certify(int(r.Committee)) - 1) }
 
 // timing takes the times at a place in ascending order.
@@ -43,14 +43,13 @@ func (r Record) kept(at int, of func(Verdict) uint64) uint64 {
 }
 
 // MaxTrip is the network's part in each of an audit's two times, microseconds: a round trip to the farthest member. It
-// is a constant, so answering pings late gains nothing. A provider leaves out members that are farther, as long as
-// enough are left. A provider that is near its members has the time for itself: on a large card it hides a twentieth to
-// a seventh of its memory.
+// is a constant, so answering pings late gains nothing. A provider may leave out members that are farther, if enough
+// remain. A provider near its members can use the time itself: on a large card it hides a twentieth to a seventh of its
+// memory.
 const MaxTrip = 200_000
 
-// CheckClass verifies that a record proves a unit of the class with these resources: it was asked the question of Plan
-// and answered at the class's floor. It returns RuleShape or RuleFloor. A record that fails has no penalty: the unit
-// sells nothing.
+// CheckClass verifies that a record proves a unit of the class with these resources: its challenge is Plan's, and its
+// answer keeps the class's floor. It returns RuleShape or RuleFloor. A failure has no penalty: the unit sells nothing.
 func (r Record) CheckClass(class market.Class, res market.Resources) error {
 	shape, walk, err := Plan(class, res)
 	if err != nil {
@@ -146,8 +145,8 @@ type Recent struct {
 	Before Window `json:"before"` // the one before that
 }
 
-// Horizon is how many audits back, on average, a reader looks for the last two; none of an older window counts. A
-// network misses both in one of 10⁴ windows.
+// Horizon is the number of audits, on average, within which a reader searches the last two; older windows do not count.
+// A network misses both in one of 10⁴ windows.
 const Horizon = 12
 
 // Every is Recent where each window has an audit.

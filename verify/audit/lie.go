@@ -97,9 +97,9 @@ func (l Lie) Liar() sign.Key {
 	return l.Answer.Provider
 }
 
-// FindLie looks for a wrong entry among openings that a provider signed: the proof against the provider, and one
-// against each member that passed them. None when every value is right. Values that members had to compute come first;
-// with all, it computes every other one too, which is 32 times the work. A member is blamed only for a value that it
+// FindLie searches a wrong entry among openings that a provider signed. It returns the proof against the provider, and
+// one against each member that passed them; none if every value is right. Values that members had to compute are first;
+// with all, it also computes every other value, which is 32 times the work. A member is blamed only for a value that it
 // had to compute.
 func FindLie(
 	a Answer, shown Shown, shownSig sign.Signature, verdicts []Signed, os []challenge.Opening, all bool,
@@ -251,7 +251,7 @@ func (l Lie) Marshal() []byte {
 	return append(b, l.Path.Marshal()...)
 }
 
-// UnmarshalLie reads the layout and nothing after it. It verifies nothing; Check does.
+// UnmarshalLie decodes the layout without trailing bytes. It does not verify; Check does.
 func UnmarshalLie(b []byte) (Lie, error) {
 	const statement = lieHead + AnswerSize
 	if len(b) < statement || len(b) > MaxLie || b[0] != version || b[3] != 0 {

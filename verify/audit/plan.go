@@ -88,7 +88,7 @@ func planProducts(operations uint64, depth uint32) challenge.Shape {
 	return s
 }
 
-// Deadlines are the times that a unit may take for a shape and a walk, microseconds: those of its class's floor.
+// Deadlines returns the maximum times of a unit for a shape and a walk, in microseconds, at its class's floor.
 func (f Floor) Deadlines(s challenge.Shape, w challenge.Walk) (product, walk uint64) {
 	return takes(s.Operations(), f.Operations), takes(w.Reads(), f.Reads)
 }
@@ -120,7 +120,7 @@ const (
 // Interpreted reports whether this program takes the PTX interpreter for a GPU.
 func Interpreted() bool { return interpreted != "" }
 
-// part is a factor by which less is asked in a program that takes the PTX interpreter for a GPU, and 1 in all others.
+// part reduces the challenge in a program with the PTX interpreter as its GPU; it is 1 in all other programs.
 func part(factor uint64) uint64 {
 	if Interpreted() {
 		return factor

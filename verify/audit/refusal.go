@@ -17,7 +17,8 @@ type Refusal struct {
 	record Record // without openings, and with one verdict
 }
 
-// Refuse makes it of a record with the member's verdict alone. RuleVerdict when that is none that refuses.
+// Refuse makes a refusal from a record with only the member's verdict. It returns RuleVerdict if the verdict is not a
+// refusal.
 func Refuse(r Record) (Refusal, error) {
 	if len(r.Verdicts) != 1 || r.Verdicts[0].Outcome == Pass {
 		return Refusal{}, broken(RuleVerdict, "verdicts: want exactly one, a refusal")
@@ -28,7 +29,7 @@ func Refuse(r Record) (Refusal, error) {
 // Marshal returns the layout.
 func (x Refusal) Marshal() []byte { return Certificate(x).Marshal() }
 
-// UnmarshalRefusal reads the layout and nothing after it. It verifies nothing; Check does.
+// UnmarshalRefusal decodes the layout without trailing bytes. It does not verify; Check does.
 func UnmarshalRefusal(b []byte) (Refusal, error) {
 	if len(b) > MaxRefusal {
 		return Refusal{}, malformed("refusal", "%d bytes, at most %d", len(b), MaxRefusal)
@@ -56,8 +57,8 @@ func (x Refusal) Member() sign.Key { return x.record.Verdicts[0].Member }
 // Beacon is the window's.
 func (x Refusal) Beacon() Beacon { return x.record.Beacon }
 
-// Check verifies the parts that need nothing else: that the provider signed the answer and its openings, the member its
-// verdict of both, and that it is of the window. CheckMembers verifies that the beacon is the window's and draws an
+// Check verifies the parts that need no other data: that the provider signed the answer and its openings, the member
+// its verdict of both, and that it is of the window. CheckMembers verifies that the beacon is the window's and draws an
 // audit, and that it draws the member.
 func (x Refusal) Check(d sign.Domain, slots uint64) error {
 	r, v := x.record, x.record.Verdicts[0]

@@ -11,8 +11,8 @@
 //
 // The prover hashes all it computed and sends one root. The entries to open are drawn from randomness that did not
 // exist before the root, so an answer in which a share f of the entries is right passes k openings with probability
-// f^k. The verifier computes the opened entries itself, 2·K bytes of generator and K multiplications for each, whatever
-// T is.
+// f^k. The verifier computes the opened entries itself, 2·K bytes of generator and K multiplications for each, for any
+// T.
 //
 // # Rows
 //
@@ -45,10 +45,10 @@
 //
 // and L times reads a cell and mixes it in. The dataset has n = ⌈cells / 2³¹⌉ stretches, number j of them from cell
 // ⌊j·cells / n⌋ on; step k goes in stretch ⌊k·n / L⌋ and reads, of its c cells, number ⌊s·c / 2⁶⁴⌋. So all walkers are
-// in the same 64 GiB at a time, and each goes through all. Final states, u64 little-endian, 64 to a leaf, are under a
-// market/merkle root. Cells are read and never written, so one dataset serves many walks; a second identity on one
-// device needs a second dataset.
+// in the same 64 GiB at a time, and each passes through all stretches. Final states, u64 little-endian, 64 to a leaf,
+// are under a market/merkle root. Cells are read and never written, so one dataset serves many walks; a second identity
+// on one device needs a second dataset.
 //
-// Source: ni-compute's and Prime Intellect's matrix challenges for the shape, with their weaknesses repaired; Freivalds
-// for why checking is cheaper than computing; ../PROTOCOL.md has soundness numbers and vectors.
+// Sources: the matrix challenges of ni-compute and Prime Intellect, with their weaknesses fixed; Freivalds, on checks
+// that are cheaper than the computation. ../PROTOCOL.md has soundness numbers and vectors.
 package challenge

@@ -74,7 +74,7 @@ func (c *Commitment) Open(seed sign.Hash, leaves []uint32) (Opened, error) {
 	return c.OpenTiles(leaves, func(i int) *Tile { return NewTile(&g, c.shape, c.shape.Place(i)) })
 }
 
-// OpenTiles is Open with tiles from elsewhere: a prover with several processors computes them at once beforehand. Each
+// OpenTiles is Open with supplied tiles: a prover with several processors computes them in parallel beforehand. Each
 // tile is requested once. A bit flip after the comparison makes it differ from the leaf under the root.
 func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened, error) {
 	trees := map[int]*merkle.Tree{}

@@ -159,7 +159,7 @@ func (w Work) Marshal() []byte {
 // Hash names the work: SHA-256 of "starling/work/v1" ‖ layout.
 func (w Work) Hash() sign.Hash { return sign.Sum([]byte("starling/work/v1"), w.Marshal()) }
 
-// UnmarshalWork reads the layout and nothing after it. The result passes Check.
+// UnmarshalWork decodes the layout without trailing bytes. The result passes Check.
 func UnmarshalWork(b []byte) (Work, error) {
 	if len(b) > MaxWork || len(b) < workHead || b[0] != workVersion {
 		return Work{}, malformed("work", "%d bytes, or not version %d", len(b), workVersion)
@@ -216,7 +216,7 @@ func ResultSize(outputs int) int { return resultHead + outputs*sign.HashSize }
 // Equal reports whether two results are the same.
 func (r Result) Equal(o Result) bool { return string(r.Marshal()) == string(o.Marshal()) }
 
-// UnmarshalResult reads the layout and nothing after it.
+// UnmarshalResult decodes the layout without trailing bytes.
 func UnmarshalResult(b []byte) (Result, error) {
 	r := reader{b: b}
 	out := Result{Exit: int32(r.u32())}
@@ -271,7 +271,7 @@ func (r *reader) hash() (h sign.Hash) {
 	return h
 }
 
-// count reads how many there are of something, at most most.
+// count reads a number of items, at most most.
 func (r *reader) count(most int) int {
 	b := r.take(2)
 	if b == nil {

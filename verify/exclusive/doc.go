@@ -5,7 +5,7 @@
 // which is paused meanwhile:
 //
 //	buyer                                             provider
-//	waits for an instant that it draws                readies a program inside the sandbox of the execution
+//	waits for an instant that it draws                prepares a program inside the sandbox of the execution
 //	pings                             ◀────────────▶
 //	Question: nonce, shape, signed    ──────────────▶ computes with the execution's processors or devices
 //	clock stops                       ◀────────────── Answer: root over all tiles, signed

@@ -50,7 +50,7 @@ type Question struct {
 	At        market.Slot     `json:"at"`
 }
 
-// Check refuses questions that no buyer asks. It returns ErrSize for a product that is not a probe's.
+// Check returns an error for an invalid question, ErrSize if the size of its product is out of bounds.
 func (q Question) Check() error {
 	if q.Execution < 1 || q.Number < 1 {
 		return malformed("probe", "number %d of execution %d", q.Number, q.Execution)
@@ -75,7 +75,7 @@ func (q Question) Marshal() [QuestionSize]byte {
 	return b
 }
 
-// UnmarshalQuestion reads the layout and nothing after it, and checks it.
+// UnmarshalQuestion decodes the layout without trailing bytes, and checks it.
 func UnmarshalQuestion(b []byte) (Question, error) {
 	if len(b) != QuestionSize || b[0] != version || !zero(b[2:8]) {
 		return Question{}, malformed("probe", "%d bytes, or unknown version or reserved bytes", len(b))
@@ -193,7 +193,7 @@ func (o Opened) hash() sign.Hash {
 	return sign.Sum([]byte("starling/opened/v1"), b[:])
 }
 
-// Measured is the buyer's word for how long an answer took. Tag "starling:measure"; layout:
+// Measured is the buyer's statement of an answer's duration. Tag "starling:measure"; layout:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -201,7 +201,7 @@ func (o Opened) hash() sign.Hash {
 //	     8    32  SHA-256( "starling/opened/v1" ‖ opened )
 //	    40     8  nanoseconds from the question to the answer
 //	    48     8  nanoseconds of the fastest round trip around it
-//	    56     8  operations a second that the units have proven or shown before; 0: nothing is known yet
+//	    56     8  operations a second that the units have proven or shown before; 0: unknown
 type Measured struct {
 	Opened  sign.Hash
 	Elapsed time.Duration

@@ -88,7 +88,7 @@ func (r Record) Marshal() []byte {
 	return append(b, r.Openings...)
 }
 
-// UnmarshalRecord reads the layout and nothing after it. It verifies nothing; Check does.
+// UnmarshalRecord decodes the layout without trailing bytes. It does not verify; Check does.
 func UnmarshalRecord(b []byte) (Record, error) {
 	if len(b) < recordHead || len(b) > MaxRecord || b[0] != version || !zero(b[1:8]) {
 		return Record{}, malformed("probe record", "%d bytes, or unknown version or reserved bytes", len(b))
@@ -122,9 +122,9 @@ func UnmarshalRecord(b []byte) (Record, error) {
 // Hash names the record.
 func (r Record) Hash() sign.Hash { return sign.Sum([]byte("starling/probe-record/v1"), r.Marshal()) }
 
-// Check does every check of a record that needs no other peer. It returns nil if the provider of the lease gave the
-// right answer to a question of its buyer, ErrWrong if it signed a wrong one, and ErrRecord if the record proves
-// nothing. The buyer's measured times cannot be checked.
+// Check verifies a record offline. It returns nil if the provider of the lease gave the right answer to a question of
+// its buyer, ErrWrong if it signed a wrong one, and ErrRecord if the record proves nothing. The buyer's measured times
+// cannot be checked.
 func (r Record) Check(d sign.Domain) error {
 	if err := r.Lease.Check(d); err != nil {
 		return fmt.Errorf("%w: %w", ErrRecord, err)

@@ -193,7 +193,7 @@ const (
 	deviceTail   = 2 + 2 + 4 + 3*8 + 2*4
 )
 
-// UnmarshalSnapshot reads the layout and nothing after it, and checks it.
+// UnmarshalSnapshot decodes the layout without trailing bytes, and checks it.
 func UnmarshalSnapshot(b []byte) (Snapshot, error) {
 	if len(b) <= snapshotHead || len(b) > MaxSnapshot || b[0] != version || !zero(b[3:8]) || b[2] > MaxDevices {
 		return Snapshot{}, malformed("snapshot", "%d bytes, or unknown version or reserved bytes", len(b))
@@ -247,7 +247,7 @@ func (s Snapshot) Verify(d sign.Domain, by sign.Key, sig sign.Signature) error {
 	return sign.Verify(by, d.Preimage(sign.TagHealth, s.Marshal()), sig)
 }
 
-// Change is something that is not after an execution as it was before.
+// Change is a difference between the snapshots before and after an execution.
 type Change struct {
 	Unit market.UnitID `json:"unit,omitzero"` // zero: the machine
 	Text string        `json:"text"`

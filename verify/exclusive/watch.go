@@ -38,8 +38,8 @@ func Observe(s challenge.Shape, elapsed, trip time.Duration) Observation {
 	return Observation{Operations: s.Operations(), Elapsed: elapsed, Trip: trip}
 }
 
-// Rate is operations a second. The fastest of several round trips is taken off, which no answer can beat: so it is
-// never more than the hardware does unless the provider holds its pings, and less by whatever the network took longer.
+// Rate returns operations a second. It subtracts the fastest of several round trips, which no answer can beat. So it
+// never exceeds the hardware's rate, unless the provider delays pings. Other network time reduces it.
 func (o Observation) Rate() uint64 {
 	took := max(o.Elapsed-max(o.Trip, 0), time.Microsecond)
 	hi, lo := mul(o.Operations, uint64(time.Second))
@@ -75,7 +75,7 @@ type Watch struct {
 
 // Known is the speed that the next probe is compared with, operations a second: the proven speed, or else the median of
 // the five fastest probes. A few wrong measurements do not move the median. With five probes or more it only grows. It
-// is 0 while nothing is known.
+// is 0 if unknown.
 func (w Watch) Known() uint64 {
 	switch {
 	case w.Proven > 0:
@@ -86,7 +86,7 @@ func (w Watch) Known() uint64 {
 	return w.Fastest[len(w.Fastest)/2]
 }
 
-// Last is the speed for sizing the next probe; 0: nothing is known.
+// Last is the speed for sizing the next probe; 0 if unknown.
 func (w Watch) Last() uint64 {
 	if known := w.Known(); known > 0 || len(w.Fastest) == 0 {
 		return known

@@ -49,11 +49,11 @@ func (p *payerStep) take(ev Event) error {
 			p.settle(0, true)
 		case PayerPaying:
 			p.stop(ReasonStopped, ev.Reason)
-		case PayerStopping, PayerSettled: // said before
+		case PayerStopping, PayerSettled: // reported before
 		}
 	case Ticked:
 		if p.m.s.State == PayerPaying && p.m.s.Last == nil && p.now < p.m.overdue() {
-			p.fx = append(p.fx, IssueVoucher{Voucher: *p.m.s.Voucher}) // nothing shows yet that the seller has it
+			p.fx = append(p.fx, IssueVoucher{Voucher: *p.m.s.Voucher}) // the seller has not acknowledged it yet
 		}
 	default:
 		return &UnexpectedEvent{State: string(p.m.s.State), Event: ev}
@@ -61,7 +61,7 @@ func (p *payerStep) take(ev Event) error {
 	return nil
 }
 
-// started pays the first interval, wherever within the skew the seller's clock makes it begin.
+// started pays the first interval, for any begin within the skew of the seller's clock.
 func (p *payerStep) started() error {
 	t, s := p.m.terms, &p.m.s
 	if s.State == PayerPaying {
@@ -91,8 +91,8 @@ func (p *payerStep) started() error {
 	return nil
 }
 
-// restarted issues another first voucher to a seller that may have missed the first interval: it was slow, or the
-// voucher was under way. It is for the same amount, so no more is at stake, and the seller may begin under either.
+// restarted issues another first voucher to a seller that may have missed the first interval, because the seller or the
+// voucher was slow. It is for the same amount, so the risk does not grow, and the seller may begin under either.
 func (p *payerStep) restarted() {
 	s := &p.m.s
 	if s.Earliest == 0 {
@@ -125,7 +125,7 @@ func (p *payerStep) proposed(ev ReceiptProposed) error {
 	return p.cosigned(chain, ev.Core, ev.Sig)
 }
 
-// cosigned goes on from a receipt that both have signed: it is paid, and the next interval with it.
+// cosigned continues after a receipt that both sides have signed: it pays the receipt and the next interval.
 func (p *payerStep) cosigned(chain verify.Chain, core verify.ReceiptCore, sig sign.Signature) error {
 	s := &p.m.s
 	p.m.chain, s.Last, s.LastSig, s.First, p.dirty = chain, &core, sig, chain.Start(), true

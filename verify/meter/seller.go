@@ -20,10 +20,10 @@ type SellerState string
 
 // The states of a Seller, one sentence each.
 const (
-	SellerWaiting  SellerState = "waiting"  // The first interval is not paid; nothing runs.
+	SellerWaiting  SellerState = "waiting"  // The first interval is not paid; the work has not started.
 	SellerWorking  SellerState = "working"  // The execution runs and is paid, or within the grace.
-	SellerStopping SellerState = "stopping" // StopWork was said; the execution's end is awaited.
-	SellerClosing  SellerState = "closing"  // Work is over; receipts up to the final one wait for the cosignature.
+	SellerStopping SellerState = "stopping" // StopWork was emitted; waiting for the execution's end.
+	SellerClosing  SellerState = "closing"  // The work has ended; receipts up to the final one wait for the cosignature.
 	SellerSettled  SellerState = "settled"  // Over.
 )
 
@@ -78,7 +78,7 @@ func NewSeller(t Terms, now, free market.Slot) (Seller, error) {
 // State is where the machine stands.
 func (m Seller) State() SellerState { return m.s.State }
 
-// Settled reports whether the lease is over for the seller.
+// Settled reports whether the lease is settled for the seller.
 func (m Seller) Settled() bool { return m.s.State == SellerSettled }
 
 // begin returns the slot in which billing begins under a first voucher. The payer began one interval and the skew
@@ -105,7 +105,7 @@ func (m Seller) Until() market.Slot {
 	return min(m.s.EndedAt, m.terms.Core.End)
 }
 
-// Last is the last co-signed receipt; Seq 0 when there is none.
+// Last is the last co-signed receipt; Seq is 0 if there is none.
 func (m Seller) Last() verify.ReceiptCore { return m.chain.Last() }
 
 // TakenAt is the execution's CPU time when it was taken over from the lease before. taken is false before TakenOver.
@@ -116,7 +116,7 @@ func (m Seller) TakenAt() (cpuMillis uint64, taken bool) {
 	return *m.s.TakenAt, true
 }
 
-// Voucher is the best voucher, which the provider submits to claim. It is nil when there is none.
+// Voucher is the best voucher, which the provider submits to claim. It is nil if there is none.
 func (m Seller) Voucher() *verify.SignedVoucher { return m.s.Voucher }
 
 // Closing is the final voucher, for exactly the settled amount; nil before it came.

@@ -141,7 +141,7 @@ func (p *sellerStep) ended(ev WorkEnded) {
 			s.Quit = at
 		}
 		s.State, s.EndedAt, s.Output, p.dirty = SellerClosing, end, ev.Output, true
-	case SellerClosing, SellerSettled: // said before
+	case SellerClosing, SellerSettled: // reported before
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Terms are the parameters of a lease that both sides know before it runs. Both must use the same, or they refuse each
-// other's messages.
+// Terms is the agreed parameters of a lease. Both sides must use the same, or they refuse each other's messages.
 type Terms struct {
 	Domain        sign.Domain
 	Core          market.LeaseCore
@@ -19,13 +18,13 @@ type Terms struct {
 	Escrow        sign.Key      // address of the escrow; zero on a free network
 	Supervision   uint64        // epoch under which the job is supervised
 	IntervalSlots uint64        // slots in a metering interval, at least 1
-	GraceSlots    uint64        // unpaid slots the seller works while the next voucher is on its way, at least 1
-	SkewSlots     uint64        // how far the two sides' views of the current slot may be apart
+	GraceSlots    uint64        // unpaid slots that the seller works before the next voucher, at least 1
+	SkewSlots     uint64        // maximum difference between the two sides' current slots
 	// the most that the buyer pays ahead, of whole intervals; never more than it paid before. 0: one interval
 	AheadSlots  uint64
 	SettleSlots uint64 // how long one waits for the other at the end; 0: interval + 4·(grace + skew)
-	// how long the payer waits for a receipt after the end of its interval, if that is more than grace + skew. Nothing
-	// is paid meanwhile.
+	// timeout of the payer for a receipt after the end of its interval, if more than grace + skew; there are no
+	// payments in this time
 	ReceiptSlots uint64
 	SlotMillis   uint64 // nominal length of a slot, for the bound on usage
 	MilliCPU     uint64 // the CPU limit of all units together, to bound usage; 0: no bound

@@ -25,7 +25,7 @@ const (
 	proofHead = 5 // index u16 ‖ units u16 ‖ count u8
 )
 
-// Leased is a lease that both signed, and the proof that the notice's unit is one of its units.
+// Leased is a lease that both sides signed, and the proof that it contains the notice's unit.
 type Leased struct {
 	Lease market.Lease     `json:"lease"`
 	In    market.UnitProof `json:"in"`
@@ -48,7 +48,7 @@ type Notice struct {
 	Receipts []verify.Receipt `json:"receipts"`
 }
 
-// Marshal returns the layout. The notice must be one of Of, Join or Read, and not empty.
+// Marshal returns the layout. The notice must be a result of Of, Join or Read, and not empty.
 func (n Notice) Marshal() []byte {
 	out := append(make([]byte, 0, MaxSize), version, byte(len(n.Leases)))
 	for _, l := range n.Leases {
@@ -62,7 +62,7 @@ func (n Notice) Marshal() []byte {
 	return out
 }
 
-// Unmarshal reads the layout and nothing after it. It verifies nothing; Check does.
+// Unmarshal decodes the layout without trailing bytes. It does not verify; Check does.
 func Unmarshal(b []byte) (Notice, error) {
 	var n Notice
 	if len(b) < 3 || len(b) > MaxSize || b[0] != version {
@@ -119,8 +119,8 @@ func Read(d sign.Domain, c Calendar, p Place, b []byte, once Once) (Notice, erro
 }
 
 // Check verifies everything in a notice: its order and bounds, that each lease is by the place's provider, contains its
-// unit and is signed by both, that each receipt is of one of the leases, meets the place's hour and is signed by both.
-// Bounds and order come before any signature, so that nonsense costs nothing.
+// unit and is signed by both, that each receipt is of one of the leases, overlaps the place's hour and is signed by
+// both. Bounds and order are checked before signatures, so that invalid input is cheap.
 func (n Notice) Check(d sign.Domain, c Calendar, p Place, once Once) error {
 	if err := n.shape(c, p); err != nil {
 		return err
@@ -200,9 +200,9 @@ func Of(c Calendar, p Place, l market.Lease, units []market.UnitID, rs []verify.
 	return Notice{Leases: []Leased{{l, in}}, Receipts: rs}, nil
 }
 
-// Join is the union of the notices of one place, as far as there is room. It prefers the pairs of receipts that prove a
+// Join returns the union of the notices of one place, within the limits. It prefers the pairs of receipts that prove a
 // double sale, one for each two leases, and then the receipts over the roundest slots. The order of the notices matters
-// only for parts without room. They must have been checked, or be the caller's own.
+// only for dropped parts. The notices must be checked, or the caller's own.
 func Join(c Calendar, p Place, ns ...Notice) Notice {
 	leases := map[market.LeaseID]Leased{}
 	receipts := map[sign.Hash]verify.Receipt{}

@@ -36,8 +36,8 @@ const (
 	lastSlot market.Slot = 1 << 62 // no network gets there; sums stay in 64 bits
 )
 
-// Committed is a result that its provider has signed in a final receipt. Where it gave one and signed none, or signed
-// another than it gave, Signed is false: it is compared like any other, but nothing could be proven of it.
+// Committed is a provider's result. Signed reports whether the provider signed it in a final receipt. If it signed
+// none, or another, the result is compared like any other, but proves nothing.
 type Committed struct {
 	Party
 	Lease  market.LeaseID `json:"lease"`
@@ -69,7 +69,7 @@ type state struct {
 // Check is the machine of one result. It is a value; Step returns the next one.
 type Check struct{ s state }
 
-// Event is something that happened.
+// Event is an input of a Check.
 type Event interface{ event() }
 
 // The events.
@@ -138,7 +138,7 @@ func New(t Terms, first Committed, now market.Slot) (Check, []Effect, error) {
 	}
 	t.Trust.Valid = min(t.Trust.Valid, MaxTrust)
 	c := Check{state{State: Unchecked, Terms: t, Since: now, Odds: t.Params.Odds(t.Trust), Results: []Committed{first}}}
-	if !first.Signed { // it signed another result, or nothing
+	if !first.Signed { // it signed another result, or none
 		c.s.Odds = Always
 	}
 	if now > lastSlot || t.Buyer.same(Candidate{Provider: first.Provider, Owner: first.Owner}) {
@@ -151,13 +151,13 @@ func New(t Terms, first Committed, now market.Slot) (Check, []Effect, error) {
 // block is the slot from which on a block decides.
 func (c Check) block() market.Slot { return c.s.Since + market.Slot(c.s.Terms.Params.DelaySlots) }
 
-// State is where it stands.
+// State returns the check's state.
 func (c Check) State() State { return c.s.State }
 
 // Attempt is the number of the replica that is waited for; 0 before the first.
 func (c Check) Attempt() uint32 { return c.s.Attempt }
 
-// Wake is the slot at which Ticked must come at the latest; 0 when it has ended.
+// Wake is the latest slot for the next Ticked; 0 after the end.
 func (c Check) Wake() market.Slot {
 	if c.s.State.Ended() {
 		return 0
@@ -229,7 +229,7 @@ func (c Check) drawn(now market.Slot, b Beacon) (Check, []Effect, error) {
 	return c.again(now)
 }
 
-// again asks for one more replica.
+// again requests one more replica.
 func (c Check) again(now market.Slot) (Check, []Effect, error) {
 	if c.s.Attempt >= MaxAttempts {
 		return c.end(Unverified, c.s.Reason)

@@ -29,7 +29,7 @@ type Params struct {
 	PatienceSlots uint64 `json:"patienceSlots"`
 }
 
-// DefaultParams are those of ../PROTOCOL.md; patience, in slots, is for one replica.
+// DefaultParams returns the parameters of ../PROTOCOL.md. Patience, in slots, is for one replica.
 func DefaultParams(patience uint64) Params {
 	return Params{AdaptiveAfter: 10, DelaySlots: 4, PatienceSlots: patience}
 }

@@ -76,8 +76,8 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Fact is one thing known of a peer. Of one kind there is one about an ID and a subject in a role: of two, the one of
-// the greater value counts, then the later.
+// Fact is one observation about a peer. Of each kind, one fact about an ID and a subject in a role counts: the one with
+// the greater value, then the later.
 type Fact struct {
 	ID      sign.Hash // its subject: a lease's id, the hash of a record or a conflict
 	Kind    Kind
@@ -114,7 +114,8 @@ func (f Fact) Marshal() []byte {
 
 const factVersion = 1
 
-// UnmarshalFact reads the layout and nothing after it. market.ErrMalformed otherwise, and for a fact that cannot be.
+// UnmarshalFact decodes the layout without trailing bytes. It returns market.ErrMalformed otherwise, and for an
+// impossible fact.
 func UnmarshalFact(b []byte) (Fact, error) {
 	if len(b) != FactSize || b[0] != factVersion || !bytes.Equal(b[3:8], make([]byte, 5)) {
 		return Fact{}, malformed("%d bytes, want %d of version %d", len(b), FactSize, factVersion)

@@ -28,7 +28,7 @@ const HalfLifeDays = 30
 const (
 	// badWeight is λ: the factor of negative facts.
 	badWeight = 10
-	// maxGain is as much as one counterparty can say for a peer before it is weighed: e¹⁰ ≈ 22 000 units of value.
+	// maxGain bounds one counterparty's unweighted facts about a peer: e¹⁰ ≈ 22 000 units of value.
 	maxGain = 10 * one
 	// maxVoice bounds the total of one counterparty's facts about all peers in a role: it is shared among them.
 	maxVoice = 20 * one
@@ -88,7 +88,7 @@ type peer struct {
 	sum    uint64      // of the strengths of its arcs
 	stake  uint64      // scaled
 	seed   uint64      // good facts of the reader about it
-	pass   float64     // share of its mass that goes on
+	pass   float64     // share of its mass that continues
 	failed bool        // the reader's own facts and proofs are more against it than for it
 	doubt  uint64      // good facts of its about such peers, in millionths of nats
 	proofs [2]proofs   // by role
@@ -178,7 +178,7 @@ func (v *View) find(k sign.Key) int32 {
 
 // worth is a fact's value today.
 func (v *View) worth(value uint64, at market.Slot) uint64 {
-	return decay(value, uint64(v.now-min(v.now, at)), v.p.HalfLife) // nothing is worth more for being dated ahead
+	return decay(value, uint64(v.now-min(v.now, at)), v.p.HalfLife) // a future date does not increase the value
 }
 
 // count sums the facts up, each of them once.
@@ -326,7 +326,7 @@ func (p *proofs) loss(unit uint64) uint64 {
 // gain is the weight of the proofs for it.
 func (p *proofs) gain(unit uint64) uint64 { return nats(p.values[0], unit) / auditShare }
 
-// stake takes in the stakes: the greatest of each peer.
+// stake adds the stakes: the greatest of each peer.
 func (v *View) stake(stakes []Stake) {
 	for _, s := range stakes {
 		if i := v.find(s.Peer); i >= 0 && i != v.reader {
@@ -342,7 +342,7 @@ func (v *View) stake(stakes []Stake) {
 // stakeShift lets the sum of all stakes fit: they are counted in 2¹⁴ base units.
 const stakeShift = 14
 
-// Peers lists those of whom anything is known in a role, in the order of their keys. The reader is not among them.
+// Peers returns the peers with facts in a role, ascending by key, without the reader.
 func (v *View) Peers(role Role) []sign.Key {
 	var out []sign.Key
 	for i, k := range v.keys {

@@ -144,7 +144,7 @@ func (t *Tree) Root() Root {
 	return rootOf(top, uint16(len(t.levels[0])))
 }
 
-// Prove gives the path of leaf i; ErrIndex when there is none.
+// Prove returns the path of leaf i. It returns ErrIndex if there is no such leaf.
 func (t *Tree) Prove(i int) (Proof, error) {
 	if i < 0 || i >= len(t.levels[0]) {
 		return nil, fmt.Errorf("%w: %d of %d", ErrIndex, i, len(t.levels[0]))

@@ -74,9 +74,9 @@ pub enum Error {
     Mint = 102,
     /// The token account belongs to another wallet.
     TokenOwner = 103,
-    /// The key set is not 1 to 5 valid keys, strictly ascending, with a threshold that they can reach.
+    /// The key set is not 1 to 5 valid keys, strictly ascending, with a reachable threshold.
     KeySet = 104,
-    /// Fewer voucher keys signed than the threshold, or another key signed, or not in ascending order.
+    /// Fewer voucher keys signed than the threshold, or another key, or not in ascending order.
     Threshold = 105,
     /// The escrow was refunded.
     Refunded = 106,

@@ -39,7 +39,7 @@ func (f *Failures) Room(provider sign.Key) bool {
 	return f.all < MaxRefusals && f.count[provider] < MaxRefusalsOf
 }
 
-// Add keeps a refusal, and reports whether it did: one of a member for an attempt, and as many as there is room for.
+// Add keeps a refusal, and reports whether it did. It keeps one of each member for an attempt, up to its limits.
 func (f *Failures) Add(x audit.Refusal) bool {
 	t := x.Target()
 	if _, here := f.of[t][x.Member()]; here {
@@ -64,7 +64,7 @@ func (f *Failures) Add(x audit.Refusal) bool {
 	return true
 }
 
-// Forget drops those of windows before one, and gives them.
+// Forget drops the refusals of windows before the given one, and returns them.
 func (f *Failures) Forget(before audit.Window) (out []audit.Refusal) {
 	for t, by := range f.of {
 		if t.Window >= before {

@@ -23,7 +23,7 @@ const (
 	Buyers     = 1000 // honest
 	Jobs       = 20_000
 	RealJobs   = 15  // of each malicious provider
-	MostBought = 200 // honest buyers that may be bought
+	MostBought = 200 // honest buyers that may be bribed
 
 	sybilsEach  = 10
 	days        = 60
@@ -31,7 +31,7 @@ const (
 	tokenUnits  = 100 // units of value in a token, as ParamsOf has it
 )
 
-// Now is the slot in which a market is looked at: its last.
+// Now is the slot of all views of a market: its last.
 const Now market.Slot = days * slotsPerDay
 
 // Params are a market's.
@@ -47,7 +47,7 @@ type Market struct {
 	quality [Providers]float64
 }
 
-// key is that of peer i of a kind.
+// key returns the key of peer i of a kind.
 func key(kind byte, i int) sign.Key {
 	var k sign.Key
 	k[0] = kind
@@ -135,7 +135,7 @@ func Amount(tokens float64) market.Amount {
 	return market.Amount(tokens * tokenUnits * float64(Params.Unit))
 }
 
-// Wash makes each attacker sell jobs to the buyers that of returns.
+// Wash makes each attacker sell jobs to the buyers from of.
 func (b *Market) Wash(jobs int, tokens float64, of func(m, k int) sign.Key) {
 	for m := range Malicious {
 		for k := range jobs {
@@ -152,12 +152,12 @@ func Ring(n int) func(m, k int) sign.Key {
 	return func(m, k int) sign.Key { return Sybil((7*m + k) % n) }
 }
 
-// Bought are n honest buyers that sign whatever they are paid for.
+// Bought returns n bribed honest buyers, which sign false facts.
 func Bought(n int) func(m, k int) sign.Key {
 	return func(m, k int) sign.Key { return Buyer((7*m + k) % n) }
 }
 
-// Reader returns an honest buyer that was not bribed.
+// Reader returns an honest buyer outside of the bribed ones.
 func (b *Market) Reader() sign.Key { return Buyer(MostBought + b.R.IntN(Buyers-MostBought)) }
 
 // Look is one peer's view of the market.
@@ -193,7 +193,7 @@ func (b *Market) Read(by sign.Key, shows func(buyer sign.Key) bool, each, most i
 	return out
 }
 
-// Scores are those of the first n providers of a kind, of 1.
+// Scores returns the scores of the first n providers of a kind, from 0 to 1.
 func Scores(v *reputation.View, n int, name func(int) sign.Key) []float64 {
 	keys := make([]sign.Key, n)
 	for i := range keys {
@@ -206,7 +206,7 @@ func Scores(v *reputation.View, n int, name func(int) sign.Key) []float64 {
 	return out
 }
 
-// AUC is how likely one of good has more than one of bad; a tie counts half.
+// AUC is the probability that a value of good exceeds one of bad; a tie counts half.
 func AUC(good, bad []float64) float64 {
 	n := 0.0
 	for _, g := range good {
