@@ -20,7 +20,7 @@ const MaxTestimony = verify.ReceiptSize + MaxInclusion
 
 // Errors of testimonies.
 var (
-	// ErrTestimony reports that a testimony proves nothing, from any source.
+	// ErrTestimony means that a testimony is invalid, from any source.
 	ErrTestimony = errors.New("receipt proves nothing")
 	// ErrUnanchored reports that the chain does not have the claimed anchor.
 	ErrUnanchored = errors.New("receipt is not anchored there")
@@ -32,7 +32,8 @@ func (x Testimony) Marshal() []byte {
 	return append(r[:], x.In.Marshal()...)
 }
 
-// UnmarshalTestimony reads exactly that, and verifies nothing: Check does. market.ErrMalformed, ErrMalformed.
+// UnmarshalTestimony decodes the layout without trailing bytes. It returns market.ErrMalformed or ErrMalformed
+// otherwise. It does not verify; Check does.
 func UnmarshalTestimony(b []byte) (x Testimony, err error) {
 	if len(b) < verify.ReceiptSize {
 		return x, fmt.Errorf("%w: anchored receipt of %d bytes", market.ErrMalformed, len(b))

@@ -43,7 +43,7 @@ func EpochOf(v account.Votes, slots, n uint64) (Epoch, error) {
 	return e, nil
 }
 
-// Last is the number of the newest epoch that is over at a slot; false while none is.
+// Last returns the number of the newest epoch that has ended at a slot; false if there is none.
 func Last(v account.Votes, now market.Slot) (uint64, bool) {
 	if !v.On() || uint64(now) < v.EpochEnd(0) {
 		return 0, false
@@ -105,11 +105,11 @@ func (l Line) capacity() uint64 {
 		share(l.Memory, points, pointMemory), maxPoints)
 }
 
-// weight is capacity × windows: at most 10¹⁰ · 2¹², so that those of all lines add up to less than 2⁶⁴.
+// weight is capacity × windows: at most 10¹⁰ · 2¹², so that the sum over all lines is less than 2⁶⁴.
 func (l Line) weight() uint64 { return l.capacity() * uint64(min(l.Windows, MaxWindows)) }
 
-// Count counts the certificates of one unit, which were checked. They are in order of their windows, one of each, all
-// of the epoch: ErrCertificates.
+// Count counts the checked certificates of one unit. It returns ErrCertificates unless they are in order of their
+// windows, one of each, and all of the epoch.
 func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
 	t := Tally{Line: Line{UnitKey: k, Windows: uint32(len(cs))}, Judged: map[sign.Key]uint32{}}
 	digest := []byte("starling/certificates/v1")
@@ -151,7 +151,7 @@ func MarshalCertificates(cs []audit.Certificate) []byte {
 	return out
 }
 
-// UnmarshalCertificates reads at most MaxWindows of them. It verifies nothing.
+// UnmarshalCertificates decodes at most MaxWindows certificates. It does not verify them.
 func UnmarshalCertificates(b []byte) ([]audit.Certificate, error) {
 	var out []audit.Certificate
 	for len(b) > 0 {

@@ -19,13 +19,13 @@ const (
 	// MaxGuarded is how many claims a table has at most, MaxGuardedBy how many a guardian shows: the largest.
 	MaxGuarded   = 1 << 14
 	MaxGuardedBy = 1 << 10
-	// LeastGuardians is how many keys sign a voucher, at least, that guardians signed: one may be its buyer alone.
+	// LeastGuardians is the minimum number of signers for a voucher to count as guarded: a single one may be the buyer.
 	LeastGuardians = 2
 )
 
 // Guarded is a claim that the chain paid under a voucher of several keys, read from its transaction: the voucher's
 // signers, and the amount that left the escrow. It is rewarded once, in the epoch of its slot, even if the escrow is
-// gone since.
+// closed since.
 type Guarded struct {
 	ID   sign.Signature `json:"id"` // of the transaction
 	Slot market.Slot    `json:"slot"`
@@ -126,7 +126,7 @@ const (
 	whole = 10_000
 	// guardPart: guardians get half of their claim's contribution to the pool, and at most half of a pool.
 	guardPart = 2
-	// maxPart bounds the reward for one claim, so that those of a table add up to less than 2⁶³.
+	// maxPart bounds the reward for one claim, so that a table's sum is less than 2⁶³.
 	maxPart = 1 << 48
 )
 

@@ -79,7 +79,8 @@ func (t Table) Marshal() []byte {
 // Hash is SHA-256 of the layout: a ballot names it.
 func (t Table) Hash() sign.Hash { return sign.Sum(t.Marshal()) }
 
-// UnmarshalTable reads the layout and nothing after it: ErrTable. It verifies nothing; Compare does.
+// UnmarshalTable decodes the layout without trailing bytes. It returns ErrTable otherwise. It does not verify; Compare
+// does.
 func UnmarshalTable(b []byte) (Table, error) {
 	if len(b) < tableHead || len(b) > MaxTable {
 		return Table{}, fmt.Errorf("%w: %d bytes", ErrTable, len(b))
@@ -288,8 +289,8 @@ func (a Award) Marshal() []byte {
 	return out
 }
 
-// UnmarshalAward reads the payees of a source and an epoch, strictly ascending. Whether they are those of a root its
-// Rewards say.
+// UnmarshalAward decodes the payees of a source and an epoch, strictly ascending. Compare its Rewards with the root to
+// verify them.
 func UnmarshalAward(source uint8, epoch uint64, b []byte) (Award, error) {
 	if len(b) == 0 || len(b)%payeeSize != 0 || len(b) > MaxPayees {
 		return Award{}, fmt.Errorf("%w: payees of %d bytes", market.ErrMalformed, len(b))

@@ -22,8 +22,8 @@ type Voter struct {
 	Bonded   uint64
 }
 
-// Turns determines the proposer of an epoch's rewards of one source. Turns follow one another without end. Each is
-// drawn independently, with a chance in proportion to bonded stake, so that bonding under several keys gains nothing.
+// Turns determines the proposer of an epoch's rewards of one source. Turns continue indefinitely. Each is drawn
+// independently, with a chance in proportion to bonded stake, so that bonding under several keys gains nothing.
 type Turns struct {
 	first, slots uint64
 	seed         sign.Hash

@@ -26,7 +26,7 @@ type Wallet struct {
 	mintOK bool
 }
 
-// Balance is the balance of the wallet's associated token account, confirmed; 0 when it has none.
+// Balance is the balance of the wallet's associated token account, confirmed; 0 if it has none.
 func (l *Wallet) Balance(ctx context.Context, owner sign.Key) (market.Amount, error) {
 	accounts, err := l.accounts(ctx, tokenAccountOf(solanago.PublicKey(owner), l.mint))
 	if err != nil || accounts[0] == nil {
@@ -122,9 +122,9 @@ func (l *Wallet) Check(ctx context.Context) error {
 	return nil
 }
 
-// A key that spends its owner's tokens sets money aside from a token account of its own, which also receives refunds.
-// The owner's allowance is used up by transfers from the owner's account into its own: by spent money, not by money set
-// aside.
+// A key that spends its owner's tokens sets money aside from its own token account, which also receives refunds.
+// Transfers from the owner's account into its own use up the owner's allowance: so only spent money counts, not money
+// set aside.
 
 // delegated reports whether the key spends the tokens of another one.
 func (l *Wallet) delegated() bool { return l.owner != l.payer }

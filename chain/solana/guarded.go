@@ -19,9 +19,9 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Guarded reads a claim of this network that is final and was paid under a voucher of several keys, as long as an
-// endpoint remembers its transaction: escrow and tranche may have been closed since. chain.ErrNotFound: there is none;
-// chain.ErrMalformed: the transaction is something else.
+// Guarded reads a final claim of this network under a voucher of several keys, if an endpoint still has its
+// transaction; escrow and tranche may be closed since. It returns chain.ErrNotFound if there is none, and
+// chain.ErrMalformed if the transaction is not such a claim.
 func (l *History) Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
 	if l.cfg.Program.IsZero() {
 		return rewards.Guarded{}, errProgram
@@ -72,8 +72,8 @@ func (l *History) Naming(ctx context.Context, account sign.Key, from market.Slot
 	}
 }
 
-// harmless are the programs that may be called beside the claim. None of them calls Starling's, so the claim took
-// everything that left the escrow's vault.
+// harmless are the programs that may be called beside the claim. None of them calls Starling's, so the claim received
+// all tokens that left the escrow's vault.
 var harmless = []solanago.PublicKey{
 	solanago.SystemProgramID, solanago.ComputeBudget, solanago.SPLAssociatedTokenAccountProgramID,
 	solanago.MemoProgramID, solanago.PublicKey(svm.Ed25519Program),

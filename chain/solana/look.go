@@ -68,7 +68,7 @@ func (l *Accounts) whole(
 		len(tranches), chain.ErrDown)
 }
 
-// parts reads them once; still is false when escrow or vault changed meanwhile.
+// parts reads them once; still is false if escrow or vault changed during the read.
 func (l *Accounts) parts(
 	ctx context.Context, at sign.Key, tranches []uint16, level escrow.Level,
 ) (s cluster.Sight, still bool, err error) {

@@ -39,7 +39,7 @@ func (l *Accounts) Provider(ctx context.Context, peer sign.Key) (account.Provide
 	return p, s.Slot, nil
 }
 
-// Found is an escrow and where it is.
+// Found is an escrow and its address.
 type Found struct {
 	Address sign.Key
 	account.Escrow

@@ -27,7 +27,7 @@ import (
 
 // Config of a Ledger.
 type Config struct {
-	RPC      []string    // URLs, at least one; asked in this order
+	RPC      []string    // URLs, at least one; tried in this order
 	Genesis  sign.Hash   // of the cluster; an endpoint with another is refused. Zero: not checked
 	Key      sign.Signer // signs, pays fees, and is the owner or its delegate
 	Owner    sign.Key    // owner of the tokens to spend; zero: Key's
@@ -47,13 +47,13 @@ func ConfigOf(rpc []string, g market.Genesis, key sign.Signer) Config {
 		Network: g.Escrow}
 }
 
-// NewReader is a Ledger that looks at a network's chain without a wallet: it signs with a key that owns nothing.
+// NewReader returns a Ledger that reads a network's chain without a wallet: its key owns nothing.
 func NewReader(rpc []string, g market.Genesis) (*Ledger, error) {
 	return New(ConfigOf(rpc, g, sign.NewPrivate([32]byte{1})))
 }
 
-// Ledger implements chain.Ledger, chain.MemoLedger and escrow.Ledger. Safe for concurrent use; it holds no connection
-// open that needs closing. Its methods are those of its parts.
+// Ledger implements chain.Ledger, chain.MemoLedger and escrow.Ledger. It is safe for concurrent use and needs no Close.
+// Its methods are its parts' methods.
 type Ledger struct {
 	*calls.Meter // of its calls
 	Clock
@@ -84,7 +84,7 @@ var (
 	_ escrow.Ledger    = (*Ledger)(nil)
 )
 
-// New checks the configuration. It connects to nothing; see Check.
+// New checks the configuration. It opens no connection; see Check.
 func New(cfg Config) (*Ledger, error) {
 	if cfg.Key == nil || cfg.Mint.IsZero() {
 		return nil, fmt.Errorf("solana: %w: a key and a mint are needed", cluster.ErrConfig)

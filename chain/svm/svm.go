@@ -1,6 +1,6 @@
-// Package svm is the Solana virtual machine as its callers know it: instructions, the addresses that programs sign for,
-// rent, and the calls and accounts of Solana's own programs. Starling's program is chain/program, and the client that
-// speaks to a cluster chain/solana.
+// Package svm is the callers' view of the Solana virtual machine: instructions, the addresses that programs sign for,
+// rent, and the calls and accounts of Solana's own programs. Starling's program is chain/program, and the client of a
+// cluster is chain/solana.
 //
 // The programs are the token program and its associated accounts (token.go), lookup tables (table.go), the Ed25519
 // precompile (ed25519.go), the compute budget (budget.go) and the upgradeable loader (loader.go).

@@ -8,7 +8,7 @@ import (
 // AssociatedTokenProgram opens token accounts at addresses made of wallet and mint.
 var AssociatedTokenProgram = address("ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL")
 
-// openIdempotent is the associated token program's call that does nothing when the account is there.
+// openIdempotent is the associated token program's call that does nothing if the account exists.
 const openIdempotent = 1
 
 // Calls of the token program.

@@ -23,7 +23,7 @@ const (
 	SellerWaiting  SellerState = "waiting"  // The first interval is not paid; the work has not started.
 	SellerWorking  SellerState = "working"  // The execution runs and is paid, or within the grace.
 	SellerStopping SellerState = "stopping" // StopWork was emitted; waiting for the execution's end.
-	SellerClosing  SellerState = "closing"  // The work has ended; receipts up to the final one wait for the cosignature.
+	SellerClosing  SellerState = "closing"  // The work has ended; the last receipts wait for the cosignature.
 	SellerSettled  SellerState = "settled"  // Over.
 )
 

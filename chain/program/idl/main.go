@@ -199,7 +199,7 @@ func sentence(c *ast.CommentGroup) string {
 	return strings.Join(strings.Fields(c.Text()), " ")
 }
 
-// say adds the source's comment about it.
+// say adds the source's comment.
 func (n node) say(text string) node {
 	if text != "" {
 		n["docs"] = []string{text}

@@ -60,7 +60,7 @@ func always(name string, n int) field {
 	return field{name, u8, node{"kind": "numberValueNode", "number": n}}
 }
 
-// zeros are bytes that mean nothing.
+// zeros are reserved bytes.
 func zeros(name string, of node, n int) field {
 	return field{name, of, node{"kind": "bytesValueNode", "encoding": "base16", "data": strings.Repeat("00", n)}}
 }

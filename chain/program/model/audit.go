@@ -114,7 +114,7 @@ func (t audits) slashAudit(c program.SlashAudit) error {
 	return nil
 }
 
-// product multiplies, and notes when it does not fit.
+// product multiplies, and records an overflow.
 func (t audits) product(a, b uint64) uint64 {
 	t.no(b != 0 && a > ^uint64(0)/b, program.ErrOverflow)
 	return a * b

@@ -45,8 +45,8 @@ func (t claims) networkAt(e account.Escrow, at sign.Key) (account.Network, bool)
 	return n, ok
 }
 
-// claim: a provider gets min(voucher, cap, rate × slots passed), less earlier payments and the fee; only at the leaf's
-// payout, in its associated token account, and nothing once a window closed or the escrow was refunded.
+// claim: a provider gets min(voucher, cap, rate × slots passed), less earlier payments and the fee; only to the leaf's
+// payout, in its associated token account, and nothing after the window's end or the escrow's refund.
 func (t claims) claim(c program.Claim) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {
@@ -172,7 +172,7 @@ func (t claims) freed(escrow, at sign.Key, l tranche.Leaf, amount uint64) error 
 	return nil
 }
 
-// retireFinal: a provider's own signature under its final receipt gives up everything beyond it, at once.
+// retireFinal: a provider's signature of its final receipt immediately waives everything beyond it.
 func (t claims) retireFinal(c program.RetireFinal) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {

@@ -233,8 +233,8 @@ func (t escrows) closeTranche(c program.CloseTranche) error {
 	return nil
 }
 
-// closeEscrow: nothing owed, fees handed out, tranches closed, and later than any transaction that could open it again.
-// Before the deadline of an escrow that was not refunded only with the buyer.
+// closeEscrow: nothing outstanding, fees swept, tranches closed, and after any transaction that could open it again.
+// Before the deadline of an unrefunded escrow only with the buyer's signature.
 func (t escrows) closeEscrow(c program.CloseEscrow) error {
 	e, ok := find(t.tx, t.Escrows, c.Escrow)
 	if !ok {

@@ -17,7 +17,7 @@ import (
 type evidence struct{ *tx }
 
 // signed reads the precompile's checks in instruction number i of the transaction: keys, signatures, and the layout of
-// size bytes that is signed under the tag on this network. ok is false when there is none.
+// size bytes that is signed under the tag on this network. ok is false if there are none.
 func (t *tx) signed(i uint8, n account.Network, tag sign.Tag, size int) (s svm.Signed, layout []byte, ok bool) {
 	switch {
 	case int(i) > len(t.beside):

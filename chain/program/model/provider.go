@@ -89,8 +89,8 @@ func (t providers) stake(c program.Stake) error {
 	return nil
 }
 
-// requestUnstake: stake that is not bonded can be requested back, and waits longer than evidence is admissible; another
-// request lets all of it wait anew.
+// requestUnstake: unbonded stake can be requested, and waits longer than evidence is admissible. Another request
+// restarts the wait for all of it.
 func (t providers) requestUnstake(c program.RequestUnstake) error {
 	t.no(c.Amount == 0, program.ErrAmount)
 	p, ok := find(t.tx, t.Providers, c.Provider)

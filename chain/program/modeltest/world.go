@@ -1,6 +1,5 @@
-// Package modeltest makes random sequences of calls of Starling's program: mostly such as succeed, some just beside the
-// rules, some with one field replaced by anything. The model's own properties are tested with them, and the program
-// against the model.
+// Package modeltest makes random sequences of calls of Starling's program: mostly valid ones, some that just break a
+// rule, and some with one corrupted field. They test the model's own properties, and the program against the model.
 package modeltest
 
 import (
@@ -61,7 +60,7 @@ type World struct {
 	Land   func(Step) uint64
 	people []sign.Private
 	trees  map[sign.Key]tree // by tranche
-	made   int               // numbers whatever must differ
+	made   int               // counter for values that must differ
 	// Together: the next step is made in the slot of the last.
 	Together bool
 	t        *rapid.T
@@ -77,7 +76,7 @@ type tree struct {
 
 type batch struct{ receipts [][]byte }
 
-// New is a world in which nothing has happened yet.
+// New returns a new world.
 func New(t *rapid.T, at sign.Key) *World {
 	w := &World{State: model.New(at), Slot: firstSlot, t: t, trees: map[sign.Key]tree{}, roots: map[sign.Key]batch{},
 		paid: map[sign.Hash]payees{}, shown: map[sign.Key]shown{}}
@@ -154,7 +153,7 @@ func (w *World) oneIn(n int) bool { return w.choice(n) == n-1 }
 
 func one[V any](w *World, of []V) V { return of[w.choice(len(of))] }
 
-// any picks an address of a map; ok is false when it is empty.
+// any picks an address of a map; ok is false if it is empty.
 func pick[V any](w *World, of map[sign.Key]V) (at sign.Key, v V, ok bool) {
 	if len(of) == 0 {
 		return at, v, false
@@ -183,7 +182,7 @@ func (w *World) signer(k sign.Key) sign.Private {
 	return w.people[0]
 }
 
-// next numbers things that must differ.
+// next returns a new number, for values that must differ.
 func (w *World) next() sign.Hash {
 	w.made++
 	return sign.Sum([]byte("made"), []byte{byte(w.made), byte(w.made >> 8)})

@@ -23,7 +23,7 @@ const (
 	callLocal    = 1    // in a call's source register: imm counts slots from the next one
 )
 
-// instruction as it stands in the code.
+// instruction in its encoded form.
 type instruction struct {
 	op       uint8
 	dst, src uint8
@@ -81,8 +81,8 @@ var kinds = func() (k [256]kind) {
 // sizes of a load or store by bits 3 and 4 of its opcode.
 var sizes = [4]int{4, 2, 1, 8}
 
-// check goes through the code once: every opcode is taken, every jump and call leads to where it may, every access to
-// the stack stays in the frame.
+// check verifies the code in one pass: every opcode is supported, every jump and call has a valid target, and every
+// stack access is within the frame.
 func (p *program) check() error {
 	n := uint64(len(p.text))
 	if n%slot != 0 {
@@ -145,7 +145,7 @@ func (p *program) checkOne(at uint64, in instruction, bound bool) error {
 	return nil
 }
 
-// frameAddress takes one way to make an address in the frame: mov rX, r10; add rX, -n.
+// frameAddress accepts one form of an address in the frame: mov rX, r10; add rX, -n.
 func (p *program) frameAddress(at uint64, in instruction) error {
 	if in.op != opMovReg {
 		return p.refuse(at, "arithmetic on the frame pointer")

@@ -112,7 +112,7 @@ func read(object []byte) (*program, error) {
 	}
 	p := &program{at: map[elf.SectionIndex]uint64{}, size: map[elf.SectionIndex]uint64{},
 		names: map[elf.SectionIndex]string{},
-		// nothing lies at offset 0, so that no address is null in v3
+		// offset 0 is unused, so that no address is null in v3
 		functions: map[uint64]bool{}, relocated: map[place]bool{}, rodata: make([]byte, 8)}
 	for i, s := range f.Sections {
 		if err := p.section(elf.SectionIndex(i), s); err != nil {

@@ -41,8 +41,8 @@ const (
 	maxOutput      = 4000 // bytes of a tool's complaints that are shown
 )
 
-// settings of rustc, machine of LLVM's tools: BPF of version 2 has no 32-bit arithmetic; Solana's machine reads words
-// wherever they stand.
+// settings of rustc, machine of LLVM's tools: BPF of version 2 has no 32-bit arithmetic; Solana's machine allows
+// unaligned reads.
 var (
 	settings = []string{"--target", "bpfel-unknown-none", "-Zunstable-options", "-Cpanic=immediate-abort",
 		"-Copt-level=3", "-Ccodegen-units=1", "-Cdebuginfo=0", "-Coverflow-checks=on"}
@@ -58,7 +58,7 @@ func Dir() (string, error) {
 	return filepath.Join(base, "starling", "rust"), nil
 }
 
-// Find looks for the compiler in the cache and asks for its version. ErrMissing.
+// Find finds the compiler in the cache and reads its version. It returns ErrMissing if there is none.
 func Find(ctx context.Context) (*Toolchain, error) {
 	root, err := Dir()
 	if err != nil {

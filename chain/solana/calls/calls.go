@@ -76,7 +76,7 @@ func (m *Meter) Collect(ch chan<- prometheus.Metric) {
 }
 
 // Ahead returns how far this machine's clock is ahead of the endpoints', the lower median; false if none of them has
-// shown its time lately.
+// reported its time recently.
 func (m *Meter) Ahead() (time.Duration, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,7 +99,7 @@ func IsUnwell(code int) bool {
 	return code == -32005 || code == -32603 || code == -32016 || code == 429
 }
 
-// Client returns c with its calls counted by m as those of an endpoint.
+// Client returns c with its calls counted by m under an endpoint.
 func Client(m *Meter, endpoint int, c rpc.JSONRPCClient) rpc.JSONRPCClient {
 	return client{c, m, strconv.Itoa(endpoint)}
 }

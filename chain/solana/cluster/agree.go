@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// Rounds is how often the endpoints are asked again when they show different states: one may be a block further.
+	// Rounds is how often the endpoints are polled again if their states differ: one may be a block ahead.
 	Rounds = 3
-	// MaxLag is how many slots two endpoints may be apart that agree.
+	// MaxLag is the maximum difference in slots of two agreeing endpoints.
 	MaxLag = 150
 )
 
@@ -124,7 +124,7 @@ func (c *Cluster) believable(
 	return all, failures
 }
 
-// agreement is the newest Sight that enough endpoints had, whichever round it was in.
+// agreement returns the newest Sight that enough endpoints had, in any round.
 func agreement(heard [][]Sight, need int) (best Sight, ok bool) {
 	take := func(s Sight) {
 		if !ok || s.Slot > best.Slot {

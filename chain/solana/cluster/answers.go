@@ -20,8 +20,8 @@ type Answer[T any] struct {
 // Straggle is how long the other endpoints are waited for once as many have answered as must agree.
 const Straggle = 2 * time.Second
 
-// Everyone requests answers from all endpoints at once. It waits until enough (if not nil) accepts the answers, or all
-// have answered, or the last ones are late; a late answer is an error.
+// Everyone requests answers from all endpoints in parallel. It waits until enough accepts the answers, or all have
+// answered, or the last ones are late. A late answer is an error. Enough is optional.
 func Everyone[T any](
 	ctx context.Context, p *Cluster, question func(context.Context, *rpc.Client) (T, error),
 	enough func([]Answer[T]) bool,

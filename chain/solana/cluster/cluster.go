@@ -36,7 +36,7 @@ type endpoint struct {
 	client *rpc.Client
 
 	mu      sync.Mutex
-	genesis sign.Hash // as it said; zero: not asked yet
+	genesis sign.Hash // as reported; zero: not requested yet
 }
 
 // Cluster is the endpoints of one cluster. It is safe for concurrent use.
@@ -49,8 +49,8 @@ type Cluster struct {
 	seen map[rpc.CommitmentType]market.Slot // newest slot that was believed, by level
 }
 
-// New returns the cluster with a genesis hash, zero for any, behind these URLs. Transport carries the calls; nil means
-// HTTP. It connects to nothing.
+// New returns the cluster with a genesis hash, zero for any, behind these URLs. Transport is optional; if nil, calls
+// use HTTP. New opens no connection.
 func New(urls []string, genesis sign.Hash, transport http.RoundTripper) (*Cluster, error) {
 	if len(urls) == 0 || len(urls) > maxEndpoints {
 		return nil, fmt.Errorf("solana: %w: %d RPC endpoints, want 1 to %d", ErrConfig, len(urls), maxEndpoints)

@@ -23,7 +23,8 @@ var forwarded = map[string]bool{
 	"getBlocksWithLimit": true, methodBlock: true,
 }
 
-// methodBlock is passed on for a final block without its transactions, which are megabytes, whatever was asked for.
+// methodBlock is forwarded as a request for a final block without its transactions, which are megabytes, regardless of
+// the call's options.
 const methodBlock = "getBlock"
 
 // slim are the parameters of such a call.
@@ -57,8 +58,7 @@ type Forwarder struct {
 	max    int64
 }
 
-// New checks the servers' URLs; they are asked in order until one answers. Answers beyond max bytes are not
-// passed on.
+// New checks the servers' URLs; they are tried in order until one answers. Answers beyond max bytes are not forwarded.
 func New(rpc []string, max int64) (*Forwarder, error) {
 	if _, err := cluster.New(rpc, [32]byte{}, nil); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ type rpcCall struct {
 	Params  json.RawMessage `json:"params,omitempty"`
 }
 
-// readCall reads one call that may be passed on.
+// readCall parses one call that may be forwarded.
 func readCall(body []byte) (rpcCall, int, error) {
 	var c rpcCall
 	if err := json.Unmarshal(body, &c); err != nil {
