@@ -12,7 +12,7 @@ import (
 type stock struct {
 	units  []market.Unit         // never changed
 	index  map[market.UnitID]int // into units and holder; never changed
-	holder []*Record             // live record by unit; of a divided unit the first; nil if the unit is free
+	holder []*Record             // live record by unit, of a line its first lease; nil if the unit is free
 	out    []bool                // units withdrawn; never changed
 	shown  []bool                // units with a valid audit record; nil where none are required; never changed
 }
