@@ -35,8 +35,8 @@ type Offer struct {
 	Capability Capability `json:"capability,omitempty"` // the least of its units
 	Simulated  bool       `json:"simulated,omitempty"`  // the units are not hardware
 
-	// Proven is how many of Units have a fresh audit record, Proof the ProofRoot over the records of all the class's
-	// units that have one, leased or free, so that it does not change with every lease. Zero: no unit has one.
+	// Proven is the number of Units with a fresh audit record. Proof is the ProofRoot over the records of all the
+	// class's units, leased or free, so that it does not change with every lease. Zero: no unit has one.
 	Proven uint32    `json:"proven,omitempty"`
 	Proof  sign.Hash `json:"proof,omitzero"`
 

@@ -101,8 +101,8 @@ func leavesFit(keys uint8, table bool) (leaves int) {
 	return leaves
 }
 
-// LeavesFit is how many leaves a tranche may have so that every claim on it fits into one transaction, vouchers being
-// signed by the set's threshold. (Each of its providers may need a lookup table for it.)
+// LeavesFit is the maximum number of leaves of a tranche with which every claim fits into one transaction. Vouchers are
+// signed by the set's threshold. Providers may need a lookup table.
 func LeavesFit(keys market.KeySet) int { return leavesFit(keys.Threshold, true) }
 
 // LeavesFitBare is how many leaves a tranche may have so that no claim on it needs a lookup table.

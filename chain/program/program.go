@@ -20,9 +20,9 @@
 // `cargo test` runs the tests of the parts that need no chain. Tests of the whole run on two engines
 // (testnet/programtest).
 //
-// Folders: account has the accounts; sbpf is the linker, toolchain runs the compiler, build is the command; model has
-// the effect of each call in Go, and modeltest makes random sequences of calls; idl writes the interface for other
-// clients; testdata/probe is a program that tests the runtime features that the real one relies on.
+// Folders: account has the accounts. sbpf is the linker, toolchain runs the compiler, and build is the command. model
+// has the effect of each call in Go, and modeltest makes random sequences of calls. idl writes the interface for other
+// clients. testdata/probe is a program that tests the runtime features of the real one.
 //
 // Layouts, calls and errors are in PROTOCOL.md; possible attacks and their defences in THREATS.md.
 package program

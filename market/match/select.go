@@ -94,9 +94,9 @@ func join(classes []market.Class) string {
 }
 
 // Select proposes n ranks, 0 to n-1, best provider first, and lists spares in the order of preference. With spread
-// every rank is on another provider, and one seat in Weights.NewcomerOneIn goes to a newcomer if there is one; without,
-// the best providers take as many ranks as they can, so that few of them take all. A spare that could take several
-// ranks is listed several times when not spread. It returns an error and no ranks if n cannot be placed.
+// every rank is on another provider, and one seat in Weights.NewcomerOneIn goes to a newcomer if there is one. Without,
+// the best providers take as many ranks as they can. A spare that could take several ranks is listed several times when
+// not spread. It returns an error and no ranks if n cannot be placed.
 func Select(
 	order market.Order, res Result, n int, spread bool,
 ) (chosen []Assignment, spares []sign.Key, err *Unschedulable) {

@@ -1,6 +1,5 @@
-// Package entries keeps a host that is no part of the network reachable through a few entry peers: it holds one
-// connection and one reservation at each, and every other peer it reaches, and is reached by, through circuits there
-// (circuit relay v2).
+// Package entries keeps a host outside of the network reachable through a few entry peers. It holds one connection and
+// one reservation at each. All other connections, in and out, are circuits through them (circuit relay v2).
 //
 //	light host ──── entry ═══ circuit ═══ any peer
 //	          └──── standby entry

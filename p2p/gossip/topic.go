@@ -38,10 +38,10 @@ type Topic[T any] struct {
 	err     error
 }
 
-// Join joins the topic name, [a-z0-9/-]{1,96}, of this network. decode sees every message of other peers
-// once, before it is passed on, on the goroutines of the validation queue: it must be fast and must not
-// block. queue accepted messages wait for Next, zero meaning DefaultQueue; when it is full the newest are
-// dropped and counted. A topic can be joined once at a time.
+// Join joins the topic name, [a-z0-9/-]{1,96}, of this network. decode receives every message of other peers once,
+// before it is forwarded, on the goroutines of the validation queue: it must be fast and must not block. queue is the
+// number of accepted messages that wait for Next; 0 means DefaultQueue. If it is full, the newest are dropped and
+// counted. A topic can be joined once at a time.
 func Join[T any](
 	g *Gossip, name string, decode func(from peer.ID, data []byte) (T, error), queue int,
 ) (*Topic[T], error) {

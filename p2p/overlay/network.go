@@ -51,9 +51,8 @@ func New(name string, log *slog.Logger) *Network {
 	return n
 }
 
-// Plain makes the ports that are opened from now on do without the kernel's offloads (UDP_SEGMENT, UDP_GRO) and with
-// one datagram a call, for kernels and sandboxes in which those fail; where they are merely missing that is found out.
-// It is called before [Network.ListenUDP].
+// Plain makes later ports use no kernel offloads (UDP_SEGMENT, UDP_GRO), and one datagram a call. It is for kernels and
+// sandboxes with broken offloads; missing offloads are detected. It is called before [Network.ListenUDP].
 func (n *Network) Plain() { n.plain = true }
 
 // Attach sets the host for streams, and the function that returns this host's observed addresses, which may be nil.

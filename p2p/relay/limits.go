@@ -43,9 +43,9 @@ const (
 	maxRate = 1 << 40
 )
 
-// A circuit with at least these limits is not announced as limited. libp2p keeps its own protocols (gossip, the DHT)
-// off a limited connection, and then a peer behind a NAT would not receive orders through its relay; with room for
-// gigabytes there is no reason to. Smaller limits are announced to both ends.
+// A circuit with at least these limits is not announced as limited. libp2p does not run its own protocols (gossip, the
+// DHT) over a limited connection, so a peer behind a NAT would not receive orders through its relay. With limits of
+// gigabytes this is unnecessary. Smaller limits are announced to both ends.
 const (
 	GenerousData     = 256 << 20
 	GenerousDuration = time.Hour

@@ -69,8 +69,8 @@ func (s *Server) Close() {
 }
 
 // Handle answers the protocol with fn, which runs on a goroutine of its own for each call. Its context ends with the
-// protocol's deadline, when the caller goes away, and when the Server is closed. fn declines with [Refuse], and rejects
-// an invalid request with [*Malformed]; any other error is logged and not sent. Register all handlers before
+// protocol's deadline, when the caller disconnects, and when the Server is closed. fn declines with [Refuse], and
+// rejects an invalid request with [*Malformed]; any other error is logged and not sent. Register all handlers before
 // connecting: a later one is announced to every connected peer.
 func (p Protocol[Req, Resp]) Handle(
 	h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (Resp, error), limits Limits,

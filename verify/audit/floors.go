@@ -30,9 +30,9 @@ type Known struct {
 // with this network's kernels on a GPU. Arithmetic is assumed: half to three quarters of a data sheet's peak where
 // mma.sync reaches it, and on Hopper and Blackwell two thirds of the limit that traffic through shared memory sets (530
 // and 570 TOPS, estimated). Published reads are of 8 bytes over tables of 4 to 16 GiB
-// (github.com/NVIDIA-developer-blog/code-samples, issue 56); those of the others are assumed, as an H200's are half of
-// one read for each 64 bytes that the memory could move. A walk stays within challenge.Stretch at a time, so a larger
-// memory is read as fast.
+// (github.com/NVIDIA-developer-blog/code-samples, issue 56); the others are assumed: an H200 reaches half of one read
+// for each 64 bytes of memory bandwidth. A walk stays within challenge.Stretch at a time, so a larger memory is read as
+// fast.
 var floors = []Known{
 	{"gpu/rtx-3060", Floor{50e12, 2_200e6}, 11_520, "assumed: 102 TOPS, 360 GB/s, 12 GB"},
 	{"gpu/rtx-3090", Floor{140e12, 5_800e6}, 23_040, "assumed: 284 TOPS, 936 GB/s, 24 GB"},

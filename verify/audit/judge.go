@@ -152,10 +152,10 @@ const Horizon = 12
 // Every is Recent where each window has an audit.
 func Every(now Window) Recent { return Recent{Known: now, Last: now, Before: max(now, 1) - 1} }
 
-// Fresh returns an error if a record that passed does not prove its unit in slot now: of RuleFresh if it is of neither
-// of the last two windows with an audit, of RuleTime if its window has not begun. A unit that works is not audited, so
-// that a record stays fresh for the lease under which its unit was sold, and until the second audit after it. The zero
-// Work is none.
+// Fresh returns an error if a passed record does not prove its unit in slot now. It is RuleFresh if the record is of
+// neither of the last two windows with an audit, and RuleTime if its window has not begun. A unit that works is not
+// audited, so that a record stays fresh for the lease under which its unit was sold, and until the second audit after
+// it. The zero Work is none.
 //
 // The record is verified elsewhere: Record.Check, CheckMembers, CheckDataset and CheckClass.
 func Fresh(r Record, slots uint64, recent Recent, now market.Slot, work Work) error {

@@ -113,8 +113,8 @@ func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened,
 }
 
 // Check verifies that exactly the drawn leaves are opened and are under root, and that in each the value at index pick
-// is the product's. pick must come from the verifier's own randomness or from the draw: the prover must not have known
-// it. It returns ErrOpenings, ErrCommitment or ErrEntry.
+// is the product's. pick must come from the verifier's own randomness or from the draw, so that the prover cannot
+// predict it. It returns ErrOpenings, ErrCommitment or ErrEntry.
 func (o Opened) Check(seed sign.Hash, s Shape, root sign.Hash, drawn []uint32, pick func(i int) int) error {
 	if err := s.Check(); err != nil {
 		return err

@@ -153,8 +153,8 @@ func Commit(s Shape, tiles []sign.Hash) (*Commitment, error) {
 	return c.Commit()
 }
 
-// Committer builds a commitment while products are computed: hashing the tree over the tiles of a large challenge takes
-// a processor nearly half a second, and none of that is left when the last product is there.
+// Committer builds a commitment while products are computed. Hashing the tree over the tiles of a large challenge takes
+// a processor nearly half a second; it is done by the time of the last product.
 type Committer struct {
 	shape Shape
 	tree  *merkle.Builder

@@ -118,9 +118,9 @@ func Read(d sign.Domain, c Calendar, p Place, b []byte, once Once) (Notice, erro
 	return n, nil
 }
 
-// Check verifies everything in a notice: its order and bounds, that each lease is by the place's provider, contains its
-// unit and is signed by both, that each receipt is of one of the leases, overlaps the place's hour and is signed by
-// both. Bounds and order are checked before signatures, so that invalid input is cheap.
+// Check verifies a notice's order and bounds. Each lease must be by the place's provider, contain its unit and be
+// signed by both sides. Each receipt must be of one of the leases, overlap the place's hour and be signed by both
+// sides. Bounds and order are checked before signatures, so that invalid input is cheap.
 func (n Notice) Check(d sign.Domain, c Calendar, p Place, once Once) error {
 	if err := n.shape(c, p); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package tranche is the Merkle sum tree over the leases of one escrow tranche: it shows the on-chain program that a
-// lease is part of a deposit, and that the caps of all leases together fit into it.
+// Package tranche is the Merkle sum tree over the leases of one escrow tranche: it proves to the on-chain program that
+// a lease is part of a deposit, and that the sum of all caps fits into the deposit.
 //
 // Every node carries the sum of the caps below it and hashes the sums of both its children, so no proof can hide money.
 // The shape is market/merkle's: pairs level by level, a node without a right neighbour moves up unchanged.

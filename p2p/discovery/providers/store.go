@@ -1,5 +1,5 @@
 // Package providers holds the provider records of a DHT in memory, bounded for each provider, each key and each
-// network: an attacker with any number of identities fills no peer's memory and pushes out no other's records.
+// network: an attacker with any number of identities can neither fill a peer's memory nor displace others' records.
 package providers
 
 import (
