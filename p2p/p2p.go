@@ -78,8 +78,8 @@ type NAT struct {
 	// Auto finds out by AutoNATv2 which addresses can be dialled. A peer without such an address reserves places at
 	// relays, and direct paths are punched through where NATs allow it.
 	Auto bool
-	// PortMap asks the router for a port by UPnP. libp2p would do so by NAT-PMP as well, but does not find the router
-	// then: its go-netroute 0.4 refuses to look up 0.0.0.0 on Linux.
+	// PortMap requests a port from the router by UPnP. libp2p also supports NAT-PMP, but cannot find the router for it:
+	// its go-netroute 0.4 refuses to look up 0.0.0.0 on Linux.
 	PortMap bool
 	// DialOutOnly listens on nothing: the peer is reached through relays only, over connections that it opened itself.
 	DialOutOnly bool

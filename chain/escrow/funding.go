@@ -25,8 +25,8 @@ type Funding struct {
 	Tranche uint16        `json:"tranche"`
 	Index   uint16        `json:"index"`
 	Proof   tranche.Proof `json:"proof"`
-	// Buyer and Order are those of the escrow where the lease names others: the leases of a job that guardians
-	// supervise name the job's key and, for a rank that was replaced, a later order. Both zero: they are the lease's.
+	// Buyer and Order are the escrow's, if they differ from the lease's: the leases of a guarded job name the job's key
+	// and, for a replaced rank, a later order. Both zero: they are the lease's.
 	Buyer sign.Key       `json:"buyer,omitzero"`
 	Order market.OrderID `json:"order,omitzero"`
 }

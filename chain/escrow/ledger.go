@@ -51,8 +51,8 @@ type Ledger interface {
 	// Look reads an escrow and some of its tranches. Where several endpoints are configured, two must agree.
 	Look(ctx context.Context, escrow sign.Key, tranches []uint16, level Level) (View, error)
 	// Bid returns the instructions and, after them, the two of program.Budget. The limit is program.Units of them. The
-	// price is the recent price of the accounts that they write, twice as much for each retry, and bounded by the
-	// amount at stake in base units of the token.
+	// price is the recent price of the written accounts, doubled for each retry, and bounded by the stake in base units
+	// of the token.
 	Bid(ctx context.Context,
 		instructions []svm.Instruction, stake market.Amount, retries uint8) ([]svm.Instruction, error)
 	// Sign makes a transaction of these instructions, signed and paid for by the ledger's key and signed by the others

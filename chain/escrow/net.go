@@ -36,8 +36,8 @@ func NewNet(at sign.Key, n account.Network, mint sign.Key) (Net, error) {
 // sent, and the last one must land.
 const (
 	finalSlots = 32 // after which a block is final, on a chain that runs
-	// MinResponseSlots is the least that a network's response slots may be: twice the time to finality, and as much
-	// again to notice, to send, and for a transaction that was lost once.
+	// MinResponseSlots is the minimum of a network's response slots: twice the time to finality, and the same again to
+	// notice, to send, and to repeat one lost transaction.
 	MinResponseSlots = 3 * finalSlots
 )
 

@@ -130,8 +130,8 @@ const (
 	maxPart = 1 << 48
 )
 
-// part is the largest total reward of a claim's guardians: half of the pool's share of its fee, which is net · fee /
-// (whole − fee) to the last unit.
+// part is the maximum total reward of a claim's guardians: half of the pool's share of its fee, which is exactly net ·
+// fee / (whole − fee).
 func (g Guards) part(net uint64) uint64 {
 	fee := uint64(g.Terms.FeeBps)
 	if fee >= whole {

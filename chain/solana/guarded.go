@@ -79,8 +79,8 @@ var harmless = []solanago.PublicKey{
 	solanago.MemoProgramID, solanago.PublicKey(svm.Ed25519Program),
 }
 
-// guardedIn returns the claim of a transaction that did not fail: it has one call of the program, a claim for this
-// network, and calls nothing else that could call it.
+// guardedIn returns the claim of a successful transaction. Its only call of the program is a claim for this network,
+// and it calls no program that could call it.
 func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network sign.Key) (rewards.Guarded, error) {
 	no := func(why string) (rewards.Guarded, error) {
 		return rewards.Guarded{}, fmt.Errorf("%w: no guarded claim: %s", chain.ErrMalformed, why)

@@ -8,7 +8,7 @@
 // alone decides over its own units. SelectCluster does so for ranks that must be near to one another, by the
 // coordinates of their offers.
 //
-// Within one class offers are sorted by price, so the ceiling cuts the list in two at once: a match over 100,000 offers
-// takes a few milliseconds on one core and allocates only its result. An order for a family goes through the list of
-// each of its classes; nothing is held twice.
+// Within one class offers are sorted by price, so the ceiling splits the list by one binary search. A match over
+// 100,000 offers takes a few milliseconds on one core and allocates only its result. An order for a family goes through
+// the list of each of its classes; nothing is held twice.
 package match

@@ -6,8 +6,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Many is one proof for several leaves of a tree: the nodes that the leaves themselves do not give, level by level from
-// the lowest, in each from left to right. Which nodes those are follows from the indices and the number of leaves, so
+// Many is one proof for several leaves of a tree: the nodes that cannot be computed from the leaves, level by level
+// from the lowest, each from left to right. Which nodes those are follows from the indices and the number of leaves, so
 // it too has exactly one accepted form. It is shorter than as many single proofs, which repeat the nodes near the top.
 type Many []sign.Hash
 

@@ -36,8 +36,8 @@ func (d *Discovery) topicKeysAt(r Record, now time.Time) (keys []cid.Cid) {
 	return keys
 }
 
-// findKeys are the DHT keys under which a topic's publishers are found at a time: those of all shards, in the epoch,
-// and shortly before the next one in that too.
+// findKeys returns the DHT keys of a topic's publishers at a time: of all shards, in the epoch and, shortly before the
+// next one, also in that.
 func (d *Discovery) findKeys(t Topic, now time.Time) (keys []cid.Cid) {
 	for _, e := range epochs(now, epochAhead) {
 		for shard := range d.cfg.Shards {

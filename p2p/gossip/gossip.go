@@ -62,8 +62,8 @@ const (
 	retainScore = 30 * time.Minute
 	// invalidWeight times the square of the number of rejected messages is taken from a score.
 	invalidWeight = -100
-	// Below these scores a peer gets no gossip, none of our own messages, and is not listened to at all;
-	// two, three and six rejected messages in short time lead there.
+	// Below these scores a peer gets no gossip, gets none of our own messages, and is ignored. Two, three and six
+	// rejected messages in short time reach them.
 	gossipThreshold, publishThreshold, graylistThreshold = -200, -500, -2500
 	// sameIP is how many peers may share an address before each loses score: sybils, but also farms behind
 	// one router, for which Config.TrustedNets is.

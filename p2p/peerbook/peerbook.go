@@ -1,5 +1,5 @@
-// Package peerbook remembers the peers that a host was connected to, and keeps them in a file between runs: with them a
-// peer finds its network again when the configured ones to join by are gone.
+// Package peerbook remembers a host's connected peers, and stores them in a file between runs. With them a peer finds
+// its network again if its bootstrap peers are offline.
 package peerbook
 
 import (

@@ -14,8 +14,8 @@
 //	transfer   answer with status ok, then size u64 ‖ size raw bytes
 //	duplex     answer with status ok, then raw bytes; from the caller's side too once it has the answer
 //
-// The caller keeps its half of the stream open until it has its answer, so the answering side notices at once when the
-// caller goes away and cancels the handler's context.
+// The caller keeps its half of the stream open until it has its answer, so the answering side detects the caller's
+// disconnect immediately and cancels the handler's context.
 package stream
 
 import (

@@ -82,8 +82,8 @@ func (c *Cards) sweep(now Window) {
 	}
 }
 
-// Check returns an error of RuleCard if a unit that passed does not count as proven: another one claims its card since
-// an earlier window, and the two have not passed in one.
+// Check returns an error of RuleCard if a passed unit does not count as proven, because another unit claims its card
+// since an earlier window, and both have not passed in one window.
 func (c *Cards) Check(now Window, tag sign.Hash, t Target) error {
 	cs := c.of[tag]
 	i := slices.IndexFunc(cs, func(x claimant) bool { return x.provider == t.Provider && x.unit == t.Unit })

@@ -131,8 +131,8 @@ func Whole(class market.Class, product, walk uint64) uint64 {
 // lostPacket is the delay of a lost packet between a root and the request for the next nonce, microseconds.
 const lostPacket = 700_000
 
-// CheckInstant verifies that more than two thirds of the committee saw the attempt begin when attempts of the window
-// do, for a unit of a class, or of any where class is empty. RuleInstant.
+// CheckInstant verifies that more than two thirds of the committee saw the attempt begin at the window's instant,
+// within the width of the class. If class is empty, it uses the greatest width. RuleInstant.
 func (r Record) CheckInstant(i Instants, class market.Class) error {
 	if r.WindowSlots != i.Slots {
 		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, i.Slots)

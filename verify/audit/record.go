@@ -153,7 +153,7 @@ func given(vs []Signed, i int) []Given {
 }
 
 // Check verifies the parts of a record that need no other data: form, seeds, signatures, openings, walkers, and that
-// more than two thirds of the committee passed it. Two parts rest on others: that the members are drawn by the beacon
+// more than two thirds of the committee passed it. Two checks need other data: that the beacon draws the members
 // (CheckMembers, with the bonded set), and that the beacon is the network's (CheckRules, with the genesis, and the
 // chain). The cheapest checks come first.
 func (r Record) Check(d sign.Domain) error {

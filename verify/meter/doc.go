@@ -1,7 +1,7 @@
 // Package meter has the payment state machines of one running lease. They bound each side's risk.
 //
-// The Seller is the provider's side. It does not start before the first interval is paid, proposes a receipt at the end
-// of each interval and stops when the next one is not paid within the grace. The Payer is the buyer's side. It pays one
+// The Seller is the provider's side. It starts after the first interval is paid, and proposes a receipt at the end of
+// each interval. It stops if the next interval is not paid within the grace. The Payer is the buyer's side. It pays one
 // interval ahead, later up to Terms.AheadSlots, co-signs a receipt that is right in every rule and answers each with
 // the voucher for the next interval.
 //

@@ -101,9 +101,9 @@ func Unmarshal(b []byte) (Notice, error) {
 	return n, nil
 }
 
-// Once verifies the signatures over a part of a notice, its bytes with the signatures, unless they were found good
-// before: of one notice to the next of its place most parts stay. It must remember no more of a part than that it was
-// good, and of one domain. nil verifies every time.
+// Once verifies the signatures of a part of a notice, unless the same bytes were verified before: successive notices of
+// a place share most parts. It must remember no more of a part than that it was good, and of one domain. nil verifies
+// every time.
 type Once func(part []byte, verify func() error) error
 
 // Read is Unmarshal and Check: peers read every notice from elsewhere with it.
@@ -260,8 +260,8 @@ func (n Notice) Conflicts(c Calendar, p Place) []verify.Conflict {
 	return out
 }
 
-// Better returns the index of the notice to keep of those offered for a place, and the joint of all valid ones, as read
-// returns them; read is Read or does the same. It returns ErrNone if none is valid. A notice that proves a double sale
+// Better returns the index of the best notice offered for a place, and the join of all valid ones. Read decodes and
+// checks one; it is Read or an equivalent. It returns ErrNone if none is valid. A notice that proves a double sale
 // beats any other; then the one over the rounder slots, and then the one with more of them. So a stored notice can be
 // replaced only by a better one, and Join is never worse than its parts.
 func Better(

@@ -1,4 +1,4 @@
-// Package replica checks results of deterministic programs: the provider's signed statement, the draw that decides on a
+// Package replica checks results of deterministic programs. It has the provider's signed statement, the draw of a
 // second computation by another provider, the resolution of differing results, and the proof of a wrong one. It is
 // pure; a buyer's peer buys the replicas.
 //

@@ -37,8 +37,8 @@ const (
 	auditShare = 8
 	// Values of proofs, in units of value; lateParts late audits count as one unit.
 	failUnits, twiceUnits, lateParts = 10, 100, 64
-	// lossParts lost leases count as one unit at least, however little each was worth: one weighs little beside work
-	// that was kept, and a peer that loses every lease is soon shunned.
+	// lossParts lost leases count as at least one unit, even if each was worth less. So one loss weighs little beside
+	// completed work, and a peer that loses every lease is soon shunned.
 	lossParts = 64
 	// newcomerBelow is the evidence, G + B, below which too little is known of a peer to judge it by.
 	newcomerBelow = one

@@ -4,8 +4,8 @@
 //	go run ./chain/program/idl          writes it
 //	go run ./chain/program/idl -check   fails if the committed file differs
 //
-// The accounts of a call, their permissions, and its number come from the call itself; names and sentences from the Go
-// source; layouts from tables.go, which the client's tests hold against testdata/vectors.json.
+// The call itself gives its accounts, their permissions, and its number. The Go source gives names and sentences,
+// tables.go the layouts. The client's tests compare the layouts with testdata/vectors.json.
 package main
 
 import (

@@ -55,8 +55,8 @@ type World struct {
 	*model.State
 	Slot  uint64
 	Mints []sign.Key // two to pay with; the second is also staked
-	// Land runs a step on a chain that makes its own slots, no earlier than in the step's, and returns that in which it
-	// landed, whether it had an effect or not. Nil: it lands in its own slot.
+	// Land is optional. It runs a step on a chain with its own slots, not before the step's, and returns the slot in
+	// which it landed, with or without an effect. Nil: it lands in its own slot.
 	Land   func(Step) uint64
 	people []sign.Private
 	trees  map[sign.Key]tree // by tranche

@@ -1,5 +1,5 @@
-// Package index finds the member that a datagram is from: by the index that a device gave out in its half of a
-// handshake, or by the tag of a probe.
+// Package index finds the sender of a datagram: by the index from a device's half of a handshake, or by the tag of a
+// probe.
 package index
 
 import (

@@ -122,8 +122,8 @@ func (f *Failures) Failed(t audit.Target) []audit.Window {
 	return out
 }
 
-// Against returns an error of RuleFresh if a record that passed does not count: its unit failed in a later window, or
-// too often in the time of MaxRates audits before it.
+// Against returns an error of RuleFresh if a passed record does not count, because its unit failed in a later window,
+// or too often in the MaxRates audits before it.
 func (f *Failures) Against(r audit.Record, i audit.Instants) error {
 	failed := f.Failed(r.Answer.Target)
 	if len(failed) == 0 {
@@ -143,8 +143,8 @@ func (f *Failures) Against(r audit.Record, i audit.Instants) error {
 	return nil
 }
 
-// Appealed returns an error of RuleMajority if a record that passed does not count: the unit failed in the window with
-// an audit before it, and this record is not of a whole appeal.
+// Appealed returns an error of RuleMajority if a passed record does not count, because the unit failed in the previous
+// audit, and this record is not of a full appeal.
 func (f *Failures) Appealed(r audit.Record, before audit.Window, roster audit.Roster) error {
 	if !slices.Contains(f.Failed(r.Answer.Target), before) || before >= r.Answer.Window ||
 		int(r.Committee) >= audit.Appeal {
