@@ -56,7 +56,7 @@ type World struct {
 	Slot  uint64
 	Mints []sign.Key // two to pay with; the second is also staked
 	// Land is optional. It runs a step on a chain with its own slots, not before the step's, and returns the slot in
-	// which it landed, with or without an effect. Nil: it lands in its own slot.
+	// which it landed, with or without an effect. If nil, a step lands in its own slot.
 	Land   func(Step) uint64
 	people []sign.Private
 	trees  map[sign.Key]tree // by tranche
